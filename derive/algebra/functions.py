@@ -199,11 +199,6 @@ def _exp2(x: Expr, y: Expr) -> Expr:
     return Mul((Call("log", (num(2),)), y))
 
 
-def _digamma(x: Expr, y: Expr) -> Expr:
-    """polygamma(1, x)."""
-    return Call("polygamma", (num(1), x))
-
-
 def _erfinv(x: Expr, y: Expr) -> Expr:
     """sqrt(pi)/2 exp(y^2)."""
     root = Pow(Const("pi"), num(Fraction(1, 2)))
@@ -298,7 +293,13 @@ _ROWS = (
         head="lgamma",
         **_ABOVE_0,
     ),
-    _unary("digamma", elementwise(digamma), _digamma, sympy="digamma", **_ABOVE_0),
+    _unary(
+        "digamma",
+        elementwise(digamma),
+        lambda x, y: Call("polygamma", (num(1), x)),
+        sympy="digamma",
+        **_ABOVE_0,
+    ),
     _unary("erfinv", elementwise(erfinv), _erfinv, sympy="erfinv", **_WITHIN_1),
     # Smooth, without a name of its own in SymPy. torch's softplus is x itself above 20.
     _unary(
