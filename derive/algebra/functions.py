@@ -18,20 +18,34 @@ from typing import Any
 
 from derive.algebra.expr import (
     Access,
-    And,
     Call,
     Const,
     Expr,
-    Iverson,
     Mul,
-    Not,
-    Num,
-    Or,
     Pow,
-    Rel,
     num,
 )
-from derive.algebra.poly import Poly, as_atom
+from derive.algebra.partials import (
+    Partial,
+    atan2_x,
+    atan2_y,
+    both,
+    clamp_hi,
+    clamp_lo,
+    clamp_x,
+    erfinv_slope,
+    exp2_slope,
+    larger,
+    logaddexp_slope,
+    logarithm_of,
+    over_hypot,
+    polygamma_x,
+    pow_base,
+    pow_exponent,
+    relu_slope,
+    smaller,
+    zero,
+)
 from derive.algebra.scalars import (
     clamp,
     digamma,
@@ -47,8 +61,6 @@ from derive.algebra.scalars import (
     softplus,
 )
 from derive.errors import DeriveError
-
-Partial = Callable[..., Expr]
 
 RELATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
     "==": operator.eq,
@@ -117,116 +129,6 @@ POWERS: Mapping[str, Fraction] = {
 """The functions that are written as a power of their argument, and the exponent."""
 
 
-def _relation(op: str, left: Expr, right: Expr | int) -> Expr:
-    return Rel(op, left, num(right) if isinstance(right, int) else right)
-
-
-def _bracket(op: str, left: Expr, right: Expr | int) -> Expr:
-    return Iverson(_relation(op, left, right))
-
-
-def _zero(*_: Expr) -> Expr:
-    return num(0)
-
-
-# The conventions below are those of torch.autograd at each kink, tie and singular point.
-
-
-def _larger(a: Expr, b: Expr) -> Expr:
-    """d max(a, b)/da = [a > b] + [a == b]/2, as torch.maximum: a tie is shared evenly."""
-    return _bracket(">", a, b) + Fraction(1, 2) * _bracket("==", a, b)
-
-
-def _smaller(a: Expr, b: Expr) -> Expr:
-    """d min(a, b)/da = [a < b] + [a == b]/2, as torch.minimum: a tie is shared evenly."""
-    return _bracket("<", a, b) + Fraction(1, 2) * _bracket("==", a, b)
-
-
-def _clamp_x(x: Expr, lo: Expr, hi: Expr, _: Expr) -> Expr:
-    """[lo <= x and x <= hi], as torch.clamp: on a bound the gradient goes to x."""
-    return Iverson(And((_relation("<=", lo, x), _relation("<=", x, hi))))
-
-
-def _clamp_lo(x: Expr, lo: Expr, hi: Expr, _: Expr) -> Expr:
-    """[x < lo and lo < hi], as torch.clamp with tensor bounds."""
-    return Iverson(And((_relation("<", x, lo), _relation("<", lo, hi))))
-
-
-def _clamp_hi(x: Expr, lo: Expr, hi: Expr, _: Expr) -> Expr:
-    """[x > hi or lo > hi], as torch.clamp with tensor bounds: hi wins where they cross."""
-    return Iverson(Or((_relation(">", x, hi), _relation(">", lo, hi))))
-
-
-def _off_origin(numerator: Expr, y: Expr, x: Expr) -> Expr:
-    """numerator/(x^2 + y^2), and 0 at the origin."""
-    square = x**2 + y**2
-    return Mul((_bracket("!=", square, 0), numerator, Pow(square, num(-1))))
-
-
-def _atan2_y(y: Expr, x: Expr, _: Expr) -> Expr:
-    """x/(x^2 + y^2), as torch.atan2: 0 at the origin."""
-    return _off_origin(x, y, x)
-
-
-def _atan2_x(y: Expr, x: Expr, _: Expr) -> Expr:
-    """-y/(x^2 + y^2), as torch.atan2: 0 at the origin."""
-    return _off_origin(-y, y, x)
-
-
-def _both(first: Callable[[Expr, Expr], Expr]) -> tuple[Partial, Partial]:
-    """The partials of what is the same with its two arguments exchanged."""
-    return (lambda a, b, _: first(a, b)), (lambda a, b, _: first(b, a))
-
-
-def _logaddexp(a: Expr, b: Expr) -> Expr:
-    """exp(a)/(exp(a) + exp(b)), as torch.logaddexp: nan where both are the same infinity."""
-    return Call("sigmoid", (a - b,))
-
-
-def _relu_slope(x: Expr, value: Expr) -> Expr:
-    """[x > 0], where x is computed [relu(x) > 0]: whoever has the value needs x no more."""
-    read = isinstance(as_atom(x) if isinstance(x, Poly) else x, Access)
-    return Iverson(Not(_relation("<=", x if read else value, 0)))
-
-
-def _over_hypot(x: Expr, _: Expr, value: Expr) -> Expr:
-    """x/hypot(x, y), as torch.hypot: nan at the origin."""
-    return Mul((x, Pow(value, num(-1))))
-
-
-def _exp2(x: Expr, y: Expr) -> Expr:
-    """2^x log 2."""
-    return Mul((Call("log", (num(2),)), y))
-
-
-def _erfinv(x: Expr, y: Expr) -> Expr:
-    """sqrt(pi)/2 exp(y^2)."""
-    root = Pow(Const("pi"), num(Fraction(1, 2)))
-    return Mul((num(Fraction(1, 2)), root, Call("exp", (y**2,))))
-
-
-def _logarithm_of(base: int) -> Partial:
-    """1/(x log base)."""
-    return lambda x, y: Mul((Pow(x, num(-1)), Pow(Call("log", (num(base),)), num(-1))))
-
-
-def _pow_base(x: Expr, y: Expr, _: Expr) -> Expr:
-    """y x^(y - 1), as torch.pow: 0 where y is 0, whatever x is."""
-    return Mul((_bracket("!=", y, 0), y, Call("pow", (x, y - 1))))
-
-
-def _pow_exponent(x: Expr, y: Expr, value: Expr) -> Expr:
-    """x^y log x, as torch.pow: 0 where x is 0 and y >= 0."""
-    singular = And((_relation("==", x, 0), _relation(">=", y, 0)))
-    return Mul((Iverson(Not(singular)), value, Call("log", (x,))))
-
-
-def _polygamma_x(n: Expr, x: Expr, _: Expr) -> Expr:
-    """polygamma(n + 1, x), as torch.polygamma."""
-    following = num(n.value + 1) if isinstance(n, Num) else n + 1
-    return Call("polygamma", (following, x))
-
-
 def _unary(
     name: str,
     numpy: Callable[..., Any],
@@ -273,9 +175,9 @@ _ROWS = (
     _unary("tanh", np.tanh, lambda x, y: 1 - y**2, sympy="tanh", **_UNIT),
     _unary("tan", np.tan, lambda x, y: 1 + y**2, sympy="tan"),
     _unary("sigmoid", sigmoid, lambda x, y: y * (1 - y), "1/(1 + exp(-x)).", most=1, **_POSITIVE),
-    _unary("exp2", np.exp2, _exp2, "2**x.", **_POSITIVE, **_GROWS),
-    _unary("log2", np.log2, _logarithm_of(2), _LOGARITHM.format(2), **_ABOVE_0),
-    _unary("log10", np.log10, _logarithm_of(10), _LOGARITHM.format(10), **_ABOVE_0),
+    _unary("exp2", np.exp2, exp2_slope, "2**x.", **_POSITIVE, **_GROWS),
+    _unary("log2", np.log2, logarithm_of(2), _LOGARITHM.format(2), **_ABOVE_0),
+    _unary("log10", np.log10, logarithm_of(10), _LOGARITHM.format(10), **_ABOVE_0),
     # Smooth, differentiated by SymPy.
     _unary("log", np.log, sympy="log", **_ABOVE_0),
     _unary("sin", np.sin, sympy="sin", **_UNIT),
@@ -300,7 +202,7 @@ _ROWS = (
         sympy="digamma",
         **_ABOVE_0,
     ),
-    _unary("erfinv", elementwise(erfinv), _erfinv, sympy="erfinv", **_WITHIN_1),
+    _unary("erfinv", elementwise(erfinv), erfinv_slope, sympy="erfinv", **_WITHIN_1),
     # Smooth, without a name of its own in SymPy. torch's softplus is x itself above 20.
     _unary(
         *("log1p", np.log1p, lambda x, y: 1 / (1 + x), "log(1 + x)."),
@@ -321,55 +223,55 @@ _ROWS = (
     ),
     # Kinks and steps: torch.relu is 0 at 0, not at nan, torch.abs is sign(0) = 0, steps are flat.
     _unary(
-        *("relu", lambda x: np.maximum(x, 0), _relu_slope),
+        *("relu", lambda x: np.maximum(x, 0), relu_slope),
         "max(x, 0), with slope 0 at 0.",
         least=0,
         **_KEEPS,
     ),
     _unary("abs", np.abs, lambda x, y: Call("sign", (x,)), sympy="Abs", least=0, **_KEEPS),
-    _unary("sign", sign, _zero, sympy="sign", **_UNIT, **_KEEPS),
-    _unary("floor", np.floor, _zero, sympy="floor", **_KEEPS),
-    _unary("detach", lambda x: x, _zero, "x, with no gradient.", **_KEEPS),
-    _several("maximum", np.maximum, _both(_larger), _LARGER, **_KEEPS),
-    _several("minimum", np.minimum, _both(_smaller), _SMALLER, **_KEEPS),
+    _unary("sign", sign, zero, sympy="sign", **_UNIT, **_KEEPS),
+    _unary("floor", np.floor, zero, sympy="floor", **_KEEPS),
+    _unary("detach", lambda x: x, zero, "x, with no gradient.", **_KEEPS),
+    _several("maximum", np.maximum, both(larger), _LARGER, **_KEEPS),
+    _several("minimum", np.minimum, both(smaller), _SMALLER, **_KEEPS),
     _several(
-        *("clamp", clamp, (_clamp_x, _clamp_lo, _clamp_hi)),
+        *("clamp", clamp, (clamp_x, clamp_lo, clamp_hi)),
         "x kept within lo and hi: clamp(x, lo, hi).",
         torch_method="clamp",
         **_KEEPS,
     ),
     _several(
-        *("atan2", np.arctan2, (_atan2_y, _atan2_x)),
+        *("atan2", np.arctan2, (atan2_y, atan2_x)),
         sympy="atan2",
         least=-2 * _RIGHT,
         most=2 * _RIGHT,
     ),
     _several(
-        *("hypot", np.hypot, (_over_hypot, lambda x, y, value: _over_hypot(y, x, value))),
+        *("hypot", np.hypot, (over_hypot, lambda x, y, value: over_hypot(y, x, value))),
         "sqrt(x**2 + y**2).",
         least=0,
         linear=True,
         total=False,
     ),
     _several(
-        *("logaddexp", np.logaddexp, _both(_logaddexp), "log(exp(a) + exp(b))."),
+        *("logaddexp", np.logaddexp, both(logaddexp_slope), "log(exp(a) + exp(b))."),
         linear=True,
         total=False,
     ),
     _several(
-        "pow", np.float_power, (_pow_base, _pow_exponent), sympy="Pow", written=False, **_ABOVE_0
+        "pow", np.float_power, (pow_base, pow_exponent), sympy="Pow", written=False, **_ABOVE_0
     ),
     # polygamma(n, x) is the n-th derivative of digamma; n is an integer, with no derivative.
     _several(
-        *("polygamma", elementwise(polygamma), (_zero, _polygamma_x)),
+        *("polygamma", elementwise(polygamma), (zero, polygamma_x)),
         sympy="polygamma",
         total=False,
         written=False,
     ),
     # Of integers only, rounded towards minus infinity; a step, so its slope is 0.
-    _several("floordiv", np.floor_divide, (_zero, _zero), torch="floor_divide", written=False),
+    _several("floordiv", np.floor_divide, (zero, zero), torch="floor_divide", written=False),
     # Of whole numbers only, which become integers.
-    _unary("int", elementwise(lambda x: x), _zero, _LONG, torch="long", head="to_int", linear=True),
+    _unary("int", elementwise(lambda x: x), zero, _LONG, torch="long", head="to_int", linear=True),
 )
 
 FUNCTIONS: Mapping[str, Function] = {row.name: row for row in _ROWS}
