@@ -26,7 +26,8 @@ def _read_at(x, dims, *positions):
     Where these axes stand apart, the axes of the positions come first.
     """
     places = [slice(None)] * x.dim()
-    for n, p in zip(dims, positions):
+    # Torch takes one without axes for a number, which leaves the axes of the others elsewhere.
+    for n, p in zip(dims, torch.broadcast_tensors(*positions)):
         places[n] = torch.where(p < 0, x.shape[n], p)
     return x[tuple(places)]
 

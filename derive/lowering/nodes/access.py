@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from derive.algebra.expr import Access, Expr, Index, accesses
+from derive.algebra.expr import Access, Expr, Guard, Index, accesses
 from derive.algebra.factor import factor
 from derive.calculus.lets import layout
 from derive.lowering.ground.gather import read_together
@@ -49,7 +49,7 @@ Pending = list[tuple[Index, Expr]]
 
 def _read_together(scope: Scope, value: Value, pending: Pending) -> tuple[Value, Pending] | None:
     """value read where tensors give several positions, and what is still to be read."""
-    given = [(axis, e) for axis, e in pending if any(accesses(e))]
+    given = [(axis, e) for axis, e in pending if any(accesses(_bare(e)))]
     if len(given) < 2:
         return None
     places = [value.axes.index(axis) for axis, _ in given]
@@ -62,6 +62,11 @@ def _read_together(scope: Scope, value: Value, pending: Pending) -> tuple[Value,
     )
     made = read_together(scope.frame, value, places, positions, nowhere)
     return None if made is None else (made, [x for x in pending if x not in given])
+
+
+def _bare(position: Expr) -> Expr:
+    """A position without what is asked before it is read."""
+    return position.position if isinstance(position, Guard) else position
 
 
 def read(scope: Scope, value: Value, n: int, position: Expr) -> Value:

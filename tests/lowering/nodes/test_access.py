@@ -74,6 +74,15 @@ def test_guarded_positions_of_several_axes_are_read_together(size):
     assert grad.sum() == 2 * inside.sum()
 
 
+def test_a_position_without_axes_is_read_with_others():
+    text = "op f(x[v,c,w], S[]: int, T[n]: int) -> y\ny[n,c] = x[S[],c,T[n]]"
+    assert "_read_at(" in derive.source(derive.parse(text))
+    assert_right(text, S=np.array(1), T=np.array([1, 0]))
+    assert_right(
+        text.replace("T[n]", "T[]").replace("y[n,c]", "y[c]"), S=np.array(1), T=np.array(0)
+    )
+
+
 @pytest.mark.parametrize("wrong", [-1, 4])
 def test_no_position_is_counted_from_the_end(wrong):
     f = derive.load(derive.parse("op f(x[v,w], S[n]: int, T[n]: int) -> y\ny[n] = x[S[n],T[n]]"))
