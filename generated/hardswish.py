@@ -54,7 +54,10 @@ def _where(mask, x, y):
     spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
     if mask.numel() < 4096 and not spread:
         return torch.where(mask, x, y)
-    dtype = x.dtype if isinstance(x, torch.Tensor) else y.dtype
+    given = {t.dtype for t in (x, y) if isinstance(t, torch.Tensor)}
+    dtype = given.pop()
+    if given or not dtype.is_floating_point:
+        return torch.where(mask, x, y)
     kept = mask.byte().to(dtype)
     if not isinstance(x, torch.Tensor):
         x = kept.new_full((), x)
