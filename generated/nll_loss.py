@@ -107,9 +107,8 @@ def _class_loss(x, chosen, weight, ignored, dim):
         rows, columns = before.numel(), after.numel()
         beside = (rows,) if columns == 1 else (rows, columns)
         chosen, x = chosen.reshape(beside), x.reshape(rows, size, *beside[1:])
-    loss = torch.nn.functional.nll_loss(
-        x, chosen, weight, ignore_index=ignored, reduction="none"
-    )
+    nll_loss = torch.nn.functional.nll_loss
+    loss = nll_loss(x, chosen, weight, ignore_index=ignored, reduction="none")
     return loss if dim == 1 else torch.ops.aten._unsafe_view(loss, shape)
 
 

@@ -27,7 +27,7 @@ def _read_at(x, dims, *positions):
     """
     places = [slice(None)] * x.dim()
     # Torch takes one without axes for a number, which leaves the axes of the others elsewhere.
-    for n, p in zip(dims, torch.broadcast_tensors(*positions)):
+    for n, p in zip(dims, torch.broadcast_tensors(*positions), strict=True):
         places[n] = torch.where(p < 0, x.shape[n], p)
     return x[tuple(places)]
 
@@ -63,9 +63,8 @@ def _class_loss(x, chosen, weight, ignored, dim):
         rows, columns = before.numel(), after.numel()
         beside = (rows,) if columns == 1 else (rows, columns)
         chosen, x = chosen.reshape(beside), x.reshape(rows, size, *beside[1:])
-    loss = torch.nn.functional.nll_loss(
-        x, chosen, weight, ignore_index=ignored, reduction="none"
-    )
+    nll_loss = torch.nn.functional.nll_loss
+    loss = nll_loss(x, chosen, weight, ignore_index=ignored, reduction="none")
     return loss if dim == 1 else torch.ops.aten._unsafe_view(loss, shape)
 
 
