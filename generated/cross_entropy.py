@@ -274,28 +274,31 @@ def _cross_entropy_mean_backward(ctx, G):
             if weight is None
             else _unflatten(weight.index_select(0, chosen3), 0, target.shape)
         )
-        product = ratio if weight is None else (ratio * weight).unsqueeze(1)
-        part = product.expand((target.shape[0], F.shape[1], target.shape[1]))
-        part2 = (
+        product = (
+            ratio.expand(F.shape)
+            if weight is None
+            else (ratio * weight).unsqueeze(1).expand(F.shape)
+        )
+        part = (
             ratio2.expand(chosen2.shape)
             if weight is None
             else (ratio2 * picked).unsqueeze(1)
         )
-        placed = _scatter_added(part, 1, chosen2, part2)
-        part3 = _logsoftmax_slope(placed, F, 1)
-        grad_input = _masked_(part3, mask2).reshape(input_shape)
+        placed = _scatter_added(product, 1, chosen2, part)
+        part2 = _logsoftmax_slope(placed, F, 1)
+        grad_input = _masked_(part2, mask2).reshape(input_shape)
     if ctx.needs_input_grad[2]:
         chosen4 = torch.where(mask, ratio2 * _gathered(F, 1, chosen2).squeeze(1), 0)
-        part4 = chosen4.reshape((target.shape[0] * target.shape[1],))
+        part3 = chosen4.reshape((target.shape[0] * target.shape[1],))
         chosen5 = torch.where(mask2, F, 0)
         total = chosen5.sum((0, 2)) if label_smoothing != 0 else None
         product2 = ratio * total if label_smoothing != 0 else None
         chosen6 = torch.where(mask, -G * average / count, 0)
-        part5 = chosen6.reshape((target.shape[0] * target.shape[1],))
+        part4 = chosen6.reshape((target.shape[0] * target.shape[1],))
         zeros = G.new_zeros(()).expand((F.shape[1],))
         chosen7 = product2 if label_smoothing != 0 else zeros
-        placed2 = chosen7.index_add(0, chosen3, part5)
-        grad_weight = placed2.index_add(0, chosen3, part4)
+        placed2 = chosen7.index_add(0, chosen3, part4)
+        grad_weight = placed2.index_add(0, chosen3, part3)
     return grad_input, None, grad_weight, None, None
 
 
@@ -467,16 +470,19 @@ def _cross_entropy_sum_backward(ctx, G):
             if weight is None
             else _unflatten(weight.index_select(0, chosen3), 0, target.shape)
         )
-        product2 = ratio if weight is None else (ratio * weight).unsqueeze(1)
-        part = product2.expand((target.shape[0], F.shape[1], target.shape[1]))
-        part2 = (
+        product2 = (
+            ratio.expand(F.shape)
+            if weight is None
+            else (ratio * weight).unsqueeze(1).expand(F.shape)
+        )
+        part = (
             product.expand(chosen2.shape)
             if weight is None
             else (product * picked).unsqueeze(1)
         )
-        placed = _scatter_added(part, 1, chosen2, part2)
-        part3 = _logsoftmax_slope(placed, F, 1)
-        grad_input = _masked_(part3, mask2).reshape(input_shape)
+        placed = _scatter_added(product2, 1, chosen2, part)
+        part2 = _logsoftmax_slope(placed, F, 1)
+        grad_input = _masked_(part2, mask2).reshape(input_shape)
     if ctx.needs_input_grad[2]:
         chosen4 = torch.where(mask2, F, 0)
         total = chosen4.sum((0, 2)) if label_smoothing != 0 else None

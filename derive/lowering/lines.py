@@ -109,12 +109,13 @@ def sources_of(border: Border, lets: Lets, tensors: Mapping[str, Value]) -> list
     """The shapes of tensors at hand that are no None, each by the name that a reader knows."""
     found = []
     absent = {t.name for t in border.op.inputs if t.default is not None}
+    crossing = {*border.op.outputs, *(t.name for t in border.op.inputs)}
     for name, value in tensors.items():
         ((said, tensor),) = tensors_of(lets, [name]).items()
         if tensor in absent:
             continue
         axes = tuple(i and Index(i.name, lets.say(i.extent), i.group) for i in value.axes)
-        if border.changes(tensor) and said not in border.entered:
+        if tensor in crossing and border.changes(tensor) and said not in border.entered:
             axes = border.axes_outside(tensor)
         found.append(Source(said, Attribute(Name(said), "shape"), axes))
     return found

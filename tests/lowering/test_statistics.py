@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import derive
+from derive.check.verify import checks_of
 
 RMS = """
 op f(x[n,i], w[i]; eps=1e-6) -> y
@@ -151,3 +152,11 @@ def test_nothing_is_kept_for_its_shape():
     x, w, v = torch.randn(3, 5), torch.randn(5, 6), torch.randn(4)
     assert kept(f, x.requires_grad_(), w, t, v)[1] == []
     assert kept(f, x, w, t, v.requires_grad_())[1] == [(3, 6)]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_statistic_of_a_position_has_the_axes_that_it_is_kept_with():
+    op = derive.parse(
+        "op f(a[k], v[l], b[j]) -> y\ne[0,k,j] = sum[h]((h - k)*v[h])\ny = norm2[l](e[0,0,0])"
+    )
+    assert all(c.ok for c in checks_of(op, derive.load(op)))
