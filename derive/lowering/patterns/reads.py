@@ -13,7 +13,7 @@ from derive.lowering.ground.scope import Scope
 from derive.lowering.ground.value import Value
 from derive.lowering.ground.windows import Read
 from derive.lowering.patterns.nothing import may_be_nowhere, only_where_there_is
-from derive.program.code import literal
+from derive.program.code import Name, literal
 
 
 def read_at_number(scope: Scope, r: Read) -> Value | None:
@@ -37,6 +37,9 @@ def read_on_diagonal(scope: Scope, r: Read) -> Value | None:
 def read_computed(scope: Scope, r: Read) -> Value:
     """X[e] = X.select(e) for a number, X.index_select(e) or X.gather(e) for a tensor."""
     index = scope.lower(factor(r.position), layout(r.position))
+    if index.kind != "int" and not index.scalar:
+        # A position that a condition is, 1 or 0.
+        index = replace(index.call("to", Name("torch.int64")), kind="int")
     nowhere = may_be_nowhere(scope, r.position, r.extent)
     if index.scalar:
         made = r.value.call("select", r.place, index.code).at(r.n)

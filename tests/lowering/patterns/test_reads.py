@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 from kit.lowered import assert_code, assert_right
 
+from derive import load, parse
+from derive.check.verify import checks_of
+
 FORMS = {
     "op f(x[i,j]) -> y\ny[i] = x[i,1]": "x.select(1, 1)",
     "op f(x[i,i,j]) -> y\ny[j,i] = x[i,i,j]": "x.diagonal(0, 0, 1)",
@@ -26,3 +29,12 @@ def test_a_computed_position_is_gathered():
 
 def test_a_position_of_parameters_is_selected():
     assert_code("op f(x[n,k]; at=1) -> y\ny[n] = x[n,at]", ["y = x.select(1, at)"])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_condition_may_be_a_position():
+    op = parse(
+        "op f(v[j], w[l], x[i,i]) -> y\nc = v[0] < 0.8\n"
+        "y[i] = sum[l](where(c, l - i, x[i,i])*w[l])*where(i == 1, amax[j](v[j]), 1)"
+    )
+    assert all(c.ok for c in checks_of(op, load(op)))
