@@ -33,6 +33,7 @@ from derive.algebra.partials import (
     clamp_hi,
     clamp_lo,
     clamp_x,
+    digamma_slope,
     erfinv_slope,
     exp2_slope,
     larger,
@@ -195,13 +196,7 @@ _ROWS = (
         head="lgamma",
         **_ABOVE_0,
     ),
-    _unary(
-        "digamma",
-        elementwise(digamma),
-        lambda x, y: Call("polygamma", (num(1), x)),
-        sympy="digamma",
-        **_ABOVE_0,
-    ),
+    _unary("digamma", elementwise(digamma), digamma_slope, sympy="digamma", **_ABOVE_0),
     _unary("erfinv", elementwise(erfinv), erfinv_slope, sympy="erfinv", **_WITHIN_1),
     # Smooth, without a name of its own in SymPy. torch's softplus is x itself above 20.
     _unary(

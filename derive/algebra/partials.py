@@ -107,6 +107,11 @@ def exp2_slope(x: Expr, y: Expr) -> Expr:
     return Mul((Call("log", (num(2),)), y))
 
 
+def digamma_slope(x: Expr, y: Expr) -> Expr:
+    """polygamma(1, x)."""
+    return Call("polygamma", (num(1), x))
+
+
 def erfinv_slope(x: Expr, y: Expr) -> Expr:
     """sqrt(pi)/2 exp(y^2)."""
     root = Pow(Const("pi"), num(Fraction(1, 2)))
