@@ -103,7 +103,12 @@ _OF_ANY_SIZE = {
 
 
 def read_together(
-    frame: Frame, value: Value, places: Sequence[int], positions: Sequence[Value], any_size: bool
+    frame: Frame,
+    value: Value,
+    places: Sequence[int],
+    positions: Sequence[Value],
+    like: Code,
+    any_size: bool,
 ) -> Value | None:
     """value with these axes read at positions, which may have axes of the value themselves.
 
@@ -116,7 +121,7 @@ def read_together(
     read = dict(zip(places, positions, strict=True))
     for n, i in enumerate(value.axes):
         if n not in read and i in new and i is not None:
-            along = Function("_positions", (Dim(i.extent), value.code))
+            along = Function("_positions", (Dim(i.extent), like))
             read[n] = Value(along, (i,), "int")
     dims = sorted(read)
     others = [i for n, i in enumerate(value.axes) if n not in read]
