@@ -6,7 +6,7 @@ indexing would wrap a negative one. Writes add: a position that occurs twice cou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from derive.algebra.expr import Index, Num
 from derive.algebra.substitution import replace as replaced
@@ -107,13 +107,13 @@ def read_together(
     value: Value,
     places: Sequence[int],
     positions: Sequence[Value],
-    like: Code,
+    along: Callable[[Index], Value],
     any_size: bool,
 ) -> Value | None:
     """value with these axes read at positions, which may have axes of the value themselves.
 
     One after the other, all that the first position does not settle would be copied for the next.
-    ``any_size``: 0 is read where an axis has no positions.
+    ``along`` has the positions of an axis; ``any_size``: 0 is read where an axis has no positions.
     """
     new = list(dict.fromkeys(i for p in positions for i in p.indices))
     if any(i is None or i.group for i in (*value.axes, *new)):
@@ -121,8 +121,7 @@ def read_together(
     read = dict(zip(places, positions, strict=True))
     for n, i in enumerate(value.axes):
         if n not in read and i in new and i is not None:
-            along = Function("_positions", (Dim(i.extent), like))
-            read[n] = Value(along, (i,), "int")
+            read[n] = along(i)
     dims = sorted(read)
     others = [i for n, i in enumerate(value.axes) if n not in read]
     # Torch lets the axes of positions stand where these do, if they stand together.

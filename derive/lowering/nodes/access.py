@@ -60,7 +60,7 @@ def _read_together(scope: Scope, value: Value, pending: Pending) -> tuple[Value,
         may_be_nowhere(scope, e, axis.extent) and not has_positions(scope.frame, axis.extent)
         for axis, e in given
     )
-    made = read_together(scope.frame, value, places, positions, scope.like, nowhere)
+    made = read_together(scope.frame, value, places, positions, scope.positions, nowhere)
     return None if made is None else (made, [x for x in pending if x not in given])
 
 
