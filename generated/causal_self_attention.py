@@ -21,7 +21,8 @@ Gradients, G the cotangent of output:
 
 Kernels of torch, and the equations that they compute:
 
-    softmax backward: dx[i] = y[i]*(g[i] - sum[j](g[j]*y[j]))
+    attention to what is seen: s[*b,i,j] = scale*sum[d](q[*b,i,d]*k[*b,j,d]); lse[*b,i] = logsumexp[j | m[*b,i,j]](s[*b,i,j]); y[*b,i,e] = sum[j | m[*b,i,j]](exp(s[*b,i,j] - lse[*b,i])*v[*b,j,e])
+    attention to what is seen backward: p[*b,i,j] = [m[*b,i,j]]*exp(scale*sum[d](q[*b,i,d]*k[*b,j,d]) - lse[*b,i]); ds[*b,i,j] = p[*b,i,j]*sum[e](g[*b,i,e]*(v[*b,j,e] - y[*b,i,e])); dq[*b,i,d] = scale*sum[j](ds[*b,i,j]*k[*b,j,d]); dk[*b,j,d] = scale*sum[i](ds[*b,i,j]*q[*b,i,d]); dv[*b,j,e] = sum[i](p[*b,i,j]*g[*b,i,e])
 """
 # mypy: ignore-errors
 
@@ -90,19 +91,110 @@ def _positions(size, x):
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
+def _attended(query, key, value, scale, mask=None):
+    """softmax(scale*query key^T) value, and the logarithm of what each row is divided by."""
+    if not _fuses(query, key, value, mask):
+        return _attended_in_steps(query, key, value, scale, mask)
+    causal = mask is True
+    if query.device.type != "cpu":
+        call, mask = torch.nn.functional.scaled_dot_product_attention, None if causal else mask
+        return call(query, key, value, mask, is_causal=causal, scale=scale), query.new_empty(0)
+    call = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    added, unseen = _added_mask(query, key, mask)
+    heads = _heads(max(query.shape[-1], value.shape[-1]), query, key, value)
+    y, lse = call(*heads, 0.0, causal, attn_mask=added, scale=scale)
+    shape = *query.shape[:-1], value.shape[-1]
+    y, lse = _no_view(y[..., : shape[-1]].reshape(shape)), lse.reshape(shape[:-1])
+    if unseen is None:
+        return y, lse
+    return y.masked_fill(unseen, torch.nan), lse.masked_fill(unseen[..., 0], -torch.inf)
+
+
+def _attended_gradients(G, query, key, value, output, lse, scale, mask=None):
+    """The gradients of query, key and value, by the kernel of the device."""
+    fuses, causal = _fuses(query, key, value, mask), mask is True
+    if not fuses or query.device.type != "cpu":
+        q, k, v = (x.detach().requires_grad_() for x in (query, key, value))
+        with torch.enable_grad():
+            if fuses:
+                call = torch.nn.functional.scaled_dot_product_attention
+                y = call(q, k, v, None if causal else mask, is_causal=causal, scale=scale)
+            else:
+                y, _ = _attended_in_steps(q, k, v, scale, mask)
+            return torch.autograd.grad(y, (q, k, v), G)
+    call = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+    added, _ = _added_mask(query, key, mask)
+    heads = _heads(max(query.shape[-1], value.shape[-1]), G, query, key, value, output)
+    lse = lse.reshape(heads[0].shape[:3])
+    grads = call(*heads, lse, 0.0, causal, attn_mask=added, scale=scale)
+    like = query, key, value
+    return [g[..., : x.shape[-1]].reshape(x.shape) for g, x in zip(grads, like, strict=True)]
+
+
+def _attended_in_steps(query, key, value, scale, mask):
+    """The same where no kernel is called."""
+    scores = (query @ key.mT).to(torch.promote_types(query.dtype, torch.float32)) * scale
+    if mask is True:
+        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
+    if mask is None or mask.is_floating_point():
+        scores = scores if mask is None else scores + mask
+        return torch.softmax(scores, -1).to(value.dtype) @ value, scores.logsumexp(-1)
+    # A row that sees nothing takes all scores, and is 0 then.
+    scores = scores.masked_fill(~mask & mask.any(-1, keepdim=True), -torch.inf)
+    weights = torch.softmax(scores, -1).masked_fill(~mask, 0)
+    return weights.to(value.dtype) @ value, scores.logsumexp(-1)
+
+
+def _fuses(query, key, value, mask):
+    """Whether the kernel of the device is called."""
+    tensors = query, key, value, None if mask is True else mask
+    if mask is not None and mask is not True and query.device.type != "cpu":
+        if mask.is_floating_point():
+            return False
+    with torch.no_grad():
+        return _alone(*tensors) and bool(query.numel() and key.numel() and value.numel())
+
+
+def _heads(width, *tensors):
+    """The tensors with four axes, the last of that length: zeros add nothing to a product."""
+    made = []
+    for x in map(_with_four_axes, tensors):
+        if x.shape[-1] < width:
+            x = torch.nn.functional.pad(x, (0, width - x.shape[-1]))
+        made.append(x if x.stride(-1) == 1 else x.contiguous())
+    return made
+
+
+def _added_mask(query, key, mask):
+    """The mask as what is added to scores of four axes, and the rows that it makes nan."""
+    if mask is None or mask is True:
+        return None, None
+    unseen, dtype = None, torch.promote_types(query.dtype, torch.float32)
+    if mask.is_floating_point():
+        rows = mask.amax(-1, keepdim=True) == -torch.inf
+        unseen = rows if rows.any() else None
+        added = mask.to(dtype).contiguous()
+    else:
+        added = torch.zeros(mask.shape, dtype=dtype).masked_fill_(~mask, -torch.inf)
+    shape = *query.shape[:-1], key.shape[-2]
+    return _with_four_axes(added.expand(shape)), unseen
+
+
+def _with_four_axes(x):
+    """The tensor with axes of size 1 before it, or with the first of more as one."""
+    return x.flatten(0, -4) if x.dim() > 4 else x[(None,) * (4 - x.dim())]
+
+
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
+
+
 def _flatten(x, start, end):
     """x.flatten(start, end), for which autograd's older vmap has no rule."""
     start, end = start % x.dim(), end % x.dim()
     size = math.prod(x.shape[start : end + 1])
     return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
-
-
-def _masked_(x, mask):
-    """x where the mask holds, else 0, in its memory; masked_fill_ is slow on a CPU."""
-    if x.numel() < 4096 or x.device.type != "cpu":
-        return x.masked_fill_(~mask, 0)
-    kept = mask.byte().to(x.dtype)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
 
 
 def _alone(*tensors):
@@ -125,8 +217,19 @@ def _applied(function, *args):
 
 
 def _causal_self_attention_forward(x, Wq, Wk, Wv):
-    if _alone(x, Wq, Wk, Wv):
-        return _causal_self_attention_forward_in_place(x, Wq, Wk, Wv)
+    low = _of_product(x, Wq, Wk, Wv)
+    x, Wq, Wk, Wv = _cast(low, x, Wq, Wk, Wv)
+    Q = x @ Wq.mT
+    K = x @ Wk.mT
+    V = x @ Wv.mT
+    ratio = 1 / (math.sqrt(Wq.shape[0]) or math.nan)
+    attended = _attended(Q, K, V, ratio, True)
+    output = attended[0]
+    lse = attended[1]
+    return output, lse, Q, K, V
+
+
+def _causal_self_attention_composed(x, Wq, Wk, Wv):
     low = _of_product(x, Wq, Wk, Wv)
     wide = torch.promote_types(low, torch.float32)
     x, Wq, Wk, Wv = _cast(low, x, Wq, Wk, Wv)
@@ -138,51 +241,32 @@ def _causal_self_attention_forward(x, Wq, Wk, Wv):
     mask = position <= position.unsqueeze(1)
     p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), 2)
     P = torch.where(mask, p, 0)
-    output = P.to(low) @ V
-    return output, V, Q, K, P
-
-
-def _causal_self_attention_forward_in_place(x, Wq, Wk, Wv):
-    low = _of_product(x, Wq, Wk, Wv)
-    wide = torch.promote_types(low, torch.float32)
-    x, Wq, Wk, Wv = _cast(low, x, Wq, Wk, Wv)
-    V = x @ Wv.mT
-    Q = x @ Wq.mT
-    K = x @ Wk.mT
-    S = (Q @ K.mT).to(wide).div_(math.sqrt(Wq.shape[0]))
-    position = _positions(x.shape[1], x)
-    mask = position <= position.unsqueeze(1)
-    part = torch.where(mask, S, torch.finfo(wide).min)
-    p = torch.softmax(part, 2, out=part)
-    P = _masked_(p, mask)
-    output = P.to(low) @ V
-    return output, V, Q, K, P
+    return P.to(low) @ V
 
 
 def _causal_self_attention_backward(ctx, G):
-    x, Wq, Wk, Wv, V, Q, K, P = ctx.saved_tensors
+    x, Wq, Wk, Wv, output, lse, Q, K, V = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    x, Wq, Wk, Wv, V, Q, K, G = _cast(low, x, Wq, Wk, Wv, V, Q, K, G)
-    P = _cast(wide, P)[0]
+    x, Wq, Wk, Wv, output, Q, K, V, G = _cast(low, x, Wq, Wk, Wv, output, Q, K, V, G)
+    lse = _cast(wide, lse)[0]
     grad_x = grad_Wq = grad_Wk = grad_Wv = None
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        grad_P = G @ V.mT
-        grad_S = torch._softmax_backward_data(grad_P.to(wide), P, 2, P.dtype)
+    ratio = 1 / (math.sqrt(Wq.shape[0]) or math.nan)
+    grads = _attended_gradients(G, Q, K, V, output, lse, ratio, True)
     if ctx.needs_input_grad[1] or ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
         part = _flatten(x, 0, 1)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        grad_Q = (grad_S.to(low) @ K).to(wide).div_(math.sqrt(Wq.shape[0]))
+        grad_Q = grads[0]
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        grad_K = (grad_S.mT.to(low) @ Q).to(wide).div_(math.sqrt(Wq.shape[0]))
+        grad_K = grads[1]
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[3]:
-        grad_V = P.mT.to(low) @ G
+        grad_V = grads[2]
     if ctx.needs_input_grad[0]:
-        grad_x = (grad_Q.to(low) @ Wq).add_(grad_K.to(low) @ Wk).add_(grad_V @ Wv)
+        grad_x = (grad_Q @ Wq).add_(grad_K @ Wk).add_(grad_V @ Wv)
     if ctx.needs_input_grad[1]:
-        grad_Wq = _flatten(grad_Q, 0, 1).mT.to(low) @ part
+        grad_Wq = _flatten(grad_Q, 0, 1).mT @ part
     if ctx.needs_input_grad[2]:
-        grad_Wk = _flatten(grad_K, 0, 1).mT.to(low) @ part
+        grad_Wk = _flatten(grad_K, 0, 1).mT @ part
     if ctx.needs_input_grad[3]:
         grad_Wv = _flatten(grad_V, 0, 1).mT @ part
     return grad_x, grad_Wq, grad_Wk, grad_Wv
@@ -198,29 +282,20 @@ class _CausalSelfAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         x, Wq, Wk, Wv = inputs
-        _, V, Q, K, P = result
-        ctx.mark_non_differentiable(V, Q, K, P)
+        output, lse, Q, K, V = result
+        ctx.mark_non_differentiable(lse, Q, K, V)
         ctx.set_materialize_grads(False)
         ctx.low = _of_product(x, Wq, Wk, Wv)
-        ctx.save_for_backward(
-            x,
-            Wq,
-            Wk,
-            Wv,
-            V,
-            Q if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] else None,
-            K if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            P,
-        )
+        ctx.save_for_backward(x, Wq, Wk, Wv, output, lse, Q, K, V)
 
     @staticmethod
     @_exactly
-    def backward(ctx, G, _grad_V, _grad_Q, _grad_K, _grad_P):
+    def backward(ctx, G, _grad_lse, _grad_Q, _grad_K, _grad_V):
         if G is None:
             return (None,) * 4
         if _alone(G):
             return _causal_self_attention_backward(ctx, G)
-        x, Wq, Wk, Wv, _, _, _, _ = ctx.saved_tensors
+        x, Wq, Wk, Wv, _, _, _, _, _ = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         x, Wq, Wk, Wv, G = _cast(low, x, Wq, Wk, Wv, G)
@@ -365,6 +440,8 @@ def causal_self_attention(
         )
     if torch.compiler.is_compiling():
         x, Wq, Wk, Wv = _distinct(x, Wq, Wk, Wv)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if forward_ad._current_level >= 0:
+        return _causal_self_attention_composed(x, Wq, Wk, Wv)
+    if not torch.is_grad_enabled():
         return _causal_self_attention_forward(x, Wq, Wk, Wv)[0]
     return _applied(_CausalSelfAttention, x, Wq, Wk, Wv)[0]

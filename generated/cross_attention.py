@@ -25,7 +25,8 @@ Gradients, G the cotangent of output:
 
 Kernels of torch, and the equations that they compute:
 
-    softmax backward: dx[i] = y[i]*(g[i] - sum[j](g[j]*y[j]))
+    attention: s[*b,i,j] = scale*sum[d](q[*b,i,d]*k[*b,j,d]) + m[*b,i,j]; lse[*b,i] = logsumexp[j](s[*b,i,j]); y[*b,i,e] = sum[j](exp(s[*b,i,j] - lse[*b,i])*v[*b,j,e])
+    attention backward: p[*b,i,j] = exp(scale*sum[d](q[*b,i,d]*k[*b,j,d]) + m[*b,i,j] - lse[*b,i]); ds[*b,i,j] = p[*b,i,j]*sum[e](g[*b,i,e]*(v[*b,j,e] - y[*b,i,e])); dq[*b,i,d] = scale*sum[j](ds[*b,i,j]*k[*b,j,d]); dk[*b,j,d] = scale*sum[i](ds[*b,i,j]*q[*b,i,d]); dv[*b,j,e] = sum[i](p[*b,i,j]*g[*b,i,e])
 """
 # mypy: ignore-errors
 
@@ -94,13 +95,98 @@ def _softmax_of(x, dim):
     return torch.softmax(x.reshape(x.shape[: dim + 1]), dim).reshape(x.shape)
 
 
-def _softmax_slope(g, y, dim):
-    """The gradient of a softmax y along an axis, which may be the last but for axes of size 1."""
-    if y.shape[dim + 1 :].numel() != 1:
-        return torch._softmax_backward_data(g, y, dim, y.dtype)
-    flat = y.shape[: dim + 1]
-    g, flat = g.reshape(flat), y.reshape(flat)
-    return torch._softmax_backward_data(g, flat, dim, y.dtype).reshape(y.shape)
+def _attended(query, key, value, scale, mask=None):
+    """softmax(scale*query key^T) value, and the logarithm of what each row is divided by."""
+    if not _fuses(query, key, value, mask):
+        return _attended_in_steps(query, key, value, scale, mask)
+    causal = mask is True
+    if query.device.type != "cpu":
+        call, mask = torch.nn.functional.scaled_dot_product_attention, None if causal else mask
+        return call(query, key, value, mask, is_causal=causal, scale=scale), query.new_empty(0)
+    call = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    added, unseen = _added_mask(query, key, mask)
+    heads = _heads(max(query.shape[-1], value.shape[-1]), query, key, value)
+    y, lse = call(*heads, 0.0, causal, attn_mask=added, scale=scale)
+    shape = *query.shape[:-1], value.shape[-1]
+    y, lse = _no_view(y[..., : shape[-1]].reshape(shape)), lse.reshape(shape[:-1])
+    if unseen is None:
+        return y, lse
+    return y.masked_fill(unseen, torch.nan), lse.masked_fill(unseen[..., 0], -torch.inf)
+
+
+def _attended_gradients(G, query, key, value, output, lse, scale, mask=None):
+    """The gradients of query, key and value, by the kernel of the device."""
+    fuses, causal = _fuses(query, key, value, mask), mask is True
+    if not fuses or query.device.type != "cpu":
+        q, k, v = (x.detach().requires_grad_() for x in (query, key, value))
+        with torch.enable_grad():
+            if fuses:
+                call = torch.nn.functional.scaled_dot_product_attention
+                y = call(q, k, v, None if causal else mask, is_causal=causal, scale=scale)
+            else:
+                y, _ = _attended_in_steps(q, k, v, scale, mask)
+            return torch.autograd.grad(y, (q, k, v), G)
+    call = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+    added, _ = _added_mask(query, key, mask)
+    heads = _heads(max(query.shape[-1], value.shape[-1]), G, query, key, value, output)
+    lse = lse.reshape(heads[0].shape[:3])
+    grads = call(*heads, lse, 0.0, causal, attn_mask=added, scale=scale)
+    like = query, key, value
+    return [g[..., : x.shape[-1]].reshape(x.shape) for g, x in zip(grads, like, strict=True)]
+
+
+def _attended_in_steps(query, key, value, scale, mask):
+    """The same where no kernel is called."""
+    scores = (query @ key.mT).to(torch.promote_types(query.dtype, torch.float32)) * scale
+    if mask is True:
+        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
+    if mask is None or mask.is_floating_point():
+        scores = scores if mask is None else scores + mask
+        return torch.softmax(scores, -1).to(value.dtype) @ value, scores.logsumexp(-1)
+    # A row that sees nothing takes all scores, and is 0 then.
+    scores = scores.masked_fill(~mask & mask.any(-1, keepdim=True), -torch.inf)
+    weights = torch.softmax(scores, -1).masked_fill(~mask, 0)
+    return weights.to(value.dtype) @ value, scores.logsumexp(-1)
+
+
+def _fuses(query, key, value, mask):
+    """Whether the kernel of the device is called."""
+    tensors = query, key, value, None if mask is True else mask
+    if mask is not None and mask is not True and query.device.type != "cpu":
+        if mask.is_floating_point():
+            return False
+    with torch.no_grad():
+        return _alone(*tensors) and bool(query.numel() and key.numel() and value.numel())
+
+
+def _heads(width, *tensors):
+    """The tensors with four axes, the last of that length: zeros add nothing to a product."""
+    made = []
+    for x in map(_with_four_axes, tensors):
+        if x.shape[-1] < width:
+            x = torch.nn.functional.pad(x, (0, width - x.shape[-1]))
+        made.append(x if x.stride(-1) == 1 else x.contiguous())
+    return made
+
+
+def _added_mask(query, key, mask):
+    """The mask as what is added to scores of four axes, and the rows that it makes nan."""
+    if mask is None or mask is True:
+        return None, None
+    unseen, dtype = None, torch.promote_types(query.dtype, torch.float32)
+    if mask.is_floating_point():
+        rows = mask.amax(-1, keepdim=True) == -torch.inf
+        unseen = rows if rows.any() else None
+        added = mask.to(dtype).contiguous()
+    else:
+        added = torch.zeros(mask.shape, dtype=dtype).masked_fill_(~mask, -torch.inf)
+    shape = *query.shape[:-1], key.shape[-2]
+    return _with_four_axes(added.expand(shape)), unseen
+
+
+def _with_four_axes(x):
+    """The tensor with axes of size 1 before it, or with the first of more as one."""
+    return x.flatten(0, -4) if x.dim() > 4 else x[(None,) * (4 - x.dim())]
 
 
 def _no_view(x):
@@ -135,8 +221,26 @@ def _applied(function, *args):
 
 
 def _cross_attention_forward(x, memory, Wq, Wk, Wv, Wo):
-    if _alone(x, memory, Wq, Wk, Wv, Wo):
-        return _cross_attention_forward_in_place(x, memory, Wq, Wk, Wv, Wo)
+    low = _of_product(x, memory, Wq, Wk, Wv, Wo)
+    x, memory, Wq, Wk, Wv, Wo = _cast(low, x, memory, Wq, Wk, Wv, Wo)
+    b_shape = x.shape[:-2]
+    x_shape = x.shape
+    memory_shape = memory.shape
+    size = math.prod(b_shape)
+    x = x.reshape((size, x_shape[-2], x_shape[-1]))
+    memory = memory.reshape((size, memory_shape[-2], memory_shape[-1]))
+    Q = x @ Wq.mT
+    K = memory @ Wk.mT
+    V = memory @ Wv.mT
+    ratio = 1 / (math.sqrt(Wq.shape[0]) or math.nan)
+    attended = _attended(Q, K, V, ratio, None)
+    context = attended[0]
+    output = _no_view((context @ Wo.mT).reshape((*b_shape, x_shape[-2], Wo.shape[0])))
+    lse = attended[1]
+    return output, lse, Q, K, V, context
+
+
+def _cross_attention_composed(x, memory, Wq, Wk, Wv, Wo):
     low = _of_product(x, memory, Wq, Wk, Wv, Wo)
     wide = torch.promote_types(low, torch.float32)
     x, memory, Wq, Wk, Wv, Wo = _cast(low, x, memory, Wq, Wk, Wv, Wo)
@@ -152,75 +256,51 @@ def _cross_attention_forward(x, memory, Wq, Wk, Wv, Wo):
     S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[0])
     P = _softmax_of(S, 2)
     context = P.to(low) @ V
-    output = _no_view((context @ Wo.mT).reshape((*b_shape, x_shape[-2], Wo.shape[0])))
-    return output, V, Q, K, P, context
-
-
-def _cross_attention_forward_in_place(x, memory, Wq, Wk, Wv, Wo):
-    low = _of_product(x, memory, Wq, Wk, Wv, Wo)
-    wide = torch.promote_types(low, torch.float32)
-    x, memory, Wq, Wk, Wv, Wo = _cast(low, x, memory, Wq, Wk, Wv, Wo)
-    b_shape = x.shape[:-2]
-    x_shape = x.shape
-    memory_shape = memory.shape
-    size = math.prod(b_shape)
-    x = x.reshape((size, x_shape[-2], x_shape[-1]))
-    memory = memory.reshape((size, memory_shape[-2], memory_shape[-1]))
-    V = memory @ Wv.mT
-    Q = x @ Wq.mT
-    K = memory @ Wk.mT
-    S = (Q @ K.mT).to(wide).div_(math.sqrt(Wq.shape[0]))
-    P = _softmax_of(S, 2)
-    context = P.to(low) @ V
-    product = (context @ Wo.mT).reshape((*b_shape, x_shape[-2], Wo.shape[0]))
-    output = _no_view(product)
-    return output, V, Q, K, P, context
+    return _no_view((context @ Wo.mT).reshape((*b_shape, x_shape[-2], Wo.shape[0])))
 
 
 def _cross_attention_backward(ctx, G):
-    x, memory, Wq, Wk, Wv, Wo, V, Q, K, P, context = ctx.saved_tensors
+    x, memory, Wq, Wk, Wv, Wo, lse, Q, K, V, context = ctx.saved_tensors
     b_shape = ctx.b_shape
     x_shape = ctx.x_shape
     memory_shape = ctx.memory_shape
     Wo_shape = ctx.Wo_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    given = _cast(low, x, memory, Wq, Wk, Wv, Wo, V, Q, K, context, G)
-    x, memory, Wq, Wk, Wv, Wo, V, Q, K, context, G = given
-    P = _cast(wide, P)[0]
+    given = _cast(low, x, memory, Wq, Wk, Wv, Wo, Q, K, V, context, G)
+    x, memory, Wq, Wk, Wv, Wo, Q, K, V, context, G = given
+    lse = _cast(wide, lse)[0]
     needs = ctx.needs_input_grad
     needs_grad_V = needs[1] or needs[4]
     needs_grad_K = needs[1] or needs[3]
     needs_grad_Q = needs[0] or needs[2]
     needs_part = needs[3] or needs[4]
-    needs_grad_S = needs_grad_Q or needs_grad_K
-    needs_grad_context = needs_grad_S or needs_grad_V
+    needs_grads = needs_grad_Q or needs_grad_K or needs_grad_V
     grad_x = grad_memory = grad_Wq = grad_Wk = grad_Wv = grad_Wo = None
     size = math.prod(b_shape)
     G = G.reshape((size, x_shape[-2], Wo_shape[0]))
-    if needs_grad_context:
+    if needs_grads:
         grad_context = G @ Wo
-    if needs_grad_S:
-        grad_P = grad_context @ V.mT
-        grad_S = _softmax_slope(grad_P.to(wide), P, 2)
+        ratio = 1 / (math.sqrt(Wq.shape[0]) or math.nan)
+        grads = _attended_gradients(grad_context, Q, K, V, context, lse, ratio, None)
     if needs_part:
         memory = memory.reshape((size, memory_shape[-2], memory_shape[-1]))
         part = _flatten(memory, 0, 1)
     if needs_grad_Q:
-        grad_Q = (grad_S.to(low) @ K).to(wide).div_(math.sqrt(Wq.shape[0]))
+        grad_Q = grads[0]
     if needs_grad_K:
-        grad_K = (grad_S.mT.to(low) @ Q).to(wide).div_(math.sqrt(Wq.shape[0]))
+        grad_K = grads[1]
     if needs_grad_V:
-        grad_V = P.mT.to(low) @ grad_context
+        grad_V = grads[2]
     if needs[2]:
         x = x.reshape((size, x_shape[-2], x_shape[-1]))
-        grad_Wq = _flatten(grad_Q, 0, 1).mT.to(low) @ _flatten(x, 0, 1)
+        grad_Wq = _flatten(grad_Q, 0, 1).mT @ _flatten(x, 0, 1)
     if needs[0]:
-        grad_x = (grad_Q.to(low) @ Wq).reshape(x_shape)
+        grad_x = (grad_Q @ Wq).reshape(x_shape)
     if needs[1]:
-        grad_memory = (grad_K.to(low) @ Wk).add_(grad_V @ Wv).reshape(memory_shape)
+        grad_memory = (grad_K @ Wk).add_(grad_V @ Wv).reshape(memory_shape)
     if needs[3]:
-        grad_Wk = _flatten(grad_K, 0, 1).mT.to(low) @ part
+        grad_Wk = _flatten(grad_K, 0, 1).mT @ part
     if needs[4]:
         grad_Wv = _flatten(grad_V, 0, 1).mT @ part
     if needs[5]:
@@ -238,8 +318,8 @@ class _CrossAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         x, memory, Wq, Wk, Wv, Wo = inputs
-        _, V, Q, K, P, context = result
-        ctx.mark_non_differentiable(V, Q, K, P, context)
+        _, lse, Q, K, V, context = result
+        ctx.mark_non_differentiable(lse, Q, K, V, context)
         ctx.set_materialize_grads(False)
         b_shape = x.shape[:-2]
         ctx.low = _of_product(x, memory, Wq, Wk, Wv, Wo)
@@ -247,23 +327,11 @@ class _CrossAttention(Function):
         ctx.x_shape = x.shape
         ctx.memory_shape = memory.shape
         ctx.Wo_shape = Wo.shape
-        ctx.save_for_backward(
-            x,
-            memory,
-            Wq,
-            Wk,
-            Wv,
-            Wo,
-            V,
-            Q if ctx.needs_input_grad[1] or ctx.needs_input_grad[3] else None,
-            K if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] else None,
-            P,
-            context if ctx.needs_input_grad[5] else None,
-        )
+        ctx.save_for_backward(x, memory, Wq, Wk, Wv, Wo, lse, Q, K, V, context)
 
     @staticmethod
     @_exactly
-    def backward(ctx, G, _grad_V, _grad_Q, _grad_K, _grad_P, _grad_context):
+    def backward(ctx, G, _grad_lse, _grad_Q, _grad_K, _grad_V, _grad_context):
         if G is None:
             return (None,) * 6
         if _alone(G):
@@ -466,6 +534,8 @@ def cross_attention(
         )
     if torch.compiler.is_compiling():
         x, memory, Wq, Wk, Wv, Wo = _distinct(x, memory, Wq, Wk, Wv, Wo)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if forward_ad._current_level >= 0:
+        return _cross_attention_composed(x, memory, Wq, Wk, Wv, Wo)
+    if not torch.is_grad_enabled():
         return _cross_attention_forward(x, memory, Wq, Wk, Wv, Wo)[0]
     return _applied(_CrossAttention, x, memory, Wq, Wk, Wv, Wo)[0]

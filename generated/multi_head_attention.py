@@ -30,7 +30,8 @@ Gradients, G the cotangent of output:
 
 Kernels of torch, and the equations that they compute:
 
-    softmax backward: dx[i] = y[i]*(g[i] - sum[j](g[j]*y[j]))
+    attention: s[*b,i,j] = scale*sum[d](q[*b,i,d]*k[*b,j,d]) + m[*b,i,j]; lse[*b,i] = logsumexp[j](s[*b,i,j]); y[*b,i,e] = sum[j](exp(s[*b,i,j] - lse[*b,i])*v[*b,j,e])
+    attention backward: p[*b,i,j] = exp(scale*sum[d](q[*b,i,d]*k[*b,j,d]) + m[*b,i,j] - lse[*b,i]); ds[*b,i,j] = p[*b,i,j]*sum[e](g[*b,i,e]*(v[*b,j,e] - y[*b,i,e])); dq[*b,i,d] = scale*sum[j](ds[*b,i,j]*k[*b,j,d]); dk[*b,j,d] = scale*sum[i](ds[*b,i,j]*q[*b,i,d]); dv[*b,j,e] = sum[i](p[*b,i,j]*g[*b,i,e])
 """
 # mypy: ignore-errors
 
@@ -100,6 +101,100 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _attended(query, key, value, scale, mask=None):
+    """softmax(scale*query key^T) value, and the logarithm of what each row is divided by."""
+    if not _fuses(query, key, value, mask):
+        return _attended_in_steps(query, key, value, scale, mask)
+    causal = mask is True
+    if query.device.type != "cpu":
+        call, mask = torch.nn.functional.scaled_dot_product_attention, None if causal else mask
+        return call(query, key, value, mask, is_causal=causal, scale=scale), query.new_empty(0)
+    call = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    added, unseen = _added_mask(query, key, mask)
+    heads = _heads(max(query.shape[-1], value.shape[-1]), query, key, value)
+    y, lse = call(*heads, 0.0, causal, attn_mask=added, scale=scale)
+    shape = *query.shape[:-1], value.shape[-1]
+    y, lse = _no_view(y[..., : shape[-1]].reshape(shape)), lse.reshape(shape[:-1])
+    if unseen is None:
+        return y, lse
+    return y.masked_fill(unseen, torch.nan), lse.masked_fill(unseen[..., 0], -torch.inf)
+
+
+def _attended_gradients(G, query, key, value, output, lse, scale, mask=None):
+    """The gradients of query, key and value, by the kernel of the device."""
+    fuses, causal = _fuses(query, key, value, mask), mask is True
+    if not fuses or query.device.type != "cpu":
+        q, k, v = (x.detach().requires_grad_() for x in (query, key, value))
+        with torch.enable_grad():
+            if fuses:
+                call = torch.nn.functional.scaled_dot_product_attention
+                y = call(q, k, v, None if causal else mask, is_causal=causal, scale=scale)
+            else:
+                y, _ = _attended_in_steps(q, k, v, scale, mask)
+            return torch.autograd.grad(y, (q, k, v), G)
+    call = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+    added, _ = _added_mask(query, key, mask)
+    heads = _heads(max(query.shape[-1], value.shape[-1]), G, query, key, value, output)
+    lse = lse.reshape(heads[0].shape[:3])
+    grads = call(*heads, lse, 0.0, causal, attn_mask=added, scale=scale)
+    like = query, key, value
+    return [g[..., : x.shape[-1]].reshape(x.shape) for g, x in zip(grads, like, strict=True)]
+
+
+def _attended_in_steps(query, key, value, scale, mask):
+    """The same where no kernel is called."""
+    scores = (query @ key.mT).to(torch.promote_types(query.dtype, torch.float32)) * scale
+    if mask is True:
+        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
+    if mask is None or mask.is_floating_point():
+        scores = scores if mask is None else scores + mask
+        return torch.softmax(scores, -1).to(value.dtype) @ value, scores.logsumexp(-1)
+    # A row that sees nothing takes all scores, and is 0 then.
+    scores = scores.masked_fill(~mask & mask.any(-1, keepdim=True), -torch.inf)
+    weights = torch.softmax(scores, -1).masked_fill(~mask, 0)
+    return weights.to(value.dtype) @ value, scores.logsumexp(-1)
+
+
+def _fuses(query, key, value, mask):
+    """Whether the kernel of the device is called."""
+    tensors = query, key, value, None if mask is True else mask
+    if mask is not None and mask is not True and query.device.type != "cpu":
+        if mask.is_floating_point():
+            return False
+    with torch.no_grad():
+        return _alone(*tensors) and bool(query.numel() and key.numel() and value.numel())
+
+
+def _heads(width, *tensors):
+    """The tensors with four axes, the last of that length: zeros add nothing to a product."""
+    made = []
+    for x in map(_with_four_axes, tensors):
+        if x.shape[-1] < width:
+            x = torch.nn.functional.pad(x, (0, width - x.shape[-1]))
+        made.append(x if x.stride(-1) == 1 else x.contiguous())
+    return made
+
+
+def _added_mask(query, key, mask):
+    """The mask as what is added to scores of four axes, and the rows that it makes nan."""
+    if mask is None or mask is True:
+        return None, None
+    unseen, dtype = None, torch.promote_types(query.dtype, torch.float32)
+    if mask.is_floating_point():
+        rows = mask.amax(-1, keepdim=True) == -torch.inf
+        unseen = rows if rows.any() else None
+        added = mask.to(dtype).contiguous()
+    else:
+        added = torch.zeros(mask.shape, dtype=dtype).masked_fill_(~mask, -torch.inf)
+    shape = *query.shape[:-1], key.shape[-2]
+    return _with_four_axes(added.expand(shape)), unseen
+
+
+def _with_four_axes(x):
+    """The tensor with axes of size 1 before it, or with the first of more as one."""
+    return x.flatten(0, -4) if x.dim() > 4 else x[(None,) * (4 - x.dim())]
+
+
 def _no_view(x):
     """The same tensor, for autograd a tensor of its own: it may be changed in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
@@ -140,38 +235,33 @@ def _applied(function, *args):
 def _multi_head_attention_forward(
     query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads
 ):
-    if _alone(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo):
-        return _multi_head_attention_forward_in_place(
-            query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads
-        )
     low = _of_product(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
-    wide = torch.promote_types(low, torch.float32)
     given = _cast(low, query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
     query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo = given
     count = Wq.shape[0] // num_heads
-    part = None if bv is None else bv.unflatten(0, (num_heads, count)).unsqueeze(1)
-    part2 = Wv.unflatten(0, (num_heads, count))
-    part3 = torch.einsum("ikl,jml->ijkm", value, part2)
-    V = part3 if bv is None else part + part3
-    part4 = None if bq is None else bq.unflatten(0, (num_heads, count)).unsqueeze(1)
-    part5 = Wq.unflatten(0, (num_heads, count))
-    part6 = torch.einsum("ikl,jml->ijkm", query, part5)
-    Q = part6 if bq is None else part4 + part6
-    part7 = Wk.unflatten(0, (num_heads, count))
-    product = torch.einsum("ikl,jml->ijkm", key, part7)
+    part = None if bq is None else bq.unflatten(0, (num_heads, count)).unsqueeze(1)
+    part2 = Wq.unflatten(0, (num_heads, count))
+    part3 = torch.einsum("ikl,jml->ijkm", query, part2)
+    Q = part3 if bq is None else part + part3
+    part4 = Wk.unflatten(0, (num_heads, count))
+    product = torch.einsum("ikl,jml->ijkm", key, part4)
     K = (
         product
         if bk is None
         else bk.unflatten(0, (num_heads, count)).unsqueeze(1) + product
     )
-    S = (Q @ K.mT).to(wide) / math.sqrt(count)
-    P = torch.softmax(S, 3)
-    context = _no_view(torch.einsum("iklm,ikjl->ijkm", V, P.to(low)).flatten(2, 3))
+    part5 = None if bv is None else bv.unflatten(0, (num_heads, count)).unsqueeze(1)
+    part6 = Wv.unflatten(0, (num_heads, count))
+    part7 = torch.einsum("ikl,jml->ijkm", value, part6)
+    V = part7 if bv is None else part5 + part7
+    attended = _attended(Q, K, V, 1 / (math.sqrt(count) or math.nan), None)
+    context = _no_view(attended[0].transpose(1, 2).flatten(2, 3))
     output = context @ Wo.mT if bo is None else context @ Wo.mT + bo
-    return output, V, Q, K, P, context
+    lse = attended[1]
+    return output, lse, Q, K, V, context
 
 
-def _multi_head_attention_forward_in_place(
+def _multi_head_attention_composed(
     query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads
 ):
     low = _of_product(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
@@ -194,64 +284,72 @@ def _multi_head_attention_forward_in_place(
         if bk is None
         else bk.unflatten(0, (num_heads, count)).unsqueeze(1) + product
     )
-    S = (Q @ K.mT).to(wide).div_(math.sqrt(count))
-    P = torch.softmax(S, 3, out=S)
-    product2 = torch.einsum("iklm,ikjl->ijkm", V, P.to(low)).flatten(2, 3)
-    context = _no_view(product2)
-    output = context @ Wo.mT if bo is None else context @ Wo.mT + bo
-    return output, V, Q, K, P, context
+    S = (Q @ K.mT).to(wide) / math.sqrt(count)
+    P = torch.softmax(S, 3)
+    context = torch.einsum("iklm,ikjl->ijkm", V, P.to(low)).flatten(2, 3)
+    return context @ Wo.mT if bo is None else context @ Wo.mT + bo
 
 
 def _multi_head_attention_backward(ctx, G):
-    query, key, value, Wq, Wk, Wv, Wo, _, _, _, V, Q, K, P, context = ctx.saved_tensors
+    (
+        query,
+        key,
+        value,
+        Wq,
+        Wk,
+        Wv,
+        Wo,
+        _,
+        _,
+        _,
+        lse,
+        Q,
+        K,
+        V,
+        context,
+    ) = ctx.saved_tensors
     num_heads = ctx.num_heads
-    Wq_shape = ctx.Wq_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    given = _cast(low, query, key, value, Wq, Wk, Wv, Wo, V, Q, K, context, G)
-    query, key, value, Wq, Wk, Wv, Wo, V, Q, K, context, G = given
-    P = _cast(wide, P)[0]
+    given = _cast(low, query, key, value, Wq, Wk, Wv, Wo, Q, K, V, context, G)
+    query, key, value, Wq, Wk, Wv, Wo, Q, K, V, context, G = given
+    lse = _cast(wide, lse)[0]
     needs = ctx.needs_input_grad
-    needs_part3 = needs[1] or needs[4]
-    needs_part2 = needs[0] or needs[3]
+    needs_grad_K = needs[1] or needs[4]
     needs_grad_V = needs[2] or needs[5] or needs[9]
-    needs_grad_Q = needs_part2 or needs[7]
-    needs_grad_S = needs_grad_Q or needs_part3
-    needs_count2 = needs_grad_Q or needs_part3 or needs[8]
-    needs_part = needs_grad_S or needs_grad_V
+    needs_grad_Q = needs[0] or needs[3] or needs[7]
+    needs_grads = needs_grad_Q or needs_grad_V or needs_grad_K
+    needs_count = needs_grads or needs[8]
     grad_query = grad_key = grad_value = grad_Wq = grad_Wk = grad_Wv = grad_Wo = None
     grad_bq = grad_bk = grad_bv = grad_bo = None
-    if needs_part:
+    if needs_count:
+        count = Wq.shape[0] // num_heads
+    if needs_grads:
         grad_context = G @ Wo
-        count = Wq_shape[0] // num_heads
-        part = _unflatten(grad_context, 2, (num_heads, count)).transpose(1, 2)
-    if needs_count2:
         count2 = Wq.shape[0] // num_heads
-    if needs_grad_S:
-        grad_P = part @ V.mT
-        grad_S = torch._softmax_backward_data(grad_P.to(wide), P, 3, P.dtype)
+        part = _unflatten(grad_context, 2, (num_heads, count2)).transpose(1, 2)
+        part2 = _unflatten(context, 2, (num_heads, count2)).transpose(1, 2)
+        ratio = 1 / (math.sqrt(count) or math.nan)
+        grads = _attended_gradients(part, Q, K, V, part2, lse, ratio, None)
     if needs_grad_Q:
-        grad_Q = (grad_S.to(low) @ K).to(wide).div_(math.sqrt(count2))
+        grad_Q = grads[0]
     if needs_grad_V:
-        grad_V = P.mT.to(low) @ part
-    if needs_part2:
-        part2 = grad_Q.to(low)
-    if needs_part3:
-        grad_K = (grad_S.mT.to(low) @ Q).to(wide).div_(math.sqrt(count2))
-        part3 = grad_K.to(low)
+        grad_V = grads[2]
+    if needs_grad_K:
+        grad_K = grads[1]
     if needs[0]:
-        part4 = _unflatten(Wq, 0, (num_heads, count))
-        grad_query = torch.einsum("ijkl,jlm->ikm", part2, part4)
+        part3 = _unflatten(Wq, 0, (num_heads, count2))
+        grad_query = torch.einsum("ijkl,jlm->ikm", grad_Q, part3)
     if needs[1]:
-        part5 = _unflatten(Wk, 0, (num_heads, count))
-        grad_key = torch.einsum("ijkl,jlm->ikm", part3, part5)
+        part4 = _unflatten(Wk, 0, (num_heads, count2))
+        grad_key = torch.einsum("ijkl,jlm->ikm", grad_K, part4)
     if needs[2]:
-        part6 = _unflatten(Wv, 0, (num_heads, count))
-        grad_value = torch.einsum("ijkl,jlm->ikm", grad_V, part6)
+        part5 = _unflatten(Wv, 0, (num_heads, count2))
+        grad_value = torch.einsum("ijkl,jlm->ikm", grad_V, part5)
     if needs[3]:
-        grad_Wq = _flatten(torch.einsum("ijkl,ikm->jlm", part2, query), 0, 1)
+        grad_Wq = _flatten(torch.einsum("ijkl,ikm->jlm", grad_Q, query), 0, 1)
     if needs[4]:
-        grad_Wk = _flatten(torch.einsum("ijkl,ikm->jlm", part3, key), 0, 1)
+        grad_Wk = _flatten(torch.einsum("ijkl,ikm->jlm", grad_K, key), 0, 1)
     if needs[5]:
         grad_Wv = _flatten(torch.einsum("ijkl,ikm->jlm", grad_V, value), 0, 1)
     if needs[6]:
@@ -259,7 +357,7 @@ def _multi_head_attention_backward(ctx, G):
     if needs[7]:
         grad_bq = _flatten(grad_Q.sum((0, 2)), 0, 1)
     if needs[8]:
-        grad_bk = _flatten(G.new_zeros((num_heads, count2), dtype=wide), 0, 1)
+        grad_bk = _flatten(G.new_zeros((num_heads, count), dtype=wide), 0, 1)
     if needs[9]:
         grad_bv = _flatten(grad_V.sum((0, 2)), 0, 1)
     if needs[10]:
@@ -292,33 +390,19 @@ class _MultiHeadAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads = inputs
-        _, V, Q, K, P, context = result
-        ctx.mark_non_differentiable(V, Q, K, P, context)
+        _, lse, Q, K, V, context = result
+        ctx.mark_non_differentiable(lse, Q, K, V, context)
         ctx.set_materialize_grads(False)
         ctx.low = _of_product(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
         ctx.num_heads = num_heads
         ctx.Wq_shape = Wq.shape
         ctx.save_for_backward(
-            query,
-            key,
-            value,
-            Wq,
-            Wk,
-            Wv,
-            Wo,
-            bq,
-            bk,
-            bv,
-            V,
-            Q if ctx.needs_input_grad[1] or ctx.needs_input_grad[4] else None,
-            K,
-            P,
-            context if ctx.needs_input_grad[6] else None,
+            query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, lse, Q, K, V, context
         )
 
     @staticmethod
     @_exactly
-    def backward(ctx, G, _grad_V, _grad_Q, _grad_K, _grad_P, _grad_context):
+    def backward(ctx, G, _grad_lse, _grad_Q, _grad_K, _grad_V, _grad_context):
         if G is None:
             return (None,) * 12
         if _alone(G):
@@ -741,7 +825,11 @@ def multi_head_attention(
     if torch.compiler.is_compiling():
         given = _distinct(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
         query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo = given
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if forward_ad._current_level >= 0:
+        return _multi_head_attention_composed(
+            query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads
+        )
+    if not torch.is_grad_enabled():
         result = _multi_head_attention_forward(
             query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads
         )

@@ -15,6 +15,8 @@ Gradients, G the cotangent of output:
 
 Kernels of torch, and the equations that they compute:
 
+    attention: s[*b,i,j] = scale*sum[d](q[*b,i,d]*k[*b,j,d]) + m[*b,i,j]; lse[*b,i] = logsumexp[j](s[*b,i,j]); y[*b,i,e] = sum[j](exp(s[*b,i,j] - lse[*b,i])*v[*b,j,e])
+    attention backward: p[*b,i,j] = exp(scale*sum[d](q[*b,i,d]*k[*b,j,d]) + m[*b,i,j] - lse[*b,i]); ds[*b,i,j] = p[*b,i,j]*sum[e](g[*b,i,e]*(v[*b,j,e] - y[*b,i,e])); dq[*b,i,d] = scale*sum[j](ds[*b,i,j]*k[*b,j,d]); dk[*b,j,d] = scale*sum[i](ds[*b,i,j]*q[*b,i,d]); dv[*b,j,e] = sum[i](p[*b,i,j]*g[*b,i,e])
     softmax backward: dx[i] = y[i]*(g[i] - sum[j](g[j]*y[j]))
 """
 # mypy: ignore-errors
@@ -77,6 +79,105 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _attended(query, key, value, scale, mask=None):
+    """softmax(scale*query key^T) value, and the logarithm of what each row is divided by."""
+    if not _fuses(query, key, value, mask):
+        return _attended_in_steps(query, key, value, scale, mask)
+    causal = mask is True
+    if query.device.type != "cpu":
+        call, mask = torch.nn.functional.scaled_dot_product_attention, None if causal else mask
+        return call(query, key, value, mask, is_causal=causal, scale=scale), query.new_empty(0)
+    call = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    added, unseen = _added_mask(query, key, mask)
+    heads = _heads(max(query.shape[-1], value.shape[-1]), query, key, value)
+    y, lse = call(*heads, 0.0, causal, attn_mask=added, scale=scale)
+    shape = *query.shape[:-1], value.shape[-1]
+    y, lse = _no_view(y[..., : shape[-1]].reshape(shape)), lse.reshape(shape[:-1])
+    if unseen is None:
+        return y, lse
+    return y.masked_fill(unseen, torch.nan), lse.masked_fill(unseen[..., 0], -torch.inf)
+
+
+def _attended_gradients(G, query, key, value, output, lse, scale, mask=None):
+    """The gradients of query, key and value, by the kernel of the device."""
+    fuses, causal = _fuses(query, key, value, mask), mask is True
+    if not fuses or query.device.type != "cpu":
+        q, k, v = (x.detach().requires_grad_() for x in (query, key, value))
+        with torch.enable_grad():
+            if fuses:
+                call = torch.nn.functional.scaled_dot_product_attention
+                y = call(q, k, v, None if causal else mask, is_causal=causal, scale=scale)
+            else:
+                y, _ = _attended_in_steps(q, k, v, scale, mask)
+            return torch.autograd.grad(y, (q, k, v), G)
+    call = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+    added, _ = _added_mask(query, key, mask)
+    heads = _heads(max(query.shape[-1], value.shape[-1]), G, query, key, value, output)
+    lse = lse.reshape(heads[0].shape[:3])
+    grads = call(*heads, lse, 0.0, causal, attn_mask=added, scale=scale)
+    like = query, key, value
+    return [g[..., : x.shape[-1]].reshape(x.shape) for g, x in zip(grads, like, strict=True)]
+
+
+def _attended_in_steps(query, key, value, scale, mask):
+    """The same where no kernel is called."""
+    scores = (query @ key.mT).to(torch.promote_types(query.dtype, torch.float32)) * scale
+    if mask is True:
+        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
+    if mask is None or mask.is_floating_point():
+        scores = scores if mask is None else scores + mask
+        return torch.softmax(scores, -1).to(value.dtype) @ value, scores.logsumexp(-1)
+    # A row that sees nothing takes all scores, and is 0 then.
+    scores = scores.masked_fill(~mask & mask.any(-1, keepdim=True), -torch.inf)
+    weights = torch.softmax(scores, -1).masked_fill(~mask, 0)
+    return weights.to(value.dtype) @ value, scores.logsumexp(-1)
+
+
+def _fuses(query, key, value, mask):
+    """Whether the kernel of the device is called."""
+    tensors = query, key, value, None if mask is True else mask
+    if mask is not None and mask is not True and query.device.type != "cpu":
+        if mask.is_floating_point():
+            return False
+    with torch.no_grad():
+        return _alone(*tensors) and bool(query.numel() and key.numel() and value.numel())
+
+
+def _heads(width, *tensors):
+    """The tensors with four axes, the last of that length: zeros add nothing to a product."""
+    made = []
+    for x in map(_with_four_axes, tensors):
+        if x.shape[-1] < width:
+            x = torch.nn.functional.pad(x, (0, width - x.shape[-1]))
+        made.append(x if x.stride(-1) == 1 else x.contiguous())
+    return made
+
+
+def _added_mask(query, key, mask):
+    """The mask as what is added to scores of four axes, and the rows that it makes nan."""
+    if mask is None or mask is True:
+        return None, None
+    unseen, dtype = None, torch.promote_types(query.dtype, torch.float32)
+    if mask.is_floating_point():
+        rows = mask.amax(-1, keepdim=True) == -torch.inf
+        unseen = rows if rows.any() else None
+        added = mask.to(dtype).contiguous()
+    else:
+        added = torch.zeros(mask.shape, dtype=dtype).masked_fill_(~mask, -torch.inf)
+    shape = *query.shape[:-1], key.shape[-2]
+    return _with_four_axes(added.expand(shape)), unseen
+
+
+def _with_four_axes(x):
+    """The tensor with axes of size 1 before it, or with the first of more as one."""
+    return x.flatten(0, -4) if x.dim() > 4 else x[(None,) * (4 - x.dim())]
+
+
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
+
+
 def _alone(*tensors):
     """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -97,10 +198,18 @@ def _applied(function, *args):
 
 
 def _scaled_dot_product_attention_forward(query, key, value, attn_mask):
-    if _alone(query, key, value, attn_mask):
-        return _scaled_dot_product_attention_forward_in_place(
-            query, key, value, attn_mask
-        )
+    low = _of_product(query, key, value, attn_mask)
+    wide = torch.promote_types(low, torch.float32)
+    query, key, value = _cast(low, query, key, value)
+    attn_mask = _cast(wide, attn_mask)[0]
+    ratio = 1 / (math.sqrt(query.shape[-1]) or math.nan)
+    attended = _attended(query, key, value, ratio, attn_mask)
+    output = attended[0]
+    lse = attended[1]
+    return output, lse
+
+
+def _scaled_dot_product_attention_composed(query, key, value, attn_mask):
     low = _of_product(query, key, value, attn_mask)
     wide = torch.promote_types(low, torch.float32)
     query, key, value = _cast(low, query, key, value)
@@ -108,41 +217,31 @@ def _scaled_dot_product_attention_forward(query, key, value, attn_mask):
     part = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
     S = part if attn_mask is None else attn_mask + part
     P = torch.softmax(S, -1)
-    output = P.to(low) @ value
-    return output, P
-
-
-def _scaled_dot_product_attention_forward_in_place(query, key, value, attn_mask):
-    low = _of_product(query, key, value, attn_mask)
-    wide = torch.promote_types(low, torch.float32)
-    query, key, value = _cast(low, query, key, value)
-    attn_mask = _cast(wide, attn_mask)[0]
-    part = (query @ key.mT).to(wide).div_(math.sqrt(query.shape[-1]))
-    S = part if attn_mask is None else part.add_(attn_mask)
-    P = torch.softmax(S, -1, out=S)
-    output = P.to(low) @ value
-    return output, P
+    return P.to(low) @ value
 
 
 def _scaled_dot_product_attention_backward(ctx, G):
-    query, key, value, _, P = ctx.saved_tensors
+    query, key, value, attn_mask, output, lse = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    query, key, value, G = _cast(low, query, key, value, G)
-    P = _cast(wide, P)[0]
+    query, key, value, output, G = _cast(low, query, key, value, output, G)
+    attn_mask, lse = _cast(wide, attn_mask, lse)
     grad_query = grad_key = grad_value = grad_attn_mask = None
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
+        ratio = 1 / (math.sqrt(query.shape[-1]) or math.nan)
+        grads = _attended_gradients(G, query, key, value, output, lse, ratio, attn_mask)
+    if ctx.needs_input_grad[0]:
+        grad_query = grads[0]
+    if ctx.needs_input_grad[1]:
+        grad_key = grads[1]
+    if ctx.needs_input_grad[2]:
+        grad_value = grads[2]
+    if ctx.needs_input_grad[3]:
+        part = (query @ key.mT).to(wide).div_(math.sqrt(query.shape[-1]))
+        S = part.add_(attn_mask)
+        P = torch.softmax(S, -1, out=S)
         grad_P = G @ value.mT
         grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
-    if ctx.needs_input_grad[0]:
-        product = (grad_S.to(low) @ key).to(wide)
-        grad_query = product.div_(math.sqrt(query.shape[-1]))
-    if ctx.needs_input_grad[1]:
-        product2 = (grad_S.mT.to(low) @ query).to(wide)
-        grad_key = product2.div_(math.sqrt(query.shape[-1]))
-    if ctx.needs_input_grad[2]:
-        grad_value = P.mT.to(low) @ G
-    if ctx.needs_input_grad[3]:
         grad_attn_mask = grad_S.sum_to_size((query.shape[-2], key.shape[-2]))
     return grad_query, grad_key, grad_value, grad_attn_mask
 
@@ -157,20 +256,20 @@ class _ScaledDotProductAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         query, key, value, attn_mask = inputs
-        _, P = result
-        ctx.mark_non_differentiable(P)
+        output, lse = result
+        ctx.mark_non_differentiable(lse)
         ctx.set_materialize_grads(False)
         ctx.low = _of_product(query, key, value, attn_mask)
-        ctx.save_for_backward(query, key, value, attn_mask, P)
+        ctx.save_for_backward(query, key, value, attn_mask, output, lse)
 
     @staticmethod
     @_exactly
-    def backward(ctx, G, _grad_P):
+    def backward(ctx, G, _grad_lse):
         if G is None:
             return (None,) * 4
         if _alone(G):
             return _scaled_dot_product_attention_backward(ctx, G)
-        query, key, value, attn_mask, _ = ctx.saved_tensors
+        query, key, value, attn_mask, _, _ = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, key, value, G = _cast(low, query, key, value, G)
@@ -336,6 +435,8 @@ def scaled_dot_product_attention(
             )
     if torch.compiler.is_compiling():
         query, key, value, attn_mask = _distinct(query, key, value, attn_mask)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if forward_ad._current_level >= 0:
+        return _scaled_dot_product_attention_composed(query, key, value, attn_mask)
+    if not torch.is_grad_enabled():
         return _scaled_dot_product_attention_forward(query, key, value, attn_mask)[0]
     return _applied(_ScaledDotProductAttention, query, key, value, attn_mask)[0]

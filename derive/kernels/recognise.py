@@ -15,6 +15,7 @@ from derive.algebra.expr import Access, Expr, Where, num, tensors
 from derive.algebra.poly import ZERO, Poly, Term, add, make_term, poly
 from derive.calculus.lets import Find, Let
 from derive.kernels.along import Along
+from derive.kernels.attended import Attentions
 from derive.kernels.cases import Cases, Short
 from derive.kernels.elementwise import Elementwise, kinds_of
 from derive.kernels.joined import joined
@@ -74,7 +75,7 @@ class Alone:
         return None
 
 
-Pattern = Alone | Normalised
+Pattern = Alone | Normalised | Attentions
 
 
 def forward_rows(short: Short, floats: Floats) -> tuple[Plain, ...]:

@@ -71,6 +71,35 @@ class Part(Expr):
         return self.binders
 
 
+@node
+class Attended(Expr):
+    """One result of a kernel of means that are weighted by a softmax of products.
+
+    ``batch`` are the indices that the letter b of its row stands for, and ``ends`` those of i, j, d
+    and e; ``binders`` are those of them that this result lacks. ``others`` are what the other
+    results are called.
+    """
+
+    name: str
+    number: int
+    args: tuple[Expr, ...]
+    batch: tuple[Index, ...]
+    ends: tuple[Index, ...]
+    binders: tuple[Index, ...]
+    others: tuple[Expr, ...] = ()
+
+    def bound(self) -> tuple[Index, ...]:
+        return self.binders
+
+    @property
+    def home(self) -> Mapping[str, tuple[Index, ...]]:
+        """What each letter of the row stands for."""
+        return {
+            "b": self.batch,
+            **{letter: (i,) for letter, i in zip("ijde", self.ends, strict=True)},
+        }
+
+
 @dataclass(frozen=True)
 class Row:
     """A kernel: what it computes, in the notation of specs, and the Python call of it.

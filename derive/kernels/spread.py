@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from derive.algebra.expr import Access, Expr, Index, Num, Param, Pow, Size
+from derive.algebra.expr import Access, Call, Expr, Guard, Index, Iverson, Num, Param, Pow, Size
 from derive.algebra.poly import ONE, ZERO, Poly, Term, add, atom, constant, mul, power, sum_over
 from derive.algebra.substitution import apart, substitute
 from derive.kernels.rebuild import as_poly
@@ -42,6 +42,13 @@ class Spread:
                 return mul(ONE, *(atom(Size(i.extent)) for i in self.home[extent]))
             case Pow(base, Num(n)):
                 return power(self._told(base, now), n)
+            case Call(name, args):
+                return atom(Call(name, tuple(self._told(a, now) for a in args)))
+            case Iverson(condition):
+                return self._told(condition, now)
+            case Guard(_, position):
+                # The condition stands beside it, and an exponential of a softmax is at most 1.
+                return as_poly(self._told(position, now))
             case Poly(terms):
                 return add(ZERO, *(self._term(t, now) for t in terms))
         raise TypeError(f"no equation of groups of axes has {e!r}")

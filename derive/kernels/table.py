@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from derive.kernels.attended import Attention
 from derive.kernels.normalise import Normalisation
 from derive.kernels.row import Row
 
@@ -254,6 +255,38 @@ NORMALISATIONS = (
 )
 """The kernels of normalisations, forward and backward, which have several results."""
 
-_OF_SEVERAL = tuple(row for kind in NORMALISATIONS for row in (kind.forward, kind.backward))
+
+def _attention(name: str, added: str, kind: str, seen: str) -> Attention:
+    """Rows for means weighted by a softmax, of scores with what is added to them or is seen."""
+    inputs = "q[*b,i,d], k[*b,j,d], v[*b,j,e]", f"m[*b,i,j]{kind}"
+    scores = f"scale*sum[d](q[*b,i,d]*k[*b,j,d]){added}"
+    forward = f"""op attention({inputs[0]}, {inputs[1]}; scale=1.0) -> y, lse
+s[*b,i,j] = {scores}
+lse[*b,i] = logsumexp[j{seen}](s[*b,i,j])
+y[*b,i,e] = sum[j{seen}](exp(s[*b,i,j] - lse[*b,i])*v[*b,j,e])"""
+    weights = f"exp({scores} - lse[*b,i])"
+    weights = f"[m[*b,i,j]]*{weights}" if seen else weights
+    given = f"g[*b,i,e], {inputs[0]}, y[*b,i,e], lse[*b,i], {inputs[1]}"
+    backward = f"""op attention({given}; scale=1.0) -> dq, dk, dv
+p[*b,i,j] = {weights}
+ds[*b,i,j] = p[*b,i,j]*sum[e](g[*b,i,e]*(v[*b,j,e] - y[*b,i,e]))
+dq[*b,i,d] = scale*sum[j](ds[*b,i,j]*k[*b,j,d])
+dk[*b,j,d] = scale*sum[i](ds[*b,i,j]*q[*b,i,d])
+dv[*b,j,e] = sum[i](p[*b,i,j]*g[*b,i,e])"""
+    return Attention(
+        Row(name, forward, "_attended(q, k, v, scale, m)"),
+        Row(f"{name} backward", backward, "_attended_gradients(g, q, k, v, y, lse, scale, m)", "g"),
+    )
+
+
+ATTENTIONS = (
+    _attention("attention", " + m[*b,i,j]", "", ""),
+    _attention("attention to what is seen", "", ": bool", " | m[*b,i,j]"),
+)
+"""The kernels of means weighted by a softmax of products, of scores with a sum and with a mask."""
+
+_OF_SEVERAL = tuple(
+    row for kind in (*NORMALISATIONS, *ATTENTIONS) for row in (kind.forward, kind.backward)
+)
 
 KERNELS: Mapping[str, Row] = {row.name: row for row in (*FORWARD, *BACKWARD, *_OF_SEVERAL)}

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from derive.calculus.adjoint import Backward
 from derive.calculus.lets import Let, Lets
+from derive.kernels.attended import Attentions
 from derive.kernels.normalise import Normalised
 from derive.kernels.recognise import (
     Alone,
@@ -21,7 +22,7 @@ from derive.kernels.recognise import (
     forward_rows,
     summed_rows,
 )
-from derive.kernels.table import KERNELS, NORMALISATIONS
+from derive.kernels.table import ATTENTIONS, KERNELS, NORMALISATIONS
 from derive.lowering.border import (
     Border,
     enter,
@@ -101,13 +102,15 @@ def _program(given: Given, every: Given, at_hand: Collection[str] | None, keeps:
     norms = [Normalised(NORMALISATIONS, named, pulled) for pulled in (False, True)]
     known = short_axes(given.op, given.lets), float_axes(given.op, given.lets)
     ahead, back = Alone(forward_rows(*known)), Alone(backward_rows(*known))
-    forward = forward_of(given, [norms[0], ahead])
+    optional = [t.name for t in given.op.inputs if t.default is not None]
+    means = Attentions.of(ATTENTIONS, given.lets, given.backward, optional)
+    forward = forward_of(given, [means, norms[0], ahead])
     if every is not given and not forward.scope.results:
         raise NeedsFlatGroups("a body without kernels")
     lines, precision, found = forward.lines()
 
     def first(outputs: Collection[str], statistics: Mapping[str, Value]) -> Program:
-        kernels: list[Pattern] = [norms[1], back, Alone(summed_rows(statistics))]
+        kernels: list[Pattern] = [means, norms[1], back, Alone(summed_rows(statistics))]
         held = (outputs, statistics, forward.stored)
         return _backward(given, lines, precision.has_products, kernels, *held)
 

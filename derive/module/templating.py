@@ -53,7 +53,7 @@ def environment() -> Environment:
 
 _HELPERS = (
     *("parameters", "tensors", "blocks", "dtypes", "ieee", "positions", "scans", "along"),
-    *("views", "choices", "own", "norms", "functions", "tangents"),
+    *("attention", "views", "choices", "own", "norms", "functions", "tangents"),
 )
 """The files of functions, each of which stands before those that it calls."""
 

@@ -321,7 +321,8 @@ class _Body:
             case Unary() | Binary("+" | "-"):
                 return code.map(self._inside)  # type: ignore[no-any-return]
         if self.products.has(code):
-            return code.map(self._narrowed)  # type: ignore[no-any-return]
+            exact = [code.parts()[n] for n in torch_op(code).exact]
+            return code.map(lambda p: self._broadened(p) if p in exact else self._narrowed(p))  # type: ignore[no-any-return]
         # A view, elements elsewhere, or a sum: what else it is given are numbers and positions.
         first, *_ = code.parts()
         return code.map(lambda part: self._inside(part) if part is first else part)  # type: ignore[no-any-return]

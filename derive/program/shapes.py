@@ -413,3 +413,13 @@ def row_gradients(g: Shape, x: Shape, shape: Shape, *_: Any, **__: Any) -> Any:
 def normalised(start: int, stop: int) -> Callable[..., Any]:
     """A tensor like the first argument, and two with some of its axes."""
     return lambda x, *_, **__: (x, x[start:stop], x[start:stop])
+
+
+def attended(q: Shape, _: Shape, v: Shape, *__: Any) -> Any:
+    """A mean for each row of q, and a number."""
+    return (*q[:-1], v[-1]), q[:-1]
+
+
+def attended_gradients(_: Shape, q: Shape, k: Shape, v: Shape, *__: Any) -> Any:
+    """What has the axes of q, k and v."""
+    return q, k, v

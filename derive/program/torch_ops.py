@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from derive.algebra.poly import ZERO, Poly, mul, scale
-from derive.program import shapes
+from derive.program import shapes, work
 from derive.program.code import (
     Binary,
     Code,
@@ -22,104 +21,8 @@ from derive.program.code import (
     Unary,
     subexpressions,
 )
-from derive.program.shapes import Shape, along, elements
-
-Flops = Callable[..., Poly]
-"""Of the shape of the result and the arguments, tensors being given by their shapes."""
-
-Steps = Iterable[tuple[Shape, Poly]]
-"""The shape of a result and the flops that it takes, one after another."""
-
-# -------------------------------------------------------------------- flops
-
-
-def _none(result: Shape, *_: Any, **__: Any) -> Poly:
-    return ZERO
-
-
-def _each(result: Shape, *_: Any, **__: Any) -> Poly:
-    """1 for each element of the result."""
-    return elements(result)
-
-
-def _of(argument: int) -> Flops:
-    """1 for each element of an argument: what a reduction takes in, or what is added."""
-    return lambda result, *args, **_: elements(args[argument])
-
-
-def _matmul(result: Shape, a: Shape, b: Shape) -> Poly:
-    return scale(mul(elements(result), a[-1]), 2)
-
-
-def _addmm(result: Shape, _: Shape, a: Shape, b: Shape, **__: Any) -> Poly:
-    return _matmul(result, a, b)
-
-
-def _einsum(result: Shape, equation: str, *operands: Shape) -> Poly:
-    return scale(elements(shapes.einsum_sizes(equation, *operands).values()), 2)
-
-
-def _conv(result: Shape, x: Shape, w: Shape, **_: Any) -> Poly:
-    return scale(mul(elements(result), *w[1:]), 2)
-
-
-def _conv_transpose(result: Shape, y: Shape, w: Shape, **_: Any) -> Poly:
-    """2 for each weight at each place of each example; the channels of y are in the weights."""
-    return scale(mul(*y[:1], *y[2:], *w), 2)
-
-
-def _conv_input(result: Shape, _: Shape, w: Shape, y: Shape, **__: Any) -> Poly:
-    return _conv_transpose(result, y, w)
-
-
-def _conv_weight(result: Shape, _: Shape, w: Shape, y: Shape, **__: Any) -> Poly:
-    return _conv_transpose(result, y, w)
-
-
-def _pool(axes: int) -> Flops:
-    return lambda result, _, kernel_size, *__, **___: mul(
-        elements(result), *along(kernel_size, axes)
-    )
-
-
-def _spread(axes: int) -> Flops:
-    return lambda _, y, __, kernel_size, *___: mul(elements(y), *along(kernel_size, axes))
-
-
-def _recurrence(result: Shape, *_: Any) -> Poly:
-    """Products and sums of every pair, then of every pair of pairs, and so on: 5 for each."""
-    return scale(elements(result), 5)
-
-
-def _normalised(result: Shape, *_: Any, **__: Any) -> Poly:
-    """A difference, two sums, a product and what is added, for each element."""
-    return scale(elements(result), 5)
-
-
-# -------------------------------------------------------------------- steps before the last
-
-
-def _no_step(*_: Any, **__: Any) -> Steps:
-    return ()
-
-
-def _before_others(x: Shape, dim: Any) -> Steps:
-    """Two joins, two running products, three reversals."""
-    yield shapes.reduce(x, dim, True), ZERO
-    for flops in (0, 1, 0, 0, 1, 0):
-        yield x, scale(elements(x), flops)
-
-
-def _before_product(x: Shape, dim: Any) -> Steps:
-    """A join."""
-    yield shapes.reduce(x, dim, True), ZERO
-    yield x, ZERO
-
-
-def _before_decay(x: Shape, level: Shape, dim: Any) -> Steps:
-    """A clamp, a difference, its negative and its exponential."""
-    return [(level, elements(level))] * 4
-
+from derive.program.shapes import Shape, elements
+from derive.program.work import Flops, Steps
 
 # -------------------------------------------------------------------- the operations
 
@@ -142,7 +45,7 @@ class TorchOp:
     name: str
     shape: Callable[..., Shape] | None = None
     """None: that to which tensors among the arguments broadcast."""
-    flops: Flops = _each
+    flops: Flops = work.each
     stem: str = ""
     """What the engine calls a value of it."""
     suffix: str = ""
@@ -160,9 +63,11 @@ class TorchOp:
     slips: bool = False
     several: bool = False
     """It gives a tuple, and ``shape`` the shapes of what that has."""
+    exact: tuple[int, ...] = ()
+    """The places of arguments of what contracts that stay in the dtype that they have."""
     absent: tuple[tuple[int, int], ...] = ()
     """The places of arguments that may be None, and the number that it stands for."""
-    before: Callable[..., Steps] = _no_step
+    before: Callable[..., Steps] = work.no_step
     new: bool = False
     reshaped: bool = False
     over: str = ""
@@ -171,21 +76,23 @@ class TorchOp:
 
 
 def _view(name: str, shape: Callable[..., Shape], free: bool = True, **columns: Any) -> TorchOp:
-    return TorchOp(name, shape, _none, view=True, free=free, **columns)
+    return TorchOp(name, shape, work.none, view=True, free=free, **columns)
 
 
 def _moves(name: str, shape: Callable[..., Shape], **columns: Any) -> TorchOp:
     """No arithmetic."""
-    return TorchOp(name, shape, _none, **columns)
+    return TorchOp(name, shape, work.none, **columns)
 
 
 def _adds(name: str, source: int) -> TorchOp:
     """Elements of a source added to those of a tensor, at positions."""
-    return TorchOp(name, shapes.like, _of(source), "placed", at_positions=True, new=True, over="_")
+    return TorchOp(
+        name, shapes.like, work.of(source), "placed", at_positions=True, new=True, over="_"
+    )
 
 
 def _reduces(name: str, stem: str = "", suffix: str = "", slips: bool = False) -> TorchOp:
-    given = name, shapes.reduce, _of(0), stem, suffix
+    given = name, shapes.reduce, work.of(0), stem, suffix
     return TorchOp(*given, keeps=True, slips=slips, new=True)
 
 
@@ -199,7 +106,7 @@ def _several(
         if "scale" in named and isinstance(args[weight], tuple):
             yield args[weight], elements(args[weight])
 
-    given = name, shape, _normalised, stem
+    given = name, shape, work.normalised, stem
     return TorchOp(*given, several=True, absent=absent, before=before)
 
 
@@ -211,17 +118,23 @@ def _each_of(name: str, over: str = "_", stem: str = "", suffix: str = "") -> To
 def _windows() -> Iterator[TorchOp]:
     """Those that are there for one, two and three axes of windows."""
     for n in (1, 2, 3):
-        yield TorchOp(f"conv{n}d", shapes.conv, _conv, contracts=True, new=True)
-        yield TorchOp(f"conv{n}d_input", shapes.conv_input, _conv_input, contracts=True, new=True)
+        yield TorchOp(f"conv{n}d", shapes.conv, work.conv, contracts=True, new=True)
         yield TorchOp(
-            f"conv{n}d_weight", shapes.conv_weight, _conv_weight, contracts=True, new=True
+            f"conv{n}d_input", shapes.conv_input, work.conv_input, contracts=True, new=True
         )
         yield TorchOp(
-            f"conv_transpose{n}d", shapes.conv_transpose, _conv_transpose, contracts=True, new=True
+            f"conv{n}d_weight", shapes.conv_weight, work.conv_weight, contracts=True, new=True
         )
-        yield TorchOp(f"avg_pool{n}d", shapes.pool(n), _pool(n), ends_in_view=n == 1)
-        yield TorchOp(f"avg_pool{n}d_backward", lambda _, x, *__: x, _spread(n))
-        yield TorchOp(f"max_pool{n}d", shapes.pool(n), _pool(n), ends_in_view=n == 1)
+        yield TorchOp(
+            f"conv_transpose{n}d",
+            shapes.conv_transpose,
+            work.conv_transpose,
+            contracts=True,
+            new=True,
+        )
+        yield TorchOp(f"avg_pool{n}d", shapes.pool(n), work.pool(n), ends_in_view=n == 1)
+        yield TorchOp(f"avg_pool{n}d_backward", lambda _, x, *__: x, work.spread(n))
+        yield TorchOp(f"max_pool{n}d", shapes.pool(n), work.pool(n), ends_in_view=n == 1)
 
 
 _FUNCTIONS = (
@@ -257,9 +170,9 @@ _ROWS = (
     _reduces("sum", "total", "sum"),
     _reduces("mean", "average", "mean"),
     _reduces("logsumexp", "lse", slips=True),  # nan where it is -inf
-    TorchOp("vector_norm", shapes.norm, _of(0), keeps=True, new=True),
+    TorchOp("vector_norm", shapes.norm, work.of(0), keeps=True, new=True),
     *map(_reduces, ("prod", "max", "min", "amax", "amin", "argmax", "argmin", "any", "all")),
-    TorchOp("sum_to_size", shapes.expand, _of(0)),
+    TorchOp("sum_to_size", shapes.expand, work.of(0)),
     _moves("gather", shapes.gather, stem="picked", at_positions=True, new=True),
     _moves("index_select", shapes.index_select, stem="picked", at_positions=True, new=True),
     _moves("_gathered_if_any", shapes.gather, stem="picked", at_positions=True, new=True),
@@ -273,8 +186,8 @@ _ROWS = (
     _moves("pad", shapes.pad, new=True),
     _moves("cat", shapes.cat, new=True),
     _moves("stack", shapes.stack, new=True),
-    TorchOp("where", None, _none, "chosen", new=True),
-    TorchOp("_where", None, _none, "chosen", new=True),
+    TorchOp("where", None, work.none, "chosen", new=True),
+    TorchOp("_where", None, work.none, "chosen", new=True),
     _each_of("threshold_backward", "grad_input", "chosen"),
     _moves("select_scatter", shapes.like, new=True),
     _moves("slice_scatter", shapes.like, at_positions=True, new=True),
@@ -282,15 +195,15 @@ _ROWS = (
     *(_adds(name, 3) for name in ("_scatter_added", *_IF_ANY)),
     _adds("scatter_reduce", 3),
     _adds("index_add", 3),
-    TorchOp("index_put", shapes.like, _of(2), at_positions=True, new=True, over="_"),
+    TorchOp("index_put", shapes.like, work.of(2), at_positions=True, new=True, over="_"),
     _moves("new_zeros", shapes.expand, makes=True, stem="zeros", new=True),
     _moves("new_full", shapes.expand, makes=True, new=True),
     _moves("arange", shapes.arange, makes=True, stem="position", new=True),
     _moves("_positions", shapes.arange, makes=True, stem="position", new=True),
     _moves("tensor", shapes.single, makes=True, new=True),
-    TorchOp("einsum", shapes.einsum, _einsum, "product", contracts=True, ends_in_view=True),
-    TorchOp("addmm", shapes.addmm, _addmm, contracts=True, new=True, over="out"),
-    TorchOp("baddbmm", shapes.addmm, _addmm, contracts=True, new=True, over="out"),
+    TorchOp("einsum", shapes.einsum, work.einsum, "product", contracts=True, ends_in_view=True),
+    TorchOp("addmm", shapes.addmm, work.addmm, contracts=True, new=True, over="out"),
+    TorchOp("baddbmm", shapes.addmm, work.addmm, contracts=True, new=True, over="out"),
     *_windows(),
     _several("_layer_normed", shapes.rows_normalised, (2, 1), (3, 0)),
     _several("_batch_normed", shapes.normalised(1, 2), (1, 1), (2, 0)),
@@ -300,8 +213,22 @@ _ROWS = (
     _several("_batch_normed_gradients", shapes.normalised(1, 2), (4, 1), stem="grads"),
     _several("_group_normed_gradients", shapes.normalised(1, 3), (4, 1), stem="grads"),
     _several("_channel_normed_gradients", shapes.normalised(1, 2), (4, 1), stem="grads"),
-    TorchOp("_class_loss", shapes.picked, _none, absent=((2, 1),), slips=True, new=True),
-    TorchOp("_class_loss_slope", shapes.placed, _none, absent=((2, 1),), new=True),
+    TorchOp(
+        *("_attended", shapes.attended, work.attended, "attended"),
+        contracts=True,
+        several=True,
+        exact=(3, 4),
+        absent=((4, 0),),
+    ),
+    TorchOp(
+        *("_attended_gradients", shapes.attended_gradients, work.attended_gradients, "grads"),
+        contracts=True,
+        several=True,
+        exact=(5, 6, 7),
+        absent=((7, 0),),
+    ),
+    TorchOp("_class_loss", shapes.picked, work.none, absent=((2, 1),), slips=True, new=True),
+    TorchOp("_class_loss_slope", shapes.placed, work.none, absent=((2, 1),), new=True),
     TorchOp("logcumsumexp", slips=True),  # through exp(x - max x): 0 far below the maximum
     TorchOp("cumprod", slips=True),  # a quotient at zeros, of which the second derivative is nan
     TorchOp("atan2", slips=True),  # nan at (0, 0)
@@ -334,16 +261,18 @@ _ROWS = (
     TorchOp("huber_loss", limited=True, slips=True, new=True),  # once only
     TorchOp("hardsigmoid", slips=True, new=True),  # 1/6 in single precision
     TorchOp("math.prod", stem="size"),
-    TorchOp("_product_of_others", shapes.like, before=_before_others, ends_in_view=True),
-    TorchOp("_product_before", shapes.like, before=_before_product, ends_in_view=True),
-    TorchOp("_recurrence", shapes.like, _recurrence, ends_in_view=True),
-    TorchOp("_decayed_sum", shapes.like, _recurrence, before=_before_decay, ends_in_view=True),
+    TorchOp("_product_of_others", shapes.like, before=work.before_others, ends_in_view=True),
+    TorchOp("_product_before", shapes.like, before=work.before_product, ends_in_view=True),
+    TorchOp("_recurrence", shapes.like, work.recurrence, ends_in_view=True),
+    TorchOp(
+        "_decayed_sum", shapes.like, work.recurrence, before=work.before_decay, ends_in_view=True
+    ),
 )
 
 TORCH_OPS: Mapping[str, TorchOp] = {row.name: row for row in _ROWS}
 _CAST = _view("to", shapes.like, reshaped=True)
 """To the dtype that a body computes in: nothing, where tensors come in it."""
-MATMUL = TorchOp("@", shapes.matmul, _matmul, contracts=True, new=True)
+MATMUL = TorchOp("@", shapes.matmul, work.matmul, contracts=True, new=True)
 ELEMENTWISE = TorchOp("")
 _POWER = TorchOp("pow", slips=True)
 """With an exponent that is no whole number: x**(p - 2) is infinite at 0 for p = 1.25."""
@@ -383,7 +312,9 @@ def has_forward_mode(codes: Iterable[Code]) -> bool:
 def moves(code: Code) -> bool:
     """Whether the code has elements of one tensor, at other places."""
     op = torch_op(code)
-    return isinstance(code, Method) and op.flops is _none and not (op.makes or op is ELEMENTWISE)
+    return (
+        isinstance(code, Method) and op.flops is work.none and not (op.makes or op is ELEMENTWISE)
+    )
 
 
 def rounds(code: Code) -> bool:
@@ -394,7 +325,7 @@ def rounds(code: Code) -> bool:
         case Binary() | Unary("-"):
             return True
         case Method() | Function():
-            return torch_op(code).flops is not _none and not code.name.startswith("math.")
+            return torch_op(code).flops is not work.none and not code.name.startswith("math.")
     return False
 
 
@@ -433,7 +364,7 @@ def count(codes: Iterable[Code]) -> tuple[int, int]:
                 operations += 1
             case Unary("-" | "~"):
                 operations += 1
-            case Function() if torch_op(code).flops in (_einsum, _addmm):
+            case Function() if torch_op(code).flops in (work.einsum, work.addmm):
                 contractions += 1
             case Function() | Method() if not torch_op(code).free:
                 operations += 1

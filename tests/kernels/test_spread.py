@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from derive.algebra.expr import Access, Index
-from derive.algebra.poly import ONE, Poly, add, atom, scale, sum_over
+from derive.algebra.expr import Access, Call, Index, Iverson, Rel
+from derive.algebra.poly import ONE, Poly, add, atom, mul, scale, sum_over
 from derive.kernels.row import Row
 from derive.kernels.spread import Spread, matched, segments
 
@@ -54,3 +54,13 @@ def test_indices_are_matched_by_their_extents():
     other = Index("m", "en")
     assert list(matched((N,), frozenset((other, C)))) == [{N: other}]
     assert list(matched((N,), frozenset((C,)))) == []
+
+
+def test_a_condition_and_an_exponential_are_told_too():
+    row = Row("", "op f(x[p,s], m[p,s]: bool) -> y; y[p] = sum[s | m[p,s]](exp(x[p,s]))", "f(x)")
+    said = {spoken: name for name, spoken in row.names.items()}
+    seen = atom(Iverson(Rel("<=", N, C)))
+    given = {said["x"]: atom(Access("X", (N, C))), said["m"]: seen}
+    found = Spread({said["p"]: (N,), said["s"]: (C,)}, given)(row.body)
+    own = mul(atom(Call("exp", (atom(Access("X", (N, C))),))), seen)
+    assert found is sum_over(own, (C,))

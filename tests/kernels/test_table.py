@@ -11,7 +11,7 @@ import torch
 
 from derive import parse
 from derive.check import oracle
-from derive.kernels.table import BACKWARD, FORWARD, KERNELS, NORMALISATIONS
+from derive.kernels.table import ATTENTIONS, BACKWARD, FORWARD, KERNELS, NORMALISATIONS
 from derive.module.templating import helpers_in
 from derive.program.code import Literal, Name, text
 from derive.program.torch_ops import torch_op
@@ -235,8 +235,105 @@ def test_none_is_a_weight_of_ones_and_a_bias_of_zeros(kind):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 
+def scores(kind, batch, sizes, mask):
+    """Tensors for the rows of an attention: q, k, v, g and the mask as the equations read it."""
+    random = np.random.default_rng(0)
+    i, j, d, e = sizes
+    ends = {"q": (i, d), "k": (j, d), "v": (j, e), "g": (i, e)}
+    found = {name: random.normal(size=(*batch, *shape)) for name, shape in ends.items()}
+    if kind.sees:
+        seen = np.tri(i, j, dtype=bool) if mask == "causal" else random.random((i, j)) < 0.6
+        found["m"] = np.array(np.broadcast_to(seen, (*batch, i, j)))
+    else:
+        found["m"] = random.normal(size=(*batch, i, j)) * (mask != "none")
+    return found
+
+
+MASKS = [(kind, mask) for kind in ATTENTIONS for mask in ("causal" if kind.sees else "none", "any")]
+
+
+@pytest.mark.parametrize("device", ["cpu", "other"])
+@pytest.mark.parametrize("sizes", [(5, 7, 3, 4), (4, 6, 5, 2), (1, 3, 2, 2)], ids=str)
+@pytest.mark.parametrize("batch", [(), (2,), (3, 2), (2, 1, 3)], ids=str)
+@pytest.mark.parametrize(("kind", "mask"), MASKS, ids=lambda x: x if isinstance(x, str) else "")
+def test_the_kernel_of_an_attention_is_its_equations(kind, mask, batch, sizes, device):
+    tensors = scores(kind, batch, sizes, mask)
+    wanted = oracle.outputs(kind.forward.operation, tensors, {"scale": 0.7})
+    told = {"none": None, "causal": True}
+    given = {name: torch.as_tensor(x) for name, x in tensors.items()}
+    given["m"] = told[mask] if mask in told else torch.as_tensor(tensors["m"])
+    y, lse = attended(kind.forward, given, device)
+    torch.testing.assert_close(y, torch.as_tensor(wanted["y"]))
+    if lse.numel() and not kind.sees:
+        torch.testing.assert_close(lse, torch.as_tensor(wanted["lse"]))
+    tensors |= {name: wanted[name] for name in ("y", "lse")}
+    with np.errstate(invalid="ignore"):
+        expected = oracle.outputs(kind.backward.operation, tensors, {"scale": 0.7})
+    found = attended(kind.backward, given | {"y": y, "lse": lse}, device)
+    for got, wanted in zip(found, expected.values(), strict=True):
+        torch.testing.assert_close(got, torch.as_tensor(wanted))
+
+
+def attended(row, tensors, device="cpu"):
+    """The call of a row of an attention, as on another device where one is said."""
+    code = text(row.code({"scale": Literal("0.7")}))
+    source = "\n".join(helpers_in([code])).replace('"cpu"', f'"{device}"')
+    own = {"torch": torch, "math": math, "forward_ad": torch.autograd.forward_ad}
+    exec(source, own)
+    with torch.no_grad():
+        return eval(code, {**own, **tensors})
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("device", ["cpu", "other"])
+def test_a_row_that_sees_nothing_is_0_and_one_without_numbers_is_nan(dtype, device):
+    added, seen = ATTENTIONS
+    q, k, v, g = (torch.randn(2, 3, 4, dtype=dtype) for _ in range(4))
+    mask = torch.tensor([[True, False, True], [False] * 3, [True] * 3])
+    given = {"q": q, "k": k, "v": v, "g": g, "m": mask}
+    y, lse = attended(seen.forward, given, device)
+    assert y.dtype is dtype and (y[:, 1] == 0).all() and (y[:, 0] != 0).all()
+    grads = attended(seen.backward, given | {"y": y, "lse": lse}, device)
+    assert all(x.dtype is dtype and x.isfinite().all() for x in grads)
+    assert (grads[0][:, 1] == 0).all() and (grads[1][:, 1] != 0).any()
+    numbers = torch.zeros(3, 3, dtype=torch.promote_types(dtype, torch.float32))
+    given["m"] = numbers.masked_fill(~mask, -torch.inf)
+    y, lse = attended(added.forward, given, device)
+    assert y[:, 1].isnan().all() and y[:, [0, 2]].isfinite().all()
+    assert lse.isinf().equal(torch.zeros(2, 3) == torch.tensor([1, 0, 1]))
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_an_attention_to_nothing_is_computed_in_steps(at):
+    sizes = [5, 7, 3, 4]
+    sizes[at] = 0
+    i, j, d, e = sizes
+    for kind, mask in MASKS:
+        ends = {"q": (i, d), "k": (j, d), "v": (j, e), "g": (i, e)}
+        given = {name: torch.randn(2, *shape) for name, shape in ends.items()}
+        given["m"] = {"none": None, "causal": True}.get(mask, torch.ones(i, j, dtype=torch.bool))
+        y, lse = attended(kind.forward, given)
+        assert y.shape == (2, i, e)
+        grads = attended(kind.backward, given | {"y": y, "lse": lse})
+        assert [x.shape for x in grads] == [given[name].shape for name in "qkv"]
+
+
+def test_an_attention_reads_any_layout():
+    tensors = {n: torch.randn(2, 3, 5, 4) for n in "qkvg"} | {"m": torch.randn(5, 5)}
+    row, pulled = ATTENTIONS[0].forward, ATTENTIONS[0].backward
+    y, lse = attended(row, tensors)
+    tensors |= {"y": y, "lse": lse}
+    for name in tensors:
+        for x in layouts(tensors[name]):
+            for each in (row, pulled):
+                pairs = (attended(each, tensors | {name: z}) for z in (x, x.contiguous()))
+                for got, expected in zip(*pairs, strict=True):
+                    torch.testing.assert_close(got, expected)
+
+
 def test_what_a_row_calls_is_known_by_its_name():
-    several = [row for kind in NORMALISATIONS for row in (kind.forward, kind.backward)]
+    kinds = (*NORMALISATIONS, *ATTENTIONS)
+    several = [row for kind in kinds for row in (kind.forward, kind.backward)]
     names = [row.name for row in (*FORWARD, *BACKWARD, *several)]
     assert len(names) == len(set(names)) == len(KERNELS)
     for row in KERNELS.values():

@@ -12,7 +12,7 @@ from kit.recognised import functions
 from derive.notation.operation import Operation
 from derive.pipeline import source
 
-COUNTS = (3, 2, 4, 5, 6)
+COUNTS = (3, 2, 4, 5, 6, 7)
 """All different, so that no two axes can be exchanged."""
 LONG = 9
 """The size of u, an axis that windows slide along."""

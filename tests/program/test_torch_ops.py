@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import torch
 from kit.command import ROOT
 
@@ -20,11 +22,12 @@ def test_every_helper_has_a_row_and_a_function():
     folder = ROOT / "templates" / "helpers"
     written = {path.stem: path.read_text(encoding="utf-8") for path in folder.glob("*.py")}
     rows = {name for name in TORCH_OPS if name[0] == "_" and not hasattr(torch, name)}
-    rooms = ("positions", "scans", "along", "views", "choices", "norms")
+    rooms = ("positions", "scans", "along", "views", "choices", "norms", "attention")
     called = "".join(written[room] for room in rooms).splitlines()
-    norms = written["norms"]
+    kernels = written["norms"] + written["attention"]
     names = {line[4:].split("(")[0] for line in called if line.startswith("def ")}
-    inside = {name for name in names if f" {name}(" in norms.replace(f"def {name}(", "")}
+    own = set(re.findall(r"(?m)^def (\w+)", kernels))
+    inside = {name for name in own if re.search(rf"(?<!def )\b{name}\b", kernels)}
     assert rows == names - inside
     calls = [line[4:].split("(")[0] for line in written["scans"].splitlines() if "def " in line]
     for n, name in enumerate(calls):

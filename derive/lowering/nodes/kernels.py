@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
-from derive.algebra.expr import Access, Expr, Index, Num, accesses, free_indices
-from derive.kernels.row import Kernel, Part
+from derive.algebra.expr import Access, Expr, Index, Num, Rel, accesses, free_indices, num
+from derive.algebra.poly import atom
+from derive.kernels.rebuild import as_poly
+from derive.kernels.row import Attended, Kernel, Part
 from derive.kernels.table import KERNELS
 from derive.lowering.ground.scope import Scope
 from derive.lowering.ground.value import Value, broadcast, shape_of
@@ -120,3 +123,43 @@ def _tensor(scope: Scope, e: Expr, axes: Sequence[Index], large: bool) -> Value:
     own = axes if large else [i for i in axes if i in free_indices(e)]
     value = scope.as_tensor(scope.as_float(scope.lower(e, list(axes))))
     return scope.frame.expand(value, own, scope.like)
+
+
+def lower_attended(scope: Scope, e: Attended, order: Sequence[Index]) -> Value:
+    """One of the results of the call, of tensors with the axes of its row in order."""
+    row = KERNELS[e.name]
+    op = row.operation
+    codes: dict[str, Code] = {"scale": scope.lower(e.args[-1], ()).code}
+    for t, a in zip(op.inputs, e.args[:-1], strict=True):
+        axes = _told(e, t.axes)
+        if t.kind == "bool":
+            codes[t.name] = _seen(scope, e, a, axes)
+        elif a is num(0):
+            codes[t.name] = Literal("None")
+        else:
+            value = scope.as_tensor(scope.as_float(scope.lower(a, axes)))
+            laid = (
+                scope.frame.fit if t.name == "m" else partial(scope.frame.expand, like=scope.like)
+            )
+            codes[t.name] = laid(value, axes).code
+    call = row.code(codes)
+    results = [_told(e, x.axes) for name in op.outputs for x in op.equations if x.name == name]
+    for n, other in enumerate(e.others, 1):
+        assert isinstance(other, Access)
+        scope.results[other.tensor] = Value(Subscript(call, (literal(n),)), tuple(results[n]))
+    scope.note(e.name, row.states)
+    return Value(Subscript(call, (literal(e.number),)), tuple(results[e.number]))
+
+
+def _told(e: Attended, axes: Sequence[Expr]) -> list[Index]:
+    """What the axes of the row stand for."""
+    return [i for axis in axes if isinstance(axis, Index) for i in e.home[axis.name]]
+
+
+def _seen(scope: Scope, e: Attended, seen: Expr, axes: Sequence[Index]) -> Code:
+    """A condition on what is seen; True is causal."""
+    i, j, *_ = e.ends
+    match seen:
+        case Rel("<=", left, right) if as_poly(left) is atom(j) and as_poly(right) is atom(i):
+            return Literal("True")
+    return scope.frame.fit(scope.condition(seen, axes), axes).code

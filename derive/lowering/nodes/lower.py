@@ -39,7 +39,7 @@ from derive.calculus.lets import Let
 from derive.calculus.normalised import Normal, recognise
 from derive.errors import LoweringError
 from derive.kernels.recognise import with_kernels
-from derive.kernels.row import Kernel, Part
+from derive.kernels.row import Attended, Kernel, Part
 from derive.lowering.ground.binders import renaming
 from derive.lowering.ground.guarded import kept_below
 from derive.lowering.ground.numbers import over_positions
@@ -50,7 +50,7 @@ from derive.lowering.nodes.access import lower_access
 from derive.lowering.nodes.additions import lower_addition
 from derive.lowering.nodes.calls import lower_call, lower_normal
 from derive.lowering.nodes.conditions import lower_condition
-from derive.lowering.nodes.kernels import lower_kernel, lower_part
+from derive.lowering.nodes.kernels import lower_attended, lower_kernel, lower_part
 from derive.lowering.nodes.products import lower_product
 from derive.lowering.nodes.reductions import lower_reduction
 from derive.lowering.nodes.sums import lower_sum
@@ -168,5 +168,6 @@ _NODES: dict[type[Expr], Callable[[Scope, Any, Sequence[Index]], Value]] = {
     Normal: lower_normal,
     Kernel: lower_kernel,
     Part: lower_part,
+    Attended: lower_attended,
 }
 """The code of each kind of node."""
