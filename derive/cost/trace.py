@@ -200,7 +200,7 @@ class Trace:
         if op.several:
             results: Any = made
             first, *others = map(self._lettered, results)
-            done = self._did(reads, first, op.flops(first, *plain, **named))
+            done = self._did(reads, first, op.flops(first, *plain, **named), op.contracts)
             return (done, *(replace(done, shape=shape) for shape in others))
         shape = self._lettered(made)
         if op.view:

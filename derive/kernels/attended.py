@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from derive.algebra.expr import Access, Expr, Index, Iverson, free_indices, tensors
-from derive.algebra.poly import ZERO, Poly, add, as_atom, atom, sum_over
+from derive.algebra.expr import Access, Delta, Expr, Index, Iverson, tensors
+from derive.algebra.poly import ONE, Poly, add, as_atom, atom, mul, sum_over
 from derive.algebra.substitution import substitute
-from derive.calculus.adjoint import Backward
+from derive.calculus.adjoint import Adjoint, Backward
 from derive.calculus.lets import Find, Let, Lets
 from derive.kernels.deviations import multiplied_out
 from derive.kernels.levels import Level
 from derive.kernels.rebuild import as_poly, opened
 from derive.kernels.row import Attended, Row
-from derive.kernels.spread import Spread, matched
+from derive.kernels.spread import Spread
 from derive.kernels.weighted import Weighted, weighted
 
 
@@ -51,8 +51,8 @@ class Attentions:
         optional: Collection[str] = (),
     ) -> Attentions:
         """All that there are; ``optional`` are the tensors that may be absent."""
-        every = {a.name: a.as_let() for a in (*backward.adjoints, *backward.gradients)}
-        bodies = {name: let.body for name, let in every.items()}
+        every = {a.name: a for a in (*backward.adjoints, *backward.gradients)}
+        bodies = {name: a.body for name, a in every.items()}
         made: dict[Poly, Poly] = {}
         for mean in (found for let in lets if (found := weighted(lets, let)) is not None):
             g = _cotangent(mean.y, backward)
@@ -64,9 +64,8 @@ class Attentions:
             if pulled is not None:
                 made[mean.y.body] = call.mean
                 bodies = pulled
-        made |= {
-            let.body: bodies[name] for name, let in every.items() if bodies[name] is not let.body
-        }
+        new = ((a.body, bodies[name]) for name, a in every.items())
+        made |= {old: body for old, body in new if body is not old}
         return cls(made)
 
     def replaced(self, body: Poly, find: Find) -> Poly | None:
@@ -127,29 +126,29 @@ class _Pulled:
 
     call: _Call
     lets: Lets
-    every: Mapping[str, Let]
+    every: Mapping[str, Adjoint]
     optional: frozenset[str]
 
     def bodies(self, bodies: Mapping[str, Poly]) -> dict[str, Poly] | None:
         """The bodies with the kernel; None where the scores are computed nevertheless."""
         made = dict(bodies)
         for x, whole, kernel in self.call.gradients():
-            for name, body in made.items():
-                if not self._is_hidden(name) and any(map(self._is_hidden, tensors(body))):
-                    made[name] = self._replaced(body, x, whole, kernel)
+            for name, adjoint in self.every.items():
+                if adjoint.tensor == x.tensor:
+                    made[name] = self._replaced(made[name], adjoint, x, whole, kernel)
         added = tensors(self.call.of.added)
         alone = added and added <= self.optional
         return None if made == bodies or (self._reads_scores(made) and not alone) else made
 
-    def _replaced(self, body: Poly, x: Access, whole: Poly, kernel: Poly) -> Poly:
-        """The body with the gradient of x by the kernel, whatever its axes are called there."""
+    def _replaced(self, body: Poly, adjoint: Adjoint, x: Access, whole: Poly, kernel: Poly) -> Poly:
+        """The body of the adjoint with the gradient of x by the kernel, where x is read."""
+        places = list(zip(x.positions, adjoint.formals, strict=True))
+        here = {i: place for i, place in places if isinstance(i, Index)}
+        deltas = (atom(Delta(place, n)) for n, place in places if not isinstance(n, Index))
+        there = mul(ONE, *deltas)
         level = Level(body, self._opened, multiplied_out)
-        order = [i for i in x.positions if isinstance(i, Index)]
-        for chosen in matched(order, free_indices(body)):
-            left = level.without(substitute(whole, chosen))
-            if left is not None:
-                return add(ZERO, left, substitute(kernel, chosen))
-        return body
+        left = level.without(mul(substitute(whole, here), there))
+        return body if left is None else add(left, mul(substitute(kernel, here), there))
 
     def _is_hidden(self, name: str) -> bool:
         """Whether it is the scores or their softmax, an adjoint of one, or their logarithm."""
@@ -160,7 +159,8 @@ class _Pulled:
     def _opened(self, name: str) -> Let | None:
         if name in self.call.of.hidden:
             return self.lets.definition(name)
-        return self.every.get(name) if self._is_hidden(name) else None
+        adjoint = self.every.get(name) if self._is_hidden(name) else None
+        return None if adjoint is None else adjoint.as_let()
 
     def _reads_scores(self, bodies: Mapping[str, Poly]) -> bool:
         """Whether anything but the kernel reads the scores on the way to a gradient."""

@@ -4,8 +4,8 @@
     y[b,i,e] = Sum_{j, seen} exp(s[b,i,j] - lse[b,i]) v[b,j,e]
     lse[b,i] = logsumexp_{j, seen} s[b,i,j]
 
-Scores and softmax have names or stand in the equation itself. q, k and v are tensors with each of
-their axes once; an index of b may be one that k or v lacks, as with heads that share their keys.
+Scores and softmax have names or stand in the equation itself. q, k and v are read at numbers and at
+each of their other axes; an index of b may be one that k or v lacks, as with heads that share keys.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from derive.algebra.expr import Access, And, Call, Expr, Index, Iverson, free_indices, tensors
+from derive.algebra.expr import Access, And, Call, Expr, Index, Iverson, Num, free_indices, tensors
 from derive.algebra.poly import Poly, add, as_atom, atom, make_term, poly
 from derive.algebra.substitution import substitute
 from derive.calculus.lets import Let, Lets
@@ -192,5 +192,5 @@ def _axes(*read: Access) -> frozenset[Index]:
 
 
 def _is_plain(x: Access) -> bool:
-    """Whether each position is an index, and no index two."""
-    return len(_axes(x)) == len(x.positions)
+    """Whether each position is a number or an index, and no index two."""
+    return len(_axes(x)) == sum(not isinstance(i, Num) for i in x.positions)

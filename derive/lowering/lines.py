@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from derive.algebra.expr import Index
@@ -105,11 +105,16 @@ def like_input(op: Operation) -> Code:
     return Name(floats[0].name)
 
 
-def sources_of(border: Border, lets: Lets, tensors: Mapping[str, Value]) -> list[Source]:
-    """The shapes of tensors at hand that are no None, each by the name that a reader knows."""
+def sources_of(
+    border: Border, lets: Lets, tensors: Mapping[str, Value], stored: Collection[str] = ()
+) -> list[Source]:
+    """The shapes of tensors at hand that are no None, each by the name that a reader knows.
+
+    Inputs and outputs look as they do outside, and so do those ``stored``.
+    """
     found = []
     absent = {t.name for t in border.op.inputs if t.default is not None}
-    crossing = {*border.op.outputs, *(t.name for t in border.op.inputs)}
+    crossing = {*border.op.outputs, *(t.name for t in border.op.inputs), *stored}
     for name, value in tensors.items():
         ((said, tensor),) = tensors_of(lets, [name]).items()
         if tensor in absent:

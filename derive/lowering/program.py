@@ -311,7 +311,7 @@ def _crossed(
     ]
     shaped = {name: statistics[name] for name in statistics if name not in shapeless}
     at_hand |= {name: value for name, value in shaped.items() if name in read}
-    return [*first, *sized(border, lines, sources_of(border, lets, at_hand), saved)]
+    return [*first, *sized(border, lines, sources_of(border, lets, at_hand, stored), saved)]
 
 
 def _with_saved_shapes(

@@ -12,17 +12,16 @@ from views import _no_view
 
 
 def _attended(query, key, value, scale, mask=None):
-    """softmax(scale*query key^T) value, and the logarithm of what each row is divided by."""
+    """softmax(scale*query key^T) value, and the logarithm of what a row is divided by."""
     if not _fuses(query, key, value, mask):
         return _attended_in_steps(query, key, value, scale, mask)
-    causal = mask is True
     if query.device.type != "cpu":
-        call, mask = torch.nn.functional.scaled_dot_product_attention, None if causal else mask
-        return call(query, key, value, mask, is_causal=causal, scale=scale), query.new_empty(0)
+        y = _attended_by_torch(query, key, value, scale, mask)
+        return y, query.new_empty(0)
     call = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     added, unseen = _added_mask(query, key, mask)
     heads = _heads(max(query.shape[-1], value.shape[-1]), query, key, value)
-    y, lse = call(*heads, 0.0, causal, attn_mask=added, scale=scale)
+    y, lse = call(*heads, 0.0, mask is True, attn_mask=added, scale=scale)
     shape = *query.shape[:-1], value.shape[-1]
     y, lse = _no_view(y[..., : shape[-1]].reshape(shape)), lse.reshape(shape[:-1])
     if unseen is None:
@@ -32,53 +31,67 @@ def _attended(query, key, value, scale, mask=None):
 
 def _attended_gradients(G, query, key, value, output, lse, scale, mask=None):
     """The gradients of query, key and value, by the kernel of the device."""
-    fuses, causal = _fuses(query, key, value, mask), mask is True
-    if not fuses or query.device.type != "cpu":
+    fuses = _fuses(query, key, value, mask)
+    here = fuses and query.device.type == "cpu"
+    # The kernel takes exp(score - lse), which loses digits where both are large.
+    if not here or (query.dtype is lse.dtype and lse.abs().max() > 100):
         q, k, v = (x.detach().requires_grad_() for x in (query, key, value))
         with torch.enable_grad():
-            if fuses:
-                call = torch.nn.functional.scaled_dot_product_attention
-                y = call(q, k, v, None if causal else mask, is_causal=causal, scale=scale)
+            if fuses and not here:
+                y = _attended_by_torch(q, k, v, scale, mask)
             else:
                 y, _ = _attended_in_steps(q, k, v, scale, mask)
             return torch.autograd.grad(y, (q, k, v), G)
     call = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
     added, _ = _added_mask(query, key, mask)
-    heads = _heads(max(query.shape[-1], value.shape[-1]), G, query, key, value, output)
+    width = max(query.shape[-1], value.shape[-1])
+    heads = _heads(width, G, query, key, value, output)
     lse = lse.reshape(heads[0].shape[:3])
-    grads = call(*heads, lse, 0.0, causal, attn_mask=added, scale=scale)
-    like = query, key, value
-    return [g[..., : x.shape[-1]].reshape(x.shape) for g, x in zip(grads, like, strict=True)]
+    grads = call(*heads, lse, 0.0, mask is True, attn_mask=added, scale=scale)
+    pairs = zip(grads, (query, key, value), strict=True)
+    return [g[..., : x.shape[-1]].reshape(x.shape) for g, x in pairs]
+
+
+def _attended_by_torch(query, key, value, scale, mask):
+    """The mean alone, by what torch calls on the device."""
+    call, causal = torch.nn.functional.scaled_dot_product_attention, mask is True
+    mask = None if causal else mask
+    return call(query, key, value, mask, is_causal=causal, scale=scale)
 
 
 def _attended_in_steps(query, key, value, scale, mask):
     """The same where no kernel is called."""
-    scores = (query @ key.mT).to(torch.promote_types(query.dtype, torch.float32)) * scale
+    wide = torch.promote_types(query.dtype, torch.float32)
+    scores = (query @ key.mT).to(wide) * scale
     if mask is True:
-        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
+        seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device)
+        mask = seen.tril()
     if mask is None or mask.is_floating_point():
         scores = scores if mask is None else scores + mask
-        return torch.softmax(scores, -1).to(value.dtype) @ value, scores.logsumexp(-1)
-    # A row that sees nothing takes all scores, and is 0 then.
-    scores = scores.masked_fill(~mask & mask.any(-1, keepdim=True), -torch.inf)
-    weights = torch.softmax(scores, -1).masked_fill(~mask, 0)
+        weights = torch.softmax(scores, -1)
+    else:
+        # A row that sees nothing takes all scores, and is 0 then.
+        unseen = ~mask & mask.any(-1, keepdim=True)
+        scores = scores.masked_fill(unseen, -torch.inf)
+        weights = torch.softmax(scores, -1).masked_fill(~mask, 0)
     return weights.to(value.dtype) @ value, scores.logsumexp(-1)
 
 
 def _fuses(query, key, value, mask):
     """Whether the kernel of the device is called."""
-    tensors = query, key, value, None if mask is True else mask
-    if mask is not None and mask is not True and query.device.type != "cpu":
-        if mask.is_floating_point():
-            return False
+    mask = None if mask is True else mask
+    if mask is not None and mask.is_floating_point() and query.device.type != "cpu":
+        return False
+    some = query.numel() and key.numel() and value.numel()
     with torch.no_grad():
-        return _alone(*tensors) and bool(query.numel() and key.numel() and value.numel())
+        return bool(some) and _alone(query, key, value, mask)
 
 
 def _heads(width, *tensors):
     """The tensors with four axes, the last of that length: zeros add nothing to a product."""
     made = []
-    for x in map(_with_four_axes, tensors):
+    for x in tensors:
+        x = _with_four_axes(x)
         if x.shape[-1] < width:
             x = torch.nn.functional.pad(x, (0, width - x.shape[-1]))
         made.append(x if x.stride(-1) == 1 else x.contiguous())
@@ -102,4 +115,6 @@ def _added_mask(query, key, mask):
 
 def _with_four_axes(x):
     """The tensor with axes of size 1 before it, or with the first of more as one."""
-    return x.flatten(0, -4) if x.dim() > 4 else x[(None,) * (4 - x.dim())]
+    while x.dim() < 4:
+        x = x.unsqueeze(0)
+    return x.flatten(0, -4)

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils._pytree import tree_leaves  # noqa: E402
-from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count  # noqa: E402
 
 import derive  # noqa: E402
 from derive import catalog, pipeline  # noqa: E402
@@ -39,6 +39,8 @@ loss = -mean[n](log_softmax[c](x[n,c])[T[n]])"""
 ATTENTION = """op f(Q[b,t,d], K[b,s,d], V[b,s,e]) -> Y
 P[b,t,s] = softmax[s | s <= t](sum[d](Q[b,t,d]*K[b,s,d])/5)
 Y[b,t,e] = sum[s](P[b,t,s]*V[b,s,e])"""
+KERNEL = ATTENTION.replace("V[b,s,e]", "V[b,s,d]").replace("Y[b,t,e]", "Y[b,t,d]")
+BIASED = ATTENTION.replace("V[b,s,e])", "V[b,s,e], c[s])", 1).replace("/5)", "/5 - c[s])")
 LAYERS = """op f(x[n,i], W[i,j], V[j,c], b[j]) -> y
 h[n,j] = tanh(sum[i](x[n,i]*W[i,j]) + b[j])
 y[n,c] = sum[j](h[n,j]*V[j,c])"""
@@ -54,7 +56,8 @@ CASES = {
     "outer": "y[i,j] = x[i]*z[j]",
     "softmax": "op f(A[*p,k,*q]; dim=axis(k)) -> S\nS[*p,k,*q] = softmax[k](A[*p,k,*q])",
     "batch norm": BATCH_NORM,
-    "attention": ATTENTION,
+    "attention": KERNEL,
+    "biased attention": BIASED,
     "distances": "y[i,j] = sum[d]((X[i,d]-Y[j,d])**2)",
     "kept distances": "op f(X[i,d], Y[j,d]; stable) -> y\ny[i,j] = sum[d]((X[i,d]-Y[j,d])**2)",
     "absolute distances": "y[i,j] = sum[d](abs(X[i,d]-Y[j,d]))",
@@ -105,8 +108,10 @@ class Seen(TorchDispatchMode):
 
 def counter() -> FlopCounterMode:
     """torch's, which does not count the product of a matrix and a vector by itself."""
-    of_vector = {aten.mv: lambda a, b, out_shape=None: 2 * a[0] * a[1]}
-    return FlopCounterMode(display=False, custom_mapping=of_vector)
+    own: dict[Any, Any] = {aten.mv: lambda a, b, out_shape=None: 2 * a[0] * a[1]}
+    attention = aten._scaled_dot_product_flash_attention_for_cpu
+    own[attention] = lambda q, k, v, *_, out_shape=None, **__: sdpa_flop_count(q, k, v)
+    return FlopCounterMode(display=False, custom_mapping=own)
 
 
 def arguments(op: Any) -> list[Any]:
@@ -138,6 +143,7 @@ def test_formulas_are_what_torch_does(text):
 
     # What is counted is the code of all orders, none of which is written in place.
     f.__globals__["_alone"] = lambda *tensors: False
+    f.__globals__["_fuses"] = lambda *tensors: True
     saved: list[Any] = []
     hooks = torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t)
     with hooks, counter() as flops, Seen(full) as seen:

@@ -72,6 +72,10 @@ y[b,i,h,e] = sum[j](v[b,j,e]*softmax[j](sum[d](q[b,h,i,d]*k[b,j,d])))""",
         # Axes of the batch between others, and a value that more of them share.
         """op f(q[i,b,d,h], k[d,h,j,b], v[e,j,h]) -> y
 y[b,e,i,h] = sum[j](v[e,j,h]*softmax[j](2*sum[d](q[i,b,d,h]*k[d,h,j,b])))""",
+        # Query, key and value are parts of one tensor.
+        """op f(w[r,h,d,c], u[b,t,c]; size(r)=3) -> y
+x[b,t,r,h,d] = sum[c](u[b,t,c]*w[r,h,d,c])
+y[b,t,h,d] = sum[j](x[b,j,2,h,d]*softmax[j | j <= t](sum[e](x[b,t,0,h,e]*x[b,j,1,h,e])/2))""",
         # What the mean is given is computed, and so is what is made of it.
         """op f(x[b,i,d], w[e,d], u[e,d]) -> y
 q[b,i,e] = sum[d](x[b,i,d]*w[e,d])

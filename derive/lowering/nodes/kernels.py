@@ -144,11 +144,13 @@ def lower_attended(scope: Scope, e: Attended, order: Sequence[Index]) -> Value:
             codes[t.name] = laid(value, axes).code
     call = row.code(codes)
     results = [_told(e, x.axes) for name in op.outputs for x in op.equations if x.name == name]
-    for n, other in enumerate(e.others, 1):
+    found = [Value(Subscript(call, (literal(n),)), tuple(axes)) for n, axes in enumerate(results)]
+    for other, value in zip(e.others, found[1:], strict=False):
         assert isinstance(other, Access)
-        scope.results[other.tensor] = Value(Subscript(call, (literal(n),)), tuple(results[n]))
+        own = [i for i in other.positions if isinstance(i, Index)]
+        scope.results[other.tensor] = scope.frame.permute(value, own)
     scope.note(e.name, row.states)
-    return Value(Subscript(call, (literal(e.number),)), tuple(results[e.number]))
+    return found[e.number]
 
 
 def _told(e: Attended, axes: Sequence[Expr]) -> list[Index]:
