@@ -13,8 +13,16 @@ Gradients, G the cotangent of output:
 
 Kernels of torch, and the equations that they compute:
 
-    batch_norm: mu[c] = mean[n,*s](x[n,c,*s]); rstd[c] = rsqrt(mean[n,*s]((x[n,c,*s] - mu[c])**2) + eps); y[n,c,*s] = scale*(x[n,c,*s] - mu[c])*rstd[c]*w[c] + b[c]
-    batch_norm backward: h[n,c,*s] = (x[n,c,*s] - mu[c])*rstd[c]; v[n,c,*s] = scale*g[n,c,*s]*w[c]; dx[n,c,*s] = rstd[c]*(v[n,c,*s] - mean[n,*s](v[n,c,*s]) - h[n,c,*s]*mean[n,*s](v[n,c,*s]*h[n,c,*s])); dw[c] = scale*sum[n,*s](g[n,c,*s]*h[n,c,*s]); db[c] = sum[n,*s](g[n,c,*s])
+    batch_norm:
+        mu[c] = mean[n,*s](x[n,c,*s])
+        rstd[c] = rsqrt(mean[n,*s]((x[n,c,*s] - mu[c])**2) + eps)
+        y[n,c,*s] = scale*(x[n,c,*s] - mu[c])*rstd[c]*w[c] + b[c]
+    batch_norm backward:
+        h[n,c,*s] = (x[n,c,*s] - mu[c])*rstd[c]
+        v[n,c,*s] = scale*g[n,c,*s]*w[c]
+        dx[n,c,*s] = rstd[c]*(v[n,c,*s] - mean[n,*s](v[n,c,*s]) - h[n,c,*s]*mean[n,*s](v[n,c,*s]*h[n,c,*s]))
+        dw[c] = scale*sum[n,*s](g[n,c,*s]*h[n,c,*s])
+        db[c] = sum[n,*s](g[n,c,*s])
 """
 # mypy: ignore-errors
 

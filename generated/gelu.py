@@ -17,7 +17,9 @@ Kernels of torch, and the equations that they compute:
     gelu: y = x*(1 + erf(x/sqrt(2)))/2
     gelu backward: dx = g*((1 + erf(x/sqrt(2)))/2 + x*exp(-x**2/2)/sqrt(2*pi))
     gelu by tanh: y = x*(1 + tanh(sqrt(2/pi)*(x + 0.044715*x**3)))/2
-    gelu by tanh backward: u = sqrt(2/pi)*(x + 0.044715*x**3); dx = g*((1 + tanh(u))/2 + x*(1 - tanh(u)**2)*sqrt(2/pi)*(1 + 3*0.044715*x**2)/2)
+    gelu by tanh backward:
+        u = sqrt(2/pi)*(x + 0.044715*x**3)
+        dx = g*((1 + tanh(u))/2 + x*(1 - tanh(u)**2)*sqrt(2/pi)*(1 + 3*0.044715*x**2)/2)
 """
 # mypy: ignore-errors
 

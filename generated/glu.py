@@ -15,7 +15,9 @@ Tangents, d_input that of input:
 Kernels of torch, and the equations that they compute:
 
     glu: y = x[0]*sigmoid(x[1])
-    glu backward: a = sigmoid(x[1]); dx[t] = where(t == 0, g*a, g*x[0]*a*(1 - a))
+    glu backward:
+        a = sigmoid(x[1])
+        dx[t] = where(t == 0, g*a, g*x[0]*a*(1 - a))
 """
 # mypy: ignore-errors
 

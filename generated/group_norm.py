@@ -13,8 +13,16 @@ Gradients, G the cotangent of output:
 
 Kernels of torch, and the equations that they compute:
 
-    group_norm: mu[n,k] = mean[c,*s](x[n,k,c,*s]); rstd[n,k] = rsqrt(mean[c,*s]((x[n,k,c,*s] - mu[n,k])**2) + eps); y[n,k,c,*s] = scale*(x[n,k,c,*s] - mu[n,k])*rstd[n,k]*w[k,c] + b[k,c]
-    group_norm backward: h[n,k,c,*s] = (x[n,k,c,*s] - mu[n,k])*rstd[n,k]; v[n,k,c,*s] = scale*g[n,k,c,*s]*w[k,c]; dx[n,k,c,*s] = rstd[n,k]*(v[n,k,c,*s] - mean[c,*s](v[n,k,c,*s]) - h[n,k,c,*s]*mean[c,*s](v[n,k,c,*s]*h[n,k,c,*s])); dw[k,c] = scale*sum[n,*s](g[n,k,c,*s]*h[n,k,c,*s]); db[k,c] = sum[n,*s](g[n,k,c,*s])
+    group_norm:
+        mu[n,k] = mean[c,*s](x[n,k,c,*s])
+        rstd[n,k] = rsqrt(mean[c,*s]((x[n,k,c,*s] - mu[n,k])**2) + eps)
+        y[n,k,c,*s] = scale*(x[n,k,c,*s] - mu[n,k])*rstd[n,k]*w[k,c] + b[k,c]
+    group_norm backward:
+        h[n,k,c,*s] = (x[n,k,c,*s] - mu[n,k])*rstd[n,k]
+        v[n,k,c,*s] = scale*g[n,k,c,*s]*w[k,c]
+        dx[n,k,c,*s] = rstd[n,k]*(v[n,k,c,*s] - mean[c,*s](v[n,k,c,*s]) - h[n,k,c,*s]*mean[c,*s](v[n,k,c,*s]*h[n,k,c,*s]))
+        dw[k,c] = scale*sum[n,*s](g[n,k,c,*s]*h[n,k,c,*s])
+        db[k,c] = sum[n,*s](g[n,k,c,*s])
 """
 # mypy: ignore-errors
 

@@ -34,7 +34,9 @@ Tangents of none, d_input that of input, d_target that of target:
 
 Kernels of torch, and the equations that they compute:
 
-    huber_loss: e = x - t; y = where(abs(e) <= width, e**2/2, width*(abs(e) - width/2))
+    huber_loss:
+        e = x - t
+        y = where(abs(e) <= width, e**2/2, width*(abs(e) - width/2))
 """
 # mypy: ignore-errors
 

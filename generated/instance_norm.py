@@ -13,8 +13,16 @@ Gradients, G the cotangent of output:
 
 Kernels of torch, and the equations that they compute:
 
-    instance_norm: mu[n,c] = mean[*s](x[n,c,*s]); rstd[n,c] = rsqrt(mean[*s]((x[n,c,*s] - mu[n,c])**2) + eps); y[n,c,*s] = scale*(x[n,c,*s] - mu[n,c])*rstd[n,c]*w[c] + b[c]
-    instance_norm backward: h[n,c,*s] = (x[n,c,*s] - mu[n,c])*rstd[n,c]; v[n,c,*s] = scale*g[n,c,*s]*w[c]; dx[n,c,*s] = rstd[n,c]*(v[n,c,*s] - mean[*s](v[n,c,*s]) - h[n,c,*s]*mean[*s](v[n,c,*s]*h[n,c,*s])); dw[c] = scale*sum[n,*s](g[n,c,*s]*h[n,c,*s]); db[c] = sum[n,*s](g[n,c,*s])
+    instance_norm:
+        mu[n,c] = mean[*s](x[n,c,*s])
+        rstd[n,c] = rsqrt(mean[*s]((x[n,c,*s] - mu[n,c])**2) + eps)
+        y[n,c,*s] = scale*(x[n,c,*s] - mu[n,c])*rstd[n,c]*w[c] + b[c]
+    instance_norm backward:
+        h[n,c,*s] = (x[n,c,*s] - mu[n,c])*rstd[n,c]
+        v[n,c,*s] = scale*g[n,c,*s]*w[c]
+        dx[n,c,*s] = rstd[n,c]*(v[n,c,*s] - mean[*s](v[n,c,*s]) - h[n,c,*s]*mean[*s](v[n,c,*s]*h[n,c,*s]))
+        dw[c] = scale*sum[n,*s](g[n,c,*s]*h[n,c,*s])
+        db[c] = sum[n,*s](g[n,c,*s])
 """
 # mypy: ignore-errors
 

@@ -13,8 +13,16 @@ Gradients, G the cotangent of output:
 
 Kernels of torch, and the equations that they compute:
 
-    layer_norm: mu[*p] = mean[*s](x[*p,*s]); rstd[*p] = rsqrt(mean[*s]((x[*p,*s] - mu[*p])**2) + eps); y[*p,*s] = scale*(x[*p,*s] - mu[*p])*rstd[*p]*w[*s] + b[*s]
-    layer_norm backward: h[*p,*s] = (x[*p,*s] - mu[*p])*rstd[*p]; v[*p,*s] = scale*g[*p,*s]*w[*s]; dx[*p,*s] = rstd[*p]*(v[*p,*s] - mean[*s](v[*p,*s]) - h[*p,*s]*mean[*s](v[*p,*s]*h[*p,*s])); dw[*s] = scale*sum[*p](g[*p,*s]*h[*p,*s]); db[*s] = sum[*p](g[*p,*s])
+    layer_norm:
+        mu[*p] = mean[*s](x[*p,*s])
+        rstd[*p] = rsqrt(mean[*s]((x[*p,*s] - mu[*p])**2) + eps)
+        y[*p,*s] = scale*(x[*p,*s] - mu[*p])*rstd[*p]*w[*s] + b[*s]
+    layer_norm backward:
+        h[*p,*s] = (x[*p,*s] - mu[*p])*rstd[*p]
+        v[*p,*s] = scale*g[*p,*s]*w[*s]
+        dx[*p,*s] = rstd[*p]*(v[*p,*s] - mean[*s](v[*p,*s]) - h[*p,*s]*mean[*s](v[*p,*s]*h[*p,*s]))
+        dw[*s] = scale*sum[*p](g[*p,*s]*h[*p,*s])
+        db[*s] = sum[*p](g[*p,*s])
 """
 # mypy: ignore-errors
 

@@ -14,8 +14,16 @@ Gradients, G the cotangent of output:
 
 Kernels of torch, and the equations that they compute:
 
-    attention to what is seen: s[*b,i,j] = scale*sum[d](q[*b,i,d]*k[*b,j,d]); lse[*b,i] = logsumexp[j | m[*b,i,j]](s[*b,i,j]); y[*b,i,e] = sum[j | m[*b,i,j]](exp(s[*b,i,j] - lse[*b,i])*v[*b,j,e])
-    attention to what is seen backward: p[*b,i,j] = [m[*b,i,j]]*exp(scale*sum[d](q[*b,i,d]*k[*b,j,d]) - lse[*b,i]); ds[*b,i,j] = p[*b,i,j]*sum[e](g[*b,i,e]*(v[*b,j,e] - y[*b,i,e])); dq[*b,i,d] = scale*sum[j](ds[*b,i,j]*k[*b,j,d]); dk[*b,j,d] = scale*sum[i](ds[*b,i,j]*q[*b,i,d]); dv[*b,j,e] = sum[i](p[*b,i,j]*g[*b,i,e])
+    attention to what is seen:
+        s[*b,i,j] = scale*sum[d](q[*b,i,d]*k[*b,j,d])
+        lse[*b,i] = logsumexp[j | m[*b,i,j]](s[*b,i,j])
+        y[*b,i,e] = sum[j | m[*b,i,j]](exp(s[*b,i,j] - lse[*b,i])*v[*b,j,e])
+    attention to what is seen backward:
+        p[*b,i,j] = [m[*b,i,j]]*exp(scale*sum[d](q[*b,i,d]*k[*b,j,d]) - lse[*b,i])
+        ds[*b,i,j] = p[*b,i,j]*sum[e](g[*b,i,e]*(v[*b,j,e] - y[*b,i,e]))
+        dq[*b,i,d] = scale*sum[j](ds[*b,i,j]*k[*b,j,d])
+        dk[*b,j,d] = scale*sum[i](ds[*b,i,j]*q[*b,i,d])
+        dv[*b,j,e] = sum[i](p[*b,i,j]*g[*b,i,e])
 """
 # mypy: ignore-errors
 

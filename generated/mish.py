@@ -9,7 +9,9 @@ Gradients, G the cotangent of output:
 Kernels of torch, and the equations that they compute:
 
     mish: y = x*tanh(softplus(x))
-    mish backward: t = tanh(softplus(x)); dx = g*(t + x*(1 - t**2)*sigmoid(x))
+    mish backward:
+        t = tanh(softplus(x))
+        dx = g*(t + x*(1 - t**2)*sigmoid(x))
 """
 # mypy: ignore-errors
 

@@ -22,7 +22,9 @@ Gradients of none, G the cotangent of loss:
 
 Kernels of torch, and the equations that they compute:
 
-    smooth_l1_loss of any width: e = x - t; y = where(abs(e) < width, e**2*where(width > 0, 1/width, 1)/2, abs(e) - width/2)
+    smooth_l1_loss of any width:
+        e = x - t
+        y = where(abs(e) < width, e**2*where(width > 0, 1/width, 1)/2, abs(e) - width/2)
 """
 # mypy: ignore-errors
 

@@ -57,6 +57,14 @@ def kernels_of(programs: Iterable[Program]) -> dict[str, str]:
     return {r.pattern: r.states for r in found}
 
 
+def _kernel(name: str, states: str) -> list[str]:
+    """A kernel with its equations, several of them on a line each."""
+    first, *others = states.split("; ")
+    if not others:
+        return [f"    {name}: {first}"]
+    return [f"    {name}:", *(f"        {equation}" for equation in (first, *others))]
+
+
 def document(
     op: Operation,
     derivations: Sequence[Formulas],
@@ -82,7 +90,7 @@ def document(
         module += ["", *_tangents(t)]
     if kernels:
         module += ["", "Kernels of torch, and the equations that they compute:", ""]
-        module += [f"    {name}: {equation}" for name, equation in kernels.items()]
+        module += (line for name, states in kernels.items() for line in _kernel(name, states))
     function = [*wrap(_summary(op), _COLUMNS - 4), "", *equations, ""]
     function += _arguments(op)
     if blocks is not None:
