@@ -56,7 +56,9 @@ def _held(
     inputs: Mapping[str, Value],
 ) -> None:
     held, silent = 0, None
-    for drawn, asked in _samples(tensors, sizes, inputs):
+    for drawn, asked, spare in _samples(tensors, sizes, inputs):
+        if spare and held >= _ENOUGH:
+            break
         for attempt in range(_DRAWS):
             given = drawn(attempt)
             silent = _without_gradient(function, given) if silent is None else silent
@@ -94,10 +96,11 @@ def _held(
 
 def _samples(
     tensors: Mapping[str, Any], sizes: Sizes, inputs: Mapping[str, Value]
-) -> Iterator[tuple[Callable[[int], dict[str, Any]], str]]:
+) -> Iterator[tuple[Callable[[int], dict[str, Any]], str, bool]]:
     """Draws of inputs: of the sizes of the examples, odd ones, equal ones, and other branches.
 
-    With the last, what was asked of sizes that is otherwise there.
+    With the last, what was asked of sizes that is otherwise there. Then, to spare where those are
+    enough, the sizes of the examples but for one: a function may ask much of the others.
     """
     symbols = sorted(
         {s for v in inputs.values() for a in v.atoms for s in a.size.free_symbols}, key=str
@@ -107,9 +110,12 @@ def _samples(
     even = {s: 2 * (n + 2) for n, s in enumerate(symbols)}
     plain = [hints, odd, dict.fromkeys(symbols, 4), even]
     plain += [{s: k * h for s, h in hints.items()} for k in (2, 3)]
-    ways = [(way, "") for way in plain if sizes.takes(way)]
-    for seed, (way, asked) in enumerate([*ways, *other_branches(sizes, inputs, hints)]):
-        yield partial(_draw, tensors, sizes, inputs, way, 100 * seed), asked
+    ways = [(way, "", False) for way in plain if sizes.takes(way)]
+    ways += [(way, asked, False) for way, asked in other_branches(sizes, inputs, hints)]
+    near = ({**hints, s: 2 * h + 1} for s, h in hints.items())
+    ways += [(way, "", True) for way in near if sizes.takes(way)]
+    for seed, (way, asked, spare) in enumerate(ways):
+        yield partial(_draw, tensors, sizes, inputs, way, 100 * seed), asked, spare
 
 
 def _draw(

@@ -55,3 +55,25 @@ def test_an_index_is_compared_with_no_negative_number():
         return F.cross_entropy(s, torch.arange(len(s)))
 
     assert "-100" not in held(contrastive, r(4, 6)[:, :4])
+
+
+class Causal(torch.nn.Module):
+    """Heads of query, key and value of one layer, and a mask as a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.packed, self.out = torch.nn.Linear(12, 36), torch.nn.Linear(12, 12)
+        self.register_buffer("mask", torch.ones(9, 9).tril())
+
+    def forward(self, x):
+        b, t, c = x.shape
+        parts = self.packed(x).split(12, dim=2)
+        q, k, v = (part.view(b, t, 4, c // 4).transpose(1, 2) for part in parts)
+        scores = (q @ k.mT / 3**0.5).masked_fill(self.mask[:t, :t] == 0, -torch.inf)
+        return self.out((scores.softmax(-1) @ v).transpose(1, 2).reshape(b, t, c))
+
+
+def test_sizes_of_which_most_are_asked_vary_one_by_one():
+    """The width of x is 12 and no other, as that of its parts is."""
+    read = reading(Causal(), r(2, 5, 12), comments=False)
+    assert read.operation.name == "Causal" and "softmax[" in read.text
