@@ -163,6 +163,16 @@ def _cosine_embedding_loss_mean_forward(input1, input2, target, margin):
     return average, square1, square2, cosine
 
 
+def _cosine_embedding_loss_mean_composed(input1, input2, target, margin):
+    dtype = _of_float32(input1, input2, target)
+    input1, input2, target = _wide(input1, input2, target)
+    square1 = 1e-12 + input1.square().sum(1)
+    square2 = 1e-12 + input2.square().sum(1)
+    cosine = (input1 * input2).sum(1) * (square1 * square2).rsqrt()
+    loss = torch.where(target == 1, 1 - cosine, (cosine - margin).clamp(min=0))
+    return loss.mean().to(dtype)
+
+
 def _cosine_embedding_loss_mean_backward(ctx, G):
     input1, input2, target, square1, square2, cosine = ctx.saved_tensors
     margin = ctx.margin
@@ -250,6 +260,16 @@ def _cosine_embedding_loss_sum_forward(input1, input2, target, margin):
     loss = torch.where(target == 1, 1 - cosine, (cosine - margin).clamp(min=0))
     total = loss.sum().to(dtype)
     return total, square1, square2, cosine
+
+
+def _cosine_embedding_loss_sum_composed(input1, input2, target, margin):
+    dtype = _of_float32(input1, input2, target)
+    input1, input2, target = _wide(input1, input2, target)
+    square1 = 1e-12 + input1.square().sum(1)
+    square2 = 1e-12 + input2.square().sum(1)
+    cosine = (input1 * input2).sum(1) * (square1 * square2).rsqrt()
+    loss = torch.where(target == 1, 1 - cosine, (cosine - margin).clamp(min=0))
+    return loss.sum().to(dtype)
 
 
 def _cosine_embedding_loss_sum_backward(ctx, G):
@@ -341,6 +361,16 @@ def _cosine_embedding_loss_none_forward(input1, input2, target, margin):
     return loss, square1, square2, cosine
 
 
+def _cosine_embedding_loss_none_composed(input1, input2, target, margin):
+    dtype = _of_float32(input1, input2, target)
+    input1, input2, target = _wide(input1, input2, target)
+    square1 = 1e-12 + input1.square().sum(1)
+    square2 = 1e-12 + input2.square().sum(1)
+    cosine = (input1 * input2).sum(1) * (square1 * square2).rsqrt()
+    loss = torch.where(target == 1, 1 - cosine, (cosine - margin).clamp(min=0))
+    return loss.to(dtype)
+
+
 def _cosine_embedding_loss_none_backward(ctx, G):
     input1, input2, target, square1, square2, cosine = ctx.saved_tensors
     margin = ctx.margin
@@ -420,9 +450,21 @@ class _CosineEmbeddingLossNone(Function):
 
 
 _OPTIONS = {
-    "mean": (_CosineEmbeddingLossMean, _cosine_embedding_loss_mean_forward),
-    "sum": (_CosineEmbeddingLossSum, _cosine_embedding_loss_sum_forward),
-    "none": (_CosineEmbeddingLossNone, _cosine_embedding_loss_none_forward),
+    "mean": (
+        _CosineEmbeddingLossMean,
+        _cosine_embedding_loss_mean_forward,
+        _cosine_embedding_loss_mean_composed,
+    ),
+    "sum": (
+        _CosineEmbeddingLossSum,
+        _cosine_embedding_loss_sum_forward,
+        _cosine_embedding_loss_sum_composed,
+    ),
+    "none": (
+        _CosineEmbeddingLossNone,
+        _cosine_embedding_loss_none_forward,
+        _cosine_embedding_loss_none_composed,
+    ),
 }
 
 
@@ -525,9 +567,11 @@ def cosine_embedding_loss(
             "cosine_embedding_loss: reduction must be one of 'mean', 'sum', 'none', "
             f"not {reduction!r}"
         )
-    function, forward = _OPTIONS[reduction]
+    function, forward, composed = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input1, input2, target = _distinct(input1, input2, target)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if forward_ad._current_level >= 0:
+        return composed(input1, input2, target, margin)
+    if not torch.is_grad_enabled():
         return forward(input1, input2, target, margin)[0]
     return _applied(function, input1, input2, target, margin)[0]

@@ -252,6 +252,47 @@ def _cross_entropy_mean_forward(input, target, weight, ignore_index, label_smoot
         return average, F, count
 
 
+def _cross_entropy_mean_composed(input, target, weight, ignore_index, label_smoothing):
+    dtype = _of_float32(input, weight)
+    with _exact(input):
+        input, weight = _wide(input, weight)
+        q_shape = input.shape[2:]
+        input_shape = input.shape
+        size = math.prod(q_shape)
+        input = input.reshape((input_shape[0], input_shape[1], size))
+        target = target.reshape((input_shape[0], size))
+        F = _logsoftmax(input, 1)
+        mask = target != ignore_index
+        chosen = torch.where(mask, target, 0)
+        picked = (
+            None
+            if weight is None
+            else weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
+        )
+        ratio = label_smoothing / (input.shape[1] or math.nan)
+        product = (
+            ratio * (F.mT.sum(-1) if weight is None else F.mT @ weight)
+            if label_smoothing != 0
+            else None
+        )
+        picked2 = _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
+        product2 = (
+            (1 - label_smoothing) * picked2
+            if weight is None
+            else (1 - label_smoothing) * picked * picked2
+        )
+        zeros = input.new_zeros(()).expand(target.shape)
+        part = -(product2 + (product if label_smoothing != 0 else zeros))
+        loss = torch.where(mask, part, 0)
+        total = loss.sum()
+        count = (
+            mask.sum(dtype=input.dtype)
+            if weight is None
+            else torch.where(mask, picked, 0).sum()
+        )
+        return (total / count).to(dtype)
+
+
 def _cross_entropy_mean_backward(ctx, G):
     _, target, weight, average, F, count = ctx.saved_tensors
     ignore_index = ctx.ignore_index
@@ -448,6 +489,41 @@ def _cross_entropy_sum_forward(input, target, weight, ignore_index, label_smooth
         return total, F
 
 
+def _cross_entropy_sum_composed(input, target, weight, ignore_index, label_smoothing):
+    dtype = _of_float32(input, weight)
+    with _exact(input):
+        input, weight = _wide(input, weight)
+        q_shape = input.shape[2:]
+        input_shape = input.shape
+        size = math.prod(q_shape)
+        input = input.reshape((input_shape[0], input_shape[1], size))
+        target = target.reshape((input_shape[0], size))
+        F = _logsoftmax(input, 1)
+        mask = target != ignore_index
+        chosen = torch.where(mask, target, 0)
+        picked = (
+            None
+            if weight is None
+            else weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
+        )
+        ratio = label_smoothing / (input.shape[1] or math.nan)
+        product = (
+            ratio * (F.mT.sum(-1) if weight is None else F.mT @ weight)
+            if label_smoothing != 0
+            else None
+        )
+        picked2 = _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
+        product2 = (
+            (1 - label_smoothing) * picked2
+            if weight is None
+            else (1 - label_smoothing) * picked * picked2
+        )
+        zeros = input.new_zeros(()).expand(target.shape)
+        part = -(product2 + (product if label_smoothing != 0 else zeros))
+        loss = torch.where(mask, part, 0)
+        return loss.sum().to(dtype)
+
+
 def _cross_entropy_sum_backward(ctx, G):
     _, target, weight, F = ctx.saved_tensors
     ignore_index = ctx.ignore_index
@@ -626,6 +702,41 @@ def _cross_entropy_none_forward(input, target, weight, ignore_index, label_smoot
         return loss, F
 
 
+def _cross_entropy_none_composed(input, target, weight, ignore_index, label_smoothing):
+    dtype = _of_float32(input, weight)
+    with _exact(input):
+        input, weight = _wide(input, weight)
+        q_shape = input.shape[2:]
+        input_shape = input.shape
+        size = math.prod(q_shape)
+        input = input.reshape((input_shape[0], input_shape[1], size))
+        target = target.reshape((input_shape[0], size))
+        F = _logsoftmax(input, 1)
+        mask = target != ignore_index
+        chosen = torch.where(mask, target, 0)
+        picked = (
+            None
+            if weight is None
+            else weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
+        )
+        ratio = label_smoothing / (input.shape[1] or math.nan)
+        product = (
+            ratio * (F.mT.sum(-1) if weight is None else F.mT @ weight)
+            if label_smoothing != 0
+            else None
+        )
+        picked2 = _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
+        product2 = (
+            (1 - label_smoothing) * picked2
+            if weight is None
+            else (1 - label_smoothing) * picked * picked2
+        )
+        zeros = input.new_zeros(()).expand(target.shape)
+        part = -(product2 + (product if label_smoothing != 0 else zeros))
+        loss = torch.where(mask, part, 0).reshape((input_shape[0], *q_shape))
+        return _no_view(loss.to(dtype))
+
+
 def _cross_entropy_none_backward(ctx, G):
     _, target, weight, F = ctx.saved_tensors
     ignore_index = ctx.ignore_index
@@ -767,9 +878,17 @@ class _CrossEntropyNone(Function):
 
 
 _OPTIONS = {
-    "mean": (_CrossEntropyMean, _cross_entropy_mean_forward),
-    "sum": (_CrossEntropySum, _cross_entropy_sum_forward),
-    "none": (_CrossEntropyNone, _cross_entropy_none_forward),
+    "mean": (
+        _CrossEntropyMean,
+        _cross_entropy_mean_forward,
+        _cross_entropy_mean_composed,
+    ),
+    "sum": (_CrossEntropySum, _cross_entropy_sum_forward, _cross_entropy_sum_composed),
+    "none": (
+        _CrossEntropyNone,
+        _cross_entropy_none_forward,
+        _cross_entropy_none_composed,
+    ),
 }
 
 
@@ -875,9 +994,11 @@ def cross_entropy(
             "cross_entropy: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"
         )
-    function, forward = _OPTIONS[reduction]
+    function, forward, composed = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target, weight = _distinct(input, target, weight)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if forward_ad._current_level >= 0:
+        return composed(input, target, weight, ignore_index, label_smoothing)
+    if not torch.is_grad_enabled():
         return forward(input, target, weight, ignore_index, label_smoothing)[0]
     return _applied(function, input, target, weight, ignore_index, label_smoothing)[0]

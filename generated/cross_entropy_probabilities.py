@@ -167,6 +167,22 @@ def _cross_entropy_probabilities_mean_forward(input, target, weight, label_smoot
     return average, F
 
 
+def _cross_entropy_probabilities_mean_composed(input, target, weight, label_smoothing):
+    dtype = _of_float32(input, target, weight)
+    input, target, weight = _wide(input, target, weight)
+    q_shape = input.shape[2:]
+    input_shape = input.shape
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], size))
+    target = target.reshape((input_shape[0], input_shape[1], size))
+    F = _logsoftmax(input, 1)
+    ratio = label_smoothing / (input.shape[1] or math.nan)
+    u = (1 - label_smoothing) * target + ratio
+    part = F if weight is None else weight.unsqueeze(1) * F
+    loss = -(part * u).sum(1)
+    return loss.mean().to(dtype)
+
+
 def _cross_entropy_probabilities_mean_forward_in_place(
     input, target, weight, label_smoothing
 ):
@@ -311,6 +327,22 @@ def _cross_entropy_probabilities_sum_forward(input, target, weight, label_smooth
     return total, F
 
 
+def _cross_entropy_probabilities_sum_composed(input, target, weight, label_smoothing):
+    dtype = _of_float32(input, target, weight)
+    input, target, weight = _wide(input, target, weight)
+    q_shape = input.shape[2:]
+    input_shape = input.shape
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], size))
+    target = target.reshape((input_shape[0], input_shape[1], size))
+    F = _logsoftmax(input, 1)
+    ratio = label_smoothing / (input.shape[1] or math.nan)
+    u = (1 - label_smoothing) * target + ratio
+    part = F if weight is None else weight.unsqueeze(1) * F
+    loss = -(part * u).sum(1)
+    return loss.sum().to(dtype)
+
+
 def _cross_entropy_probabilities_sum_forward_in_place(
     input, target, weight, label_smoothing
 ):
@@ -449,6 +481,22 @@ def _cross_entropy_probabilities_none_forward(input, target, weight, label_smoot
     return loss, F
 
 
+def _cross_entropy_probabilities_none_composed(input, target, weight, label_smoothing):
+    dtype = _of_float32(input, target, weight)
+    input, target, weight = _wide(input, target, weight)
+    q_shape = input.shape[2:]
+    input_shape = input.shape
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], size))
+    target = target.reshape((input_shape[0], input_shape[1], size))
+    F = _logsoftmax(input, 1)
+    ratio = label_smoothing / (input.shape[1] or math.nan)
+    u = (1 - label_smoothing) * target + ratio
+    part = F if weight is None else weight.unsqueeze(1) * F
+    part2 = -(part * u).sum(1)
+    return _no_view(part2.reshape((input_shape[0], *q_shape)).to(dtype))
+
+
 def _cross_entropy_probabilities_none_forward_in_place(
     input, target, weight, label_smoothing
 ):
@@ -575,9 +623,21 @@ class _CrossEntropyProbabilitiesNone(Function):
 
 
 _OPTIONS = {
-    "mean": (_CrossEntropyProbabilitiesMean, _cross_entropy_probabilities_mean_forward),
-    "sum": (_CrossEntropyProbabilitiesSum, _cross_entropy_probabilities_sum_forward),
-    "none": (_CrossEntropyProbabilitiesNone, _cross_entropy_probabilities_none_forward),
+    "mean": (
+        _CrossEntropyProbabilitiesMean,
+        _cross_entropy_probabilities_mean_forward,
+        _cross_entropy_probabilities_mean_composed,
+    ),
+    "sum": (
+        _CrossEntropyProbabilitiesSum,
+        _cross_entropy_probabilities_sum_forward,
+        _cross_entropy_probabilities_sum_composed,
+    ),
+    "none": (
+        _CrossEntropyProbabilitiesNone,
+        _cross_entropy_probabilities_none_forward,
+        _cross_entropy_probabilities_none_composed,
+    ),
 }
 
 
@@ -695,9 +755,11 @@ def cross_entropy_probabilities(
             "cross_entropy_probabilities: reduction must be one of 'mean', 'sum', "
             f"'none', not {reduction!r}"
         )
-    function, forward = _OPTIONS[reduction]
+    function, forward, composed = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target, weight = _distinct(input, target, weight)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if forward_ad._current_level >= 0:
+        return composed(input, target, weight, label_smoothing)
+    if not torch.is_grad_enabled():
         return forward(input, target, weight, label_smoothing)[0]
     return _applied(function, input, target, weight, label_smoothing)[0]

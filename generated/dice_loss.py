@@ -134,6 +134,21 @@ def _dice_loss_mean_forward(input, target, smooth):
     return average, u, both
 
 
+def _dice_loss_mean_composed(input, target, smooth):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
+    q_shape = input.shape[1:]
+    input_shape = input.shape
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], size))
+    target = target.reshape((input_shape[0], size))
+    probability = input.sigmoid()
+    found = (target * probability).sum(1)
+    both = target.sum(1) + probability.sum(1)
+    loss = 1 - (2 * found + smooth) / (both + smooth)
+    return loss.mean().to(dtype)
+
+
 def _dice_loss_mean_backward(ctx, G):
     input, target, u, both = ctx.saved_tensors
     smooth = ctx.smooth
@@ -228,6 +243,21 @@ def _dice_loss_sum_forward(input, target, smooth):
     loss = 1 - u / (both + smooth)
     total = loss.sum().to(dtype)
     return total, u, both
+
+
+def _dice_loss_sum_composed(input, target, smooth):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
+    q_shape = input.shape[1:]
+    input_shape = input.shape
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], size))
+    target = target.reshape((input_shape[0], size))
+    probability = input.sigmoid()
+    found = (target * probability).sum(1)
+    both = target.sum(1) + probability.sum(1)
+    loss = 1 - (2 * found + smooth) / (both + smooth)
+    return loss.sum().to(dtype)
 
 
 def _dice_loss_sum_backward(ctx, G):
@@ -325,6 +355,20 @@ def _dice_loss_none_forward(input, target, smooth):
     return loss, u, both
 
 
+def _dice_loss_none_composed(input, target, smooth):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
+    q_shape = input.shape[1:]
+    input_shape = input.shape
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], size))
+    target = target.reshape((input_shape[0], size))
+    probability = input.sigmoid()
+    found = (target * probability).sum(1)
+    both = target.sum(1) + probability.sum(1)
+    return (1 - (2 * found + smooth) / (both + smooth)).to(dtype)
+
+
 def _dice_loss_none_backward(ctx, G):
     input, target, u, both = ctx.saved_tensors
     smooth = ctx.smooth
@@ -405,9 +449,9 @@ class _DiceLossNone(Function):
 
 
 _OPTIONS = {
-    "mean": (_DiceLossMean, _dice_loss_mean_forward),
-    "sum": (_DiceLossSum, _dice_loss_sum_forward),
-    "none": (_DiceLossNone, _dice_loss_none_forward),
+    "mean": (_DiceLossMean, _dice_loss_mean_forward, _dice_loss_mean_composed),
+    "sum": (_DiceLossSum, _dice_loss_sum_forward, _dice_loss_sum_composed),
+    "none": (_DiceLossNone, _dice_loss_none_forward, _dice_loss_none_composed),
 }
 
 
@@ -485,9 +529,11 @@ def dice_loss(
             "dice_loss: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"
         )
-    function, forward = _OPTIONS[reduction]
+    function, forward, composed = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target = _distinct(input, target)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if forward_ad._current_level >= 0:
+        return composed(input, target, smooth)
+    if not torch.is_grad_enabled():
         return forward(input, target, smooth)[0]
     return _applied(function, input, target, smooth)[0]

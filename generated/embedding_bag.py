@@ -206,6 +206,13 @@ def _embedding_bag_max_forward(input, weight):
     return largest, winner
 
 
+def _embedding_bag_max_composed(input, weight):
+    dtype = _promoted(weight)
+    weight = _wide(weight)[0]
+    picked = weight.index_select(0, input.flatten()).unflatten(0, input.shape)
+    return picked.max(1).values.to(dtype)
+
+
 def _embedding_bag_max_backward(ctx, G):
     input, _, winner = ctx.saved_tensors
     weight_shape = ctx.weight_shape
@@ -247,9 +254,13 @@ class _EmbeddingBagMax(Function):
 
 
 _OPTIONS = {
-    "mean": (_EmbeddingBagMean, _embedding_bag_mean_forward),
-    "sum": (_EmbeddingBagSum, _embedding_bag_sum_forward),
-    "max": (_EmbeddingBagMax, _embedding_bag_max_forward),
+    "mean": (
+        _EmbeddingBagMean,
+        _embedding_bag_mean_forward,
+        _embedding_bag_mean_forward,
+    ),
+    "sum": (_EmbeddingBagSum, _embedding_bag_sum_forward, _embedding_bag_sum_forward),
+    "max": (_EmbeddingBagMax, _embedding_bag_max_forward, _embedding_bag_max_composed),
 }
 
 
@@ -301,10 +312,12 @@ def embedding_bag(
         raise ValueError(
             f"embedding_bag: mode must be one of 'mean', 'sum', 'max', not {mode!r}"
         )
-    function, forward = _OPTIONS[mode]
+    function, forward, composed = _OPTIONS[mode]
     if torch.compiler.is_compiling():
         input, weight = _distinct(input, weight)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if forward_ad._current_level >= 0:
+        return composed(input, weight)
+    if not torch.is_grad_enabled():
         result = forward(input, weight)
         return result[0] if isinstance(result, tuple) else result
     result = _applied(function, input, weight)

@@ -235,6 +235,26 @@ def _focal_loss_mean_forward(input, target, weight, gamma):
     return average, F
 
 
+def _focal_loss_mean_composed(input, target, weight, gamma):
+    dtype = _of_float32(input, weight)
+    input, weight = _wide(input, weight)
+    q_shape = input.shape[2:]
+    input_shape = input.shape
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], size))
+    target = target.reshape((input_shape[0], size))
+    F = _logsoftmax(input, 1)
+    right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
+    part = (
+        None
+        if weight is None
+        else -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
+    )
+    part2 = -right if weight is None else part * right
+    loss = part2 * (-right.expm1()) ** gamma
+    return loss.mean().to(dtype)
+
+
 def _focal_loss_mean_backward(ctx, G):
     _, target, weight, F = ctx.saved_tensors
     gamma = ctx.gamma
@@ -407,6 +427,26 @@ def _focal_loss_sum_forward(input, target, weight, gamma):
     return total, F
 
 
+def _focal_loss_sum_composed(input, target, weight, gamma):
+    dtype = _of_float32(input, weight)
+    input, weight = _wide(input, weight)
+    q_shape = input.shape[2:]
+    input_shape = input.shape
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], size))
+    target = target.reshape((input_shape[0], size))
+    F = _logsoftmax(input, 1)
+    right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
+    part = (
+        None
+        if weight is None
+        else -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
+    )
+    part2 = -right if weight is None else part * right
+    loss = part2 * (-right.expm1()) ** gamma
+    return loss.sum().to(dtype)
+
+
 def _focal_loss_sum_backward(ctx, G):
     _, target, weight, F = ctx.saved_tensors
     gamma = ctx.gamma
@@ -573,6 +613,26 @@ def _focal_loss_none_forward(input, target, weight, gamma):
     return loss, F
 
 
+def _focal_loss_none_composed(input, target, weight, gamma):
+    dtype = _of_float32(input, weight)
+    input, weight = _wide(input, weight)
+    q_shape = input.shape[2:]
+    input_shape = input.shape
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], size))
+    target = target.reshape((input_shape[0], size))
+    F = _logsoftmax(input, 1)
+    right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
+    part = (
+        None
+        if weight is None
+        else -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
+    )
+    part2 = -right if weight is None else part * right
+    product = part2 * (-right.expm1()) ** gamma
+    return _no_view(product.reshape((input_shape[0], *q_shape)).to(dtype))
+
+
 def _focal_loss_none_backward(ctx, G):
     _, target, weight, F = ctx.saved_tensors
     gamma = ctx.gamma
@@ -723,9 +783,24 @@ class _FocalLossNoneDual(_FocalLossNone):
 
 
 _OPTIONS = {
-    "mean": (_FocalLossMean, _FocalLossMeanDual, _focal_loss_mean_forward),
-    "sum": (_FocalLossSum, _FocalLossSumDual, _focal_loss_sum_forward),
-    "none": (_FocalLossNone, _FocalLossNoneDual, _focal_loss_none_forward),
+    "mean": (
+        _FocalLossMean,
+        _FocalLossMeanDual,
+        _focal_loss_mean_forward,
+        _focal_loss_mean_composed,
+    ),
+    "sum": (
+        _FocalLossSum,
+        _FocalLossSumDual,
+        _focal_loss_sum_forward,
+        _focal_loss_sum_composed,
+    ),
+    "none": (
+        _FocalLossNone,
+        _FocalLossNoneDual,
+        _focal_loss_none_forward,
+        _focal_loss_none_composed,
+    ),
 }
 
 
@@ -825,11 +900,13 @@ def focal_loss(
             "focal_loss: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"
         )
-    function, dual, forward = _OPTIONS[reduction]
+    function, dual, forward, composed = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target, weight = _distinct(input, target, weight)
     if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
         return dual.apply(input, target, weight, gamma)[0]
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if forward_ad._current_level >= 0:
+        return composed(input, target, weight, gamma)
+    if not torch.is_grad_enabled():
         return forward(input, target, weight, gamma)[0]
     return _applied(function, input, target, weight, gamma)[0]

@@ -86,44 +86,45 @@ def _cast(dtype, *tensors):
 
 
 def _attended(query, key, value, scale, mask=None):
-    """softmax(scale*query key^T) value, and the logarithm of what a row is divided by."""
+    """softmax(scale*query key^T) value, and what its backward reads."""
     if not _fuses(query, key, value, mask):
-        return _attended_in_steps(query, key, value, scale, mask)
+        shares = _shares(query, key, scale, mask)
+        return shares.to(value.dtype) @ value, shares
+    shape = *query.shape[:-1], value.shape[-1]
     if query.device.type != "cpu":
         y = _attended_by_torch(query, key, value, scale, mask)
-        return y, query.new_empty(0)
+        return y, query.new_zeros(shape[:-1])
     call = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     added, unseen = _added_mask(query, key, mask)
-    heads = _heads(max(query.shape[-1], value.shape[-1]), query, key, value)
+    heads = _heads(query, key, value)
     y, lse = call(*heads, 0.0, mask is True, attn_mask=added, scale=scale)
-    shape = *query.shape[:-1], value.shape[-1]
-    y, lse = _no_view(y[..., : shape[-1]].reshape(shape)), lse.reshape(shape[:-1])
+    y, lse = _no_view(y.reshape(shape)), lse.reshape(shape[:-1])
     if unseen is None:
         return y, lse
     return y.masked_fill(unseen, torch.nan), lse.masked_fill(unseen[..., 0], -torch.inf)
 
 
-def _attended_gradients(G, query, key, value, output, lse, scale, mask=None):
-    """The gradients of query, key and value, by the kernel of the device."""
-    fuses = _fuses(query, key, value, mask)
-    here = fuses and query.device.type == "cpu"
-    # The kernel takes exp(score - lse), which loses digits where both are large.
-    if not here or (query.dtype is lse.dtype and lse.abs().max() > 100):
+def _attended_gradients(G, query, key, value, output, kept, scale, mask=None):
+    """The gradients of query, key and value."""
+    if kept.dim() == query.dim():
+        return _shared_gradients(G, query, key, value, kept, scale)
+    if query.device.type != "cpu":
         q, k, v = (x.detach().requires_grad_() for x in (query, key, value))
         with torch.enable_grad():
-            if fuses and not here:
-                y = _attended_by_torch(q, k, v, scale, mask)
-            else:
-                y, _ = _attended_in_steps(q, k, v, scale, mask)
+            y = _attended_by_torch(q, k, v, scale, mask)
             return torch.autograd.grad(y, (q, k, v), G)
+    # The kernel takes exp(score - lse), which loses digits where both are large.
+    large = 100 if query.dtype is kept.dtype else 10000
+    if not torch.compiler.is_compiling() and not kept.abs().max() < large:
+        shares = _shares(query, key, scale, mask)
+        return _shared_gradients(G, query, key, value, shares, scale)
     call = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
     added, _ = _added_mask(query, key, mask)
-    width = max(query.shape[-1], value.shape[-1])
-    heads = _heads(width, G, query, key, value, output)
-    lse = lse.reshape(heads[0].shape[:3])
+    heads = _heads(G, query, key, value, output)
+    lse = _with_axes(3, kept)
     grads = call(*heads, lse, 0.0, mask is True, attn_mask=added, scale=scale)
     pairs = zip(grads, (query, key, value), strict=True)
-    return [g[..., : x.shape[-1]].reshape(x.shape) for g, x in pairs]
+    return [g.reshape(x.shape) for g, x in pairs]
 
 
 def _attended_by_torch(query, key, value, scale, mask):
@@ -133,43 +134,51 @@ def _attended_by_torch(query, key, value, scale, mask):
     return call(query, key, value, mask, is_causal=causal, scale=scale)
 
 
-def _attended_in_steps(query, key, value, scale, mask):
-    """The same where no kernel is called."""
+def _shares(query, key, scale, mask):
+    """The softmax of the scores, each row of which sums to 1."""
     wide = torch.promote_types(query.dtype, torch.float32)
     scores = (query @ key.mT).to(wide) * scale
     if mask is True:
-        seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device)
-        mask = seen.tril()
+        count = query.shape[-2], key.shape[-2]
+        mask = torch.ones(count, dtype=torch.bool, device=query.device).tril()
     if mask is None or mask.is_floating_point():
-        scores = scores if mask is None else scores + mask
-        weights = torch.softmax(scores, -1)
-    else:
-        # A row that sees nothing takes all scores, and is 0 then.
-        unseen = ~mask & mask.any(-1, keepdim=True)
-        scores = scores.masked_fill(unseen, -torch.inf)
-        weights = torch.softmax(scores, -1).masked_fill(~mask, 0)
-    return weights.to(value.dtype) @ value, scores.logsumexp(-1)
+        return torch.softmax(scores if mask is None else scores + mask, -1)
+    scores = torch.where(mask, scores, torch.finfo(wide).min)
+    return torch.where(mask, torch.softmax(scores, -1), 0)
+
+
+def _shared_gradients(G, query, key, value, shares, scale):
+    """The gradients of query, key and value, where the shares are known."""
+    low, wide = query.dtype, shares.dtype
+    slope = (G @ value.mT).to(wide)
+    slope = torch._softmax_backward_data(slope, shares, -1, wide).to(low)
+    grad_query = (slope @ key).to(wide).mul_(scale)
+    grad_key = (slope.mT @ query).to(wide).mul_(scale)
+    return grad_query, grad_key, shares.mT.to(low) @ G
 
 
 def _fuses(query, key, value, mask):
     """Whether the kernel of the device is called."""
     mask = None if mask is True else mask
-    if mask is not None and mask.is_floating_point() and query.device.type != "cpu":
+    here = query.device.type == "cpu"
+    if not here and mask is not None and mask.is_floating_point():
         return False
+    # That of a CPU is slower on few pairs, and hides a nan where the keys are very few.
+    few = 2**20 if query.dtype is torch.bfloat16 else 2**18
+    enough = query.shape[-2] * key.shape[-2] >= few and key.shape[-2] >= 16
+    if here and not (enough and query.shape[-1] == value.shape[-1]):
+        return False
+    if torch.compiler.is_compiling():
+        return here and _compiles()
     some = query.numel() and key.numel() and value.numel()
     with torch.no_grad():
         return bool(some) and _alone(query, key, value, mask)
 
 
-def _heads(width, *tensors):
-    """The tensors with four axes, the last of that length: zeros add nothing to a product."""
-    made = []
-    for x in tensors:
-        x = _with_four_axes(x)
-        if x.shape[-1] < width:
-            x = torch.nn.functional.pad(x, (0, width - x.shape[-1]))
-        made.append(x if x.stride(-1) == 1 else x.contiguous())
-    return made
+def _heads(*tensors):
+    """The tensors with four axes, each row in memory one number after the other."""
+    made = [_with_axes(4, x) for x in tensors]
+    return [x if x.stride(-1) == 1 else x.contiguous() for x in made]
 
 
 def _added_mask(query, key, mask):
@@ -179,19 +188,19 @@ def _added_mask(query, key, mask):
     unseen, dtype = None, torch.promote_types(query.dtype, torch.float32)
     if mask.is_floating_point():
         rows = mask.amax(-1, keepdim=True) == -torch.inf
-        unseen = rows if rows.any() else None
+        unseen = rows if torch.compiler.is_compiling() or rows.any() else None
         added = mask.to(dtype).contiguous()
     else:
         added = torch.zeros(mask.shape, dtype=dtype).masked_fill_(~mask, -torch.inf)
     shape = *query.shape[:-1], key.shape[-2]
-    return _with_four_axes(added.expand(shape)), unseen
+    return _with_axes(4, added.expand(shape)), unseen
 
 
-def _with_four_axes(x):
+def _with_axes(count, x):
     """The tensor with axes of size 1 before it, or with the first of more as one."""
-    while x.dim() < 4:
+    while x.dim() < count:
         x = x.unsqueeze(0)
-    return x.flatten(0, -4)
+    return x.flatten(0, x.dim() - count) if x.dim() > count else x
 
 
 def _no_view(x):
@@ -224,6 +233,14 @@ def _alone(*tensors):
     return plain and all(type(x) in own and not batched(x) for x in given)
 
 
+def _compiles():
+    """Whether torch.compile traces this: no export, no transform and no dual numbers."""
+    if not torch.compiler.is_compiling() or torch.compiler.is_exporting():
+        return False
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and forward_ad._current_level < 0
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -245,8 +262,8 @@ def _grouped_query_attention_forward(query, key, value):
     part7 = part2.expand((*part4, part5, count, key.shape[-2], value.shape[-1]))
     attended = _attended(part, part6, part7, ratio, None)
     output = _no_view(attended[0].flatten(-4, -3))
-    lse = attended[1]
-    return output, lse
+    kept = attended[1]
+    return output, kept
 
 
 def _grouped_query_attention_composed(query, key, value):
@@ -266,26 +283,26 @@ def _grouped_query_attention_composed(query, key, value):
 
 
 def _grouped_query_attention_backward(ctx, G):
-    query, key, value, output, lse = ctx.saved_tensors
+    query, key, value, output, kept = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
     query, key, value, output, G = _cast(low, query, key, value, output, G)
-    lse = _cast(wide, lse)[0]
+    kept = _cast(wide, kept)[0]
     grad_query = grad_key = grad_value = None
     part = _unflatten(G, -3, (key.shape[-3], query.shape[-3] // key.shape[-3]))
     ratio = 1 / (math.sqrt(query.shape[-1]) or math.nan)
     count = query.shape[-3] // key.shape[-3]
     part2 = _unflatten(output, -3, (key.shape[-3], count))
     part3 = _unflatten(query, -3, (key.shape[-3], count))
+    count2 = query.shape[-3] // key.shape[-3]
     part4 = value.unsqueeze(-3)
     part5 = key.unsqueeze(-3)
     part6 = query.shape[:-3]
     part7 = query.shape[-1]
-    part8 = value.shape[-1]
-    part9 = key.shape[-3]
-    part10 = part5.expand((*part6, part9, lse.shape[-2], key.shape[-2], part7))
-    part11 = part4.expand((*part6, part9, lse.shape[-2], key.shape[-2], part8))
-    grads = _attended_gradients(part, part3, part10, part11, part2, lse, ratio, None)
+    part8 = part5.expand((*part6, key.shape[-3], count2, key.shape[-2], part7))
+    part9 = value.shape[-1]
+    part10 = part4.expand((*part6, key.shape[-3], count2, key.shape[-2], part9))
+    grads = _attended_gradients(part, part3, part8, part10, part2, kept, ratio, None)
     if ctx.needs_input_grad[0]:
         grad_query = _flatten(grads[0], -4, -3)
     if ctx.needs_input_grad[1]:
@@ -305,18 +322,18 @@ class _GroupedQueryAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         query, key, value = inputs
-        output, lse = result
-        ctx.mark_non_differentiable(lse)
+        output, kept = result
+        ctx.mark_non_differentiable(kept)
         ctx.set_materialize_grads(False)
         ctx.low = _of_product(query, key, value)
-        ctx.save_for_backward(query, key, value, output, lse)
+        ctx.save_for_backward(query, key, value, output, kept)
 
     @staticmethod
     @_exactly
-    def backward(ctx, G, _grad_lse):
+    def backward(ctx, G, _grad_kept):
         if G is None:
             return (None,) * 3
-        if _alone(G):
+        if _compiles() or _alone(G):
             return _grouped_query_attention_backward(ctx, G)
         query, key, value, _, _ = ctx.saved_tensors
         low = ctx.low

@@ -196,6 +196,18 @@ def _info_nce_mean_forward(query, positive_key, temperature):
     return average, similarity
 
 
+def _info_nce_mean_composed(query, positive_key, temperature):
+    low = _of_product(query, positive_key)
+    dtype = _of_float32(query, positive_key)
+    wide = torch.promote_types(low, torch.float32)
+    query, positive_key = _cast(wide, query, positive_key)
+    queries = query.square().sum(1, keepdim=True).rsqrt() * query
+    keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
+    similarity = (queries.to(low) @ keys.mT.to(low)).to(wide) / temperature
+    loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
+    return loss.mean().to(dtype)
+
+
 def _info_nce_mean_forward_in_place(query, positive_key, temperature):
     low = _of_product(query, positive_key)
     dtype = _of_float32(query, positive_key)
@@ -350,6 +362,18 @@ def _info_nce_sum_forward(query, positive_key, temperature):
     return total, similarity
 
 
+def _info_nce_sum_composed(query, positive_key, temperature):
+    low = _of_product(query, positive_key)
+    dtype = _of_float32(query, positive_key)
+    wide = torch.promote_types(low, torch.float32)
+    query, positive_key = _cast(wide, query, positive_key)
+    queries = query.square().sum(1, keepdim=True).rsqrt() * query
+    keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
+    similarity = (queries.to(low) @ keys.mT.to(low)).to(wide) / temperature
+    loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
+    return loss.sum().to(dtype)
+
+
 def _info_nce_sum_forward_in_place(query, positive_key, temperature):
     low = _of_product(query, positive_key)
     dtype = _of_float32(query, positive_key)
@@ -501,6 +525,18 @@ def _info_nce_none_forward(query, positive_key, temperature):
     return loss, similarity
 
 
+def _info_nce_none_composed(query, positive_key, temperature):
+    low = _of_product(query, positive_key)
+    dtype = _of_float32(query, positive_key)
+    wide = torch.promote_types(low, torch.float32)
+    query, positive_key = _cast(wide, query, positive_key)
+    queries = query.square().sum(1, keepdim=True).rsqrt() * query
+    keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
+    similarity = (queries.to(low) @ keys.mT.to(low)).to(wide) / temperature
+    loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
+    return loss.to(dtype)
+
+
 def _info_nce_none_forward_in_place(query, positive_key, temperature):
     low = _of_product(query, positive_key)
     dtype = _of_float32(query, positive_key)
@@ -639,9 +675,24 @@ class _InfoNceNoneDual(_InfoNceNone):
 
 
 _OPTIONS = {
-    "mean": (_InfoNceMean, _InfoNceMeanDual, _info_nce_mean_forward),
-    "sum": (_InfoNceSum, _InfoNceSumDual, _info_nce_sum_forward),
-    "none": (_InfoNceNone, _InfoNceNoneDual, _info_nce_none_forward),
+    "mean": (
+        _InfoNceMean,
+        _InfoNceMeanDual,
+        _info_nce_mean_forward,
+        _info_nce_mean_composed,
+    ),
+    "sum": (
+        _InfoNceSum,
+        _InfoNceSumDual,
+        _info_nce_sum_forward,
+        _info_nce_sum_composed,
+    ),
+    "none": (
+        _InfoNceNone,
+        _InfoNceNoneDual,
+        _info_nce_none_forward,
+        _info_nce_none_composed,
+    ),
 }
 
 
@@ -712,11 +763,13 @@ def info_nce(
             "info_nce: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"
         )
-    function, dual, forward = _OPTIONS[reduction]
+    function, dual, forward, composed = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         query, positive_key = _distinct(query, positive_key)
     if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
         return dual.apply(query, positive_key, temperature)[0]
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if forward_ad._current_level >= 0:
+        return composed(query, positive_key, temperature)
+    if not torch.is_grad_enabled():
         return forward(query, positive_key, temperature)[0]
     return _applied(function, query, positive_key, temperature)[0]

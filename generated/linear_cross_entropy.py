@@ -212,6 +212,47 @@ def _linear_cross_entropy_mean_forward(
         return average, F, count
 
 
+def _linear_cross_entropy_mean_composed(
+    input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
+):
+    low = _of_product(input, linear_weight, linear_bias, weight)
+    dtype = _of_float32(input, linear_weight, linear_bias, weight)
+    with _exact(input):
+        wide = torch.promote_types(low, torch.float32)
+        given = _cast(low, input, linear_weight, linear_bias)
+        input, linear_weight, linear_bias = given
+        weight = _cast(wide, weight)[0]
+        part = input @ linear_weight.mT
+        X = part if linear_bias is None else part + linear_bias
+        F = torch.log_softmax(X.to(wide), 1)
+        mask = target != ignore_index
+        chosen = torch.where(mask, target, 0)
+        picked = None if weight is None else weight.index_select(0, chosen)
+        ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
+        product = (
+            ratio * (F.sum(-1) if weight is None else F @ weight)
+            if label_smoothing != 0
+            else None
+        )
+        zeros = input.new_zeros((), dtype=wide).expand(target.shape)
+        picked2 = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+        chosen2 = product if label_smoothing != 0 else zeros
+        part2 = (
+            (label_smoothing - 1) * picked2
+            if weight is None
+            else (label_smoothing - 1) * picked * picked2
+        )
+        difference = part2 - chosen2
+        loss = torch.where(mask, difference, 0)
+        total = loss.sum()
+        count = (
+            mask.sum(dtype=wide)
+            if weight is None
+            else torch.where(mask, picked, 0).sum()
+        )
+        return (total / count).to(dtype)
+
+
 def _linear_cross_entropy_mean_forward_in_place(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
@@ -493,6 +534,36 @@ def _linear_cross_entropy_sum_forward(
         return total, F
 
 
+def _linear_cross_entropy_sum_composed(
+    input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
+):
+    low = _of_product(input, linear_weight, linear_bias, weight)
+    dtype = _of_float32(input, linear_weight, linear_bias, weight)
+    with _exact(input):
+        wide = torch.promote_types(low, torch.float32)
+        given = _cast(low, input, linear_weight, linear_bias)
+        input, linear_weight, linear_bias = given
+        weight = _cast(wide, weight)[0]
+        part = input @ linear_weight.mT
+        X = part if linear_bias is None else part + linear_bias
+        F = torch.log_softmax(X.to(wide), 1)
+        mask = target != ignore_index
+        chosen = torch.where(mask, target, 0)
+        ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
+        product = (
+            ratio * (F.sum(-1) if weight is None else F @ weight)
+            if label_smoothing != 0
+            else None
+        )
+        part2 = label_smoothing - 1
+        product2 = part2 if weight is None else part2 * weight.index_select(0, chosen)
+        product3 = product2 * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+        zeros = input.new_zeros((), dtype=wide).expand(target.shape)
+        difference = product3 - (product if label_smoothing != 0 else zeros)
+        loss = torch.where(mask, difference, 0)
+        return loss.sum().to(dtype)
+
+
 def _linear_cross_entropy_sum_forward_in_place(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
@@ -735,6 +806,35 @@ def _linear_cross_entropy_none_forward(
         return loss, F
 
 
+def _linear_cross_entropy_none_composed(
+    input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
+):
+    low = _of_product(input, linear_weight, linear_bias, weight)
+    dtype = _of_float32(input, linear_weight, linear_bias, weight)
+    with _exact(input):
+        wide = torch.promote_types(low, torch.float32)
+        given = _cast(low, input, linear_weight, linear_bias)
+        input, linear_weight, linear_bias = given
+        weight = _cast(wide, weight)[0]
+        part = input @ linear_weight.mT
+        X = part if linear_bias is None else part + linear_bias
+        F = torch.log_softmax(X.to(wide), 1)
+        mask = target != ignore_index
+        chosen = torch.where(mask, target, 0)
+        ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
+        product = (
+            ratio * (F.sum(-1) if weight is None else F @ weight)
+            if label_smoothing != 0
+            else None
+        )
+        part2 = label_smoothing - 1
+        product2 = part2 if weight is None else part2 * weight.index_select(0, chosen)
+        product3 = product2 * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+        zeros = input.new_zeros((), dtype=wide).expand(target.shape)
+        difference = product3 - (product if label_smoothing != 0 else zeros)
+        return torch.where(mask, difference, 0).to(dtype)
+
+
 def _linear_cross_entropy_none_forward_in_place(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
@@ -944,9 +1044,21 @@ class _LinearCrossEntropyNone(Function):
 
 
 _OPTIONS = {
-    "mean": (_LinearCrossEntropyMean, _linear_cross_entropy_mean_forward),
-    "sum": (_LinearCrossEntropySum, _linear_cross_entropy_sum_forward),
-    "none": (_LinearCrossEntropyNone, _linear_cross_entropy_none_forward),
+    "mean": (
+        _LinearCrossEntropyMean,
+        _linear_cross_entropy_mean_forward,
+        _linear_cross_entropy_mean_composed,
+    ),
+    "sum": (
+        _LinearCrossEntropySum,
+        _linear_cross_entropy_sum_forward,
+        _linear_cross_entropy_sum_composed,
+    ),
+    "none": (
+        _LinearCrossEntropyNone,
+        _linear_cross_entropy_none_forward,
+        _linear_cross_entropy_none_composed,
+    ),
 }
 
 
@@ -1105,11 +1217,21 @@ def linear_cross_entropy(
             "linear_cross_entropy: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"
         )
-    function, forward = _OPTIONS[reduction]
+    function, forward, composed = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         given = _distinct(input, linear_weight, target, linear_bias, weight)
         input, linear_weight, target, linear_bias, weight = given
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if forward_ad._current_level >= 0:
+        return composed(
+            input,
+            linear_weight,
+            target,
+            linear_bias,
+            weight,
+            ignore_index,
+            label_smoothing,
+        )
+    if not torch.is_grad_enabled():
         result = forward(
             input,
             linear_weight,

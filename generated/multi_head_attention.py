@@ -110,44 +110,45 @@ def _cast(dtype, *tensors):
 
 
 def _attended(query, key, value, scale, mask=None):
-    """softmax(scale*query key^T) value, and the logarithm of what a row is divided by."""
+    """softmax(scale*query key^T) value, and what its backward reads."""
     if not _fuses(query, key, value, mask):
-        return _attended_in_steps(query, key, value, scale, mask)
+        shares = _shares(query, key, scale, mask)
+        return shares.to(value.dtype) @ value, shares
+    shape = *query.shape[:-1], value.shape[-1]
     if query.device.type != "cpu":
         y = _attended_by_torch(query, key, value, scale, mask)
-        return y, query.new_empty(0)
+        return y, query.new_zeros(shape[:-1])
     call = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     added, unseen = _added_mask(query, key, mask)
-    heads = _heads(max(query.shape[-1], value.shape[-1]), query, key, value)
+    heads = _heads(query, key, value)
     y, lse = call(*heads, 0.0, mask is True, attn_mask=added, scale=scale)
-    shape = *query.shape[:-1], value.shape[-1]
-    y, lse = _no_view(y[..., : shape[-1]].reshape(shape)), lse.reshape(shape[:-1])
+    y, lse = _no_view(y.reshape(shape)), lse.reshape(shape[:-1])
     if unseen is None:
         return y, lse
     return y.masked_fill(unseen, torch.nan), lse.masked_fill(unseen[..., 0], -torch.inf)
 
 
-def _attended_gradients(G, query, key, value, output, lse, scale, mask=None):
-    """The gradients of query, key and value, by the kernel of the device."""
-    fuses = _fuses(query, key, value, mask)
-    here = fuses and query.device.type == "cpu"
-    # The kernel takes exp(score - lse), which loses digits where both are large.
-    if not here or (query.dtype is lse.dtype and lse.abs().max() > 100):
+def _attended_gradients(G, query, key, value, output, kept, scale, mask=None):
+    """The gradients of query, key and value."""
+    if kept.dim() == query.dim():
+        return _shared_gradients(G, query, key, value, kept, scale)
+    if query.device.type != "cpu":
         q, k, v = (x.detach().requires_grad_() for x in (query, key, value))
         with torch.enable_grad():
-            if fuses and not here:
-                y = _attended_by_torch(q, k, v, scale, mask)
-            else:
-                y, _ = _attended_in_steps(q, k, v, scale, mask)
+            y = _attended_by_torch(q, k, v, scale, mask)
             return torch.autograd.grad(y, (q, k, v), G)
+    # The kernel takes exp(score - lse), which loses digits where both are large.
+    large = 100 if query.dtype is kept.dtype else 10000
+    if not torch.compiler.is_compiling() and not kept.abs().max() < large:
+        shares = _shares(query, key, scale, mask)
+        return _shared_gradients(G, query, key, value, shares, scale)
     call = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
     added, _ = _added_mask(query, key, mask)
-    width = max(query.shape[-1], value.shape[-1])
-    heads = _heads(width, G, query, key, value, output)
-    lse = lse.reshape(heads[0].shape[:3])
+    heads = _heads(G, query, key, value, output)
+    lse = _with_axes(3, kept)
     grads = call(*heads, lse, 0.0, mask is True, attn_mask=added, scale=scale)
     pairs = zip(grads, (query, key, value), strict=True)
-    return [g[..., : x.shape[-1]].reshape(x.shape) for g, x in pairs]
+    return [g.reshape(x.shape) for g, x in pairs]
 
 
 def _attended_by_torch(query, key, value, scale, mask):
@@ -157,43 +158,51 @@ def _attended_by_torch(query, key, value, scale, mask):
     return call(query, key, value, mask, is_causal=causal, scale=scale)
 
 
-def _attended_in_steps(query, key, value, scale, mask):
-    """The same where no kernel is called."""
+def _shares(query, key, scale, mask):
+    """The softmax of the scores, each row of which sums to 1."""
     wide = torch.promote_types(query.dtype, torch.float32)
     scores = (query @ key.mT).to(wide) * scale
     if mask is True:
-        seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device)
-        mask = seen.tril()
+        count = query.shape[-2], key.shape[-2]
+        mask = torch.ones(count, dtype=torch.bool, device=query.device).tril()
     if mask is None or mask.is_floating_point():
-        scores = scores if mask is None else scores + mask
-        weights = torch.softmax(scores, -1)
-    else:
-        # A row that sees nothing takes all scores, and is 0 then.
-        unseen = ~mask & mask.any(-1, keepdim=True)
-        scores = scores.masked_fill(unseen, -torch.inf)
-        weights = torch.softmax(scores, -1).masked_fill(~mask, 0)
-    return weights.to(value.dtype) @ value, scores.logsumexp(-1)
+        return torch.softmax(scores if mask is None else scores + mask, -1)
+    scores = torch.where(mask, scores, torch.finfo(wide).min)
+    return torch.where(mask, torch.softmax(scores, -1), 0)
+
+
+def _shared_gradients(G, query, key, value, shares, scale):
+    """The gradients of query, key and value, where the shares are known."""
+    low, wide = query.dtype, shares.dtype
+    slope = (G @ value.mT).to(wide)
+    slope = torch._softmax_backward_data(slope, shares, -1, wide).to(low)
+    grad_query = (slope @ key).to(wide).mul_(scale)
+    grad_key = (slope.mT @ query).to(wide).mul_(scale)
+    return grad_query, grad_key, shares.mT.to(low) @ G
 
 
 def _fuses(query, key, value, mask):
     """Whether the kernel of the device is called."""
     mask = None if mask is True else mask
-    if mask is not None and mask.is_floating_point() and query.device.type != "cpu":
+    here = query.device.type == "cpu"
+    if not here and mask is not None and mask.is_floating_point():
         return False
+    # That of a CPU is slower on few pairs, and hides a nan where the keys are very few.
+    few = 2**20 if query.dtype is torch.bfloat16 else 2**18
+    enough = query.shape[-2] * key.shape[-2] >= few and key.shape[-2] >= 16
+    if here and not (enough and query.shape[-1] == value.shape[-1]):
+        return False
+    if torch.compiler.is_compiling():
+        return here and _compiles()
     some = query.numel() and key.numel() and value.numel()
     with torch.no_grad():
         return bool(some) and _alone(query, key, value, mask)
 
 
-def _heads(width, *tensors):
-    """The tensors with four axes, the last of that length: zeros add nothing to a product."""
-    made = []
-    for x in tensors:
-        x = _with_four_axes(x)
-        if x.shape[-1] < width:
-            x = torch.nn.functional.pad(x, (0, width - x.shape[-1]))
-        made.append(x if x.stride(-1) == 1 else x.contiguous())
-    return made
+def _heads(*tensors):
+    """The tensors with four axes, each row in memory one number after the other."""
+    made = [_with_axes(4, x) for x in tensors]
+    return [x if x.stride(-1) == 1 else x.contiguous() for x in made]
 
 
 def _added_mask(query, key, mask):
@@ -203,19 +212,19 @@ def _added_mask(query, key, mask):
     unseen, dtype = None, torch.promote_types(query.dtype, torch.float32)
     if mask.is_floating_point():
         rows = mask.amax(-1, keepdim=True) == -torch.inf
-        unseen = rows if rows.any() else None
+        unseen = rows if torch.compiler.is_compiling() or rows.any() else None
         added = mask.to(dtype).contiguous()
     else:
         added = torch.zeros(mask.shape, dtype=dtype).masked_fill_(~mask, -torch.inf)
     shape = *query.shape[:-1], key.shape[-2]
-    return _with_four_axes(added.expand(shape)), unseen
+    return _with_axes(4, added.expand(shape)), unseen
 
 
-def _with_four_axes(x):
+def _with_axes(count, x):
     """The tensor with axes of size 1 before it, or with the first of more as one."""
-    while x.dim() < 4:
+    while x.dim() < count:
         x = x.unsqueeze(0)
-    return x.flatten(0, -4)
+    return x.flatten(0, x.dim() - count) if x.dim() > count else x
 
 
 def _no_view(x):
@@ -246,6 +255,14 @@ def _alone(*tensors):
     own = (torch.Tensor, torch.nn.Parameter)
     given = [x for x in tensors if x is not None]
     return plain and all(type(x) in own and not batched(x) for x in given)
+
+
+def _compiles():
+    """Whether torch.compile traces this: no export, no transform and no dual numbers."""
+    if not torch.compiler.is_compiling() or torch.compiler.is_exporting():
+        return False
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and forward_ad._current_level < 0
 
 
 def _applied(function, *args):
@@ -280,8 +297,8 @@ def _multi_head_attention_forward(
     attended = _attended(Q, K, V, 1 / (math.sqrt(count) or math.nan), None)
     context = _no_view(attended[0].transpose(1, 2).flatten(2, 3))
     output = context @ Wo.mT if bo is None else context @ Wo.mT + bo
-    lse = attended[1]
-    return output, lse, Q, K, V, context
+    kept = attended[1]
+    return output, kept, Q, K, V, context
 
 
 def _multi_head_attention_composed(
@@ -325,7 +342,7 @@ def _multi_head_attention_backward(ctx, G):
         _,
         _,
         _,
-        lse,
+        kept,
         Q,
         K,
         V,
@@ -336,7 +353,7 @@ def _multi_head_attention_backward(ctx, G):
     wide = torch.promote_types(low, torch.float32)
     given = _cast(low, query, key, value, Wq, Wk, Wv, Wo, Q, K, V, context, G)
     query, key, value, Wq, Wk, Wv, Wo, Q, K, V, context, G = given
-    lse = _cast(wide, lse)[0]
+    kept = _cast(wide, kept)[0]
     needs = ctx.needs_input_grad
     needs_grad_K = needs[1] or needs[4]
     needs_grad_V = needs[2] or needs[5] or needs[9]
@@ -353,7 +370,7 @@ def _multi_head_attention_backward(ctx, G):
         part = _unflatten(grad_context, 2, (num_heads, count2)).transpose(1, 2)
         part2 = _unflatten(context, 2, (num_heads, count2)).transpose(1, 2)
         ratio = 1 / (math.sqrt(count) or math.nan)
-        grads = _attended_gradients(part, Q, K, V, part2, lse, ratio, None)
+        grads = _attended_gradients(part, Q, K, V, part2, kept, ratio, None)
     if needs_grad_Q:
         grad_Q = grads[0]
     if needs_grad_V:
@@ -413,22 +430,22 @@ class _MultiHeadAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads = inputs
-        _, lse, Q, K, V, context = result
-        ctx.mark_non_differentiable(lse, Q, K, V, context)
+        _, kept, Q, K, V, context = result
+        ctx.mark_non_differentiable(kept, Q, K, V, context)
         ctx.set_materialize_grads(False)
         ctx.low = _of_product(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
         ctx.num_heads = num_heads
         ctx.Wq_shape = Wq.shape
         ctx.save_for_backward(
-            query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, lse, Q, K, V, context
+            query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, kept, Q, K, V, context
         )
 
     @staticmethod
     @_exactly
-    def backward(ctx, G, _grad_lse, _grad_Q, _grad_K, _grad_V, _grad_context):
+    def backward(ctx, G, _grad_kept, _grad_Q, _grad_K, _grad_V, _grad_context):
         if G is None:
             return (None,) * 12
-        if _alone(G):
+        if _compiles() or _alone(G):
             return _multi_head_attention_backward(ctx, G)
         query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, _, _, _, _, _ = ctx.saved_tensors
         num_heads = ctx.num_heads

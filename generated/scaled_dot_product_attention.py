@@ -88,44 +88,45 @@ def _cast(dtype, *tensors):
 
 
 def _attended(query, key, value, scale, mask=None):
-    """softmax(scale*query key^T) value, and the logarithm of what a row is divided by."""
+    """softmax(scale*query key^T) value, and what its backward reads."""
     if not _fuses(query, key, value, mask):
-        return _attended_in_steps(query, key, value, scale, mask)
+        shares = _shares(query, key, scale, mask)
+        return shares.to(value.dtype) @ value, shares
+    shape = *query.shape[:-1], value.shape[-1]
     if query.device.type != "cpu":
         y = _attended_by_torch(query, key, value, scale, mask)
-        return y, query.new_empty(0)
+        return y, query.new_zeros(shape[:-1])
     call = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     added, unseen = _added_mask(query, key, mask)
-    heads = _heads(max(query.shape[-1], value.shape[-1]), query, key, value)
+    heads = _heads(query, key, value)
     y, lse = call(*heads, 0.0, mask is True, attn_mask=added, scale=scale)
-    shape = *query.shape[:-1], value.shape[-1]
-    y, lse = _no_view(y[..., : shape[-1]].reshape(shape)), lse.reshape(shape[:-1])
+    y, lse = _no_view(y.reshape(shape)), lse.reshape(shape[:-1])
     if unseen is None:
         return y, lse
     return y.masked_fill(unseen, torch.nan), lse.masked_fill(unseen[..., 0], -torch.inf)
 
 
-def _attended_gradients(G, query, key, value, output, lse, scale, mask=None):
-    """The gradients of query, key and value, by the kernel of the device."""
-    fuses = _fuses(query, key, value, mask)
-    here = fuses and query.device.type == "cpu"
-    # The kernel takes exp(score - lse), which loses digits where both are large.
-    if not here or (query.dtype is lse.dtype and lse.abs().max() > 100):
+def _attended_gradients(G, query, key, value, output, kept, scale, mask=None):
+    """The gradients of query, key and value."""
+    if kept.dim() == query.dim():
+        return _shared_gradients(G, query, key, value, kept, scale)
+    if query.device.type != "cpu":
         q, k, v = (x.detach().requires_grad_() for x in (query, key, value))
         with torch.enable_grad():
-            if fuses and not here:
-                y = _attended_by_torch(q, k, v, scale, mask)
-            else:
-                y, _ = _attended_in_steps(q, k, v, scale, mask)
+            y = _attended_by_torch(q, k, v, scale, mask)
             return torch.autograd.grad(y, (q, k, v), G)
+    # The kernel takes exp(score - lse), which loses digits where both are large.
+    large = 100 if query.dtype is kept.dtype else 10000
+    if not torch.compiler.is_compiling() and not kept.abs().max() < large:
+        shares = _shares(query, key, scale, mask)
+        return _shared_gradients(G, query, key, value, shares, scale)
     call = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
     added, _ = _added_mask(query, key, mask)
-    width = max(query.shape[-1], value.shape[-1])
-    heads = _heads(width, G, query, key, value, output)
-    lse = lse.reshape(heads[0].shape[:3])
+    heads = _heads(G, query, key, value, output)
+    lse = _with_axes(3, kept)
     grads = call(*heads, lse, 0.0, mask is True, attn_mask=added, scale=scale)
     pairs = zip(grads, (query, key, value), strict=True)
-    return [g[..., : x.shape[-1]].reshape(x.shape) for g, x in pairs]
+    return [g.reshape(x.shape) for g, x in pairs]
 
 
 def _attended_by_torch(query, key, value, scale, mask):
@@ -135,43 +136,51 @@ def _attended_by_torch(query, key, value, scale, mask):
     return call(query, key, value, mask, is_causal=causal, scale=scale)
 
 
-def _attended_in_steps(query, key, value, scale, mask):
-    """The same where no kernel is called."""
+def _shares(query, key, scale, mask):
+    """The softmax of the scores, each row of which sums to 1."""
     wide = torch.promote_types(query.dtype, torch.float32)
     scores = (query @ key.mT).to(wide) * scale
     if mask is True:
-        seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device)
-        mask = seen.tril()
+        count = query.shape[-2], key.shape[-2]
+        mask = torch.ones(count, dtype=torch.bool, device=query.device).tril()
     if mask is None or mask.is_floating_point():
-        scores = scores if mask is None else scores + mask
-        weights = torch.softmax(scores, -1)
-    else:
-        # A row that sees nothing takes all scores, and is 0 then.
-        unseen = ~mask & mask.any(-1, keepdim=True)
-        scores = scores.masked_fill(unseen, -torch.inf)
-        weights = torch.softmax(scores, -1).masked_fill(~mask, 0)
-    return weights.to(value.dtype) @ value, scores.logsumexp(-1)
+        return torch.softmax(scores if mask is None else scores + mask, -1)
+    scores = torch.where(mask, scores, torch.finfo(wide).min)
+    return torch.where(mask, torch.softmax(scores, -1), 0)
+
+
+def _shared_gradients(G, query, key, value, shares, scale):
+    """The gradients of query, key and value, where the shares are known."""
+    low, wide = query.dtype, shares.dtype
+    slope = (G @ value.mT).to(wide)
+    slope = torch._softmax_backward_data(slope, shares, -1, wide).to(low)
+    grad_query = (slope @ key).to(wide).mul_(scale)
+    grad_key = (slope.mT @ query).to(wide).mul_(scale)
+    return grad_query, grad_key, shares.mT.to(low) @ G
 
 
 def _fuses(query, key, value, mask):
     """Whether the kernel of the device is called."""
     mask = None if mask is True else mask
-    if mask is not None and mask.is_floating_point() and query.device.type != "cpu":
+    here = query.device.type == "cpu"
+    if not here and mask is not None and mask.is_floating_point():
         return False
+    # That of a CPU is slower on few pairs, and hides a nan where the keys are very few.
+    few = 2**20 if query.dtype is torch.bfloat16 else 2**18
+    enough = query.shape[-2] * key.shape[-2] >= few and key.shape[-2] >= 16
+    if here and not (enough and query.shape[-1] == value.shape[-1]):
+        return False
+    if torch.compiler.is_compiling():
+        return here and _compiles()
     some = query.numel() and key.numel() and value.numel()
     with torch.no_grad():
         return bool(some) and _alone(query, key, value, mask)
 
 
-def _heads(width, *tensors):
-    """The tensors with four axes, the last of that length: zeros add nothing to a product."""
-    made = []
-    for x in tensors:
-        x = _with_four_axes(x)
-        if x.shape[-1] < width:
-            x = torch.nn.functional.pad(x, (0, width - x.shape[-1]))
-        made.append(x if x.stride(-1) == 1 else x.contiguous())
-    return made
+def _heads(*tensors):
+    """The tensors with four axes, each row in memory one number after the other."""
+    made = [_with_axes(4, x) for x in tensors]
+    return [x if x.stride(-1) == 1 else x.contiguous() for x in made]
 
 
 def _added_mask(query, key, mask):
@@ -181,19 +190,19 @@ def _added_mask(query, key, mask):
     unseen, dtype = None, torch.promote_types(query.dtype, torch.float32)
     if mask.is_floating_point():
         rows = mask.amax(-1, keepdim=True) == -torch.inf
-        unseen = rows if rows.any() else None
+        unseen = rows if torch.compiler.is_compiling() or rows.any() else None
         added = mask.to(dtype).contiguous()
     else:
         added = torch.zeros(mask.shape, dtype=dtype).masked_fill_(~mask, -torch.inf)
     shape = *query.shape[:-1], key.shape[-2]
-    return _with_four_axes(added.expand(shape)), unseen
+    return _with_axes(4, added.expand(shape)), unseen
 
 
-def _with_four_axes(x):
+def _with_axes(count, x):
     """The tensor with axes of size 1 before it, or with the first of more as one."""
-    while x.dim() < 4:
+    while x.dim() < count:
         x = x.unsqueeze(0)
-    return x.flatten(0, -4)
+    return x.flatten(0, x.dim() - count) if x.dim() > count else x
 
 
 def _no_view(x):
@@ -213,6 +222,14 @@ def _alone(*tensors):
     return plain and all(type(x) in own and not batched(x) for x in given)
 
 
+def _compiles():
+    """Whether torch.compile traces this: no export, no transform and no dual numbers."""
+    if not torch.compiler.is_compiling() or torch.compiler.is_exporting():
+        return False
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and forward_ad._current_level < 0
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -228,8 +245,8 @@ def _scaled_dot_product_attention_forward(query, key, value, attn_mask):
     ratio = 1 / (math.sqrt(query.shape[-1]) or math.nan)
     attended = _attended(query, key, value, ratio, attn_mask)
     output = attended[0]
-    lse = attended[1]
-    return output, lse
+    kept = attended[1]
+    return output, kept
 
 
 def _scaled_dot_product_attention_composed(query, key, value, attn_mask):
@@ -244,15 +261,17 @@ def _scaled_dot_product_attention_composed(query, key, value, attn_mask):
 
 
 def _scaled_dot_product_attention_backward(ctx, G):
-    query, key, value, attn_mask, output, lse = ctx.saved_tensors
+    query, key, value, attn_mask, output, kept = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
     query, key, value, output, G = _cast(low, query, key, value, output, G)
-    attn_mask, lse = _cast(wide, attn_mask, lse)
+    attn_mask, kept = _cast(wide, attn_mask, kept)
     grad_query = grad_key = grad_value = grad_attn_mask = None
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
         ratio = 1 / (math.sqrt(query.shape[-1]) or math.nan)
-        grads = _attended_gradients(G, query, key, value, output, lse, ratio, attn_mask)
+        grads = _attended_gradients(
+            G, query, key, value, output, kept, ratio, attn_mask
+        )
     if ctx.needs_input_grad[0]:
         grad_query = grads[0]
     if ctx.needs_input_grad[1]:
@@ -279,18 +298,18 @@ class _ScaledDotProductAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         query, key, value, attn_mask = inputs
-        output, lse = result
-        ctx.mark_non_differentiable(lse)
+        output, kept = result
+        ctx.mark_non_differentiable(kept)
         ctx.set_materialize_grads(False)
         ctx.low = _of_product(query, key, value, attn_mask)
-        ctx.save_for_backward(query, key, value, attn_mask, output, lse)
+        ctx.save_for_backward(query, key, value, attn_mask, output, kept)
 
     @staticmethod
     @_exactly
-    def backward(ctx, G, _grad_lse):
+    def backward(ctx, G, _grad_kept):
         if G is None:
             return (None,) * 4
-        if _alone(G):
+        if _compiles() or _alone(G):
             return _scaled_dot_product_attention_backward(ctx, G)
         query, key, value, attn_mask, _, _ = ctx.saved_tensors
         low = ctx.low

@@ -206,6 +206,19 @@ def _triplet_margin_loss_mean_forward(anchor, positive, negative, margin, p, eps
     return average, powers_near, powers_far
 
 
+def _triplet_margin_loss_mean_composed(anchor, positive, negative, margin, p, eps):
+    dtype = _of_float32(anchor, positive, negative)
+    anchor, positive, negative = _wide(anchor, positive, negative)
+    towards = anchor - positive + eps
+    powers_near = (towards.abs() ** p).sum(1)
+    near = powers_near ** _quotient(1, p)
+    away = anchor - negative + eps
+    powers_far = (away.abs() ** p).sum(1)
+    far = powers_far ** _quotient(1, p)
+    loss = (near - far + margin).clamp(min=0)
+    return loss.mean().to(dtype)
+
+
 def _triplet_margin_loss_mean_forward_in_place(
     anchor, positive, negative, margin, p, eps
 ):
@@ -407,6 +420,19 @@ def _triplet_margin_loss_sum_forward(anchor, positive, negative, margin, p, eps)
     return total, powers_near, powers_far
 
 
+def _triplet_margin_loss_sum_composed(anchor, positive, negative, margin, p, eps):
+    dtype = _of_float32(anchor, positive, negative)
+    anchor, positive, negative = _wide(anchor, positive, negative)
+    towards = anchor - positive + eps
+    powers_near = (towards.abs() ** p).sum(1)
+    near = powers_near ** _quotient(1, p)
+    away = anchor - negative + eps
+    powers_far = (away.abs() ** p).sum(1)
+    far = powers_far ** _quotient(1, p)
+    loss = (near - far + margin).clamp(min=0)
+    return loss.sum().to(dtype)
+
+
 def _triplet_margin_loss_sum_forward_in_place(
     anchor, positive, negative, margin, p, eps
 ):
@@ -604,6 +630,18 @@ def _triplet_margin_loss_none_forward(anchor, positive, negative, margin, p, eps
     return loss, powers_near, powers_far
 
 
+def _triplet_margin_loss_none_composed(anchor, positive, negative, margin, p, eps):
+    dtype = _of_float32(anchor, positive, negative)
+    anchor, positive, negative = _wide(anchor, positive, negative)
+    towards = anchor - positive + eps
+    powers_near = (towards.abs() ** p).sum(1)
+    near = powers_near ** _quotient(1, p)
+    away = anchor - negative + eps
+    powers_far = (away.abs() ** p).sum(1)
+    far = powers_far ** _quotient(1, p)
+    return (near - far + margin).clamp(min=0).to(dtype)
+
+
 def _triplet_margin_loss_none_forward_in_place(
     anchor, positive, negative, margin, p, eps
 ):
@@ -788,16 +826,19 @@ _OPTIONS = {
         _TripletMarginLossMean,
         _TripletMarginLossMeanDual,
         _triplet_margin_loss_mean_forward,
+        _triplet_margin_loss_mean_composed,
     ),
     "sum": (
         _TripletMarginLossSum,
         _TripletMarginLossSumDual,
         _triplet_margin_loss_sum_forward,
+        _triplet_margin_loss_sum_composed,
     ),
     "none": (
         _TripletMarginLossNone,
         _TripletMarginLossNoneDual,
         _triplet_margin_loss_none_forward,
+        _triplet_margin_loss_none_composed,
     ),
 }
 
@@ -918,11 +959,13 @@ def triplet_margin_loss(
             "triplet_margin_loss: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"
         )
-    function, dual, forward = _OPTIONS[reduction]
+    function, dual, forward, composed = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         anchor, positive, negative = _distinct(anchor, positive, negative)
     if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
         return dual.apply(anchor, positive, negative, margin, p, eps)[0]
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if forward_ad._current_level >= 0:
+        return composed(anchor, positive, negative, margin, p, eps)
+    if not torch.is_grad_enabled():
         return forward(anchor, positive, negative, margin, p, eps)[0]
     return _applied(function, anchor, positive, negative, margin, p, eps)[0]

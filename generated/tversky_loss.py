@@ -140,6 +140,23 @@ def _tversky_loss_mean_forward(input, target, alpha, beta, smooth):
     return average, u3, whole
 
 
+def _tversky_loss_mean_composed(input, target, alpha, beta, smooth):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
+    q_shape = input.shape[1:]
+    input_shape = input.shape
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], size))
+    target = target.reshape((input_shape[0], size))
+    probability = input.sigmoid()
+    found = (target * probability).sum(1)
+    wrong = (probability * (1 - target)).sum(1)
+    missed = (target * (1 - probability)).sum(1)
+    whole = found + alpha * wrong + beta * missed + smooth
+    loss = 1 - (found + smooth) / whole
+    return loss.mean().to(dtype)
+
+
 def _tversky_loss_mean_forward_in_place(input, target, alpha, beta, smooth):
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
@@ -267,6 +284,23 @@ def _tversky_loss_sum_forward(input, target, alpha, beta, smooth):
     loss = 1 - u3 / whole
     total = loss.sum().to(dtype)
     return total, u3, whole
+
+
+def _tversky_loss_sum_composed(input, target, alpha, beta, smooth):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
+    q_shape = input.shape[1:]
+    input_shape = input.shape
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], size))
+    target = target.reshape((input_shape[0], size))
+    probability = input.sigmoid()
+    found = (target * probability).sum(1)
+    wrong = (probability * (1 - target)).sum(1)
+    missed = (target * (1 - probability)).sum(1)
+    whole = found + alpha * wrong + beta * missed + smooth
+    loss = 1 - (found + smooth) / whole
+    return loss.sum().to(dtype)
 
 
 def _tversky_loss_sum_forward_in_place(input, target, alpha, beta, smooth):
@@ -397,6 +431,22 @@ def _tversky_loss_none_forward(input, target, alpha, beta, smooth):
     return loss, u3, whole
 
 
+def _tversky_loss_none_composed(input, target, alpha, beta, smooth):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
+    q_shape = input.shape[1:]
+    input_shape = input.shape
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], size))
+    target = target.reshape((input_shape[0], size))
+    probability = input.sigmoid()
+    found = (target * probability).sum(1)
+    wrong = (probability * (1 - target)).sum(1)
+    missed = (target * (1 - probability)).sum(1)
+    whole = found + alpha * wrong + beta * missed + smooth
+    return (1 - (found + smooth) / whole).to(dtype)
+
+
 def _tversky_loss_none_forward_in_place(input, target, alpha, beta, smooth):
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
@@ -505,9 +555,9 @@ class _TverskyLossNone(Function):
 
 
 _OPTIONS = {
-    "mean": (_TverskyLossMean, _tversky_loss_mean_forward),
-    "sum": (_TverskyLossSum, _tversky_loss_sum_forward),
-    "none": (_TverskyLossNone, _tversky_loss_none_forward),
+    "mean": (_TverskyLossMean, _tversky_loss_mean_forward, _tversky_loss_mean_composed),
+    "sum": (_TverskyLossSum, _tversky_loss_sum_forward, _tversky_loss_sum_composed),
+    "none": (_TverskyLossNone, _tversky_loss_none_forward, _tversky_loss_none_composed),
 }
 
 
@@ -596,9 +646,11 @@ def tversky_loss(
             "tversky_loss: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"
         )
-    function, forward = _OPTIONS[reduction]
+    function, forward, composed = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target = _distinct(input, target)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if forward_ad._current_level >= 0:
+        return composed(input, target, alpha, beta, smooth)
+    if not torch.is_grad_enabled():
         return forward(input, target, alpha, beta, smooth)[0]
     return _applied(function, input, target, alpha, beta, smooth)[0]

@@ -275,7 +275,13 @@ dk[*b,j,d] = scale*sum[i](ds[*b,i,j]*q[*b,i,d])
 dv[*b,j,e] = sum[i](p[*b,i,j]*g[*b,i,e])"""
     return Attention(
         Row(name, forward, "_attended(q, k, v, scale, m)"),
-        Row(f"{name} backward", backward, "_attended_gradients(g, q, k, v, y, lse, scale, m)", "g"),
+        Row(
+            f"{name} backward",
+            backward,
+            "_attended_gradients(g, q, k, v, y, lse, scale, m)",
+            "g",
+            statistics=("lse",),
+        ),
     )
 
 

@@ -12,11 +12,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
-from derive.algebra.expr import Access, And, Call, Expr, Index, Iverson, Num, free_indices, tensors
+from derive.algebra.expr import (
+    Access,
+    And,
+    Call,
+    Expr,
+    Index,
+    Iverson,
+    Num,
+    accesses,
+    free_indices,
+    tensors,
+)
 from derive.algebra.poly import Poly, add, as_atom, atom, make_term, poly
 from derive.algebra.substitution import substitute
 from derive.calculus.lets import Let, Lets
+from derive.kernels.rebuild import opened
 from derive.kernels.row import Axes
 
 _DEEPEST = 4
@@ -27,13 +40,14 @@ _DEEPEST = 4
 class Weighted:
     """An equation y that is such a mean.
 
-    ``hidden`` are the names of the scores and their softmax. The mask is ``seen``, a condition, or
-    what is ``added`` to the scores.
+    ``hidden`` are the names of the scores and their softmax, ``share`` is what v is multiplied by.
+    The mask is ``seen``, a condition, or what is ``added`` to the scores.
     """
 
     y: Let
     lse: Access
     hidden: frozenset[str]
+    share: Poly
     q: Access
     k: Access
     v: Access
@@ -76,7 +90,7 @@ def weighted(lets: Lets, y: Let) -> Weighted | None:
         return None
     hidden = shares.names | scores.names
     of = q, k, v, scores.factor, shares.seen, scores.added
-    return Weighted(y, shares.lse, hidden, *of, batch, (i, j, d, e))
+    return Weighted(y, shares.lse, hidden, shares.share, *of, batch, (i, j, d, e))
 
 
 @dataclass(frozen=True)
@@ -88,6 +102,7 @@ class _Shares:
     s: Poly
     lse: Access
     seen: Expr | None
+    share: Poly
     names: frozenset[str]
 
 
@@ -118,7 +133,8 @@ def _shares(lets: Lets, y: Let) -> _Shares | None:
         seen = None if not conditions else And(tuple(dict.fromkeys(_all(conditions))))
         if _is_logarithm_of_sum(lets, lse, whole, j, seen):
             alone = seen.args[0] if isinstance(seen, And) and len(seen.args) == 1 else seen
-            return _Shares(j, v, whole, lse, alone, frozenset(names))
+            share = poly([make_term(Fraction(1), (), [f for f in factors if f is not v])])
+            return _Shares(j, v, whole, lse, alone, share, frozenset(names))
     return None
 
 
@@ -162,12 +178,12 @@ class _Scores:
 def _scores(lets: Lets, shares: _Shares) -> _Scores | None:
     s, j, names = shares.s, shares.j, set[str]()
     for _ in range(_DEEPEST):
-        lone = as_atom(s)
-        let = lets.definition(lone.tensor) if isinstance(lone, Access) else None
-        if let is None or not isinstance(lone, Access) or j not in lone.positions:
+        there = {a.tensor for a in accesses(s) if j in a.positions}
+        own = {name for name in there if lets.definition(name) is not None}
+        if not own or any(t.binders for t in s.terms):
             break
-        names.add(lone.tensor)
-        s = let.body_at(lone.positions)
+        names |= own
+        s = opened(s, {name: lets[name] for name in own}.get)
     products = [t for t in s.terms if t.binders]
     if len(products) != 1 or len(products[0].binders) != 1:
         return None

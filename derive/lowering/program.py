@@ -57,7 +57,7 @@ from derive.lowering.lines import (
 )
 from derive.lowering.nodes.lower import Lowering
 from derive.lowering.statistics import Offer, Statistics
-from derive.notation.operation import Operation, Tensor
+from derive.notation.operation import Choice, Operation, Tensor
 from derive.program.code import Code, Conditional, Method, Name, names_in, values_in
 from derive.program.needs import Needs, needed_by, ordered, softmaxes_shared
 from derive.program.orders import with_first_order
@@ -103,21 +103,25 @@ def _program(given: Given, every: Given, at_hand: Collection[str] | None, keeps:
     known = short_axes(given.op, given.lets), float_axes(given.op, given.lets)
     ahead, back = Alone(forward_rows(*known)), Alone(backward_rows(*known))
     optional = [t.name for t in given.op.inputs if t.default is not None]
-    means = Attentions.of(ATTENTIONS, given.lets, given.backward, optional)
+    none = Attentions({})
+    keeps = keeps and at_hand is None
+    means = none
+    if keeps:
+        means = Attentions.of(ATTENTIONS, given.lets, given.backward, named, optional)
     forward = forward_of(given, [means, norms[0], ahead])
     if every is not given and not forward.scope.results:
         raise NeedsFlatGroups("a body without kernels")
     lines, precision, found = forward.lines()
 
     def first(outputs: Collection[str], statistics: Mapping[str, Value]) -> Program:
-        kernels: list[Pattern] = [means, norms[1], back, Alone(summed_rows(statistics))]
+        known = means if means.kept <= set(statistics) else none
+        kernels: list[Pattern] = [known, norms[1], back, Alone(summed_rows(statistics))]
         held = (outputs, statistics, forward.stored)
-        return _backward(given, lines, precision.has_products, kernels, *held)
+        return _backward(given, lines, precision.has_products, kernels, *held, means.kept)
 
     def plain(outputs: Collection[str]) -> Program:
         return _backward(every, lines, precision.has_products, (), outputs, {}, ())
 
-    keeps = keeps and at_hand is None
     outputs = [n for n in given.op.outputs if at_hand is None or given.lets.say(n) in at_hand]
     offered = forward.offered if keeps else Offer()
     made = _in_orders(given, outputs, first, plain, offered, every is given)
@@ -125,7 +129,9 @@ def _program(given: Given, every: Given, at_hand: Collection[str] | None, keeps:
         said = {given.lets.say(name): name for name in forward.offered.values}
         lines, precision, found = forward.lines([said[name] for name in made.statistics])
         made = replace(made, forward=lines)
-    if forward.scope.results:
+    chosen = any(isinstance(p, Choice) for p in given.border.op.parameters)
+    if forward.scope.results or (chosen and made.statistics):
+        # Each option of a choice gives its outputs alone where one has such a body.
         composed, exact, _ = forward_of(every, [ahead]).lines()
         made = replace(made, composed=composed, composed_precision=exact)
     views = rearranges(given.border.op, lines)

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from derive.module.arguments import in_turn
 from derive.module.statements import COLUMNS, assigned, called, indented, stated
 from derive.notation.operation import Choice, Operation
-from derive.program.code import names_in
+from derive.program.code import names_in, subexpressions
 from derive.program.gradients import gradients_apart
 from derive.program.needs import conditions, read_first
 from derive.program.precision import Precision, multiplies
 from derive.program.program import BackwardLine, Program, Tangent
 from derive.program.tidy import Line
+from derive.program.torch_ops import torch_op
 
 
 @dataclass(frozen=True)
@@ -331,7 +332,10 @@ def _backward(op: Operation, variant: Variant) -> list[str]:
         (cotangent,) = _given(program)
         lines += [f"if {cotangent} is None:", f"    {_no_gradient(op)}"]
     if program.first_order:
-        lines += called("if _alone(", _given(program), "):", 8)
+        codes = (part for x in program.first_order for part in subexpressions(x.line.code))
+        fused = any(torch_op(code).fused for code in codes)
+        test = "if _compiles() or _alone(" if fused else "if _alone("
+        lines += called(test, _given(program), "):", 8)
         name = _first_name(op, variant.option)
         made = called(f"return {name}(", ["ctx", *_given(program)], ")", 12)
         lines += [f"    {line}" for line in made]

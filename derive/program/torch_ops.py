@@ -63,6 +63,8 @@ class TorchOp:
     slips: bool = False
     several: bool = False
     """It gives a tuple, and ``shape`` the shapes of what that has."""
+    fused: bool = False
+    """A compiler makes nothing as fast of what it computes."""
     exact: tuple[int, ...] = ()
     """The places of arguments of what contracts that stay in the dtype that they have."""
     absent: tuple[tuple[int, int], ...] = ()
@@ -217,6 +219,7 @@ _ROWS = (
         *("_attended", shapes.attended, work.attended, "attended"),
         contracts=True,
         several=True,
+        fused=True,
         exact=(3, 4),
         absent=((4, 0),),
     ),
@@ -224,6 +227,7 @@ _ROWS = (
         *("_attended_gradients", shapes.attended_gradients, work.attended_gradients, "grads"),
         contracts=True,
         several=True,
+        fused=True,
         exact=(5, 6, 7),
         absent=((7, 0),),
     ),

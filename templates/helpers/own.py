@@ -42,6 +42,14 @@ def _alone(*tensors):
     return plain and all(type(x) in own and not batched(x) for x in given)
 
 
+def _compiles():
+    """Whether torch.compile traces this: no export, no transform and no dual numbers."""
+    if not torch.compiler.is_compiling() or torch.compiler.is_exporting():
+        return False
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and forward_ad._current_level < 0
+
+
 def _scatter_added_(x, dim, index, y):
     """x.scatter_add_, which is slow along an axis that is the last but for axes of size 1."""
     if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:

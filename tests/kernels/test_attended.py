@@ -8,6 +8,7 @@ from kit.lowered import assert_right
 from derive import parse, source
 from derive.kernels.attended import Attentions
 from derive.kernels.table import ATTENTIONS
+from derive.lowering.statistics import Statistics
 from derive.pipeline import derive_option
 
 NAMED = """op f(q[b,i,d], k[b,j,d], v[b,j,e]) -> y
@@ -22,7 +23,8 @@ y[b,i,e] = sum[j](v[b,j,e]*softmax[j](S[b,i,j]))"""
 
 def made(text, optional=()):
     derived = derive_option(parse(text), None)
-    return Attentions.of(ATTENTIONS, derived.lets, derived.backward, optional).made
+    named = Statistics(derived.lets).named
+    return Attentions.of(ATTENTIONS, derived.lets, derived.backward, named, optional).made
 
 
 def test_the_mean_and_each_gradient_is_a_result_of_a_kernel():
@@ -72,6 +74,15 @@ y[b,i,h,e] = sum[j](v[b,j,e]*softmax[j](sum[d](q[b,h,i,d]*k[b,j,d])))""",
         # Axes of the batch between others, and a value that more of them share.
         """op f(q[i,b,d,h], k[d,h,j,b], v[e,j,h]) -> y
 y[b,e,i,h] = sum[j](v[e,j,h]*softmax[j](2*sum[d](q[i,b,d,h]*k[d,h,j,b])))""",
+        # What is made of it, at each place and in all; conditions that hold together.
+        """op f(q[b,i,d], k[b,j,d], v[b,j,d], g[d]) -> z
+y[b,i,d] = sum[j](softmax[j | j <= i and i < j + 4](sum[e](q[b,i,e]*k[b,j,e]))*v[b,j,d])
+z[b,i,d] = q[b,i,d] - 3*y[b,i,d]*g[d]""",
+        """op f(q[b,i,d], k[b,j,d], v[b,j,e]) -> z
+h[b,i,j] = sum[d](q[b,i,d]*k[b,j,d])
+s[b,i,j] = h[b,i,j]/2
+y[b,i,e] = sum[j](softmax[j](where(j <= i, s[b,i,j], -inf))*v[b,j,e])
+z[b,e] = mean[i](y[b,i,e])""",
         # Query, key and value are parts of one tensor.
         """op f(w[r,h,d,c], u[b,t,c]; size(r)=3) -> y
 x[b,t,r,h,d] = sum[c](u[b,t,c]*w[r,h,d,c])
@@ -88,3 +99,4 @@ def test_kernels_are_what_loops_and_autograd_compute(text):
     op = parse(text)
     assert "_attended(" in source(op) and "_attended_gradients(" in source(op)
     assert_right(text)
+    assert_right(text, fuses=True)

@@ -37,6 +37,8 @@ def assert_code(text: str, forward: Sequence[str], backward: Sequence[str] | Non
     assert backward is None or ours[1] == list(backward)
 
 
-def assert_right(text: str, parameters: dict[str, Any] | None = None, **given: Any) -> None:
-    """Value and gradients are those of the loops."""
-    run(text, arrays(made(text), **given), **parameters or {})
+def assert_right(
+    text: str, parameters: dict[str, Any] | None = None, fuses: bool = False, **given: Any
+) -> None:
+    """Value and gradients are those of the loops; ``fuses`` calls kernels on few positions too."""
+    run(text, arrays(made(text), **given), fuses, **parameters or {})

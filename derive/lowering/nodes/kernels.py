@@ -136,6 +136,9 @@ def lower_attended(scope: Scope, e: Attended, order: Sequence[Index]) -> Value:
             codes[t.name] = _seen(scope, e, a, axes)
         elif a is num(0):
             codes[t.name] = Literal("None")
+        elif t.name in row.statistics:
+            assert isinstance(a, Access)
+            codes[t.name] = scope.tensor(a.tensor).code
         else:
             value = scope.as_tensor(scope.as_float(scope.lower(a, axes)))
             laid = (
@@ -147,8 +150,7 @@ def lower_attended(scope: Scope, e: Attended, order: Sequence[Index]) -> Value:
     found = [Value(Subscript(call, (literal(n),)), tuple(axes)) for n, axes in enumerate(results)]
     for other, value in zip(e.others, found[1:], strict=False):
         assert isinstance(other, Access)
-        own = [i for i in other.positions if isinstance(i, Index)]
-        scope.results[other.tensor] = scope.frame.permute(value, own)
+        scope.results[other.tensor] = value
     scope.note(e.name, row.states)
     return found[e.number]
 
