@@ -45,7 +45,9 @@ def _distinct(*tensors):
 def _of_product(*tensors):
     """The dtype of a product of matrices, which is that of autocast where it is enabled."""
     dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
+        return dtype
+    if not torch.is_autocast_enabled(kind):
         return dtype
     return torch.get_autocast_dtype(kind)
 
@@ -159,8 +161,8 @@ def _shared_gradients(G, query, key, value, shares, scale):
     low, wide = query.dtype, shares.dtype
     slope = (G @ value.mT).to(wide)
     slope = torch._softmax_backward_data(slope, shares, -1, wide).to(low)
-    grad_query = (slope @ key).to(wide).mul_(scale)
-    grad_key = (slope.mT @ query).to(wide).mul_(scale)
+    grad_query = (slope @ key).mul_(scale)
+    grad_key = (slope.mT @ query).mul_(scale)
     return grad_query, grad_key, shares.mT.to(low) @ G
 
 

@@ -34,7 +34,9 @@ def _distinct(*tensors):
 def _of_product(*tensors):
     """The dtype of a product of matrices, which is that of autocast where it is enabled."""
     dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
+        return dtype
+    if not torch.is_autocast_enabled(kind):
         return dtype
     return torch.get_autocast_dtype(kind)
 

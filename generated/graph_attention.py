@@ -58,7 +58,9 @@ def _distinct(*tensors):
 def _of_product(*tensors):
     """The dtype of a product of matrices, which is that of autocast where it is enabled."""
     dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
+        return dtype
+    if not torch.is_autocast_enabled(kind):
         return dtype
     return torch.get_autocast_dtype(kind)
 
@@ -80,9 +82,9 @@ def _exactly(backward):
 def _of_float32(*tensors):
     """The dtype of what autocast computes in float32."""
     dtype = _promoted(*tensors)
-    if dtype.itemsize < 4 and torch.is_autocast_enabled(tensors[0].device.type):
-        return torch.float32
-    return dtype
+    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
+        return dtype
+    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
 
 
 def _promoted(*tensors):
@@ -191,17 +193,17 @@ def _graph_attention_forward(
     picked = projected.index_select(0, source).to(wide)
     total2 = (att_target * projected.index_select(0, target).to(wide)).sum(2)
     scores = (att_source * picked).sum(2) + total2
-    part2 = torch.nn.functional.leaky_relu(scores, negative_slope)
-    part3 = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
-    part4 = x.new_full((x.shape[0], att_source.shape[0]), -math.inf, dtype=wide)
-    placed = part4.scatter_reduce(0, part3, part2, "amax")
+    a = torch.nn.functional.leaky_relu(scores, negative_slope)
+    part2 = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
+    part3 = x.new_full((x.shape[0], att_source.shape[0]), -math.inf, dtype=wide)
+    placed = part3.scatter_reduce(0, part2, a, "amax")
     chosen = torch.where(placed.isfinite(), placed, 0)
     zeros = x.new_zeros((x.shape[0], att_source.shape[0]), dtype=wide)
-    e = (part2 - chosen.index_select(0, target)).exp()
+    e = (a - chosen.index_select(0, target)).exp()
     lse = chosen + zeros.index_add(0, target, e).log()
-    product = (part2 - lse.index_select(0, target)).exp().unsqueeze(2) * picked
-    part5 = att_source.shape[0]
-    zeros2 = x.new_zeros((x.shape[0], part5, att_source.shape[1]), dtype=wide)
+    product = (a - lse.index_select(0, target)).exp().unsqueeze(2) * picked
+    part4 = att_source.shape[0]
+    zeros2 = x.new_zeros((x.shape[0], part4, att_source.shape[1]), dtype=wide)
     output = _no_view(zeros2.index_add(0, target, product).flatten(1, 2).to(dtype))
     return output, projected, scores
 
@@ -220,20 +222,19 @@ def _graph_attention_forward_in_place(
     picked = projected.index_select(0, source).to(wide)
     total = projected.index_select(0, target).to(wide).mul_(att_target).sum(2)
     scores = (att_source * picked).sum(2) + total
-    part2 = torch.nn.functional.leaky_relu(scores, negative_slope)
-    part3 = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
-    part4 = x.new_full((x.shape[0], att_source.shape[0]), -math.inf, dtype=wide)
-    placed = part4.scatter_reduce(0, part3, part2, "amax")
+    a = torch.nn.functional.leaky_relu(scores, negative_slope)
+    part2 = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
+    part3 = x.new_full((x.shape[0], att_source.shape[0]), -math.inf, dtype=wide)
+    placed = part3.scatter_reduce(0, part2, a, "amax")
     chosen = torch.where(placed.isfinite(), placed, 0)
     zeros = x.new_zeros((x.shape[0], att_source.shape[0]), dtype=wide)
-    e = (part2 - chosen.index_select(0, target)).exp()
+    e = (a - chosen.index_select(0, target)).exp()
     lse = chosen + zeros.index_add(0, target, e).log()
-    e2 = (part2 - lse.index_select(0, target)).exp().unsqueeze(2)
-    product2 = picked.mul_(e2)
-    part5 = att_source.shape[0]
-    zeros2 = x.new_zeros((x.shape[0], part5, att_source.shape[1]), dtype=wide)
-    part6 = zeros2.index_add_(0, target, product2).flatten(1, 2).to(dtype)
-    output = _no_view(part6)
+    product2 = picked.mul_((a - lse.index_select(0, target)).exp().unsqueeze(2))
+    part4 = att_source.shape[0]
+    zeros2 = x.new_zeros((x.shape[0], part4, att_source.shape[1]), dtype=wide)
+    part5 = zeros2.index_add_(0, target, product2).flatten(1, 2).to(dtype)
+    output = _no_view(part5)
     return output, projected, scores
 
 

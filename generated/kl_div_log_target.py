@@ -46,9 +46,9 @@ def _distinct(*tensors):
 def _of_float32(*tensors):
     """The dtype of what autocast computes in float32."""
     dtype = _promoted(*tensors)
-    if dtype.itemsize < 4 and torch.is_autocast_enabled(tensors[0].device.type):
-        return torch.float32
-    return dtype
+    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
+        return dtype
+    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
 
 
 def _promoted(*tensors):

@@ -42,7 +42,9 @@ def _distinct(*tensors):
 def _of_product(*tensors):
     """The dtype of a product of matrices, which is that of autocast where it is enabled."""
     dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
+        return dtype
+    if not torch.is_autocast_enabled(kind):
         return dtype
     return torch.get_autocast_dtype(kind)
 
@@ -64,9 +66,9 @@ def _exactly(backward):
 def _of_float32(*tensors):
     """The dtype of what autocast computes in float32."""
     dtype = _promoted(*tensors)
-    if dtype.itemsize < 4 and torch.is_autocast_enabled(tensors[0].device.type):
-        return torch.float32
-    return dtype
+    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
+        return dtype
+    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
 
 
 def _promoted(*tensors):

@@ -148,6 +148,12 @@ def _log_softmax(p: Poly, find: Find, held: frozenset[Expr]) -> Poly:
     return p
 
 
+def is_normalised(p: Poly, find: Find) -> bool:
+    """Whether the logarithm of a share is in the sum: f(k) - logsumexp_k f."""
+    found = (body for t in p.terms for _, _, body in _candidates(p, t, find))
+    return any(all(other in p.terms for other in body.terms) for body in found)
+
+
 def _is_segment(condition: Expr, let: Let) -> bool:
     """Whether the condition says which formal a place belongs to, by what a tensor has there."""
     if not isinstance(condition, Rel) or condition.op != "==":

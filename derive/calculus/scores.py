@@ -5,7 +5,8 @@
 
 The gradient of a softmax in its scores is a product with a difference, P*(grad_P - Sum P*grad_P).
 Without a name for them this difference is multiplied out, into one contraction more for each
-tensor that the scores are made of.
+tensor that the scores are made of. Nor is a mask that is added, c*(1 - m[k]), multiplied out where
+it stands in a name: beside c*m[k] nothing is left of the digits of the other scores.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from derive.algebra.expr import (
     Index,
     Mul,
     Num,
+    Param,
     Pow,
     Reduce,
     accesses,
@@ -32,18 +34,26 @@ from derive.notation.build import total
 
 
 def with_named_scores(e: Expr, name: Callable[[Expr], Expr]) -> Expr:
-    """e with every contraction that a softmax is taken of replaced by what ``name`` makes of it."""
+    """e with what a softmax or a logsumexp is taken of replaced by what ``name`` makes of it.
+
+    Of a contraction and a mask that is added, that is: all else is told as it is.
+    """
 
     def named(e: Expr) -> Expr:
         for whole, scores, bound, body in _shares(e):
             along = _along(scores, bound, body)
-            if along is not None and _is_contraction(scores):
+            if along is not None and (_is_contraction(scores) or _scales_a_sum(scores)):
                 name_of_them = name(scores)
                 new = {scores: name_of_them, body: substitute(name_of_them, along)}
                 return replace(whole, new.get)
         return e
 
-    return replace_inside_out(e, named)
+    def named_alone(e: Expr) -> Expr:
+        if isinstance(e, Reduce) and e.kind == "logsumexp" and _scales_a_sum(e.body):
+            return Reduce(e.kind, e.indices, name(e.body), e.condition)
+        return e
+
+    return replace_inside_out(replace_inside_out(e, named), named_alone)
 
 
 def _shares(e: Expr) -> Iterator[tuple[Expr, Expr, Sequence[Index], Expr]]:
@@ -83,3 +93,16 @@ def _is_contraction(f: Expr) -> bool:
     return all(map(is_finite_alike, walk(f))) and any(
         isinstance(part, Reduce) and len(set(accesses(part.body))) > 1 for part in walk(f)
     )
+
+
+def _scales_a_sum(f: Expr) -> bool:
+    """Whether a sum is multiplied by what may be a large number, f being finite where they are."""
+    products = [part for part in walk(f) if isinstance(part, Mul)]
+    return all(map(is_finite_alike, walk(f))) and any(
+        any(isinstance(a, Add) for a in p.args) and any(map(_is_large, p.args)) for p in products
+    )
+
+
+def _is_large(e: Expr) -> bool:
+    """Whether it may be a number of another order than what is computed."""
+    return isinstance(e, Param) or (isinstance(e, Num) and abs(e.value) >= 1000)

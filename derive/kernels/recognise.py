@@ -7,13 +7,15 @@ alone: what else such a name is part of stays as it is.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import islice
 
 from derive.algebra.expr import Access, Expr, Where, num, tensors
 from derive.algebra.poly import ZERO, Poly, Term, add, make_term, poly
+from derive.algebra.substitution import replace_inside_out
 from derive.calculus.lets import Find, Let
+from derive.calculus.normalised import Normal, is_normalised
 from derive.kernels.along import Along
 from derive.kernels.attended import Attentions
 from derive.kernels.cases import Cases, Short
@@ -107,12 +109,28 @@ def summed_rows(held: Collection[str]) -> tuple[Summed, ...]:
 
 
 def with_kernels(body: Poly, patterns: Sequence[Pattern], find: Find) -> Poly:
-    """The body with kernels, outermost first."""
+    """The body with kernels, outermost first.
+
+    Shares stay as they are, both sides of which a softmax has: there are none in them before.
+    """
+    if is_normalised(body, find):
+        return body
     while (made := _replaced(body, patterns, find)) is not None:
         body = made
     body = joined(body)
     inside = partial(_inside, patterns=patterns, find=find)
     return add(ZERO, *(_term(t, inside) for t in body.terms))
+
+
+def within_shares(e: Expr, patterns: Sequence[Pattern], find: Find) -> Expr:
+    """The expression with kernels in what its softmaxes are taken of."""
+
+    def inside(part: Expr) -> Expr:
+        if isinstance(part, Normal) and isinstance(part.body, Poly):
+            return replace(part, body=with_kernels(part.body, patterns, find))
+        return part
+
+    return replace_inside_out(e, inside)
 
 
 def _replaced(body: Poly, patterns: Sequence[Pattern], find: Find) -> Poly | None:

@@ -206,7 +206,8 @@ class Products:
     """Which products are those of matrices: with none of these vectors, nor of ``positions``.
 
     Half precision does not tell positions apart, which are numbers there as exact as any. Where
-    one is added in the same call it is a part of a square, which cancels: none is then.
+    one is added in the same call to what is no product it is a part of a square, which cancels:
+    none is then.
     """
 
     vectors: frozenset[str]
@@ -217,7 +218,13 @@ class Products:
     def of(cls, lines: Sequence[Line], vectors: Collection[str]) -> Products:
         parts = (part for line in lines for part in subexpressions(line.code))
         added = ADDED_PRODUCTS.values()
-        squares = any(isinstance(part, Function) and part.name in added for part in parts)
+        made = {line.name for line in lines if torch_op(line.code).contracts}
+        squares = any(
+            isinstance(part, Function)
+            and part.name in added
+            and not _is_product(part.args[0], made)
+            for part in parts
+        )
         positions: set[str] = set()
         for line in lines:
             if _is_of_positions(line.code, positions):
@@ -243,11 +250,16 @@ class Products:
         """Whether there is another product, with a vector."""
         every = {c for line in lines for c in subexpressions(line.code)}
         others = (torch_op(c).contracts and not self.has(c) for c in every)
-        return not self.squares and any(others)
+        return any(others)
 
     def any_in(self, lines: Sequence[Line]) -> bool:
         """Whether there is one."""
         return any(self.has(c) for line in lines for c in subexpressions(line.code))
+
+
+def _is_product(code: Code, made: Collection[str]) -> bool:
+    """Whether the code is a product of matrices, or the name of one."""
+    return code.id in made if isinstance(code, Name) else torch_op(code).contracts
 
 
 def _is_of_positions(code: Code, positions: Collection[str]) -> bool:

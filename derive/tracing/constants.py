@@ -35,6 +35,11 @@ def _numbers(held: Any) -> Any:
     import numpy as np
     import torch
 
+    if held.requires_grad:
+        raise DeriveError(
+            "it holds a tensor that wants a gradient: give it as an argument, or derive the module "
+            "that it is a parameter of (derive.read_torch, derive.replace)"
+        )
     if not held.is_floating_point():
         return held.tolist()
     exact = held.dtype in (torch.float32, torch.float64)

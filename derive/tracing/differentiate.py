@@ -145,6 +145,11 @@ def differentiate(function: Callable[..., Any]) -> Callable[..., Any]:
     >>> f(torch.ones(2, 3), torch.ones(3, 4)).shape
     torch.Size([2, 4])
     """
+    import torch
+
+    if isinstance(function, torch.nn.Module):
+        kind = type(function).__name__
+        raise DeriveError(f"{kind} is a module, not a function: derive.replace(module) derives it")
     known, signature = Known(), inspect.signature(function)
     name = getattr(function, "__name__", "a function")
 

@@ -79,8 +79,8 @@ def _shared_gradients(G, query, key, value, shares, scale):
     low, wide = query.dtype, shares.dtype
     slope = (G @ value.mT).to(wide)
     slope = torch._softmax_backward_data(slope, shares, -1, wide).to(low)
-    grad_query = (slope @ key).to(wide).mul_(scale)
-    grad_key = (slope.mT @ query).to(wide).mul_(scale)
+    grad_query = (slope @ key).mul_(scale)
+    grad_key = (slope.mT @ query).mul_(scale)
     return grad_query, grad_key, shares.mT.to(low) @ G
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 import torch
@@ -510,3 +511,19 @@ def test_a_formatter_leaves_every_source_alone(sources, tmp_path, command):
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_each_option_of_a_choice_gives_its_outputs_alone():
+    """One option calls a kernel, the other keeps a statistic: both have a body of torch's own."""
+    op = derive.parse(
+        "op g(q[i,d], k[j,d], v[j,e]; reduction=none|sum) -> none: y | sum: m\n"
+        "y[i,e] = sum[j](softmax[j](sum[d](q[i,d]*k[j,d]))*v[j,e])\n"
+        "m = sum[i,e](y[i,e])"
+    )
+    tensors = tuple(torch.randn(s, dtype=torch.float64) for s in ((3, 4), (5, 4), (5, 2)))
+    for option in ("none", "sum"):
+        f = partial(derive.load(op), reduction=option)
+        y, moved = torch.func.jvp(f, tensors, tensors)
+        slopes = torch.func.jacrev(f, (0, 1, 2))(*tensors)
+        whole = sum((s * x).flatten(y.dim()).sum(-1) for s, x in zip(slopes, tensors, strict=True))
+        torch.testing.assert_close(moved, whole)

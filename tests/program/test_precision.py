@@ -238,3 +238,24 @@ def test_positions_are_told_apart_under_autocast():
         y = f(x.requires_grad_())
     assert y.tolist() == [999.0, 501.0] and y.dtype == torch.float32
     torch.testing.assert_close(*(torch.autograd.grad(v.sum(), x)[0] for v in (y, f(x))))
+
+
+@pytest.mark.parametrize("grads", [True, False])
+def test_a_product_added_to_a_product_is_one_in_the_dtype_of_autocast(grads):
+    op = parse(
+        "op f(a[i,j], b[j,k], c[i,l], d[l,k]) -> y\n"
+        "y[i,k] = sum[j](a[i,j]*b[j,k]) + 0.5*sum[l](c[i,l]*d[l,k])"
+    )
+    shapes = (3, 4), (4, 5), (3, 6), (6, 5)
+    tensors = [torch.randn(s, requires_grad=grads) for s in shapes]
+    with torch.autocast("cpu", torch.bfloat16):
+        y = load(op)(*tensors)
+    a, b, c, d = tensors
+    assert y.dtype is torch.bfloat16
+    torch.testing.assert_close(y.float(), a @ b + 0.5 * c @ d, rtol=0.05, atol=0.05)
+
+
+def test_a_tensor_without_memory_knows_no_autocast():
+    f = load(parse("op f(a[i,j], b[j,k]) -> y\ny[i,k] = sum[j](a[i,j]*b[j,k])"))
+    a, b = torch.empty(3, 4, device="meta"), torch.empty(4, 5, device="meta")
+    assert f(a, b).shape == (3, 5)

@@ -193,3 +193,15 @@ def test_a_copy_of_a_replaced_model_has_its_own_parameters():
     plain.load_state_dict(other.state_dict())
     torch.testing.assert_close(other(x), plain(x))
     assert isinstance(other.up, nn.Linear) and derive.replace(other) is other
+
+
+def test_a_module_is_told_of_replace():
+    with pytest.raises(derive.DeriveError, match=r"Linear is a module.*derive\.replace"):
+        derive.differentiate(torch.nn.Linear(4, 3))
+
+
+def test_a_parameter_that_is_held_is_no_constant():
+    f = derive.differentiate(torch.nn.Linear(4, 3).forward)
+    x = torch.ones(2, 4)
+    with pytest.warns(derive.DeriveWarning, match="wants a gradient"):
+        assert f(x).shape == (2, 3)

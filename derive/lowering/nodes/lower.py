@@ -38,7 +38,7 @@ from derive.algebra.substitution import apart, substitute
 from derive.calculus.lets import Let
 from derive.calculus.normalised import Normal, recognise
 from derive.errors import LoweringError
-from derive.kernels.recognise import with_kernels
+from derive.kernels.recognise import with_kernels, within_shares
 from derive.kernels.row import Attended, Kernel, Part
 from derive.lowering.ground.binders import renaming
 from derive.lowering.ground.guarded import kept_below
@@ -91,9 +91,11 @@ class Lowering(Scope):
 
     def nested(self, body: Expr) -> Expr:
         """A flat body in the form that is computed."""
-        if isinstance(body, Poly) and self.kernels:
-            body = with_kernels(body, self.kernels, self.find)
-        return factor(recognise(body, self.find, self.absent))
+        if not isinstance(body, Poly) or not self.kernels:
+            return factor(recognise(body, self.find, self.absent))
+        body = with_kernels(body, self.kernels, self.find)
+        found = recognise(body, self.find, self.absent)
+        return factor(within_shares(found, self.kernels, self.find))
 
     def lower(self, e: Expr, order: Sequence[Index]) -> Value:
         """e as code that fits ``order``, which lists every free index of e."""
