@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import sympy
+
 from derive.errors import DeriveError
 from derive.tracing.elementwise import number
 from derive.tracing.held import Pieces, first_piece, inner, noted
@@ -110,6 +112,8 @@ def _position(reader: Reader, node: Node, atom: Atom) -> Node:
     if isinstance(node, Position) and not reader.sizes.equal(node.atom.size, atom.size):
         reader.sizes.at_least(atom.size - node.atom.size)
         return apply("+", node, Parameter(reader.start()))
+    if isinstance(node, Number) and sympy.sympify(node.value).is_negative:
+        return number(atom.size + node.value)
     return node
 
 

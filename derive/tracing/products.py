@@ -174,9 +174,11 @@ def attention(
     else:
         scores = reader.elementwise(op("*"), scores, scale)
     masked = attn_mask is not None and attn_mask.kind == "bool"
-    if attn_mask is not None and not masked:
-        scores = reader.elementwise(op("+"), scores, attn_mask)
     scores = reader.named(scores, "scores")
+    if attn_mask is not None and not masked:
+        # What it leaves out by minus infinity has no name.
+        scores = reader.elementwise(op("+"), scores, attn_mask)
+        scores = replace(scores, node=reader.outward(scores.node))
     scores, _ = reader.single(scores, len(scores.axes) - 1)
     if masked:
         # What is left out is said within the softmax, of scores that have a name.

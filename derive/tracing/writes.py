@@ -19,6 +19,7 @@ import sympy
 
 from derive.errors import DeriveError
 from derive.tracing.covered import chosen, without_covered
+from derive.tracing.infinite import leaves_out
 from derive.tracing.masks import MANY
 from derive.tracing.naming import is_simple
 from derive.tracing.values import Atom, Node, Number, Parameter, Position, Value, apply, substituted
@@ -79,7 +80,8 @@ class Writes:
         for child, parent in pairwise(chain):
             value = self._put(child, known[parent], parent, value)
         first = chain[-1]
-        if not is_simple(value.node) and self._reads_of(group, node) > 1:
+        unnamed = is_simple(value.node) or leaves_out(value.node)
+        if not unnamed and self._reads_of(group, node) > 1:
             place = self.reader.graph.places.get(first.name)
             value = self.reader.named(value, (place and place.variable) or "written")
         known[first] = value

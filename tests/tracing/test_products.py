@@ -43,3 +43,26 @@ def test_a_view_whose_sizes_are_sums():
 def test_what_has_no_reading_says_what_to_do():
     with pytest.raises(derive.DeriveError, match=r"pdist.* has no reading; write it by operations"):
         derive.read_torch(lambda x: torch.pdist(x), r(4, 3))
+
+
+class Padded(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = torch.nn.MultiheadAttention(12, 3, batch_first=True)
+
+    def forward(self, x, pad):
+        return self.attention(x, x, x, key_padding_mask=pad, need_weights=False)[0]
+
+
+def test_a_mask_of_minus_infinity_stands_in_the_softmax():
+    pad = torch.tensor([[0, 0, 0, 0, 1], [0, 0, 0, 1, 1]]).bool()
+    text = str(derive.read_torch(Padded(), torch.randn(2, 5, 12), pad))
+    assert "softmax[t2](where(pad[n, t2], -inf, scores[n, d, t, t2]))" in text
+
+    def added(q, k, v, pad):
+        mask = torch.zeros(pad.shape).masked_fill(pad, -torch.inf)[:, None]
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+    shapes = (2, 4, 3), (2, 5, 3), (2, 5, 6)
+    text = str(derive.read_torch(added, *map(torch.randn, shapes), pad))
+    assert "where(pad[n, m], -inf, scores[n, t, m])" in text

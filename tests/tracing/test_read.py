@@ -332,3 +332,9 @@ def test_what_leads_to_nothing_is_not_read():
         return (x > 0).any(1)[:, None] * x
 
     assert "svd" not in str(derive.read_torch(f, torch.randn(3, 4)))
+
+
+def test_a_list_of_one_position_counts_from_the_end():
+    x = torch.randn(2, 5, 4)
+    op = derive.read_torch(lambda x: x[:, [-1]] * 2, x)
+    torch.testing.assert_close(derive.load(op)(x), x[:, -1] * 2)
