@@ -8,12 +8,13 @@ a product of anything; then all terms have to be there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 
 from derive.algebra.expr import Access, Expr, Index, Size, free_indices
-from derive.algebra.poly import ZERO, Poly, Term, add, atom, make_term, poly, sum_over
+from derive.algebra.poly import ZERO, Poly, Term, add, is_mask, make_term, poly, sum_over
 from derive.algebra.substitution import substitute
 from derive.kernels.bind import Arguments, over
 from derive.kernels.elementwise import Instance
@@ -111,10 +112,14 @@ class Along:
                 continue
             whole = as_poly(_instance(pattern, {**found, cotangent.tensor: g}, i))
             if all(t in p.terms for t in whole.terms):
-                given = {self.row.names[n]: v for n, v in {**found, cotangent.tensor: g}.items()}
+                brackets = common(g, i)
+                values = {**found, cotangent.tensor: without(g, brackets)}
+                given = {self.row.names[n]: v for n, v in values.items()}
                 args = tuple(given[name] for name in self.row.arguments)
                 kernel = Kernel(self.row.name, args, (i,))
-                yield Instance(whole, atom(kernel))
+                # What they leave out is no number in the other argument.
+                made_of = make_term(Fraction(1), (), [*brackets, kernel])
+                yield Instance(whole, poly([made_of]))
 
 
 def _is_as_large(g: Poly, indices: frozenset[Index]) -> bool:
@@ -143,3 +148,16 @@ def _instance(e: Expr, found: dict[str, Poly], i: Index) -> Expr:
         return as_poly(substitute(value, {i: part.positions[0]}))
 
     return rebuilt(e, become)
+
+
+def common(p: Poly, i: Index) -> list[Expr]:
+    """The brackets that each term has and that do not depend on the index."""
+    first, *others = p.terms
+    masks = [f for f in first.factors if is_mask(f) and i not in free_indices(f)]
+    return [f for f in masks if all(f in t.factors for t in others)]
+
+
+def without(p: Poly, gone: Collection[Expr]) -> Poly:
+    kept = ([f for f in t.factors if f not in gone] for t in p.terms)
+    made = (make_term(t.coef, t.binders, own) for t, own in zip(p.terms, kept, strict=True))
+    return poly(made)

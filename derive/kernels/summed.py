@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from derive.algebra.expr import Access, Expr, Index, free_indices
-from derive.algebra.poly import Poly, Term, as_atom, is_mask, make_term, poly, sum_over
+from derive.algebra.expr import Access, Index, free_indices
+from derive.algebra.poly import Poly, Term, as_atom, make_term, poly, sum_over
 from derive.algebra.rules import DELTA_RULES
 from derive.algebra.simplify import eliminate_deltas
-from derive.kernels.along import Along
+from derive.kernels.along import Along, common, without
 from derive.kernels.bind import over
 from derive.kernels.elementwise import Instance
 from derive.kernels.rebuild import as_poly
@@ -71,21 +71,8 @@ class Summed:
             return None
         if eliminate_deltas(sum_over(rest, [i]), DELTA_RULES, []) is not poly(sums):
             return None
-        brackets = _common(p, i)
-        given = {self.row.cotangent: _without(rest, brackets)}
+        brackets = common(p, i)
+        given = {self.row.cotangent: without(rest, brackets)}
         args = tuple(given.get(name, as_poly(y)) for name in self.row.arguments)
         kernel = Kernel(self.row.name, args, (i,))
         return poly([make_term(Fraction(1), (), [*brackets, kernel])])
-
-
-def _common(p: Poly, i: Index) -> list[Expr]:
-    """The brackets that each term has and that do not depend on the index."""
-    first, *others = p.terms
-    masks = [f for f in first.factors if is_mask(f) and i not in free_indices(f)]
-    return [f for f in masks if all(f in t.factors for t in others)]
-
-
-def _without(p: Poly, gone: Collection[Expr]) -> Poly:
-    kept = ([f for f in t.factors if f not in gone] for t in p.terms)
-    made = (make_term(t.coef, t.binders, own) for t, own in zip(p.terms, kept, strict=True))
-    return poly(made)

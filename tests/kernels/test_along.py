@@ -1,6 +1,8 @@
 """Instances of equations that sum along an axis."""
 
-from derive import parse
+import torch
+
+from derive import load, parse
 from derive.algebra.expr import walk
 from derive.calculus.equations import flatten_operation
 from derive.kernels.along import Along
@@ -35,3 +37,17 @@ def test_a_cotangent_may_be_a_sum():
 def test_no_other_sum_is_taken_for_it():
     assert not kernels("y[n,i] = p[n,i]*g[n,i] - p[n,i]*sum[j](q[n,j]*g[n,j])")
     assert not kernels("y[n,i] = p[n,i]*g[n,i] - 2*p[n,i]*sum[j](p[n,j]*g[n,j])")
+
+
+def test_a_row_that_a_condition_leaves_out_is_masked_after_the_kernel():
+    """exp(x - lse) is infinite there, and infinity times 0 is no number."""
+    op = parse(
+        "op f(q[i,d], k[j,d], v[j,e], m[i]: bool) -> y\n"
+        "y[i,e] = sum[j](softmax[j | m[i]](sum[d](q[i,d]*k[j,d]))*v[j,e])"
+    )
+    tensors = [
+        torch.randn(s, dtype=torch.float64, requires_grad=True) for s in ((3, 4), (5, 4), (5, 2))
+    ]
+    y = load(op)(*tensors, torch.tensor([True, False, True]))
+    grads = torch.autograd.grad(y.sum(), tensors)
+    assert all(g.isfinite().all() for g in grads) and (grads[0][1] == 0).all()
