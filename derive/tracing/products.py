@@ -10,6 +10,7 @@ import sympy
 
 from derive.errors import DeriveError
 from derive.tracing.elementwise import number, op
+from derive.tracing.naming import is_simple
 from derive.tracing.operations import operation
 from derive.tracing.reader import Reader
 from derive.tracing.reductions import along, norm, over
@@ -166,6 +167,9 @@ def attention(
         raise DeriveError("it draws random numbers: dropout_p is above 0")
     if enable_gqa:
         raise DeriveError("enable_gqa is not read; repeat the heads")
+    q, k, v = (
+        x if is_simple(x.node) else reader.named(x, s) for x, s in ((q, "q"), (k, "k"), (v, "v"))
+    )
     keys = replace(k, axes=(*k.axes[:-2], k.axes[-1], k.axes[-2]))
     width = sympy.prod([a.size for a in q.axes[-1]])
     scores = product(reader, q, keys)
