@@ -12,7 +12,6 @@ Gradients, G the cotangent of distance:
 """
 # mypy: ignore-errors
 
-import contextlib
 import math
 
 import torch
@@ -39,13 +38,6 @@ def _distinct(*tensors):
         again = x is not None and any(x is y for y in met)
         met.append(x.view_as(x) if again else x)
     return met
-
-
-def _exact(x):
-    """Where autocast does not choose the dtypes of products."""
-    if torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(x.device.type):
-        return torch.autocast(x.device.type, enabled=False)
-    return contextlib.nullcontext()
 
 
 def _exactly(backward):
@@ -123,65 +115,63 @@ def _mmd_forward(X, Y, gamma):
     if _alone(X, Y):
         return _mmd_forward_in_place(X, Y, gamma)
     dtype = _of_float32(X, Y)
-    with _exact(X):
-        X, Y = _wide(X, Y)
-        part = X.detach()
-        mean = part.mean(0)
-        centre = torch.where(2 * mean.square() > part.square().mean(0), mean, 0)
-        X_centred = X - centre
-        total = X_centred.square().sum(1, keepdim=True)
-        part2 = -gamma
-        added = total + total.squeeze(1)
-        part3 = torch.addmm(added, X_centred, X_centred.mT, alpha=-2).clamp_min(0)
-        Kxx = (part2 * part3).exp()
-        part4 = Y.detach()
-        mean2 = part4.mean(0)
-        centre2 = torch.where(2 * mean2.square() > part4.square().mean(0), mean2, 0)
-        X_centred2 = X - centre2
-        Y_centred = Y - centre2
-        total2 = Y_centred.square().sum(1, keepdim=True)
-        total3 = total2.squeeze(1)
-        added2 = X_centred2.square().sum(1, keepdim=True) + total3
-        part5 = torch.addmm(added2, X_centred2, Y_centred.mT, alpha=-2).clamp_min(0)
-        Kxy = (part2 * part5).exp()
-        part6 = torch.addmm(total2 + total3, Y_centred, Y_centred.mT, alpha=-2)
-        Kyy = (part2 * part6.clamp_min(0)).exp()
-        difference = Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]
-        distance = (difference / X.shape[0] + Kyy.mean()).to(dtype)
-        return distance, centre, Kxx, centre2, Kxy, Kyy
+    X, Y = _wide(X, Y)
+    part = X.detach()
+    mean = part.mean(0)
+    centre = torch.where(2 * mean.square() > part.square().mean(0), mean, 0)
+    X_centred = X - centre
+    total = X_centred.square().sum(1, keepdim=True)
+    part2 = -gamma
+    added = total + total.squeeze(1)
+    part3 = torch.addmm(added, X_centred, X_centred.mT, alpha=-2).clamp_min(0)
+    Kxx = (part2 * part3).exp()
+    part4 = Y.detach()
+    mean2 = part4.mean(0)
+    centre2 = torch.where(2 * mean2.square() > part4.square().mean(0), mean2, 0)
+    X_centred2 = X - centre2
+    Y_centred = Y - centre2
+    total2 = Y_centred.square().sum(1, keepdim=True)
+    total3 = total2.squeeze(1)
+    added2 = X_centred2.square().sum(1, keepdim=True) + total3
+    part5 = torch.addmm(added2, X_centred2, Y_centred.mT, alpha=-2).clamp_min(0)
+    Kxy = (part2 * part5).exp()
+    part6 = torch.addmm(total2 + total3, Y_centred, Y_centred.mT, alpha=-2)
+    Kyy = (part2 * part6.clamp_min(0)).exp()
+    difference = Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]
+    distance = (difference / X.shape[0] + Kyy.mean()).to(dtype)
+    return distance, centre, Kxx, centre2, Kxy, Kyy
 
 
 def _mmd_forward_in_place(X, Y, gamma):
     dtype = _of_float32(X, Y)
-    with _exact(X):
-        X, Y = _wide(X, Y)
-        part = X.detach()
-        mean = part.mean(0)
-        centre = torch.where(2 * mean.square() > part.square().mean(0), mean, 0)
-        X_centred = X - centre
-        total = X_centred.square().sum(1, keepdim=True)
-        part2 = -gamma
-        added = total + total.squeeze(1)
-        part3 = torch.addmm(added, X_centred, X_centred.mT, alpha=-2, out=added)
-        part4 = part3.clamp_min_(0)
-        Kxx = part4.mul_(part2).exp_()
-        part5 = Y.detach()
-        mean2 = part5.mean(0)
-        centre2 = torch.where(2 * mean2.square() > part5.square().mean(0), mean2, 0)
-        X_centred2 = X - centre2
-        Y_centred = Y - centre2
-        total2 = Y_centred.square().sum(1, keepdim=True)
-        total3 = total2.squeeze(1)
-        added2 = X_centred2.square().sum(1, keepdim=True) + total3
-        part6 = torch.addmm(added2, X_centred2, Y_centred.mT, alpha=-2, out=added2)
-        part7 = part6.clamp_min_(0)
-        Kxy = part7.mul_(part2).exp_()
-        part8 = total2 + total3
-        part9 = torch.addmm(part8, Y_centred, Y_centred.mT, alpha=-2, out=part8)
-        Kyy = part9.clamp_min_(0).mul_(part2).exp_()
-        difference = Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]
-        distance = (difference / X.shape[0] + Kyy.mean()).to(dtype)
-        return distance, centre, Kxx, centre2, Kxy, Kyy
+    X, Y = _wide(X, Y)
+    part = X.detach()
+    mean = part.mean(0)
+    centre = torch.where(2 * mean.square() > part.square().mean(0), mean, 0)
+    X_centred = X - centre
+    total = X_centred.square().sum(1, keepdim=True)
+    part2 = -gamma
+    added = total + total.squeeze(1)
+    part3 = torch.addmm(added, X_centred, X_centred.mT, alpha=-2, out=added)
+    part4 = part3.clamp_min_(0)
+    Kxx = part4.mul_(part2).exp_()
+    part5 = Y.detach()
+    mean2 = part5.mean(0)
+    centre2 = torch.where(2 * mean2.square() > part5.square().mean(0), mean2, 0)
+    X_centred2 = X - centre2
+    Y_centred = Y - centre2
+    total2 = Y_centred.square().sum(1, keepdim=True)
+    total3 = total2.squeeze(1)
+    added2 = X_centred2.square().sum(1, keepdim=True) + total3
+    part6 = torch.addmm(added2, X_centred2, Y_centred.mT, alpha=-2, out=added2)
+    part7 = part6.clamp_min_(0)
+    Kxy = part7.mul_(part2).exp_()
+    part8 = total2 + total3
+    part9 = torch.addmm(part8, Y_centred, Y_centred.mT, alpha=-2, out=part8)
+    Kyy = part9.clamp_min_(0).mul_(part2).exp_()
+    difference = Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]
+    distance = (difference / X.shape[0] + Kyy.mean()).to(dtype)
+    return distance, centre, Kxx, centre2, Kxy, Kyy
 
 
 def _mmd_backward(ctx, G):

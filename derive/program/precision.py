@@ -250,7 +250,7 @@ class Products:
         """Whether there is another product, with a vector."""
         every = {c for line in lines for c in subexpressions(line.code)}
         others = (torch_op(c).contracts and not self.has(c) for c in every)
-        return any(others)
+        return not self.squares and any(others)
 
     def any_in(self, lines: Sequence[Line]) -> bool:
         """Whether there is one."""
