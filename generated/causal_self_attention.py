@@ -153,14 +153,17 @@ def _attended_by_torch(query, key, value, scale, mask):
 def _shares(query, key, scale, mask):
     """The softmax of the scores, each row of which sums to 1."""
     wide = torch.promote_types(query.dtype, torch.float32)
-    scores = (query @ key.mT).to(wide) * scale
+    own = _alone(query, key, None if mask is True else mask)
+    scores = (query @ key.mT).to(wide)
+    scores = scores.mul_(scale) if own else scores * scale
     if mask is True:
         count = query.shape[-2], key.shape[-2]
         mask = torch.ones(count, dtype=torch.bool, device=query.device).tril()
     if mask is None or mask.is_floating_point():
-        return torch.softmax(scores if mask is None else scores + mask, -1)
-    scores = torch.where(mask, scores, torch.finfo(wide).min)
-    return torch.where(mask, torch.softmax(scores, -1), 0)
+        scores = scores if mask is None else scores + mask
+        return torch.softmax(scores, -1, out=scores if own else None)
+    scores = _where(mask, scores, torch.finfo(wide).min)
+    return _where(mask, torch.softmax(scores, -1, out=scores if own else None), 0)
 
 
 def _shared_gradients(G, query, key, value, shares, scale):
@@ -229,6 +232,37 @@ def _flatten(x, start, end):
     start, end = start % x.dim(), end % x.dim()
     size = math.prod(x.shape[start : end + 1])
     return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
+
+
+def _where(mask, x, y):
+    """torch.where, slow on a CPU where branches cannot be foreseen or both are spread."""
+    if torch.compiler.is_compiling() or mask.device.type != "cpu":
+        return torch.where(mask, x, y)
+    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
+    if mask.numel() < 4096 and not spread:
+        return torch.where(mask, x, y)
+    given = {t.dtype for t in (x, y) if isinstance(t, torch.Tensor)}
+    dtype = given.pop()
+    if given or not dtype.is_floating_point:
+        return torch.where(mask, x, y)
+    kept = mask.byte().to(dtype)
+    if not isinstance(x, torch.Tensor):
+        x = kept.new_full((), x)
+    if isinstance(y, int) and y == 0:
+        return _kept(x, kept)
+    if not isinstance(y, torch.Tensor):
+        y = kept.new_full((), y)
+    left = 0.5 - kept
+    chosen, other = _kept(x, kept), _kept(y, left)
+    own = chosen is kept and other is left
+    return chosen.add_(other) if own else chosen + other
+
+
+def _kept(x, kept):
+    """x where kept is positive, else 0; written over kept where that may be changed."""
+    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
+        return torch.ops.aten.threshold_backward(x, kept, 0)
+    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
 
 
 def _alone(*tensors):

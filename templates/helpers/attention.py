@@ -8,6 +8,7 @@ Read as text by ``derive.module.templating``; each function comes before those t
 """
 
 import torch
+from choices import _where
 from own import _alone, _compiles
 from views import _no_view
 
@@ -64,14 +65,17 @@ def _attended_by_torch(query, key, value, scale, mask):
 def _shares(query, key, scale, mask):
     """The softmax of the scores, each row of which sums to 1."""
     wide = torch.promote_types(query.dtype, torch.float32)
-    scores = (query @ key.mT).to(wide) * scale
+    own = _alone(query, key, None if mask is True else mask)
+    scores = (query @ key.mT).to(wide)
+    scores = scores.mul_(scale) if own else scores * scale
     if mask is True:
         count = query.shape[-2], key.shape[-2]
         mask = torch.ones(count, dtype=torch.bool, device=query.device).tril()
     if mask is None or mask.is_floating_point():
-        return torch.softmax(scores if mask is None else scores + mask, -1)
-    scores = torch.where(mask, scores, torch.finfo(wide).min)
-    return torch.where(mask, torch.softmax(scores, -1), 0)
+        scores = scores if mask is None else scores + mask
+        return torch.softmax(scores, -1, out=scores if own else None)
+    scores = _where(mask, scores, torch.finfo(wide).min)
+    return _where(mask, torch.softmax(scores, -1, out=scores if own else None), 0)
 
 
 def _shared_gradients(G, query, key, value, shares, scale):
