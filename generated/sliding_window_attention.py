@@ -189,7 +189,8 @@ def _fuses(query, key, value, mask):
     if here and not (enough and query.shape[-1] == value.shape[-1]):
         return False
     if torch.compiler.is_compiling():
-        return here and _compiles()
+        # What is added may make scores large, which is not asked there.
+        return here and _compiles() and (mask is None or mask.dtype is torch.bool)
     some = query.numel() and key.numel() and value.numel()
     with torch.no_grad():
         return bool(some) and _alone(query, key, value, mask)
@@ -208,7 +209,7 @@ def _added_mask(query, key, mask):
     unseen, dtype = None, torch.promote_types(query.dtype, torch.float32)
     if mask.is_floating_point():
         rows = mask.amax(-1, keepdim=True) == -torch.inf
-        unseen = rows if torch.compiler.is_compiling() or rows.any() else None
+        unseen = rows if rows.any() else None
         added = mask.to(dtype).contiguous()
     else:
         added = torch.zeros(mask.shape, dtype=dtype).masked_fill_(~mask, -torch.inf)

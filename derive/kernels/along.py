@@ -151,9 +151,10 @@ def _instance(e: Expr, found: dict[str, Poly], i: Index) -> Expr:
 
 
 def common(p: Poly, i: Index) -> list[Expr]:
-    """The brackets that each term has and that do not depend on the index."""
+    """The brackets that each term has and that depend neither on the index nor on what is summed."""
     first, *others = p.terms
-    masks = [f for f in first.factors if is_mask(f) and i not in free_indices(f)]
+    inside = {i, *(b for t in p.terms for b in t.binders)}
+    masks = [f for f in first.factors if is_mask(f) and inside.isdisjoint(free_indices(f))]
     return [f for f in masks if all(f in t.factors for t in others)]
 
 

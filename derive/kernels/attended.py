@@ -254,11 +254,8 @@ def _plain(p: Poly) -> Poly:
 
 def _apart(t: Term) -> Poly:
     factors = [part for f in t.factors for part in _conditions(f)]
-    return (
-        poly([t])
-        if len(factors) == len(t.factors)
-        else poly([make_term(t.coef, t.binders, factors)])
-    )
+    alike = len(factors) == len(t.factors)
+    return poly([t if alike else make_term(t.coef, t.binders, factors)])
 
 
 def _conditions(f: Expr) -> list[Expr]:
