@@ -151,7 +151,7 @@ def _instance(e: Expr, found: dict[str, Poly], i: Index) -> Expr:
 
 
 def common(p: Poly, i: Index) -> list[Expr]:
-    """The brackets that each term has and that depend neither on the index nor on what is summed."""
+    """The brackets that each term has, of neither the index nor what is summed."""
     first, *others = p.terms
     inside = {i, *(b for t in p.terms for b in t.binders)}
     masks = [f for f in first.factors if is_mask(f) and inside.isdisjoint(free_indices(f))]
