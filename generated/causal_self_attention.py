@@ -94,13 +94,6 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
-def _positions(size, x):
-    """0, 1, .. along an axis of that size; distributed where x is."""
-    if type(x) in (torch.Tensor, torch.nn.Parameter):
-        return torch.arange(size, device=x.device)
-    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
-
-
 def _attended(query, key, value, scale, mask=None):
     """softmax(scale*query key^T) value, and what its backward reads."""
     if not _fuses(query, key, value, mask):
@@ -157,8 +150,8 @@ def _shares(query, key, scale, mask):
     scores = (query @ key.mT).to(wide)
     scores = scores.mul_(scale) if own else scores * scale
     if mask is True:
-        count = query.shape[-2], key.shape[-2]
-        mask = torch.ones(count, dtype=torch.bool, device=query.device).tril()
+        position = _positions(query.shape[-2], query).unsqueeze(1)
+        mask = _positions(key.shape[-2], query) <= position
     if mask is None or mask.is_floating_point():
         scores = scores if mask is None else scores + mask
         return torch.softmax(scores, -1, out=scores if own else None)
@@ -221,6 +214,13 @@ def _with_axes(count, x):
     while x.dim() < count:
         x = x.unsqueeze(0)
     return x.flatten(0, x.dim() - count) if x.dim() > count else x
+
+
+def _positions(size, x):
+    """0, 1, .. along an axis of that size; distributed where x is."""
+    if type(x) in (torch.Tensor, torch.nn.Parameter):
+        return torch.arange(size, device=x.device)
+    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
 def _no_view(x):

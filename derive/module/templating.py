@@ -52,8 +52,8 @@ def environment() -> Environment:
 
 
 _HELPERS = (
-    *("parameters", "tensors", "blocks", "dtypes", "ieee", "positions", "scans", "along"),
-    *("attention", "views", "choices", "own", "norms", "functions", "tangents"),
+    *("parameters", "tensors", "blocks", "dtypes", "ieee", "attention", "positions", "scans"),
+    *("along", "views", "choices", "own", "norms", "functions", "tangents"),
 )
 """The files of functions, each of which stands before those that it calls."""
 

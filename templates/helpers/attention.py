@@ -10,6 +10,7 @@ Read as text by ``derive.module.templating``; each function comes before those t
 import torch
 from choices import _where
 from own import _alone, _compiles
+from positions import _positions
 from views import _no_view
 
 
@@ -69,8 +70,8 @@ def _shares(query, key, scale, mask):
     scores = (query @ key.mT).to(wide)
     scores = scores.mul_(scale) if own else scores * scale
     if mask is True:
-        count = query.shape[-2], key.shape[-2]
-        mask = torch.ones(count, dtype=torch.bool, device=query.device).tril()
+        position = _positions(query.shape[-2], query).unsqueeze(1)
+        mask = _positions(key.shape[-2], query) <= position
     if mask is None or mask.is_floating_point():
         scores = scores if mask is None else scores + mask
         return torch.softmax(scores, -1, out=scores if own else None)
