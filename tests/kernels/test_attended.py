@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from kit.lowered import assert_right
 
-from derive import parse, source
+from derive import load, parse, source
+from derive.check.distributed import replicated
+from derive.check.samples import cases, sample
 from derive.kernels.attended import Attentions
 from derive.kernels.table import ATTENTIONS
 from derive.lowering.statistics import Statistics
@@ -100,3 +102,10 @@ def test_kernels_are_what_loops_and_autograd_compute(text):
     assert "_attended(" in source(op) and "_attended_gradients(" in source(op)
     assert_right(text)
     assert_right(text, fuses=True)
+
+
+@pytest.mark.parametrize("seen", ["j <= i", "j <= i and i - j < 3"])
+def test_what_is_seen_lives_where_the_tensors_do(seen):
+    op = parse(NAMED.replace("softmax[j]", f"softmax[j | {seen}]"))
+    made = sample(op, next(cases(op)))
+    assert not replicated(op, load(op), made)
