@@ -47,7 +47,7 @@ from derive.algebra.rules import Rule, Step, SumRule
 from derive.algebra.simplify import Log, simplify
 from derive.algebra.substitution import substitute
 from derive.calculus.conditions import has_a_member
-from derive.calculus.lets import Let, Lets, inline, tensors_of
+from derive.calculus.lets import Find, Let, Lets, inline, tensors_of
 from derive.calculus.means import is_compared, sums_apart
 from derive.calculus.safe import has_positions
 
@@ -88,25 +88,28 @@ def total_rules(lets: Lets, adjoints: Mapping[str, Let]) -> tuple[Rule | SumRule
 
     def total_of(key: tuple[str, tuple[int, ...]]) -> _Total | None:
         name, axes = key
-        let = adjoints.get(name) or lets.get(name)
+        let = find(name)
         if let is None or let.kind != "sum" or let.dtype != "float":
             return None
         return _constant_sum(lets, adjoints, (normalised, needless, known), let, axes)
 
     value = Recursion(total_of, lets.found_totals)
 
+    def find(name: str) -> Let | None:
+        return adjoints.get(name) or lets.get(name)
+
     def known_sum(t: Term) -> Poly | None:
         return next(
             (
                 mul(total.value, rest)
-                for rest, name, axes in _lone_sums(t)
+                for rest, name, axes in _lone_sums(t, find)
                 if (total := value((name, axes))) is not None
             ),
             None,
         )
 
     def shown(t: Term) -> tuple[Step, ...]:
-        totals = (value((name, axes)) for _, name, axes in _lone_sums(t))
+        totals = (value((name, axes)) for _, name, axes in _lone_sums(t, find))
         return next(total.steps for total in totals if total is not None)
 
     known = Rule(
@@ -241,17 +244,25 @@ def _normalised_over(lets: Lets, f: Expr, k: Index) -> list[Expr] | None:
 # -------------------------------------------------------------------- Sum_k v[k] = constant
 
 
-def _lone_sums(t: Term) -> Iterator[tuple[Poly, str, tuple[int, ...]]]:
-    """(the rest of t, a name, axes) where a name alone is summed over some of its axes.
+def _lone_sums(t: Term, find: Find) -> Iterator[tuple[Poly, str, tuple[int, ...]]]:
+    """(the rest of t, a name, axes) where a name alone is summed over all of some of its axes.
 
-    All such axes together come first, then each by itself.
+    All such axes together come first, then each by itself. An index of another size runs over a
+    part of an axis.
     """
     for f in t.factors:
-        if not isinstance(f, Access):
+        let = find(f.tensor) if isinstance(f, Access) else None
+        if let is None or not isinstance(f, Access):
             continue
         alone = [k for k in t.binders if _uses(t, k) == [f]]
         places = {k: [n for n, p in enumerate(f.positions) if k in free_indices(p)] for k in alone}
-        plain = [k for k in alone if len(places[k]) == 1 and f.positions[places[k][0]] is k]
+        plain = [
+            k
+            for k in alone
+            if len(places[k]) == 1
+            and f.positions[places[k][0]] is k
+            and let.formals[places[k][0]].extent == k.extent
+        ]
         sets = [plain, *([k] for k in plain)] if len(plain) > 1 else [plain]
         for summed in sets:
             if summed:

@@ -38,6 +38,7 @@ from derive.program.code import (
     Code,
     Conditional,
     Literal,
+    Method,
     Name,
     Subscript,
     literal,
@@ -200,7 +201,8 @@ class _Body:
     def _before(self, entries: Sequence[Entry], n: int) -> Iterator[str]:
         """The tensors that are made where a line is: as inside, first those that it reads."""
         line, needs = entries[n]
-        earlier = (x.name for x, own in entries[:n] if set(needs) <= set(own))
+        tensors = (entry for entry in entries[:n] if not _is_pair(entry[0].code))
+        earlier = (x.name for x, own in tensors if set(needs) <= set(own))
         made = dict.fromkeys(name for name in earlier if name not in self.results)
         read = dict.fromkeys(names_in(line.code))
         yield from (name for name in read if name in made)
@@ -320,6 +322,11 @@ def _number(t: Tensor) -> Number:
         case Fraction() | int() as value:
             return Fraction(value)
     raise TensorNeeded
+
+
+def _is_pair(code: Code) -> bool:
+    """Whether it is an extremum with its position, which has no shape."""
+    return isinstance(code, Method) and code.name in ("max", "min") and bool(code.args)
 
 
 def _is_none(t: Tensor) -> Code:

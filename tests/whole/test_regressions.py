@@ -6,6 +6,7 @@ import re
 
 import pytest
 import torch
+from kit.lowered import assert_right
 
 from derive.check.derivatives import gradcheck, gradgradcheck, value
 from derive.check.samples import cases, sample
@@ -242,3 +243,16 @@ def test_a_condition_on_an_index_is_decided_where_a_delta_puts_it():
     op = parse("op f(w[j], q[j]) -> y\ny[j] = sum[u | u != j](where(u == j, q[u], w[u]))")
     forward = source(op).split("class")[0].split("):")[1]
     assert "q" not in re.findall(r"\w+", forward)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "e = sum[i]([i < 1]*(i + 1))*a[0,0]",
+        "e = sum[i]([i < 1]*softmax[i](R[i]))*a[0,0]",
+        "e = sum[i]([i < 1]*log_softmax[i](R[i]))*a[0,0]",
+    ],
+)
+def test_a_sum_over_a_part_that_has_the_size_of_an_axis_is_no_whole_sum(line):
+    """The range that is left is that of an index of the operation, here of size 1."""
+    assert_right(f"op f(R[i]) -> e\na[i,0] = R[i]\n{line}")

@@ -103,8 +103,10 @@ def lower_normal(scope: Scope, e: Normal, order: Sequence[Index]) -> Value:
     """The normalised exponential along its index, then read where it is wanted."""
     parts = (e.body,) if e.condition is None else (e.body, e.condition)
     inside = frozenset().union(*map(free_indices, parts)) - {e.index}
-    if isinstance(e.position, Index) and e.position not in inside:
-        return _along(scope, e, e.position, order)
+    at = e.position
+    # An index of another size runs over a part of what the shares are of.
+    if isinstance(at, Index) and at not in inside and at.extent == e.index.extent:
+        return _along(scope, e, at, order)
     used = [i for i in order if i in inside]
     k = fresh(e.index, order)
     around = with_binders(used, (k,), substitute(e.body, {e.index: k}))
