@@ -231,7 +231,7 @@ def test_none_is_compiled_and_exported(absent):
 def test_an_extremum_with_its_position_has_no_shape():
     op = derive.parse(
         "op f(v[l], w[i], u[j], X[i,l]=0.5) -> y\n"
-        "y[i,l] = max[i,d](sum[j | d <= j](X[i,l]))*atan(X[i,l])"
+        "y[i,l] = max[i,d](sum[j | d <= j](X[i,l]))*atan(X[i,l])*v[l]*w[i]*u[0]"
     )
     y = derive.load(op)(torch.randn(3), torch.randn(4), torch.randn(5), None)
     assert y.shape == (4, 3)
