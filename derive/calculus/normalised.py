@@ -127,31 +127,37 @@ def _holding(condition: Expr) -> frozenset[Expr]:
 
 
 def _log_softmax(p: Poly, find: Find, held: frozenset[Expr]) -> Poly:
-    for t in p.terms:
-        for let, k, body in _candidates(p, t, find):
-            if all(other in p.terms for other in body.terms):
-                own = fresh(k, free_indices(p))
-                inside = substitute(body, {k: own})
-                condition: Expr | None = None
-                level: Access | None = None
-                if let.condition is not None:
-                    if any(_is_segment(c, let) for c in conditions_of(let.condition)):
-                        # Each place belongs to one segment: no row of all places is made.
-                        continue
-                    condition = substitute(let.condition, _mapping(let, t, own))
-                    assert isinstance(t.factors[0], Access)
-                    level = t.factors[0]
-                    if not _holding(substitute(condition, {own: k})) <= held:
-                        continue
-                rest = poly(x for x in p.terms if x is not t and x not in body.terms)
-                return add(rest, atom(Normal("log_softmax", own, inside, k, condition, level)))
+    for t, let, k, body in _logarithms(p, find):
+        own = fresh(k, free_indices(p))
+        inside = substitute(body, {k: own})
+        condition: Expr | None = None
+        level: Access | None = None
+        if let.condition is not None:
+            if any(_is_segment(c, let) for c in conditions_of(let.condition)):
+                # Each place belongs to one segment: no row of all places is made.
+                continue
+            condition = substitute(let.condition, _mapping(let, t, own))
+            assert isinstance(t.factors[0], Access)
+            level = t.factors[0]
+            if not _holding(substitute(condition, {own: k})) <= held:
+                continue
+        rest = poly(x for x in p.terms if x is not t and x not in body.terms)
+        return add(rest, atom(Normal("log_softmax", own, inside, k, condition, level)))
     return p
 
 
-def is_normalised(p: Poly, find: Find) -> bool:
-    """Whether the logarithm of a share is in the sum: f(k) - logsumexp_k f."""
-    found = (body for t in p.terms for _, _, body in _candidates(p, t, find))
-    return any(all(other in p.terms for other in body.terms) for body in found)
+def parted(p: Poly, find: Find) -> tuple[Poly, Poly]:
+    """The logarithms of shares in the sum, f(k) - logsumexp_k f, and what is left of it."""
+    own = {x for t, _, _, body in _logarithms(p, find) for x in (t, *body.terms)}
+    return poly(t for t in p.terms if t in own), poly(t for t in p.terms if t not in own)
+
+
+def _logarithms(p: Poly, find: Find) -> Iterator[tuple[Term, Let, Index, Poly]]:
+    """(-lse, its definition, k, f(k)) of each logarithm of a share in the sum."""
+    for t in p.terms:
+        for let, k, body in _candidates(p, t, find):
+            if all(other in p.terms for other in body.terms):
+                yield t, let, k, body
 
 
 def _is_segment(condition: Expr, let: Let) -> bool:

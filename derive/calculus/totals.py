@@ -86,6 +86,9 @@ def total_rules(lets: Lets, adjoints: Mapping[str, Let]) -> tuple[Rule | SumRule
         lambda t: _without_needless(lets, t),
     )
 
+    def find(name: str) -> Let | None:
+        return adjoints.get(name) or lets.get(name)
+
     def total_of(key: tuple[str, tuple[int, ...]]) -> _Total | None:
         name, axes = key
         let = find(name)
@@ -94,9 +97,6 @@ def total_rules(lets: Lets, adjoints: Mapping[str, Let]) -> tuple[Rule | SumRule
         return _constant_sum(lets, adjoints, (normalised, needless, known), let, axes)
 
     value = Recursion(total_of, lets.found_totals)
-
-    def find(name: str) -> Let | None:
-        return adjoints.get(name) or lets.get(name)
 
     def known_sum(t: Term) -> Poly | None:
         return next(

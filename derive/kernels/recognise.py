@@ -15,7 +15,7 @@ from derive.algebra.expr import Access, Expr, Where, num, tensors
 from derive.algebra.poly import ZERO, Poly, Term, add, make_term, poly
 from derive.algebra.substitution import replace_inside_out
 from derive.calculus.lets import Find, Let
-from derive.calculus.normalised import Normal, is_normalised
+from derive.calculus.normalised import Normal, parted
 from derive.kernels.along import Along
 from derive.kernels.attended import Attentions
 from derive.kernels.cases import Cases, Short
@@ -111,15 +111,14 @@ def summed_rows(held: Collection[str]) -> tuple[Summed, ...]:
 def with_kernels(body: Poly, patterns: Sequence[Pattern], find: Find) -> Poly:
     """The body with kernels, outermost first.
 
-    Shares stay as they are, both sides of which a softmax has: there are none in them before.
+    Logarithms of shares stay as they are, so that both sides of them are told alike.
     """
-    if is_normalised(body, find):
-        return body
+    shares, body = parted(body, find)
     while (made := _replaced(body, patterns, find)) is not None:
         body = made
     body = joined(body)
     inside = partial(_inside, patterns=patterns, find=find)
-    return add(ZERO, *(_term(t, inside) for t in body.terms))
+    return add(shares, *(_term(t, inside) for t in body.terms))
 
 
 def within_shares(e: Expr, patterns: Sequence[Pattern], find: Find) -> Expr:

@@ -132,3 +132,13 @@ def test_anything_around_and_inside(name, place, of):
         warnings.simplefilter("ignore")
         op = derive.parse(f"op f(x[i,j], w[j], v[k], m[i,j]: bool) -> y\ny[i,j] = {body}")
     right(op)
+
+
+def test_a_kernel_is_called_beside_a_softmax():
+    text = source(
+        parse(
+            "op f(x[i,j], z[i,j]) -> y\n"
+            "y[i,j] = z[i,j]*(1 + erf(z[i,j]/sqrt(2)))/2 + log_softmax[j](x[i,j])"
+        )
+    )
+    assert "torch.nn.functional.gelu(z) + torch.log_softmax(x, 1)" in text

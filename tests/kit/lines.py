@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import warnings
+from contextlib import ExitStack
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -35,13 +37,12 @@ def run(text, tensors, fuses=False, **parameters):
     """Values and gradients of the code, and those of the loops."""
     op = made(text)
     f = load(op)
-    before = f.__globals__.get("_fuses")
-    if fuses:
-        f.__globals__["_fuses"] = lambda q, k, v, mask: q.shape[-1] == v.shape[-1]
-    try:
+    with ExitStack() as stack:
+        if fuses:
+            own = {"_fuses": lambda q, k, v, mask: q.shape[-1] == v.shape[-1]}
+            assert own.keys() <= f.__globals__.keys()
+            stack.enter_context(patch.dict(f.__globals__, own))
         _run(op, f, tensors, parameters)
-    finally:
-        f.__globals__["_fuses"] = before
 
 
 def _run(op, f, tensors, parameters):
