@@ -135,8 +135,8 @@ def test_anything_around_and_inside(name, place, of):
 
 
 def test_a_kernel_is_called_beside_a_softmax():
-    text = source(
-        parse(
+    text = derive.source(
+        derive.parse(
             "op f(x[i,j], z[i,j]) -> y\n"
             "y[i,j] = z[i,j]*(1 + erf(z[i,j]/sqrt(2)))/2 + log_softmax[j](x[i,j])"
         )
