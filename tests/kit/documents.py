@@ -1,0 +1,192 @@
+"""The examples of README and guide: what stands in their fences, run as a reader would run it.
+
+A document is run from its first fence to its last, in one empty folder and one namespace:
+
+- ``python``: run, unless its first line is ``# NAME.py``, which makes it that file. The output of
+  what is run is the ``text`` fence that follows it.
+- ``derive``: a spec, which is parsed and derived; with a first line ``# NAME.derive`` also a file.
+- ``toml``, ``yaml``: a file, named by the comment in its first line.
+- ``console``: commands behind ``$``, each with what it prints.
+
+``...`` stands for any text in an output. A comment ``<!-- from PATH -->`` before a fence says that
+its lines stand in that file of the checkout; ``<!-- not run: REASON -->``, why a fence is not run.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+import textwrap
+import tomllib
+from collections.abc import Iterator
+from contextlib import chdir, redirect_stdout
+from dataclasses import dataclass
+from doctest import ELLIPSIS, OutputChecker
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import yaml
+from kit.command import ROOT, derive, run
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from derive import derivation, parse
+
+DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "derive" / "docs").glob("*.md")))
+COMMENT = re.compile(r"<!-- (from|not run:) (.+?) -->\s*")
+FILE = re.compile(r"# ([\w./-]+\.(?:py|derive|toml|yaml|yml))\b")
+
+
+@dataclass(frozen=True)
+class Fence:
+    """A fenced block: its language, its text, its first line, and the comment before it."""
+
+    language: str
+    text: str
+    line: int
+    comment: tuple[str, str] | None = None
+
+
+def tokens(path: Path) -> list[Token]:
+    return MarkdownIt().enable("table").parse(path.read_text(encoding="utf-8"))
+
+
+def fences(path: Path) -> Iterator[Fence]:
+    comment = None
+    for token in tokens(path):
+        if token.type == "fence":
+            assert token.map is not None
+            yield Fence(token.info, token.content, token.map[0] + 1, comment)
+        found = COMMENT.fullmatch(token.content) if token.type == "html_block" else None
+        comment = (found[1], found[2]) if found else None
+
+
+def run_document(path: Path, folder: Path) -> None:
+    """Run every fence; the first that does something else than its document shows is an error."""
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    printed: str | None = None
+    with chdir(folder):
+        for fence in fences(path):
+            where = f"{path.relative_to(ROOT)}:{fence.line}"
+            known, printed = printed, None
+            match fence.comment, fence.language:
+                case ("from", name), _:
+                    assert fence.text in (ROOT / name).read_text(encoding="utf-8"), where
+                case ("not run:", _), _:
+                    continue
+                case _, "text":
+                    assert known is not None, f"{where}: the output of nothing"
+                    compare(fence.text, known, where)
+                case _, "console":
+                    code = 0
+                    for command, output in commands(fence.text):
+                        real, code = said(command, folder, code)
+                        compare(output, real, f"{where}: {command}")
+                case _, language:
+                    assert known is None or not known, f"{where}: {known!r} was printed before"
+                    printed = taken(language, fence.text, namespace, where)
+    assert not printed, f"{path.name}: {printed!r} was printed at its end"
+
+
+def taken(language: str, text: str, namespace: dict[str, Any], where: str) -> str | None:
+    """What a fence that is no output prints, or None where it prints nothing by its kind."""
+    named = FILE.match(text)
+    if named:
+        file = Path(named[1])
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    match language:
+        case "python" if named:
+            compile(text, where, "exec")
+        case "python":
+            with redirect_stdout(StringIO()) as out:
+                exec(compile(text, where, "exec"), namespace)
+            return out.getvalue()
+        case "derive":
+            for spec in re.split(r"\n(?=op )", text):
+                derivation(parse(spec))
+        case "toml":
+            tomllib.loads(text)
+        case "yaml":
+            yaml.safe_load(text)
+        case _:
+            raise AssertionError(f"{where}: a fence in {language!r} is neither run nor explained")
+    return None
+
+
+def commands(text: str) -> Iterator[tuple[str, str]]:
+    """Each command of a console with what it prints; a line that ends in a backslash goes on."""
+    for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+        command, _, output = part.replace("\\\n", " ").partition("\n")
+        yield command, output
+
+
+def said(command: str, folder: Path, code: int) -> tuple[str, int]:
+    """The output and exit code of a command: derive here, another Python in its own process.
+
+    ``code`` is that of the command before it, which ``echo $?`` prints.
+    """
+    name, *arguments = shlex.split(command, comments=True)
+    match name:
+        case "derive":
+            done = derive(*arguments, cwd=folder)
+        case "python":
+            done = run(sys.executable, *arguments, cwd=folder, PYTHONPATH=str(folder))
+        case "pytest":
+            pytest = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider")
+            done = run(*pytest, *arguments, cwd=folder)
+        case "cat":
+            return Path(folder, arguments[0]).read_text(encoding="utf-8"), 0
+        case "echo" if arguments == ["$?"]:
+            return f"{code}\n", 0
+        case _:
+            raise AssertionError(f"{name} is no command that documents run")
+    return done.stdout + done.stderr, done.returncode
+
+
+def compare(want: str, got: str, where: str) -> None:
+    """Hold an output against what is shown, but for spaces at the ends of lines."""
+    shown, real = ("".join(f"{s.rstrip()}\n" for s in x.splitlines()) for x in (want, got))
+    if not OutputChecker().check_output(shown, real, ELLIPSIS):
+        parts = ("is shown", shown), ("is printed", real)
+        raise AssertionError(
+            "\n".join([where, *(f"{what}:\n{textwrap.indent(x, '    ')}" for what, x in parts)])
+        )
+
+
+# ------------------------------------------------------------------------ prose
+
+
+def sentences(path: Path) -> Iterator[tuple[int, str]]:
+    """The sentences of a document with their lines; a piece of code counts as one word."""
+    for token in tokens(path):
+        if token.type != "inline" or not token.children:
+            continue
+        assert token.map is not None
+        text = "".join(
+            "code" if child.type == "code_inline" else child.content or " "
+            for child in token.children
+        )
+        for sentence in re.split(r"(?<=[.!?])[)”\"]?\s+(?=[A-Z`(“\"])", text):
+            yield token.map[0] + 1, sentence
+
+
+def links(path: Path) -> Iterator[str]:
+    """What the links and pictures of a document lead to."""
+    for token in tokens(path):
+        for child in token.children or ():
+            target = child.attrGet("href") or child.attrGet("src")
+            if target:
+                yield str(target)
+
+
+def anchors(path: Path) -> set[str]:
+    """The anchors of headings, as GitHub names them."""
+    found = tokens(path)
+    return {
+        re.sub(r"[^\w\- ]", "", after.content.lower()).replace(" ", "-")
+        for token, after in zip(found, found[1:], strict=False)
+        if token.type == "heading_open"
+    }
