@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from derive.command.console import shown
 from derive.command.marks import PACKAGE, foreign, ours, unified
 from derive.command.staging import replace
 from derive.errors import DeriveError
@@ -59,8 +60,8 @@ def _difference(path: Path, text: str) -> Difference:
     lines = difflib.unified_diff(
         have.splitlines(keepends=True),
         text.splitlines(keepends=True),
-        str(path),
-        f"{path} (from its spec)",
+        shown(path),
+        f"{shown(path)} (from its spec)",
     )
     why = "edited by hand, or its spec has changed"
     if have == text:

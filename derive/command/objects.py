@@ -15,7 +15,13 @@ from derive.errors import DeriveError
 
 
 def examples_of(path: Path) -> Sequence[Sequence[Any]]:
-    """What the file's examples() returns: one list of inputs, or several."""
+    """What the file's examples() returns: one list of inputs, or several.
+
+    Random inputs are those of seed 0, unless the file sets another: each run reports the same.
+    """
+    import torch
+
+    torch.manual_seed(0)
     module = _loaded(path)
     make = getattr(module, "examples", None)
     if not callable(make):

@@ -32,7 +32,7 @@ from kit.command import ROOT, derive, run
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from derive import derivation, parse
+from derive import derivation, read
 
 DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "derive" / "docs").glob("*.md")))
 COMMENT = re.compile(r"<!-- (from|not run:) (.+?) -->\s*")
@@ -93,8 +93,8 @@ def run_document(path: Path, folder: Path) -> None:
 def taken(language: str, text: str, namespace: dict[str, Any], where: str) -> str | None:
     """What a fence that is no output prints, or None where it prints nothing by its kind."""
     named = FILE.match(text)
-    if named:
-        file = Path(named[1])
+    file = Path(named[1] if named else "unnamed.derive")
+    if named or language == "derive":
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
     match language:
@@ -105,8 +105,8 @@ def taken(language: str, text: str, namespace: dict[str, Any], where: str) -> st
                 exec(compile(text, where, "exec"), namespace)
             return out.getvalue()
         case "derive":
-            for spec in re.split(r"\n(?=op )", text):
-                derivation(parse(spec))
+            for op in read(file):
+                derivation(op)
         case "toml":
             tomllib.loads(text)
         case "yaml":
@@ -143,7 +143,7 @@ def said(command: str, folder: Path, code: int) -> tuple[str, int]:
             return f"{code}\n", 0
         case _:
             raise AssertionError(f"{name} is no command that documents run")
-    return done.stdout + done.stderr, done.returncode
+    return done.stderr + done.stdout, done.returncode
 
 
 def compare(want: str, got: str, where: str) -> None:

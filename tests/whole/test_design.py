@@ -70,7 +70,7 @@ ROOMS = (
 """A room imports from itself and from those above it."""
 
 FOLDERS = {"derive", "generated", "templates", "tests"}
-TOP = FOLDERS | {"README.md", "constraints.txt", "pyproject.toml"}
+TOP = FOLDERS | {"LICENSE", "README.md", "constraints.txt", "pyproject.toml"}
 DOTTED = {".ci", ".github", ".gitignore", ".pre-commit-config.yaml", ".pre-commit-hooks.yaml"}
 
 
