@@ -19,7 +19,7 @@ from typing import Any
 
 from derive.errors import DeriveError
 from derive.tracing.symbolic import kept_sizes
-from derive.tracing.validations import Answer, replayed, validations
+from derive.tracing.validations import Answer, replayed, validations, version_of
 
 
 @dataclass(frozen=True)
@@ -190,10 +190,11 @@ def _is_the_call(frame: Any) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _statements(file: str) -> Sequence[ast.stmt]:
-    text = "".join(linecache.getlines(file))
+def _statements(file: str, version: tuple[int, int]) -> Sequence[ast.stmt]:
+    """The plain statements of this version of a file."""
+    linecache.checkcache(file)
     try:
-        tree = ast.parse(text)
+        tree = ast.parse("".join(linecache.getlines(file)))
     except SyntaxError:
         return ()
     plain = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Expr)
@@ -208,7 +209,11 @@ def _columns(frame: Any) -> tuple[int, int] | None:
 
 def _place(file: str, line: int, at: tuple[int, int] | None = None) -> Place | None:
     """The statement on a line; ``at`` says which of several, and which part of it."""
-    inside = [s for s in _statements(file) if s.lineno <= line <= (s.end_lineno or s.lineno)]
+    inside = [
+        s
+        for s in _statements(file, version_of(file))
+        if s.lineno <= line <= (s.end_lineno or s.lineno)
+    ]
     if not inside:
         text = " ".join(linecache.getline(file, line).split())
         return Place(file, line, text) if text else None

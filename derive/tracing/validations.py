@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import linecache
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -128,8 +129,8 @@ def _is_raised(error: Exception, answer: Answer) -> bool:
     is_told = caller is not None and caller.tb_frame.f_code is answer.code
     if not is_own and not (is_told and _is_given(frame, not answer.holds)):
         return False
-    line = last.tb_lineno
-    return any(first <= line <= end for first, end in _raising(frame.f_code.co_filename))
+    file, line = frame.f_code.co_filename, last.tb_lineno
+    return any(first <= line <= end for first, end in _raising(file, version_of(file)))
 
 
 def _is_given(frame: Any, truth: bool) -> bool:
@@ -138,9 +139,19 @@ def _is_given(frame: Any, truth: bool) -> bool:
     return any(frame.f_locals.get(name) is truth for name in names)
 
 
+def version_of(file: str) -> tuple[int, int]:
+    """Time and size of a file as it is now, which tell one version of it from another."""
+    try:
+        status = os.stat(file)
+    except OSError:  # no file: the cell of a notebook
+        return 0, 0
+    return status.st_mtime_ns, status.st_size
+
+
 @lru_cache(maxsize=64)
-def _raising(file: str) -> Sequence[tuple[int, int]]:
-    """The lines of statements that raise."""
+def _raising(file: str, version: tuple[int, int]) -> Sequence[tuple[int, int]]:
+    """The lines of statements that raise in this version of a file."""
+    linecache.checkcache(file)
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
     except SyntaxError:

@@ -209,6 +209,19 @@ def test_the_command_prints_a_spec_that_is_read_back(tmp_path: Path):
     assert done.returncode == 2 and "has no g; it has" in done.stderr
 
 
+def test_statements_are_those_of_the_file_as_it_is_now(tmp_path: Path):
+    """A file that is edited and imported again, as in a notebook, has the names of its new code."""
+    (tmp_path / "example.py").write_text(
+        "import torch\n\n\ndef examples():\n    return [[torch.ones(2, 3)]]\n"
+    )
+    for name in ("first", "second_one"):
+        (tmp_path / "code.py").write_text(
+            f"def f(x):\n    {name} = x.sum(1)\n    return {name} * {name}\n"
+        )
+        done = command("read", "code.py:f", "--example", "example.py", cwd=tmp_path)
+        assert f"{name}[n] = sum[c](x[n,c])" in done.stdout
+
+
 def by_size(x):
     return x * 2 if x.shape[0] < 100 else x * 3
 
