@@ -10,6 +10,8 @@ A document is run from its first fence to its last, in one empty folder and one 
 
 ``...`` stands for any text in an output. A comment ``<!-- from PATH -->`` before a fence says that
 its lines stand in that file of the checkout; ``<!-- not run: REASON -->``, why a fence is not run.
+``<!-- same: NAME -->`` before a ``python`` fence says that it makes NAME the same operation as the
+``derive`` fence above it.
 """
 
 from __future__ import annotations
@@ -33,9 +35,11 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from derive import derivation, parse
+from derive.notation.text_form import parse_all
+from derive.notation.written import same
 
 DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "derive" / "docs").glob("*.md")))
-COMMENT = re.compile(r"<!-- (from|not run:) (.+?) -->\s*")
+COMMENT = re.compile(r"<!-- (from|not run:|same:) (.+?) -->\s*")
 FILE = re.compile(r"# ([\w./-]+\.(?:py|derive|toml|yaml|yml))\b")
 
 
@@ -67,6 +71,7 @@ def run_document(path: Path, folder: Path) -> None:
     """Run every fence; the first that does something else than its document shows is an error."""
     namespace: dict[str, Any] = {"__name__": "__main__"}
     printed: str | None = None
+    spec = ""
     with chdir(folder):
         for fence in fences(path):
             where = f"{path.relative_to(ROOT)}:{fence.line}"
@@ -87,6 +92,11 @@ def run_document(path: Path, folder: Path) -> None:
                 case _, language:
                     assert known is None or not known, f"{where}: {known!r} was printed before"
                     printed = taken(language, fence.text, namespace, where)
+            spec = fence.text if fence.language == "derive" else spec
+            match fence.comment:
+                case ("same:", name):
+                    made = namespace[name]
+                    assert same(made, parse(spec)), f"{where}: {made} is not {spec}"
     assert not printed, f"{path.name}: {printed!r} was printed at its end"
 
 
@@ -105,8 +115,8 @@ def taken(language: str, text: str, namespace: dict[str, Any], where: str) -> st
                 exec(compile(text, where, "exec"), namespace)
             return out.getvalue()
         case "derive":
-            for spec in re.split(r"\n(?=op )", text):
-                derivation(parse(spec))
+            for op in parse_all(text):
+                derivation(op)
         case "toml":
             tomllib.loads(text)
         case "yaml":
