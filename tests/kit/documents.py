@@ -10,6 +10,8 @@ A document is run from its first fence to its last, in one empty folder and one 
 
 ``...`` stands for any text in an output. A comment ``<!-- from PATH -->`` before a fence says that
 its lines stand in that file of the checkout; ``<!-- not run: REASON -->``, why a fence is not run.
+``<!-- same: NAME -->`` before a ``python`` fence says that it makes NAME the same operation as the
+``derive`` fence above it.
 """
 
 from __future__ import annotations
@@ -33,10 +35,12 @@ from kit.command import ROOT, derive, run
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from derive import derivation, read
+from derive import derivation, parse
+from derive.notation.text_form import parse_all
+from derive.notation.written import same
 
 DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "derive" / "docs").glob("*.md")))
-COMMENT = re.compile(r"<!-- (from|not run:) (.+?) -->\s*")
+COMMENT = re.compile(r"<!-- (from|not run:|same:) (.+?) -->\s*")
 FILE = re.compile(r"# ([\w./-]+\.(?:py|derive|toml|yaml|yml))\b")
 
 
@@ -68,6 +72,7 @@ def run_document(path: Path, folder: Path) -> None:
     """Run every fence; the first that does something else than its document shows is an error."""
     namespace: dict[str, Any] = {"__name__": "__main__"}
     printed: str | None = None
+    spec = ""
     with chdir(folder):
         for fence in fences(path):
             where = f"{path.relative_to(ROOT)}:{fence.line}"
@@ -88,14 +93,19 @@ def run_document(path: Path, folder: Path) -> None:
                 case _, language:
                     assert known is None or not known, f"{where}: {known!r} was printed before"
                     printed = taken(language, fence.text, namespace, where)
+            spec = fence.text if fence.language == "derive" else spec
+            match fence.comment:
+                case ("same:", name):
+                    made = namespace[name]
+                    assert same(made, parse(spec)), f"{where}: {made} is not {spec}"
     assert not printed, f"{path.name}: {printed!r} was printed at its end"
 
 
 def taken(language: str, text: str, namespace: dict[str, Any], where: str) -> str | None:
     """What a fence that is no output prints, or None where it prints nothing by its kind."""
     named = FILE.match(text)
-    file = Path(named[1] if named else "unnamed.derive")
-    if named or language == "derive":
+    if named:
+        file = Path(named[1])
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
     match language:
@@ -106,7 +116,7 @@ def taken(language: str, text: str, namespace: dict[str, Any], where: str) -> st
                 exec(compile(text, where, "exec"), namespace)
             return out.getvalue()
         case "derive":
-            for op in read(file):
+            for op in parse_all(text):
                 derivation(op)
         case "toml":
             tomllib.loads(text)
