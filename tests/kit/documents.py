@@ -32,9 +32,14 @@ from kit.command import ROOT, derive, run
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from derive import derivation, parse
+from derive import derivation
+from derive.notation.text_form import parse_all
 
-DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "derive" / "docs").glob("*.md")))
+DOCUMENTS = (
+    ROOT / "README.md",
+    ROOT / ".github" / "CONTRIBUTING.md",
+    *sorted((ROOT / "derive" / "docs").glob("*.md")),
+)
 COMMENT = re.compile(r"<!-- (from|not run:) (.+?) -->\s*")
 FILE = re.compile(r"# ([\w./-]+\.(?:py|derive|toml|yaml|yml))\b")
 
@@ -105,8 +110,8 @@ def taken(language: str, text: str, namespace: dict[str, Any], where: str) -> st
                 exec(compile(text, where, "exec"), namespace)
             return out.getvalue()
         case "derive":
-            for spec in re.split(r"\n(?=op )", text):
-                derivation(parse(spec))
+            for op in parse_all(text):
+                derivation(op)
         case "toml":
             tomllib.loads(text)
         case "yaml":
