@@ -24,6 +24,7 @@ from contextlib import chdir, redirect_stdout
 from dataclasses import dataclass
 from doctest import ELLIPSIS, OutputChecker
 from io import StringIO
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -171,7 +172,7 @@ def sentences(path: Path) -> Iterator[tuple[int, str]]:
             continue
         assert token.map is not None
         text = "".join(
-            "code" if child.type == "code_inline" else child.content or " "
+            "`code`" if child.type == "code_inline" else child.content or " "
             for child in token.children
         )
         for sentence in re.split(r"(?<=[.!?])[)”\"]?\s+(?=[A-Z`(“\"])", text):
@@ -192,6 +193,6 @@ def anchors(path: Path) -> set[str]:
     found = tokens(path)
     return {
         re.sub(r"[^\w\- ]", "", after.content.lower()).replace(" ", "-")
-        for token, after in zip(found, found[1:], strict=False)
+        for token, after in pairwise(found)
         if token.type == "heading_open"
     }

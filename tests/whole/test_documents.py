@@ -11,6 +11,7 @@ from kit.command import ROOT
 from kit.documents import DOCUMENTS, anchors, links, run_document, sentences
 from typer.main import get_command
 
+import derive
 from derive.command.cli import app
 
 torch = pytest.importorskip("torch")
@@ -84,3 +85,13 @@ def test_every_command_and_option_is_on_the_page_of_the_command_line():
         options = {option for p in command.params for option in (*p.opts, *p.secondary_opts)}
         missing = {option for option in options if option.startswith("-")} - named
         assert not missing, f"derive {name}: {missing}"
+
+
+def test_every_public_name_is_on_the_page_of_the_python_api():
+    page = section("python-api")
+    missing = [
+        name
+        for name in derive.__all__
+        if not re.search(rf"^## {name}$|`(derive\.)?{name}[`(]", page, flags=re.MULTILINE)
+    ]
+    assert not missing
