@@ -12,6 +12,7 @@ from kit.documents import DOCUMENTS, anchors, links, run_document, sentences
 from typer.main import get_command
 
 import derive
+from derive.check.columns import ALL
 from derive.command.cli import app
 
 torch = pytest.importorskip("torch")
@@ -95,3 +96,8 @@ def test_every_public_name_is_on_the_page_of_the_python_api():
         if not re.search(rf"^## {name}$|`(derive\.)?{name}[`(]", page, flags=re.MULTILINE)
     ]
     assert not missing
+
+
+def test_every_check_is_on_the_page_of_testing():
+    page = section("testing", "## The checks of derive verify")
+    assert not [column.name for column in ALL if f"`{column.name}`" not in page]
