@@ -101,3 +101,8 @@ def test_every_public_name_is_on_the_page_of_the_python_api():
 def test_every_check_is_on_the_page_of_testing():
     page = section("testing", "## The checks of derive verify")
     assert not [column.name for column in ALL if f"`{column.name}`" not in page]
+
+
+def test_the_changelog_begins_with_this_version():
+    first, *_ = re.findall(r"^## (.+)$", section("CHANGELOG"), flags=re.MULTILINE)
+    assert first == derive.__version__
