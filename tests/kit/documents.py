@@ -39,7 +39,11 @@ from derive import derivation, parse
 from derive.notation.text_form import parse_all
 from derive.notation.written import same
 
-DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "derive" / "docs").glob("*.md")))
+DOCUMENTS = (
+    ROOT / "README.md",
+    ROOT / ".github" / "CONTRIBUTING.md",
+    *sorted((ROOT / "derive" / "docs").glob("*.md")),
+)
 COMMENT = re.compile(r"<!-- (from|not run:|same:) (.+?) -->\s*")
 FILE = re.compile(r"# ([\w./-]+\.(?:py|derive|toml|yaml|yml))\b")
 
@@ -177,7 +181,7 @@ def sentences(path: Path) -> Iterator[tuple[int, str]]:
             continue
         assert token.map is not None
         text = "".join(
-            "Code" if child.type == "code_inline" else child.content or " "
+            "`code`" if child.type == "code_inline" else child.content or " "
             for child in token.children
         )
         for sentence in re.split(r"(?<=[.!?])[)”\"]?\s+(?=[A-Z`(“\"])", text):

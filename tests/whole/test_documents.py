@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
 import pytest
 from kit.command import ROOT
 from kit.documents import DOCUMENTS, anchors, links, run_document, sentences
+from typer.main import get_command
+
+import derive
+from derive.check.columns import ALL
+from derive.command.cli import app
 
 torch = pytest.importorskip("torch")
 
@@ -15,6 +21,16 @@ LONGEST = 30
 """Words that a sentence may have."""
 
 each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda p: p.stem)
+
+
+def section(page: str, heading: str = "") -> str:
+    """A page of the guide, or what it has from a heading to the next of its level."""
+    text = (ROOT / "derive" / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    if not heading:
+        return text
+    _, found, rest = text.partition(f"\n{heading}\n")
+    assert found, f"{page}.md has no heading {heading!r}"
+    return rest.partition(f"\n{heading.split()[0]} ")[0]
 
 
 @each_document
@@ -58,5 +74,37 @@ def test_the_readme_is_short():
 def test_every_page_is_linked_from_the_first():
     index = ROOT / "derive" / "docs" / "index.md"
     linked = {(index.parent / link.partition("#")[0]).resolve() for link in links(index)}
-    missing = {path for path in DOCUMENTS[1:] if path != index} - linked
+    pages = {path for path in DOCUMENTS if path.parent == index.parent}
+    missing = pages - {index} - linked
     assert not missing
+
+
+def test_every_command_and_option_is_on_the_page_of_the_command_line():
+    program = get_command(app)
+    shared = section("command-line", "### Options")
+    for name, command in {"": program, **program.commands}.items():
+        page = shared + (section("command-line", f"## derive {name}") if name else "")
+        named = set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", page))
+        options = {option for p in command.params for option in (*p.opts, *p.secondary_opts)}
+        missing = {option for option in options if option.startswith("-")} - named
+        assert not missing, f"derive {name}: {missing}"
+
+
+def test_every_public_name_is_on_the_page_of_the_python_api():
+    page = section("python-api")
+    missing = [
+        name
+        for name in derive.__all__
+        if not re.search(rf"^## {name}$|`(derive\.)?{name}[`(]", page, flags=re.MULTILINE)
+    ]
+    assert not missing
+
+
+def test_every_check_is_on_the_page_of_testing():
+    page = section("testing", "## The checks of derive verify")
+    assert not [column.name for column in ALL if f"`{column.name}`" not in page]
+
+
+def test_the_changelog_begins_with_this_version():
+    first, *_ = re.findall(r"^## (.+)$", section("CHANGELOG"), flags=re.MULTILINE)
+    assert first == derive.__version__
