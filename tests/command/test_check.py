@@ -61,7 +61,7 @@ def test_edited_by_hand(project):
     assert "differs: gen/scaled.py" in done.stdout
     assert any(line.startswith("-") and "3 *" in line for line in done.stdout.splitlines())
     assert any(line.startswith("+") and "2 *" in line for line in done.stdout.splitlines())
-    assert "to mend it: derive generate\n" in done.stdout
+    assert "to fix: derive generate\n" in done.stdout
     assert mended(project)
 
 

@@ -12,6 +12,7 @@ import pytest
 from kit.command import ROOT, derive, process, run
 
 from derive import VerificationError, catalog, source
+from derive.command.objects import examples_of
 from derive.command.project import find_project, names_of
 
 SOFTMAX = (
@@ -134,7 +135,7 @@ def test_show_cost_says_what_it_can_where_sizes_are_missing():
 def test_show_cost_of_a_size_that_is_not_there_fails():
     done = derive("show", "--spec", MATMUL, "--cost", "--size", "z=3")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "op has no size z; it has i, j, k" in done.stderr
+    assert "op has no index z; its indices are i, j, k" in done.stderr
 
 
 WIDE = "op l1(X[i,d], Y[j,d]{}) -> y; y[i,j] = sum[d](abs(X[i,d]-Y[j,d]))"
@@ -286,6 +287,46 @@ def test_help_has_a_short_name(command):
     assert (short.returncode, short.stdout) == (0, long.stdout)
 
 
+COMMANDS = ("list", "show", "generate", "check", "verify", "compare", "read", "audit")
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)], ids=str)
+def test_no_line_of_the_help_is_cut(command, monkeypatch):
+    """At 80 columns; each command is listed with the first line of its help."""
+    monkeypatch.setenv("COLUMNS", "80")
+    usage, *lines = derive(*command, "-h").stdout.splitlines()
+    assert usage.startswith("Usage: derive")
+    assert not [line for line in lines if line.endswith("...")]
+    if not command:
+        listed = lines[lines.index("Commands:") + 1 :]
+        assert [line.split()[0] for line in listed] == list(COMMANDS)
+        assert all(line.endswith(".") for line in listed)
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)], ids=str)
+def test_every_option_has_a_line_of_help(command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = derive(*command, "-h").stdout.splitlines()
+    at = lines.index("Options:") + 1
+    bare = [
+        line
+        for line, after in zip(lines[at:], [*lines[at + 1 :], ""], strict=True)
+        if line.startswith("  -") and "  " not in line.strip() and not after.startswith(" " * 8)
+    ]
+    assert not bare
+
+
+@pytest.mark.parametrize("command", ["read", "audit"])
+def test_the_help_shows_a_file_of_examples(command, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = derive(command, "-h").stdout.splitlines()
+    at = lines.index("    import torch")
+    path = tmp_path / "inputs.py"
+    path.write_text("\n".join(line[4:] for line in lines[at : at + 2]))
+    (made,) = examples_of(path)
+    assert [tuple(tensor.shape) for tensor in made] == [(3, 5), (5,)]
+
+
 @pytest.mark.parametrize("args", [["check", "-q"], ["-q", "check"], ["check", "--quiet"]])
 def test_quiet_says_only_what_is_wrong(args, project):
     done = derive(*args, cwd=project)
@@ -313,7 +354,7 @@ def test_verify_without_a_project_says_what_it_is_about_to_do(tmp_path, monkeypa
     monkeypatch.setattr(catalog, "operations", lambda: (exp,))
     done = derive("verify", cwd=tmp_path)
     assert done.returncode == 0, done.stdout
-    assert "no project here: verifying the 1 operations of the catalog" in done.stderr
+    assert "derive: no project here: verifying the 1 operations of the catalog" in done.stderr
     assert derive("verify", "-q", cwd=tmp_path).stderr == ""
 
 
@@ -347,12 +388,12 @@ def test_what_fails_keeps_the_others_from_nothing_if_so_asked(project, monkeypat
     fail_at("bad", monkeypatch)
     done = derive("generate", cwd=project)
     assert done.returncode == 1
-    assert "1 of 3 operations did not verify; nothing is written" in done.stdout
+    assert "1 of 3 operations failed; nothing is written" in done.stdout
     assert {p.name: p.read_text() for p in (project / "gen").iterdir()} == old
     done = derive("generate", "--keep-going", cwd=project)
     assert done.returncode == 1
     assert "wrong: bad: gradient differs" in done.stdout
-    assert "1 of 3 operations are left as they were" in done.stdout
+    assert "1 of 3 operations failed; their files are unchanged" in done.stdout
     new = {p.name: p.read_text() for p in (project / "gen").iterdir()}
     assert set(new) == {"__init__.py", "one.py", "bad.py", "three.py"}
     assert new["bad.py"] == old["bad.py"]

@@ -104,7 +104,7 @@ def test_check_advises_nothing_that_generate_refuses(kind, project):
     done = derive("check", cwd=project)
     assert done.returncode == 1
     assert "foreign: " in done.stdout
-    assert "to mend it: move these" in done.stdout
+    assert "to fix: move these files" in done.stdout
     done = derive("generate", "--no-verify", cwd=project)
     assert (done.returncode, done.stdout) == (2, "")
     assert "gen/total.py is a" in done.stderr or "gen/total.py is no plain" in done.stderr
@@ -125,7 +125,7 @@ def test_other_bytes_are_not_fresh_and_are_mended(old, new, project):
     done = derive("check", cwd=project)
     assert done.returncode == 1
     assert "differs: gen/scaled.py" in done.stdout
-    assert "to mend it: derive generate\n" in done.stdout
+    assert "to fix: derive generate\n" in done.stdout
     assert derive("generate", "--no-verify", cwd=project).returncode == 0
     assert path.read_bytes() == text
 
