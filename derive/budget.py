@@ -36,7 +36,7 @@ _VARIABLES: dict[str, str] = {
     name: f"DERIVE_MAX_{name.upper()}" for name in ("seconds", "memory", "code")
 }
 
-_ADVICE = "name its parts as equations of their own, or raise the limit"
+_ADVICE = "split it into named equations, or raise the limit"
 
 
 def _options(name: str) -> str:
@@ -142,7 +142,7 @@ def _amount(of: str, value: float | str) -> float:
     except ValueError:
         amount = nan
     if not amount >= 0:
-        raise DeriveError(f"{of} must be a number from 0 on, not {value!r}")
+        raise DeriveError(f"{of} must be a number of at least 0, not {value!r}")
     return amount
 
 
@@ -167,8 +167,8 @@ def check_code(name: str, text: str) -> str:
         return text
     longest = _longest(text)
     raise LimitError(
-        f"{name} has {len(text):,} characters of code, more than {most:,.0f}, most of them for "
-        f"{longest}: {_ADVICE} ({_options('code')})"
+        f"{name} has {len(text):,} characters of code, above the limit of {most:,.0f}; most of "
+        f"them compute {longest}: {_ADVICE} ({_options('code')})"
     )
 
 

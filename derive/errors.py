@@ -17,7 +17,7 @@ def shortened(text: str, most: int = _LONGEST) -> str:
     """The text, or its beginning and end with the number of characters between them."""
     if len(text) <= most:
         return text
-    left_out = f" … ({len(text) - most} characters are left out) … "
+    left_out = f" … ({len(text) - most} characters omitted) … "
     return text[: most * 2 // 3] + left_out + text[len(text) - most // 3 :]
 
 
@@ -38,9 +38,9 @@ def no_recursion_leaves(f: Callable[_Given, _Made]) -> Callable[_Given, _Made]:
         except RecursionError:
             name = getattr(args[0], "name", "the operation") if args else "the operation"
             raise DeriveError(
-                f"{name}: an equation, or what is derived from it, is nested too deeply for "
-                "Python's recursion limit; name parts by equations of their own, or raise the limit"
-                " with sys.setrecursionlimit"
+                f"{name}: an equation, or a gradient derived from it, is nested too deeply for "
+                "Python's recursion limit; split it into named equations, or raise the limit "
+                "with sys.setrecursionlimit"
             ) from None
 
     return bounded

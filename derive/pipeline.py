@@ -160,7 +160,7 @@ def tangents(
     for name in wrt or ():
         if name not in inputs:
             raise DeriveError(
-                f"{op.name} has no tangents along {name}; it has those along {', '.join(inputs)}"
+                f"{op.name} has no tangents along {name}; it has tangents along {', '.join(inputs)}"
             )
     asked = [None if names is None else tuple(dict.fromkeys(names)) for names in (wrt, of)]
     derived = tangents_of(op, option, *asked)
@@ -255,7 +255,7 @@ def source(op: Operation, blocks: str | None = None, save: str = "balanced") -> 
     least = saves_least(save)
     if blocks is not None:
         if least:
-            raise DeriveError(f"{op.name}: in blocks little is saved anyway; leave out save")
+            raise DeriveError(f"{op.name}: a module in blocks already saves little; omit save=")
         return _source_in_blocks(op, blocks)
     with working(op.name):
         code = coded(op)
@@ -409,13 +409,15 @@ def _target(op: Operation, of: str | None) -> str:
     if of is not None:
         if of in floats:
             return of
-        raise DeriveError(f"{op.name} has no differentiable output {of!r}: {', '.join(floats)}")
+        raise DeriveError(
+            f"{op.name} has no differentiable output {of!r}; it has {', '.join(floats) or 'none'}"
+        )
     for found in (floats, numbers):
         if len(found) == 1:
             return found[0]
     if not floats:
         raise DeriveError(f"{op.name} has no differentiable output")
-    raise DeriveError(f"{op.name} has several outputs: say which by of=, {', '.join(floats)}")
+    raise DeriveError(f"{op.name} has several outputs; choose one with of=: {', '.join(floats)}")
 
 
 def _joint(op: Operation, wrt: Sequence[str] | None, of: str) -> tuple[Derived, Joint]:

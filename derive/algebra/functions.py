@@ -287,7 +287,8 @@ def partial(call: Call, n: int) -> Expr:
     row = FUNCTIONS.get(call.function)
     if row is None:
         raise DeriveError(
-            f"{call.function} is not a known function; known are {', '.join(sorted(FUNCTIONS))}"
+            f"{call.function} is not a known function; the functions are "
+            f"{', '.join(sorted(FUNCTIONS))}"
         )
     given = row.partials[n]
     if given is not None:
@@ -345,6 +346,6 @@ def _convert(e: Any, args: tuple[Expr, ...]) -> Expr:
     if name in _FROM_SYMPY:
         return Call(_FROM_SYMPY[name], inside)
     raise DeriveError(
-        f"SymPy's derivative {e} has no form here: add {name} to derive/algebra/functions.py, "
-        "or give the derivative in the table"
+        f"SymPy's derivative {e} uses {name}, which derive has no rule for: add {name} to "
+        "derive/algebra/functions.py, or give the derivative in the table"
     )

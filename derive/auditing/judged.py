@@ -73,7 +73,9 @@ def audit_all(
 ) -> Report:
     """As `audit`, for several calls."""
     if not examples or not any(is_float(a) for a in examples[0]):
-        raise DeriveError("an audit needs example inputs, at least one of them a float tensor")
+        raise DeriveError(
+            "an audit needs example inputs, and at least one of them must be a float tensor"
+        )
     first = tuple(examples[0])
     names = Subject(function).names(len(first))
     subject = Subject(function, torch_function(reference, names))
@@ -83,13 +85,13 @@ def audit_all(
     points = list(_points(subject, [tuple(e) for e in examples], model))
     if not points:
         raise DeriveError(
-            f"{subject.name} cannot be judged: its forward does not give finite numbers for the "
-            "example inputs, in float64 or in their own dtype; give inputs that it takes"
+            f"{subject.name} cannot be judged: its forward gives no finite numbers for the "
+            "example inputs, in float64 or in their own dtype; give inputs from its domain"
         )
     made = _Audit(subject, names, model, points).report()
     if made.right or not unread:
         return made
-    remark = f"no term is named: the forward is not read: {unread}; give its operation as reference"
+    remark = f"no term is named: {unread}; give the operation of the forward as reference="
     return replace(made, remarks=(*made.remarks, remark))
 
 
@@ -106,7 +108,7 @@ def _in_its_dtype(subject: Subject, args: Sequence[Any]) -> Subject:
             narrow.own(wide)
         except Exception:
             raise DeriveError(
-                f"{subject.name} cannot be judged: its forward fails for the example inputs: "
+                f"{subject.name} cannot be judged: its forward fails on the example inputs: "
                 f"{type(error).__name__}: {error}"
             ) from error
         return narrow

@@ -128,7 +128,7 @@ def compare(
     for name in gradients:
         if name not in known:
             raise DeriveError(
-                f"{op.name} has no gradient of {name}; it has those of {', '.join(known)}"
+                f"{op.name} has no gradient of {name}; it has gradients of {', '.join(known)}"
             )
     ordered = {name: gradients[name] for name in known if name in gradients}
     found = compare_gradients(ordered, known)
@@ -314,8 +314,8 @@ def compare_all(
 def _failure(op: Operation, path: str, error: Exception) -> DeriveError:
     """What a module that is not as it was generated fails with."""
     return DeriveError(
-        f"{op.name}: {path} fails: {type(error).__name__}: {error}; "
-        "`derive check` says what mends it"
+        f"{op.name}: {path} fails: {type(error).__name__}: {error}; run `derive check` to see how "
+        "to fix it"
     )
 
 
@@ -371,7 +371,7 @@ def _arguments(
             parameters[name] = value
         else:
             known = ", ".join([*inputs[len(tensors) :], *own, "option", "of", "G"])
-            raise TypeError(f"{op.name} takes no keyword {name} here; it takes {known}")
+            raise TypeError(f"{op.name} takes no keyword {name}; the keywords are {known}")
     for t in op.inputs:
         if given.get(t.name) is None and t.default is None:
             raise TypeError(f"{op.name} needs the tensor {t.name}")
@@ -385,7 +385,8 @@ def _cotangent(op: Operation, parameters: Mapping[str, Any], G: Tensor, output: 
     shapes = [[n for n in t.shape if n != 1 or not kept] for t in (G, output)]
     if shapes[0] != shapes[1]:
         raise DeriveError(
-            f"{op.name}: G has shape {tuple(G.shape)}, and its output {tuple(output.shape)}"
+            f"{op.name}: G has shape {tuple(G.shape)}, but its output has shape "
+            f"{tuple(output.shape)}"
         )
     return G.detach().to(output.dtype).reshape(output.shape)
 
@@ -395,15 +396,15 @@ def _row(name: str, gradient: Tensor, references: Mapping[str, Tensor]) -> Row:
 
     if name not in references:
         known = ", ".join(references) or "none"
-        raise DeriveError(f"there is no reference for {name}; there are those of {known}")
+        raise DeriveError(f"no reference gradient for {name}; the references are {known}")
     for value in (gradient, references[name]):
         if not isinstance(value, torch.Tensor):
             raise DeriveError(f"the gradient of {name} is {value!r}, not a tensor")
     gradient, reference = gradient.detach(), references[name].detach()
     if gradient.shape != reference.shape:
         raise DeriveError(
-            f"the gradient of {name} has shape {tuple(gradient.shape)}, "
-            f"and {name} has shape {tuple(reference.shape)}"
+            f"the gradient of {name} has shape {tuple(gradient.shape)}, but {name} has shape "
+            f"{tuple(reference.shape)}"
         )
     a, b = _alike(gradient, reference)
     gap = torch.where(a == b, 0, (a - b).abs())

@@ -13,7 +13,7 @@ def check_operation(op: object) -> None:
     """An error where it is none."""
     if not isinstance(op, Operation):
         raise TypeError(
-            f"op must be an Operation, not {type(op).__name__}; derive.parse(text) makes one"
+            f"op must be an Operation, not {type(op).__name__}; derive.parse(text) returns one"
         )
 
 
@@ -41,7 +41,7 @@ def known_names(op: Operation, wrt: Sequence[str] | None) -> tuple[str, ...] | N
     for name in wrt:
         if name not in known:
             raise DeriveError(
-                f"{op.name} has no gradient of {name}; it has those of "
+                f"{op.name} has no gradient of {name}; it has gradients of "
                 f"{', '.join(known) or 'nothing'}"
             )
     return tuple(dict.fromkeys(wrt))
@@ -54,5 +54,5 @@ SAVES = ("balanced", "least")
 def saves_least(save: str) -> bool:
     """Whether inputs and outputs alone are to be saved."""
     if save not in SAVES:
-        raise DeriveError(f"save={save!r}: it is one of {', '.join(map(repr, SAVES))}")
+        raise DeriveError(f"save={save!r}: must be one of {', '.join(map(repr, SAVES))}")
     return save == "least"

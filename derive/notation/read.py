@@ -30,7 +30,7 @@ def read(path: str | PathLike[str]) -> tuple[Operation, ...]:
     path = Path(path)
     _refuse(path)
     if path.suffix not in (".derive", ".py"):
-        raise SpecError(f"{path}: a spec is a .derive text or a .py module")
+        raise SpecError(f"{path}: a spec must be a .derive text or a .py module")
     if path.suffix == ".py":
         return _of_python(path)
     from derive.notation.text_form import parse_all
@@ -40,7 +40,7 @@ def read(path: str | PathLike[str]) -> tuple[Operation, ...]:
     except SpecError as error:
         raise _located(f"{path}: ", error) from error.__cause__
     except UnicodeDecodeError:
-        raise SpecError(f"{path}: the file is no UTF-8 text") from None
+        raise SpecError(f"{path}: the file is not UTF-8 text") from None
 
 
 def _refuse(path: Path) -> None:
@@ -48,17 +48,17 @@ def _refuse(path: Path) -> None:
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
-        what = "it is a link to a file that is not there" if path.is_symlink() else ""
-        raise SpecError(f"{path}: {what or 'there is no such file'}") from None
+        what = "the path is a broken symbolic link" if path.is_symlink() else ""
+        raise SpecError(f"{path}: {what or 'the file does not exist'}") from None
     except ValueError as error:
-        raise SpecError(f"{str(path)!r}: this is no path: {error}") from None
+        raise SpecError(f"{str(path)!r} is not a path: {error}") from None
     except OSError as error:
         if error.errno != ELOOP:
             raise
-        raise SpecError(f"{path}: its links lead in a circle, to no file") from None
+        raise SpecError(f"{path}: its symbolic links form a cycle") from None
     if not S_ISREG(mode):
-        what = "a folder" if S_ISDIR(mode) else "no plain file"
-        raise SpecError(f"{path}: it is {what}; a spec is a file")
+        what = "a folder" if S_ISDIR(mode) else "not a regular file"
+        raise SpecError(f"{path} is {what}; a spec must be a file")
 
 
 def _located(place: str, error: DeriveError) -> SpecError:
@@ -106,7 +106,7 @@ def _failure(path: Path, error: BaseException) -> SpecError:
     if isinstance(error, DeriveError):
         located = _located(place, error)
     else:
-        located = SpecError(f"{place}the module fails: {_said(error)}")
+        located = SpecError(f"{place}the module raises an error: {_said(error)}")
     if lines and located.line is None:
         located.line = lines[-1]
     return located
@@ -119,7 +119,7 @@ def _said(error: BaseException) -> str:
         words = error.msg if isinstance(error, SyntaxError) else str(error)
     except BaseException:
         words = ""
-    end = "; a spec only defines operations" if isinstance(error, SystemExit) else ""
+    end = "; a spec may only define operations" if isinstance(error, SystemExit) else ""
     return f"{name}: {words}{end}" if words else f"{name}{end}"
 
 

@@ -34,8 +34,8 @@ def parse(text: str) -> Operation:
     if len(operations) != 1:
         names = ", ".join(op.name for op in operations)
         raise SpecError(
-            f"expected one operation, got {len(operations)} ({names}); derive.read(path) gives all "
-            "of a file"
+            f"expected one operation, got {len(operations)} ({names}); derive.read(path) returns "
+            "all operations of a file"
         )
     return operations[0]
 
@@ -44,7 +44,7 @@ def parse(text: str) -> Operation:
 def parse_all(text: str) -> tuple[Operation, ...]:
     """All operations of a text, in order; without an ``op`` line there is one, named ``op``."""
     if not isinstance(text, str):
-        raise TypeError(f"an operation is parsed from a text, not from {type(text).__name__}")
+        raise TypeError(f"derive.parse takes a string, not {type(text).__name__}")
     check_length(text)
     written = list(_split(_read(text)))
     check_count(len(written))
@@ -124,11 +124,12 @@ def _split(statements: list[raw.Raw]) -> Iterator[raw.Operation]:
             if statement is not None:
                 raw.fail(
                     equations[0].at,
-                    f"{equations[0].name} stands before the first op line; move it below one",
+                    f"{equations[0].name} is defined before the first op line; move it below an "
+                    "op line",
                 )
             yield raw.Operation("op", None, (), None, tuple(equations), at=equations[0].at)
         elif statement is None:
-            raise SpecError("there is no operation in the text; write one, C[i] = A[i]")
+            raise SpecError("the text has no operation; write one, C[i] = A[i]")
         assert statement is None or isinstance(statement, raw.Operation)
         head, equations = statement, []
 
@@ -252,7 +253,7 @@ class _Builder(Transformer[Token, Any]):
 
     def kind(self, name: Token) -> tuple[str, Any]:
         if name not in ("bool", "float", "int"):
-            raise _at(name, f"{name} is no kind of tensor; use float, int or bool")
+            raise _at(name, f"{name} is not a kind of tensor; use float, int or bool")
         return "kind", str(name)
 
     def default(self, value: Any) -> tuple[str, Any]:
@@ -272,7 +273,9 @@ class _Builder(Transformer[Token, Any]):
 
     def fixed(self, function: Token, letter: Token, value: Any) -> raw.Parameter:
         if function != "size":
-            raise _at(function, f"{function}({letter})=... is no parameter; use size({letter})=...")
+            raise _at(
+                function, f"{function}({letter})=... is not a parameter; use size({letter})=..."
+            )
         return raw.Parameter(_name(letter), value, fixes=True, at=_place(letter))
 
     def plain_outputs(self, *names: Token) -> tuple[str, Any]:

@@ -127,7 +127,7 @@ class Known:
         except DeriveError as error:
             self.made[key] = None
             if warn:
-                message = f"{name} runs as it is, under torch's autograd: {error}"
+                message = f"{name} runs unchanged, under torch's autograd: {error}"
                 warnings.warn(message, DeriveWarning, stacklevel=3)
             return None
         self.made[key] = [*found, new]
@@ -149,7 +149,7 @@ def differentiate(function: Callable[..., Any]) -> Callable[..., Any]:
 
     if isinstance(function, torch.nn.Module):
         kind = type(function).__name__
-        raise DeriveError(f"{kind} is a module, not a function: derive.replace(module) derives it")
+        raise DeriveError(f"{kind} is a module, not a function; use derive.replace(module)")
     known, signature = Known(), inspect.signature(function)
     name = getattr(function, "__name__", "a function")
 
@@ -332,9 +332,9 @@ def _read(function: Any, bound: inspect.BoundArguments) -> Made:
     finally:
         _READING.reset(reading)
     if found.changed:
-        raise DeriveError(f"it sets {', '.join(found.changed)} on itself as it runs")
+        raise DeriveError(f"the function sets {', '.join(found.changed)} on itself as it runs")
     if found.asked:
-        raise DeriveError(f"derived code would not ask what it asks of values: {found.asked[0]}")
+        raise DeriveError(f"derived code would skip a check of values: {found.asked[0]}")
     numbers = _numbers(bound)
     return Made(
         function=load(found.operation),
