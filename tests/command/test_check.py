@@ -137,7 +137,7 @@ def test_a_wrong_spec_is_no_difference(project):
     ("table", "says"),
     [
         ("[tool.derive]\nspec = []\n", "has no key spec"),
-        ('[tool.derive]\nspecs = "a"\n', "specs is a list"),
+        ('[tool.derive]\nspecs = "a"\n', "specs must be a list"),
         ("[tool.derive\n", "pyproject.toml"),
         ('[tool.derive]\nspecs = ["none.derive"]\n', "none.derive"),
         ('[tool.derive]\nspecs = ["empty"]\n', "no spec"),
