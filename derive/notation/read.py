@@ -58,7 +58,7 @@ def _refuse(path: Path) -> None:
         raise SpecError(f"{path}: its symbolic links form a cycle") from None
     if not S_ISREG(mode):
         what = "a folder" if S_ISDIR(mode) else "not a regular file"
-        raise SpecError(f"{path} is {what}; a spec must be a file")
+        raise SpecError(f"{path}: a spec must be a file, and this is {what}")
 
 
 def _located(place: str, error: DeriveError) -> SpecError:

@@ -107,7 +107,7 @@ def test_check_advises_nothing_that_generate_refuses(kind, project):
     assert "to fix: move these files" in done.stdout
     done = derive("generate", "--no-verify", cwd=project)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "gen/total.py is a" in done.stderr or "gen/total.py is no plain" in done.stderr
+    assert "gen/total.py is a" in done.stderr or "gen/total.py is not a regular file" in done.stderr
     assert held(project) == before
     assert names(project) == NAMES
 
@@ -134,8 +134,8 @@ OUTS = {
     '""': "is empty",
     '" "': "is empty",
     '"a\\u0000b"': "NUL",
-    '"ops.derive"': "ops.derive is no folder",
-    '"ops.derive/gen"': "ops.derive is no folder",
+    '"ops.derive"': "ops.derive is not a folder",
+    '"ops.derive/gen"': "ops.derive is not a folder",
     '"circle/gen"': "circle is a broken symbolic link",
     "3": "out must be the path of a folder",
 }
@@ -285,7 +285,7 @@ def test_a_second_generator_is_told_whom_it_waits_for(project, monkeypatch):
         # Who only reads need not wait: nothing is about to be moved.
         assert derive("check", cwd=project).returncode == 0
     assert (done.returncode, done.stdout) == (2, "")
-    assert "process 4711 generates" in done.stderr
+    assert "process 4711 is generating" in done.stderr
     assert "process 4711 is still generating" in done.stderr
     assert derive("generate", "--no-verify", cwd=project).returncode == 0
     assert names(project) == NAMES

@@ -165,8 +165,8 @@ def made(kind: str, path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "says"),
     [
-        ("fifo", "is not a regular file"),
-        ("folder", "is a folder"),
+        ("fifo", "a spec must be a file, and this is not a regular file"),
+        ("folder", "a spec must be a file, and this is a folder"),
         ("circle", "its symbolic links form a cycle"),
         ("nowhere", "the path is a broken symbolic link"),
     ],
@@ -184,13 +184,13 @@ def test_what_is_no_file_is_no_spec(kind, says, tmp_path):
 
 def test_a_path_that_is_none_is_a_message():
     for path in ("a\0.derive", "a\0.py"):
-        with pytest.raises(DeriveError, match="no path"):
+        with pytest.raises(DeriveError, match="not a path"):
             read(path)
     done = run(
         sys.executable, "-m", "derive", "show", b"\xff.derive:f".decode(errors="surrogateescape")
     )
     assert done.returncode == 2
-    assert "there is no such file" in done.stderr
+    assert "the file does not exist" in done.stderr
     assert "Traceback" not in done.stderr
 
 

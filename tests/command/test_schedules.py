@@ -35,8 +35,8 @@ def test_a_module_remembers_its_index_until_another_is_asked_for(tmp_path: Path)
     [
         (["n"], "several operations are selected"),
         (["c=n"], "c is not one of the selected operations"),
-        (["a=n,m"], "one index of a"),
-        (["a=n", "a=m"], "one index of a"),
+        (["a=n,m"], "give exactly one index for a"),
+        (["a=n", "a=m"], "give exactly one index for a"),
     ],
 )
 def test_what_is_no_schedule(given, said):
