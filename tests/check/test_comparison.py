@@ -213,7 +213,7 @@ def test_wrong_gradients():
     for wrong in ("q", "T"):
         with pytest.raises(DeriveError, match=f"f has no gradient of {wrong}; .* of y, z, x$"):
             compare(op, {wrong: x}, x, T)
-    with pytest.raises(DeriveError, match=r"of x has shape \(3, 2\), and x has shape \(2, 3\)"):
+    with pytest.raises(DeriveError, match=r"of x has shape \(3, 2\), but x has shape \(2, 3\)"):
         compare(op, {"x": x.T}, x, T)
     with pytest.raises(DeriveError, match="the gradient of x is None, not a tensor"):
         compare(op, {"x": None}, x, T)
@@ -584,7 +584,7 @@ def test_sizes_beyond_all_memory_are_refused():
         (["sofmax"], "did you mean softmax?"),
         (["softmax", "--size", "z=3"], "softmax has no index z; its indices are k, p, q"),
         (["softmax", "--size", "k"], "--size k: write n=32, or p=2,3 for a group"),
-        (["softmax", "--size", "k=a"], "the size k=a: write n=32"),
+        (["softmax", "--size", "k=a"], "--size k=a: write n=32"),
         (["softmax", "--dtype", "float16"], "float16"),
         ([], "NAME"),
     ],
