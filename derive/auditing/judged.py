@@ -36,18 +36,26 @@ _ROUNDS = 3
 def audit(
     function: Any, *examples: Any, reference: Operation | str | Callable[..., Any] | None = None
 ) -> Report:
-    """Whether the backward of a torch.autograd.Function is the derivative of its forward.
+    """Check the backward of a hand-written torch.autograd.Function against its forward.
 
-        dL/dx = Sum_outputs G · d output/dx
+        grad_x = Sum_outputs G * d output/dx
 
-    ``examples`` are inputs of one call of its forward. The right gradients are those of autograd
-    through the forward in float64, or through ``reference``: a torch function of the same
-    arguments, an `Operation` or its text, where the forward is a kernel that autograd does not
-    see. A gradient is judged at other values, sizes, layouts, dtypes and flags than those given;
-    where it is wrong, the row says which term, factor, sign or size is missing or too many, if one
-    explanation is exact.
+    Args:
+        function: the subclass of ``torch.autograd.Function``.
+        examples: the arguments of one call of its forward.
+        reference: the intended forward, if autograd cannot run the forward (a CUDA or Triton
+            kernel): a torch function of the same arguments, an `Operation`, or its text.
 
-    A DeriveError where the Function cannot be judged.
+    Returns:
+        A `Report`: ``right``, ``rows`` (``input``, ``right``, ``wrong``), and ``str(report)``. The
+        gradients are checked at other values, sizes, memory layouts, dtypes and flags than those of
+        the examples too. For a wrong gradient, the row names the wrong term, factor, sign or size
+        if one explanation is exact.
+
+    Raises:
+        DeriveError: the Function cannot be judged.
+
+    The reference is autograd of the forward, in float64.
 
     >>> import derive, torch
     >>> class Scale(torch.autograd.Function):

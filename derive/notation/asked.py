@@ -56,3 +56,21 @@ def saves_least(save: str) -> bool:
     if save not in SAVES:
         raise DeriveError(f"save={save!r}: must be one of {', '.join(map(repr, SAVES))}")
     return save == "least"
+
+
+def known_target(op: Operation, of: str | None) -> str:
+    """The output that is differentiated: ``of``, the only float one, or the only number."""
+    equations = {e.name: e for e in op.equations}
+    floats = [name for name in op.outputs if equations[name].kind == "float"]
+    numbers = [name for name in floats if not equations[name].axes]
+    if of is not None:
+        if of in floats:
+            return of
+        known = ", ".join(floats) or "none"
+        raise DeriveError(f"{op.name} has no differentiable output {of!r}; it has {known}")
+    for found in (floats, numbers):
+        if len(found) == 1:
+            return found[0]
+    if not floats:
+        raise DeriveError(f"{op.name} has no differentiable output, and so no gradients")
+    raise DeriveError(f"{op.name} has several outputs; choose one with of=: {', '.join(floats)}")

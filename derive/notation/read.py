@@ -22,10 +22,22 @@ from derive.notation.operation import Operation
 
 
 def read(path: str | PathLike[str]) -> tuple[Operation, ...]:
-    """All operations of the file, in order; an error names the file, and of a module the line.
+    r"""Return all operations of a spec file, in order.
 
-    A Python module runs in this process. Whatever it raises is a SpecError, but for the Ctrl-C of
-    a person.
+    Args:
+        path: a ``.derive`` text, or a ``.py`` module that defines `Operation` objects. A module
+            runs in this process.
+
+    Raises:
+        SpecError: the file is missing or has no meaning, or the module raises an exception. The
+            message has the file and, where known, the line.
+
+    >>> import derive, pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "two.derive")
+    ...     _ = path.write_text("op f(x[n]) -> y; y[n] = x[n]**2\nop g(x[n]) -> y; y[n] = 3*x[n]")
+    ...     print([op.name for op in derive.read(path)])
+    ['f', 'g']
     """
     path = Path(path)
     _refuse(path)

@@ -29,7 +29,25 @@ _LONGEST = 308  # digits and decimal exponent of a number
 
 
 def parse(text: str) -> Operation:
-    """The one operation that the text describes."""
+    """Return the operation that a text in index notation defines.
+
+    ``sum[k](...)`` sums over all values of k. Every other index of an equation is on its left side,
+    and the equation holds for all of its values. The ``op name(inputs; parameters) -> outputs``
+    line is optional: without it, the name is ``op``, the inputs come in order of first use, and
+    the last equation is the output. The README describes the whole notation.
+
+    Raises:
+        SpecError: the text has no meaning, with line and column; or it has several operations,
+            which `derive.read` reads from a file.
+        TypeError: ``text`` is not a string.
+
+    >>> import derive
+    >>> op = derive.parse("op scaled(x[n], w[n]; eps=1e-5) -> y; y[n] = x[n]*w[n] + eps")
+    >>> op
+    Operation('scaled', (x, w) -> y)
+    >>> [p.name for p in op.parameters]
+    ['eps']
+    """
     operations = parse_all(text)
     if len(operations) != 1:
         names = ", ".join(op.name for op in operations)

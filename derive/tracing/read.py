@@ -84,18 +84,31 @@ def read_torch(
     parameters: Sequence[str] | None = None,
     **named: Any,
 ) -> Operation:
-    """The operation that a function or a module computes of these examples.
+    """Read a PyTorch function or module into an operation.
 
-    Arguments by keyword are those of the function. Flags and whole numbers are taken as they are
-    given; floats become ``parameters``, those that are named there, or all of which it is seen what
-    becomes of them. Tensors that are no arguments are refused, but for the parameters and buffers
-    of a module, which become inputs. ``letters`` gives indices to inputs: ``{"x": "btc"}``.
+    Args:
+        function: a function of tensors, or an ``nn.Module``, whose parameters and buffers become
+            inputs.
+        examples: arguments of one call. Flags and integers keep their example values.
+        name: the name of the operation. Default: that of the function.
+        letters: index letters of inputs, such as ``{"x": "btc"}``.
+        parameters: the float arguments that become parameters. Default: all whose role is clear.
+        named: keyword arguments of the call.
 
-    The operation is held against the function, values and gradients, in float64 and at several
-    sizes; a difference is a DeriveError, and so is what cannot be read.
+    Returns:
+        An `Operation`. Its values and gradients were compared with those of the function in
+        float64, at the sizes of the examples and at several others.
 
-    >>> import torch
-    >>> print(read_torch(lambda x, w: torch.tanh(x @ w), torch.ones(2, 3), torch.ones(3, 4)))
+    Raises:
+        DeriveError: the function cannot be read, with the line of code and what to do; or the
+            operation differs from the function.
+
+    >>> import derive, torch
+    >>> def layer(x, w):
+    ...     return torch.tanh(x @ w)
+    >>> print(derive.read_torch(layer, torch.ones(2, 3), torch.ones(3, 4)))
+    op layer(x[n, c], w[c, k]) -> y
+    y[n, k] = tanh(sum[c](x[n, c]*w[c, k]))
     """
     made = reading(function, *examples, name=name, letters=letters, parameters=parameters, **named)
     return made.operation
