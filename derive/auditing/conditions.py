@@ -1,31 +1,55 @@
-"""The conditions under which a gradient that is right at ordinary points may be wrong."""
+"""Where a gradient is judged, and what it means to be wrong there.
+
+At the structure of the examples, their sizes, layouts, dtypes and flags, other numbers are *wrong*
+and an error is *fragile*. At sizes and values that nobody gave, other numbers are fragile too. What
+torch's conventions decide, such as the slope at a kink, is a *remark*.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any
 
-from derive.auditing.forward import Subject
-from derive.auditing.gradients import Outcome, near, outcome, right_gradients, slope
-from derive.auditing.points import Point, broadcasts, edges, flags, is_float, is_tensor, layouts
+from derive.auditing.forward import TOLERANCES, Subject
+from derive.auditing.gradients import (
+    Outcome,
+    cotangents_of,
+    near,
+    outcome,
+    right_gradients,
+    said_by,
+    slope,
+)
+from derive.auditing.points import (
+    Point,
+    broadcasts,
+    flags,
+    is_float,
+    is_tensor,
+    layouts,
+    scaled,
+    special,
+)
+from derive.auditing.structure import Path, Sizes, Structure, tensors_in
 from derive.errors import DeriveError
 
+WRONG, FRAGILE, REMARK = "wrong", "fragile", "remark"
+
 _FAR = 1e-3
+"""What is equal at large values and at ties, where rounding is larger."""
+_KINKS = 4
+_SUBSETS = 12
 
 
 @dataclass(frozen=True)
 class Found:
-    """One thing that is wrong: with a gradient, or with the call as a whole (``n`` None)."""
+    """One thing that was found: of a gradient, or of the call as a whole (``n`` None)."""
 
     n: int | None
     text: str
-    is_remark: bool = False
-
-
-def wrong_inputs(made: Outcome, tolerance: float) -> list[int]:
-    """The arguments whose gradient is not the right one."""
-    return [n for n, r in made.right.items() if not near(made.given.get(n), r, tolerance)]
+    level: str = WRONG
 
 
 def runs(subject: Subject, args: Sequence[Any]) -> bool:
@@ -42,153 +66,351 @@ def runs(subject: Subject, args: Sequence[Any]) -> bool:
 
 @dataclass(frozen=True)
 class Judge:
-    """A Function at one base point, where its gradients may or may not be right."""
+    """A Function at its examples and at what is made of them."""
 
     subject: Subject
-    args: tuple[Any, ...]
+    structure: Structure
+    examples: Sequence[tuple[Any, ...]]
+    """As given."""
     names: tuple[str, ...]
-    tolerance: float
-    copied: bool
-    cotangents: Callable[[Subject, Sequence[Any]], tuple[Any, ...]]
     skipped: frozenset[int]
     """The arguments that are known to be wrong."""
+    enter: Callable[[str], bool]
+    """Told of each condition before it is run; False where it is known to end the process."""
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        """The first example in float64."""
+        return widened(self.examples[0])
 
     def all(self) -> Iterator[Found]:
-        """What is wrong under each condition in turn."""
+        """What is found under each condition in turn."""
         base = Point(self.args)
+        if self.subject.dtype is None:
+            for example in self.examples:
+                yield from self.as_given(example)
         yield from self.subsets()
         yield from self.of_cotangents()
-        if not self.copied:
+        if not self.subject.copied:
             for point in layouts(base, self.names):
                 yield from self.at(point, copied=False)
         for point in flags(base, self.names):
-            yield from self.at(point)
+            yield from self.at(point, FRAGILE if point.condition.endswith("=None") else WRONG)
+        for point in scaled(base, self.names, self._may_scale):
+            yield from self.at(point, WRONG, tolerance=_FAR, overflow=FRAGILE)
+        for point in special(base, self.names, self._may_scale):
+            yield from self.at(point, FRAGILE, tolerance=_FAR)
+        for point in self.of_other_sizes():
+            yield from self.at(point, FRAGILE)
+        for point in self.of_other_forms():
+            yield from self.at(point, FRAGILE, loud=None)
         for point in broadcasts(base, self.names):
-            yield from self.at(point, is_remark=True)
-        for point in edges(base, self.names):
-            yield from self.at_edge(point)
-        yield from self.in_dtypes()
+            yield from self.at(point, REMARK, loud=None)
+        yield from self.in_half()
+        yield from self.under_autocast()
 
-    def at(self, point: Point, copied: bool = True, is_remark: bool = False) -> Iterator[Found]:
-        """The gradients at one point."""
-        if not runs(self.subject, point.args):
+    def _may_scale(self, n: int) -> bool:
+        kind = self.structure.kinds.get((n,))
+        return n not in self.subject.owned and (kind is None or kind.name == "sorted")
+
+    # ------------------------------------------------------------ at a point
+
+    def at(
+        self,
+        point: Point,
+        silent: str = WRONG,
+        loud: str | None = FRAGILE,
+        tolerance: float = 0.0,
+        overflow: str | None = None,
+        copied: bool = True,
+    ) -> Iterator[Found]:
+        """The gradients at one point; ``loud`` is the level of an error, None where it is none."""
+        owned = self.subject.owned
+        args = tuple(self.args[n] if n in owned else a for n, a in enumerate(point.args))
+        if not self.enter(point.condition) or not runs(self.subject, args):
             return
         try:
-            cotangents = self.cotangents(self.subject, point.args)
-            made = outcome(self.subject, point.args, cotangents, copied=copied or self.copied)
+            cotangents = cotangents_of(self.subject, args, 3)
+            made = outcome(self.subject, args, cotangents, copied=copied)
         except Exception:
             return
-        yield from self._told(made, point.condition, is_remark)
+        yield from self.told(made, point.condition, silent, loud, tolerance, overflow)
 
-    def _told(
-        self, made: Outcome, condition: str, is_remark: bool = False, tolerance: float | None = None
+    def told(
+        self,
+        made: Outcome,
+        condition: str,
+        silent: str = WRONG,
+        loud: str | None = FRAGILE,
+        tolerance: float = 0.0,
+        overflow: str | None = None,
     ) -> Iterator[Found]:
+        """What is wrong with an outcome."""
         if made.error:
-            if not self.skipped and not is_remark:
-                yield Found(None, f"backward fails {condition}: {made.error}")
+            if loud is not None:
+                shapes = _shapes(self.names, made.args)
+                yield Found(None, f"backward fails {condition} ({shapes}): {made.error}", loud)
             return
-        for n in wrong_inputs(made, tolerance or self.tolerance):
-            if n not in self.skipped:
-                yield Found(n, f"{condition}{_by_how_much(made, n)}", is_remark)
+        for n in made.wrong(max(self.subject.tolerance, tolerance)):
+            if n in self.skipped:
+                continue
+            if self.is_kept(made, n, max(self.subject.tolerance, tolerance)):
+                continue
+            if self.is_kink(made, n, max(self.subject.tolerance, tolerance)):
+                text = f"{condition} the slope jumps, and backward takes another one than torch"
+                yield Found(n, text.strip(), REMARK)
+                continue
+            level, given = silent, made.given.get(n)
+            if overflow is not None and given is not None and not bool(given.isfinite().all()):
+                level = overflow
+            yield Found(n, f"{condition}{by_how_much(made, n)}", level)
         for text in made.changed:
-            yield Found(None, f"{text} {condition}".strip(), is_remark)
+            yield Found(None, f"{text} {condition}".strip(), silent)
+
+    def is_kept(self, made: Outcome, n: int, tolerance: float) -> bool:
+        """Whether a gradient is right in every direction that keeps the kind of its argument.
+
+        That of a symmetric matrix may be symmetric where autograd's is that of one triangle.
+        """
+        kind, given, right = self.structure.kinds.get((n,)), made.given.get(n), made.right[n]
+        if kind is None or kind.tangent is None or given is None or given.shape != right.shape:
+            return False
+        try:
+            at = made.args[n].detach().double()
+            sides = [kind.tangent(g.detach().double(), at) for g in (given, right)]
+        except Exception:
+            return False
+        return near(sides[0], sides[1], tolerance + 3 * made.doubt)
+
+    def is_kink(self, made: Outcome, n: int, tolerance: float) -> bool:
+        """Whether the slopes to both sides differ wherever the gradient is most wrong."""
+        import torch
+
+        given, right = made.given.get(n), made.right[n]
+        given = torch.zeros_like(right) if given is None else given
+        if given.shape != right.shape or not bool(given.isfinite().all()):
+            return False
+        far = (given.double() - right.double()).abs().nan_to_num(0).reshape(-1)
+        most = max(float(right.nan_to_num(0).abs().max()), 1e-2)
+        places = [
+            int(p) for p in far.argsort(descending=True)[:_KINKS] if far[p] > tolerance * most
+        ]
+        return bool(places) and all(self._jumps(made, n, p) for p in places)
+
+    def _jumps(self, made: Outcome, n: int, place: int) -> bool:
+        import torch
+
+        arg = made.args[n].detach()
+        unit = torch.zeros(arg.numel(), dtype=torch.float64)
+        unit[place] = max(float(arg.reshape(-1)[place].abs()), 1.0)
+        unit = unit.reshape(arg.shape).to(arg.device)
+        step = 1e-4
+        sides = []
+        for sign in (1, -1):
+            there = [a + sign * step * unit if m == n else a for m, a in enumerate(made.args)]
+            with self.subject.moved(made.args, there):
+                try:
+                    sides.append(
+                        slope(self.subject, there, made.cotangents, {n: unit}, step / 8)[0]
+                    )
+                except Exception:
+                    return True
+        return not abs(sides[0] - sides[1]) <= 1e-2 * max(1e-2, *map(abs, sides))
+
+    # --------------------------------------------------- at the examples' own
+
+    def as_given(self, example: tuple[Any, ...]) -> Iterator[Found]:
+        """The example exactly as it is: its strides and dtypes."""
+        import torch
+
+        dtypes = {a.dtype for n, a in enumerate(example) if is_float(a)}
+        given = tuple(
+            a.detach() if is_float(a) and not _is_owned(self, n) else a
+            for n, a in enumerate(example)
+        )
+        if dtypes == {torch.float64} or not self.enter("in the dtypes of the examples"):
+            return
+        name = ", ".join(sorted(str(d).removeprefix("torch.") for d in dtypes))
+        yield from self._narrow(given, f"in {name}", WRONG)
+
+    def _narrow(self, args: tuple[Any, ...], condition: str, silent: str) -> Iterator[Found]:
+        """In a narrower dtype, where autograd of the forward is right to its digits."""
+        import torch
+
+        bits = min(torch.finfo(a.dtype).bits for a in args if is_float(a))
+        tolerance = max(5 * TOLERANCES[max(bits, 16)], self.subject.tolerance)
+        wide = widened(args)
+        if not runs(self.subject, args) or not runs(self.subject, wide):
+            return
+        try:
+            cotangents = cotangents_of(self.subject, args, 3)
+            exact = tuple(None if g is None else g.double() for g in cotangents)
+            right, doubt = right_gradients(self.subject, wide, exact)
+            plain, _ = right_gradients(replace(self.subject, bits=max(bits, 16)), args, cotangents)
+        except Exception:
+            return
+        if not all(near(plain[n], right[n], tolerance / 3) for n in right):
+            return
+        made = outcome(self.subject, args, cotangents, right=(right, doubt), copied=True)
+        yield from self.told(made, condition, silent, tolerance=tolerance)
 
     def subsets(self) -> Iterator[Found]:
         """Gradients asked of one input alone, and of all others."""
-        every = [n for n, a in enumerate(self.args) if is_float(a)]
+        every = self.subject.wanted(self.args)
         if len(every) < 2:
             return
-        cotangents = self.cotangents(self.subject, self.args)
+        cotangents = cotangents_of(self.subject, self.args, 3)
         right = right_gradients(self.subject, self.args, cotangents)
-        for n in every:
+        for n in every if len(every) <= _SUBSETS else every[:_SUBSETS]:
             for wanted in dict.fromkeys(((n,), tuple(o for o in every if o != n))):
                 asked = ", ".join(self.names[m] for m in wanted)
-                made = outcome(
-                    self.subject, self.args, cotangents, wanted, self.copied, dict(right)
-                )
-                yield from self._told(made, f"where only {asked} needs a gradient")
+                condition = f"where only {asked} needs a gradient"
+                if self.enter(condition):
+                    made = outcome(self.subject, self.args, cotangents, wanted, False, right)
+                    yield from self.told(made, condition)
 
     def of_cotangents(self) -> Iterator[Found]:
         """Cotangents that are expanded, and outputs that nothing reads."""
-        cotangents = self.cotangents(self.subject, self.args)
+        cotangents = cotangents_of(self.subject, self.args, 3)
         held = [n for n, g in enumerate(cotangents) if g is not None]
         ways = [("where the cotangent is expanded, as sum() gives it", _expanded)]
         if any(g is not None and g.ndim > 1 for g in cotangents):
             ways.append(("where the cotangent is not contiguous", _turned))
         for condition, change in ways:
             given = tuple(g if g is None else change(g) for g in cotangents)
-            made = outcome(self.subject, self.args, given, copied=self.copied)
-            yield from self._told(made, condition)
+            if self.enter(condition):
+                yield from self.told(outcome(self.subject, self.args, given), condition)
         for n in held if len(held) > 1 else ():
             only = tuple(g if m == n else None for m, g in enumerate(cotangents))
-            made = outcome(self.subject, self.args, only, copied=self.copied)
-            yield from self._told(made, f"where only output {n} is used")
+            condition = f"where only output {n} is used"
+            if self.enter(condition):
+                yield from self.told(outcome(self.subject, self.args, only), condition)
 
-    def at_edge(self, point: Point) -> Iterator[Found]:
-        """Zeros, ties and large values; torch's convention at a kink is only remarked."""
-        if not runs(self.subject, point.args):
+    # ------------------------------------------------------- at made-up sizes
+
+    def of_other_sizes(self) -> Iterator[Point]:
+        """Larger and smaller sizes of the same structure."""
+        met = {tuple(self.structure.sizes.items())}
+        for turn in range(6):
+            sizes = self.structure.varied(turn)
+            if tuple(sizes.items()) not in met:
+                met.add(tuple(sizes.items()))
+                args = self.structure.resized(sizes, turn)
+                yield Point(
+                    args, f"at other sizes than the examples' ({_shapes(self.names, args)})"
+                )
+
+    def of_other_forms(self) -> Iterator[Point]:
+        """Rectangular where a square was given, and the other way."""
+        first = dict(tensors_in(self.structure.args))
+        matrices = {
+            path: t for path, t in first.items() if is_float(t) and t.ndim == 2 and min(t.shape) > 1
+        }
+        met: set[tuple[Any, ...]] = set()
+        for path, t in matrices.items():
+            if path in self.structure.kept or path in self.structure.kinds:
+                continue
+            rows, columns = t.shape
+            if rows == columns:
+                changes = list(self._split(path, rows))
+            else:
+                one, other = (self.structure.classes[path, axis] for axis in (0, 1))
+                more = columns + 2 * self.structure.step(one)
+                wanted = ({one: columns, other: rows}, {one: columns, other: columns}, {one: more})
+                changes = [self._shaped(sizes) for sizes in wanted if self._is_allowed(sizes)]
+            for args in changes:
+                shapes = _shapes(self.names, args)
+                if shapes not in met:
+                    met.add(shapes)
+                    yield Point(args, f"at other proportions than the examples' ({shapes})")
+
+    def _is_allowed(self, sizes: Mapping[Sizes, int]) -> bool:
+        """Whether classes stay even, or multiples, and none is fixed."""
+        return all(
+            size % self.structure.step(c) == 0 and c not in self.structure.fixed
+            for c, size in sizes.items()
+        )
+
+    def _shaped(self, sizes: Mapping[Sizes, int]) -> tuple[Any, ...]:
+        return self.structure.resized({**self.structure.sizes, **sizes}, 5)
+
+    def _split(self, path: Path, size: int) -> Iterator[tuple[Any, ...]]:
+        """Some of the axes that are as long as a square's at another size."""
+        of = self.structure.classes[path, 0]
+        axes = [key for key, c in self.structure.classes.items() if c == of]
+        step, tried = self.structure.step(of), 0
+        for count in range(1, len(axes)):
+            for chosen in combinations(axes, count):
+                if ((path, 0) in chosen) == ((path, 1) in chosen) or tried >= _SUBSETS:
+                    continue
+                tried += 1
+                for other in (size + 2 * step, size - step):
+                    apart = {
+                        key: (*c, -1) if key in chosen else c
+                        for key, c in self.structure.classes.items()
+                    }
+                    # The class of what is split off: its sizes, and a mark.
+                    if other > 1:
+                        yield replace(self.structure, classes=apart).resized({(*of, -1): other}, 5)
+
+    # ---------------------------------------------------------------- dtypes
+
+    def in_half(self) -> Iterator[Found]:
+        """bfloat16, where no example is of it and the forward takes it."""
+        import torch
+
+        given = {a.dtype for e in self.examples for a in e if is_float(a)}
+        if self.subject.dtype is not None or torch.bfloat16 in given:
             return
+        if self.subject.owned or not self.enter("in bfloat16"):
+            return
+        args = tuple(a.to(torch.bfloat16) if is_float(a) else a for a in self.args)
+        for found in self._narrow(args, "in bfloat16", FRAGILE):
+            yield replace(found, level=REMARK) if found.n is None else found
+
+    def under_autocast(self) -> Iterator[Found]:
+        """Forward under autocast, backward outside, as a training loop does it: a remark."""
+        import torch
+
+        condition = "under autocast"
+        if self.subject.dtype is not None or self.subject.owned or not self.enter(condition):
+            return
+        args = tuple(a.detach().float() if is_float(a) else a for a in self.args)
+        leaves = {n: args[n].clone().requires_grad_() for n in self.subject.wanted(args)}
+        call = [leaves.get(n, a) for n, a in enumerate(args)]
         try:
-            cotangents = self.cotangents(self.subject, point.args)
-            made = outcome(self.subject, point.args, cotangents, copied=True)
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                outputs = self.subject.applied([c.clone() if is_float(c) else c for c in call])
         except Exception:
             return
-        if made.error:
-            yield from self._told(made, point.condition)
-            return
-        for n in wrong_inputs(made, max(_FAR, self.tolerance)):
-            if n in self.skipped:
-                continue
-            if self._is_kink(made, n):
-                text = f"{self.names[n]}: {point.condition} the slope jumps, and backward takes"
-                yield Found(n, f"{text} another one than torch", True)
-            else:
-                yield Found(n, f"{point.condition}{_by_how_much(made, n)}")
+        used = [o for o in outputs if is_tensor(o) and o.requires_grad]
+        try:
+            torch.autograd.grad(
+                used, list(leaves.values()), [torch.ones_like(o) for o in used], allow_unused=True
+            )
+        except Exception as error:
+            text = f"backward fails where forward ran under autocast: {said_by(error)}"
+            yield Found(None, f"{text}; decorate with torch.amp.custom_fwd and custom_bwd", REMARK)
 
-    def _is_kink(self, made: Outcome, n: int) -> bool:
-        """Whether the slopes to both sides differ where the gradient is most wrong."""
-        import torch
 
-        given, right = made.given.get(n), made.right[n]
-        given = torch.zeros_like(right) if given is None else given
-        if not bool(given.isfinite().all()):
-            return False
-        unit = torch.zeros_like(right).reshape(-1)
-        unit[int((given - right).abs().reshape(-1).argmax())] = 1
-        step = 1e-4
-        sides = []
-        for sign in (1, -1):
-            there = [
-                a + sign * step * unit.reshape(right.shape) if m == n else a
-                for m, a in enumerate(made.args)
-            ]
-            direction = {n: unit.reshape(right.shape)}
-            sides.append(slope(self.subject, there, made.cotangents, direction, step / 4))
-        return abs(sides[0] - sides[1]) > 1e-2 * max(1e-2, *map(abs, sides))
+def _is_owned(judge: Judge, n: int) -> bool:
+    return n in judge.subject.owned
 
-    def in_dtypes(self) -> Iterator[Found]:
-        """float32 and bfloat16, where the forward takes them."""
-        import torch
 
-        if self.subject.dtype is not None:
-            return
-        for dtype, tolerance in ((torch.float32, 1e-3), (torch.bfloat16, 0.1)):
-            args = tuple(a.to(dtype) if is_float(a) else a for a in self.args)
-            wide = tuple(a.double() if is_float(a) else a for a in args)
-            if not runs(self.subject, args) or not runs(self.subject, wide):
-                continue
-            try:
-                cotangents = self.cotangents(self.subject, args)
-                exact = tuple(None if g is None else g.double() for g in cotangents)
-                right = right_gradients(self.subject, wide, exact)
-                plain = right_gradients(self.subject, args, cotangents)
-            except Exception:
-                continue
-            if not all(near(plain[n], right[n], tolerance / 3) for n in right):
-                continue
-            made = outcome(self.subject, args, cotangents, copied=self.copied, right=right)
-            name = str(dtype).removeprefix("torch.")
-            yield from self._told(made, f"in {name}", tolerance=tolerance)
+def widened(args: Sequence[Any]) -> tuple[Any, ...]:
+    """The arguments with their float tensors in float64; parameters of modules stay."""
+    import torch
+
+    return tuple(
+        a.detach().double() if is_float(a) and not isinstance(a, torch.nn.Parameter) else a
+        for a in args
+    )
+
+
+def _shapes(names: Sequence[str], args: Sequence[Any]) -> str:
+    return ", ".join(
+        f"{n}: {list(a.shape)}" for n, a in zip(names, args, strict=True) if is_tensor(a)
+    )
 
 
 def _expanded(cotangent: Any) -> Any:
@@ -200,7 +422,7 @@ def _turned(cotangent: Any) -> Any:
     return cotangent.permute(axes).contiguous().permute(axes)
 
 
-def _by_how_much(made: Outcome, n: int) -> str:
+def by_how_much(made: Outcome, n: int) -> str:
     """The largest difference, and where nan stands."""
     given, right = made.given.get(n), made.right[n]
     if given is None:
@@ -208,19 +430,21 @@ def _by_how_much(made: Outcome, n: int) -> str:
     if given.shape != right.shape:
         return f": it has the shape {list(given.shape)}, not {list(right.shape)}"
     if not bool(given.isfinite().all()):
-        return (
-            f": it has {'nan' if bool(given.isnan().any()) else 'inf'} where autograd's is finite"
-        )
-    far = (given.double() - right.double()).abs().max()
-    return f": it is off by {float(far):.3g}, where the largest is {float(right.abs().max()):.3g}"
+        kind = "nan" if bool(given.isnan().any()) else "inf"
+        return f": it has {kind} where autograd's is finite"
+    far = (given.double() - right.double()).nan_to_num(0).abs().max()
+    largest = right.nan_to_num(0).abs().max()
+    return f": it is off by {float(far):.3g}, where the largest is {float(largest):.3g}"
 
 
 def second_order(subject: Subject, args: Sequence[Any], cotangents: Sequence[Any]) -> str:
-    """``right``, ``wrong``, ``constant`` or ``refused``: the gradient of the gradients."""
+    """``right``, ``wrong``, ``nan``, ``constant`` or ``refused``: the gradient of the gradients."""
     import torch
 
-    def twice(run: Callable[[Sequence[Any]], tuple[Any, ...]], copied: bool) -> Any:
-        leaves = {n: a.detach().clone().requires_grad_() for n, a in enumerate(args) if is_float(a)}
+    wanted = subject.wanted(args)
+
+    def twice(run: Callable[[Sequence[Any]], tuple[Any, ...]]) -> Any:
+        leaves = {n: args[n].detach().clone().requires_grad_() for n in wanted}
         given = [g if g is None else g.detach().clone().requires_grad_() for g in cotangents]
         call = [leaves[n].clone() if n in leaves else a for n, a in enumerate(args)]
         pairs = [
@@ -251,17 +475,20 @@ def second_order(subject: Subject, args: Sequence[Any], cotangents: Sequence[Any
         total.backward()  # type: ignore[no-untyped-call]
         return [torch.zeros_like(w) if w.grad is None else w.grad for w in wrt]
 
+    if subject.owned:
+        return ""
     try:
-        right = twice(subject.plain, True)
+        right = twice(subject.plain)
     except Exception:
         return ""
     try:
-        given = twice(subject.applied, True)
+        given = twice(subject.applied)
     except Exception:
         return "refused"
-    if all(near(g, r, 1e-6) for g, r in zip(given, right, strict=True)):
+    if all(near(g, r, max(1e-6, subject.tolerance)) for g, r in zip(given, right, strict=True)):
         return "right"
-    inputs = len([a for a in args if is_float(a)])
-    if all(not bool(g.any()) for g in given[:inputs]):
+    if not all(bool(g.isfinite().all()) for g in given):
+        return "nan"
+    if all(not bool(g.any()) for g in given[: len(wanted)]):
         return "constant"
     return "wrong"

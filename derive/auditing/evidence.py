@@ -12,7 +12,7 @@ import numpy as np
 from derive.algebra.expr import Expr, Index, Num, Pow, Size, walk
 from derive.algebra.interpret import Array
 from derive.auditing.gradients import Outcome
-from derive.auditing.model import Model, Values
+from derive.auditing.model import Model, Values, without_ones
 from derive.auditing.points import is_tensor
 from derive.report.result import Formula
 
@@ -34,7 +34,19 @@ class Evidence:
     @cached_property
     def right(self) -> list[Array]:
         """The right gradient at each point."""
-        return [_array(o.right[self.n]) for o in self.outcomes]
+        return [self._fitted(_array(o.right[self.n])) for o in self.outcomes]
+
+    def _fitted(self, array: Array) -> Array:
+        """Without axes of size 1 that the derived gradient has no index for."""
+        derived = self._derived
+        return array if derived is None else without_ones(array, derived.axes)
+
+    @property
+    def _derived(self) -> Formula | None:
+        if self.model is None:
+            return None
+        name = self.model.inputs(self.outcomes[0].args).get(self.n)
+        return self.model.derived.gradients.get(name or "")
 
     @cached_property
     def given(self) -> list[Array]:
@@ -44,7 +56,7 @@ class Evidence:
             raw = None if o.raw is None or self.n >= len(o.raw) else o.raw[self.n]
             given = o.given.get(self.n)
             given = raw if given is None and is_tensor(raw) else given
-            found.append(np.zeros_like(right) if given is None else _array(given))
+            found.append(np.zeros_like(right) if given is None else self._fitted(_array(given)))
         return found
 
     @cached_property
@@ -56,10 +68,7 @@ class Evidence:
     @cached_property
     def formula(self) -> Formula | None:
         """The derived gradient; None where there is none, or it is not autograd's."""
-        if self.model is None:
-            return None
-        name = self.model.inputs(self.outcomes[0].args).get(self.n)
-        found = self.model.derived.gradients.get(name or "")
+        found = self._derived
         if found is None:
             return None
         for values, right in zip(self.values, self.right, strict=True):

@@ -14,6 +14,9 @@ from typing import Any
 
 from derive.errors import DeriveError
 
+TOLERANCES = {64: 1e-7, 32: 2e-4, 16: 4e-2}
+"""What is equal, relative to the largest element, by the bits of the narrowest dtype used."""
+
 
 class Context:
     """What a forward may ask of ``ctx``, without any effect on autograd."""
@@ -53,7 +56,17 @@ class Subject:
     function: Any
     reference: Callable[..., Any] | None = None
     dtype: Any = None
-    """The only dtype that its kernels take, where they do not take float64."""
+    """The only dtype that it takes, where it does not take float64."""
+    constants: frozenset[int] = frozenset()
+    """The numbers of float arguments whose gradient nobody wants."""
+    owned: frozenset[int] = frozenset()
+    """The numbers of arguments that are parameters of a module among the arguments."""
+    bits: int = 64
+    """Of the narrowest float dtype that forward and backward compute in."""
+    copied: bool = False
+    """Whether the forward writes into its inputs, so that they are copies of the leaves."""
+    once: bool = False
+    """Whether backward is called once alone: a second call is not allowed on purpose."""
 
     def __post_init__(self) -> None:
         import torch
@@ -71,6 +84,31 @@ class Subject:
     def name(self) -> str:
         """The name of the class."""
         return str(self.function.__name__)
+
+    @property
+    def tolerance(self) -> float:
+        """What is equal, relative to the largest element."""
+        return TOLERANCES[self.bits]
+
+    def wanted(self, args: Sequence[Any]) -> list[int]:
+        """The arguments that may have a gradient."""
+        return [n for n, a in enumerate(args) if _is_float(a) and n not in self.constants]
+
+    @contextmanager
+    def moved(self, args: Sequence[Any], values: Sequence[Any]) -> Iterator[None]:
+        """Parameters of modules have these values meanwhile: the forward reads them there."""
+        import torch
+
+        kept = {n: args[n].detach().clone() for n in self.owned}
+        with torch.no_grad():
+            for n in kept:
+                args[n].copy_(values[n])
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for n, value in kept.items():
+                    args[n].copy_(value)
 
     @property
     def has_setup(self) -> bool:
@@ -125,16 +163,16 @@ class Subject:
             return outputs
         return tuple(o.double() if _is_float(o) else o for o in outputs)
 
-    def changes_inputs(self, args: Sequence[Any]) -> bool:
-        """Whether the forward marks an input as changed in place."""
-        context = Context()
+    def context(self, args: Sequence[Any]) -> tuple[Context, list[Any], tuple[Any, ...]]:
+        """The stand-in for ctx after a forward, with the inputs and outputs of that call."""
+        context = Context([_is_float(a) and n not in self.constants for n, a in enumerate(args)])
         copies = [a.detach().clone() if hasattr(a, "detach") else a for a in self._cast(args)]
         if self.has_setup:
             result = self.function.forward(*copies)
             self.function.setup_context(context, tuple(copies), result)
         else:
-            self.function.forward(context, *copies)
-        return bool(context.dirty)
+            result = self.function.forward(context, *copies)
+        return context, copies, tensors_of(result)
 
     def _own(self, args: Sequence[Any]) -> tuple[Any, ...]:
         if self.has_setup:

@@ -1,40 +1,64 @@
-"""The audit itself: ordinary points, an explanation of what is wrong there, then conditions."""
+"""The audit itself: the examples, what is made of them, and an explanation of what is wrong.
+
+Numbers decide first, and nothing is read for that. Where a gradient is wrong, the forward is read
+into an operation, and the hand-written gradient is held against the derived one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import replace
+import copy
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from derive.auditing.backward import written
-from derive.auditing.conditions import Found, Judge, runs, second_order, wrong_inputs
-from derive.auditing.evidence import EXACT, Evidence
-from derive.auditing.explain import explain
+from derive.auditing.conditions import (
+    FRAGILE,
+    REMARK,
+    WRONG,
+    Found,
+    Judge,
+    by_how_much,
+    runs,
+    second_order,
+    widened,
+)
+from derive.auditing.explained import Explanation, explanation
 from derive.auditing.forward import Subject
 from derive.auditing.gradients import (
-    TOLERANCES,
     Outcome,
-    check_forward,
+    check_reference,
     cotangents_of,
     narrowest,
     near,
     outcome,
     raw_of,
+    said_by,
 )
-from derive.auditing.model import Model
-from derive.auditing.operation import model_of, torch_function
-from derive.auditing.points import Classes, by_size, classes, inverses, is_float, is_tensor, resized
+from derive.auditing.isolated import SECONDS, EndedError, Enter, isolated
+from derive.auditing.operation import torch_function
+from derive.auditing.points import is_float, is_tensor
 from derive.auditing.report import Report, Row
 from derive.auditing.smallest import counterexample
+from derive.auditing.structure import structure_of
 from derive.errors import DeriveError
 from derive.notation.operation import Operation
 
-_PRIMES = (2, 3, 5, 4, 7, 6)
-_ROUNDS = 3
+Reference = Operation | str | Callable[..., Any] | None
+
+_TURNS = 3
+"""How often the values of an example are moved, beside the example itself."""
+_LARGEST = 20_000
+"""Examples with more elements are judged as they are, and moved once."""
 
 
 def audit(
-    function: Any, *examples: Any, reference: Operation | str | Callable[..., Any] | None = None
+    function: Any,
+    *examples: Any,
+    reference: Reference = None,
+    constants: Iterable[str] = (),
+    once: bool = False,
+    explain: bool = False,
+    seconds: float = SECONDS,
 ) -> Report:
     """Check the backward of a hand-written torch.autograd.Function against its forward.
 
@@ -42,20 +66,31 @@ def audit(
 
     Args:
         function: the subclass of ``torch.autograd.Function``.
-        examples: the arguments of one call of its forward.
-        reference: the intended forward, if autograd cannot run the forward (a CUDA or Triton
-            kernel): a torch function of the same arguments, an `Operation`, or its text.
+        examples: the arguments of one call of its forward. If some float tensor among them
+            requires a gradient, those that require none are constants.
+        reference: the intended forward: a torch function of the same arguments, an `Operation`, or
+            its text. Give it where autograd cannot run the forward (a CUDA or Triton kernel), and
+            where the backward is another function's on purpose. A straight-through, surrogate,
+            reversed or truncated gradient is that of
+            ``value.detach() + smooth - smooth.detach()``.
+        constants: names of float arguments whose gradient is not judged.
+        once: backward is called once alone, since it reuses memory on purpose.
+        explain: read the forward even if every gradient is right; ``report.formulas`` and
+            ``report.fixed`` have what is derived.
+        seconds: the longest time that the Function may take. It runs in a process of its own.
 
     Returns:
-        A `Report`: ``right``, ``rows`` (``input``, ``right``, ``wrong``), and ``str(report)``. The
-        gradients are checked at other values, sizes, memory layouts, dtypes and flags than those of
-        the examples too. For a wrong gradient, the row names the wrong term, factor, sign or size
-        if one explanation is exact.
+        A `Report`. ``right`` is False if some gradient is *wrong*: silently other numbers at the
+        structure of the examples, which are their sizes and kinds, layouts, dtypes and flags.
+        ``verdict`` is "fragile" if backward raises, or is wrong at sizes or values that no example
+        has and the forward accepts. For a wrong gradient, the row names the wrong term, factor,
+        sign or size if one explanation is exact.
 
     Raises:
         DeriveError: the Function cannot be judged.
 
-    The reference is autograd of the forward, in float64.
+    The reference is autograd of the forward in float64, where finite differences agree with it;
+    else the differences.
 
     >>> import derive, torch
     >>> class Scale(torch.autograd.Function):
@@ -71,13 +106,17 @@ def audit(
     >>> [(row.input, row.right, row.wrong) for row in report.rows]
     [('x', True, ''), ('w', False, 'the sign is wrong')]
     """
-    return audit_all(function, [examples], reference)
+    return audit_all(function, [examples], reference, constants, once, explain, seconds)
 
 
 def audit_all(
     function: Any,
     examples: Sequence[Sequence[Any]],
-    reference: Operation | str | Callable[..., Any] | None = None,
+    reference: Reference = None,
+    constants: Iterable[str] = (),
+    once: bool = False,
+    explain: bool = False,
+    seconds: float = SECONDS,
 ) -> Report:
     """As `audit`, for several calls."""
     if not examples or not any(is_float(a) for a in examples[0]):
@@ -86,273 +125,461 @@ def audit_all(
         )
     first = tuple(examples[0])
     names = Subject(function).names(len(first))
-    subject = Subject(function, torch_function(reference, names))
-    subject = _in_its_dtype(subject, first)
-    found = model_of(subject, first, names, reference)
-    model, unread = (None, found) if isinstance(found, str) else (found, "")
-    points = list(_points(subject, [tuple(e) for e in examples], model))
-    if not points:
-        raise DeriveError(
-            f"{subject.name} cannot be judged: its forward gives no finite numbers for the "
-            "example inputs, in float64 or in their own dtype; give inputs from its domain"
-        )
-    made = _Audit(subject, names, model, points).report()
-    if made.right or not unread:
-        return made
-    remark = f"no term is named: {unread}; give the operation of the forward as reference="
-    return replace(made, remarks=(*made.remarks, remark))
-
-
-def _in_its_dtype(subject: Subject, args: Sequence[Any]) -> Subject:
-    """The subject, with the dtype of its examples where it does not take float64."""
-    wide = tuple(a.detach().double() if is_float(a) else a for a in args)
+    unknown = [name for name in constants if name not in names]
+    if unknown:
+        raise DeriveError(f"forward has no argument {unknown[0]}; it has {', '.join(names)}")
+    given = _Given(
+        Subject(function, torch_function(reference, names), once=once),
+        [tuple(e) for e in examples],
+        names,
+        reference,
+        frozenset(n for n, name in enumerate(names) if name in set(constants)),
+        explain,
+    )
     try:
-        subject.own(wide)
-        return subject
-    except Exception as error:
-        given = next(a.dtype for a in args if is_float(a))
-        narrow = replace(subject, dtype=given)
+        report, ended = isolated(given.report, seconds)
+    except EndedError as error:
+        raise DeriveError(
+            f"{given.subject.name} cannot be judged: the process {error} at the example inputs"
+        ) from None
+    lines = tuple(f"the process {how} {part}".strip() for part, how in ended.items())
+    return replace(report, fragile=(*report.fragile, *lines))
+
+
+@dataclass(frozen=True)
+class _Given:
+    """What a person asks."""
+
+    subject: Subject
+    examples: list[tuple[Any, ...]]
+    names: tuple[str, ...]
+    reference: Reference
+    constants: frozenset[int]
+    explain: bool
+
+    def report(self, enter: Enter) -> Report:
+        """The report, from all that is run of the person's code."""
+        import logging
+
+        # What torch tells of its traces and fake tensors is no part of a report.
+        logging.disable(logging.ERROR)
         try:
-            narrow.own(wide)
-        except Exception:
-            raise DeriveError(
-                f"{subject.name} cannot be judged: its forward fails on the example inputs: "
-                f"{type(error).__name__}: {error}"
-            ) from error
-        return narrow
-
-
-def _points(
-    subject: Subject, examples: Sequence[tuple[Any, ...]], model: Model | None
-) -> Iterator[tuple[Any, ...]]:
-    """Ordinary points in float64: small distinct sizes in several orders, or those given."""
-    found = 0
-    args = examples[0]
-    for of in _classes(args, model):
-        known = sorted(classes(args, of).items(), key=lambda item: item[1])
-        for turn in range(max(1, min(len(known), _ROUNDS))):
-            sizes = {c: _PRIMES[(n + turn) % len(_PRIMES)] for n, (c, _) in enumerate(known)}
-            if len(known) > len(_PRIMES):
-                break
-            if len(known) == 1:
-                sizes = {known[0][0]: 3}
-            made = resized(args, of, sizes, found)
-            if runs(subject, made):
-                found += 1
-                yield made
-        if found:
-            break
-    if found and len(classes(args, of)) == 1:
-        (only,) = classes(args, of)
-        for size in (4, 7):
-            made = resized(args, of, {only: size}, found)
-            if runs(subject, made):
-                found += 1
-                yield made
-    for at, given in enumerate(examples):
-        if sum(a.numel() for a in given if is_tensor(a)) < 20_000:
-            for seed in range(1 if found else _ROUNDS):
-                made = resized(given, by_size, {}, 50 + at + seed)
-                if runs(subject, made):
-                    yield made
-
-
-def _classes(args: Sequence[Any], model: Model | None) -> Iterator[Classes]:
-    """How axes hang together: by the letters of the operation, else by their sizes.
-
-    What a permutation orders has its size, of which the operation does not know.
-    """
-    if model is not None and not any(inverses(args)):
-        letters = model.axis_class(args)
-        if letters:
-
-            def by_letter(n: int, axis: int, size: int) -> Hashable:
-                return letters.get((n, axis), size)
-
-            yield by_letter
-    yield by_size
+            return _Audit(self, enter).report()
+        finally:
+            logging.disable(logging.NOTSET)
 
 
 class _Audit:
-    """One Function at its ordinary points."""
+    """One Function at its examples."""
 
-    def __init__(
-        self,
-        subject: Subject,
-        names: tuple[str, ...],
-        model: Model | None,
-        points: Sequence[tuple[Any, ...]],
-    ) -> None:
-        self.subject = subject
-        self.names = names
-        self.model = model
-        self.points = points
-        self.copied = _or(subject.changes_inputs, points[0])
-        cotangents = [cotangents_of(subject, p, 7 * n + 1) for n, p in enumerate(points)]
-        check_forward(subject, points[0], cotangents[0])
-        bits = 32 if subject.dtype is not None else narrowest(subject, points[0], cotangents[0])
-        self.bits = bits
-        self.tolerance = TOLERANCES[bits]
-        self.outcomes = [self._outcome(p, g) for p, g in zip(points, cotangents, strict=True)]
+    def __init__(self, given: _Given, enter: Enter) -> None:
+        self.given = given
+        self.names = given.names
+        self.enter = enter
+        self.remarks: list[str] = []
+        self.examples, owned = _with_wide_modules(given.examples)
+        told = _told_constants(self.examples, owned)
+        self.is_told = told is not None
+        subject = replace(given.subject, owned=owned, constants=given.constants | (told or set()))
+        if not subject.wanted(self.examples[0]):
+            raise DeriveError("no float argument is left that has a gradient: all are constants")
+        self.subject = self._runnable(subject, widened(self.examples[0]))
+        kept = frozenset((n,) for n in owned)
+        self.structure = structure_of(self.examples, kept)
+        self.outcomes = [self._outcome(args, n) for n, args in enumerate(self._points())]
+        if not self.outcomes:
+            raise DeriveError(
+                f"{self.subject.name} cannot be judged: its forward gives no finite numbers for "
+                "the example inputs, in float64 or in their own dtype; give inputs from its domain"
+            )
 
-    def _outcome(self, args: tuple[Any, ...], cotangents: tuple[Any, ...]) -> Outcome:
-        made = outcome(self.subject, args, cotangents, copied=self.copied)
+    # ------------------------------------------------------------- beforehand
+
+    def _runnable(self, subject: Subject, args: tuple[Any, ...]) -> Subject:
+        """The subject with what is found out about it by running it at the first example."""
+        subject = self._in_its_dtype(subject, args)
+        check_reference(subject, args)
+        context = _or(lambda: subject.context(args))
+        if context is not None:
+            kept, inputs, outputs = context
+            subject = replace(subject, copied=bool(kept.dirty))
+            self.remarks += _kept_on_ctx(kept, inputs, outputs, self.names)
+        subject = self._without_refused(subject, args)
+        cotangents = cotangents_of(subject, args, 1)
+        bits = 32 if subject.dtype is not None else narrowest(subject, args, cotangents)
+        return replace(subject, bits=bits)
+
+    def _in_its_dtype(self, subject: Subject, args: tuple[Any, ...]) -> Subject:
+        """The subject, in the dtype of its examples where it does not take float64."""
+        given = next(a.dtype for a in self.examples[0] if is_float(a))
+        narrow = replace(subject, dtype=given)
+        try:
+            subject.own(args)
+        except Exception as error:
+            try:
+                narrow.own(args)
+            except Exception:
+                raise DeriveError(
+                    f"{subject.name} cannot be judged: its forward fails on the example inputs: "
+                    f"{said_by(error)}"
+                ) from error
+            return narrow
+        made = _or(lambda: outcome(subject, args, cotangents_of(subject, args, 1), right=({}, 0.0)))
+        if made is not None and made.error and made.args[0] is not None:
+            low = _or(
+                lambda: outcome(narrow, args, cotangents_of(narrow, args, 1), right=({}, 0.0))
+            )
+            if low is not None and not low.error:
+                name = str(given).removeprefix("torch.")
+                self.remarks.append(f"backward fails in float64, and is judged in {name}")
+                return narrow
+        return subject
+
+    def _without_refused(self, subject: Subject, args: tuple[Any, ...]) -> Subject:
+        """The subject, where forward raises if an input needs a gradient that one a constant."""
+        try:
+            cotangents_of(subject, args, 1)
+            return subject
+        except Exception as error:
+            for n in subject.wanted(args):
+                alone = replace(subject, constants=subject.constants | {n})
+                if alone.wanted(args) and _or(lambda s=alone: cotangents_of(s, args, 1)):
+                    name = self.names[n]
+                    self.remarks.append(
+                        f"forward raises where {name} needs a gradient, so it is a constant: "
+                        f"{said_by(error)}"
+                    )
+                    return alone
+            raise DeriveError(
+                f"{subject.name} cannot be judged: a call fails where its inputs need gradients: "
+                f"{said_by(error)}"
+            ) from error
+
+    def _points(self) -> Iterable[tuple[Any, ...]]:
+        """The examples, and the same with their values moved a little."""
+        for example in self.examples:
+            args = widened(example)
+            if runs(self.subject, args):
+                yield args
+        for turn in range(_TURNS):
+            moved = self.structure.resized({}, turn)
+            if runs(self.subject, moved):
+                yield moved
+            if sum(a.numel() for a in moved if is_tensor(a)) > _LARGEST:
+                break
+
+    def _outcome(self, args: tuple[Any, ...], n: int) -> Outcome:
+        cotangents = cotangents_of(self.subject, args, 7 * n + 1)
+        made = outcome(self.subject, args, cotangents)
         if made.error:
             made.raw = _or(lambda: raw_of(self.subject, made))
-            for n in made.right:
-                raw = None if made.raw is None or n >= len(made.raw) else made.raw[n]
-                if raw is not None and is_tensor(raw) and not made.shape_error(n):
-                    made.given[n] = raw.sum_to_size(made.right[n].shape)
+            for k in made.right:
+                raw = None if made.raw is None or k >= len(made.raw) else made.raw[k]
+                if raw is not None and is_tensor(raw) and not made.shape_error(k):
+                    made.given[k] = raw.sum_to_size(made.right[k].shape)
         return made
 
+    # ------------------------------------------------------------ the verdict
+
     def report(self) -> Report:
-        """The verdict."""
-        wrong: dict[int, list[str]] = {n: [] for n in self.outcomes[0].right}
-        remarks: list[str] = []
-        at_all = [n for n in wrong if any(n in self._wrong(o) for o in self.outcomes)]
-        for n in at_all:
-            wrong[n].append(self.why(n))
-        judge = Judge(
-            self.subject,
-            self.points[0],
-            self.names,
-            self.tolerance,
-            self.copied,
-            lambda subject, args: cotangents_of(subject, args, 3),
-            frozenset(at_all),
-        )
-        judged = self._judged()
-        if len(at_all) < len(wrong) and not self.outcomes[0].error:
-            self._under_conditions(judge, wrong, remarks)
-            judged += ["needs_input_grad", "layouts", "flags", "dtypes", "edge values"]
+        """The verdict, with an explanation of what is wrong."""
+        found = [*self._at_the_examples()]
+        constant = self._constant()
+        wrong = [f.n for f in found if f.n is not None and f.level == WRONG]
+        at_all = [n for n in dict.fromkeys(wrong) if n not in constant]
+        if not any(f.n is None and f.level == WRONG for f in found):
+            judge = Judge(
+                self.subject,
+                self.structure,
+                self.examples,
+                self.names,
+                frozenset([*at_all, *constant]),
+                self.enter,
+            )
+            found += judge.all()
+        told = _sorted(found, constant)
         second = ""
-        if not at_all:
-            second = second_order(self.subject, self.points[0], self.outcomes[0].cotangents)
-            remarks += _of_second_order(second)
-            judged += [f"second order: {second}"] if second else []
-        for text in dict.fromkeys(t for o in self.outcomes for t in o.changed):
-            for n in wrong:
-                wrong[n] = [*_others(text, wrong[n]), text]
-            remarks = _others(text, remarks)
-        is_right = not any(wrong.values())
-        found = "" if is_right or not at_all else _or(lambda: self._counterexample(at_all[0])) or ""
-        return Report(
-            self.subject.name,
-            tuple(
-                Row(self.names[n], not told, "; ".join(dict.fromkeys(told)))
-                for n, told in wrong.items()
-            ),
-            tuple(dict.fromkeys(remarks)),
-            tuple(_or(self.model.formulas) or ()) if self.model is not None else (),
-            found,
-            tuple(judged),
-            second,
-            self._fixed(),
-            () if is_right or not at_all else _or(lambda: self._written(at_all)) or (),
+        if not told.wrong:
+            first = self.outcomes[0]
+            second = second_order(self.subject, first.args, first.cotangents)
+            self.remarks += _of_second_order(second)
+        explained = self._explained(at_all, bool(told.wrong))
+        return self._made(told, constant, at_all, second, explained)
+
+    def _at_the_examples(self) -> Iterable[Found]:
+        """What is wrong at the examples themselves, and at values close to theirs."""
+        judge = Judge(
+            self.subject, self.structure, self.examples, self.names, frozenset(), self.enter
         )
+        constant = self._constant()
+        for made in self.outcomes:
+            if made.error and not self._has_numbers(made):
+                yield Found(None, self._failure(made), WRONG)
+                return
+            for n in self._wrong(made):
+                if n in constant or judge.is_kept(made, n, self.subject.tolerance):
+                    continue
+                if judge.is_kink(made, n, self.subject.tolerance):
+                    yield Found(n, "the slope jumps, and backward takes another one", REMARK)
+                    continue
+                if self._is_unread(made, n):
+                    text = "forward does not read it, and backward returns a gradient for it"
+                    yield Found(n, text, REMARK)
+                    continue
+                yield Found(n, "", WRONG)
+            for text in made.changed:
+                yield Found(None, text, WRONG)
+
+    def _has_numbers(self, made: Outcome) -> bool:
+        return made.raw is not None and len(made.raw) >= len(made.args)
+
+    def _failure(self, made: Outcome) -> str:
+        if made.raw is None:
+            shapes = ", ".join(
+                f"{name}: {list(a.shape)}"
+                for name, a in zip(self.names, made.args, strict=True)
+                if is_tensor(a)
+            )
+            return f"backward fails: {made.error} ({shapes})"
+        given, wanted = _count(made.raw, len(made.args)), len(made.args)
+        if given != wanted:
+            return f"backward returns {given} gradients where forward takes {wanted} arguments"
+        return f"backward fails: {made.error}"
 
     def _wrong(self, made: Outcome) -> list[int]:
-        if not made.error:
-            return wrong_inputs(made, self.tolerance)
-        if made.raw is None or len(made.raw) < len(made.args):
-            return list(made.right)
-        found = [n for n in made.right if made.shape_error(n)]
-        found += [
-            n
-            for n in made.right
-            if n not in found and not near(made.given.get(n), made.right[n], self.tolerance)
-        ]
-        return found or list(made.right)
+        found = made.wrong(self.subject.tolerance)
+        found += [n for n in made.right if made.shape_error(n) and n not in found]
+        return sorted(found)
 
-    def why(self, n: int) -> str:
-        """What is wrong with the gradient in argument n at ordinary points."""
-        first = self.outcomes[0]
-        if first.error:
-            if first.raw is None:
-                return f"backward fails: {first.error}"
-            given, wanted = _count(first.raw, len(first.args)), len(first.args)
-            if given != wanted:
-                return f"backward returns {given} gradients where forward takes {wanted} arguments"
-        small = [o for o in self.outcomes if bool(o.error) == bool(first.error)][:_ROUNDS]
-        names = self.subject.cotangents(len(first.cotangents))
-        evidence = Evidence(
-            n, self.names, names, tuple(small), self.model, max(EXACT, self.tolerance * 3)
+    def _constant(self) -> dict[int, str]:
+        """Why a float argument is a constant: as told, or since backward returns None for it.
+
+        Where some input of the examples requires a gradient, those that do are judged.
+        """
+        args = self.examples[0]
+        found = {n: "as given" for n in sorted(self.subject.constants) if n < len(args)}
+        if self.is_told:
+            return found
+        for n in self.outcomes[0].right:
+            if all(_is_none(o, n) for o in self.outcomes) and any(
+                n in self._wrong(o) for o in self.outcomes
+            ):
+                found[n] = (
+                    "backward returns None for it; give it requires_grad in the examples to have "
+                    "it judged"
+                )
+        if len(found) >= len(self.subject.wanted(args)) + len(self.subject.constants):
+            return {n: why for n, why in found.items() if n in self.subject.constants}
+        return found
+
+    def _is_unread(self, made: Outcome, n: int) -> bool:
+        """Whether forward gives the same whatever the argument is."""
+        import torch
+
+        right = made.right[n]
+        if bool(right.nan_to_num(1).any()) or n in self.subject.owned:
+            return False
+        other = torch.randn_like(made.args[n]) + 3 * made.args[n] + 1
+        changed = tuple(other if k == n else a for k, a in enumerate(made.args))
+        try:
+            before, after = self.subject.own(made.args), self.subject.own(changed)
+            return all(
+                torch.equal(a, b) for a, b in zip(before, after, strict=True) if is_tensor(a)
+            )
+        except Exception:
+            return False
+
+    # ---------------------------------------------------------- what is known
+
+    def _explained(self, at_all: Sequence[int], is_wrong: bool) -> Explanation | None:
+        if not at_all and not self.given.explain:
+            return None
+        return explanation(
+            self.subject, self.names, self.structure, self.outcomes, self.given.reference, at_all
         )
-        told = _or(lambda: explain(evidence)) or ""
-        refused = first.shape_error(n)
-        if refused:
-            return f"{refused}: {told}" if told else refused
-        return told or self._unexplained(n)
+
+    def _made(
+        self,
+        told: _Told,
+        constant: dict[int, str],
+        at_all: Sequence[int],
+        second: str,
+        explained: Explanation | None,
+    ) -> Report:
+        rows = []
+        every = [n for n, a in enumerate(self.examples[0]) if is_float(a)]
+        for n in every:
+            wrong = [t for t in told.wrong.get(n, []) if t]
+            if n in at_all:
+                assert explained is not None
+                wrong = [explained.why.get(n) or self._unexplained(n), *wrong]
+            wrong += told.wrong.get(None, [])
+            if n in constant and n not in at_all:
+                rows.append(Row(self.names[n], True, constant=constant[n]))
+                continue
+            fragile = [] if wrong else told.fragile.get(n, [])
+            rows.append(
+                Row(self.names[n], not wrong, "; ".join(dict.fromkeys(wrong)), "; ".join(fragile))
+            )
+        remarks = [*self.remarks]
+        for n, texts in told.remarks.items():
+            remarks += [t if n is None else f"{self.names[n]}: {t}" for t in texts]
+        if explained is not None and explained.unread and at_all:
+            remarks.append(
+                f"no term is named: {explained.unread}; give the operation of the forward as "
+                "reference="
+            )
+        small = _or(lambda: self._counterexample(at_all[0])) if at_all else ""
+        return Report(
+            self.subject.name,
+            tuple(rows),
+            tuple(dict.fromkeys(remarks)),
+            () if explained is None else explained.formulas,
+            small or "",
+            self._judged(second),
+            second,
+            "" if explained is None else explained.fixed,
+            () if explained is None or not at_all else explained.written,
+            tuple(told.fragile.get(None, [])),
+        )
 
     def _unexplained(self, n: int) -> str:
         import torch
 
-        if not any(bool(made.right[n].any()) for made in self.outcomes):
+        if all(not bool(o.right[n].nan_to_num(0).any()) for o in self.outcomes):
             return (
-                "it is 0 everywhere, as forward does not change with it or only jumps, and backward"
-                " gives another (a straight-through estimator does so on purpose)"
+                "it is 0 everywhere, as forward only jumps, and backward gives another; if that is "
+                "meant, as in a straight-through estimator, give reference= with "
+                "value.detach() + smooth - smooth.detach()"
             )
         for made in self.outcomes:
             if n not in self._wrong(made):
                 continue
-            right, given = made.right[n], made.given.get(n)
-            given = torch.zeros_like(right) if given is None else given.detach()
-            if given.shape != right.shape:
-                break
-            shape = list(right.shape)
-            if not bool(given.isfinite().all()):
-                return f"it is not finite for {self.names[n]} of shape {shape}"
-            far = float((given - right).abs().max())
-            if made.error and near(given, right, self.tolerance):
+            refused = made.shape_error(n)
+            if refused:
+                return refused
+            given = made.given.get(n)
+            given = torch.zeros_like(made.right[n]) if given is None else given
+            if made.error and near(given, made.right[n], self.subject.tolerance):
                 return f"backward fails: {made.error}"
-            return f"it is off by {far:.3g} where the largest is {float(right.abs().max()):.3g}"
-        return first if (first := self.outcomes[0].error) else "it is wrong"
-
-    def _under_conditions(
-        self, judge: Judge, wrong: dict[int, list[str]], remarks: list[str]
-    ) -> None:
-        met: set[tuple[int | None, str]] = set()
-        for found in judge.all():
-            key = (found.n, found.text.split(":")[0])
-            if key in met:
-                continue
-            met.add(key)
-            if found.is_remark:
-                name = "" if found.n is None else f"{self.names[found.n]}: "
-                told = found.text if found.text.startswith(name) else name + found.text
-                remarks.append(told)
-            else:
-                self._note(found, wrong)
-
-    def _note(self, found: Found, wrong: dict[int, list[str]]) -> None:
-        numbers = list(wrong) if found.n is None else [found.n]
-        for n in numbers:
-            # One set of inputs that need a gradient says it for all sets.
-            if not ("where only" in found.text and any("where only" in t for t in wrong[n])):
-                wrong[n].append(found.text)
-
-    def _judged(self) -> list[str]:
-        shapes = {tuple(tuple(a.shape) for a in o.args if is_tensor(a)) for o in self.outcomes}
-        return [f"{len(self.points)} points of {len(shapes)} shapes"]
+            return by_how_much(made, n).removeprefix(": ")
+        return "it is wrong"
 
     def _counterexample(self, n: int) -> str:
-        return counterexample(self.subject, self.points[0], self.names, n, self.tolerance)
+        def found(enter: Enter) -> str:
+            return counterexample(self.subject, self.structure, self.names, n)
 
-    def _written(self, wrong: Sequence[int]) -> tuple[str, ...]:
-        cotangents = self.outcomes[0].cotangents
-        return written(self.subject, self.points[0], cotangents, wrong, self.model)
+        # In a process of its own again, where no call before has changed what backward keeps.
+        return isolated(found, 20.0)[0]
 
-    def _fixed(self) -> str:
-        if self.model is None:
-            return ""
-        from derive.pipeline import source
+    def _judged(self, second: str) -> tuple[str, ...]:
+        count = len(self.outcomes)
+        told = [
+            f"{count} calls of the examples' structure",
+            "needs_input_grad",
+            "layouts",
+            "flags",
+            "dtypes",
+            "large values",
+            "other sizes",
+        ]
+        return tuple([*told, f"second order: {second}"] if second else told)
 
-        return _or(lambda: source(self.model.operation)) or ""  # type: ignore[union-attr]
+
+@dataclass
+class _Told:
+    """What was found by level, and by the argument."""
+
+    wrong: dict[int | None, list[str]]
+    fragile: dict[int | None, list[str]]
+    remarks: dict[int | None, list[str]]
 
 
-def _others(text: str, told: Sequence[str]) -> list[str]:
-    """What is told, but for the same under a condition."""
-    return [t for t in told if not t.startswith(text)]
+def _sorted(found: Sequence[Found], constant: dict[int, str]) -> _Told:
+    """What was found, each thing once: a second subset, layout or size says no more."""
+    levels: dict[str, dict[int | None, list[str]]] = {WRONG: {}, FRAGILE: {}, REMARK: {}}
+    met: set[tuple[int | None, str, str]] = set()
+    for f in found:
+        if f.n in constant:
+            continue
+        kind = f.text.split(":")[0].split("(")[0]
+        kind = "subset" if "where only" in kind else "layout" if "contiguous" in kind else kind
+        kind = "scale" if "times as" in kind else kind
+        if (f.n, f.level, kind) in met:
+            continue
+        met.add((f.n, f.level, kind))
+        levels[f.level].setdefault(f.n, []).append(f.text)
+    return _Told(levels[WRONG], levels[FRAGILE], levels[REMARK])
+
+
+def _is_none(made: Outcome, n: int) -> bool:
+    """Whether backward returned None for an argument."""
+    if made.raw is not None:
+        return n < len(made.raw) and made.raw[n] is None
+    return not made.error and made.given.get(n) is None
+
+
+def _with_wide_modules(
+    examples: Sequence[tuple[Any, ...]],
+) -> tuple[list[tuple[Any, ...]], frozenset[int]]:
+    """Modules that are arguments as float64 copies, with their parameters beside them."""
+    import torch
+
+    made, owned = [], set()
+    for example in examples:
+        copies: dict[int, Any] = {}
+        args = list(example)
+        for n, arg in enumerate(args):
+            if isinstance(arg, torch.nn.Module):
+                try:
+                    other = copy.deepcopy(arg).double()
+                except Exception:
+                    continue
+                copies |= {
+                    id(old): new
+                    for old, new in zip(arg.parameters(), other.parameters(), strict=True)
+                }
+                args[n] = other
+        for n, arg in enumerate(args):
+            if id(arg) in copies:
+                args[n] = copies[id(arg)]
+                owned.add(n)
+        made.append(tuple(args))
+    return made, frozenset(owned)
+
+
+def _told_constants(examples: Sequence[tuple[Any, ...]], owned: frozenset[int]) -> set[int] | None:
+    """Float arguments that require no gradient where others do; None where none does.
+
+    Parameters of a module beside them always do, and say nothing.
+    """
+    apart = {n: a for n, a in enumerate(examples[0]) if is_float(a) and n not in owned}
+    wanted = {n for n in apart for e in examples if n < len(e) and _asks(e[n])}
+    return {n for n in apart if n not in wanted} if wanted else None
+
+
+def _asks(value: Any) -> bool:
+    return is_float(value) and bool(value.requires_grad)
+
+
+def _kept_on_ctx(
+    context: Any, inputs: Sequence[Any], outputs: Sequence[Any], names: Sequence[str]
+) -> list[str]:
+    """Inputs and outputs that are attributes of ctx: what torch checks of a saved one is lost."""
+    found = []
+    own = {"needs_input_grad", "saved_tensors", "dirty"}
+    for key, value in vars(context).items():
+        if key in own or not is_tensor(value):
+            continue
+        for what, several in (("input", inputs), ("output", outputs)):
+            for n, tensor in enumerate(several):
+                if value is tensor and is_float(tensor):
+                    name = names[n] if what == "input" and n < len(names) else f"output {n}"
+                    found.append(
+                        f"{name} is kept as ctx.{key}: save_for_backward would notice that it is "
+                        "changed in place" + (", and frees it" if what == "output" else "")
+                    )
+    return found
 
 
 def _count(raw: Sequence[Any], wanted: int) -> int:
@@ -369,6 +596,8 @@ def _of_second_order(second: str) -> list[str]:
             "the second backward is silently 0: the gradients are constants for autograd; mark "
             "backward with torch.autograd.function.once_differentiable, or derive it"
         ]
+    if second == "nan":
+        return ["the second backward has nan or inf where that of the forward is finite"]
     if second == "wrong":
         return [
             "the second backward is silently wrong: backward reads values that forward computed "

@@ -69,6 +69,8 @@ class Model:
     def _said(self) -> dict[str, str]:
         taken = {e.name for e in self.operation.equations}
         taken |= {t.name for t in self.operation.inputs}
+        derived = (*self.derived.adjoints, *self.derived.gradients.values())
+        taken |= {f.name for f in derived}
         given = [name for _, name in self.derived.cotangents]
         outputs = [o for o, _ in self.derived.cotangents]
         order = [self.operation.outputs.index(o) for o in outputs]
@@ -149,15 +151,27 @@ class Model:
         return replace(e, opened)
 
 
+def without_ones(array: Array, axes: Sequence[Expr]) -> Array:
+    """The array without axes of size 1, where it has more axes than these: they have no index."""
+    rank = len(axes)
+    if any(isinstance(a, Index) and a.group for a in axes):
+        return array
+    for axis in reversed(range(array.ndim)):
+        if array.ndim > rank and array.shape[axis] == 1:
+            array = array.squeeze(axis)
+    return array
+
+
 class Values:
     """Everything of the operation at one point: tensors, definitions, cotangents, adjoints."""
 
     def __init__(self, model: Model, args: Sequence[Any], cotangents: Sequence[Any]) -> None:
         op, d = model.operation, model.derived
+        axes = {t.name: t.axes for t in op.inputs}
         tensors: dict[str, Array | None] = {
-            name: args[n].detach().cpu().double().numpy()
+            name: without_ones(args[n].detach().cpu().double().numpy(), axes[name])
             if is_float(args[n])
-            else args[n].detach().cpu().numpy()
+            else without_ones(args[n].detach().cpu().numpy(), axes[name])
             for n, name in model.inputs(args).items()
         }
         parameters = model.parameters(args)

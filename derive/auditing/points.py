@@ -42,7 +42,7 @@ def is_float(value: Any) -> bool:
     return is_tensor(value) and value.is_floating_point()
 
 
-def _is_plain(tensor: Any) -> bool:
+def is_plain(tensor: Any) -> bool:
     """Whether it is a tensor and no more: what else a subclass holds would be lost."""
     import torch
 
@@ -77,7 +77,7 @@ def resized(
     least = min([n for n in sizes.values() if n > 0], default=2)
     made: list[Any] = []
     for n, arg in enumerate(args):
-        if not is_tensor(arg) or not (is_float(arg) or _is_plain(arg)):
+        if not is_tensor(arg) or not (is_float(arg) or is_plain(arg)):
             made.append(arg)
             continue
         shape = [sizes.get(of(n, a, s), s) if s > 1 else s for a, s in enumerate(arg.shape)]
@@ -131,7 +131,9 @@ def random_like(tensor: Any, seed: int, whole: bool = False) -> Any:
 
     random = torch.Generator().manual_seed(seed)
     if whole:
-        made = torch.randint(1, 4, tensor.shape, generator=random).to(tensor.dtype)
+        size = torch.randint(1, 4, tensor.shape, generator=random)
+        sign = 1 - 2 * torch.randint(0, 2, tensor.shape, generator=random)
+        made = (size * sign).to(tensor.dtype)
     else:
         made = torch.randn(tensor.shape, generator=random, dtype=torch.float64).to(tensor.dtype)
     return made.to(tensor.device)
@@ -183,13 +185,25 @@ def broadcasts(point: Point, names: Sequence[str]) -> Iterator[Point]:
                     yield Point(args, f"where {name} of shape {shape} broadcasts")
 
 
-def edges(point: Point, names: Sequence[str]) -> Iterator[Point]:
-    """Zeros, ties and large values."""
+def scaled(point: Point, names: Sequence[str], may: Callable[[int], bool]) -> Iterator[Point]:
+    """Large values: of one input alone, since a quotient of two stays, and of all."""
+    every = [n for n, a in enumerate(point.args) if is_float(a) and may(n)]
+    for factor in (100, 1000):
+        groups = [[n] for n in every] if len(every) > 1 else []
+        for chosen in (*groups, every) if every else ():
+            args = tuple(a * factor if n in chosen else a for n, a in enumerate(point.args))
+            who = "inputs are" if len(chosen) == len(every) else f"{names[chosen[0]]} is"
+            yield Point(args, f"where {who} {factor} times as large")
+    for n in every if len(every) > 1 else ():
+        args = tuple(a / 100 if m == n else a for m, a in enumerate(point.args))
+        yield Point(args, f"where {names[n]} is 100 times as small")
 
-    def every(change: Callable[[Any], Any], condition: str) -> Point:
-        return Point(tuple(change(a) if is_float(a) else a for a in point.args), condition)
 
-    yield every(lambda t: t.round(), "at whole numbers, where values tie")
-    yield every(lambda t: t * 0, "where all inputs are 0")
-    yield every(lambda t: t * 100, "where inputs are 100 times as large")
-    yield every(lambda t: t * 1000, "where inputs are 1000 times as large")
+def special(point: Point, names: Sequence[str], may: Callable[[int], bool]) -> Iterator[Point]:
+    """Ties and zeros."""
+    for change, condition in (
+        (lambda t: t.round(), "at whole numbers, where values tie"),
+        (lambda t: t * 0, "where all inputs are 0"),
+    ):
+        args = tuple(change(a) if is_float(a) and may(n) else a for n, a in enumerate(point.args))
+        yield Point(args, condition)

@@ -4,31 +4,42 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+_LINES = 12
+"""Derived formulas up to so many are shown whole."""
+
 
 @dataclass(frozen=True)
 class Row:
-    """The verdict on one gradient: ``right``, or ``wrong`` with the mistake and its place."""
+    """The gradient in one input: right, or what is wrong with it and where.
+
+    ``right`` is False where backward silently gives other numbers at the structure of the
+    examples; ``wrong`` says which. ``fragile`` says where it is right at the examples, but not at
+    other sizes or values that the forward accepts. ``constant`` says why it is not judged.
+    """
 
     input: str
     right: bool
     wrong: str = ""
+    fragile: str = ""
+    constant: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """``right``, ``wrong``, ``fragile`` or ``constant``."""
+        if not self.right:
+            return "wrong"
+        return "fragile" if self.fragile else "constant" if self.constant else "right"
 
 
 @dataclass(frozen=True)
 class Report:
-    """The verdict of `derive.audit` on a Function. ``str(report)`` names each mistake.
+    """The verdict on a Function; ``str`` names each input and each mistake.
 
-    Attributes:
-        name: the name of the Function.
-        rows: one `Row` per differentiable input.
-        remarks: findings that do not make the Function wrong: another convention than torch's at a
-            kink, broadcasting outside of the examples, a wrong second backward.
-        formulas: the derived gradients, as equations.
-        counterexample: the smallest inputs found at which a gradient is wrong.
-        judged: the conditions that were checked.
-        second_order: "right", "wrong", "constant" or "refused"; "" if it was not checked.
-        fixed: the source of a module with the derived backward; "" if the forward cannot be read.
-        written: the wrong hand-written gradients as equations, if they can be read.
+    - wrong: silently other numbers at the structure of the examples.
+    - fragile: an error, or other numbers at sizes or values that no example has.
+    - remarks: kinks and ties, the second backward, conventions.
+
+    ``right`` is False for the first alone.
     """
 
     name: str
@@ -38,27 +49,42 @@ class Report:
     counterexample: str = ""
     judged: tuple[str, ...] = ()
     second_order: str = ""
-    """``right``, ``wrong``, ``constant``, ``refused``; '' where it is not judged."""
+    """``right``, ``wrong``, ``nan``, ``constant``, ``refused``; '' where it is not judged."""
     fixed: str = field(default="", repr=False)
     """The derived backward as source, where the operation is known."""
     written: tuple[str, ...] = ()
     """The hand-written gradients that are wrong, as equations, where they can be read."""
+    fragile: tuple[str, ...] = ()
+    """What is fragile about the call as a whole, such as an error of backward."""
 
     @property
     def right(self) -> bool:
-        """Whether all gradients are right under all conditions that were checked."""
+        """Whether every gradient is right at the structure of the examples."""
         return all(row.right for row in self.rows)
 
+    @property
+    def verdict(self) -> str:
+        """``right``, ``fragile`` or ``wrong``."""
+        if not self.right:
+            return "wrong"
+        return "fragile" if self.fragile or any(row.fragile for row in self.rows) else "right"
+
     def __str__(self) -> str:
-        lines = [f"{self.name}: {'right' if self.right else 'wrong'}"]
+        return self.text()
+
+    def text(self, full: bool = False) -> str:
+        """The report; with ``full`` all formulas, however many."""
+        lines = [f"{self.name}: {self.verdict}"]
         width = max((len(row.input) for row in self.rows), default=0)
         for row in self.rows:
-            told = "right" if row.right else f"wrong: {row.wrong}"
+            parts = (("wrong", row.wrong), ("fragile", row.fragile), ("constant", row.constant))
+            told = "; ".join(f"{kind}: {text}" for kind, text in parts if text) or row.verdict
             lines.append(f"  {row.input:<{width}}  {told}")
+        lines += [f"  fragile: {text}" for text in self.fragile]
         if self.counterexample and not self.right:
-            lines += ["smallest counterexample", f"  {self.counterexample}"]
+            lines += ["smallest counterexample", *_indented(self.counterexample)]
         if self.formulas and not self.right:
-            lines += ["derived", *(f"  {text}" for text in self.formulas)]
+            lines += ["derived", *self._derived(full)]
         if self.written and not self.right:
             lines += ["written", *(f"  {text}" for text in self.written)]
         if self.remarks:
@@ -66,3 +92,18 @@ class Report:
         if self.judged:
             lines.append(f"judged: {', '.join(self.judged)}")
         return "\n".join(lines)
+
+    def _derived(self, full: bool) -> list[str]:
+        """The formulas; of many only the gradients that are wrong."""
+        shown = self.formulas
+        if len(shown) > _LINES and not full:
+            wrong = tuple(f"grad_{row.input}[" for row in self.rows if not row.right)
+            wrong += tuple(f"grad_{row.input} =" for row in self.rows if not row.right)
+            shown = tuple(f for f in shown if f.startswith(wrong))
+            left = len(self.formulas) - len(shown)
+            shown += (f".. {left} more lines: --full shows them",)
+        return [f"  {text}" for text in shown]
+
+
+def _indented(text: str) -> list[str]:
+    return [f"  {line}" for line in text.splitlines()]

@@ -1,55 +1,116 @@
-"""A counterexample that can be checked by hand: small sizes, small whole numbers."""
+"""A counterexample that one pastes and checks by hand: small sizes, small whole numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from derive.auditing.conditions import runs
+from derive.auditing.conditions import Judge, runs
 from derive.auditing.forward import Subject
-from derive.auditing.gradients import cotangents_of, near, outcome
-from derive.auditing.points import by_size, classes, is_tensor, resized
+from derive.auditing.gradients import Outcome, cotangents_of, outcome
+from derive.auditing.points import by_size, classes, is_float, is_tensor, resized
+from derive.auditing.structure import Structure
+
+_DIGITS = (4, 6, 9)
+"""Of numbers: more where two would look alike."""
 
 
-def counterexample(
-    subject: Subject, args: Sequence[Any], names: Sequence[str], n: int, tolerance: float
-) -> str:
-    """The smallest call found where the gradient in argument n is wrong; '' for none."""
-    known = classes(args, by_size)
-    ways = [{c: 1 for c in known}]
-    ways += [{c: 2 if c == one else 1 for c in known} for one in known if len(known) > 1]
-    ways += [{c: 2 for c in known}, dict(known)]
-    for sizes in ways:
+def counterexample(subject: Subject, structure: Structure, names: tuple[str, ...], n: int) -> str:
+    """The smallest call found where the gradient in argument n is wrong; '' for none.
+
+    Never at a kink or a tie, where what is right is a convention.
+    """
+    if not all(is_tensor(a) or isinstance(a, int | float | str | None) for a in structure.args):
+        return ""
+    judge = Judge(subject, structure, [structure.args], names, frozenset(), lambda part: True)
+    for args, whole in _candidates(structure):
+        if not runs(subject, args):
+            continue
         for seed in range(3):
-            small = resized(args, by_size, sizes, seed, whole=True)
-            if not runs(subject, small):
+            try:
+                made = outcome(subject, args, cotangents_of(subject, args, seed, whole), None, True)
+            except Exception:
                 break
-            cotangents = cotangents_of(subject, small, seed, whole=True)
-            made = outcome(subject, small, cotangents, copied=True)
-            if made.error or near(made.given.get(n), made.right[n], tolerance):
+            if made.error or n not in made.wrong(subject.tolerance) or not _is_exact(made, n):
                 continue
-            given = [f"{name} = {_text(a)}" for name, a in zip(names, small, strict=True)]
-            called = subject.cotangents(len(cotangents))
-            given += [
-                f"{name} = {_text(g)}"
-                for name, g in zip(called, cotangents, strict=False)
-                if g is not None
-            ]
-            return (
-                f"{', '.join(given)}: backward gives {_text(made.given.get(n))} for {names[n]}; "
-                f"it should be {_text(made.right[n])}"
-            )
+            if judge.is_kept(made, n, subject.tolerance) or judge.is_kink(
+                made, n, subject.tolerance
+            ):
+                continue
+            text = _pasteable(subject, names, made, n)
+            if text:
+                return text
     return ""
 
 
-def _text(value: Any) -> str:
+def _is_exact(made: Outcome, n: int) -> bool:
+    return bool(made.right[n].isfinite().all())
+
+
+def _candidates(structure: Structure) -> Iterator[tuple[tuple[Any, ...], bool]]:
+    """Arguments, the smallest first, and whether they are whole numbers."""
+    args = structure.args
+    if not structure.kinds and not structure.kept:
+        known = classes(args, by_size)
+        ways: list[Mapping[Any, int]] = [{c: 1 for c in known}]
+        ways += [{c: 2 if c == one else 1 for c in known} for one in known if len(known) > 1]
+        ways += [{c: 2 for c in known}, known]
+        for whole in (True, False):
+            for sizes in ways:
+                for seed in range(2):
+                    yield resized(args, by_size, sizes, seed, whole), whole
+    for seed in range(2):
+        yield structure.resized({}, seed), False
+
+
+def _pasteable(subject: Subject, names: Sequence[str], made: Outcome, n: int) -> str:
+    """The call as code that runs, and the two gradients, told apart by their digits."""
+    called = [name.replace("[", "_").replace("]", "").replace(" ", "_") for name in names]
+    dtype = subject.dtype or (made.right[n].dtype if is_tensor(made.right[n]) else None)
+    text = str(dtype)
+    lines = []
+    for name, arg in zip(called, made.args, strict=True):
+        if is_float(arg):
+            wanted = ", requires_grad=True" if arg is made.args[n] else ""
+            lines.append(f"{name} = torch.tensor({_numbers(arg, 9)}, dtype={text}{wanted})")
+        elif is_tensor(arg):
+            lines.append(f"{name} = torch.tensor({arg.tolist()})")
+        else:
+            lines.append(f"{name} = {arg!r}")
+    cotangents = [
+        (k, f"G{k if len(made.cotangents) > 1 else ''}", g)
+        for k, g in enumerate(made.cotangents)
+        if g is not None
+    ]
+    names_of = subject.cotangents(len(made.cotangents))
+    for at, (k, name, g) in enumerate(cotangents):
+        name = names_of[k] if names_of[k].isidentifier() and names_of[k] not in called else name
+        cotangents[at] = (k, name, g)
+        lines.append(f"{name} = torch.tensor({_numbers(g, 9)}, dtype={text})")
+    outputs = f"{subject.name}.apply({', '.join(called)})"
+    if len(made.cotangents) > 1:
+        lines.append(f"out = {outputs}")
+        given = ", ".join(f"out[{k}]" for k, _, _ in cotangents)
+        asked = f"[{given}], {called[n]}, [{', '.join(name for _, name, _ in cotangents)}]"
+    else:
+        asked = f"{outputs}, {called[n]}, {cotangents[0][1]}"
+    given, right = made.given.get(n), made.right[n]
+    for digits in _DIGITS:
+        is_given = "None" if given is None else _numbers(given, digits)
+        is_right = _numbers(right, digits)
+        if is_given != is_right:
+            lines.append(f"torch.autograd.grad({asked})")
+            lines.append(f"# gives {is_given}; it should be {is_right}")
+            return "\n".join(lines)
+    return ""
+
+
+def _numbers(tensor: Any, digits: int) -> str:
     """A tensor as lists of short numbers."""
-    if not is_tensor(value):
-        return repr(value)
 
     def short(part: Any) -> str:
         if isinstance(part, list):
             return f"[{', '.join(map(short, part))}]"
-        return f"{part:.4g}" if isinstance(part, float) else str(part)
+        return f"{part:.{digits}g}" if isinstance(part, float) else str(part)
 
-    return short(value.detach().tolist())
+    return short(tensor.detach().tolist())

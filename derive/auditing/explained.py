@@ -1,0 +1,179 @@
+"""Why gradients are wrong: the forward is read, and what is derived is held against what is given.
+
+The sizes here are chosen to tell things apart, a size from a number and a letter from another; the
+verdict stands already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from derive.auditing.backward import written
+from derive.auditing.conditions import runs
+from derive.auditing.evidence import EXACT, Evidence
+from derive.auditing.explain import explain
+from derive.auditing.forward import Subject
+from derive.auditing.gradients import Outcome, cotangents_of, near, outcome, raw_of
+from derive.auditing.model import Model
+from derive.auditing.operation import model_of
+from derive.auditing.points import Classes, by_size, classes, inverses, is_tensor, resized
+from derive.auditing.structure import Structure
+
+_PRIMES = (2, 3, 5, 4, 7, 6)
+_ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What is known of the gradients that are wrong, beside that they are."""
+
+    why: dict[int, str] = field(default_factory=dict)
+    formulas: tuple[str, ...] = ()
+    written: tuple[str, ...] = ()
+    fixed: str = ""
+    unread: str = ""
+    """Why the forward could not be read."""
+
+
+def explanation(
+    subject: Subject,
+    names: tuple[str, ...],
+    structure: Structure,
+    outcomes: Sequence[Outcome],
+    reference: Any,
+    wrong: Sequence[int],
+) -> Explanation:
+    """The first exact explanation for each wrong gradient, and what is derived and written."""
+    first = outcomes[0]
+    # With no operation yet, much can be told from numbers alone.
+    why = {n: _without_reading(subject, names, outcomes, n) for n in wrong}
+    found = model_of(subject, structure.args, names, reference)
+    model, unread = (None, found) if isinstance(found, str) else (found, "")
+    several = [*_outcomes(subject, structure.args, model), *outcomes]
+    cotangents = subject.cotangents(len(first.cotangents))
+    tolerance = max(EXACT, subject.tolerance * 3)
+    for n in wrong:
+        telling = [o for o in several if bool(o.error) == bool(first.error)]
+        small = tuple(o for o in telling if _is_known(o, n))[:_ROUNDS]
+        evidence = Evidence(n, names, cotangents, small, model, tolerance)
+        told = (_or(lambda e=evidence: explain(e)) or "") if small else ""
+        refused = first.shape_error(n)
+        why[n] = f"{refused}: {told}" if refused and told else refused or why[n] or told
+    formulas = () if model is None else tuple(_or(model.formulas) or ())
+    lines = _or(lambda: written(subject, first.args, first.cotangents, wrong, model)) or ()
+    return Explanation(why, formulas, lines, _fixed(model), unread)
+
+
+def _is_known(made: Outcome, n: int) -> bool:
+    return not made.doubt and n in made.right and bool(made.right[n].isfinite().all())
+
+
+def _fixed(model: Model | None) -> str:
+    if model is None:
+        return ""
+    from derive.pipeline import source
+
+    return _or(lambda: source(model.operation)) or ""
+
+
+def _without_reading(
+    subject: Subject, names: tuple[str, ...], outcomes: Sequence[Outcome], n: int
+) -> str:
+    """Cotangents that are not read, and gradients that are 0."""
+    made = outcomes[0]
+    held = [k for k, g in enumerate(made.cotangents) if g is not None]
+    if made.error or not held or made.given.get(n) is None:
+        return ""
+    called = subject.cotangents(len(made.cotangents))
+    if len(held) > 1:
+        dropped = [k for k in held if _is_dropped(subject, made, n, k)]
+        if dropped and len(dropped) < len(held):
+            told = " and ".join(f"{called[k]} (of output {k})" for k in dropped)
+            rest = tuple(None if k in dropped else g for k, g in enumerate(made.cotangents))
+            alone = _or(lambda: outcome(subject, made.args, rest))
+            if alone is not None and n not in alone.wrong(subject.tolerance):
+                return f"the cotangent {told} is not read: that output sends no gradient"
+    return ""
+
+
+def _is_dropped(subject: Subject, made: Outcome, n: int, k: int) -> bool:
+    """Whether the cotangent of one output changes nothing where it should."""
+    import torch
+
+    other = tuple(
+        g if g is None or m != k else torch.zeros_like(g) for m, g in enumerate(made.cotangents)
+    )
+    without = _or(lambda: outcome(subject, made.args, other))
+    if without is None or without.error or without.given.get(n) is None:
+        return False
+    same = near(without.given[n], made.given[n], 1e-9)
+    return same and not near(without.right[n], made.right[n], subject.tolerance)
+
+
+def _outcomes(subject: Subject, args: tuple[Any, ...], model: Model | None) -> Iterator[Outcome]:
+    for n, point in enumerate(_points(subject, args, model)):
+        try:
+            made = outcome(subject, point, cotangents_of(subject, point, 7 * n + 1))
+        except Exception:
+            continue
+        if made.error:
+            made.raw = _or(lambda m=made: raw_of(subject, m))
+            for k in made.right:
+                raw = None if made.raw is None or k >= len(made.raw) else made.raw[k]
+                if raw is not None and is_tensor(raw) and not made.shape_error(k):
+                    made.given[k] = raw.sum_to_size(made.right[k].shape)
+        yield made
+
+
+def _points(
+    subject: Subject, args: tuple[Any, ...], model: Model | None
+) -> Iterator[tuple[Any, ...]]:
+    """Small distinct sizes in several orders, each axis with those of its letter."""
+    found = 0
+    for of in _classes(args, model):
+        known = sorted(classes(args, of).items(), key=lambda item: item[1])
+        if len(known) > len(_PRIMES):
+            continue
+        for turn in range(max(1, min(len(known), _ROUNDS))):
+            sizes = {c: _PRIMES[(n + turn) % len(_PRIMES)] for n, (c, _) in enumerate(known)}
+            if len(known) == 1:
+                sizes = {known[0][0]: 3}
+            made = resized(args, of, sizes, found)
+            if runs(subject, made):
+                found += 1
+                yield made
+        if found:
+            break
+    if found and len(classes(args, of)) == 1:
+        (only,) = classes(args, of)
+        for size in (4, 7):
+            made = resized(args, of, {only: size}, found)
+            if runs(subject, made):
+                found += 1
+                yield made
+
+
+def _classes(args: Sequence[Any], model: Model | None) -> Iterator[Classes]:
+    """How axes hang together: by the letters of the operation, else by their sizes.
+
+    What a permutation orders has its size, of which the operation does not know.
+    """
+    if model is not None and not any(inverses(args)):
+        letters = model.axis_class(args)
+        if letters:
+
+            def by_letter(n: int, axis: int, size: int) -> Hashable:
+                return letters.get((n, axis), size)
+
+            yield by_letter
+    yield by_size
+
+
+def _or(call: Callable[..., Any]) -> Any:
+    """What the call gives, None where it fails."""
+    try:
+        return call()
+    except Exception:
+        return None

@@ -1,0 +1,142 @@
+"""A person's code in a process of its own: one that dies or hangs there is a finding.
+
+The process is a copy of this one, so nothing needs to be imported or pickled to get there; what it
+finds comes back through a pipe. Before each part it says which, so that the part that ended it is
+known and left out when the rest is run once more.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+import time
+from collections.abc import Callable
+from select import select
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+Enter = Callable[[str], bool]
+"""Told of a part before it is run; False where it is to be left out."""
+
+SECONDS = 120.0
+_MOST_DEATHS = 6
+
+
+class EndedError(Exception):
+    """The process ended at its first part, so nothing is known."""
+
+
+def isolated(run: Callable[[Enter], T], seconds: float = SECONDS) -> tuple[T, dict[str, str]]:
+    """What ``run`` gives in a process of its own, and how the parts that ended it did so.
+
+    Where there is no fork, or the GPU is in use, it runs here.
+    """
+    if not _may_fork():
+        return run(lambda part: True), {}
+    ended: dict[str, str] = {}
+    while True:
+        result, part, how = _once(run, frozenset(ended), seconds)
+        if not how:
+            if isinstance(result, RuntimeError) and "fork" in str(result):
+                # Threads of autograd, which a GPU has, are not there in a copy of the process.
+                return run(lambda part: True), {}
+            if isinstance(result, BaseException):
+                raise result
+            return result, ended
+        if not part or part in ended or len(ended) >= _MOST_DEATHS:
+            raise EndedError(how)
+        ended[part] = how
+
+
+def _may_fork() -> bool:
+    import torch
+
+    return hasattr(os, "fork") and not torch.cuda.is_initialized()
+
+
+def _once(run: Callable[[Enter], Any], left_out: frozenset[str], seconds: float) -> Any:
+    """(result, last part, how it ended): the last is '' where it came to its end."""
+    read, write = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if not child:
+        os.close(read)
+        _child(run, left_out, write)
+    os.close(write)
+    data, timed_out = _received(read, time.monotonic() + seconds)
+    os.close(read)
+    if timed_out:
+        os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    part, result, complete = "", None, False
+    while data:
+        size = int.from_bytes(data[:8], "big")
+        if len(data) < 8 + size:
+            break
+        kind, value = pickle.loads(data[8 : 8 + size])
+        data = data[8 + size :]
+        if kind == "part":
+            part = value
+        else:
+            result, complete = value, True
+    if complete:
+        return result, part, ""
+    if timed_out:
+        return None, part, f"does not end within {seconds:g} s"
+    if os.WIFSIGNALED(status):
+        return None, part, f"dies ({signal.Signals(os.WTERMSIG(status)).name})"
+    return None, part, f"ends with code {os.waitstatus_to_exitcode(status)}"
+
+
+def _received(read: int, until: float) -> tuple[bytes, bool]:
+    parts: list[bytes] = []
+    while True:
+        left = until - time.monotonic()
+        if left <= 0 or not select([read], [], [], left)[0]:
+            return b"".join(parts), True
+        part = os.read(read, 1 << 16)
+        if not part:
+            return b"".join(parts), False
+        parts.append(part)
+
+
+def _child(run: Callable[[Enter], Any], left_out: frozenset[str], write: int) -> None:
+    """Runs and sends what it finds, then ends without anything that the parent would do."""
+    import torch
+
+    def send(kind: str, value: Any) -> None:
+        data = pickle.dumps((kind, value))
+        os.write(write, len(data).to_bytes(8, "big"))
+        while data:
+            data = data[os.write(write, data) :]
+
+    def enter(part: str) -> bool:
+        if part in left_out:
+            return False
+        send("part", part)
+        return True
+
+    code = 0
+    try:
+        # The threads of the parent are not here, and a pool that waits for them never ends.
+        torch.set_num_threads(1)
+        try:
+            result: Any = run(enter)
+            pickle.dumps(result)
+        except Exception as error:
+            try:
+                pickle.loads(pickle.dumps(error))
+                result = error
+            except Exception:
+                result = RuntimeError(f"{type(error).__name__}: {error}")
+        send("result", result)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BaseException:
+        code = 70
+    finally:
+        os._exit(code)

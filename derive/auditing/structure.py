@@ -1,0 +1,388 @@
+"""What the example inputs of a Function have in common, and other inputs that keep it.
+
+A size stands for a class of axes: those that are equally long in every example vary together. A
+class keeps what it is of others, twice as long, one less, a product, and is even or short as it
+was. A tensor keeps its kind: symmetric, one-hot, sorted, positive .. Rows that belong together are
+taken together, and an integer stays the position that it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations_with_replacement
+from typing import Any
+
+from derive.auditing.points import is_float, is_plain, is_tensor
+
+Sizes = tuple[int, ...]
+"""A size in each example: what names a class of axes."""
+Path = tuple[Any, ...]
+"""Where a tensor stands in the arguments: the number, then keys of lists, tuples and dicts."""
+
+_SHORT = 4
+"""An axis that is at most so long, such as the parts of a quaternion, may be read by constants."""
+_EXACT = 1e-5
+
+
+def tensors_in(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """The tensors of an argument, in lists, tuples and dicts too."""
+    if is_tensor(value):
+        if is_float(value) or is_plain(value):
+            yield path, value
+    elif isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from tensors_in(part, (*path, key))
+    elif isinstance(value, list | tuple):
+        for key, part in enumerate(value):
+            yield from tensors_in(part, (*path, key))
+
+
+def rebuilt(value: Any, made: Mapping[Path, Any], path: Path = ()) -> Any:
+    """The same arguments with other tensors."""
+    if path in made:
+        return made[path]
+    if isinstance(value, Mapping) and type(value) is dict:
+        return {key: rebuilt(part, made, (*path, key)) for key, part in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(rebuilt(part, made, (*path, key)) for key, part in enumerate(value))
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(rebuilt(part, made, (*path, key)) for key, part in enumerate(value)))
+    return value
+
+
+def whole_numbers(value: Any) -> Iterator[int]:
+    """The integers among arguments, in lists and tuples too: many are sizes, or divide one."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        yield value
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from whole_numbers(part)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a float tensor is; ``keep`` puts values that were moved back into the kind.
+
+    ``tangent`` is what a gradient means to it: two gradients with the same tangent differ in
+    directions alone that leave the kind. None where every direction stays.
+    """
+
+    name: str
+    keep: Callable[[Any], Any]
+    tangent: Callable[[Any, Any], Any] | None = None
+    moves: bool = True
+    """Whether values may move at all."""
+
+
+def kind_of(tensors: Sequence[Any]) -> Kind | None:
+    """The kind that all of these have, the most special first."""
+    double = [t.detach().double() for t in tensors if t.numel()]
+    if not double:
+        return None
+    return next((kind for test, kind in _KINDS if all(test(t) for t in double)), None)
+
+
+def _square(t: Any) -> bool:
+    return t.ndim >= 2 and t.shape[-1] == t.shape[-2] > 1
+
+
+def _near(a: Any, b: Any) -> bool:
+    return bool((a - b).abs().max() <= _EXACT * max(1.0, float(b.abs().max())))
+
+
+def _eye(t: Any) -> Any:
+    import torch
+
+    return torch.eye(t.shape[-1], dtype=t.dtype, device=t.device).expand(t.shape)
+
+
+def _is_orthogonal(t: Any) -> bool:
+    return _square(t) and _near(t @ t.mT, _eye(t))
+
+
+def _is_positive_definite(t: Any) -> bool:
+    import torch
+
+    return _is_symmetric(t) and bool((torch.linalg.eigvalsh(t) > 0).all())
+
+
+def _is_symmetric(t: Any) -> bool:
+    return _square(t) and _near(t, t.mT) and not _near(t * (1 - _eye(t)), t * 0)
+
+
+def _is_lower(t: Any) -> bool:
+    return _square(t) and not bool(t.triu(1).any()) and bool(t.tril(-1).any())
+
+
+def _is_upper(t: Any) -> bool:
+    return _square(t) and not bool(t.tril(-1).any()) and bool(t.triu(1).any())
+
+
+def _is_one_hot(t: Any) -> bool:
+    return t.ndim > 0 and t.shape[-1] > 1 and _is_binary(t) and bool((t.sum(-1) == 1).all())
+
+
+def _is_binary(t: Any) -> bool:
+    return bool(((t == 0) | (t == 1)).all()) and t.numel() > 1 and bool(t.any())
+
+
+def _is_whole(t: Any) -> bool:
+    return bool((t == t.round()).all()) and bool(t.any()) and t.ndim > 0
+
+
+def _is_stochastic(t: Any) -> bool:
+    return (
+        t.ndim > 0
+        and t.shape[-1] > 1
+        and bool((t >= 0).all())
+        and _near(t.sum(-1), t.sum(-1) * 0 + 1)
+    )
+
+
+def _is_unit(t: Any) -> bool:
+    return t.ndim > 0 and t.shape[-1] > 1 and _near(t.norm(dim=-1), t.norm(dim=-1) * 0 + 1)
+
+
+def _is_sorted(t: Any) -> bool:
+    return t.ndim > 0 and t.shape[-1] > 3 and bool((t.diff(dim=-1) >= 0).all())
+
+
+def _is_share(t: Any) -> bool:
+    return bool(((t >= 0) & (t <= 1)).all()) and t.numel() > 1
+
+
+def _rotated(t: Any) -> Any:
+    import torch
+
+    q, r = torch.linalg.qr(t)
+    return q * r.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
+
+
+def _definite(t: Any) -> Any:
+    import torch
+
+    t = (t + t.mT) / 2
+    least = torch.linalg.eigvalsh(t).amin(-1)[..., None, None]
+    usual = t.diagonal(dim1=-2, dim2=-1).abs().mean(-1)[..., None, None]
+    return t + torch.clamp(0.2 * usual - least, min=0) * _eye(t)
+
+
+def _hot(t: Any) -> Any:
+    import torch
+
+    return torch.nn.functional.one_hot(t.argmax(-1), t.shape[-1]).to(t.dtype)
+
+
+def _same(t: Any) -> Any:
+    return t
+
+
+_KINDS: tuple[tuple[Callable[[Any], bool], Kind], ...] = (
+    (
+        _is_orthogonal,
+        Kind("orthogonal", _rotated, lambda g, t: t.mT @ g - (t.mT @ g).mT),
+    ),
+    (
+        _is_positive_definite,
+        Kind("positive definite", _definite, lambda g, t: g + g.mT),
+    ),
+    (
+        _is_symmetric,
+        Kind("symmetric", lambda t: (t + t.mT) / 2, lambda g, t: g + g.mT),
+    ),
+    (_is_lower, Kind("lower triangular", lambda t: t.tril(), lambda g, t: g.tril())),
+    (_is_upper, Kind("upper triangular", lambda t: t.triu(), lambda g, t: g.triu())),
+    (_is_one_hot, Kind("one-hot", _hot, None, False)),
+    (_is_binary, Kind("0 and 1", _same, None, False)),
+    (_is_whole, Kind("whole numbers", _same, None, False)),
+    (
+        _is_stochastic,
+        Kind(
+            "rows that sum to 1",
+            lambda t: t / t.sum(-1, keepdim=True),
+            lambda g, t: g - g.mean(-1, keepdim=True),
+        ),
+    ),
+    (
+        _is_unit,
+        Kind(
+            "rows of length 1",
+            lambda t: t / t.norm(dim=-1, keepdim=True),
+            lambda g, t: g - t * (g * t).sum(-1, keepdim=True),
+        ),
+    ),
+    (_is_sorted, Kind("sorted", lambda t: t.sort(-1).values)),
+    (_is_share, Kind("between 0 and 1", lambda t: t.clamp(0, 1))),
+)
+
+
+@dataclass(frozen=True)
+class Structure:
+    """What all examples have in common; the first one is what others are made of."""
+
+    args: tuple[Any, ...]
+    classes: Mapping[tuple[Path, int], Sizes]
+    """The class of each axis, (where the tensor stands, axis)."""
+    kinds: Mapping[Path, Kind]
+    fixed: frozenset[Sizes]
+    """Classes that must not vary."""
+    factors: Mapping[Sizes, int]
+    """What a class stays a multiple of."""
+    kept: frozenset[Path]
+    """Tensors that stay as they are: parameters of modules among the arguments."""
+
+    @property
+    def sizes(self) -> dict[Sizes, int]:
+        """The size of every class in the first example."""
+        return {c: c[0] for c in dict.fromkeys(self.classes.values()) if c[0] > 1}
+
+    def step(self, c: Sizes) -> int:
+        """What a class stays a multiple of: a number among the arguments, or 2."""
+        factor = self.factors.get(c, 1)
+        return 2 if factor == 1 and all(s % 2 == 0 for s in c) else factor
+
+    def varied(self, turn: int) -> dict[Sizes, int]:
+        """Other sizes of the same structure, larger and smaller ones in turn."""
+        new: dict[Sizes, int] = {}
+        order = sorted(self.sizes, key=lambda c: (c[0], c))
+        for at, c in enumerate(order):
+            new[c] = self._varied(c, new, (-1) ** (turn + at * (turn // 2)), turn)
+        return new
+
+    def _varied(self, c: Sizes, new: Mapping[Sizes, int], sign: int, turn: int) -> int:
+        size = c[0]
+        varies = len(set(c)) > 1
+        if c in self.fixed:
+            return size
+        for d in sorted(new, key=lambda d: -d[0]):
+            if d in self.fixed or new[d] == d[0]:
+                continue
+            ratio = size // d[0]
+            if ratio > 1 and all(a == ratio * b for a, b in zip(c, d, strict=True)):
+                return ratio * new[d]
+            step = size - d[0]
+            if step == 1 and all(a == b + 1 for a, b in zip(c, d, strict=True)):
+                return new[d] + 1
+        for d, e in combinations_with_replacement([d for d in new if d[0] > 1], 2):
+            if all(a == b * k for a, b, k in zip(c, d, e, strict=True)):
+                return new[d] * new[e]
+        if size <= _SHORT and not varies:
+            return size
+        factor = self.step(c)
+        made = size + sign * factor * (1 + turn // 4)
+        return made if made > 1 and made >= factor else size + factor
+
+    def resized(self, sizes: Mapping[Sizes, int], seed: int) -> tuple[Any, ...]:
+        """Arguments of these sizes in float64: elements of the old ones, moved a little."""
+        import torch
+
+        random = torch.Generator().manual_seed(seed)
+        made: dict[Path, Any] = {}
+        for path, old in tensors_in(self.args):
+            if path in self.kept:
+                continue
+            new = old.detach().cpu()
+            for axis in range(old.ndim):
+                size = sizes.get(self.classes[path, axis], old.shape[axis])
+                if size != old.shape[axis] and old.shape[axis] > 1:
+                    new = new.index_select(axis, torch.arange(size) % old.shape[axis])
+            if is_float(old):
+                new = self.moved(path, new, random, bool(seed % 2))
+            elif new.dtype is not torch.bool:
+                new = self._positions(old.detach().cpu(), new, sizes)
+            made[path] = new.to(old.device)
+        self._ordered(made, random)
+        return tuple(rebuilt(self.args, made))
+
+    def moved(self, path: Path, values: Any, random: Any, larger: bool = False) -> Any:
+        """Values a little smaller, or larger, each by another factor, of the same kind."""
+        import torch
+
+        values, kind = values.double(), self.kinds.get(path)
+        if kind is not None and not kind.moves:
+            return kind.keep(values)
+        factor = 0.25 * torch.rand(values.shape, generator=random, dtype=torch.float64)
+        if larger and (kind is None or kind.name != "between 0 and 1"):
+            factor = -factor
+        values = values * (1 - factor)
+        if values.numel() and not bool(values.any()) and kind is None:
+            values = torch.randn(values.shape, generator=random, dtype=torch.float64) / 4
+        return values if kind is None else kind.keep(values)
+
+    def _positions(self, old: Any, new: Any, sizes: Mapping[Sizes, int]) -> Any:
+        """Integers within the size that they were within, the tightest; others stay."""
+        import torch
+
+        if not old.numel():
+            return new
+        largest = int(old.max())
+        within = [c for c in self.sizes if c[0] > largest]
+        if largest < 0 or not within:
+            return new
+        bound = min(sizes.get(c, c[0]) for c in within)
+        return torch.where(new >= 0, new % max(bound, 1), new)
+
+    def _ordered(self, made: dict[Path, Any], random: Any) -> None:
+        """Permutations stay so, and two of which one undoes the other too."""
+        import torch
+
+        whole = {p: t for p, t in tensors_in(self.args) if not is_float(t) and p in made}
+        done: dict[Path, tuple[Path, int]] = {}
+        for path, old in whole.items():
+            axis = permuted_axis(old)
+            if axis is None or made[path].shape == old.shape:
+                continue
+            for other, (_, at) in done.items():
+                if at == axis and old.shape == whole[other].shape:
+                    if bool((whole[other].argsort(axis) == old).all()):
+                        made[path] = made[other].argsort(axis).to(old)
+                        break
+            else:
+                order = torch.rand(made[path].shape, generator=random)
+                made[path] = order.argsort(axis).to(old)
+            done[path] = (path, axis)
+
+
+def permuted_axis(tensor: Any) -> int | None:
+    """The axis along which an integer tensor is a permutation of all positions."""
+    import torch
+
+    if tensor.dtype is torch.bool or not tensor.ndim:
+        return None
+    for axis, size in enumerate(tensor.shape):
+        places = [size if k == axis else 1 for k in range(tensor.ndim)]
+        every = torch.arange(size, device=tensor.device).reshape(places)
+        if size > 1 and bool((tensor.sort(axis).values == every).all()):
+            return axis
+    return None
+
+
+def structure_of(examples: Sequence[Sequence[Any]], kept: frozenset[Path]) -> Structure:
+    """What the examples have in common; of those with other ranks the first is what counts."""
+    first = tuple(examples[0])
+    mine = dict(tensors_in(first))
+    alike = [dict(tensors_in(tuple(e))) for e in examples]
+    alike = [
+        e for e in alike if e.keys() == mine.keys() and all(e[p].ndim == mine[p].ndim for p in mine)
+    ]
+    classes = {
+        (path, axis): tuple(e[path].shape[axis] for e in alike)
+        for path, t in mine.items()
+        for axis in range(t.ndim)
+    }
+    kinds = {
+        path: kind
+        for path, t in mine.items()
+        if is_float(t) and (kind := kind_of([e[path] for e in alike])) is not None
+    }
+    numbers = [n for n in whole_numbers(first) if n > 1]
+    ends = {int(t.max()) for t in mine.values() if not is_float(t) and t.numel()}
+    fixed = {c for (path, _), c in classes.items() if path in kept}
+    fixed |= {c for c in classes.values() if c[0] in numbers or (c[0] in ends and c[0] > 1)}
+    factors = {}
+    for c in classes.values():
+        for n in sorted(numbers):
+            if c[0] > n and all(s % n == 0 for s in c):
+                factors[c] = n
+    return Structure(first, classes, kinds, frozenset(fixed), factors, kept)
