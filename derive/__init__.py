@@ -1,7 +1,25 @@
-"""Derive the backward of a tensor operation from its index notation.
+"""Differentiate tensor operations that are written in index notation.
 
-``parse`` and ``Operation`` make an operation, ``derivation`` shows its gradients and the steps
-that lead to them, ``source`` is its torch module and ``load`` the function in it.
+An operation is a list of equations, as text or as SymPy:
+
+    S[*p,k,*q] = exp(A[*p,k,*q]) / sum[l](exp(A[*p,l,*q]))
+
+The chain rule gives the gradient of each input ``A`` from the cotangents ``G`` of the outputs
+``Y``, summed over all outputs and their indices:
+
+    grad_A[i] = Sum_Y Sum_n G[n] * dY[n]/dA[i]
+
+- `parse`, `read` and `Operation` make an operation from text, a file or SymPy equations.
+- `derivation` returns its gradients as formulas, with every step, tangents and cost.
+- `source` returns the code of a ``torch.autograd.Function``; `load` imports the function.
+- `value_and_grad` makes one function that returns outputs and gradients without autograd.
+- `read_torch`, `differentiate` and `replace` start from ordinary PyTorch code.
+- `audit` and `compare` check hand-written gradients.
+
+>>> import derive
+>>> op = derive.parse("C[i,j] = sum[k](A[i,k]*B[k,j])")
+>>> print(derive.derivation(op).gradients["A"])
+grad_A[i,k] = Σⱼ G[i,j]·B[k,j]
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ _VARIABLES: dict[str, str] = {
     name: f"DERIVE_MAX_{name.upper()}" for name in ("seconds", "memory", "code")
 }
 
-_ADVICE = "name its parts as equations of their own, or raise the limit"
+_ADVICE = "split it into named equations, or raise the limit"
 
 
 def _options(name: str) -> str:
@@ -108,14 +108,27 @@ def limits(
     memory: float | None = _Limits.memory,
     code: float | None = _Limits.code,
 ) -> Iterator[None]:
-    """What deriving one operation may take inside: a `LimitError` where it takes more.
+    """Limit what the derivation of one operation may use inside a ``with`` block.
 
-    ``seconds`` of processor time, bytes of ``memory``, and characters of ``code``; None for no
-    limit. Elsewhere the environment variables DERIVE_MAX_SECONDS, DERIVE_MAX_MEMORY and
-    DERIVE_MAX_CODE say it, where inf is no limit.
+    Args:
+        seconds: processor time in seconds, 60 unless given.
+        memory: growth of the process in bytes, 2e9 unless given.
+        code: length of the generated code in characters, 2e6 unless given.
 
-    >>> with limits(seconds=5):
-    ...     source(op)
+    None disables a limit. Outside of the block, the environment variables DERIVE_MAX_SECONDS,
+    DERIVE_MAX_MEMORY and DERIVE_MAX_CODE set the limits; ``inf`` disables one.
+
+    Raises:
+        LimitError: a derivation in the block exceeds a limit.
+        DeriveError: a limit is negative or not a number.
+
+    >>> import derive
+    >>> op = derive.parse("C[i,j] = sum[k](A[i,k]*B[k,j])")
+    >>> with derive.limits(code=100):
+    ...     derive.source(op)
+    Traceback (most recent call last):
+        ...
+    derive.errors.LimitError: op has ... characters of code, above the limit of 100; ...
     """
     given = {"seconds": seconds, "memory": memory, "code": code}
     for name, value in given.items():
@@ -142,7 +155,7 @@ def _amount(of: str, value: float | str) -> float:
     except ValueError:
         amount = nan
     if not amount >= 0:
-        raise DeriveError(f"{of} must be a number from 0 on, not {value!r}")
+        raise DeriveError(f"{of} must be a number of at least 0, not {value!r}")
     return amount
 
 
@@ -167,8 +180,8 @@ def check_code(name: str, text: str) -> str:
         return text
     longest = _longest(text)
     raise LimitError(
-        f"{name} has {len(text):,} characters of code, more than {most:,.0f}, most of them for "
-        f"{longest}: {_ADVICE} ({_options('code')})"
+        f"{name} has {len(text):,} characters of code, above the limit of {most:,.0f}; most of "
+        f"them compute {longest}: {_ADVICE} ({_options('code')})"
     )
 
 

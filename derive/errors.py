@@ -1,4 +1,12 @@
-"""Everything a spec can cause to be raised, so that one ``except DeriveError`` is enough."""
+"""The errors and the warning of derive. ``except DeriveError`` catches every error of a spec.
+
+>>> import derive
+>>> try:
+...     derive.parse("y[i] = x[j]")
+... except derive.SpecError as error:
+...     print(error.line, error.column)
+1 10
+"""
 
 from __future__ import annotations
 
@@ -17,12 +25,16 @@ def shortened(text: str, most: int = _LONGEST) -> str:
     """The text, or its beginning and end with the number of characters between them."""
     if len(text) <= most:
         return text
-    left_out = f" … ({len(text) - most} characters are left out) … "
+    left_out = f" … ({len(text) - most} characters omitted) … "
     return text[: most * 2 // 3] + left_out + text[len(text) - most // 3 :]
 
 
 class DeriveError(Exception):
-    """Base of every error that an operation can cause: what is wrong, where, and what to do."""
+    """Base class of all errors that an operation can cause.
+
+    The message states what is wrong, where, and what to do. `SpecError`, `LoweringError`,
+    `LimitError` and `VerificationError` are its subclasses.
+    """
 
     def __init__(self, message: str = "") -> None:
         super().__init__(shortened(message))
@@ -38,19 +50,19 @@ def no_recursion_leaves(f: Callable[_Given, _Made]) -> Callable[_Given, _Made]:
         except RecursionError:
             name = getattr(args[0], "name", "the operation") if args else "the operation"
             raise DeriveError(
-                f"{name}: an equation, or what is derived from it, is nested too deeply for "
-                "Python's recursion limit; name parts by equations of their own, or raise the limit"
-                " with sys.setrecursionlimit"
+                f"{name}: an equation, or a gradient derived from it, is nested too deeply for "
+                "Python's recursion limit; split it into named equations, or raise the limit "
+                "with sys.setrecursionlimit"
             ) from None
 
     return bounded
 
 
 class SpecError(DeriveError):
-    """The operation as written has no meaning: an unbound index, a rank mismatch, a cycle, …
+    """The operation as written has no meaning: an unbound index, a rank mismatch, a cycle.
 
-    ``line`` and ``column`` are 1-based and given for text; the text of the error carries them,
-    ``message`` does not.
+    ``message`` is the text without its place. ``line`` and ``column`` count from 1; they are None
+    for SymPy equations, which have no place.
     """
 
     def __init__(self, message: str, *, line: int | None = None, column: int | None = None) -> None:
@@ -62,16 +74,23 @@ class SpecError(DeriveError):
 
 
 class LoweringError(DeriveError):
-    """The operation has a meaning that the engine cannot yet turn into torch operations."""
+    """The operation has a meaning, but derive cannot express it in torch operations.
+
+    The message shows the equation. A separate equation for the part that it names often helps.
+    """
 
 
 class LimitError(DeriveError):
-    """Deriving the operation takes more time, memory or code than it may: see `derive.limits`."""
+    """The derivation exceeds a limit of time, memory or code size; see `derive.limits`."""
 
 
 class VerificationError(DeriveError):
-    """Generated code disagrees with the operation that it was generated from."""
+    """Generated code disagrees with its operation. `derive generate` then writes nothing."""
 
 
 class DeriveWarning(UserWarning):
-    """The operation has a meaning, but part of it does nothing, or takes more than it seems."""
+    """The operation has a meaning, but probably not the intended one.
+
+    Examples: an input that no equation uses, a large intermediate tensor, and a function of
+    `derive.differentiate` that cannot be read.
+    """

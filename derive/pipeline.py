@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, TypeVar
 
-from derive.algebra.expr import Expr
-from derive.algebra.factor import factor
 from derive.algebra.length import pieces
 from derive.blocks.stages import planned
 from derive.budget import check_code, working
 from derive.calculus.adjoint import Backward, differentiate
-from derive.calculus.canonical import canonical
+from derive.calculus.canonical import canonical_parts
 from derive.calculus.differences import with_centres
 from derive.calculus.equations import flatten_operation
 from derive.calculus.inline import inline_adjoints
@@ -41,25 +39,21 @@ from derive.module.emit import emit
 from derive.module.in_place import with_in_place
 from derive.module.joint import emit_joint
 from derive.module.naming import coded
-from derive.notation.asked import check_operation, known_names, known_option, saves_least
-from derive.notation.given import as_given
+from derive.notation.asked import (
+    check_operation,
+    known_names,
+    known_option,
+    known_target,
+    saves_least,
+)
 from derive.notation.operation import Operation
 from derive.notation.options import options, without_choice
-from derive.notation.split import is_plain, split_axes
 from derive.program.program import Program, Tangent
-from derive.program.torch_ops import count, has_forward_mode
-from derive.report.result import Cost, Derivation, DerivationStep, Formula, Formulas, Tangents
-from derive.report.speech import Speech, definitions, formula, steps_of
+from derive.program.torch_ops import has_forward_mode
+from derive.report.derived import Derived, as_formulas, cost_of, steps_and_names, trees
+from derive.report.result import Cost, Derivation, Formulas, Tangents
+from derive.report.speech import Speech, definitions, formula
 from derive.report.told import told_of
-
-
-@dataclass(frozen=True)
-class Derived:
-    """An operation under canonical names, differentiated in one direction."""
-
-    operation: Operation
-    lets: Lets
-    backward: Backward
 
 
 @lru_cache(maxsize=256)
@@ -79,7 +73,7 @@ def tangents_of(
 ) -> Derived:
     """The tangents of one option."""
     chosen = dict(options(op))[option]
-    plain, spoken, given = _canonical(chosen)
+    plain, spoken, given = canonical_parts(chosen)
     asked = [None if names is None else [given[n] for n in names] for names in (wrt, of)]
     with working(op.name), told_of(chosen, spoken):
         lets = flatten_operation(plain, spoken)
@@ -87,18 +81,11 @@ def tangents_of(
         return Derived(plain, lets, inline_adjoints(forward, pieces))
 
 
-def _canonical(op: Operation) -> tuple[Operation, Mapping[str, str], Mapping[str, str]]:
-    """op, each axis read by an index, under canonical names; what these stand for, and of what."""
-    with working(op.name):
-        plain, spoken = canonical(op if is_plain(op) else split_axes(op).operation)
-    return plain, spoken, {name: canonical_name for canonical_name, name in spoken.items()}
-
-
 def _differentiated(
     op: Operation, wrt: Sequence[str] | None = None, of: str | None = None
 ) -> Derived:
     """The backward of op, each axis read by an index, under canonical names."""
-    plain, spoken, given = _canonical(op)
+    plain, spoken, given = canonical_parts(op)
     wanted = None if wrt is None else [given[name] for name in wrt]
     with working(op.name), told_of(op, spoken):
         lets = flatten_operation(plain, spoken, wanted or ())
@@ -129,16 +116,37 @@ def _lowered(
 def derivation(
     op: Operation, option: str | None = None, wrt: Sequence[str] | None = None
 ) -> Derivation:
-    """The gradients of op with their steps; of its first option where none is named.
+    """Derive the gradients of an operation as formulas.
 
-    ``wrt`` names float inputs and equations; without it the gradients are those of all float
-    inputs. An equation that is named is a variable of its own: its adjoint is kept.
+    With ``G`` the cotangent of an output ``Y``, the gradient of an input ``A`` is
+
+        grad_A[i] = Sum_Y Sum_n G[n] * dY[n]/dA[i]
+
+    Args:
+        op: the operation.
+        option: an option of its choice parameter. Default: the first one.
+        wrt: the float inputs and equations to differentiate with respect to. Default: all float
+            inputs. The adjoint of a named equation is kept as a formula of its own.
+
+    Returns:
+        A `Derivation`: ``gradients``, ``tangents``, ``saved``, ``cost``, and ``text(steps=True)``.
+
+    Raises:
+        DeriveError: a name has no gradient, or the operation cannot be derived.
+
+    >>> import derive
+    >>> d = derive.derivation(derive.parse("y[i] = sum[k](W[i,k]*tanh(x[k]))"))
+    >>> print(d.gradients["x"])
+    grad_x[k] = (1 − tanh(x[k])²)·Σᵢ G[i]·W[i,k]
     """
     check_operation(op)
     option = known_option(op, option)
     found = _formulas(op, option, wrt)
     names = known_names(dict(options(op))[option], wrt)
-    told, made = partial(_told, derive_option, op, option, names), partial(_made, op, option)
+    told, made = (
+        partial(steps_and_names, derive_option, op, option, names),
+        partial(_made, op, option),
+    )
     return Derivation(**vars(found), told=told, made=made, moved=partial(tangents, op, option, wrt))
 
 
@@ -160,7 +168,7 @@ def tangents(
     for name in wrt or ():
         if name not in inputs:
             raise DeriveError(
-                f"{op.name} has no tangents along {name}; it has those along {', '.join(inputs)}"
+                f"{op.name} has no tangents along {name}; it has tangents along {', '.join(inputs)}"
             )
     asked = [None if names is None else tuple(dict.fromkeys(names)) for names in (wrt, of)]
     derived = tangents_of(op, option, *asked)
@@ -169,26 +177,11 @@ def tangents(
         name=op.name,
         option=option,
         given=tuple((lets.say(t), lets.say(own)) for t, own in derived.backward.cotangents),
-        equations=_equations(given),
-        definitions=definitions(lets, _trees(derived, speech), speech),
+        equations=as_formulas(given),
+        definitions=definitions(lets, trees(derived, speech), speech),
         formulas={lets.say(a.tensor): formula(a, speech) for a in derived.backward.adjoints},
-        told=partial(_told, tangents_of, op, option, *asked),
+        told=partial(steps_and_names, tangents_of, op, option, *asked),
     )
-
-
-@no_recursion_leaves
-def _told(
-    derive: Callable[..., Derived], op: Operation, option: str | None, *asked: Any
-) -> tuple[tuple[DerivationStep, ...], tuple[Formula, ...]]:
-    """The steps to the stable form, and the names that any step reads."""
-    given = dict(options(op))[option]
-    derived = derive(op, option, *asked)
-    lets, speech = derived.lets, Speech.of(given, derived.lets)
-    every = (*derived.backward.adjoints, *derived.backward.gradients)
-    steps = [s for a in every for s in a.steps]
-    in_steps = [e for s in (*steps, *lets.steps) for e in (s.before, s.after)]
-    named = definitions(lets, [*_trees(derived, speech), *in_steps], speech)
-    return steps_of(lets.steps, speech), named
 
 
 @no_recursion_leaves
@@ -198,16 +191,12 @@ def _made(
     """The patterns that made the code of an option, what it saves, and what it costs."""
     named = coded(op)
     code = program_of(named.operation, option)
-    counted = [entry.line.code for entry in code.backward]
-    operations, contractions = count(counted)
-    cost = Cost(
-        **vars(costs_of(dict(options(named.operation))[option], code)),
-        operations=operations,
-        contractions=contractions,
-        lines=len(counted),
-    )
     recognised = tuple((named.say(r.equation), r.pattern, r.states) for r in code.recognised)
-    return recognised, tuple(named.say(s.name) for s in code.saved), cost
+    return (
+        recognised,
+        tuple(named.say(s.name) for s in code.saved),
+        cost_of(named.operation, option, code),
+    )
 
 
 def _formulas(op: Operation, option: str | None, wrt: Sequence[str] | None = None) -> Formulas:
@@ -224,38 +213,40 @@ def _formulas(op: Operation, option: str | None, wrt: Sequence[str] | None = Non
         name=op.name,
         option=option,
         cotangents=tuple((lets.say(o), lets.say(c)) for o, c in backward.cotangents),
-        equations=_equations(given),
-        definitions=definitions(lets, _trees(derived, speech), speech),
+        equations=as_formulas(given),
+        definitions=definitions(lets, trees(derived, speech), speech),
         adjoints=tuple(formula(a, speech) for a in kept),
         gradients={name: found[name] for name in wanted or found},
     )
 
 
-def _equations(op: Operation) -> tuple[Formula, ...]:
-    """The equations as they were given."""
-    return tuple(Formula(e.name, e.axes, as_given(op, e.body)) for e in op.equations)
-
-
-def _trees(derived: Derived, speech: Speech) -> list[Expr]:
-    """What all adjoints and gradients are of, and their bodies as formulas show them."""
-    every = (*derived.backward.adjoints, *derived.backward.gradients)
-    lets = (derived.lets.get(a.tensor) for a in every)
-    bodies = [speech.written_out(factor(a.body)) for a in every]
-    return [*(let.access for let in lets if let is not None), *bodies]
-
-
 @no_recursion_leaves
 def source(op: Operation, blocks: str | None = None, save: str = "balanced") -> str:
-    """The Python source of the module of op; ``blocks`` names an index to take in blocks.
+    """Return the Python source of the torch module of an operation.
 
-    What the forward computes and the backward needs is saved where to compute it again costs more
-    than to keep it ("balanced"), or inputs and outputs alone are ("least").
+    The module defines a function with the name of the operation. Its tensors are positional, its
+    parameters are keyword arguments. It imports only torch.
+
+    Args:
+        op: the operation.
+        blocks: an index to process in blocks, so that a large intermediate never exists in full.
+        save: "balanced" saves inputs, outputs, and intermediates that are cheaper to keep than to
+            recompute; "least" saves inputs and outputs only.
+
+    Raises:
+        LoweringError: torch operations cannot express the operation.
+        DeriveError: the index cannot be processed in blocks.
+
+    >>> import derive
+    >>> text = derive.source(derive.parse("op cube(x[n]) -> y; y[n] = x[n]**3"))
+    >>> "class _Cube(Function):" in text
+    True
     """
     check_operation(op)
     least = saves_least(save)
     if blocks is not None:
         if least:
-            raise DeriveError(f"{op.name}: in blocks little is saved anyway; leave out save")
+            raise DeriveError(f"{op.name}: a module in blocks already saves little; omit save=")
         return _source_in_blocks(op, blocks)
     with working(op.name):
         code = coded(op)
@@ -357,10 +348,18 @@ def costs(op: Operation) -> Iterator[tuple[str | None, Costs]]:
 
 
 def load(op: Operation, blocks: str | None = None, save: str = "balanced") -> Any:
-    """The generated function of op, of a module that any process may import.
+    """Return the generated function of an operation.
 
-    ``blocks`` names an index that is taken in blocks, of as many positions as ``block=`` says;
-    ``save`` is as in `source`.
+    Its module is a file in the cache folder (DERIVE_CACHE), so that other processes can import it.
+    ``blocks`` and ``save`` are those of `source`; with ``blocks``, the function also takes the
+    block size, ``block=``.
+
+    >>> import derive, torch
+    >>> f = derive.load(derive.parse("op cube(x[n]) -> y; y[n] = x[n]**3"))
+    >>> x = torch.tensor([1.0, 2.0], requires_grad=True)
+    >>> f(x).sum().backward()
+    >>> x.grad
+    tensor([ 3., 12.])
     """
     check_operation(op)
     return function(op.name, source(op, blocks, save))
@@ -373,10 +372,18 @@ def value_and_grad_source(
     option: str | None = None,
     of: str | None = None,
 ) -> str:
-    """The Python source of the function that `value_and_grad` imports."""
+    """Return the Python source of the function that `value_and_grad` imports.
+
+    The arguments are those of `value_and_grad`.
+
+    >>> import derive
+    >>> op = derive.parse("op mse(x[n], y[n]) -> L; L = mean[n]((x[n] - y[n])**2)")
+    >>> "def mse_value_and_grad(" in derive.value_and_grad_source(op)
+    True
+    """
     check_operation(op)
     chosen = without_choice(op, known_option(op, option))
-    wanted, target, code = known_names(chosen, wrt), _target(chosen, of), coded(chosen)
+    wanted, target, code = known_names(chosen, wrt), known_target(chosen, of), coded(chosen)
     derived, made = _joint(chosen, wanted, target)
     if code.given:
         called = {given: name for name, given in code.given.items()}
@@ -401,23 +408,6 @@ def _joint_name(op: Operation) -> str:
     return f"{op.name}_value_and_grad"
 
 
-def _target(op: Operation, of: str | None) -> str:
-    """The output that is differentiated."""
-    equations = {e.name: e for e in op.equations}
-    floats = [name for name in op.outputs if equations[name].kind == "float"]
-    numbers = [name for name in floats if not equations[name].axes]
-    if of is not None:
-        if of in floats:
-            return of
-        raise DeriveError(f"{op.name} has no differentiable output {of!r}: {', '.join(floats)}")
-    for found in (floats, numbers):
-        if len(found) == 1:
-            return found[0]
-    if not floats:
-        raise DeriveError(f"{op.name} has no differentiable output")
-    raise DeriveError(f"{op.name} has several outputs: say which by of=, {', '.join(floats)}")
-
-
 def _joint(op: Operation, wrt: Sequence[str] | None, of: str) -> tuple[Derived, Joint]:
     """Outputs and gradients."""
     derived = _differentiated(op, wrt, of)
@@ -430,17 +420,25 @@ def value_and_grad(
     option: str | None = None,
     of: str | None = None,
 ) -> Any:
-    """The outputs of an operation and gradients by name, in one function without autograd.
+    """Return one function that computes outputs and gradients together, without autograd.
 
         f(*tensors, **parameters)  ->  outputs, {name: d of / d name}
 
-    ``wrt`` names float inputs and equations, all float inputs without it; an equation that is
-    named keeps its adjoint. ``of`` is the output that is differentiated: the only one that can
-    be, or the only one that has no axes. An output without axes has the cotangent 1; that of
-    any other is a keyword argument ``G`` in its shape.
+    Args:
+        op: the operation.
+        wrt: the float inputs and equations to differentiate with respect to. Default: all float
+            inputs. The adjoint of a named equation is computed on its own.
+        option: an option of its choice parameter. Default: the first one.
+        of: the output to differentiate. Default: the only float output, or the only one without
+            axes. The cotangent of an output without axes is 1; for any other, the function takes
+            the cotangent ``G`` with the shape of the output.
 
-    >>> op = parse("L = mean[n]((x[n] - y[n])**2)")
-    >>> loss, gradients = value_and_grad(op, wrt=["x"])(torch.ones(3), torch.zeros(3))
+    Raises:
+        DeriveError: a name has no gradient, or ``of`` is needed.
+
+    >>> import derive, torch
+    >>> op = derive.parse("L = mean[n]((x[n] - y[n])**2)")
+    >>> loss, gradients = derive.value_and_grad(op, wrt=["x"])(torch.ones(3), torch.zeros(3))
     >>> gradients["x"]
     tensor([0.6667, 0.6667, 0.6667])
     """

@@ -164,10 +164,10 @@ _POSITIVE: Mapping[str, Any] = {"least": 0, "open": True}
 _ABOVE_0: Mapping[str, Any] = {"total": False, "domain": (0, math.inf)}
 _WITHIN_1: Mapping[str, Any] = {"total": False, "domain": (-1, 1)}
 _KEEPS: Mapping[str, Any] = {"linear": True, "whole": True}
-_LARGER = "The larger of two numbers; a tie shares the gradient."
-_SMALLER = "The smaller of two numbers; a tie shares the gradient."
+_LARGER = "The larger of two numbers; in a tie both have half of the gradient."
+_SMALLER = "The smaller of two numbers; in a tie both have half of the gradient."
 _LOGARITHM = "The logarithm of x to the base {}."
-_LONG = "``int`` of the text: a whole number, to_int(floor(x)), as an integer."
+_LONG = "An integral value as an integer, to_int(floor(x)); ``int`` in the text notation."
 
 _ROWS = (
     # Own value: torch.exp, torch.expm1, torch.tanh, torch.tan, torch.sigmoid save their result.
@@ -191,7 +191,7 @@ _ROWS = (
     _unary("erf", elementwise(math.erf), sympy="erf", **_UNIT),
     _unary("erfc", elementwise(math.erfc), sympy="erfc", least=0, most=2),
     _unary(
-        *("lgamma", elementwise(lgamma), None, "log |Gamma(x)|; SymPy's loggamma says the same."),
+        *("lgamma", elementwise(lgamma), None, "log |Gamma(x)|, like SymPy's ``loggamma``."),
         sympy="loggamma",
         head="lgamma",
         **_ABOVE_0,
@@ -219,19 +219,19 @@ _ROWS = (
     # Kinks and steps: torch.relu is 0 at 0, not at nan, torch.abs is sign(0) = 0, steps are flat.
     _unary(
         *("relu", lambda x: np.maximum(x, 0), relu_slope),
-        "max(x, 0), with slope 0 at 0.",
+        "max(x, 0); its gradient is 0 at x = 0.",
         least=0,
         **_KEEPS,
     ),
     _unary("abs", np.abs, lambda x, y: Call("sign", (x,)), sympy="Abs", least=0, **_KEEPS),
     _unary("sign", sign, zero, sympy="sign", **_UNIT, **_KEEPS),
     _unary("floor", np.floor, zero, sympy="floor", **_KEEPS),
-    _unary("detach", lambda x: x, zero, "x, with no gradient.", **_KEEPS),
+    _unary("detach", lambda x: x, zero, "x with gradient 0, like torch.Tensor.detach.", **_KEEPS),
     _several("maximum", np.maximum, both(larger), _LARGER, **_KEEPS),
     _several("minimum", np.minimum, both(smaller), _SMALLER, **_KEEPS),
     _several(
         *("clamp", clamp, (clamp_x, clamp_lo, clamp_hi)),
-        "x kept within lo and hi: clamp(x, lo, hi).",
+        "clamp(x, lo, hi): x limited to the range from lo to hi.",
         torch_method="clamp",
         **_KEEPS,
     ),
@@ -287,7 +287,8 @@ def partial(call: Call, n: int) -> Expr:
     row = FUNCTIONS.get(call.function)
     if row is None:
         raise DeriveError(
-            f"{call.function} is not a known function; known are {', '.join(sorted(FUNCTIONS))}"
+            f"{call.function} is not a known function; the functions are "
+            f"{', '.join(sorted(FUNCTIONS))}"
         )
     given = row.partials[n]
     if given is not None:
@@ -345,6 +346,6 @@ def _convert(e: Any, args: tuple[Expr, ...]) -> Expr:
     if name in _FROM_SYMPY:
         return Call(_FROM_SYMPY[name], inside)
     raise DeriveError(
-        f"SymPy's derivative {e} has no form here: add {name} to derive/algebra/functions.py, "
-        "or give the derivative in the table"
+        f"SymPy's derivative {e} uses {name}, which derive has no rule for: add {name} to "
+        "derive/algebra/functions.py, or give the derivative in the table"
     )

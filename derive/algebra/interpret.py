@@ -118,7 +118,7 @@ class Machine:
         """The array of body, one element at a time."""
         indices = [i for axis in axes for i in walk(axis) if isinstance(i, Index)]
         if len(set(indices)) < len(indices):
-            raise ValueError(f"an index stands twice among the axes {list(axes)}")
+            raise ValueError(f"an index appears twice among the axes {list(axes)}")
         shape = [n for axis in axes for n in self.shape(axis)]
         result: Array = np.empty(shape, self.dtypes[kind])
         place, value = self.places(axes, (None,) * len(axes)), self.code(body)
@@ -223,7 +223,7 @@ class Machine:
             case Delta(axis, position):
                 a, b = self.code(axis), self.code(position)
                 return lambda s: 1 if a(s) == b(s) else 0
-        raise TypeError(f"{type(e).__name__} has no meaning here; write it as a tree first: {e}")
+        raise TypeError(f"{type(e).__name__} cannot be evaluated; convert it to a tree first: {e}")
 
     def product(self, e: Mul) -> Code:
         """Brackets first, then deltas: where one is 0 nothing else is evaluated."""
@@ -287,7 +287,7 @@ class Machine:
     def access(self, tensor: str, positions: tuple[Expr, ...]) -> Code:
         """One element; each position must lie in its axis."""
         if tensor not in self.tensors:
-            raise ValueError(f"no tensor named {tensor} is given")
+            raise ValueError(f"the tensor {tensor} is missing")
         data = self.tensors[tensor]
         shape, item = data.shape, data.item
         if positions and tuple(map(self.run, positions)) == shape:
@@ -353,7 +353,7 @@ class Machine:
     ) -> Code:
         """(a b c) = (a size(b) + b) size(c) + c, for the digits of a group too."""
         if None in sizes[1:]:
-            raise ValueError(f"the size of a constant part of ({parts}) is not known")
+            raise ValueError(f"the size of a constant part of ({parts}) is unknown")
         codes = [itemgetter(p) if isinstance(p, Index) else self.code(p) for p in parts]
 
         def compute(s: Scope) -> int:

@@ -80,25 +80,41 @@ _INF = math.inf
 
 _ROWS = (
     Reduction(
-        *("sum", "Total", "The sum under a condition; without one SymPy's ``Sum`` says the same."),
+        *(
+            "sum",
+            "Total",
+            "The sum of f over the indices, like SymPy's ``Sum``, or under a condition.",
+        ),
         *("u", 0, 0),
         any_axes=True,
     ),
     Reduction(
-        *("prod", "Prod", "The product under a condition; without one SymPy's ``Product`` does."),
+        *(
+            "prod",
+            "Prod",
+            "The product of f over the indices, like SymPy's ``Product``, or under a condition.",
+        ),
         *("product", 1, 1),
         cumulative="cumprod",
         nested=True,
         gradient="others",
     ),
     Reduction(
-        *("mean", "Mean", "The mean; of the values taken, under a condition."),
+        *(
+            "mean",
+            "Mean",
+            "The mean of f over the indices; with a condition, over the values where it holds.",
+        ),
         *("mean", math.nan, math.nan),
         any_axes=True,
         dtype="float",
     ),
     Reduction(
-        *("max", "ReduceMax", "The maximum; its gradient goes to the first winner (torch.max)."),
+        *(
+            "max",
+            "ReduceMax",
+            "The maximum of f; its gradient goes to the first maximum, as in torch.max.",
+        ),
         *("top", -_INF, -_INF),
         part="values",
         sign=1,
@@ -107,7 +123,11 @@ _ROWS = (
         linear=True,
     ),
     Reduction(
-        *("min", "ReduceMin", "The minimum; its gradient goes to the first winner (torch.min)."),
+        *(
+            "min",
+            "ReduceMin",
+            "The minimum of f; its gradient goes to the first minimum, as in torch.min.",
+        ),
         *("bottom", _INF, _INF),
         part="values",
         sign=-1,
@@ -116,7 +136,11 @@ _ROWS = (
         linear=True,
     ),
     Reduction(
-        *("amax", "ReduceAmax", "The maximum; ties share its gradient evenly (torch.amax)."),
+        *(
+            "amax",
+            "ReduceAmax",
+            "The maximum of f; ties share its gradient evenly, as in torch.amax.",
+        ),
         *("top", -_INF, -_INF),
         any_axes=True,
         sign=1,
@@ -124,7 +148,11 @@ _ROWS = (
         linear=True,
     ),
     Reduction(
-        *("amin", "ReduceAmin", "The minimum; ties share its gradient evenly (torch.amin)."),
+        *(
+            "amin",
+            "ReduceAmin",
+            "The minimum of f; ties share its gradient evenly, as in torch.amin.",
+        ),
         *("bottom", _INF, _INF),
         any_axes=True,
         sign=-1,
@@ -132,7 +160,7 @@ _ROWS = (
         linear=True,
     ),
     Reduction(
-        *("logsumexp", "LogSumExp", "log Sum exp."),
+        *("logsumexp", "LogSumExp", "log Sum exp(f) over the indices."),
         *("lse", -_INF, -_INF),
         torch="torch.logsumexp",
         cumulative="logcumsumexp",
@@ -141,7 +169,11 @@ _ROWS = (
         linear=True,
     ),
     Reduction(
-        *("norm2", "Norm2", "sqrt Sum x**2, with slope 0 where all is 0."),
+        *(
+            "norm2",
+            "Norm2",
+            "sqrt Sum f**2 over the indices; its gradient is 0 where all values are 0.",
+        ),
         *("norm", 0, 0),
         torch="torch.linalg.vector_norm",
         order=(2,),
@@ -166,7 +198,7 @@ _ROWS = (
         dtype="int",
     ),
     Reduction(
-        *("any", "AnyOf", "Whether the condition holds for one value of the indices."),
+        *("any", "AnyOf", "Whether the condition holds for at least one value of the indices."),
         *("some", False, False),
         dtype="bool",
     ),

@@ -60,12 +60,12 @@ class Subject:
 
         if not _is_function(self.function):
             raise DeriveError(
-                f"{self.function!r} is no torch.autograd.Function: give the class itself"
+                f"{self.function!r} is not a torch.autograd.Function; pass the class itself"
             )
         base: Any = torch.autograd.Function
         own: Any = self.function
         if own.backward is base.backward and own.vjp is base.vjp:
-            raise DeriveError(f"{self.name} has no backward to judge: it defines none")
+            raise DeriveError(f"{self.name} defines no backward, so there is nothing to judge")
 
     @property
     def name(self) -> str:

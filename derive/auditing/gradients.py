@@ -97,8 +97,9 @@ def right_gradients(
         if any(said in str(error) for said in _OPAQUE):
             return differences(subject, args, cotangents)
         raise DeriveError(
-            f"{subject.name} cannot be judged: autograd fails through its forward: "
-            f"{str(error).strip().splitlines()[0]}; give a torch function of it by reference="
+            f"{subject.name} cannot be judged: autograd fails on its forward: "
+            f"{str(error).strip().splitlines()[0]}; give a torch function of the same operation "
+            "as reference="
         ) from error
 
 
@@ -195,8 +196,8 @@ def check_forward(subject: Subject, args: Sequence[Any], cotangents: Sequence[An
                 a.shape == b.shape and torch.allclose(a.double(), b.double(), 1e-3, 1e-3)
             ):
                 raise DeriveError(
-                    f"{subject.name} cannot be judged: output {n} of its forward is not what "
-                    "reference= computes from the same inputs; mend the one that is wrong"
+                    f"{subject.name} cannot be judged: output {n} of its forward differs from "
+                    "that of reference= for the same inputs; correct the wrong one"
                 )
         return
     right = right_gradients(subject, args, cotangents)
@@ -207,9 +208,10 @@ def check_forward(subject: Subject, args: Sequence[Any], cotangents: Sequence[An
     agree = abs(steps[0] - steps[1]) <= 1e-4 * max(size, abs(steps[0]), 1e-2)
     if agree and abs(along - steps[1]) > 1e-3 * max(size, abs(steps[1]), 1e-2):
         raise DeriveError(
-            f"{subject.name} cannot be judged by its own forward: what autograd finds through it "
-            f"({along:.6g} along a direction) is not its slope ({steps[1]:.6g}), so it detaches or "
-            "rounds a value; give the function that is meant by reference="
+            f"{subject.name} cannot be judged by its own forward: autograd of the forward gives "
+            f"the slope {along:.6g} along a direction, and finite differences give "
+            f"{steps[1]:.6g}, so the forward detaches or rounds a value; give the intended "
+            "function as reference="
         )
 
 

@@ -36,18 +36,26 @@ _ROUNDS = 3
 def audit(
     function: Any, *examples: Any, reference: Operation | str | Callable[..., Any] | None = None
 ) -> Report:
-    """Whether the backward of a torch.autograd.Function is the derivative of its forward.
+    """Check the backward of a hand-written torch.autograd.Function against its forward.
 
-        dL/dx = Sum_outputs G · d output/dx
+        grad_x = Sum_outputs G * d output/dx
 
-    ``examples`` are inputs of one call of its forward. The right gradients are those of autograd
-    through the forward in float64, or through ``reference``: a torch function of the same
-    arguments, an `Operation` or its text, where the forward is a kernel that autograd does not
-    see. A gradient is judged at other values, sizes, layouts, dtypes and flags than those given;
-    where it is wrong, the row says which term, factor, sign or size is missing or too many, if one
-    explanation is exact.
+    Args:
+        function: the subclass of ``torch.autograd.Function``.
+        examples: the arguments of one call of its forward.
+        reference: the intended forward, if autograd cannot run the forward (a CUDA or Triton
+            kernel): a torch function of the same arguments, an `Operation`, or its text.
 
-    A DeriveError where the Function cannot be judged.
+    Returns:
+        A `Report`: ``right``, ``rows`` (``input``, ``right``, ``wrong``), and ``str(report)``. The
+        gradients are checked at other values, sizes, memory layouts, dtypes and flags than those of
+        the examples too. For a wrong gradient, the row names the wrong term, factor, sign or size
+        if one explanation is exact.
+
+    Raises:
+        DeriveError: the Function cannot be judged.
+
+    The reference is autograd of the forward, in float64.
 
     >>> import derive, torch
     >>> class Scale(torch.autograd.Function):
@@ -73,7 +81,9 @@ def audit_all(
 ) -> Report:
     """As `audit`, for several calls."""
     if not examples or not any(is_float(a) for a in examples[0]):
-        raise DeriveError("an audit needs example inputs, at least one of them a float tensor")
+        raise DeriveError(
+            "an audit needs example inputs, and at least one of them must be a float tensor"
+        )
     first = tuple(examples[0])
     names = Subject(function).names(len(first))
     subject = Subject(function, torch_function(reference, names))
@@ -83,13 +93,13 @@ def audit_all(
     points = list(_points(subject, [tuple(e) for e in examples], model))
     if not points:
         raise DeriveError(
-            f"{subject.name} cannot be judged: its forward does not give finite numbers for the "
-            "example inputs, in float64 or in their own dtype; give inputs that it takes"
+            f"{subject.name} cannot be judged: its forward gives no finite numbers for the "
+            "example inputs, in float64 or in their own dtype; give inputs from its domain"
         )
     made = _Audit(subject, names, model, points).report()
     if made.right or not unread:
         return made
-    remark = f"no term is named: the forward is not read: {unread}; give its operation as reference"
+    remark = f"no term is named: {unread}; give the operation of the forward as reference="
     return replace(made, remarks=(*made.remarks, remark))
 
 
@@ -106,7 +116,7 @@ def _in_its_dtype(subject: Subject, args: Sequence[Any]) -> Subject:
             narrow.own(wide)
         except Exception:
             raise DeriveError(
-                f"{subject.name} cannot be judged: its forward fails for the example inputs: "
+                f"{subject.name} cannot be judged: its forward fails on the example inputs: "
                 f"{type(error).__name__}: {error}"
             ) from error
         return narrow

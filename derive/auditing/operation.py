@@ -36,7 +36,7 @@ def torch_function(reference: Reference, names: Sequence[str]) -> Callable[..., 
         known = model.inputs(args)
         if len(known) < len(model.places):
             raise DeriveError(
-                f"{op.name} has {len(op.inputs)} inputs, but forward is given "
+                f"{op.name} has {len(op.inputs)} inputs, but the forward takes "
                 f"{len(model.places)} tensors; give the operation of this forward"
             )
         given = {name: args[n] for n, name in known.items()}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Row:
-    """The gradient in one input: right, or what is wrong with it and where."""
+    """The verdict on one gradient: ``right``, or ``wrong`` with the mistake and its place."""
 
     input: str
     right: bool
@@ -16,10 +16,19 @@ class Row:
 
 @dataclass(frozen=True)
 class Report:
-    """The verdict on a Function; ``str`` names each input and each mistake.
+    """The verdict of `derive.audit` on a Function. ``str(report)`` names each mistake.
 
-    ``remarks`` do not make it wrong: they tell of values where torch's convention is another one,
-    of broadcasting that the examples do not ask for, and of the second backward.
+    Attributes:
+        name: the name of the Function.
+        rows: one `Row` per differentiable input.
+        remarks: findings that do not make the Function wrong: another convention than torch's at a
+            kink, broadcasting outside of the examples, a wrong second backward.
+        formulas: the derived gradients, as equations.
+        counterexample: the smallest inputs found at which a gradient is wrong.
+        judged: the conditions that were checked.
+        second_order: "right", "wrong", "constant" or "refused"; "" if it was not checked.
+        fixed: the source of a module with the derived backward; "" if the forward cannot be read.
+        written: the wrong hand-written gradients as equations, if they can be read.
     """
 
     name: str
@@ -37,7 +46,7 @@ class Report:
 
     @property
     def right(self) -> bool:
-        """Whether every gradient is right everywhere that was judged."""
+        """Whether all gradients are right under all conditions that were checked."""
         return all(row.right for row in self.rows)
 
     def __str__(self) -> str:

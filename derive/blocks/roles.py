@@ -79,7 +79,7 @@ def roles(op: Operation, letter: str) -> Roles:
             # Of several the first is the one that runs with the block.
             read.setdefault(access.tensor, set()).add(own if own in at else min(at, default=None))
     if not rows and not sums:
-        raise refused(index, "no equation maps over it or sums over it")
+        raise refused(index, "no equation maps or sums over this index")
     return Roles(tuple(equations), index, rows, sums)
 
 
@@ -90,7 +90,7 @@ def _place(equation: Equation, index: Index) -> int | None:
 
 def refused(index: Index, why: str) -> DeriveError:
     """The index cannot be taken in blocks."""
-    return DeriveError(f"{index.name} cannot be taken in blocks: {why}")
+    return DeriveError(f"index {index.name} cannot be processed in blocks: {why}")
 
 
 def _index(op: Operation, letter: str) -> Index:
@@ -103,19 +103,21 @@ def _index(op: Operation, letter: str) -> Index:
             found.setdefault(part.name, part)
     if letter not in found:
         known = ", ".join(found) or "none"
-        raise DeriveError(f"{op.name} has no index {letter}; it has {known}")
+        raise DeriveError(f"{op.name} has no index {letter}; its indices are {known}")
     index = found[letter]
     if index.group:
         raise refused(index, f"*{letter} is a group of axes")
     for axis in axes:
         if isinstance(axis, Composite) and index in axis.args:
-            raise refused(index, f"it is a part of the composite axis ({_spoken(axis)})")
+            raise refused(index, f"it is part of the composite axis ({_spoken(axis)})")
     extent = next(e for e in op.extents if e.name == index.extent)
     if not extent.sources:
-        raise refused(index, "no axis of an input has its size")
+        raise refused(index, "no axis of an input has this index")
     for p in op.parameters:
         if isinstance(p, AxisOf | KeepDim):
-            raise refused(index, f"{p.name} says at run time which axis is {p.index.name}")
+            raise refused(
+                index, f"parameter {p.name} sets the position of axis {p.index.name} at run time"
+            )
     return index
 
 
@@ -210,12 +212,12 @@ def _check(equation: Equation, index: Index) -> None:
     """An error where an equation takes the index otherwise than one block after another."""
     for e in walk(equation.body):
         if isinstance(e, Reduce) and _is_over(e, index) and not _is_sum(equation, index, e):
-            raise refused(index, f"equation {equation.name} takes the {e.kind} over it")
+            raise refused(index, f"equation {equation.name} computes the {e.kind} over it")
         if isinstance(e, Access) and any(
             position is not index and index in _outside_of_reads(position)
             for position in e.positions
         ):
-            what = f"equation {equation.name} reads {e.tensor} at positions made of it"
+            what = f"equation {equation.name} reads {e.tensor} at positions computed from it"
             raise refused(index, what)
 
 

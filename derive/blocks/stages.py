@@ -284,7 +284,7 @@ class _Builder:
         """The input of a stage."""
         axes = self.axes[tensor]
         if not all(isinstance(i, Index) for i in axes) and tensor in self.equations:
-            raise refused(self.roles.index, f"{tensor} has an axis that is no index alone")
+            raise refused(self.roles.index, f"{tensor} has an axis that is not a plain index")
         if axis is not None:
             assert reader is not None
             axes = (*axes[:axis], reader.local, *axes[axis + 1 :])

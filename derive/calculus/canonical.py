@@ -13,7 +13,9 @@ from dataclasses import replace
 
 from derive.algebra.expr import Access, Expr, Index, Param, Size, walk
 from derive.algebra.substitution import replace_inside_out
+from derive.budget import working
 from derive.notation.operation import AxisOf, Choice, KeepDim, Operation, Parameter, SizeOf
+from derive.notation.split import is_plain, split_axes
 
 
 def canonical(op: Operation) -> tuple[Operation, dict[str, str]]:
@@ -142,3 +144,10 @@ def _under(
         return part
 
     return replace_inside_out(e, named)
+
+
+def canonical_parts(op: Operation) -> tuple[Operation, Mapping[str, str], Mapping[str, str]]:
+    """op, each axis read by an index, under canonical names; what these stand for, and of what."""
+    with working(op.name):
+        plain, spoken = canonical(op if is_plain(op) else split_axes(op).operation)
+    return plain, spoken, {name: canonical_name for canonical_name, name in spoken.items()}

@@ -48,7 +48,7 @@ def flatten_operation(
 def _define(lets: Lets, equation: Equation, floats: set[str]) -> None:
     formals = tuple(i for i in equation.axes if isinstance(i, Index))
     if len(formals) != len(equation.axes):
-        raise LoweringError(f"the axes of {equation.name} are not all plain indices")
+        raise LoweringError(f"{equation.name} has an axis that is not a plain index")
 
     body = with_named_scores(equation.body, _named(lets, floats, "scores"))
     if equation.kind == "float":

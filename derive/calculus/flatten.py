@@ -105,7 +105,7 @@ def flatten(lets: Lets, e: Expr) -> Poly:
         return add(then, other)
     if isinstance(e, Reduce):
         return _reduce(lets, e)
-    raise LoweringError(f"{type(e).__name__} has no meaning as a number: {e!r}")
+    raise LoweringError(f"{type(e).__name__} is not a number: {e!r}")
 
 
 def flatten_condition(lets: Lets, e: Expr) -> Expr:
@@ -172,7 +172,7 @@ def _flat_condition(lets: Lets, e: Expr) -> Expr:
         condition = None if e.condition is None else flatten_condition(lets, e.condition)
         body = atom(Iverson(flatten_condition(lets, e.body)))
         return as_atom(lets.reduction(e.kind, e.indices, body, condition, "bool"))
-    raise LoweringError(f"{type(e).__name__} has no meaning as a condition: {e!r}")
+    raise LoweringError(f"{type(e).__name__} is not a condition: {e!r}")
 
 
 def _to_compare(lets: Lets, e: Expr) -> Poly:

@@ -32,9 +32,10 @@ _ROUNDING = 10
 
 @dataclass(frozen=True)
 class Row:
-    """One gradient: ``exact`` where all elements are equal, ``approximate`` by torch.allclose.
+    """The comparison of one gradient.
 
-    ``maxdiff`` is the largest difference of two elements.
+    ``exact``: all elements are equal. ``approximate``: ``torch.allclose`` holds, or the difference
+    is rounding (see `compare`). ``maxdiff``: the largest absolute difference of two elements.
     """
 
     name: str
@@ -43,7 +44,7 @@ class Row:
     maxdiff: float
 
     def text(self, width: int = _WIDTH) -> str:
-        """The row as a line, the name in so many columns."""
+        """Return the row as a line of the table; the name is padded to ``width`` columns."""
         return (
             f"{self.name:{width}} | exact: {self.exact!s:5} | "
             f"approximate: {self.approximate!s:5} | maxdiff: {self.maxdiff}"
@@ -52,23 +53,32 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The rows, one for each gradient; ``str`` is a table of them."""
+    """A comparison of gradients: one row per gradient. ``print`` shows it as a table.
+
+    ``exact``, ``approximate`` and ``maxdiff`` summarize all rows. `compare` and `compare_gradients`
+    return it.
+
+    >>> import derive, torch
+    >>> found = derive.compare_gradients({"w": torch.ones(2)}, {"w": torch.ones(2)})
+    >>> found.exact, found.maxdiff, [row.name for row in found.rows]
+    (True, 0.0, ['w'])
+    """
 
     rows: tuple[Row, ...]
 
     @property
     def exact(self) -> bool:
-        """Whether every gradient is exact."""
+        """Whether all gradients are equal to their references, element by element."""
         return all(row.exact for row in self.rows)
 
     @property
     def approximate(self) -> bool:
-        """Whether every gradient is near."""
+        """Whether all gradients are approximately equal to their references."""
         return all(row.approximate for row in self.rows)
 
     @property
     def maxdiff(self) -> float:
-        """The largest difference of all; nan where there is one that is nan."""
+        """The largest absolute difference over all gradients; nan if one difference is nan."""
         found = [row.maxdiff for row in self.rows]
         return math.nan if any(map(math.isnan, found)) else max(found, default=0.0)
 
@@ -87,32 +97,42 @@ def compare(
     G: Tensor | None = None,
     **keywords: Any,
 ) -> Comparison:
-    """Gradients of your own, by the names of inputs and equations of op, against torch.autograd.
+    """Compare hand-written gradients with those of torch.autograd.
 
-    ``tensors`` are the inputs in the order of the signature, as for the generated function, and
-    ``keywords`` its parameters; an optional tensor may come by keyword too, and ``option`` is the
-    value of a choice. Autograd works in the dtype of the tensors. Each gradient has the shape of
-    its tensor, axes of size 1 included.
+    The reference is autograd of the equations of ``op``, in the dtype of the tensors:
 
-    The gradients are those of the output ``of``: without it, of the only one that has a gradient
-    or the only one that is a number. ``G`` is its cotangent, in its shape; without it, ones.
+        d Sum_n G[n]*of[n] / d name,    for each name in ``gradients``
 
-    The rows are in the order in which backpropagation finishes the gradients: first the last
-    equation, then what it reads. A name that the output does not depend on has the gradient 0.
+    Args:
+        op: the operation.
+        gradients: tensors by the name of an input or equation. Each has the shape of its tensor,
+            axes of size 1 included.
+        tensors: the inputs, in the order of the signature.
+        option: an option of the choice parameter. Default: the first one.
+        of: the output to differentiate. Default: the only float output, or the only one without
+            axes.
+        G: the cotangent of this output, with its shape. Default: ones.
+        keywords: the parameters of the operation, and optional tensors.
 
-    ``approximate`` is torch.allclose with its defaults. Where terms cancel in a dtype narrower
-    than float64, rounding errors are larger than that allows, also in autograd. There a gradient
-    is approximate if its largest difference from autograd's in float64 is at most ten times that
-    of autograd in the dtype, plus the spacing of numbers at the largest element.
+    Returns:
+        A `Comparison`, with rows in the order in which backpropagation finishes the gradients: the
+        last equation first. A name that the output does not depend on has the reference 0.
 
-    A DeriveError for a name without a gradient and for a wrong shape, a TypeError for inputs and
-    keywords that do not fit the signature, a ValueError for sizes that do not agree.
+    ``approximate`` is ``torch.allclose`` with its default tolerances. If terms cancel in a dtype
+    narrower than float64, rounding errors of autograd itself exceed these. A gradient is then also
+    approximate if its largest difference from autograd in float64 is at most ten times that of
+    autograd in the dtype, plus the spacing of floats at the largest element.
+
+    Raises:
+        DeriveError: a name has no gradient, or a gradient has another shape than its tensor.
+        TypeError: the inputs or keywords do not match the signature.
+        ValueError: the sizes are inconsistent.
 
     >>> import derive, torch
-    >>> op = derive.parse("op f(x[n], w[n]) -> y\\nz[n] = x[n]*w[n]\\ny = sum[n](z[n]**2)")
+    >>> op = derive.parse("op f(x[n], w[n]) -> y; z[n] = x[n]*w[n]; y = sum[n](z[n]**2)")
     >>> x, w = torch.tensor([1.0, 2.0]), torch.tensor([0.5, -1.0])
     >>> dz = 2 * x * w
-    >>> comparison = compare(op, {"z": dz, "w": dz * x, "x": 2 * w}, x, w)
+    >>> comparison = derive.compare(op, {"z": dz, "w": dz * x, "x": 2 * w}, x, w)
     >>> print(comparison)
     z               | exact: True  | approximate: True  | maxdiff: 0.0
     x               | exact: False | approximate: False | maxdiff: 6.0
@@ -128,7 +148,7 @@ def compare(
     for name in gradients:
         if name not in known:
             raise DeriveError(
-                f"{op.name} has no gradient of {name}; it has those of {', '.join(known)}"
+                f"{op.name} has no gradient of {name}; it has gradients of {', '.join(known)}"
             )
     ordered = {name: gradients[name] for name in known if name in gradients}
     found = compare_gradients(ordered, known)
@@ -193,10 +213,14 @@ def _differentiated(
 def compare_gradients(
     gradients: Mapping[str, Tensor], references: Mapping[str, Tensor]
 ) -> Comparison:
-    """Gradients against others of the same names and shapes, in their order.
+    """Compare gradients with references of the same names and shapes.
 
-    >>> import torch
-    >>> print(compare_gradients({"w": torch.ones(2)}, {"w": torch.tensor([1.0, 1.5])}))
+    Raises:
+        DeriveError: a name has no reference, or two shapes differ.
+
+    >>> import derive, torch
+    >>> references = {"w": torch.tensor([1.0, 1.5])}
+    >>> print(derive.compare_gradients({"w": torch.ones(2)}, references))
     w               | exact: False | approximate: False | maxdiff: 0.5
     """
     return Comparison(tuple(_row(name, g, references) for name, g in gradients.items()))
@@ -314,8 +338,8 @@ def compare_all(
 def _failure(op: Operation, path: str, error: Exception) -> DeriveError:
     """What a module that is not as it was generated fails with."""
     return DeriveError(
-        f"{op.name}: {path} fails: {type(error).__name__}: {error}; "
-        "`derive check` says what mends it"
+        f"{op.name}: {path} fails: {type(error).__name__}: {error}; run `derive check` to see how "
+        "to fix it"
     )
 
 
@@ -371,7 +395,7 @@ def _arguments(
             parameters[name] = value
         else:
             known = ", ".join([*inputs[len(tensors) :], *own, "option", "of", "G"])
-            raise TypeError(f"{op.name} takes no keyword {name} here; it takes {known}")
+            raise TypeError(f"{op.name} takes no keyword {name}; the keywords are {known}")
     for t in op.inputs:
         if given.get(t.name) is None and t.default is None:
             raise TypeError(f"{op.name} needs the tensor {t.name}")
@@ -385,7 +409,8 @@ def _cotangent(op: Operation, parameters: Mapping[str, Any], G: Tensor, output: 
     shapes = [[n for n in t.shape if n != 1 or not kept] for t in (G, output)]
     if shapes[0] != shapes[1]:
         raise DeriveError(
-            f"{op.name}: G has shape {tuple(G.shape)}, and its output {tuple(output.shape)}"
+            f"{op.name}: G has shape {tuple(G.shape)}, but its output has shape "
+            f"{tuple(output.shape)}"
         )
     return G.detach().to(output.dtype).reshape(output.shape)
 
@@ -395,15 +420,15 @@ def _row(name: str, gradient: Tensor, references: Mapping[str, Tensor]) -> Row:
 
     if name not in references:
         known = ", ".join(references) or "none"
-        raise DeriveError(f"there is no reference for {name}; there are those of {known}")
+        raise DeriveError(f"no reference gradient for {name}; the references are {known}")
     for value in (gradient, references[name]):
         if not isinstance(value, torch.Tensor):
             raise DeriveError(f"the gradient of {name} is {value!r}, not a tensor")
     gradient, reference = gradient.detach(), references[name].detach()
     if gradient.shape != reference.shape:
         raise DeriveError(
-            f"the gradient of {name} has shape {tuple(gradient.shape)}, "
-            f"and {name} has shape {tuple(reference.shape)}"
+            f"the gradient of {name} has shape {tuple(gradient.shape)}, but {name} has shape "
+            f"{tuple(reference.shape)}"
         )
     a, b = _alike(gradient, reference)
     gap = torch.where(a == b, 0, (a - b).abs())

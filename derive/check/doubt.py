@@ -49,8 +49,8 @@ class Verdict(Enum):
 
     RIGHT = "right"
     WRONG = "wrong"
-    CONVENTIONAL = "as torch.autograd has it, where differences tell nothing"
-    UNDECIDED = "not to be told at this sample"
+    CONVENTIONAL = "equal to torch.autograd; finite differences are inconclusive"
+    UNDECIDED = "undecided at this sample"
 
 
 def verdict(op: Operation, function: Function, made: Sample, order: int) -> tuple[Verdict, str]:
@@ -165,7 +165,7 @@ def _exactly(op: Operation, made: Sample, order: int) -> Results:
         own = {i.extent for part in parts for i in walk(part) if isinstance(i, Index)}
         loops += prod(prod(n) if isinstance(n := sizes[e], tuple) else n for e in own)
     if loops > _MOST_LOOPS:
-        raise Unknown(f"{loops} rounds of loops are too many for many digits")
+        raise Unknown(f"{loops} loop iterations are too many for high-precision arithmetic")
     exact = Exact(op, made, cotangents_of(made))
     if order == 0:
         return exact.outputs()

@@ -122,7 +122,7 @@ def _unlike(op: Operation, call: _Call, dtype: torch.dtype, got: Results) -> str
         bound = max(_ALLOWED * _most(*gaps), _ROUNDED * info.eps * largest) + info.tiny
         error = np.nan_to_num(np.abs(got[name] - want), nan=np.inf)[asked]
         if not (error <= bound).all():
-            found.append(f"{name} is off by {error.max():.3g}, where {bound:.3g} is allowed")
+            found.append(f"{name} is off by {error.max():.3g}, above the tolerance of {bound:.3g}")
     return "; ".join(found)
 
 

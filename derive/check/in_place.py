@@ -100,7 +100,9 @@ def saved(op: Operation, function: Function, made: Sample) -> str:
     own = {t.untyped_storage().data_ptr() for t in there}
     shapes = [tuple(t.shape) for t in kept if t.untyped_storage().data_ptr() not in own]
     more = ", ".join(map(str, shapes))
-    return f"{bytes_kept} bytes are kept, inputs and outputs have {allowed}: also {more}"
+    return (
+        f"{bytes_kept} bytes are kept, more than the {allowed} of inputs and outputs: also {more}"
+    )
 
 
 def _kept(function: Function, made: Sample) -> tuple[list[Tensor], list[Tensor]]:

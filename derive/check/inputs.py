@@ -57,10 +57,10 @@ def sizes_of(texts: Iterable[str]) -> dict[str, list[int]]:
             sizes = [int(n) for n in numbers.split(",")]
         except ValueError:
             short = text if len(text) < 80 else f"{text[:80]}…"
-            raise DeriveError(f"the size {short}: write n=32, or p=2,3 for a group") from None
+            raise DeriveError(f"--size {short}: write n=32, or p=2,3 for a group") from None
         for n in sizes:
             if not 0 <= n < _MOST:
-                raise DeriveError(f"size({letter}) cannot be {str(n)[:30]}: no axis has that size")
+                raise DeriveError(f"size({letter}) cannot be {str(n)[:30]}")
         if letter in found:
             raise DeriveError(f"size({letter}) is given twice")
         found[letter] = sizes
@@ -99,11 +99,11 @@ def random_inputs(
     try:
         found = oracle.sizes(op, {n: np.broadcast_to(0, s) for n, s in shapes.items()}, parameters)
     except ValueError as error:
-        raise DeriveError(f"{op.name}: these sizes do not fit together: {error}") from None
+        raise DeriveError(f"{op.name}: the sizes are inconsistent: {error}") from None
     letters = _letters(op)
     for letter, given in (sizes or {}).items():
         if _axes(found[letters[letter]]) != tuple(given):
-            raise DeriveError(f"{op.name}: these sizes do not fit together: size({letter}) differs")
+            raise DeriveError(f"{op.name}: the sizes are inconsistent: size({letter}) differs")
     rng = np.random.default_rng(seed)
     for way in ("normal", "uniform") * _ATTEMPTS:
         tensors = _integers(op, rng, small, shapes, parameters, found)
@@ -112,7 +112,7 @@ def random_inputs(
                 tensors[t.name] = _floats(op, t, rng, small, shapes[t.name], found, way)
         if _clean(op, tensors, parameters, way == "normal"):
             return Inputs(tensors, parameters, {n: found[e] for n, e in letters.items()})
-    raise DeriveError(f"{op.name}: no inputs of these sizes were found that give no nan")
+    raise DeriveError(f"{op.name}: found no random inputs of these sizes with outputs free of nan")
 
 
 # --------------------------------------------------------------------- sizes
@@ -152,17 +152,25 @@ def _resized(
     found: Sizes = {name: known[name] for name in known if name in free}
     for name, given in wanted.items():
         if name not in letters:
-            raise DeriveError(f"{op.name} has no index {name}; it has {', '.join(letters)}")
+            raise DeriveError(
+                f"{op.name} has no index {name}; its indices are {', '.join(letters)}"
+            )
         extent = letters[name]
         if extent not in free:
             sources = sorted(free & {s.extent for s in _parts(op, extent)})
             raise DeriveError(
-                f"{op.name}: size({name}) follows from "
-                + (f"size({'), size('.join(sources)}); set that" if sources else "the operation")
+                f"{op.name}: size({name}) is determined by "
+                + (
+                    f"size({'), size('.join(sources)}); set that size"
+                    if sources
+                    else "the operation"
+                )
             )
         group = isinstance(known[extent], tuple)
         if not group and len(given) != 1:
-            raise DeriveError(f"{op.name}: {name} is one axis and has one size, not {len(given)}")
+            raise DeriveError(
+                f"{op.name}: {name} is a single axis and takes one size, not {len(given)}"
+            )
         if min(given, default=1) < 1:
             raise DeriveError(f"{op.name}: size({name}) must be positive, not {min(given)}")
         found[extent] = tuple(given) if group else given[0]
@@ -205,9 +213,9 @@ def _refuse_large(op: Operation, found: Sizes) -> None:
     )
     if elements * _BYTES * _COPIES > _memory():
         raise DeriveError(
-            f"{op.name}: at these sizes the reference makes {elements:.3g} elements, "
-            f"{elements * _BYTES / 2**30:.3g} GiB and as much again several times for their "
-            "gradients, which is more than there is; give smaller sizes"
+            f"{op.name}: at these sizes the reference computes {elements:.3g} elements "
+            f"({elements * _BYTES / 2**30:.3g} GiB), and several times as much for the gradients, "
+            "which exceeds the memory; give smaller sizes"
         )
 
 
@@ -275,7 +283,7 @@ def _clean(
     """Whether no output has a nan, or with ``finite`` an infinite value either."""
     made = _run(op, tensors, parameters)
     if made is None:
-        raise DeriveError(f"{op.name}: no integers were found that keep every access in bounds")
+        raise DeriveError(f"{op.name}: found no integers that keep every access in bounds")
     outputs = [made[name] for name in reference.selected(op, parameters)]
     return all(bool((o.isfinite() if finite else ~o.isnan()).all()) for o in outputs)
 

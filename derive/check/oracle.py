@@ -309,7 +309,7 @@ class _Solver:
                 self.ranks_of(tensor, pins.get(tensor.name, {}))
         unsolved = [e.name for e in self.op.extents if self.ranks[e.name] is None]
         if unsolved:
-            raise ValueError(f"{self.op.name}: the number of axes of *{unsolved[0]} is not known")
+            raise ValueError(f"{self.op.name}: the number of axes of *{unsolved[0]} is unknown")
         self.named()
         composites = [part for tensor in self.given for part in self.read(tensor)]
         count = -1
@@ -321,8 +321,8 @@ class _Solver:
         for extent in self.op.extents:
             if extent.name not in self.found:
                 raise ValueError(
-                    f"{self.op.name}: size({extent.name}) is not known from the tensors "
-                    "and parameters given"
+                    f"{self.op.name}: the given tensors and parameters do not determine "
+                    f"size({extent.name})"
                 )
         return {extent.name: self.found[extent.name] for extent in self.op.extents}
 

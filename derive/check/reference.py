@@ -89,7 +89,9 @@ def selected(
     choice = next((p for p in op.parameters if isinstance(p, Choice)), None)
     if choice is None:
         if option is not None:
-            raise DeriveError(f"{op.name} has no option {option!r}: it has no choice")
+            raise DeriveError(
+                f"{op.name} has no option {option!r}, because it has no choice parameter"
+            )
         return op.outputs
     outputs = dict(choice.outputs)
     if option is None:
@@ -115,8 +117,8 @@ def target(op: Operation, outputs: Sequence[str], of: str | None = None) -> str:
         if len(found) == 1:
             return found[0]
     if not floats:
-        raise DeriveError(f"{op.name} has no differentiable output, so it has no gradients")
-    raise DeriveError(f"{op.name} has several outputs; say which by of=, {', '.join(floats)}")
+        raise DeriveError(f"{op.name} has no differentiable output, and so no gradients")
+    raise DeriveError(f"{op.name} has several outputs; choose one with of=: {', '.join(floats)}")
 
 
 def _smooth(op: Operation, given: Mapping[str, Tensor]) -> list[Tensor]:
@@ -137,7 +139,7 @@ def _smooth(op: Operation, given: Mapping[str, Tensor]) -> list[Tensor]:
             smooth[tensor.name] = t
     if len({t.dtype for t in smooth.values()}) > 1:
         found = ", ".join(f"{name} {t.dtype}" for name, t in smooth.items())
-        raise TypeError(f"{op.name}: all floating-point inputs have one dtype, not {found}")
+        raise TypeError(f"{op.name}: all floating-point inputs must have one dtype, not {found}")
     return list(smooth.values())
 
 

@@ -98,8 +98,8 @@ def lost_digits(
             if not (error <= bound).all():
                 worst = float(np.nan_to_num(error, nan=np.inf).max())
                 found.append(
-                    f"{own} is off by {worst:.3g}, "
-                    f"where the equations as written are by {rounding:.3g}"
+                    f"{own} is off by {worst:.3g}; the equations as written are off by "
+                    f"{rounding:.3g}"
                 )
     return "; ".join(found)
 

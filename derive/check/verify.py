@@ -167,7 +167,7 @@ def _again(
             if n == 0 or passed == _ENOUGH:
                 return ""
         conventional &= said is not Verdict.UNDECIDED
-    return "" if conventional else f"{detail}\nno sample tells whether that is right"
+    return "" if conventional else f"{detail}\nno sample decides which of the two is right"
 
 
 @contextmanager

@@ -16,32 +16,43 @@ from derive.errors import DeriveError
 def audit(
     function: Annotated[
         str,
-        typer.Argument(metavar="MODULE:CLASS", help="A Function; FILE.py:CLASS for one of a file."),
+        typer.Argument(
+            metavar="MODULE:CLASS", help="The Function: MODULE:CLASS, or FILE.py:CLASS."
+        ),
     ],
     example: Annotated[
         Path,
         typer.Option(
             metavar="FILE.py",
-            help="Defines examples(), which returns lists of inputs of the forward.",
+            help="Defines examples(), which returns lists of forward arguments.",
         ),
     ],
     reference: Annotated[
         str | None,
         typer.Option(
             metavar="MODULE:NAME | TEXT",
-            help="What the forward is meant to be: a torch function, an operation or its text.",
+            help="The intended forward: a torch function, an operation, or index notation.",
         ),
     ] = None,
     fix: Annotated[
         Path | None,
-        typer.Option(metavar="OUT.py", help="Write the derived backward as a module."),
+        typer.Option(
+            metavar="OUT.py", help="Write a module with the derived backward to this file."
+        ),
     ] = None,
     json_: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Every gradient of a hand-written Function, right or wrong, and which term.
+    """Check each gradient of a hand-written autograd.Function.
 
-    Exits with 0 where it is right, 1 where it is wrong, 2 where it cannot be judged.
+    A wrong gradient is reported with the wrong term. The exit code is 0 if all gradients are
+    right, 1 if one is wrong, 2 if the Function cannot be judged.
+
+    The file of --example returns one list of arguments per call of the forward:
+
+    \b
+      import torch
+      def examples(): return [[torch.randn(3, 5), torch.randn(5)]]
     """
     need_torch()
     from derive.auditing.judged import audit_all
@@ -51,8 +62,8 @@ def audit(
     if fix is not None:
         if not report.fixed:
             raise DeriveError(
-                f"{report.name} has no derived backward: its forward could not be read; give the "
-                "operation by --reference, in index notation"
+                f"{report.name}: the forward could not be read, so there is no derived backward to "
+                "write; give the operation in index notation with --reference"
             )
         fix.write_text(report.fixed, encoding="utf-8")
     if json_:

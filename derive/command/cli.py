@@ -40,7 +40,7 @@ class _Program(TyperGroup):
         except Exception as error:
             option = getattr(error, "option_name", None)
             if option and any(option in parameter.opts for parameter in self.params):
-                error.message = f"{option} stands before the command"  # type: ignore[attr-defined]
+                error.message = f"{option} must precede the command"  # type: ignore[attr-defined]
             raise
 
 
@@ -96,16 +96,21 @@ def _derive(
     context: typer.Context,
     quiet: Quiet = False,
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True)
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
     ] = False,
     max_seconds: Annotated[
-        float | None, typer.Option(help="Processor time for an operation, 60 s if not given.")
+        float | None,
+        typer.Option(help="Processor time limit per operation, in seconds. Default: 60."),
     ] = None,
     max_memory: Annotated[
-        float | None, typer.Option(help="Bytes of memory for an operation, 2e9 if not given.")
+        float | None, typer.Option(help="Memory limit per operation, in bytes. Default: 2e9.")
     ] = None,
     max_code: Annotated[
-        float | None, typer.Option(help="Characters of code of an operation, 2e6 if not given.")
+        float | None,
+        typer.Option(help="Code size limit per operation, in characters. Default: 2e6."),
     ] = None,
 ) -> None:
     """Derive the backward of tensor operations from their index notation."""
@@ -121,13 +126,17 @@ def _derive(
 @app.command("list")
 def list_(
     pattern: Annotated[
-        str | None, typer.Argument(metavar="[PATTERN]", help="A part of the name, or a glob.")
+        str | None,
+        typer.Argument(metavar="PATTERN", help="Part of a name, or a glob such as 'conv*'."),
     ] = None,
     json_: Json = False,
     quiet: Quiet = False,
     limit: Limit = LIMIT,
 ) -> None:
-    """The catalog and the project's own specs, one line each."""
+    """List the operations of the catalog and of the project.
+
+    Each line has the name, the signature and the spec file.
+    """
     hush(quiet)
     project = find_project(Path.cwd())
     own = lines_of(project.specs if project else (), limit)
@@ -137,7 +146,7 @@ def list_(
         if line["name"] not in own and matches(line["name"]):
             found.append((line, "catalog"))
     if not found and not quiet:
-        print_note(f"no operation has a name like {pattern}")
+        print_note(f"no operation name matches {pattern}")
     if json_:
         print_json([{**line, "from": origin} for line, origin in found])
         return
@@ -159,49 +168,61 @@ def show(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[NAME | FILE:NAME]", help="An operation.", autocompletion=complete_name
+            metavar="NAME | FILE:NAME",
+            help="An operation of the project or the catalog, or of a spec file.",
+            autocompletion=complete_name,
         ),
     ] = None,
     spec: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="An operation in index notation.")
+        str | None, typer.Option(metavar="TEXT", help="The operation itself, in index notation.")
     ] = None,
-    steps: Annotated[bool, typer.Option("--steps", help="Every step of the way.")] = False,
-    format_: Annotated[Format, typer.Option("--format")] = Format.unicode,
+    steps: Annotated[
+        bool, typer.Option("--steps", help="Show every step of the derivation.")
+    ] = False,
+    format_: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.unicode,
     wrt: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="The gradient in this input or equation; repeated."),
+        typer.Option(
+            metavar="NAME", help="Show only this gradient: an input or equation. Repeatable."
+        ),
     ] = None,
     every: Annotated[
-        bool, typer.Option("--every", help="The gradient in every equation and input.")
+        bool, typer.Option("--every", help="Show the gradients of all equations and inputs.")
     ] = False,
     tangent: Annotated[
-        bool, typer.Option("--tangent", help="The tangents, along the inputs.")
+        bool, typer.Option("--tangent", help="Show forward-mode tangents instead of gradients.")
     ] = False,
-    cost: Annotated[bool, typer.Option("--cost", help="What the code costs.")] = False,
+    cost: Annotated[
+        bool, typer.Option("--cost", help="Show flops, passes, and memory of the generated code.")
+    ] = False,
     size: Annotated[
         list[str] | None,
-        typer.Option(metavar="n=32", help="With --cost: the size of an index; repeated."),
+        typer.Option(metavar="n=32", help="With --cost: the size of an index. Repeatable."),
     ] = None,
     quiet: Quiet = False,
     limit: Limit = LIMIT,
 ) -> None:
-    """The formulas derived from an operation, its code, or what the code costs.
+    """Print the derived formulas, the code, or the cost of the code.
 
-    With --wrt or --every the code is that of a function of the outputs and these gradients.
-    With --tangent, the tangents along these inputs, or of every equation.
+    With --wrt or --every, --format code prints one function that returns the outputs and these
+    gradients. With --tangent, --wrt selects the inputs that vary, and --every adds the tangents of
+    all equations.
     """
     if (name is None) == (spec is None):
-        raise typer.BadParameter("give a NAME, FILE:NAME, or --spec TEXT")
+        raise typer.BadParameter("give one operation: NAME, FILE:NAME, or --spec TEXT")
     if wrt and every and not tangent:
-        raise typer.BadParameter("--every is every name: leave out --wrt")
+        raise typer.BadParameter("--every already includes all names: omit --wrt")
     if tangent and (cost or format_ is Format.code):
-        raise typer.BadParameter("--tangent shows formulas: leave out --cost and --format code")
+        raise typer.BadParameter("--tangent shows formulas: omit --cost and --format code")
     if format_ is Format.code and steps:
-        raise typer.BadParameter("--format code has no steps: leave out --steps")
+        raise typer.BadParameter("--format code has no steps: omit --steps")
     if cost and (wrt or every or steps or format_ not in (Format.unicode, Format.json)):
-        raise typer.BadParameter("--cost is of the whole code, as text or --format json alone")
+        raise typer.BadParameter(
+            "--cost describes the whole code: omit --wrt, --every and --steps, and use --format "
+            "unicode or json"
+        )
     if size and not cost:
-        raise typer.BadParameter("--size is for --cost")
+        raise typer.BadParameter("--size requires --cost")
     # Before a spec is read, in a process that then has it.
     from derive.notation.asked import names_with_gradient
     from derive.notation.options import options
@@ -277,7 +298,9 @@ def _show_cost(op: Operation, format_: Format, given: Sequence[str]) -> None:
     known = {letter for _, found in costs(op) for letter in found.letters}
     for letter in sizes:
         if letter not in known:
-            raise DeriveError(f"{op.name} has no size {letter}; it has {', '.join(sorted(known))}")
+            raise DeriveError(
+                f"{op.name} has no index {letter}; its indices are {', '.join(sorted(known))}"
+            )
     warn(warned(op))
     derivations = [derivation(op, option) for option, _ in options(op)]
     if format_ is Format.json:

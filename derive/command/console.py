@@ -48,9 +48,9 @@ def print_generated(
         for path in written:
             typer.echo(f"wrote {shown(path)}")
         for path in removed:
-            typer.echo(f"removed {shown(path)}: no spec asks for it")
+            typer.echo(f"removed {shown(path)}: no spec defines it")
     if failures:
-        rest = "are left as they were" if keep_going else "did not verify; nothing is written"
+        rest = "failed; their files are unchanged" if keep_going else "failed; nothing is written"
         typer.echo(f"{len(failures)} of {many} {rest}")
     if not quiet and (keep_going or not failures):
         typer.echo(state)
@@ -69,15 +69,15 @@ def print_differences(found: Sequence[Difference], mend: str, named: bool, quiet
             typer.echo(d.patch, nl=bool(d.patch) and d.patch[-1] != "\n")
     foreign = [d for d in found if d.kind == "foreign"]
     if foreign:
-        typer.echo("to mend it: move these, rename the operations, or choose another --out;")
-        typer.echo(f"            then {mend}")
+        typer.echo("to fix: move these files, rename the operations, or choose another --out;")
+        typer.echo(f"        then {mend}")
         for d in foreign:
-            typer.echo(f"            {shown(d.path)}")
+            typer.echo(f"        {shown(d.path)}")
     elif found:
-        typer.echo(f"to mend it: {mend}")
+        typer.echo(f"to fix: {mend}")
     for d in found:
         if named and d.kind == "stale":
-            typer.echo(f"            rm {quote(shown(d.path))}")
+            typer.echo(f"        rm {quote(shown(d.path))}")
 
 
 def count(operations: Sized) -> str:

@@ -63,12 +63,12 @@ def cost_as_text(d: Derivation, sizes: Mapping[str, int]) -> str:
     ]
     missing = _missing(cost, known) if sizes else []
     if missing:
-        lines += ["", f"sizes that are not given: {', '.join(missing)}"]
+        lines += ["", f"missing sizes: {', '.join(missing)}"]
     lines += [
         "",
-        "flops: 2 for each product that a contraction sums, 1 an element elsewhere. A pass is one",
-        "operation that reads or writes a tensor of as many axes as the largest input or output;",
-        "a view is none. Intermediates are in elements, bytes those of float32, int64 and bool.",
+        "flops: 2 for each product in a contraction, 1 per element elsewhere. A pass is one",
+        "operation that reads or writes a tensor with as many axes as the largest input or output;",
+        "a view is free. Intermediates are in elements, bytes are for float32, int64 and bool.",
     ]
     return "\n".join(lines)
 
@@ -137,8 +137,8 @@ def warnings_of(op: Operation, option: str | None, costs: Costs) -> list[str]:
     return [
         f"{name}: {w.owner} is computed through a tensor of {w.size} elements, and no input, "
         f"equation, condition or access has more than {w.axes} ax{'is' if w.axes == 1 else 'es'}; "
-        "if it is meant, give it an equation of its own, or write stable after the op line's ';', "
-        "stable=True in Python"
+        "if this is intended, give the tensor its own equation, or add stable after the ';' of "
+        "the op line (stable=True in Python)"
         for w in costs.wide
     ]
 

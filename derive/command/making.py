@@ -100,8 +100,8 @@ def _check(columns: Sequence[Column], asked: tuple[Operation, Path | None]) -> l
         function = load_source(op, text)
     except Exception as error:
         raise DeriveError(
-            f"{op.name}: {path} cannot be imported: {type(error).__name__}: {error}; "
-            "`derive check` says what mends it"
+            f"{op.name}: {path} cannot be imported: {type(error).__name__}: {error}; run `derive "
+            "check` to see how to fix it"
         ) from None
     return list(checks_of(op, function, columns=columns))
 
@@ -115,6 +115,8 @@ def text_of(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise DeriveError(f"{path} is no UTF-8 text; `derive check` says what mends it") from None
+        raise DeriveError(
+            f"{path} is not UTF-8 text; run `derive check` to see how to fix it"
+        ) from None
     except OSError as error:
         raise DeriveError(f"{path} cannot be read: {error.strerror}") from None

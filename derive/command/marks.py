@@ -41,7 +41,7 @@ def foreign(path: Path) -> str:
     if stat.S_ISREG(mode):
         return "a file that derive did not write" if path.lstat().st_size else ""
     kinds = ((stat.S_ISDIR, "a folder"), (stat.S_ISLNK, "a link"))
-    return next((name for test, name in kinds if test(mode)), "no plain file")
+    return next((name for test, name in kinds if test(mode)), "not a regular file")
 
 
 def unified(text: str) -> str:

@@ -44,12 +44,12 @@ def compare(out: Path, wanted: Mapping[str, str]) -> list[Difference]:
         if what and name == _PACKAGE:
             continue
         if what:
-            found.append(Difference(path, "foreign", f"{what}, and it is left alone"))
+            found.append(Difference(path, "foreign", f"{what}; derive leaves it alone"))
         elif not path.exists():
             found.append(Difference(path, "missing"))
         elif path.read_bytes() != text.encode():
             found.append(_difference(path, text))
-    why = "generated, but no spec asks for it"
+    why = "generated, but no spec defines it"
     found += [Difference(path, "stale", why) for path in _stale(out, wanted)]
     return found
 
@@ -65,7 +65,7 @@ def _difference(path: Path, text: str) -> Difference:
     )
     why = "edited by hand, or its spec has changed"
     if have == text:
-        why = "its lines do not end in a newline alone, or it begins with a byte order mark"
+        why = "its line endings are not LF, or it begins with a byte order mark"
     return Difference(path, "differs", why, "".join(lines))
 
 
@@ -81,8 +81,8 @@ def refuse_foreign(out: Path, wanted: Collection[str]) -> None:
         what = "" if name == _PACKAGE else foreign(out / name)
         if what:
             raise DeriveError(
-                f"{out / name} is {what}; move it, rename the operation, or choose another "
-                "folder with --out; nothing is written"
+                f"{out / name} is {what}; nothing is written. Move it, rename the operation, or "
+                "choose another folder with --out"
             )
 
 

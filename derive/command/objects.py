@@ -26,7 +26,7 @@ def examples_of(path: Path) -> Sequence[Sequence[Any]]:
     make = getattr(module, "examples", None)
     if not callable(make):
         raise DeriveError(
-            f"{shown(path)} has no function examples(): it returns lists of arguments"
+            f"{shown(path)} has no function examples(); define one that returns lists of arguments"
         )
     made = list(make())
     if made and not all(isinstance(one, list | tuple) for one in made):
@@ -38,7 +38,7 @@ def named_object(given: str) -> Any:
     """The object that MODULE:NAME or FILE.py:NAME names."""
     place, found, name = given.rpartition(":")
     if not found or not place or not name:
-        raise DeriveError(f"{given!r} names nothing: write MODULE:NAME or FILE.py:NAME")
+        raise DeriveError(f"{given!r} is not a name; write MODULE:NAME or FILE.py:NAME")
     value: Any = _loaded(Path(place)) if place.endswith(".py") else _imported(place)
     for part in name.split("."):
         if not hasattr(value, part):
@@ -68,7 +68,7 @@ def _loaded(path: Path) -> ModuleType:
     from derive.notation.read import AsWritten
 
     if not path.is_file():
-        raise DeriveError(f"there is no file {path}")
+        raise DeriveError(f"the file {path} does not exist")
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)

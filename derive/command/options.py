@@ -30,22 +30,22 @@ def complete_name(incomplete: str) -> list[str]:
 
 def _positive(seconds: float) -> float:
     if isnan(seconds) or seconds <= 0:
-        raise typer.BadParameter("a time above 0, in seconds")
+        raise typer.BadParameter("must be a positive number of seconds")
     return seconds
 
 
 Specs = Annotated[
     list[Path] | None,
     typer.Argument(
-        metavar="[SPEC_FILE | NAME]...",
-        help="Files, folders or operations; else those of [tool.derive].",
+        metavar="SPEC_FILE | NAME",
+        help="Spec files, folders, or operations. Default: the specs of [tool.derive].",
     ),
 ]
 Blocks = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=n",
-        help="An index that the module of NAME takes in blocks, none after NAME= alone; repeated.",
+        help="Process index n of operation NAME in blocks. NAME= disables blocks. Repeatable.",
     ),
 ]
 
@@ -61,20 +61,22 @@ Saves = Annotated[
     Save | None,
     typer.Option(
         "--save",
-        help="What is kept for the backward: what costs more to compute again, or inputs and "
-        "outputs alone; else as each module that is there has it.",
+        help="What the forward saves. balanced: also intermediates that are cheaper to keep than "
+        "to recompute. least: inputs and outputs only. Default: as in the existing module.",
     ),
 ]
-Out = Annotated[str | None, typer.Option(metavar="DIR", help="The folder of the modules.")]
-Json = Annotated[bool, typer.Option("--json", help="Write JSON.")]
-Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Only what is wrong.")]
+Out = Annotated[
+    str | None, typer.Option(metavar="DIR", help="The folder of the generated modules.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")]
 Limit = Annotated[
     float,
     typer.Option(
         "--spec-timeout",
         metavar="SECONDS",
         callback=_positive,
-        help="What one spec file may take.",
+        help="Time limit per spec file, in seconds.",
     ),
 ]
 
@@ -96,4 +98,6 @@ def need_torch() -> None:
     try:
         import torch  # noqa: F401
     except ImportError:
-        raise DeriveError("this needs torch: pip install 'derive-backward[torch]'") from None
+        raise DeriveError(
+            "PyTorch is not installed; run: pip install 'derive-backward[torch]'"
+        ) from None

@@ -53,8 +53,8 @@ def _by_itself(
             return pool.begun(told, item).result()
         except BrokenProcessPool:
             return DeriveError(
-                f"{name(item)}: the process that worked on it was ended from outside, or by the "
-                "system for want of memory"
+                f"{name(item)}: its worker process was killed from outside, or by the system for "
+                "lack of memory"
             )
 
 
@@ -67,10 +67,10 @@ def _told(
     except DeriveError as error:
         return error
     except MemoryError:
-        return DeriveError(f"{name(item)}: it takes more memory than there is")
+        return DeriveError(f"{name(item)}: out of memory")
     except Exception as error:
         found = f"{type(error).__name__}: {error}".strip(": ")
-        return DeriveError(f"{name(item)}: derive itself fails, which is a mistake of it: {found}")
+        return DeriveError(f"{name(item)}: internal error of derive, please report it: {found}")
 
 
 class _Pool(ProcessPoolExecutor):

@@ -68,23 +68,25 @@ def _table(path: Path) -> Any:
         raise DeriveError(f"{path}: {error}") from None
     tools = content.get("tool", {})
     if not isinstance(tools, dict):
-        raise DeriveError(f"{path}: tool is {tools!r}; it is a table, such as [tool.derive]")
+        raise DeriveError(
+            f"{path}: tool is {tools!r}; it must be a table, for example [tool.derive]"
+        )
     return tools.get("derive")
 
 
 def _project(path: Path, table: Any) -> Project:
     if not isinstance(table, dict):
-        raise DeriveError(f"{path}: [tool.derive] is a table of specs and out")
+        raise DeriveError(f"{path}: [tool.derive] must be a table with the keys specs and out")
     unknown = sorted(set(table) - {"specs", "out"})
     if unknown:
         raise DeriveError(
-            f"{path}: [tool.derive] has no key {', '.join(unknown)}; it has specs and out"
+            f"{path}: [tool.derive] has no key {', '.join(unknown)}; its keys are specs and out"
         )
     specs, out = table.get("specs", []), table.get("out", "generated")
     if not isinstance(specs, list) or not all(isinstance(s, str) for s in specs):
-        raise DeriveError(f"{path}: [tool.derive] specs is a list of files and folders")
+        raise DeriveError(f"{path}: [tool.derive] specs must be a list of files and folders")
     if not isinstance(out, str):
-        raise DeriveError(f"{path}: [tool.derive] out is a folder")
+        raise DeriveError(f"{path}: [tool.derive] out must be the path of a folder")
     root = path.parent
     folder = root / _folder_name(out, f"{path}: [tool.derive] out")
     try:
@@ -92,8 +94,8 @@ def _project(path: Path, table: Any) -> Project:
             name = _folder_name(spec, "specs")
             if (root / name).is_dir() and realpath(root / name) == realpath(folder):
                 raise DeriveError(
-                    f"out is {out!r}, a folder of specs, where its modules would be read as "
-                    "specs; choose a folder of their own"
+                    f"out is {out!r}, which is also a folder of specs, so that modules would be "
+                    "read as specs; choose another folder"
                 )
         return Project(path, spec_files(root / spec for spec in specs), folder)
     except DeriveError as error:
@@ -105,7 +107,7 @@ def _folder_name(text: str, what: str) -> str:
     if not text.strip():
         raise DeriveError(f"{what} is empty; name a folder")
     if "\0" in text:
-        raise DeriveError(f"{what} is {text!r}, and no path has a NUL character")
+        raise DeriveError(f"{what} is {text!r}; a path cannot contain a NUL character")
     return text
 
 
@@ -120,10 +122,12 @@ def folder_of(out: str | None, project: Project | None) -> Path:
         folder = project.out if project is not None else Path("generated")
     for path in (folder, *folder.parents):
         if path.is_symlink() and not path.exists():
-            raise DeriveError(f"{folder}: {path} is a link that leads nowhere")
+            raise DeriveError(f"{folder}: {path} is a broken symbolic link")
         if path.exists():
             if not path.is_dir():
-                raise DeriveError(f"{folder}: {path} is no folder; choose another for the modules")
+                raise DeriveError(
+                    f"{folder}: {path} is not a folder; choose another folder for the modules"
+                )
             break
     return folder
 
@@ -144,7 +148,7 @@ def _files(path: Path) -> Iterator[Path]:
         return
     found = sorted(p for p in path.iterdir() if p.suffix in SUFFIXES and p.name[0] != "_")
     if not found:
-        raise SpecError(f"{path}: the folder has no spec, .derive or .py")
+        raise SpecError(f"{path}: the folder has no spec file (.derive or .py)")
     yield from found
 
 
@@ -182,9 +186,12 @@ def _by_name(
     for file, name, known in operations:
         if name in found:
             other = found[name][1]
-            raise SpecError(f"{file}: operation {name} is defined in {other} too; rename one")
+            raise SpecError(f"{file}: operation {name} is also defined in {other}; rename one")
         if lowered.setdefault(name.casefold(), name) != name or name == "__init__":
-            raise SpecError(f"{file}: {name} gives no file of its own name; rename it")
+            raise SpecError(
+                f"{file}: operation {name} would have the module file of another operation; "
+                "rename it"
+            )
         found[name] = known, file
     return found
 
@@ -203,11 +210,14 @@ def lookup(name: str, project: Project | None, limit: float = LIMIT) -> Found:
         found = _all_of(Path(name), limit)
         if len(found) == 1:
             return next(iter(found.values()))
-        raise SpecError(f"{name} has {len(found)} operations; name one: {name}:{next(iter(found))}")
+        raise SpecError(
+            f"{name} has {len(found)} operations; choose one, for example "
+            f"{name}:{next(iter(found))}"
+        )
     shipped = catalog.names()
     near = get_close_matches(name, names_of(project), 3)
     meant = [n for n in near if n in shipped or next(_named(n, project, limit), None)]
-    raise SpecError(f"there is no operation {name}{_nearest(name, meant)}")
+    raise SpecError(f"no operation is called {name}{_nearest(name, meant)}")
 
 
 def _all_of(path: Path, limit: float) -> dict[str, Found]:
@@ -262,4 +272,4 @@ def module_of(found: Found, project: Project | None) -> Path | None:
 
 def _nearest(name: str, known: Sequence[str]) -> str:
     near = get_close_matches(name, known, 1)
-    return f"; did you mean {near[0]}?" if near else "; `derive list` shows all"
+    return f"; did you mean {near[0]}?" if near else "; `derive list` lists all operations"

@@ -92,12 +92,12 @@ def _answer(
         code = process.exitcode
         how = f"by signal {-code}" if code is not None and code < 0 else f"with exit code {code}"
         raise SpecError(
-            f"{path}: it ended the process that reads it, {how}; a spec defines operations, "
-            "and ends nothing"
+            f"{path}: the spec ended the process that reads it, {how}; a spec may only define "
+            "operations"
         ) from None
     raise SpecError(
-        f"{path}: it was not read within {limit:g} s and was stopped; a spec only defines "
-        "operations. --spec-timeout sets the limit"
+        f"{path}: the spec was stopped after {limit:g} s; a spec should only define operations. "
+        "--spec-timeout sets the limit"
     )
 
 
@@ -141,7 +141,7 @@ def _tell(
         try:
             pipe.send((os.getpid(), n, found, warned))
         except (PicklingError, ValueError, TypeError, AttributeError) as error:
-            failed = SpecError(f"{path}: its operations cannot be passed on: {error}")
+            failed = SpecError(f"{path}: its operations cannot be sent to another process: {error}")
             pipe.send((os.getpid(), n, failed, warned))
     except OSError:
         os._exit(1)

@@ -25,14 +25,14 @@ def scheduled(given: Sequence[str], names: Collection[str]) -> dict[str, str | N
         name, equals, letter = text.rpartition("=")
         if not equals:
             if len(names) != 1:
-                raise DeriveError(f"--blocks {text}: of which operation? Write NAME={text}")
+                raise DeriveError(
+                    f"--blocks {text}: several operations are selected; write NAME={text}"
+                )
             (name,) = names
         if name not in names:
-            raise DeriveError(
-                f"--blocks {text}: there is no operation {name} among those asked for"
-            )
+            raise DeriveError(f"--blocks {text}: {name} is not one of the selected operations")
         if "," in letter or " " in letter.strip() or name in found:
-            raise DeriveError(f"--blocks {text}: one index of {name} is taken in blocks, no more")
+            raise DeriveError(f"--blocks {text}: give exactly one index for {name}")
         found[name] = letter.strip() or None
     return found
 

@@ -73,11 +73,13 @@ def alone(out: Path, waiting: Callable[[str], None]) -> Iterator[None]:
         try:
             lock.acquire(timeout=_SOON)
         except Timeout:
-            waiting(f"{places.holder()} generates {out}; waiting until it is done")
+            waiting(f"{places.holder()} is generating {out}; waiting for it")
             try:
                 lock.acquire(timeout=_PATIENCE)
             except Timeout:
-                raise DeriveError(f"{places.holder()} still generates {out}; try later") from None
+                raise DeriveError(
+                    f"{places.holder()} is still generating {out}; try again later"
+                ) from None
         with _released(lock, places):
             _recover(out, places)
             yield
@@ -114,7 +116,7 @@ def settle(out: Path) -> None:
         lock.acquire(timeout=_MOMENT if places.ready.exists() else 0)
     except Timeout:
         if places.ready.exists():
-            raise DeriveError(f"{places.holder()} writes to {out}; try later") from None
+            raise DeriveError(f"{places.holder()} is writing to {out}; try again later") from None
     except OSError:
         if places.ready.exists():
             raise
@@ -229,8 +231,8 @@ def _move(out: Path, ready: Path) -> None:
                 os.unlink(place)
     except OSError as error:
         raise DeriveError(
-            f"{error.filename2 or error.filename} cannot be replaced: {error.strerror}; "
-            "mend that, and the next run moves the rest into place"
+            f"{error.filename2 or error.filename} cannot be replaced: {error.strerror}; fix that, "
+            "and the next run moves the remaining files into place"
         ) from None
     _flush(out)
     shutil.rmtree(ready)

@@ -16,24 +16,36 @@ from derive.errors import DeriveError
 def read(
     function: Annotated[
         str,
-        typer.Argument(metavar="MODULE:NAME", help="A function or module, or FILE.py:NAME."),
+        typer.Argument(
+            metavar="MODULE:NAME", help="A function or module: MODULE:NAME, or FILE.py:NAME."
+        ),
     ],
     example: Annotated[
         Path,
-        typer.Option(metavar="FILE.py", help="Defines examples(), which returns its arguments."),
+        typer.Option(
+            metavar="FILE.py", help="Defines examples(), which returns example arguments."
+        ),
     ],
-    name: Annotated[str | None, typer.Option(help="What the operation is called.")] = None,
+    name: Annotated[str | None, typer.Option(help="The name of the operation.")] = None,
     letters: Annotated[
         list[str] | None,
-        typer.Option(metavar="x=btc", help="The indices of an input; repeated."),
+        typer.Option(metavar="x=btc", help="The index letters of an input. Repeatable."),
     ] = None,
-    comments: Annotated[bool, typer.Option(help="The line of code above each equation.")] = True,
+    comments: Annotated[
+        bool, typer.Option(help="Put the line of source above each equation.")
+    ] = True,
     json_: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """The spec of an ordinary PyTorch function or module, held against it.
+    """Print the spec of a PyTorch function or module.
 
-    Its values and gradients are compared with those of the function before it is printed.
+    The spec is printed only if its values and gradients match those of the function.
+
+    The file of --example returns the arguments of one call:
+
+    \b
+      import torch
+      def examples(): return [[torch.randn(3, 5), torch.randn(5)]]
     """
     need_torch()
     from derive.tracing.read import reading
@@ -43,11 +55,11 @@ def read(
     for text in letters or ():
         tensor, equals, axes = text.partition("=")
         if not equals or not axes.isalpha():
-            raise DeriveError(f"--letters {text}: write NAME=LETTERS, such as x=btc")
+            raise DeriveError(f"--letters {text}: write INPUT=LETTERS, for example x=btc")
         given[tensor] = axes
     target = named_object(function)
     if isinstance(target, type):
-        raise DeriveError(f"{function} is a class; name an object of it")
+        raise DeriveError(f"{function} is a class; name an instance of the class")
     (arguments, *_) = examples_of(example) or [()]
     made = reading(target, *arguments, name=name, letters=given, comments=comments)
     if json_:

@@ -42,7 +42,7 @@ def print_verified(
     if not quiet:
         apart = sum(bool(row.reason) for row in rows)
         total = len(rows) - apart
-        more = f"; {apart} do not apply" + ("" if verbose else " (--verbose)") if apart else ""
+        more = f"; {apart} not applicable" + ("" if verbose else " (--verbose)") if apart else ""
         print_line([(f"{total - len(wrong)} of {total} checks passed{more}", "")])
 
 

@@ -38,28 +38,33 @@ def verify(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME]...",
-            help="Operations; else all of the project, or of the catalog.",
+            metavar="NAME",
+            help="Operations. Default: all operations of the project, or of the catalog.",
             autocompletion=complete_name,
         ),
     ] = None,
     all_: Annotated[
-        bool, typer.Option("--all", help="Every check, also those that trace.")
+        bool, typer.Option("--all", help="Run every check, including torch.compile and exports.")
     ] = False,
     check: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="CHECK", help="This check alone; repeated.", autocompletion=complete_check
+            metavar="CHECK",
+            help="Run only this check. Repeatable.",
+            autocompletion=complete_check,
         ),
     ] = None,
     verbose: Annotated[
-        bool, typer.Option("-v", "--verbose", help="What checks state, and why some do not apply.")
+        bool, typer.Option("-v", "--verbose", help="Explain the checks, and why some do not apply.")
     ] = False,
     json_: Json = False,
     quiet: Quiet = False,
     limit: Limit = LIMIT,
 ) -> None:
-    """The gradcheck family on generated modules, and how they do in torch: a table."""
+    """Run gradcheck-style tests on generated modules.
+
+    The table has one row per operation and one column per check.
+    """
     from derive.command.making import checked
     from derive.command.staging import settle
 
@@ -75,8 +80,8 @@ def verify(
         found = [Found(op) for op in catalog.operations()]
         if not quiet:
             print_note(
-                f"there is no project here: verifying the {len(found)} operations of the catalog, "
-                "which takes minutes; name operations to verify those alone"
+                f"no project here: verifying the {len(found)} operations of the catalog, which "
+                "takes minutes; to verify a few, give their names"
             )
     need_torch()
     modules = [(one.operation, module_of(one, project)) for one in found]
@@ -98,11 +103,14 @@ def _columns(every: bool, names: Sequence[str]) -> Sequence[Column]:
 
     known = {column.name: column for column in ALL}
     if every and names:
-        raise typer.BadParameter("--all has every check", param_hint="--check")
+        raise typer.BadParameter(
+            "--all already runs every check: omit one of the two", param_hint="--check"
+        )
     for name in names:
         if name not in known:
             raise typer.BadParameter(
-                f"there is no check {name!r}; there are {', '.join(known)}", param_hint="--check"
+                f"no check is called {name!r}; the checks are {', '.join(known)}",
+                param_hint="--check",
             )
     if names:
         return [column for column in ALL if column.name in names]
@@ -116,22 +124,25 @@ def compare(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="NAME | FILE:NAME", help="An operation.", autocompletion=complete_name
+            metavar="NAME | FILE:NAME",
+            help="An operation of the project or the catalog, or of a spec file.",
+            autocompletion=complete_name,
         ),
     ],
-    dtype: Annotated[Dtype, typer.Option("--dtype")] = Dtype.float32,
+    dtype: Annotated[Dtype, typer.Option("--dtype", help="Dtype of the inputs.")] = Dtype.float32,
     size: Annotated[
         list[str] | None,
-        typer.Option(metavar="n=32", help="The size of an index (p=2,3 of a group); repeated."),
+        typer.Option(metavar="n=32", help="The size of an index (p=2,3 for a group). Repeatable."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of the random inputs.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the random inputs.")] = 0,
     json_: Json = False,
     quiet: Quiet = False,
     limit: Limit = LIMIT,
 ) -> None:
-    """Every intermediate gradient of the generated code against torch.autograd.
+    """Compare every gradient with torch.autograd.
 
-    The gradients of inputs are those of the module on disk where there is one.
+    The table has one row per input and per equation. The gradients of inputs come from the
+    generated module if it exists; all others are derived now.
     """
     from derive.check.comparison import compare_all
     from derive.check.inputs import sizes_of

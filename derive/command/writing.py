@@ -50,9 +50,11 @@ if TYPE_CHECKING:
 def generate(
     specs: Specs = None,
     out: Out = None,
-    no_verify: Annotated[bool, typer.Option("--no-verify", help="Only write.")] = False,
+    no_verify: Annotated[
+        bool, typer.Option("--no-verify", help="Write without verification.")
+    ] = False,
     keep_going: Annotated[
-        bool, typer.Option("--keep-going", help="Leave what fails, and write the others.")
+        bool, typer.Option("--keep-going", help="Skip operations that fail, and write the others.")
     ] = False,
     blocks: Blocks = None,
     save: Saves = None,
@@ -60,7 +62,7 @@ def generate(
     quiet: Quiet = False,
     limit: Limit = LIMIT,
 ) -> None:
-    """Verify the gradients of every operation, then write its module."""
+    """Verify the gradients, then write the modules."""
     from derive.command.modules import files_of, refuse_foreign, write
     from derive.command.staging import alone
 
@@ -114,7 +116,7 @@ def check(
     quiet: Quiet = False,
     limit: Limit = LIMIT,
 ) -> None:
-    """Whether the generated modules are what the specs say."""
+    """Check that generated modules match their specs."""
     from derive.command.modules import compare, files_of
     from derive.command.staging import settle
 
@@ -164,7 +166,8 @@ def _wanted(
         return {name: one.operation for name, one in found.items()}
     if project is None:
         raise typer.BadParameter(
-            "no pyproject.toml here or above has [tool.derive]; name the spec files"
+            "no pyproject.toml in this folder or above has a [tool.derive] table; "
+            "name the spec files"
         )
     return {name: one.operation for name, one in operations_of(project.specs, limit).items()}
 

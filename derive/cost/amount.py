@@ -19,13 +19,16 @@ _UP = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 @dataclass(frozen=True)
 class Amount:
-    """A formula in sizes; ``letters`` lists those of the operation in the order to print them."""
+    """A formula in the sizes of indices, such as ``2·i·j·k``. ``str(amount)`` is its text.
+
+    ``letters`` has the letters of the operation in the order in which they are printed.
+    """
 
     value: Poly
     letters: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """Terms by descending degree, then as their letters come."""
+        """Return the terms in order of descending degree, then of their letters."""
         terms = sorted(self.value.terms, key=lambda t: (-_degree(t), self._places(t)))
         shown = [(t.coef < 0, self._term(t)) for t in terms]
         first = "".join(f"{'−' if negative else ''}{text}" for negative, text in shown[:1])
@@ -33,11 +36,11 @@ class Amount:
         return first + rest or "0"
 
     def at(self, sizes: Mapping[str, int]) -> int:
-        """The number for these sizes."""
+        """Return the value for these sizes, which must include all letters of `needs`."""
         return number(self.given(sizes).value)
 
     def given(self, sizes: Mapping[str, int]) -> Amount:
-        """The formula that is left for these sizes."""
+        """Return the formula with these sizes replaced by numbers."""
 
         def size(e: Expr) -> Poly:
             known = set(_letters(e)) & set(sizes)
@@ -46,7 +49,7 @@ class Amount:
         return Amount(formula(self.value, size), self.letters)
 
     def needs(self) -> set[str]:
-        """The letters that the number depends on."""
+        """Return the letters in the formula."""
         return set(_letters(self.value))
 
     def _places(self, t: Term) -> list[tuple[int, str]]:

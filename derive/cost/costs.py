@@ -45,9 +45,11 @@ _BYTES = {"float": 4, "int": 8, "bool": 1}
 
 @dataclass(frozen=True)
 class Work:
-    """One direction. ``contracted`` is the part of ``flops`` that contractions do.
+    """The cost of one direction, forward or backward.
 
-    ``largest`` has the sizes that no other intermediate exceeds whatever the letters are.
+    ``flops``: floating-point operations; ``contracted``: those in contractions. ``passes``:
+    operations on tensors with as many axes as the largest input or output. ``largest``: the element
+    counts of the largest intermediates; several, if the sizes decide which one is the largest.
     """
 
     flops: Amount
@@ -67,7 +69,7 @@ class Wide:
 
 @dataclass(frozen=True)
 class Costs:
-    """Forward, backward with every gradient asked for, and what is kept between the two."""
+    """The cost of the generated code: forward, backward (all gradients), and saved tensors."""
 
     letters: tuple[str, ...]
     forward: Work
@@ -82,12 +84,12 @@ class Costs:
 
     @property
     def saved_bytes(self) -> Amount:
-        """The bytes of all that is saved."""
+        """The bytes of all saved tensors."""
         return self._total(name for name, _ in self.saved)
 
     @property
     def own_bytes(self) -> Amount:
-        """The bytes of what is saved and is neither an input nor an output."""
+        """The bytes of the saved tensors that are neither inputs nor outputs."""
         return self._total(self.own)
 
     def _total(self, names: Iterable[str]) -> Amount:
@@ -95,7 +97,7 @@ class Costs:
         return Amount(add(ZERO, *(held[name].value for name in names)), self.letters)
 
     def sizes(self, given: Mapping[str, int]) -> dict[str, int]:
-        """These sizes, and those that follow from them."""
+        """Return these sizes, and all sizes that follow from them."""
         found = dict(given)
         for letter, size in self.follows:
             if letter not in found and size.needs() <= set(found):

@@ -103,7 +103,7 @@ def group_shapes(op: Operation) -> list[Line]:
                 break
         else:
             names = ", ".join(t.name for t in pending)
-            raise LoweringError(f"nothing tells how the axes of {names} split into their groups")
+            raise LoweringError(f"the split of the axes of {names} into groups is ambiguous")
         pending = [x for x in pending if x is not t]
     return lines
 

@@ -20,7 +20,7 @@ def kept_place(op: Operation, axes: Sequence[Expr | None], p: KeepDim) -> int:
     """Before which of the axes the lost one stands."""
     home = next((t.axes for t in op.inputs if p.index in t.axes), None)
     if home is None:
-        raise LoweringError(f"{p.name}=keep({p.index.name}): no input has the axis")
+        raise LoweringError(f"{p.name}=keep({p.index.name}): no input has axis {p.index.name}")
     n = home.index(p.index)
     before = [at + 1 for at, axis in enumerate(axes) if axis in home[:n]]
     after = [at for at, axis in enumerate(axes) if axis in home[n + 1 :]]

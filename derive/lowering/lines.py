@@ -100,7 +100,7 @@ def like_input(op: Operation) -> Code:
     )
     if not floats:
         raise LoweringError(
-            "it reads no floating-point tensor, so there is nothing to differentiate"
+            "the operation has no floating-point input, so there is nothing to differentiate"
         )
     return Name(floats[0].name)
 

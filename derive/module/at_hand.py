@@ -45,7 +45,10 @@ OWN = frozenset(
 def own_names(op: Operation) -> frozenset[str]:
     """These, where the operation has no argument that is called as the size of a block is."""
     if any(x.name == "block" for x in (*op.inputs, *op.parameters)):
-        raise DeriveError(f"{op.name} has a block of its own, as the size of a block is called")
+        raise DeriveError(
+            f"{op.name} has an argument block, which is also the name of the block size; "
+            "rename the argument"
+        )
     return OWN
 
 
@@ -140,7 +143,7 @@ class Stages:
         try:
             return text(Frame(()).position(axes, axis))
         except NeedsFlatGroups:
-            why = f"groups of axes stand on both sides of it in {name}"
+            why = f"groups of axes are on both sides of it in {name}"
             raise refused(self.plan.index, why) from None
 
     def own(self, g: Given) -> str:

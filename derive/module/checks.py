@@ -74,7 +74,7 @@ def constant_text(value: Fraction | Expr | int | None) -> str:
     if isinstance(value, Num):
         value = value.value
     if not isinstance(value, Fraction | int):
-        raise LoweringError(f"a default given by {value!r}")
+        raise LoweringError(f"no torch code for the default {value!r}")
     return repr(int(value)) if value == int(value) else repr(float(value))
 
 
@@ -92,7 +92,7 @@ def _rank(op: Operation, t: Tensor) -> list[Check]:
 def _axis(op: Operation, p: AxisOf) -> list[Check]:
     home = next((t for t in op.inputs if p.index in t.axes), None)
     if home is None:
-        raise LoweringError(f"{p.name}=axis({p.index.name}): no input has the axis")
+        raise LoweringError(f"{p.name}=axis({p.index.name}): no input has axis {p.index.name}")
     name, rank = p.name, f"{home.name}.dim()"
     message = f"{name} must be in [{{-{rank}}}, {{{rank}}}) for {home.name}, not {{{name}}}"
     found = [refused(op, f"not -{rank} <= {name} < {rank}", message)]
@@ -143,14 +143,16 @@ def shape_of_absent(op: Operation, t: Tensor) -> Code:
     """The shape of the constant that None stands for."""
     required = required_of(op)
     if not any(r.kind == "float" for r in required):
-        raise LoweringError(f"{t.name} is optional, but no required float tensor gives its dtype")
+        raise LoweringError(
+            f"{t.name} is optional, but no required float tensor determines its dtype"
+        )
     shapes = shapes_from(op, Frame(named_axes(op)), required)
     shape = Shape(tuple(axis_size(i) for i in axes_of(op, t) if i is not None))
     try:
         return shapes.resolve(shape)
     except (LoweringError, StopIteration) as error:
         raise LoweringError(
-            f"{t.name} is optional, but no required tensor tells its shape: {error}"
+            f"{t.name} is optional, but no required tensor determines its shape: {error}"
         ) from None
 
 

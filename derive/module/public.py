@@ -82,7 +82,7 @@ def _condition_lines(test: str, columns: int) -> list[str]:
     operands = re.split(r" (?=or |!= )", test)
     lines = [line for operand in operands for line in _operand_lines(operand, columns)]
     if any(len(line) + 8 > columns for line in lines):
-        raise LoweringError(f"a check that is longer than a line: {test}")
+        raise LoweringError(f"a check is longer than one line: {test}")
     return ["if (", *(f"    {line}" for line in lines), "):"]
 
 

@@ -6,28 +6,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 _ORDER = (
-    "the order of values is no index expression: sort outside, with torch.sort or torch.topk, and "
-    "pass the positions as an integer tensor T, read as x[T[k]]; max and argmax are in the notation"
+    "the order of values is not an index expression: sort outside, with torch.sort or "
+    "torch.topk, and pass the positions as an integer tensor T, read as x[T[k]]; max and argmax "
+    "are in the notation"
 )
 _MASK = (
     "keep the axis and mask it, [m[k]]*x[k] or sum[k | m[k]](x[k]), or find the positions outside "
     "and pass them as an integer tensor T: x[T[k]]"
 )
-_DATA_SIZE = f"its size depends on the data, and every size here is that of an axis: {_MASK}"
+_DATA_SIZE = f"its size depends on the data, and every size must be that of an axis: {_MASK}"
 _LOOP = (
-    "the number of rounds depends on the data, and a spec is a fixed list of equations: make one "
-    "round an operation and loop in Python, where autograd joins the rounds"
+    "the number of iterations depends on the data, but a spec is a fixed list of equations: "
+    "write one iteration as an operation and loop in Python, where autograd chains the iterations"
 )
-_RANDOM = "random numbers come from outside: pass them, or a mask drawn with torch, as an input"
+_RANDOM = "random numbers are inputs: pass them, or a mask drawn with torch, as a tensor"
 _SOLVER = (
-    "a decomposition of a matrix is no index expression: use torch.linalg, or write what follows "
-    "from a factor that is passed as an input"
+    "a matrix decomposition is not an index expression: use torch.linalg, or pass a factor as an "
+    "input and write what is computed from it"
 )
-_CUMULATIVE = "a reduction up to one's own position has a condition: {}"
+_CUMULATIVE = "a cumulative reduction is a reduction with a condition: {}"
 
 RECURRENCE = (
-    "a recurrence is no equation: make one step an operation and loop in Python, or write a sum "
-    "over the earlier positions, sum[s | s<=t](..)"
+    "an equation cannot be a recurrence: write one step as an operation and loop in Python, or "
+    "write a sum over the earlier positions, sum[s | s<=t](..)"
 )
 
 ADVICE: Mapping[str, str] = {
@@ -46,45 +47,46 @@ ADVICE: Mapping[str, str] = {
     "cummax": _CUMULATIVE.format("y[k] = max[l | l<=k](x[l])"),
     "cummin": _CUMULATIVE.format("y[k] = min[l | l<=k](x[l])"),
     "logcumsumexp": _CUMULATIVE.format("y[k] = logsumexp[l | l<=k](x[l])"),
-    "var": "write it: m = mean[k](x[k]), v = mean[k]((x[k] - m)**2)",
-    "std": "write it: m = mean[k](x[k]), s = sqrt(mean[k]((x[k] - m)**2))",
-    "norm": "write norm2[k](x[k]), or sum[k](abs(x[k]))",
-    "einsum": "the notation is that itself: C[i,j] = sum[k](A[i,k]*B[k,j])",
-    "matmul": "write it: C[i,j] = sum[k](A[i,k]*B[k,j])",
-    "dot": "write it: sum[k](x[k]*y[k])",
-    "transpose": "write it: y[j,i] = x[i,j]",
-    "reshape": "axes are composed and taken apart in the notation: x[n,(t d)]",
-    "one_hot": "write it: [T[n] == k]",
-    "flip": "write it: x[size(k)-1-k]",
-    "roll": "write it: where(k >= s, x[k-s], x[k-s+size(k)])",
-    "gather": "write it: x[n,T[n,k]]",
-    "scatter": "write it by where its values go: y[k] = sum[n | T[n] == k](x[n])",
-    "scatter_add": "write it by where its values go: y[k] = sum[n | T[n] == k](x[n])",
-    "index_add": "write it by where its values go: y[k] = sum[n | T[n] == k](x[n])",
-    "stack": "write it with a size of 2: y[s,n] = where(s == 0, a[n], b[n])",
-    "cat": "it is called concat: concat[k](a[k], b[k])",
-    "conv1d": "write it: y[n,o,t] = sum[c,k](x[n,c,t+k]*w[o,c,k])",
-    "conv2d": "write it: y[n,o,s,t] = sum[c,i,j](x[n,c,s+i,t+j]*w[o,c,i,j])",
-    "gelu": "write it: x*(1 + erf(x/sqrt(2)))/2",
-    "silu": "write it: x*sigmoid(x)",
-    "swish": "write it: x*sigmoid(x)",
-    "mish": "write it: x*tanh(softplus(x))",
-    "elu": "write it: where(x > 0, x, exp(x) - 1)",
-    **dict.fromkeys(("leaky_relu", "prelu"), "write it: where(x > 0, x, a*x)"),
-    "relu6": "write it: clamp(x, 0, 6)",
-    "hardtanh": "write it: clamp(x, -1, 1)",
-    "hardsigmoid": "write it: clamp(x + 3, 0, 6)/6",
-    **dict.fromkeys(("hardswish", "hard_swish"), "write it: x*clamp(x + 3, 0, 6)/6"),
-    "softsign": "write it: x/(1 + abs(x))",
-    "ceil": "write it: -floor(-x)",
-    "round": "write it: floor(x + 1/2), which takes 2.5 to 3 (torch.round takes it to 2)",
-    "trunc": "write it: sign(x)*floor(abs(x))",
-    **dict.fromkeys(("mod", "fmod", "remainder"), "write it: x % m, which has the sign of m"),
-    "gamma": "write it: exp(lgamma(x)), which is right for x > 0",
-    "pow": "write it: x**y",
-    "cbrt": "write it: sign(x)*abs(x)**(1/3)",
-    "trace": "write it: y = sum[i](x[i,i])",
-    "diag": "write it: y[i] = x[i,i]",
+    "var": "write it as m = mean[k](x[k]), v = mean[k]((x[k] - m)**2)",
+    "std": "write it as m = mean[k](x[k]), s = sqrt(mean[k]((x[k] - m)**2))",
+    "norm": "write it as norm2[k](x[k]), or sum[k](abs(x[k]))",
+    "einsum": "the notation is an einsum already: C[i,j] = sum[k](A[i,k]*B[k,j])",
+    "matmul": "write it as C[i,j] = sum[k](A[i,k]*B[k,j])",
+    "dot": "write it as sum[k](x[k]*y[k])",
+    "transpose": "write it as y[j,i] = x[i,j]",
+    "reshape": "the notation composes and splits axes: x[n,(t d)]",
+    "one_hot": "write it as [T[n] == k]",
+    "flip": "write it as x[size(k)-1-k]",
+    "roll": "write it as where(k >= s, x[k-s], x[k-s+size(k)])",
+    "gather": "write it as x[n,T[n,k]]",
+    **dict.fromkeys(
+        ("scatter", "scatter_add", "index_add"),
+        "write it as a sum over the positions that go to k: y[k] = sum[n | T[n] == k](x[n])",
+    ),
+    "stack": "write it with an index of size 2: y[s,n] = where(s == 0, a[n], b[n])",
+    "cat": "use concat: concat[k](a[k], b[k])",
+    "conv1d": "write it as y[n,o,t] = sum[c,k](x[n,c,t+k]*w[o,c,k])",
+    "conv2d": "write it as y[n,o,s,t] = sum[c,i,j](x[n,c,s+i,t+j]*w[o,c,i,j])",
+    "gelu": "write it as x*(1 + erf(x/sqrt(2)))/2",
+    "silu": "write it as x*sigmoid(x)",
+    "swish": "write it as x*sigmoid(x)",
+    "mish": "write it as x*tanh(softplus(x))",
+    "elu": "write it as where(x > 0, x, exp(x) - 1)",
+    **dict.fromkeys(("leaky_relu", "prelu"), "write it as where(x > 0, x, a*x)"),
+    "relu6": "write it as clamp(x, 0, 6)",
+    "hardtanh": "write it as clamp(x, -1, 1)",
+    "hardsigmoid": "write it as clamp(x + 3, 0, 6)/6",
+    **dict.fromkeys(("hardswish", "hard_swish"), "write it as x*clamp(x + 3, 0, 6)/6"),
+    "softsign": "write it as x/(1 + abs(x))",
+    "ceil": "write it as -floor(-x)",
+    "round": "write it as floor(x + 1/2), which rounds 2.5 to 3 (torch.round rounds it to 2)",
+    "trunc": "write it as sign(x)*floor(abs(x))",
+    **dict.fromkeys(("mod", "fmod", "remainder"), "write it as x % m, whose sign is that of m"),
+    "gamma": "write it as exp(lgamma(x)), which is correct for x > 0",
+    "pow": "write it as x**y",
+    "cbrt": "write it as sign(x)*abs(x)**(1/3)",
+    "trace": "write it as y = sum[i](x[i,i])",
+    "diag": "write it as y[i] = x[i,i]",
     "complex": "complex numbers are not supported: write the real and the imaginary part",
     "conj": "complex numbers are not supported: write the real and the imaginary part",
     "fft": "complex numbers are not supported: write the sums of cosines and sines",
@@ -93,51 +95,57 @@ ADVICE: Mapping[str, str] = {
 
 KEYWORDS: Mapping[str, str] = {
     "while": _LOOP,
-    "for": "an equation holds for every value of its indices, no loop is written: y[t] = 2*x[t]",
-    "if": "a choice between values is where(condition, a, b); of what is given, a parameter with "
-    "options: reduction=mean|sum",
+    "for": "an equation holds for every value of its indices, so there is no loop: y[t] = 2*x[t]",
+    "if": (
+        "a choice between values is where(condition, a, b); a choice between variants is a "
+        "parameter with options: reduction=mean|sum"
+    ),
     "else": "a choice between values is where(condition, a, b)",
     "def": "an operation begins with op name(inputs) -> outputs",
-    "return": "outputs are named on the op line: op name(inputs) -> outputs",
+    "return": "the op line names the outputs: op name(inputs) -> outputs",
     "lambda": "an operation begins with op name(inputs) -> outputs",
 }
 """What stands in an error about a statement with this word of Python's."""
 
 SIGNS: Mapping[str, str] = {
-    "@": "a product of matrices is sum[k](A[i,k]*B[k,j])",
-    ".": "tensors have no attributes and no ellipsis: each axis is read by an index, x[j,i] for a "
-    "transpose, and any number of axes by a group, x[*p,k]",
-    ":": "an axis is read by an index that the left side has or that is summed, x[i,k], and a part "
-    "of it too, x[i,k+1]",
+    "@": "a matrix product is sum[k](A[i,k]*B[k,j])",
+    ".": (
+        "tensors have no attributes and no ellipsis: an index reads each axis, x[j,i] for a "
+        "transpose, and a group reads any number of axes, x[*p,k]"
+    ),
+    ":": (
+        "an index reads an axis, and the left side has this index or a reduction sums over "
+        "it: x[i,k], also a part of the axis, x[i,k+1]"
+    ),
 }
 """What stands in an error about a sign of Python's."""
 
 
 CONTINUED = (
-    "a statement ends with its line: one that goes on in the next stands in parentheses, y = (a + "
-    "b), which may be broken anywhere"
+    "a statement ends with its line; to continue a statement on the next line, put it in "
+    "parentheses, y = (a + b)"
 )
 """What is said of a line that ends or begins with an operator."""
 
 LISTED = (
-    "values are not listed: give the axis an index, y[i,j] = where(i == 0, a[j], b[j]) with "
-    "size(i)=2 on the op line, or join what has an axis, concat[i](a[i], b[i])"
+    "the notation has no lists: give the axis an index, y[i,j] = where(i == 0, a[j], b[j]) with "
+    "size(i)=2 on the op line, or join axes, concat[i](a[i], b[i])"
 )
 """What is said of ``[[a, b], [c, d]]``."""
 
 _COMPONENTS = (
-    "the components of a tensor are given by one equation, y[k] = where(k == 0, a, b), and their "
-    "number by {}"
+    "one equation defines all components of a tensor, y[k] = where(k == 0, a, b), and {} sets "
+    "their number"
 )
 
-RESULT = "the result of {} has no positions: give it an equation, S[i,j] = ..., and read S[i,j]"
+RESULT = "the result of {} cannot be indexed: give it an equation, S[i,j] = ..., and read S[i,j]"
 """What is said of ``f(x)[i]``."""
 
 
 INFINITE = (
-    "inf stands only in a comparison, as a bound of clamp, or as the branch that max, min, "
-    "logsumexp or softmax leaves out, max[k](where(c, x, -inf)); elsewhere a condition says what "
-    "is left out, [c]*x or max[k | c](x)"
+    "inf is allowed only in a comparison, as a bound of clamp, or as a branch that max, min, "
+    "logsumexp or softmax ignores, max[k](where(c, x, -inf)); elsewhere write a condition, [c]*x "
+    "or max[k | c](x)"
 )
 """What is said of an infinity that would be computed with."""
 
@@ -174,5 +182,8 @@ IN_SYMPY = Declaring(
 def no_number(condition: str, is_position: bool) -> str:
     """What is said of a condition where a number is meant, or a position."""
     if is_position:
-        return f"{condition} is a condition, which picks as many as the data say: {_MASK}"
-    return f"{condition} is a condition and no number; write [{condition}]"
+        return (
+            f"{condition} is a condition, and the number of elements it selects depends on "
+            f"the data: {_MASK}"
+        )
+    return f"{condition} is a condition, not a number; write [{condition}]"

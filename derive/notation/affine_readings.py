@@ -60,8 +60,8 @@ class Readings:
             if len(undecided) > 1:
                 fail(
                     found.reading.at,
-                    f"the sizes of {' and '.join(undecided)} do not follow from axis "
-                    f"{found.axis.rpartition('@')[2]} of {found.reading.tensor}; declare one "
+                    f"axis {found.axis.rpartition('@')[2]} of {found.reading.tensor} does not "
+                    f"determine the sizes of {' and '.join(undecided)}; declare one of them "
                     f"{self.declared.how.axes}, or give {self.declared.how.size(undecided[0])}",
                 )
             for letter in undecided or loose:
@@ -74,7 +74,7 @@ class Readings:
         if isinstance(position, Composite):
             for part in position.args:
                 if not isinstance(part, Index | Num):
-                    fail(reading.at, f"{where}: a part of a composite is an index or a number")
+                    fail(reading.at, f"{where}: a part of a composite must be an index or a number")
             return None
         if isinstance(position, Index):
             return None
@@ -84,17 +84,25 @@ class Readings:
         if found is None:
             calls = [e.function for e in walk(position) if isinstance(e, Call)]
             floor = "floor" in calls and "int" not in calls
-            how = "the floor of a float is written int(floor(...)), else " if floor else ""
+            how = "write the floor of a float as int(floor(...)), or " if floor else ""
             fail(
                 reading.at,
-                f"{where} is read at a position that is no integer combination of indices, sizes, "
-                f"integer parameters and integer tensors; {how}give it an equation of its own",
+                f"{where} is read at a position that is not an integer combination of indices, "
+                f"sizes, integer parameters and integer tensors; {how}give the position its own "
+                "equation",
             )
         if found.largest > LARGEST:
-            fail(reading.at, f"{where} is read with the number {found.largest}: at most {LARGEST}")
+            fail(
+                reading.at,
+                f"{where} is read at a position with the number {found.largest}; the limit is "
+                f"{LARGEST}",
+            )
         if not found.coefficients and not found.tensors and isinstance(position, Num):
             if position.value < 0:
-                fail(reading.at, f"{where} is read at {position.value}; positions count from 0")
+                fail(
+                    reading.at,
+                    f"{where} is read at position {position.value}; positions start at 0",
+                )
             return None
         letters = tuple(dict.fromkeys(i.extent for i in found.coefficients))
         return AffineReading(found, f"{reading.tensor}@{n}", letters, reading) if letters else None

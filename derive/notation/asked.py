@@ -13,7 +13,7 @@ def check_operation(op: object) -> None:
     """An error where it is none."""
     if not isinstance(op, Operation):
         raise TypeError(
-            f"op must be an Operation, not {type(op).__name__}; derive.parse(text) makes one"
+            f"op must be an Operation, not {type(op).__name__}; derive.parse(text) returns one"
         )
 
 
@@ -41,7 +41,7 @@ def known_names(op: Operation, wrt: Sequence[str] | None) -> tuple[str, ...] | N
     for name in wrt:
         if name not in known:
             raise DeriveError(
-                f"{op.name} has no gradient of {name}; it has those of "
+                f"{op.name} has no gradient of {name}; it has gradients of "
                 f"{', '.join(known) or 'nothing'}"
             )
     return tuple(dict.fromkeys(wrt))
@@ -54,5 +54,23 @@ SAVES = ("balanced", "least")
 def saves_least(save: str) -> bool:
     """Whether inputs and outputs alone are to be saved."""
     if save not in SAVES:
-        raise DeriveError(f"save={save!r}: it is one of {', '.join(map(repr, SAVES))}")
+        raise DeriveError(f"save={save!r}: must be one of {', '.join(map(repr, SAVES))}")
     return save == "least"
+
+
+def known_target(op: Operation, of: str | None) -> str:
+    """The output that is differentiated: ``of``, the only float one, or the only number."""
+    equations = {e.name: e for e in op.equations}
+    floats = [name for name in op.outputs if equations[name].kind == "float"]
+    numbers = [name for name in floats if not equations[name].axes]
+    if of is not None:
+        if of in floats:
+            return of
+        known = ", ".join(floats) or "none"
+        raise DeriveError(f"{op.name} has no differentiable output {of!r}; it has {known}")
+    for found in (floats, numbers):
+        if len(found) == 1:
+            return found[0]
+    if not floats:
+        raise DeriveError(f"{op.name} has no differentiable output, and so no gradients")
+    raise DeriveError(f"{op.name} has several outputs; choose one with of=: {', '.join(floats)}")

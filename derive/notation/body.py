@@ -93,30 +93,33 @@ class Bodies:
             if size is None or (isinstance(size, Num) and size.value < 0):
                 fail(
                     parameter.at,
-                    f"size({letter}) must be a whole number or made of sizes and integer "
+                    f"size({letter}) must be an integer, or an expression of sizes and integer "
                     f"parameters with + - * and floor(a/b), not {show(parameter.value)}",
                 )
             if any(isinstance(part, Num) and abs(part.value) > LARGEST for part in walk(size)):
-                fail(parameter.at, f"size({letter})={show(parameter.value)}: at most {LARGEST}")
+                fail(
+                    parameter.at,
+                    f"size({letter})={show(parameter.value)} is above the limit of {LARGEST}",
+                )
             self.definitions.append((letter, size, parameter.at))
 
     def _axis(self, axis: Raw, env: dict[str, Index]) -> Expr:
         for part in axis.args if isinstance(axis, raw.Composite) else (axis,):
             own = axis_of(part)
             if part is not axis and (own is None or isinstance(part, raw.Star)):
-                fail(part.at, f"{show(part)} on the left: a part is an index or 0")
+                fail(part.at, f"{show(part)} on the left: a part must be an index or 0")
             if isinstance(own, Index):
                 if own.name in env:
                     name = self._equation.name
-                    fail(part.at, f"index {own.name} stands twice on the left of {name}")
+                    fail(part.at, f"index {own.name} appears twice on the left of {name}")
                 env[own.name] = own
         made = axis_of(axis)
         if made is None:
             how = f"; {self.declared.how.components()}" if isinstance(axis, raw.Number) else ""
             fail(
                 axis.at or self._equation.at,
-                f"axis {show(axis)} of {self._equation.name}: on the left stand indices, groups "
-                f"*p, composites (a b) and 0{how}",
+                f"axis {show(axis)} of {self._equation.name}: an axis on the left must be an "
+                f"index, a group *p, a composite (a b) or 0{how}",
             )
         return made
 
@@ -160,7 +163,7 @@ class Bodies:
                 return Or(())
         if not (isinstance(e, raw.Item) and e.name in self.declared.tensors):
             self.value(e, env, guarded)  # an error inside e is the better message
-        fail(e.at, f"{show(e)} is a number and no condition; compare it, {show(e)} != 0")
+        fail(e.at, f"{show(e)} is a number, not a condition; compare it, {show(e)} != 0")
 
     def _relation(self, op: str, left: Expr, right: Expr) -> Expr:
         """left op right; a bool tensor compared with 0 or 1 is itself or its negation."""
@@ -205,7 +208,10 @@ class Bodies:
                 return self._bind(e, env, guarded)
             case raw.Compare() | raw.Both() | raw.Either() | raw.Negation():
                 fail(e.at, advice.no_number(show(e), self._item is not None))
-        fail(e.at, f"{show(e)} cannot stand here; groups and composites are whole axis positions")
+        fail(
+            e.at,
+            f"{show(e)} is not allowed here; a group or a composite must be a whole axis position",
+        )
 
     def _named(self, e: Raw, env: Env, guarded: bool) -> Expr:
         assert isinstance(e, raw.Name | raw.Item)
@@ -219,7 +225,9 @@ class Bodies:
             if name in d.letters:
                 index = self._index(e, env)
                 if index.group:
-                    fail(e.at, f"group *{name} is no number; it stands as a whole axis position")
+                    fail(
+                        e.at, f"group *{name} is not a number; it can only be a whole axis position"
+                    )
                 return index
             if name in d.parameters:
                 return self._parameter(e)
@@ -236,9 +244,9 @@ class Bodies:
         if parameter.sized is not None:
             return Size(parameter.sized)
         if isinstance(parameter.value, raw.Apply) and parameter.value.function in ("axis", "keep"):
-            fail(e.at, f"parameter {e.name} is no number and cannot stand in an expression")
+            fail(e.at, f"parameter {e.name} is not a number and cannot appear in an expression")
         if parameter.options:
-            fail(e.at, f"parameter {e.name} is a choice and cannot stand in an expression")
+            fail(e.at, f"parameter {e.name} is a choice and cannot appear in an expression")
         return Param(e.name)
 
     def _index(self, e: raw.Name | raw.Star, env: Env) -> Index:
@@ -248,11 +256,11 @@ class Bodies:
         star = "*" if group else ""
         inside = f" of {show(self._item)}" if self._item is not None else ""
         left = self._equation.name
-        size = f"; how many values it has is size({e.name})" if self._item is None else ""
+        size = f"; its number of values is size({e.name})" if self._item is None else ""
         fail(
             e.at,
-            f"index {star}{e.name}{inside} is neither summed nor on the left; "
-            f"sum over it, sum[{star}{e.name}](...), or add it to {left}{size}",
+            f"index {star}{e.name}{inside} is neither summed over nor on the left; sum over it, "
+            f"sum[{star}{e.name}](...), or add it to {left}{size}",
         )
 
     def _access(self, e: Raw, env: Env, guarded: bool) -> Expr:
@@ -342,7 +350,7 @@ class Bodies:
         self._arguments(e, 1)
         arg = e.args[0]
         if not isinstance(arg, raw.Name | raw.Star) or arg.name not in self.declared.letters:
-            fail(e.at, f"{show(e)}: size takes an index, size(k)")
+            fail(e.at, f"{show(e)}: the argument of size must be an index, size(k)")
         return Size(letter_of(arg.name, env))
 
     # heads with indices
@@ -363,13 +371,13 @@ class Bodies:
         if arguments and len(e.args) != 1:
             fail(e.at, f"{e.kind}[...] takes 1 argument, not {len(e.args)}")
         if not e.indices:
-            fail(e.at, f"{e.kind}[] has no index to run over")
+            fail(e.at, f"{e.kind}[] has no index")
         found: list[raw.Name | raw.Star] = []
         for index in e.indices:
             if not isinstance(index, raw.Name | raw.Star):
-                fail(index.at, f"{e.kind} runs over indices and groups, not over {show(index)}")
+                fail(index.at, f"{e.kind} reduces over indices and groups, not over {show(index)}")
             if any(index.name == other.name for other in found):
-                fail(index.at, f"index {index.name} stands twice in {e.kind}[...]")
+                fail(index.at, f"index {index.name} appears twice in {e.kind}[...]")
             found.append(index)
         return tuple(found)
 
@@ -402,8 +410,8 @@ class Bodies:
         if index.name not in env:
             fail(
                 index.at,
-                f"{e.kind}[{show(index)}] keeps its index, and {index.name} is neither summed nor "
-                f"on the left; add it to {self._equation.name}",
+                f"{e.kind}[{show(index)}] keeps its index, and {index.name} is neither summed "
+                f"over nor on the left; add it to {self._equation.name}",
             )
         return env[index.name]
 
@@ -411,12 +419,12 @@ class Bodies:
         if e.condition is not None or len(e.indices) != 1 or not isinstance(e.indices[0], raw.Name):
             fail(e.at, "concat joins along one index: concat[k](a[k], b[k])")
         if not e.args:
-            fail(e.at, "concat[...] needs something to join")
+            fail(e.at, "concat[...] needs at least one argument")
         if len(e.args) > JOINED:
             fail(
                 e.at,
-                f"concat joins at most {JOINED}, not {len(e.args)}: join some of them in an "
-                "equation of its own",
+                f"concat joins at most {JOINED} arguments, not {len(e.args)}: join some of them "
+                "in a separate equation",
             )
         k = self._kept(e, self._bound(e, arguments=False)[0], env)
         pieces: list[tuple[Index, Expr]] = []
@@ -430,8 +438,8 @@ class Bodies:
             if not any(i is own for i in walk(piece)):
                 fail(
                     arg.at,
-                    f"argument {n} of concat[{e.indices[0].name}] has no index "
-                    f"{e.indices[0].name}, so that its size is unknown",
+                    f"argument {n} of concat[{e.indices[0].name}] does not have index "
+                    f"{e.indices[0].name}, so its size is unknown",
                 )
             pieces.append((own, piece))
         self.definitions.append((e.indices[0].name, total(Size(i.extent) for i, _ in pieces), e.at))

@@ -27,7 +27,9 @@ from derive.algebra.expr import (
     num,
 )
 
-_BEYOND = "the number is beyond float64, above 1.8e308 or below 1/1.8e308; write inf or 0"
+_BEYOND = (
+    "the number is out of the range of float64 (above 1.8e308 or below 1/1.8e308); write inf or 0"
+)
 _LARGEST = 64
 LARGEST = 2**62
 """The largest position, size and exponent, which are 64-bit integers at run time."""
@@ -90,7 +92,7 @@ def power(base: Expr, exponent: Expr) -> Expr:
         if n.denominator == 1 and (n == -1 or (abs(n) <= _LARGEST and small)):
             return _bounded(num(base.value ** int(n)))
     if max(abs(n.numerator), n.denominator) > LARGEST:
-        raise OverflowError(f"an exponent is at most {LARGEST}")
+        raise OverflowError(f"the exponent is above the limit of {LARGEST}")
     return _bounded(Pow(base, exponent))
 
 

@@ -45,8 +45,8 @@ def check_length(text: str) -> None:
     """Refuse a text that would take long to read."""
     if len(text) > TEXT:
         raise SpecError(
-            f"the text is too long ({len(text)} characters; the limit is {TEXT}): write its "
-            "operations in several files"
+            f"the text is too long ({len(text)} characters; the limit is {TEXT}): split it into "
+            "several files"
         )
 
 
@@ -54,7 +54,8 @@ def check_count(operations: int) -> None:
     """Refuse a text of more operations than a file should have."""
     if operations > OPERATIONS:
         raise SpecError(
-            f"the text has {operations} operations (the limit is {OPERATIONS}): write several files"
+            f"the text has {operations} operations (the limit is {OPERATIONS}): split it into "
+            "several files"
         )
 
 
@@ -63,8 +64,8 @@ def check_statement(first: Token, last: Token) -> None:
     characters = (last.start_pos or 0) - (first.start_pos or 0)
     if characters > STATEMENT:
         raise SpecError(
-            f"the statement is too long ({characters} characters; the limit is {STATEMENT}): name "
-            "parts by equations of their own",
+            f"the statement is too long ({characters} characters; the limit is {STATEMENT}): "
+            "split it into named equations",
             line=first.line,
             column=first.column,
         )
@@ -121,19 +122,19 @@ def check_depth(
         fail(
             at,
             f"the expression is nested too deeply ({levels[id(e)]} levels; the limit is {limit}): "
-            "name a part by an equation of its own",
+            "give a part its own equation",
         )
     if powers[id(e)] > POWERS + 1:
         fail(
             at,
-            f"{powers[id(e)] - 1} powers stand in one another's exponents (the limit is {POWERS}): "
-            "name a part by an equation of its own",
+            f"{powers[id(e)] - 1} powers are nested in exponents (the limit is {POWERS}): give a "
+            "part its own equation",
         )
     if nodes[id(e)] > NODES:
         fail(
             at,
             f"the expression is too long ({_said(nodes[id(e)])} parts; the limit is {NODES}): "
-            "name what stands there again and again by an equation of its own",
+            "give a repeated part its own equation",
         )
 
 

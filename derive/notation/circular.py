@@ -39,8 +39,8 @@ def not_of_themselves(
         said.append(f"{axis}, and size({known.say(root)}) would be {size}")
     fail(
         steps[0][2],
-        f"the size of {known.say(found[0])} depends on itself: {'; '.join(said)}; read what is "
-        "composed by an index of its own",
+        f"the size of {known.say(found[0])} depends on itself: {'; '.join(said)}; read the "
+        "composite with an index of its own",
     )
 
 
@@ -60,9 +60,9 @@ def not_by_themselves(known: Known, definitions: Sequence[tuple[str, Expr, Place
         return
     names = {root: letter for root, letter, _, _ in reversed(own)}
     first, *others = (names[root] for root in found)
-    through = f" through that of {', '.join(others)}" if others else ""
+    through = f" through the size of {', '.join(others)}" if others else ""
     place = next(at for root, _, _, at in own if root == found[0])
-    fail(place, f"the size of {first} depends on itself{through}; give one by other sizes")
+    fail(place, f"the size of {first} depends on itself{through}; define one by other sizes")
 
 
 def made_of_others(

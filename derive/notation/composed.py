@@ -76,8 +76,8 @@ def _opened(e: Expr, own: Index, at: Place | None) -> Expr:
         if not isinstance(part, Index):
             fail(
                 at,
-                "concat joins along an index that stands before a constant in a composite axis; "
-                "give what is read there an equation of its own",
+                "concat joins along an index that precedes a constant in a composite axis; give "
+                "the value read there its own equation",
             )
         number = total((product((Size(part.extent), number)), part))
     return number

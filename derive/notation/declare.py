@@ -106,13 +106,13 @@ def _tensor(d: Declared, tensor: raw.Tensor) -> None:
             case raw.Composite(args):
                 for part in args:
                     if not isinstance(part, raw.Name):
-                        fail(part.at, f"{show(part)} in {show(axis)}: a part here is an index")
+                        fail(part.at, f"{show(part)} in {show(axis)}: a part here must be an index")
                     _letter(d, part.name, False, part.at)
             case _:
                 fail(
                     axis.at,
-                    f"axis {show(axis)} of {tensor.name}: an axis is declared by an index, a "
-                    "group *p or a composite (a b)",
+                    f"axis {show(axis)} of {tensor.name}: an axis must be an index, a group *p or "
+                    "a composite (a b)",
                 )
 
 
@@ -158,7 +158,7 @@ def _letter(d: Declared, name: str, group: bool, at: Place | None) -> None:
     elif known.group != group:
         if known.group:
             fail(at, f"{name} is a group of axes; write *{name}")
-        fail(at, f"{name} is an index and a group *{name}; choose another name for one")
+        fail(at, f"{name} is both an index and a group *{name}; rename one")
 
 
 def _clashes(d: Declared) -> None:
@@ -286,5 +286,5 @@ def _constant(e: Raw, what: str) -> Expr:
 
 def _exact(e: Raw, what: str, value: Expr) -> Expr:
     if not isinstance(value, Num):
-        fail(e.at, f"{what} must be one number, not {show(e)}")
+        fail(e.at, f"{what} must be a single number, not {show(e)}")
     return value

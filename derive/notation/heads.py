@@ -1,7 +1,15 @@
-"""What SymPy lacks: unevaluated heads for reductions, groups, run-time axes and functions.
+"""Heads for SymPy equations that SymPy itself lacks: reductions, groups, run-time axes, functions.
 
-``Mean(x[i, k], k)`` and its like take their indices last and ``where=`` a condition; the
-functions in lower case are scalar. None of them is ever evaluated by SymPy.
+A reduction takes its indices last, and an optional condition: ``Mean(x[i, k], k, where=k <= i)``.
+Functions in lower case are elementwise. SymPy never evaluates any of these heads.
+
+>>> import derive
+>>> from sympy import Eq, IndexedBase, symbols
+>>> i, k = symbols("i k", integer=True)
+>>> x, y = IndexedBase("x"), IndexedBase("y")
+>>> print(derive.Operation("f", Eq(y[i], derive.Mean(derive.relu(x[i, k]), k, where=k <= i))))
+op f(x[i, k]) -> y
+y[i] = mean[k | k <= i](relu(x[i, k]))
 """
 
 from __future__ import annotations
@@ -42,21 +50,51 @@ class Head:
 
 
 class Softmax(Head, Expr):  # type: ignore[misc]
-    """exp(f)/Sum exp(f); keeps its index."""
+    """``exp(f) / Sum_k exp(f)``, which keeps its index k; 0 where ``where=`` is false.
+
+    >>> import derive
+    >>> from sympy import Eq, IndexedBase, symbols
+    >>> i, k = symbols("i k", integer=True)
+    >>> x, p = IndexedBase("x"), IndexedBase("p")
+    >>> print(derive.Operation("rows", Eq(p[i, k], derive.Softmax(x[i, k], k))))
+    op rows(x[i, k]) -> p
+    p[i, k] = softmax[k](x[i, k])
+    """
 
     kind = "softmax"
     is_commutative = True
 
 
 class LogSoftmax(Head, Expr):  # type: ignore[misc]
-    """f - log Sum exp(f); keeps its index."""
+    """``f - log Sum_k exp(f)``, which keeps its index k; -inf where ``where=`` is false.
+
+    >>> import derive
+    >>> from sympy import Eq, IndexedBase, symbols
+    >>> i, k = symbols("i k", integer=True)
+    >>> x, p = IndexedBase("x"), IndexedBase("p")
+    >>> print(derive.Operation("rows", Eq(p[i, k], derive.LogSoftmax(x[i, k], k))))
+    op rows(x[i, k]) -> p
+    p[i, k] = log_softmax[k](x[i, k])
+    """
 
     kind = "log_softmax"
     is_commutative = True
 
 
 class Iverson(Expr):  # type: ignore[misc]
-    """[condition]: 1 where it holds, else 0; as a factor it guards the others."""
+    """``[condition]``: 1 where the condition holds, else 0.
+
+    As a factor it guards the other factors: where it is 0 they are neither read nor differentiated.
+    K. E. Iverson introduced the bracket; D. E. Knuth, "Two notes on notation" (1992), describes it.
+
+    >>> import derive
+    >>> from sympy import Eq, IndexedBase, symbols
+    >>> i, k = symbols("i k", integer=True)
+    >>> x, y = IndexedBase("x"), IndexedBase("y")
+    >>> print(derive.Operation("lower", Eq(y[i, k], derive.Iverson(k <= i) * x[i, k])))
+    op lower(x[i, k]) -> y
+    y[i, k] = x[i, k]*[k <= i]
+    """
 
     is_commutative = True
 
@@ -65,14 +103,32 @@ class Iverson(Expr):  # type: ignore[misc]
 
 
 class Holds(Boolean):  # type: ignore[misc]
-    """An element of a bool tensor as a condition."""
+    """An element of a bool tensor as a condition: ``m[i]`` in ``where(m[i], x[i], 0)``.
+
+    >>> import derive
+    >>> from sympy import Eq, IndexedBase, symbols
+    >>> i = symbols("i", integer=True)
+    >>> m, x, y = map(IndexedBase, "mxy")
+    >>> print(derive.Operation("kept", Eq(y[i], derive.Iverson(derive.Holds(m[i])) * x[i])))
+    op kept(x[i], m[i]: bool) -> y
+    y[i] = x[i]*[m[i]]
+    """
 
     def __new__(cls, element: Any) -> Any:
         return Boolean.__new__(cls, _sympify(element))
 
 
 class Composite(Expr):  # type: ignore[misc]
-    """A composite axis position (t d), row-major."""
+    """A composite axis position ``(t d)``: position ``t*size(d) + d``, in row-major order.
+
+    >>> import derive
+    >>> from sympy import Eq, IndexedBase, symbols
+    >>> n, t, d = symbols("n t d", integer=True)
+    >>> x, y = IndexedBase("x"), IndexedBase("y")
+    >>> print(derive.Operation("flat", Eq(y[n, derive.Composite(t, d)], x[n, t, d])))
+    op flat(x[n, t, d]) -> y
+    y[n, (t d)] = x[n, t, d]
+    """
 
     is_commutative = True
 
@@ -81,7 +137,16 @@ class Composite(Expr):  # type: ignore[misc]
 
 
 class Concat(Expr):  # type: ignore[misc]
-    """``Concat(k, a[n, k], b[n, k])``: a and b joined along k."""
+    """Parts joined along an index: ``Concat(k, a[n, k], b[n, k])``.
+
+    >>> import derive
+    >>> from sympy import Eq, IndexedBase, symbols
+    >>> n, k = symbols("n k", integer=True)
+    >>> a, b, y = map(IndexedBase, "aby")
+    >>> print(derive.Operation("joined", Eq(y[n, k], derive.Concat(k, a[n, k], b[n, k]))))
+    op joined(a[n, a1], b[n, b1]) -> y
+    y[n, k] = concat[k](a[n, k], b[n, k])
+    """
 
     is_commutative = True
 
@@ -128,7 +193,16 @@ class Group(Symbol):  # type: ignore[misc]
 
 
 def group(name: str) -> Group:
-    """The group of axes with this name."""
+    """Return an index that stands for any number of axes, ``*p`` in the text notation.
+
+    >>> import derive
+    >>> from sympy import Eq, IndexedBase, symbols
+    >>> k, p = symbols("k", integer=True), derive.group("p")
+    >>> x, y = IndexedBase("x"), IndexedBase("y")
+    >>> print(derive.Operation("rows", Eq(y[p], derive.Mean(x[p, k], k))))
+    op rows(x[*p, k]) -> y
+    y[*p] = mean[k](x[*p, k])
+    """
     return Group(name, integer=True)
 
 
@@ -169,17 +243,55 @@ class SpecialInput:
 
 
 def axis(index: Basic, default: int | None = None) -> OfIndex:
-    """``parameters={"dim": axis(k)}``: the run-time position of axis k."""
+    """Declare a parameter that sets the position of an axis at run time: ``dim=axis(k)``.
+
+    Args:
+        index: the index of the axis.
+        default: its position if the argument is omitted; without it, the argument is required.
+
+    >>> import derive
+    >>> from sympy import Eq, IndexedBase, symbols
+    >>> k, p, q = symbols("k", integer=True), derive.group("p"), derive.group("q")
+    >>> x, y = IndexedBase("x"), IndexedBase("y")
+    >>> total = Eq(y[p, q], derive.Total(x[p, k, q], k))
+    >>> print(derive.Operation("total", total, parameters={"dim": derive.axis(k, -1)}))
+    op total(x[*p, k, *q]; dim=axis(k,-1)) -> y
+    y[*p, *q] = sum[k](x[*p, k, *q])
+    """
     return OfIndex("axis", index, default)
 
 
 def keep(index: Basic) -> OfIndex:
-    """``parameters={"keepdim": keep(k)}``: outputs that lost axis k keep it with size 1."""
+    """Declare a flag for a reduced axis: ``keepdim=keep(k)``, False unless given.
+
+    If the flag is True, outputs without axis k keep this axis with size 1.
+
+    >>> import derive
+    >>> from sympy import Eq, IndexedBase, symbols
+    >>> n, k = symbols("n k", integer=True)
+    >>> x, y = IndexedBase("x"), IndexedBase("y")
+    >>> mean = Eq(y[n], derive.Mean(x[n, k], k))
+    >>> print(derive.Operation("mean", mean, parameters={"keepdim": derive.keep(k)}))
+    op mean(x[n, k]; keepdim=keep(k)) -> y
+    y[n] = mean[k](x[n, k])
+    """
     return OfIndex("keep", index)
 
 
 def size(index: Any, default: int | None = None) -> Any:
-    """The number of values of an index, in expressions and as ``parameters={"n": size(k, 4)}``."""
+    """Return the number of values of an index, for expressions and for ``parameters=``.
+
+    With a ``default``, declare a parameter for the size: ``groups=size(g, 4)``. As a key of
+    ``parameters=`` it fixes the size: ``{size(k): 3}``.
+
+    >>> import derive
+    >>> from sympy import Eq, IndexedBase, Sum, symbols
+    >>> n, k = symbols("n k", integer=True)
+    >>> x, y = IndexedBase("x"), IndexedBase("y")
+    >>> print(derive.Operation("mean", Eq(y[n], Sum(x[n, k], k) / derive.size(k))))
+    op mean(x[n, k]) -> y
+    y[n] = sum[k](x[n, k])/size(k)
+    """
     if default is not None:
         return OfIndex("size", index, default)
     label = getattr(index, "label", index)
@@ -192,24 +304,75 @@ def Eq(left: Any, right: Any) -> Any:
 
 
 def choice(*options: str) -> Options:
-    """``parameters={"reduction": choice("mean", "sum")}``."""
+    """Declare a parameter with several options; the first one is the default.
+
+    ``outputs=`` gives the output of each option.
+
+    >>> import derive
+    >>> from sympy import Eq, IndexedBase, Symbol, symbols
+    >>> n, s = symbols("n", integer=True), Symbol("s")
+    >>> x, y = IndexedBase("x"), IndexedBase("y")
+    >>> op = derive.Operation(
+    ...     "squares",
+    ...     Eq(y[n], x[n] ** 2),
+    ...     Eq(s, derive.Total(y[n], n)),
+    ...     parameters={"reduction": derive.choice("sum", "none")},
+    ...     outputs={"sum": s, "none": y},
+    ... )
+    >>> print(op)
+    op squares(x[n]; reduction=sum|none) -> sum: s | none: y
+    y[n] = x[n]**2
+    s = sum[n](y[n])
+    """
     return Options(options)
 
 
 def optional(tensor: Any, default: Any) -> SpecialInput:
-    """An input that may be None, which stands for the constant ``default``."""
+    """Declare an input that may be None, which stands for the constant ``default``.
+
+    >>> import derive
+    >>> from sympy import Eq, IndexedBase, symbols
+    >>> n, c = symbols("n c", integer=True)
+    >>> x, w, y = map(IndexedBase, "xwy")
+    >>> scaled = Eq(y[n, c], w[c] * x[n, c])
+    >>> print(derive.Operation("scaled", scaled, inputs=[x, derive.optional(w, 1)]))
+    op scaled(x[n, c], w[c]=1) -> y
+    y[n, c] = x[n, c]*w[c]
+    """
     inner = _special(tensor)
     return SpecialInput(inner.tensor, inner.kind, default)
 
 
 def integer(tensor: Any) -> SpecialInput:
-    """An integer tensor."""
+    """Declare an integer input, which has no gradient.
+
+    A tensor that is used as an index needs no declaration.
+
+    >>> import derive
+    >>> from sympy import Eq, IndexedBase, symbols
+    >>> n = symbols("n", integer=True)
+    >>> x, T, y = map(IndexedBase, "xTy")
+    >>> print(derive.Operation("scaled", Eq(y[n], T[n] * x[n]), inputs=[x, derive.integer(T)]))
+    op scaled(x[n], T[n]: int) -> y
+    y[n] = x[n]*T[n]
+    """
     inner = _special(tensor)
     return SpecialInput(inner.tensor, "int", inner.default)
 
 
 def boolean(tensor: Any) -> SpecialInput:
-    """A bool tensor."""
+    """Declare a bool input, which has no gradient.
+
+    A tensor that is used as a condition needs no declaration.
+
+    >>> import derive
+    >>> from sympy import Eq, IndexedBase, symbols
+    >>> n = symbols("n", integer=True)
+    >>> x, m, y = map(IndexedBase, "xmy")
+    >>> print(derive.Operation("kept", Eq(y[n], m[n] * x[n]), inputs=[x, derive.boolean(m)]))
+    op kept(x[n], m[n]: bool) -> y
+    y[n] = x[n]*m[n]
+    """
     inner = _special(tensor)
     return SpecialInput(inner.tensor, "bool", inner.default)
 

@@ -64,8 +64,8 @@ class Kinds:
             if name in self._must and self.of[name] != "int":
                 fail(
                     declared.equations[name].at,
-                    f"{name} is used as an index and is not an integer; its equation must be made "
-                    "of integers alone, without division, or of int(floor(...))",
+                    f"{name} is used as an index but is not an integer; its equation must contain "
+                    "only integers, without division, or int(floor(...))",
                 )
             self._check_whole(name, body)
 
@@ -122,13 +122,13 @@ class Kinds:
                 what = tensor.kind or "bool"
                 at = self._declared.as_index.get(name, tensor.at)
                 how = self._declared.how.integer(name)
-                fail(at, f"{name} is used as an index and is a {what} tensor; declare it {how}")
+                fail(at, f"{name} is used as an index but is a {what} tensor; declare it {how}")
             if kind == "int" and tensor.kind is None and name in self._floors:
                 whole = self._floors[name]
                 fail(
                     self._declared.equations[whole].at,
-                    f"{whole} is used as an index and is made of the floor of {name}: write "
-                    f"int(floor(...)), an integer, where {name} is a float, or declare "
+                    f"{whole} is used as an index and contains the floor of {name}: if {name} is "
+                    "a float, write int(floor(...)), an integer; otherwise declare "
                     f"{self._declared.how.integer(name)}",
                 )
             self.of[name] = kind
@@ -143,9 +143,8 @@ class Kinds:
                 e = self._declared.as_condition[name]
                 fail(
                     e.at,
-                    f"{show(e)} is a condition here, so that {name} is a bool tensor, and no "
-                    f"other input has a gradient; where {name} holds numbers, compare it, "
-                    f"{show(e)} != 0",
+                    f"{show(e)} is a condition here, so {name} is a bool tensor, and no other "
+                    f"input has a gradient; if {name} holds numbers, compare it, {show(e)} != 0",
                 )
 
     def _compared(self) -> None:
@@ -234,7 +233,7 @@ class Kinds:
                 if not self._integral(part.args[0], whole=True):
                     fail(
                         self._declared.equations[name].at,
-                        f"int(...) in {name} is of a number that need not be whole; write "
+                        f"the argument of int(...) in {name} may not be an integer; write "
                         "int(floor(...)), or int(-floor(-...)) to round up",
                     )
 

@@ -69,7 +69,7 @@ def unexpected(text: str, error: UnexpectedToken) -> SpecError:
             hint = f"; {CONTINUED}"
         return _at(token, f"the statement ends too early{hint}")
     if token == "=" and "RELATION" in accepts:
-        hint = "; a comparison is written =="
+        hint = "; write a comparison as =="
     at = token.start_pos or 0
     for sign in (text[at : at + 1], text[max(at - 1, 0) : at + 1]):
         if sign in SIGNS and not accepts & {"END", "EQUAL"}:
@@ -156,6 +156,6 @@ def _condition_of_a_tensor(before: str) -> tuple[int, str] | None:
     head, where = outer.groups() if outer else ("sum", positions)
     shown = f"{name}[{positions}]"
     return found.start(3) - 1, (
-        "a condition stands behind the indices of a reduction, not in those of a tensor: "
+        "a condition follows the indices of a reduction, not those of a tensor: "
         f"{head}[{where.strip()} | {condition}]({shown}); as a factor, [{condition}]*{shown}"
     )

@@ -43,7 +43,10 @@ def check_name(name: str, what: str, at: Place | None) -> None:
     if keyword.iskeyword(name):
         fail(at, f"{name} is a Python keyword and cannot name {what}; choose another name")
     if name.startswith("_"):
-        fail(at, f"{name} cannot name {what}: names beginning with _ are kept for generated code")
+        fail(
+            at,
+            f"{name} cannot name {what}: names that begin with _ are reserved for generated code",
+        )
     if name in WORDS and what not in ("an operation", "a tensor"):
         fail(at, f"{name} cannot name {what}: it is a word of the notation; choose another name")
     if name in CONSTANTS and what == "a tensor":

@@ -29,9 +29,9 @@ def check_number(e: Expr, written: Raw) -> None:
     """Refuse a nan, and a function of numbers that is infinite."""
     value = number_of(e)
     if value is not None and isnan(value):
-        fail(written.at, f"{show(written)} is no real number")
+        fail(written.at, f"{show(written)} is not a real number")
     if value is not None and isinf(value) and isinstance(e, Call | Pow):
-        fail(written.at, f"{show(written)} is infinite or beyond float64")
+        fail(written.at, f"{show(written)} is infinite or out of the range of float64")
 
 
 _INFINITY = Const("inf")

@@ -122,14 +122,29 @@ class Equation:
 
 @dataclass(frozen=True, init=False, repr=False)
 class Operation:
-    """A tensor operation in index notation: ``output[j] = body`` for every j.
+    """A tensor operation in index notation: equations ``output[j] = body`` for all values of j.
 
-    ``inputs`` are positional in signature order, ``parameters`` keyword arguments.
-    ``equations`` stand in order of definition: a body uses inputs and earlier names only.
-    With a `Choice`, ``outputs`` lists the outputs of all options and each option has one.
-    Printed, it is its text in the notation; in a notebook, its equations as formulas.
-    ``stable`` asks that every difference be formed before it is squared or multiplied: none is
-    multiplied out to save memory.
+    ``str(op)`` is its text in the notation, which `derive.parse` reads back. A notebook shows the
+    equations as formulas. Operations are immutable, compare by value, and can be pickled.
+
+    Attributes:
+        name: the name of the operation and of its generated function.
+        inputs: the input tensors, in the order of the signature.
+        parameters: the keyword arguments of the generated function.
+        equations: all equations in order; a body uses inputs and earlier equations only.
+        outputs: the names of the outputs. With a `choice`, each option has one of them.
+        extents: the size of each index, and where it is read.
+        stable: form each difference before it is squared or multiplied, even if that takes a larger
+            intermediate tensor.
+
+    >>> import derive
+    >>> from sympy import Eq, IndexedBase, Sum, symbols
+    >>> i, j, k = symbols("i j k", integer=True)
+    >>> A, B, C = map(IndexedBase, "ABC")
+    >>> op = derive.Operation("matmul", Eq(C[i, j], Sum(A[i, k] * B[k, j], k)))
+    >>> print(op)
+    op matmul(A[i, k], B[k, j]) -> C
+    C[i, j] = sum[k](A[i, k]*B[k, j])
     """
 
     name: str
@@ -149,12 +164,20 @@ class Operation:
         outputs: Sequence[Any] | Mapping[str, Any] | None = None,
         stable: bool = False,
     ) -> None:
-        """The operation of SymPy equations ``Eq(C[i, j], ...)``; the last one is the output.
+        """Make an operation from SymPy equations ``Eq(C[i, j], ...)``.
 
-        ``inputs`` gives their order and says more of them (``optional``, ``integer``,
-        ``boolean``); without it they come in order of first use. ``parameters`` are keyword
-        arguments with their defaults, and ``outputs`` names or, for a choice, a name for each
-        option. ``stable`` is the word ``stable`` of the text.
+        Args:
+            name: a Python identifier.
+            equations: SymPy equations in order of definition. The last one is the output.
+            inputs: the inputs in the order of the signature, plain or wrapped in `derive.optional`,
+                `derive.integer` or `derive.boolean`. Default: order of first use.
+            parameters: keyword arguments and their defaults; None marks a required argument.
+                `derive.axis`, `derive.keep`, `derive.size` and `derive.choice` declare other kinds.
+            outputs: the names of the outputs; with a choice, a dict from option to output.
+            stable: see the attribute.
+
+        Raises:
+            SpecError: the equations have no meaning as an operation.
         """
         from derive.notation.sympy_form import operation
 

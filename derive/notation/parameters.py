@@ -54,7 +54,10 @@ def parameters(
             if integer and isinstance(given, Fraction) and given.denominator != 1:
                 fail(written.at, f"parameter {name} is used as an integer; its default is {given}")
             if integer and isinstance(given, Const):
-                fail(written.at, f"parameter {name} is used as an integer; its default is not one")
+                fail(
+                    written.at,
+                    f"parameter {name} is used as an integer; its default is not an integer",
+                )
             made.append(Number(name, given, integer))
     _check_axes(d, made, equations, results)
     return tuple(made)
@@ -78,20 +81,23 @@ def _of_index(
     if len(value.args) == 2:
         number = default(value.args[1], f"the default of {name}")
         if not isinstance(number, Fraction) or number.denominator != 1:
-            fail(value.at, f"the default of {name} must be a whole number")
+            fail(value.at, f"the default of {name} must be an integer")
         given = int(number)
     if given is not None and abs(given) > LARGEST:
-        fail(value.at, f"the default of {name} is {given}: at most {LARGEST}")
+        fail(value.at, f"the default of {name} is {given}, above the limit of {LARGEST}")
     if function == "size":
         if given is not None and given < 1:
             fail(value.at, f"the default of {name} must be positive, not {given}")
         return SizeOf(name, index.extent, given)
     if not any(index.extent == a.extent for t in tensors for a in t.axes if isinstance(a, Index)):
-        fail(value.at, f"{show(value)}: index {letter} is an axis of no input")
+        fail(value.at, f"{show(value)}: no input has the axis {letter}")
     if function == "keep":
         return KeepDim(name, index)
     if index.group:
-        fail(value.at, f"{show(value)}: *{letter} is a group; axis takes a single index")
+        fail(
+            value.at,
+            f"{show(value)}: *{letter} is a group; the argument of axis must be a single index",
+        )
     return AxisOf(name, index, given)
 
 
@@ -107,7 +113,7 @@ def _choice(d: Declared, written: raw.Parameter) -> Choice:
     for option, _ in pairs:
         if option not in options:
             hint = nearest(str(option), options)
-            fail(written.at, f"{option} is no option of {name}{hint}")
+            fail(written.at, f"{option} is not an option of {name}{hint}")
     for option in options:
         found = [output for given, output in pairs if given == option]
         if len(found) != 1:
@@ -122,9 +128,9 @@ def outputs(d: Declared) -> tuple[str, ...]:
         return (next(reversed(d.equations)),)
     chosen = any(option is not None for option, _ in d.written.outputs)
     if chosen and not any(p.options for p in d.parameters.values()):
-        fail(d.written.at, "the outputs name options, and no parameter is a choice a|b")
+        fail(d.written.at, "the outputs name options, but no parameter is a choice a|b")
     if sum(bool(p.options) for p in d.parameters.values()) > 1:
-        fail(d.written.at, "an operation has at most one choice")
+        fail(d.written.at, "an operation can have at most one choice")
     names = [name for _, name in d.written.outputs]
     for n, name in enumerate(names):
         if name not in d.equations:
@@ -133,7 +139,7 @@ def outputs(d: Declared) -> tuple[str, ...]:
                 f"output {name} is not defined by an equation{nearest(name, d.equations)}",
             )
         if name in names[:n] and not chosen:
-            fail(d.written.at, f"output {name} is named twice")
+            fail(d.written.at, f"output {name} appears twice")
     return tuple(dict.fromkeys(names))
 
 
@@ -149,12 +155,19 @@ def _check_axes(
         if isinstance(parameter, AxisOf):
             extent = parameter.index.name
             if extent in axes:
-                fail(at, f"{axes[extent]} and {parameter.name} are both the axis of {extent}")
+                fail(
+                    at,
+                    f"{axes[extent]} and {parameter.name} both set the position of axis {extent}",
+                )
             axes[extent] = parameter.name
         if isinstance(parameter, KeepDim):
             lost = [e.name for e in equations if e.name in results and not _has(e, parameter.index)]
             if not lost:
-                fail(at, f"every output has {parameter.index.name}; there is nothing to keep")
+                fail(
+                    at,
+                    f"{parameter.name}: every output already has axis {parameter.index.name}, "
+                    "so there is nothing to keep",
+                )
 
 
 def _has(equation: Equation, index: Index) -> bool:
@@ -167,8 +180,8 @@ def check_groups(d: Declared, made: Sequence[Parameter], tensors: Sequence[Tenso
         if isinstance(p, AxisOf) and not any(p.index in t.axes for t in tensors):
             fail(
                 d.parameters[p.name].at,
-                f"{p.name} is the position of axis {p.index.name}, and no input has an axis of "
-                f"that name; call it so {d.how.axes}",
+                f"{p.name} is the position of axis {p.index.name}, but no input has an axis of "
+                f"that name; use the name {d.how.axes}",
             )
     named = {p.index.extent for p in made if isinstance(p, AxisOf)}
     segments: list[list[str]] = []
@@ -192,5 +205,5 @@ def check_groups(d: Declared, made: Sequence[Parameter], tensors: Sequence[Tenso
             hint = f"give dim=axis({single})" if single else "put an index between them"
             fail(
                 d.tensors[tensor.name].at,
-                f"nothing determines how the axes of {tensor.name} split into {shown}; {hint}",
+                f"the split of the axes of {tensor.name} into {shown} is ambiguous; {hint}",
             )

@@ -54,7 +54,7 @@ def bound(
         coefficient = coefficient.map(canonical)
         sign = coefficient.sign
         if sign is None:
-            fail(at, f"the sign of the coefficient of {index.name} on {where} is not known")
+            fail(at, f"the sign of the coefficient of {index.name} on {where} is unknown")
         same = root(index.extent) == own
         if sign > 0:
             plus = plus + coefficient if same else plus
@@ -80,9 +80,9 @@ def bound(
             yield Bound(upper, step, shifted)
         elif sign == 0 and number is not None and number < 0:
             name = own.partition("@")[0]
-            fail(at, f"{where} is read out of bounds for every size of {name}; guard the access")
+            fail(at, f"{where} is read out of bounds for every size of {name}; add a condition")
         elif sign is None:
-            fail(at, f"the range of {own} on {where} is not determined; declare {own}")
+            fail(at, f"{where} does not determine the range of {own}; declare {own}")
 
 
 def _split(e: Polynomial, own: str, at: Place | None, where: str) -> tuple[Polynomial, Polynomial]:

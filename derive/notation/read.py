@@ -22,15 +22,27 @@ from derive.notation.operation import Operation
 
 
 def read(path: str | PathLike[str]) -> tuple[Operation, ...]:
-    """All operations of the file, in order; an error names the file, and of a module the line.
+    r"""Return all operations of a spec file, in order.
 
-    A Python module runs in this process. Whatever it raises is a SpecError, but for the Ctrl-C of
-    a person.
+    Args:
+        path: a ``.derive`` text, or a ``.py`` module that defines `Operation` objects. A module
+            runs in this process.
+
+    Raises:
+        SpecError: the file is missing or has no meaning, or the module raises an exception. The
+            message has the file and, where known, the line.
+
+    >>> import derive, pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "two.derive")
+    ...     _ = path.write_text("op f(x[n]) -> y; y[n] = x[n]**2\nop g(x[n]) -> y; y[n] = 3*x[n]")
+    ...     print([op.name for op in derive.read(path)])
+    ['f', 'g']
     """
     path = Path(path)
     _refuse(path)
     if path.suffix not in (".derive", ".py"):
-        raise SpecError(f"{path}: a spec is a .derive text or a .py module")
+        raise SpecError(f"{path}: a spec must be a .derive text or a .py module")
     if path.suffix == ".py":
         return _of_python(path)
     from derive.notation.text_form import parse_all
@@ -40,7 +52,7 @@ def read(path: str | PathLike[str]) -> tuple[Operation, ...]:
     except SpecError as error:
         raise _located(f"{path}: ", error) from error.__cause__
     except UnicodeDecodeError:
-        raise SpecError(f"{path}: the file is no UTF-8 text") from None
+        raise SpecError(f"{path}: the file is not UTF-8 text") from None
 
 
 def _refuse(path: Path) -> None:
@@ -48,17 +60,17 @@ def _refuse(path: Path) -> None:
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
-        what = "it is a link to a file that is not there" if path.is_symlink() else ""
-        raise SpecError(f"{path}: {what or 'there is no such file'}") from None
+        what = "the path is a broken symbolic link" if path.is_symlink() else ""
+        raise SpecError(f"{path}: {what or 'the file does not exist'}") from None
     except ValueError as error:
-        raise SpecError(f"{str(path)!r}: this is no path: {error}") from None
+        raise SpecError(f"{str(path)!r} is not a path: {error}") from None
     except OSError as error:
         if error.errno != ELOOP:
             raise
-        raise SpecError(f"{path}: its links lead in a circle, to no file") from None
+        raise SpecError(f"{path}: its symbolic links form a cycle") from None
     if not S_ISREG(mode):
-        what = "a folder" if S_ISDIR(mode) else "no plain file"
-        raise SpecError(f"{path}: it is {what}; a spec is a file")
+        what = "a folder" if S_ISDIR(mode) else "not a regular file"
+        raise SpecError(f"{path}: a spec must be a file, and this is {what}")
 
 
 def _located(place: str, error: DeriveError) -> SpecError:
@@ -106,7 +118,7 @@ def _failure(path: Path, error: BaseException) -> SpecError:
     if isinstance(error, DeriveError):
         located = _located(place, error)
     else:
-        located = SpecError(f"{place}the module fails: {_said(error)}")
+        located = SpecError(f"{place}the module raises an error: {_said(error)}")
     if lines and located.line is None:
         located.line = lines[-1]
     return located
@@ -119,7 +131,7 @@ def _said(error: BaseException) -> str:
         words = error.msg if isinstance(error, SyntaxError) else str(error)
     except BaseException:
         words = ""
-    end = "; a spec only defines operations" if isinstance(error, SystemExit) else ""
+    end = "; a spec may only define operations" if isinstance(error, SystemExit) else ""
     return f"{name}: {words}{end}" if words else f"{name}{end}"
 
 

@@ -33,7 +33,10 @@ from derive.notation.sizes import Sizes
 def resolve(written: raw.Operation) -> Operation:
     """The operation that was written, complete."""
     if not written.equations:
-        fail(written.at, f"operation {written.name} has no equation; write its output, y[i] = ...")
+        fail(
+            written.at,
+            f"operation {written.name} has no equation; write one for its output, y[i] = ...",
+        )
     d = declare(written)
     translated = Bodies(d)
     translated.sizes()
@@ -44,7 +47,7 @@ def resolve(written: raw.Operation) -> Operation:
     readings = translated.readings
     _stand(d, left, bodies, translated.definitions)
     if not d.tensors:
-        fail(written.at, f"operation {written.name} has no input; name one, op f(x[i]) -> y")
+        fail(written.at, f"operation {written.name} has no input; add one, op f(x[i]) -> y")
     shapes = Shapes.of(d, left, readings)
     results = outputs(d)
     sizes = Sizes(d, shapes, readings, translated.comparisons, translated.definitions)
@@ -99,8 +102,8 @@ def _stand(
         if letter in d.letters and letter not in seen:
             fail(
                 at,
-                f"index {letter} stands nowhere: no axis has it, nothing is summed over it, and no "
-                "equation has its size",
+                f"index {letter} is unused: no axis has it, no reduction sums over it, and no "
+                "equation uses its size",
             )
 
 
@@ -171,8 +174,8 @@ def _required_first(d: Declared, extent: Extent) -> Extent:
         name, n = sources[0]
         fail(
             d.tensors[name].at,
-            f"the size of {extent.name} is read from {name} alone, which may be None; "
-            f"axis {n} needs another input that has it",
+            f"the size of {extent.name} is read only from {name}, which may be None; another "
+            f"input must have axis {n} of {name}",
         )
     return Extent(extent.name, extent.group, tuple(sources), extent.size)
 
@@ -214,11 +217,14 @@ def _row_major(
         size = None if extent is None else sizes.number(extent)
         if isinstance(part, Num) and size is not None and not 0 <= part.value < size:
             values = "the value 0" if size == 1 else f"values 0 to {size - 1}"
-            fail(at, f"axis {n} of {tensor}: part {i} is {part.value}, and {extent} has {values}")
+            fail(
+                at,
+                f"axis {n} of {tensor}: part {i} is {part.value}, but {extent} has only {values}",
+            )
         if extent is None and i > 0:
             fail(
                 at,
-                f"axis {n} of {tensor}: the size of part {i} is not known; declare the axis as a "
+                f"axis {n} of {tensor}: the size of part {i} is unknown; declare the axis as a "
                 f"composite {sizes.declared.how.axes}",
             )
         if extent is not None:
@@ -248,7 +254,7 @@ def _check_bounds(
                     fail(
                         reading.at,
                         f"{reading.tensor} is read out of bounds: the position {side} axis {n} by "
-                        f"{by}; guard the access, or give its index a range of its own",
+                        f"{by}; add a condition, or give its index a range of its own",
                     )
 
 
@@ -279,8 +285,8 @@ def _warn(
     for name, of in lost_gradients(d, equations):
         _warning(
             d,
-            f"{name} is an integer tensor and has no gradient, as {of}, an index, is made "
-            f"of it; declare {d.how.integer(name)}, or write int(floor(...))",
+            f"{name} has no gradient: {of}, an index, is computed from it, so {name} is an "
+            f"integer tensor; declare {d.how.integer(name)}, or write int(floor(...))",
         )
     said = [*(e.body for e in equations), *(e.size for e in extents if e.size is not None)]
     numbers = {part.name for e in said for part in walk(e) if isinstance(part, Param)}

@@ -36,7 +36,7 @@ class Shapes:
             if len(first) != len(reading.positions):
                 fail(
                     reading.at,
-                    f"{reading.tensor} has {_count(first)} and is read here with "
+                    f"{reading.tensor} has {_count(first)} but is read here with "
                     f"{len(reading.positions)}",
                 )
             for n, (a, b) in enumerate(zip(first, reading.positions, strict=True)):
@@ -44,7 +44,7 @@ class Shapes:
                     one, other = ("a group", "no group") if _group(a) else ("no group", "a group")
                     fail(
                         reading.at,
-                        f"axis {n} of {reading.tensor} is {one} of axes and is read here as "
+                        f"axis {n} of {reading.tensor} is {one} of axes but is read here as "
                         f"{other}",
                     )
         for tensor in declared.tensors.values():
@@ -52,7 +52,7 @@ class Shapes:
         for name, own in axes.items():
             if sum(len(e.args) if isinstance(e, Composite) else 1 for e in own) > AXES:
                 at = (declared.tensors.get(name) or declared.equations[name]).at
-                fail(at, f"{name} has more than {AXES} axes, which torch's tensors cannot have")
+                fail(at, f"{name} has more than {AXES} axes, the limit of torch tensors")
         return Shapes(known, axes)
 
     def letters(self, equation: str) -> set[str]:

@@ -102,7 +102,7 @@ class Sizes:
     def _give(self, pinned: Mapping[str, Expr | None]) -> None:
         for letter, size in pinned.items():
             if size is not None:
-                why = f"as {shown(size, self._known.say)}=size({letter}) says"
+                why = f"by {shown(size, self._known.say)}=size({letter})"
                 self._known.set(letter, size, self.declared.letters[letter].at, why)
         for key in sorted(self._ones, key=self._known.place):
             self._known.set(key, num(1), None, f"{places([key])}, which is 0 on the left")
@@ -111,7 +111,7 @@ class Sizes:
             if isinstance(size, Size) and fixed:
                 self._known.join(letter, size.extent)
             else:
-                why = f"as size({letter})=... says" if fixed else "joined by concat"
+                why = f"by size({letter})=..." if fixed else "joined by concat"
                 self._known.set(letter, size, at, why)
 
     def _sized(self, key: str) -> bool:
@@ -157,7 +157,7 @@ class Sizes:
             if found and any(part is Size(own) for part in walk(self._known.canonical(found))):
                 fail(
                     at,
-                    f"index {letter} has two sizes, its own and that of all joined together; "
+                    f"index {letter} has two sizes, its own and the total of the joined parts; "
                     "declare the arguments of concat with other indices",
                 )
 
@@ -175,8 +175,8 @@ class Sizes:
             if found is None or found.constant != Polynomial.of(Size(own)):
                 fail(
                     at,
-                    f"the size of {self._known.say(own)} depends on itself: joined, it is "
-                    f"{shown(size, self._known.say)}; declare the parts by other indices",
+                    f"the size of {self._known.say(own)} depends on itself: the joined size is "
+                    f"{shown(size, self._known.say)}; declare the parts with other indices",
                 )
             del self._known.given[own]
 
@@ -220,18 +220,18 @@ class Sizes:
             one, other = shown(known, self._known.say), shown(size, self._known.say)
             fail(
                 at,
-                f"index {self._known.say(root)} has two sizes: {one} and, on axis {n} of {tensor}, "
-                f"{other}; read what is composed of other parts by an index of its own",
+                f"index {self._known.say(root)} has two sizes: {one} and, on axis {n} of "
+                f"{tensor}, {other}; read a composite of other parts with its own index",
             )
 
     def _unsized(self, name: str) -> None:
         letter = self.declared.letters[name]
         shown = name.partition("#")[0]
         if letter.group:
-            fail(letter.at, f"group *{shown} stands on no axis of an input; nothing gives its size")
+            fail(letter.at, f"group *{shown} is on no axis of an input, so its shape is unknown")
         fail(
             letter.at,
-            f"index {shown} has no size: it stands alone on no axis of an input; declare it "
+            f"index {shown} has no size: it is not a whole axis of any input; declare it "
             f"{self.declared.how.axes}, or give {self.declared.how.size(shown)}",
         )
 

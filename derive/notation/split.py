@@ -219,7 +219,7 @@ class _Body:
             elif isinstance(axis, Num):
                 result.append(())
             else:
-                raise LoweringError(f"an axis written {axis!r}")
+                raise LoweringError(f"an axis is given by {axis!r}, not by indices")
         return tuple(result)
 
     def inputs(self, tensor: str, axes: Sequence[Expr]) -> tuple[tuple[Index, ...], ...]:
@@ -313,8 +313,9 @@ class _Body:
             if len(parts) == 1:
                 if any(i.group for i in indices) and len(indices) > 1:
                     raise LoweringError(
-                        f"a composite with the group *{next(i.name for i in indices if i.group)} "
-                        "is read on an axis that has other parts; read it by one index"
+                        "a composite with the group "
+                        f"*{next(i.name for i in indices if i.group)} is read on an axis that "
+                        "has other parts; read the axis with one index"
                     )
                 return [self._number(indices)]
         if len(parts) == 1:

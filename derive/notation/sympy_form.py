@@ -36,7 +36,7 @@ def operation(
 ) -> Operation:
     """The operation that SymPy equations describe."""
     if not isinstance(name, str):
-        raise SpecError(f"the name of an operation is text, not {name!r}")
+        raise SpecError(f"the name of an operation must be a string, not {name!r}")
     for equation in equations:
         _check_equation(name, equation)
         # SymPy's text of what is too large would be as large.
@@ -71,14 +71,16 @@ def _check_equation(name: str, equation: Any) -> None:
     if isinstance(equation, sympy.Eq):
         if isinstance(equation.lhs, Indexed | Symbol):
             return
-        raise SpecError(f"{name}: the left of {equation} is no tensor; write Eq(C[i, j], ...)")
+        raise SpecError(
+            f"{name}: the left side of {equation} is not a tensor; write Eq(C[i, j], ...)"
+        )
     if equation in (True, False):
-        nan = "" if equation else " one side may be nan, as 0*oo is;"
+        nan = "" if equation else " one side may be nan, such as 0*oo;"
         raise SpecError(
             f"{name}: SymPy evaluated an equation to {equation};{nan} write it with "
             "Eq(..., evaluate=False), and a condition as Iverson(...)"
         )
-    raise SpecError(f"{name}: {equation!r} is no equation; write Eq(C[i, j], ...)")
+    raise SpecError(f"{name}: {equation!r} is not an equation; write Eq(C[i, j], ...)")
 
 
 def _equation(terms: Terms, name: str, e: Any) -> raw.Equation:
@@ -112,7 +114,7 @@ def _input(terms: Terms, item: Any) -> raw.Tensor:
     elif isinstance(tensor, Symbol):
         axes = ()
     elif not isinstance(tensor, IndexedBase):
-        raise SpecError(f"input {tensor!r} is no tensor; give A[i, j], A or a Symbol")
+        raise SpecError(f"input {tensor!r} is not a tensor; give A[i, j], A or a Symbol")
     default = None if special.default is None else number(special.default)
     return raw.Tensor(_name_of(tensor), axes, special.kind, default)
 
@@ -158,5 +160,5 @@ def _name_of(item: Any) -> str:
     if isinstance(item, IndexedBase | Idx):
         item = item.label
     if not isinstance(item, str | Symbol):
-        raise SpecError(f"{item!r} is no name")
+        raise SpecError(f"{item!r} is not a name")
     return unicodedata.normalize("NFKC", text_of(item))

@@ -35,15 +35,15 @@ _FUNCTIONS: dict[Any, str] = {
 """The SymPy class of each scalar function."""
 
 _INSTEAD = {
-    "Heaviside": "Iverson(x > 0), which says what it is at 0",
+    "Heaviside": "Iverson(x > 0), which defines the value at 0",
     "gamma": "exp(lgamma(x))",
     "ceiling": "-floor(-x)",
     "Derivative": "the derivative itself",
     "Integral": "Sum",
     "im": "real tensors",
-    "ImaginaryUnit": "real numbers; SymPy makes I of sqrt(-1)",
-    "ComplexInfinity": "oo or -oo; SymPy makes zoo of 1/0 and of log(0)",
-    "NaN": "a number; SymPy makes nan of 0*oo and of oo - oo",
+    "ImaginaryUnit": "real numbers; SymPy evaluates sqrt(-1) to I",
+    "ComplexInfinity": "oo or -oo; SymPy evaluates 1/0 and log(0) to zoo",
+    "NaN": "a number; SymPy evaluates 0*oo and oo - oo to nan",
 }
 """What to write instead of what has no meaning here."""
 
@@ -55,26 +55,27 @@ _LARGEST_DENOMINATOR = 100
 
 _BITS = 1024
 """Every number of float64 has fewer before its point."""
+_BEYOND = "a number is out of the range of float64 (above 1.8e308 or below 1/1.8e308)"
 
 
 def number(value: Any) -> Raw:
     """A constant: a Python or SymPy number, exact; floats are their shortest decimal."""
     if isinstance(value, bool):
-        raise SpecError(f"{value} is no number; give a number")
+        raise SpecError(f"{value} is not a number; give a number")
     if isinstance(value, int | Fraction):
         exact = Fraction(value)
         if max(abs(exact.numerator), exact.denominator).bit_length() > _BITS:
-            raise SpecError("a number is beyond float64, above 1.8e308 or below 1/1.8e308")
+            raise SpecError(_BEYOND)
         return raw.Number(exact, isinstance(value, int))
     if isinstance(value, float):
         if isnan(value):
-            raise SpecError("nan is no number that an operation can have")
+            raise SpecError("an operation cannot contain nan")
         if isinf(value):
             return raw.Name("inf") if value > 0 else raw.Negative(raw.Name("inf"))
         return raw.Number(Fraction(repr(value)), False)
     if isinstance(value, sympy.Float):
         if isinf(float(value)) or (value != 0 and float(value) == 0):
-            raise SpecError("a number is beyond float64, above 1.8e308 or below 1/1.8e308")
+            raise SpecError(_BEYOND)
         return number(float(value))
     if isinstance(value, sympy.Rational):
         fraction = Fraction(int(value.p), int(value.q))
@@ -85,7 +86,7 @@ def number(value: Any) -> Raw:
         return raw.Name("inf")
     if value is -sympy.oo:
         return raw.Negative(raw.Name("inf"))
-    raise SpecError(f"{value!r} is no number; give a number, pi or oo")
+    raise SpecError(f"{value!r} is not a number; give a number, pi or oo")
 
 
 class Terms:
@@ -113,7 +114,7 @@ class Terms:
             return raw.Apply(_FUNCTIONS[type(e)], tuple(map(self.value, e.args)))
         hint = f"; write {_INSTEAD[name]}" if name in _INSTEAD else ""
         hint = f"; {ADVICE[name]}" if name in ADVICE else hint
-        fail(self.at, f"SymPy's {name} in {e} has no meaning here{hint}")
+        fail(self.at, f"SymPy's {name} in {e} is not supported{hint}")
 
     def index(self, e: Any) -> Raw:
         """An index or a group that is bound or named."""
@@ -122,7 +123,7 @@ class Terms:
             return raw.Star(_text(e))
         if isinstance(e, Symbol):
             return raw.Name(_text(e))
-        fail(self.at, f"{e} is no index; give a symbol")
+        fail(self.at, f"{e} is not an index; give a symbol")
 
     def position(self, e: Any) -> Raw:
         """A position on an axis."""
@@ -237,7 +238,7 @@ class Terms:
         name = self.index(index)
         found: list[Raw] = []
         if upper is sympy.oo:
-            fail(self.at, f"limits ({index}, {lower}, oo): write {index} alone for its whole axis")
+            fail(self.at, f"limits ({index}, {lower}, oo): write {index} alone for the whole axis")
         if lower != 0:
             one_based = isinstance(upper, Symbol) and upper.name not in {
                 *self.names.indices,
@@ -246,8 +247,8 @@ class Terms:
             if lower == 1 and one_based and not isinstance(upper, heads.SizeSymbol):
                 fail(
                     self.at,
-                    f"limits ({index}, 1, {upper}): indices count from 0; write "
-                    f"({index}, 0, {upper} - 1) or {index} alone",
+                    f"limits ({index}, 1, {upper}): indices start at 0; write ({index}, 0, "
+                    f"{upper} - 1) or {index} alone",
                 )
             found.append(raw.Compare(self.value(lower), (("<=", name),)))
         if not self.names.whole(index, upper) or (lower != 0 and upper.is_Integer):
@@ -324,7 +325,7 @@ class Terms:
     def _polygamma(self, e: Any) -> Raw:
         order, x = e.args
         if order != 0:
-            fail(self.at, f"{e}: of the polygamma functions only digamma can be used")
+            fail(self.at, f"{e}: digamma is the only supported polygamma function")
         return raw.Apply("digamma", (self.value(x),))
 
     def _real(self, e: Any) -> Raw:
@@ -338,9 +339,7 @@ class Terms:
         return self.value(e.args[0])
 
     def _tensor(self, e: Any) -> Raw:
-        fail(
-            self.at, f"tensor {e} stands without indices; write {e}[...], or a Symbol for a number"
-        )
+        fail(self.at, f"tensor {e} has no indices; write {e}[...], or use a Symbol for a number")
 
     def _idx(self, e: Any) -> Raw:
         return self.index(e)

@@ -29,13 +29,31 @@ _LONGEST = 308  # digits and decimal exponent of a number
 
 
 def parse(text: str) -> Operation:
-    """The one operation that the text describes."""
+    """Return the operation that a text in index notation defines.
+
+    ``sum[k](...)`` sums over all values of k. Every other index of an equation is on its left side,
+    and the equation holds for all of its values. The ``op name(inputs; parameters) -> outputs``
+    line is optional: without it, the name is ``op``, the inputs come in order of first use, and
+    the last equation is the output. The README describes the whole notation.
+
+    Raises:
+        SpecError: the text has no meaning, with line and column; or it has several operations,
+            which `derive.read` reads from a file.
+        TypeError: ``text`` is not a string.
+
+    >>> import derive
+    >>> op = derive.parse("op scaled(x[n], w[n]; eps=1e-5) -> y; y[n] = x[n]*w[n] + eps")
+    >>> op
+    Operation('scaled', (x, w) -> y)
+    >>> [p.name for p in op.parameters]
+    ['eps']
+    """
     operations = parse_all(text)
     if len(operations) != 1:
         names = ", ".join(op.name for op in operations)
         raise SpecError(
-            f"expected one operation, got {len(operations)} ({names}); derive.read(path) gives all "
-            "of a file"
+            f"expected one operation, got {len(operations)} ({names}); derive.read(path) returns "
+            "all operations of a file"
         )
     return operations[0]
 
@@ -44,7 +62,7 @@ def parse(text: str) -> Operation:
 def parse_all(text: str) -> tuple[Operation, ...]:
     """All operations of a text, in order; without an ``op`` line there is one, named ``op``."""
     if not isinstance(text, str):
-        raise TypeError(f"an operation is parsed from a text, not from {type(text).__name__}")
+        raise TypeError(f"derive.parse takes a string, not {type(text).__name__}")
     check_length(text)
     written = list(_split(_read(text)))
     check_count(len(written))
@@ -124,11 +142,12 @@ def _split(statements: list[raw.Raw]) -> Iterator[raw.Operation]:
             if statement is not None:
                 raw.fail(
                     equations[0].at,
-                    f"{equations[0].name} stands before the first op line; move it below one",
+                    f"{equations[0].name} is defined before the first op line; move it below an "
+                    "op line",
                 )
             yield raw.Operation("op", None, (), None, tuple(equations), at=equations[0].at)
         elif statement is None:
-            raise SpecError("there is no operation in the text; write one, C[i] = A[i]")
+            raise SpecError("the text has no operation; write one, C[i] = A[i]")
         assert statement is None or isinstance(statement, raw.Operation)
         head, equations = statement, []
 
@@ -252,7 +271,7 @@ class _Builder(Transformer[Token, Any]):
 
     def kind(self, name: Token) -> tuple[str, Any]:
         if name not in ("bool", "float", "int"):
-            raise _at(name, f"{name} is no kind of tensor; use float, int or bool")
+            raise _at(name, f"{name} is not a kind of tensor; use float, int or bool")
         return "kind", str(name)
 
     def default(self, value: Any) -> tuple[str, Any]:
@@ -272,7 +291,9 @@ class _Builder(Transformer[Token, Any]):
 
     def fixed(self, function: Token, letter: Token, value: Any) -> raw.Parameter:
         if function != "size":
-            raise _at(function, f"{function}({letter})=... is no parameter; use size({letter})=...")
+            raise _at(
+                function, f"{function}({letter})=... is not a parameter; use size({letter})=..."
+            )
         return raw.Parameter(_name(letter), value, fixes=True, at=_place(letter))
 
     def plain_outputs(self, *names: Token) -> tuple[str, Any]:

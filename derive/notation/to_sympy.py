@@ -27,7 +27,7 @@ def to_sympy(node: e.Expr) -> Any:
     """The SymPy expression that node stands for, with heads for what SymPy lacks."""
     write = _TABLE.get(type(node))
     if write is None:
-        raise DeriveError(f"{type(node).__name__} has no SymPy form: {node!r}")
+        raise DeriveError(f"{type(node).__name__} cannot be written in SymPy: {node!r}")
     return write(node)
 
 

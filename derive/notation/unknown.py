@@ -17,11 +17,11 @@ def no_function(e: raw.Apply, declared: Declared) -> NoReturn:
     if name in ("max", "min"):
         full = name + "imum"
         how = f"{name} reduces over an index, {name}[k](...)"
-        fail(e.at, f"{how}; of two numbers, {full}(a, b)")
+        fail(e.at, f"{how}; for two numbers, write {full}(a, b)")
     if name in REDUCTIONS or name in KEEPING or name == "concat":
         fail(e.at, f"{name} needs its index: {name}[k](...)")
     if name in FORMS:
-        fail(e.at, f"{name}(...) stands only among the parameters of an op line")
+        fail(e.at, f"{name}(...) is allowed only among the parameters of an op line")
     if name in declared.tensors or name in declared.equations:
         fail(e.at, f"{name} is a tensor; write {name}[...]")
     fail(e.at, f"unknown function {name}{nearest(name, (*SCALAR, *REDUCTIONS, *FORMS))}")

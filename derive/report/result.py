@@ -1,4 +1,4 @@
-"""What a derivation shows: each gradient as a formula, with the steps that lead to it."""
+"""The results of `derive.derivation`: gradients, tangents and cost as formulas, with steps."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from derive.show.typeset import in_display
 
 @dataclass(frozen=True, repr=False)
 class DerivationStep:
-    """``name[axes] = before = after``: one line of a derivation and the identity it uses.
+    """One step of a derivation: ``name[axes] = before = after``, by the identity ``rule``.
 
-    ``before`` and ``after`` are equal for all values; where a step only introduces a formula
-    they are the same.
+    ``states`` writes the identity as a formula. ``before`` and ``after`` are equal for all values;
+    a step that only introduces a formula has the same expression in both.
     """
 
     name: str
@@ -30,7 +30,7 @@ class DerivationStep:
     after: Expr
 
     def text(self, style: str = "unicode") -> str:
-        """The formula after the step."""
+        """Return the formula after the step, in "unicode" or "latex"."""
         return equation(self.name, self.axes, self.after, style)
 
     def __str__(self) -> str:
@@ -42,7 +42,20 @@ class DerivationStep:
 
 @dataclass(frozen=True, repr=False)
 class Formula:
-    """``name[axes] = body`` in the form that an expert would write."""
+    """An equation ``name[axes] = body``. ``str(formula)`` is its text in Unicode.
+
+    A notebook shows it as mathematics.
+
+    >>> import derive
+    >>> op = derive.parse("y[n] = x[n]**2")
+    >>> formula = derive.derivation(op).gradients["x"]
+    >>> print(formula)
+    grad_x[n] = 2·G[n]·x[n]
+    >>> formula.sympy()
+    2*G[n]*x[n]
+    >>> [step.rule for step in formula.steps]
+    ['partial derivative of y', 'chain rule', 'contract delta', 'factor']
+    """
 
     name: str
     axes: tuple[Expr, ...]
@@ -51,7 +64,7 @@ class Formula:
 
     @cached_property
     def steps(self) -> tuple[DerivationStep, ...]:
-        """What leads to the formula, told when it is asked for."""
+        """The steps that lead to the formula, computed on first access."""
         return self.told()
 
     def __str__(self) -> str:
@@ -67,19 +80,19 @@ class Formula:
         return self.mathml()
 
     def latex(self) -> str:
-        """The equation in LaTeX."""
+        """Return the equation in LaTeX."""
         return equation(self.name, self.axes, self.body, "latex")
 
     def mathml(self) -> str:
-        """The equation in MathML."""
+        """Return the equation in MathML."""
         return equation(self.name, self.axes, self.body, "mathml")
 
     def sides(self, style: str) -> tuple[str, str]:
-        """What stands on the left and on the right in ``unicode``, ``latex`` or ``mathml``."""
+        """Return the left and the right side in "unicode", "latex" or "mathml"."""
         return sides(self.name, self.axes, self.body, style)
 
     def sympy(self) -> Any:
-        """The body as a SymPy expression."""
+        """Return the body as a SymPy expression."""
         from derive.notation.to_sympy import to_sympy
 
         return to_sympy(self.body)
@@ -87,13 +100,21 @@ class Formula:
 
 @dataclass(frozen=True)
 class Cost(Costs):
-    """What the emitted code does: formulas in the sizes, and what the backward is made of.
+    """The cost of the generated code, as formulas in the sizes of the indices.
 
-    ``operations`` counts elementwise operations and reductions of the backward, ``contractions``
-    its matrix products and einsums, ``lines`` its statements.
+    ``forward`` and ``backward`` have ``flops``, ``passes`` and ``largest`` intermediate; the
+    backward computes all gradients. A matrix product counts 2 flops per summed product, any other
+    operation 1 flop per element. ``saved_bytes`` is the memory that the backward keeps, in float32.
 
-    >>> str(derivation(parse("C[i,j] = sum[k](A[i,k]*B[k,j])")).cost.forward.flops)
-    '2·i·j·k'
+    ``operations`` is the number of elementwise operations and reductions of the backward,
+    ``contractions`` that of its matrix products and einsums, ``lines`` that of its statements.
+
+    >>> import derive
+    >>> cost = derive.derivation(derive.parse("C[i,j] = sum[k](A[i,k]*B[k,j])")).cost
+    >>> str(cost.forward.flops), str(cost.saved_bytes)
+    ('2·i·j·k', '4·i·k + 4·j·k')
+    >>> cost.backward.flops.at({"i": 2, "j": 3, "k": 5})
+    120
     """
 
     operations: int
@@ -103,11 +124,16 @@ class Cost(Costs):
 
 @dataclass(frozen=True)
 class Formulas:
-    """The backward of one operation, or of one option where it has a choice.
+    """The backward of one operation, or of one option of its choice parameter.
 
-    ``equations`` is the operation as given, ``definitions`` what the engine named besides (a
-    logsumexp, a winner), ``adjoints`` the cotangents of equations that are kept by name, and
-    ``gradients`` has one formula for each name that was asked for.
+    Attributes:
+        name: the name of the operation.
+        option: the option, or None without a choice.
+        cotangents: pairs of an output and the name of its cotangent.
+        equations: the equations as given.
+        definitions: further tensors that the engine named, such as a logsumexp.
+        adjoints: the cotangents of equations that are computed on their own.
+        gradients: a `Formula` for each name that was requested.
     """
 
     name: str
@@ -126,10 +152,17 @@ Told = Callable[[], tuple[tuple[DerivationStep, ...], tuple[Formula, ...]]]
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Tangents(Mapping[str, Formula]):
-    """Forward mode: the tangent of each output, and of equations whose tangent has a name.
+    """Forward-mode derivatives: a mapping from each output to the `Formula` of its tangent.
 
-    ``given`` has (input, the name of its tangent). Printed, it is what ``derive show --tangent``
-    prints, and in a notebook the same as formulas.
+        d_Y[n] = Sum_A Sum_i dY[n]/dA[i] * d_A[i]
+
+    ``given`` pairs each input with the name of its tangent. ``str(tangents)`` is what
+    ``derive show --tangent`` prints.
+
+    >>> import derive
+    >>> tangents = derive.derivation(derive.parse("C[i,j] = sum[k](A[i,k]*B[k,j])")).tangents
+    >>> print(tangents["C"])
+    d_C[i,j] = Σₖ d_A[i,k]·B[k,j] + Σₖ d_B[k,j]·A[i,k]
     """
 
     name: str
@@ -147,7 +180,7 @@ class Tangents(Mapping[str, Formula]):
 
     @property
     def rewritten(self) -> tuple[DerivationStep, ...]:
-        """Equations in the stable form that is differentiated, if it is another."""
+        """The steps that rewrite the equations in a stable form before differentiation."""
         return self._told[0]
 
     def __getitem__(self, name: str) -> Formula:
@@ -170,11 +203,11 @@ class Tangents(Mapping[str, Formula]):
         return as_html(self._sheet(False))
 
     def text(self, steps: bool = False) -> str:
-        """The formulas in Unicode, with the steps that lead to them if they are asked for."""
+        """Return the formulas in Unicode; with ``steps``, also the steps that lead to them."""
         return as_text(self._sheet(steps))
 
     def latex(self, steps: bool = False) -> str:
-        """The same as the body of a LaTeX document that uses amsmath."""
+        """Return the same as the body of a LaTeX document with amsmath."""
         return as_latex(self._sheet(steps))
 
     def _sheet(self, steps: bool) -> Sheet:
@@ -193,10 +226,17 @@ class Tangents(Mapping[str, Formula]):
 
 @dataclass(frozen=True, repr=False)
 class Derivation(Formulas):
-    """The backward with its steps: those of each formula, and of the operation before them.
+    """The gradients of an operation with their steps, cost and tangents; see `derive.derivation`.
 
-    Printed, it is what ``derive show`` prints, and in a notebook the same as formulas. Steps and
-    cost are found when they are asked for.
+    ``str(d)`` is what ``derive show`` prints, and a notebook shows the formulas. Steps, cost and
+    tangents are computed on first access.
+
+    >>> import derive
+    >>> d = derive.derivation(derive.parse("S[k] = exp(A[k]) / sum[l](exp(A[l]))"))
+    >>> print(d.gradients["A"])
+    grad_A[k] = S[k]·(G[k] − Σₖ′ G[k′]·S[k′])
+    >>> d.saved
+    ('S',)
     """
 
     told: Told
@@ -205,32 +245,32 @@ class Derivation(Formulas):
 
     @property
     def rewritten(self) -> tuple[DerivationStep, ...]:
-        """Equations in the stable form that is computed and differentiated, if it is another."""
+        """The steps that rewrite the equations in a stable form before differentiation."""
         return self._told[0]
 
     @property
     def step_definitions(self) -> tuple[Formula, ...]:
-        """``definitions``, and those that only steps read."""
+        """``definitions``, and further tensors that only the steps use."""
         return self._told[1]
 
     @property
     def recognised(self) -> tuple[tuple[str, str, str], ...]:
-        """(equation, pattern that its code was made by, the identity that this states)."""
+        """Triples (equation, lowering pattern of its code, the identity of the pattern)."""
         return self._made[0]
 
     @property
     def saved(self) -> tuple[str, ...]:
-        """The names of what the backward keeps from the forward."""
+        """The names of the tensors that the forward saves for the backward."""
         return self._made[1]
 
     @property
     def cost(self) -> Cost:
-        """What the code costs."""
+        """The `Cost` of the generated code."""
         return self._made[2]
 
     @cached_property
     def tangents(self) -> Tangents:
-        """Forward mode, found when it is asked for: ``tangents["S"]`` is d_S of an output S."""
+        """The forward-mode derivatives, a `Tangents` mapping by output."""
         return self.moved()
 
     @cached_property
@@ -256,11 +296,11 @@ class Derivation(Formulas):
         return as_html(self._sheet(False))
 
     def text(self, steps: bool = False) -> str:
-        """The formulas in Unicode, with the steps that lead to them if they are asked for."""
+        """Return the formulas in Unicode; with ``steps``, also the steps that lead to them."""
         return as_text(self._sheet(steps))
 
     def latex(self, steps: bool = False) -> str:
-        """The same as the body of a LaTeX document that uses amsmath."""
+        """Return the same as the body of a LaTeX document with amsmath."""
         return as_latex(self._sheet(steps))
 
     def _sheet(self, steps: bool) -> Sheet:

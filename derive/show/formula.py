@@ -205,7 +205,7 @@ class _Printer:
                 return style.disjunction.join(self.text(a, _AND) for a in args) or "false", _OR
             case Not(arg):
                 return style.negation + self.text(arg, _ATOM), _NOT
-        raise TypeError(f"{type(e).__name__} has no printed form; make it a tree first: {e}")
+        raise TypeError(f"{type(e).__name__} cannot be printed; convert it to a tree first: {e}")
 
     def conjunction(self, args: Sequence[Expr]) -> tuple[str, int]:
         """Conditions that hold together; a ≤ x and x ≤ b is a chain."""

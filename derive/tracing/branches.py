@@ -49,8 +49,8 @@ def _falsified(
         large = True
     if large:
         raise DeriveError(
-            f"what it does where not {said(asked, sizes, inputs)} cannot be held against it: the "
-            "tensors would be too large; write the branch as a function of its own"
+            f"the branch for sizes where {said(asked, sizes, inputs)} is false cannot be checked, "
+            "because its tensors would be too large; write the branch as a function of its own"
         )
 
 

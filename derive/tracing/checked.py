@@ -79,18 +79,20 @@ def _held(
             have = _results(f(*(_narrow(given[n], inputs[n]) for n in names)), given)
         except Exception as error:
             raise DeriveError(
-                f"the reading fails where the function does not: {error}\n{op}"
+                f"the spec fails on inputs that the function takes: {error}\n{op}"
             ) from error
         differs = _differs(want, have, given)
         if differs and asked:
-            raise DeriveError(f"it does something else where not {asked}: {differs}")
+            raise DeriveError(
+                f"the function takes another branch where {asked} is false: {differs}"
+            )
         if differs:
-            raise DeriveError(f"what was read differs from the function: {differs}\n{op}")
+            raise DeriveError(f"the spec differs from the function: {differs}\n{op}")
         held += 1
     if held < _ENOUGH:
         raise DeriveError(
-            f"the function runs for {held} of the sets of sizes that it is held against, so that "
-            f"what was read cannot be checked\n{op}"
+            f"the function runs at {held} of the sets of sizes of the check, too few to check the "
+            f"spec\n{op}"
         )
 
 
@@ -255,7 +257,7 @@ def _differs(want: Any, have: Any, given: Mapping[str, Any]) -> str:
         ("value of output", "gradient of input"), have, want, strict=True
     ):
         if len(ours) != len(theirs):
-            return f"{len(ours)} outputs were read of {len(theirs)}"
+            return f"the spec has {len(ours)} outputs, and the function has {len(theirs)}"
         for n, (a, b) in enumerate(zip(ours, theirs, strict=True)):
             a = a.reshape(b.shape) if a.numel() == b.numel() else a
             if a.shape != b.shape or not torch.allclose(

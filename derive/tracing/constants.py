@@ -15,8 +15,8 @@ def written_out(held: Any, name: str) -> Value:
     """The value of a tensor: a number, one that grows evenly, or a choice for each position."""
     if held.numel() > MOST:
         raise DeriveError(
-            f"it uses a tensor of {held.numel()} numbers that is no argument ({name}); give it as "
-            "one, or hold it as a parameter or buffer of a module"
+            f"the function uses a tensor of {held.numel()} numbers that is not an argument "
+            f"({name}); pass it as an argument, or make it a parameter or buffer of a module"
         )
     kind = "float" if held.is_floating_point() else "bool" if _is_bool(held) else "int"
     axes = tuple(() if n == 1 else (Atom.new(n),) for n in held.shape)
@@ -37,8 +37,9 @@ def _numbers(held: Any) -> Any:
 
     if held.requires_grad:
         raise DeriveError(
-            "it holds a tensor that wants a gradient: give it as an argument, or derive the module "
-            "that it is a parameter of (derive.read_torch, derive.replace)"
+            "the function uses a tensor that requires a gradient and is not an argument; pass it "
+            "as an argument, or derive the module whose parameter it is (derive.read_torch, "
+            "derive.replace)"
         )
     if not held.is_floating_point():
         return held.tolist()

@@ -127,7 +127,7 @@ class Known:
         except DeriveError as error:
             self.made[key] = None
             if warn:
-                message = f"{name} runs as it is, under torch's autograd: {error}"
+                message = f"{name} runs unchanged, under torch's autograd: {error}"
                 warnings.warn(message, DeriveWarning, stacklevel=3)
             return None
         self.made[key] = [*found, new]
@@ -135,21 +135,28 @@ class Known:
 
 
 def differentiate(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function with derived forward and backward; also a decorator.
+    """Return the same function with derived forward and backward; also a decorator.
 
-    Its arguments may be tensors, lists and dicts of them, numbers and flags. It is held against
-    the function, values and gradients, before it is used.
+    The arguments may be tensors, lists and dicts of tensors, numbers and flags. The first call with
+    each combination of ranks, flags and integers reads the function, derives the code, compares it
+    with the function, and keeps it. If the function cannot be read, it runs unchanged, after one
+    `DeriveWarning`.
 
-    >>> import torch
-    >>> f = differentiate(lambda x, w: torch.tanh(x @ w))
-    >>> f(torch.ones(2, 3), torch.ones(3, 4)).shape
+    Raises:
+        DeriveError: ``function`` is a module; use `derive.replace`.
+
+    >>> import derive, torch
+    >>> @derive.differentiate
+    ... def layer(x, w):
+    ...     return torch.tanh(x @ w)
+    >>> layer(torch.ones(2, 3), torch.ones(3, 4)).shape
     torch.Size([2, 4])
     """
     import torch
 
     if isinstance(function, torch.nn.Module):
         kind = type(function).__name__
-        raise DeriveError(f"{kind} is a module, not a function: derive.replace(module) derives it")
+        raise DeriveError(f"{kind} is a module, not a function; use derive.replace(module)")
     known, signature = Known(), inspect.signature(function)
     name = getattr(function, "__name__", "a function")
 
@@ -173,10 +180,16 @@ def differentiate(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def replace(model: Any) -> Any:
-    """The model, each module of which that can be read runs derived code from its first call on.
+    """Make the modules of a model run derived code, and return the model.
 
-    Parameters, buffers and ``state_dict`` stay as they are. A module that cannot be read runs as it
-    is, with the modules in it that can.
+    The largest modules that can be read are replaced, at their first call. A module that cannot be
+    read runs unchanged, with the modules inside it replaced. Parameters, buffers and ``state_dict``
+    do not change.
+
+    >>> import derive, torch
+    >>> model = derive.replace(torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh()))
+    >>> model(torch.ones(2, 3)).shape
+    torch.Size([2, 4])
     """
     for module in model.modules():
         if "forward" not in vars(module) and not hasattr(module, "_derived"):
@@ -332,9 +345,9 @@ def _read(function: Any, bound: inspect.BoundArguments) -> Made:
     finally:
         _READING.reset(reading)
     if found.changed:
-        raise DeriveError(f"it sets {', '.join(found.changed)} on itself as it runs")
+        raise DeriveError(f"the function sets {', '.join(found.changed)} on itself as it runs")
     if found.asked:
-        raise DeriveError(f"derived code would not ask what it asks of values: {found.asked[0]}")
+        raise DeriveError(f"derived code would skip a check of values: {found.asked[0]}")
     numbers = _numbers(bound)
     return Made(
         function=load(found.operation),

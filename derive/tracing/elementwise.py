@@ -80,7 +80,7 @@ def xlogy(reader: Reader, x: Any, y: Any) -> Value:
 def copy(reader: Reader, x: Value, source: Any, *_: Any) -> Value:
     kinds = x.kind, reader.value(source).kind
     if kinds == ("int", "float"):
-        raise DeriveError("floats that are put into a tensor of integers are not read")
+        raise DeriveError("a copy of floats into an integer tensor is not supported")
     source = as_truth(source) if kinds[0] == "bool" else as_number(source)
     return reader.elementwise(lambda a, b: b, x, source, kind=x.kind)
 
@@ -382,7 +382,7 @@ def same(reader: Reader, x: Value, *args: Any, **named: Any) -> Value:
     if "dropout" in name:
         p, train = (*args, *named.values())[:2]
         if p and train:
-            raise DeriveError("it draws random numbers; call it in eval mode, or give the mask")
+            raise DeriveError("dropout draws random numbers; use eval mode, or pass the mask")
         return x
     if name.startswith("detach"):
         # Of numbers and positions alone there is no gradient.

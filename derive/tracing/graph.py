@@ -35,6 +35,10 @@ class Place:
         return f"{Path(self.file).name}:{self.line}: {self.text}"
 
 
+UNREAD = "the function cannot be read"
+"""How an error of a statement begins."""
+
+
 @dataclass
 class Graph:
     """Nodes of ATen operations; ``sizes`` has the value of each symbol in the examples."""
@@ -60,7 +64,7 @@ def traced(
     def flat(*given: Any) -> Any:
         made = function(**dict(zip(tensors, given, strict=True)))
         if inspect.isgenerator(made):
-            raise DeriveError("it returns a generator, which is no tensor; return a list")
+            raise DeriveError("the function returns a generator, not a tensor; return a list")
         outputs.append(made)
         return made
 
@@ -104,16 +108,16 @@ def _why(error: Exception) -> str:
     if "DataDependent" in kind or "data-dependent" in text.lower() or "Eq(u" in text:
         kind = ""
         text = (
-            "what it does depends on the values of a tensor; give that as an argument, or choose "
-            "between values by torch.where"
+            "the control flow depends on the values of a tensor; pass the decision as an "
+            "argument, or select values with torch.where"
         )
     elif ".numpy()" in text:
         kind = ""
         text = (
-            "it leaves torch for NumPy; write that by operations of torch, or keep it outside and "
-            "give its result as an argument"
+            "the function leaves torch for NumPy; use torch operations, or compute the value "
+            "outside and pass it as an argument"
         )
-    return f"it cannot be read{where}: {kind}{text}"
+    return f"{UNREAD}{where}: {kind}{text}"
 
 
 def _statement(traceback: Any) -> Place | None:

@@ -43,7 +43,9 @@ def _at(reader: Reader, x: Value, dim: int, index: Value) -> Value:
 @operation("embedding")
 def embedding(reader: Reader, weight: Value, index: Value, padding: int = -1, *_: Any) -> Value:
     if padding >= 0:
-        raise DeriveError("an embedding with padding_idx has no gradient there: not read")
+        raise DeriveError(
+            "an embedding with padding_idx is not supported, because its gradient is 0 there"
+        )
     return _at(reader, weight.fresh(), 0, index)
 
 
@@ -70,7 +72,7 @@ def index(reader: Reader, x: Value, indices: Sequence[Value | None]) -> Value | 
         return _at(reader, x, *given[0])
     places = [n for n, _ in given]
     if places != list(range(places[0], places[0] + len(places))):
-        raise DeriveError("indices with axes between them are not read")
+        raise DeriveError("indices with axes between them are not supported")
     values = []
     for n, i in given:
         x = reader.single(x, n)[0] if x.axes[n] else x
@@ -128,7 +130,7 @@ def gather(reader: Reader, x: Value, dim: int, index: Value, **_: Any) -> Value:
     rest = replace(x, axes=tuple(() if n == dim else a for n, a in enumerate(x.axes)))
     for n, (a, b) in enumerate(zip(rest.axes, index.axes, strict=True)):
         if n != dim and bool(a) != bool(b):
-            raise DeriveError("a gather from a part of an axis is not read")
+            raise DeriveError("a gather from a part of an axis is not supported")
     values = reader.aligned(index, rest)
     node = values[1].node
     if atom is not None:
@@ -161,7 +163,7 @@ def linspace(reader: Reader, start: Any, end: Any, *_: Any, **__: Any) -> Value:
     if size == 1:
         return Value(((),), number(start))
     if any(isinstance(x, Value) for x in (start, end)):
-        raise DeriveError("a linspace between tensors is not read; use torch.lerp")
+        raise DeriveError("a linspace between tensors is not supported; use torch.lerp")
     atom = Atom.new(size)
     whole = all(float(x).is_integer() for x in (start, end))
     rise = int(end) - int(start) if whole else end - start

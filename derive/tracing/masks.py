@@ -14,8 +14,8 @@ from derive.errors import DeriveError
 from derive.tracing.values import Apply, Node, Value, apply, reduced
 
 MANY = (
-    "it depends on the values of a mask how many elements there are: not read; use torch.where, "
-    "or sum or average over all of them"
+    "the number of elements depends on the values of a mask, which is not supported; use "
+    "torch.where, or sum or average over all elements"
 )
 
 

@@ -91,7 +91,7 @@ def batch_norm(
     each = [None if t is None else _channels(t, rank) for t in (weight, bias)]
     if training:
         if mean is not None and not alone:
-            raise DeriveError("it changes its running statistics; call it in eval mode")
+            raise DeriveError("the module updates its running statistics; call it in eval mode")
         dims = [n for n in range(rank) if n != 1 and (n or not alone)]
         return _scaled(reader, _normalised(reader, x, dims, eps), *each)
     assert mean is not None and variance is not None

@@ -48,7 +48,7 @@ def beginning_at(
         one = select(reader, x, dim, first)
         return replace(one, axes=(*one.axes[:dim], (), *one.axes[dim:]))
     if not x.axes[dim]:
-        raise DeriveError("a part of an axis of size 1 is not read")
+        raise DeriveError("a part of an axis of size 1 is not supported")
     x, atom = reader.single(x, dim)
     new = Atom.new(length)
     reader.sizes.at_least(length)
@@ -137,7 +137,7 @@ def trace(reader: Reader, x: Value) -> Value:
     """sum[k](x[k,k])."""
     rows, columns = x.axes
     if not rows or not columns or not reader.sizes.equal(length_of(x, 0), length_of(x, 1)):
-        raise DeriveError("the trace of a matrix that is not square is not read")
+        raise DeriveError("the trace of a non-square matrix is not supported")
     x, row = reader.single(x, 0)
     x, column = reader.single(x, 1)
     return Value((), reduced("sum", (row,), substituted(x.node, {column: Position(row)})), x.kind)
@@ -155,7 +155,7 @@ def on_a_diagonal(
     shape = reader.counted_shape()
     dim1, dim2 = dim1 % len(shape), dim2 % len(shape)
     if not x.axes[-1] or offset < 0 or 1 in (shape[dim1], shape[dim2]):
-        raise DeriveError(f"{reader.called} of these axes is not read")
+        raise DeriveError(f"{reader.called} of these axes is not supported")
     x, atom = reader.single(x, len(x.axes) - 1)
     row, column = Atom.new(shape[dim1]), Atom.new(shape[dim2])
     kept = iter(x.axes[:-1])
@@ -186,7 +186,7 @@ def diff(
     reader: Reader, x: Value, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None
 ) -> Value:
     if prepend is not None or append is not None:
-        raise DeriveError("a diff with prepend or append is not read; use torch.cat before")
+        raise DeriveError("a diff with prepend or append is not supported; use torch.cat first")
     dim = reader.place_of(x, dim)
     for _ in range(n):
         length = length_of(x, dim) - 1
@@ -261,7 +261,7 @@ def _inside(
             reader.sizes.at_least(whole - amount)
         return apply("%", at, number(whole))
     if mode != "reflect":
-        raise DeriveError(f"padding by {mode!r} is not read")
+        raise DeriveError(f"the padding mode {mode!r} is not supported")
     for amount in (before, after):
         reader.sizes.at_least(last - amount)
     folded = apply("abs", at) if before != 0 else at

@@ -47,7 +47,7 @@ def avg_pool(
     kernel = _kernel(sizes)
     padded = any(p != 0 for p in padding)
     if ceil_mode and padded:
-        raise DeriveError("an average pool with both padding and ceil_mode is not read")
+        raise DeriveError("an average pool with both padding and ceil_mode is not supported")
     ones = [sympy.Integer(1)] * spatial
     shape = reader.counted_shape()[-spatial:]
     windows = Windows(reader, x, shape, kernel, stride, padding, ones, beyond=ceil_mode)
@@ -164,8 +164,8 @@ def nearest(reader: Reader, x: Value, *_: Any, **__: Any) -> Value:
             x = replace(x, axes=(*x.axes[:dim], axis, *x.axes[dim + 1 :]))
             continue
         raise DeriveError(
-            "the nearest position is read where a size is multiplied by a whole number: "
-            f"give a whole scale_factor instead of the size {size}"
+            "nearest upsampling requires an integer factor; give an integer scale_factor instead "
+            f"of the size {size}"
         )
     return x
 

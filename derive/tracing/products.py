@@ -142,7 +142,10 @@ def _on_diagonals(reader: Reader, x: Value, term: Sequence[_Letter]) -> tuple[Va
             continue
         k = term.index(c)
         if not x.axes[n] or not x.axes[k]:
-            raise DeriveError(f"einsum with the letter {c} twice, once on an axis of size 1")
+            raise DeriveError(
+                f"einsum repeats the letter {c} in one term, once on an axis of size 1, which "
+                "is not supported"
+            )
         for dim in (k, n):
             x, _ = reader.single(x, dim)
         axes[left.index(c)] = x.axes[k]
@@ -164,9 +167,11 @@ def attention(
     enable_gqa: bool = False,
 ) -> Value:
     if dropout_p:
-        raise DeriveError("it draws random numbers: dropout_p is above 0")
+        raise DeriveError(
+            "the attention draws random numbers, because dropout_p is above 0; set it to 0"
+        )
     if enable_gqa:
-        raise DeriveError("enable_gqa is not read; repeat the heads")
+        raise DeriveError("enable_gqa is not supported; repeat the heads")
     q, k, v = (
         x if is_simple(x.node) else reader.named(x, s) for x, s in ((q, "q"), (k, "k"), (v, "v"))
     )

@@ -84,18 +84,31 @@ def read_torch(
     parameters: Sequence[str] | None = None,
     **named: Any,
 ) -> Operation:
-    """The operation that a function or a module computes of these examples.
+    """Read a PyTorch function or module into an operation.
 
-    Arguments by keyword are those of the function. Flags and whole numbers are taken as they are
-    given; floats become ``parameters``, those that are named there, or all of which it is seen what
-    becomes of them. Tensors that are no arguments are refused, but for the parameters and buffers
-    of a module, which become inputs. ``letters`` gives indices to inputs: ``{"x": "btc"}``.
+    Args:
+        function: a function of tensors, or an ``nn.Module``, whose parameters and buffers become
+            inputs.
+        examples: arguments of one call. Flags and integers keep their example values.
+        name: the name of the operation. Default: that of the function.
+        letters: index letters of inputs, such as ``{"x": "btc"}``.
+        parameters: the float arguments that become parameters. Default: all whose role is clear.
+        named: keyword arguments of the call.
 
-    The operation is held against the function, values and gradients, in float64 and at several
-    sizes; a difference is a DeriveError, and so is what cannot be read.
+    Returns:
+        An `Operation`. Its values and gradients were compared with those of the function in
+        float64, at the sizes of the examples and at several others.
 
-    >>> import torch
-    >>> print(read_torch(lambda x, w: torch.tanh(x @ w), torch.ones(2, 3), torch.ones(3, 4)))
+    Raises:
+        DeriveError: the function cannot be read, with the line of code and what to do; or the
+            operation differs from the function.
+
+    >>> import derive, torch
+    >>> def layer(x, w):
+    ...     return torch.tanh(x @ w)
+    >>> print(derive.read_torch(layer, torch.ones(2, 3), torch.ones(3, 4)))
+    op layer(x[n, c], w[c, k]) -> y
+    y[n, k] = tanh(sum[c](x[n, c]*w[c, k]))
     """
     made = reading(function, *examples, name=name, letters=letters, parameters=parameters, **named)
     return made.operation
@@ -139,7 +152,7 @@ def _reading(
 ) -> Reading:
     call, tensors = as_function(function, bound)
     if not tensors:
-        raise DeriveError("it is given no tensor: give examples of its arguments")
+        raise DeriveError("the example arguments contain no tensor; pass examples of the arguments")
     title = name or _name(function)
     reader, inputs, made = _read(call, tensors, title)
     outputs = [output[0] for output in made[0] if output is not None]
@@ -163,7 +176,10 @@ def _reading(
             numbers[own] = value
             others.append((other, {own: moved(value)}))
         elif parameters is not None:
-            raise DeriveError(f"what becomes of {own} is not seen: it stays the number {value}")
+            raise DeriveError(
+                f"the role of {own} in the function is unclear, so it cannot become a "
+                f"parameter; it stays the number {value}"
+            )
     seen = letters_in(function, {n: len(v.axes) for n, v in inputs.items()})
     own_letters = {**seen, **(letters or {})}
     written = partial(
@@ -201,7 +217,7 @@ def _read(
         names = [made[0] for made in outputs if made is not None]
         outputs.append(None if x is None else (_output(reader, x, n, names), x))
     if all(made is None for made in outputs):
-        raise DeriveError("it returns no tensor")
+        raise DeriveError("the function returns no tensor")
     reader.equations = apart(reader.equations, reader.fresh)
     return reader, inputs, (outputs, tree_structure(graph.output))
 
@@ -216,8 +232,8 @@ def _every(made: Any) -> list[Any]:
     if isinstance(made, Pieces):
         raise DeriveError(MANY)
     if isinstance(made, sympy.Basic | int | float):
-        raise DeriveError("it returns a number, which is no tensor; return it as a tensor")
-    raise DeriveError(f"it returns {type(made).__name__}, which is no tensor")
+        raise DeriveError("the function returns a number, not a tensor; return a tensor")
+    raise DeriveError(f"the function returns {type(made).__name__}, not a tensor")
 
 
 def _output(reader: Reader, value: Value, n: int, taken: Collection[str]) -> str:
@@ -225,7 +241,9 @@ def _output(reader: Reader, value: Value, n: int, taken: Collection[str]) -> str
     if of_mask(value) is not None:
         raise DeriveError(MANY)
     if value.kind == "bool":
-        raise DeriveError("it returns truths, which an operation does not")
+        raise DeriveError(
+            "the function returns a bool tensor, which cannot be an output of an operation"
+        )
     whole = tuple(joined(a) for a in value.axes if a)
     if isinstance(value.node, Read) and value.node.positions == whole:
         own = value.node.name
@@ -271,13 +289,15 @@ def bind(
     target = function.forward if isinstance(function, torch.nn.Module) else function
     if isinstance(function, type):
         name = function.__name__
-        raise DeriveError(f"{name} is a class: give one that is made of it, {name}(..)")
+        raise DeriveError(f"{name} is a class; pass an instance, {name}(..)")
     if not callable(target):
-        raise DeriveError(f"{type(function).__name__} is neither a function nor a module")
+        raise DeriveError(f"{type(function).__name__} is not a function or module")
     try:
         bound = _signature(target, len(examples), named).bind(*examples, **named)
     except TypeError as error:
-        raise DeriveError(f"the examples are not its arguments: {error}") from error
+        raise DeriveError(
+            f"the examples do not match the arguments of the function: {error}"
+        ) from error
     bound.apply_defaults()
     return bound
 

@@ -12,7 +12,7 @@ import sympy
 from derive.errors import DeriveError
 from derive.tracing import held, masks
 from derive.tracing.constants import written_out
-from derive.tracing.graph import Graph, Place, unused
+from derive.tracing.graph import UNREAD, Graph, Place, unused
 from derive.tracing.infinite import Outward, leaves_out, left_of
 from derive.tracing.naming import content, fresh_name, is_simple
 from derive.tracing.operations import OPERATIONS, takes_elements
@@ -90,7 +90,7 @@ class Reader:
                 self._put(node, made)
             elif node.op == "output":
                 return self.given(node.args[0])
-        raise DeriveError("it returns nothing")
+        raise DeriveError("the function returns nothing")
 
     def _last_of_statements(self) -> set[Any]:
         """The last node of each statement."""
@@ -168,7 +168,7 @@ class Reader:
         except DeriveError as error:
             raise self.error(str(error)) from error
         except (TypeError, IndexError, ValueError, NotImplementedError) as error:
-            raise self.error(f"{name} with these arguments is not read: {error}") from error
+            raise self.error(f"{name} with these arguments is not supported: {error}") from error
         return made
 
     @property
@@ -178,9 +178,9 @@ class Reader:
 
     def error(self, text: str) -> DeriveError:
         """An error that says where."""
-        if "at line" in text or self.place is None or text.startswith("it cannot be read"):
+        if self.place is None or text.startswith(UNREAD):
             return DeriveError(text)
-        return DeriveError(f"it cannot be read, at line {self.place}: {text}")
+        return DeriveError(f"{UNREAD} ({self.place}): {text}")
 
     def _check(self, node: Any, made: Any) -> None:
         """That the axes are those that torch sees."""
@@ -192,7 +192,9 @@ class Reader:
                 self.sizes.hint(a) == self.sizes.hint(b) for a, b in zip(want, have, strict=True)
             )
             if not same:
-                raise DeriveError(f"{name_of(node.target)}: axes {have} where torch has {want}")
+                raise DeriveError(
+                    f"{name_of(node.target)}: the spec has the axes {have}, and torch has {want}"
+                )
 
     def _taken_apart(self, node: Any) -> Any:
         """An operation that has no reading of its own, by those that torch makes it of."""
@@ -215,17 +217,17 @@ class Reader:
             return node.target(*args, **kwargs)
 
         if refused(name):
-            raise DeriveError(f"{name} is not read: {advice(name)}")
+            raise DeriveError(f"{name} is not supported: {advice(name)}")
         try:
             mode = next(f.fake_mode for f in fakes if hasattr(f, "fake_mode"))
             table = _decompositions()
             with mode:
                 module = make_fx(call, tracing_mode="real", decomposition_table=table)(*fakes)
         except Exception as error:
-            raise DeriveError(f"{name} is not read: {advice(name) or error}") from error
+            raise DeriveError(f"{name} is not supported: {advice(name) or error}") from error
         inner = [n for n in module.graph.nodes if n.op == "call_function"]
         if any(name_of(n.target) == name for n in inner):
-            raise DeriveError(f"{name} is not read: {advice(name) or NO_READING}")
+            raise DeriveError(f"{name} is not supported: {advice(name) or NO_READING}")
         graph = replace(self.graph, graph=module.graph, places={})
         reader = Reader(graph, {}, self.taken)
         reader.equations, reader.place, reader._said = self.equations, self.place, self._said
@@ -239,8 +241,8 @@ class Reader:
         if held is not None and not hasattr(held, "fake_mode"):
             return written_out(held, node.target)
         raise DeriveError(
-            f"it uses a tensor that is no argument ({node.target}); give it as one, "
-            "or hold it as a parameter or buffer of a module"
+            f"the function uses a tensor that is not an argument ({node.target}); pass it as an "
+            "argument, or make it a parameter or buffer of a module"
         )
 
     # ---------------------------------------------------------------- names
@@ -326,8 +328,8 @@ class Reader:
             x = int(x)
         if isinstance(x, sympy.Expr) and not self.sizes.are_known(x):
             raise DeriveError(
-                "it computes with a number that is taken out of a tensor (item(), float(), "
-                "tolist()); keep it a tensor"
+                "the function computes with a number extracted from a tensor (item(), float(), "
+                "tolist()); keep it as a tensor"
             )
         return Value((), Number(x), kind)
 
@@ -413,7 +415,7 @@ class Reader:
         if len(axis) == 1:
             return value, axis[0]
         if not axis:
-            raise DeriveError("an axis of size 1 is not read here")
+            raise DeriveError("an axis of size 1 is not supported here")
         value = self.named(value, "joined")
         atom = Atom.new(sympy.prod([a.size for a in value.axes[dim]]))
         kept = [n for n, own in enumerate(value.axes) if own]

@@ -98,7 +98,9 @@ def truth(reader: Reader, x: Value, dim: Any = None, keepdim: bool = False) -> V
 @operation("argmax", "argmin")
 def which(reader: Reader, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
     if dim is None:
-        raise DeriveError("the place of an extremum of all axes together is not read; name one")
+        raise DeriveError(
+            "the position of an extremum over all axes is not supported; give one axis"
+        )
     name = reader.called
     x, _ = reader.single(x, reader.place_of(x, dim))
     made = over(reader, name, x, dim, keepdim)
@@ -198,7 +200,7 @@ def softmax(reader: Reader, x: Value, dim: int, *_: Any, **__: Any) -> Value:
     """An equation of its own, since it binds an index that it keeps."""
     dim = reader.place_of(x, dim)
     if not x.axes[dim]:
-        raise DeriveError("a softmax along an axis of size 1 is not read")
+        raise DeriveError("a softmax along an axis of size 1 is not supported")
     x, atom = reader.single(x, dim)
     name = "log_softmax" if "log" in str(reader.node.target) else "softmax"
     return along(reader, name, x, atom)

@@ -5,29 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 _ORDER = (
-    "where an element comes in an order depends on the values; give the positions as an integer "
-    "argument, x.gather(dim, positions)"
+    "the order of elements depends on the values; pass the positions as an integer argument, "
+    "x.gather(dim, positions)"
 )
 _RANDOM = (
-    "it draws random numbers; call it in eval mode, or give what is drawn, a mask or noise, as an "
-    "argument"
+    "it draws random numbers; call the module in eval mode, or pass the drawn mask or noise as "
+    "an argument"
 )
 _COUNT = (
-    "how many elements there are depends on the values; give them as an integer argument, or a "
-    "mask, torch.where(mask, x, 0)"
+    "the number of elements depends on the values; pass the positions as an integer argument, or "
+    "use a mask, torch.where(mask, x, 0)"
 )
-COMPLEX = "complex tensors are not read; write the real and the imaginary part as two tensors"
+COMPLEX = "complex tensors are not supported; write the real and the imaginary part as two tensors"
 _FOURIER = (
-    "a Fourier transform is not in index notation; keep it outside and give its result as an "
-    "argument, or multiply by the matrices of cosines and sines"
+    "a Fourier transform is not an index expression; compute it outside and pass its result as "
+    "an argument, or multiply by the cosine and sine matrices"
 )
 _MATRIX = (
-    "a decomposition or a solution of equations is not in index notation; keep it outside, and "
-    "give its result as an argument"
+    "a matrix decomposition or linear solve is not an index expression; compute it outside and "
+    "pass its result as an argument"
 )
 NO_READING = (
-    "it has no reading; write it by operations that have one (arithmetic, reductions, products of "
-    "matrices, gather, where), or keep it outside and give its result as an argument"
+    "it has no equivalent in index notation; use arithmetic, reductions, matrix products, gather "
+    "or where, or compute it outside and pass its result as an argument"
 )
 
 _NAMES = {

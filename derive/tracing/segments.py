@@ -34,8 +34,8 @@ from derive.tracing.values import (
 from derive.tracing.windows import conjunction
 
 _REPEATED = (
-    "which of several values is left at a position that repeats is not said: add them "
-    "(index_add, scatter_add), or reduce them (scatter_reduce)"
+    "a write to repeated positions keeps an undefined one of the values; add them (index_add, "
+    "scatter_add), or reduce them (scatter_reduce)"
 )
 
 
@@ -153,11 +153,11 @@ def _elements(reader: Reader, x: Value, dim: int, index: Value, source: Value) -
     source, index, x = source.fresh(), _index(reader, index), x.fresh()
     for n, axis in enumerate(index.axes):
         if n != dim and bool(axis) != bool(x.axes[n]):
-            raise DeriveError("a scatter into a part of an axis is not read")
+            raise DeriveError("a scatter into a part of an axis is not supported")
     if source.axes:
         for a, b in zip(index.axes, source.axes, strict=True):
             if bool(a) != bool(b):
-                raise DeriveError("a scatter of a part of a tensor is not read")
+                raise DeriveError("a scatter of a part of a tensor is not supported")
 
     def first(v: Value) -> Value:
         if not v.axes:
@@ -240,13 +240,13 @@ def index_put(
     given = [(n, i) for n, i in enumerate(indices) if i is not None]
     if len(given) == 1 and given[0][1].kind == "bool":
         if given[0][0] != 0 or accumulate:
-            raise DeriveError("a mask of later axes is not read; use torch.where")
+            raise DeriveError("a mask of later axes is not supported; use torch.where")
         return _where_mask(reader, x, given[0][1], values)
     if any(i.kind == "bool" for _, i in given):
-        raise DeriveError("a mask beside other indices is not read; use torch.where")
+        raise DeriveError("a mask beside other indices is not supported; use torch.where")
     dims = [n for n, _ in given]
     if dims != list(range(dims[0], dims[0] + len(dims))):
-        raise DeriveError("what is put at indices with whole axes between them is not read")
+        raise DeriveError("a write at indices with whole axes between them is not supported")
     own = reader.aligned(*(_index(reader, i) for _, i in given))
     lead, rest = len(own[0].axes), len(x.axes) - len(dims)
     values = values.fresh()
@@ -262,7 +262,9 @@ def index_put(
 
 def _where_mask(reader: Reader, x: Value, mask: Value, values: Value) -> Value:
     if values.axes and of_mask(values) is None:
-        raise DeriveError("as many elements as a mask holds: not read; use torch.where")
+        raise DeriveError(
+            "a write of as many values as a mask selects is not supported; use torch.where"
+        )
     whole = masked(reader, x, mask)
     test, base = of_mask(whole) or (whole.node, whole.node)
     if not values.axes:
@@ -271,5 +273,7 @@ def _where_mask(reader: Reader, x: Value, mask: Value, values: Value) -> Value:
     test, base = of_mask(whole) or (whole.node, whole.node)
     other, node = of_mask(values) or (None, values.node)
     if other != test:
-        raise DeriveError("the elements that another mask holds: not read; use torch.where")
+        raise DeriveError(
+            "a write of values selected by another mask is not supported; use torch.where"
+        )
     return replace(whole, node=where(test, node, base))

@@ -204,7 +204,7 @@ class Sizes:
         if found is None and self.unify(sympy.prod(one), sympy.prod(other)):
             found = self._refined(one, other)
         if found is None:
-            raise DeriveError(f"axes of sizes {_shown(one)} cannot be seen as {_shown(other)}")
+            raise DeriveError(f"axes of sizes {_shown(one)} cannot be viewed as {_shown(other)}")
         return found
 
     def _refined(

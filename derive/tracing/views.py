@@ -87,7 +87,7 @@ def expand(reader: Reader, x: Value, *args: Any, **_: Any) -> Value:
         elif name in ("repeat", "tile"):
             times = reader.sizes.quotient(size, have)
             if times is None:
-                raise DeriveError("it repeats a part of a tensor, which is not read")
+                raise DeriveError("a repeat of a part of a tensor is not supported")
             made.append((Atom.new(times), *axis))
         else:
             made.append((Atom.new(size),))
@@ -100,7 +100,7 @@ def _interleaved(reader: Reader, x: Value, shape: Sequence[sympy.Expr]) -> Value
         have = sympy.prod([a.size for a in axis])
         times = reader.sizes.quotient(size, have)
         if times is None:
-            raise DeriveError("repeats that differ are not read")
+            raise DeriveError("repeats that differ between elements are not supported")
         made.append(axis if times == 1 else (*axis, Atom.new(times)))
     return replace(x, axes=tuple(made))
 

@@ -28,10 +28,12 @@ if TYPE_CHECKING:
     from derive.tracing.reader import Reader
 
 _ARGUMENT = (
-    "it changes an argument, parameter or buffer in place; change a copy of it, x.clone(), or do "
-    "so outside"
+    "the function changes an argument, parameter or buffer in place; change a copy, x.clone(), "
+    "or make the change outside"
 )
-_NOT_READ = "it writes into a part of a tensor in place; use torch.where, torch.cat or a sum"
+_NOT_READ = (
+    "the function writes into a part of a tensor in place; use torch.where, torch.cat or a sum"
+)
 _OVER = ("copy_", "fill_", "zero_")
 """What does not read that which it writes over."""
 
@@ -153,7 +155,7 @@ class Writes:
         args = reader.given(args)
         if old.kind != value.kind:
             if value.kind == "float":
-                raise DeriveError("it writes floats into a tensor of integers: not read")
+                raise DeriveError("a write of floats into an integer tensor is not supported")
             value = replace(value, kind=old.kind)
         if is_write(child) or name in ("alias", "contiguous", "to", "view_as", "_to_copy"):
             return value

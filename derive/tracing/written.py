@@ -117,7 +117,7 @@ class Writer:
             elif (meant := sizes.meant(s)) != s:
                 return self._said(at(e, {s: meant}), known, whole)
             else:
-                raise DeriveError("it computes with a size that is none of an axis")
+                raise DeriveError("the function computes with a size that is not that of an axis")
         above, below = sympy.fraction(sympy.together(at(e, parts))) if whole else (at(e, parts), 1)
         return _text(above if below == 1 else _Down(above, below))
 
@@ -154,14 +154,14 @@ class Writer:
             case Apply("pi", ()):
                 return "pi", 9
             case Apply("unset", ()):
-                raise DeriveError("it reads memory that nothing was written to")
+                raise DeriveError("the function reads uninitialized memory")
             case Apply("concat", (index, *parts)):
                 return f"concat[{self.text(index)}]({', '.join(map(self.text, parts))})", 9
             case Apply(name, (a, b)) if name in _LEVELS:
                 return self._binary(name, a, b)
             case Apply(name, args):
                 return f"{name}({', '.join(map(self.text, args))})", 9
-        raise DeriveError(f"no text for {node}")
+        raise DeriveError(f"no index notation for {node}")
 
     def _binary(self, name: str, a: Node, b: Node) -> tuple[str, int]:
         level = _LEVELS[name]
@@ -336,7 +336,8 @@ def operation_text(
     lines = []
     if comments:
         lines += [
-            f"# {a} ({'so' if a.holds else 'not so'}, else an error)" for a in reader.graph.answers
+            f"# {a} (assumes that the tensor is {a.holds}; the function raises an error otherwise)"
+            for a in reader.graph.answers
         ]
     for e in equations:
         line = writer.equation(e)

@@ -256,7 +256,9 @@ def test_nan_stays_nan_but_has_no_sign():
 
 
 def test_an_unknown_function_is_an_error():
-    with pytest.raises(DeriveError, match=r"^sinc is not a known function; known are abs, "):
+    with pytest.raises(
+        DeriveError, match=r"^sinc is not a known function; the functions are abs, "
+    ):
         partial(Call("sinc", ARGUMENTS[:1]), 0)
 
 

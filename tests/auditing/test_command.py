@@ -79,10 +79,10 @@ def test_fix_writes_the_derived_backward(folder):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("products", "names nothing"),
+        ("products", "is not a name"),
         ("products:Missing", "has no Missing"),
         ("nowhere_at_all:Wrong", "cannot be imported"),
-        ("products:torch", "no torch.autograd.Function"),
+        ("products:torch", "not a torch.autograd.Function"),
     ],
 )
 def test_what_cannot_be_judged_is_an_error(folder, name, said):

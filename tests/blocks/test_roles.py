@@ -43,25 +43,33 @@ def test_what_is_read_elsewhere_too_is_whole():
 @pytest.mark.parametrize(
     ("text", "letter", "said"),
     [
-        ("y[n] = x[n]", "m", "op has no index m; it has n"),
+        ("y[n] = x[n]", "m", "op has no index m; its indices are n"),
         ("y[*p] = exp(x[*p])", "p", "*p is a group of axes"),
         (
             "y[u] = x[u+1] - x[u]",
             "u",
-            "u cannot be taken in blocks: no axis of an input has its size",
+            "index u cannot be processed in blocks: no axis of an input has this index",
         ),
-        ("y[n] = x[n] - logsumexp[n](x[n])", "n", "equation y takes the logsumexp over it"),
-        ("m[d] = max[n](x[n,d])\ny[n,d] = x[n,d] - m[d]", "n", "equation m takes the max over it"),
+        ("y[n] = x[n] - logsumexp[n](x[n])", "n", "equation y computes the logsumexp over it"),
+        (
+            "m[d] = max[n](x[n,d])\ny[n,d] = x[n,d] - m[d]",
+            "n",
+            "equation m computes the max over it",
+        ),
         (
             "op f(x[n], W[k]) -> y\ny[n] = sum[k](W[k]*x[n]*n) + x[size(n)-1-n]",
             "n",
-            "positions made",
+            "positions computed",
         ),
-        ("op f(x[k]; dim=axis(k)) -> y\ny = sum[k](x[k]**2)", "k", "dim says at run time"),
+        (
+            "op f(x[k]; dim=axis(k)) -> y\ny = sum[k](x[k]**2)",
+            "k",
+            "parameter dim sets the position of axis",
+        ),
         (
             "op f(x[n], W[k]) -> y\nz[n] = W[0]*x[n]\ny[k] = W[k]*z[0]",
             "n",
-            "no equation maps over it",
+            "no equation maps or sums over this index",
         ),
     ],
 )

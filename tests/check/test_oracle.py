@@ -403,7 +403,7 @@ def test_groups_take_their_ranks_from_other_tensors(rng):
     alone = operation(
         (Tensor("a", (p, q)),), (Equation("y", (p, q), Access("a", (p, q))),), op.extents
     )
-    with pytest.raises(ValueError, match=r"^op: the number of axes of \*p is not known$"):
+    with pytest.raises(ValueError, match=r"^op: the number of axes of \*p is unknown$"):
         oracle.run(alone, {"a": np.ones(2)}, {})
 
 
@@ -485,9 +485,9 @@ def test_integer_and_bool_equations(rng):
 
 
 def test_errors_say_what_to_do():
-    with pytest.raises(ValueError, match=r"^no tensor named x is given$"):
+    with pytest.raises(ValueError, match=r"^the tensor x is missing$"):
         scalar(x(i), indices={i: 0})
     with pytest.raises(ValueError, match=r"^x has 1 axes but 2 positions$"):
         scalar(x(i, j), indices={i: 0, j: 0}, x=np.ones(2))
-    with pytest.raises(ValueError, match="an index stands twice"):
+    with pytest.raises(ValueError, match="an index appears twice"):
         array((i, i), num(0))

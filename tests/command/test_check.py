@@ -61,7 +61,7 @@ def test_edited_by_hand(project):
     assert "differs: gen/scaled.py" in done.stdout
     assert any(line.startswith("-") and "3 *" in line for line in done.stdout.splitlines())
     assert any(line.startswith("+") and "2 *" in line for line in done.stdout.splitlines())
-    assert "to mend it: derive generate\n" in done.stdout
+    assert "to fix: derive generate\n" in done.stdout
     assert mended(project)
 
 
@@ -137,7 +137,7 @@ def test_a_wrong_spec_is_no_difference(project):
     ("table", "says"),
     [
         ("[tool.derive]\nspec = []\n", "has no key spec"),
-        ('[tool.derive]\nspecs = "a"\n', "specs is a list"),
+        ('[tool.derive]\nspecs = "a"\n', "specs must be a list"),
         ("[tool.derive\n", "pyproject.toml"),
         ('[tool.derive]\nspecs = ["none.derive"]\n', "none.derive"),
         ('[tool.derive]\nspecs = ["empty"]\n', "no spec"),

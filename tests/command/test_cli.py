@@ -12,6 +12,7 @@ import pytest
 from kit.command import ROOT, derive, process, run
 
 from derive import VerificationError, catalog, source
+from derive.command.objects import examples_of
 from derive.command.project import find_project, names_of
 
 SOFTMAX = (
@@ -120,21 +121,21 @@ def test_show_cost_says_what_it_can_where_sizes_are_missing():
     assert done.returncode == 0, done.stderr
     assert "2·i·j·k = 20·j" in done.stdout
     assert "4·i·k + 4·j·k = 20·j + 40" in done.stdout
-    assert "sizes that are not given: j\n" in done.stdout
+    assert "missing sizes: j\n" in done.stdout
     (entry,) = json.loads(
         derive("show", "--spec", MATMUL, "--cost", "--format", "json", *sizes).stdout
     )
     assert entry["cost"]["missing"] == ["j"]
     spec = "op f(x[t]; size(u)=floor((size(t)+3)/4)) -> y; y[u] = x[4*u]*2"
     done = derive("show", "--spec", spec, "--cost", "--size", "t=9")
-    assert "not given" not in done.stdout
-    assert derive("show", "--spec", spec, "--cost").stdout.count("not given") == 0
+    assert "missing sizes" not in done.stdout
+    assert derive("show", "--spec", spec, "--cost").stdout.count("missing sizes") == 0
 
 
 def test_show_cost_of_a_size_that_is_not_there_fails():
     done = derive("show", "--spec", MATMUL, "--cost", "--size", "z=3")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "op has no size z; it has i, j, k" in done.stderr
+    assert "op has no index z; its indices are i, j, k" in done.stderr
 
 
 WIDE = "op l1(X[i,d], Y[j,d]{}) -> y; y[i,j] = sum[d](abs(X[i,d]-Y[j,d]))"
@@ -194,7 +195,7 @@ def test_show_tangents():
 
 def test_tangents_are_formulas_along_inputs():
     done = derive("show", "--spec", MATMUL, "--tangent", "--wrt", "C")
-    assert (done.returncode, "it has those along A, B" in done.stderr) == (2, True)
+    assert (done.returncode, "it has tangents along A, B" in done.stderr) == (2, True)
     for option in (("--format", "code"), ("--cost",)):
         done = derive("show", "softmax", "--tangent", *option)
         assert (done.returncode, "--tangent shows formulas" in done.stderr) == (2, True)
@@ -224,7 +225,7 @@ def test_one_operation_of_a_file_is_generated_wherever_the_file_lies(tmp_path, f
 def test_an_unknown_name_suggests_the_nearest():
     done = derive("show", "sofmax")
     assert done.returncode == 2
-    assert done.stderr == "derive: there is no operation sofmax; did you mean softmax?\n"
+    assert done.stderr == "derive: no operation is called sofmax; did you mean softmax?\n"
     assert done.stdout == ""
 
 
@@ -247,7 +248,7 @@ def test_list_takes_a_part_of_a_name_or_a_glob(pattern, some, none, tmp_path):
 def test_list_of_nothing_says_so(project):
     done = derive("list", "nosuch", cwd=project)
     assert (done.returncode, done.stdout) == (0, "")
-    assert "no operation has a name like nosuch" in done.stderr
+    assert "no operation name matches nosuch" in done.stderr
     assert json.loads(derive("list", "nosuch", "--json", cwd=project).stdout) == []
 
 
@@ -260,7 +261,7 @@ def test_a_typo_reads_no_more_than_what_is_like_it(project, monkeypatch):
     monkeypatch.setattr(catalog, "import_module", None)
     for typo, near in (("sofmax", "softmax"), ("scalde", "scaled")):
         done = derive("show", typo, cwd=project)
-        assert done.stderr == f"derive: there is no operation {typo}; did you mean {near}?\n"
+        assert done.stderr == f"derive: no operation is called {typo}; did you mean {near}?\n"
 
 
 def test_names_are_known_without_reading_a_spec():
@@ -284,6 +285,46 @@ def test_names_are_completed(project):
 def test_help_has_a_short_name(command):
     short, long = derive(*command, "-h"), derive(*command, "--help")
     assert (short.returncode, short.stdout) == (0, long.stdout)
+
+
+COMMANDS = ("list", "show", "generate", "check", "verify", "compare", "read", "audit")
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)], ids=str)
+def test_no_line_of_the_help_is_cut(command, monkeypatch):
+    """At 80 columns; each command is listed with the first line of its help."""
+    monkeypatch.setenv("COLUMNS", "80")
+    usage, *lines = derive(*command, "-h").stdout.splitlines()
+    assert usage.startswith("Usage: derive")
+    assert not [line for line in lines if line.endswith("...")]
+    if not command:
+        listed = lines[lines.index("Commands:") + 1 :]
+        assert [line.split()[0] for line in listed] == list(COMMANDS)
+        assert all(line.endswith(".") for line in listed)
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)], ids=str)
+def test_every_option_has_a_line_of_help(command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = derive(*command, "-h").stdout.splitlines()
+    at = lines.index("Options:") + 1
+    bare = [
+        line
+        for line, after in zip(lines[at:], [*lines[at + 1 :], ""], strict=True)
+        if line.startswith("  -") and "  " not in line.strip() and not after.startswith(" " * 8)
+    ]
+    assert not bare
+
+
+@pytest.mark.parametrize("command", ["read", "audit"])
+def test_the_help_shows_a_file_of_examples(command, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = derive(command, "-h").stdout.splitlines()
+    at = lines.index("    import torch")
+    path = tmp_path / "inputs.py"
+    path.write_text("\n".join(line[4:] for line in lines[at : at + 2]))
+    (made,) = examples_of(path)
+    assert [tuple(tensor.shape) for tensor in made] == [(3, 5), (5,)]
 
 
 @pytest.mark.parametrize("args", [["check", "-q"], ["-q", "check"], ["check", "--quiet"]])
@@ -313,7 +354,7 @@ def test_verify_without_a_project_says_what_it_is_about_to_do(tmp_path, monkeypa
     monkeypatch.setattr(catalog, "operations", lambda: (exp,))
     done = derive("verify", cwd=tmp_path)
     assert done.returncode == 0, done.stdout
-    assert "no project here: verifying the 1 operations of the catalog" in done.stderr
+    assert "derive: no project here: verifying the 1 operations of the catalog" in done.stderr
     assert derive("verify", "-q", cwd=tmp_path).stderr == ""
 
 
@@ -347,12 +388,12 @@ def test_what_fails_keeps_the_others_from_nothing_if_so_asked(project, monkeypat
     fail_at("bad", monkeypatch)
     done = derive("generate", cwd=project)
     assert done.returncode == 1
-    assert "1 of 3 operations did not verify; nothing is written" in done.stdout
+    assert "1 of 3 operations failed; nothing is written" in done.stdout
     assert {p.name: p.read_text() for p in (project / "gen").iterdir()} == old
     done = derive("generate", "--keep-going", cwd=project)
     assert done.returncode == 1
     assert "wrong: bad: gradient differs" in done.stdout
-    assert "1 of 3 operations are left as they were" in done.stdout
+    assert "1 of 3 operations failed; their files are unchanged" in done.stdout
     new = {p.name: p.read_text() for p in (project / "gen").iterdir()}
     assert set(new) == {"__init__.py", "one.py", "bad.py", "three.py"}
     assert new["bad.py"] == old["bad.py"]
@@ -370,7 +411,7 @@ def test_one_that_cannot_be_derived_is_left_too(project, monkeypatch):
     (project / "mine.derive").write_text(THREE)
     done = derive("generate", "--no-verify", cwd=project)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "bad: derive itself fails, which is a mistake of it: KeyError: 'within'" in done.stderr
+    assert "bad: internal error of derive, please report it: KeyError: 'within'" in done.stderr
     assert not (project / "gen").exists()
     done = derive("generate", "--no-verify", "--keep-going", "--json", cwd=project)
     said = json.loads(done.stdout)
@@ -515,10 +556,10 @@ def test_verify_shows_an_operation_a_row_and_a_check_a_column(project):
         "│ gradient",
         "│ │ missing",
         "✓ ✓ -  scaled",
-        "2 of 2 checks passed; 1 do not apply (--verbose)",
+        "2 of 2 checks passed; 1 not applicable (--verbose)",
     ]
     said = derive(*asked, "--verbose", cwd=project).stdout
-    assert "gradient  gradients are the differences of the equations" in said
+    assert "gradient  gradients equal finite differences of the equations" in said
     assert "- missing: one output has a gradient: scaled" in said
     rows = json.loads(derive(*asked, "--json", cwd=project).stdout)
     assert [row["reason"] for row in rows] == ["", "", "one output has a gradient"]

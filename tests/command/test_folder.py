@@ -104,10 +104,10 @@ def test_check_advises_nothing_that_generate_refuses(kind, project):
     done = derive("check", cwd=project)
     assert done.returncode == 1
     assert "foreign: " in done.stdout
-    assert "to mend it: move these" in done.stdout
+    assert "to fix: move these files" in done.stdout
     done = derive("generate", "--no-verify", cwd=project)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "gen/total.py is a" in done.stderr or "gen/total.py is no plain" in done.stderr
+    assert "gen/total.py is a" in done.stderr or "gen/total.py is not a regular file" in done.stderr
     assert held(project) == before
     assert names(project) == NAMES
 
@@ -125,7 +125,7 @@ def test_other_bytes_are_not_fresh_and_are_mended(old, new, project):
     done = derive("check", cwd=project)
     assert done.returncode == 1
     assert "differs: gen/scaled.py" in done.stdout
-    assert "to mend it: derive generate\n" in done.stdout
+    assert "to fix: derive generate\n" in done.stdout
     assert derive("generate", "--no-verify", cwd=project).returncode == 0
     assert path.read_bytes() == text
 
@@ -134,10 +134,10 @@ OUTS = {
     '""': "is empty",
     '" "': "is empty",
     '"a\\u0000b"': "NUL",
-    '"ops.derive"': "ops.derive is no folder",
-    '"ops.derive/gen"': "ops.derive is no folder",
-    '"circle/gen"': "circle is a link that leads nowhere",
-    "3": "out is a folder",
+    '"ops.derive"': "ops.derive is not a folder",
+    '"ops.derive/gen"': "ops.derive is not a folder",
+    '"circle/gen"': "circle is a broken symbolic link",
+    "3": "out must be the path of a folder",
 }
 
 
@@ -285,8 +285,8 @@ def test_a_second_generator_is_told_whom_it_waits_for(project, monkeypatch):
         # Who only reads need not wait: nothing is about to be moved.
         assert derive("check", cwd=project).returncode == 0
     assert (done.returncode, done.stdout) == (2, "")
-    assert "process 4711 generates" in done.stderr
-    assert "process 4711 still generates" in done.stderr
+    assert "process 4711 is generating" in done.stderr
+    assert "process 4711 is still generating" in done.stderr
     assert derive("generate", "--no-verify", cwd=project).returncode == 0
     assert names(project) == NAMES
 
@@ -327,9 +327,9 @@ def test_results_come_in_order_and_a_process_that_dies_is_told(monkeypatch):
     found = list(parallel.each(fate, [1, 2, 3, 4, 5, 6], str, share=2))
     assert [x for x in found if isinstance(x, int)] == [10, 40, 60]
     said = [str(x) for x in found if isinstance(x, DeriveError)]
-    assert said[0].startswith("2: the process that worked on it was ended")
+    assert said[0].startswith("2: its worker process was killed")
     assert said[1] == "three"
-    assert said[2] == "5: derive itself fails, which is a mistake of it: KeyError: 'five'"
+    assert said[2] == "5: internal error of derive, please report it: KeyError: 'five'"
 
 
 class Unhurried(list[int]):
@@ -345,7 +345,7 @@ class Unhurried(list[int]):
 def test_a_process_that_dies_while_items_are_handed_out_is_told(monkeypatch):
     monkeypatch.setattr(parallel, "_cores", lambda: 2)
     found = list(parallel.each(fate, Unhurried([2, 1, 4, 6]), str, share=2))
-    assert str(found[0]).startswith("2: the process that worked on it was ended")
+    assert str(found[0]).startswith("2: its worker process was killed")
     assert found[1:] == [10, 40, 60]
 
 

@@ -21,20 +21,29 @@ from derive.command.objects import examples_of
 GOOD = 'import derive\nx = derive.parse("op h(x[n]) -> y; y[n] = x[n]")\n'
 
 RAISED = {
-    "SystemExit": ("a = 1\nraise SystemExit(0)", "bad.py:2: the module fails: SystemExit: 0"),
-    "sys.exit": ("import sys\n\nsys.exit()", "bad.py:3: the module fails: SystemExit"),
-    "KeyboardInterrupt": ("raise KeyboardInterrupt", "bad.py:1: the module fails: Keyboard"),
-    "GeneratorExit": ("def f():\n    raise GeneratorExit\nf()", "bad.py:2: the module fails"),
+    "SystemExit": (
+        "a = 1\nraise SystemExit(0)",
+        "bad.py:2: the module raises an error: SystemExit: 0",
+    ),
+    "sys.exit": ("import sys\n\nsys.exit()", "bad.py:3: the module raises an error: SystemExit"),
+    "KeyboardInterrupt": (
+        "raise KeyboardInterrupt",
+        "bad.py:1: the module raises an error: Keyboard",
+    ),
+    "GeneratorExit": (
+        "def f():\n    raise GeneratorExit\nf()",
+        "bad.py:2: the module raises an error",
+    ),
     "no words": (
         "class E(BaseException):\n    def __str__(self):\n        raise SystemExit(0)\nraise E",
-        "bad.py:4: the module fails: E",
+        "bad.py:4: the module raises an error: E",
     ),
-    "syntax": ("x = 1\ndef f(:\n", "bad.py:2: the module fails: SyntaxError: "),
+    "syntax": ("x = 1\ndef f(:\n", "bad.py:2: the module raises an error: SyntaxError: "),
     "a wrong spec": (
         'import derive\n\nx = derive.parse("y[n] = x[k]")',
         "bad.py:3: line 1, column 10: index k",
     ),
-    "no end of calls": ("def f():\n    f()\nf()", "the module fails: RecursionError"),
+    "no end of calls": ("def f():\n    f()\nf()", "the module raises an error: RecursionError"),
     "no operation": ("x = 1", "bad.py: the module defines no Operation"),
 }
 
@@ -69,7 +78,7 @@ def test_a_module_that_ends_its_process_is_an_error_of_the_spec(case, tmp_path):
     (tmp_path / "bad.py").write_text(text)
     done = derive("check", "bad.py", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "bad.py: it ended the process that reads it, " + says in done.stderr
+    assert "bad.py: the spec ended the process that reads it, " + says in done.stderr
 
 
 ENDLESS = (
@@ -84,7 +93,7 @@ def test_a_module_without_end_is_stopped(text, tmp_path):
     (tmp_path / "bad.py").write_text(text)
     done = derive("check", "bad.py", "--spec-timeout", "0.2", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "bad.py: it was not read within 0.2 s and was stopped" in done.stderr
+    assert "bad.py: the spec was stopped after 0.2 s" in done.stderr
     assert "--spec-timeout" in done.stderr
 
 
@@ -156,10 +165,10 @@ def made(kind: str, path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "says"),
     [
-        ("fifo", "it is no plain file"),
-        ("folder", "it is a folder"),
-        ("circle", "its links lead in a circle"),
-        ("nowhere", "it is a link to a file that is not there"),
+        ("fifo", "a spec must be a file, and this is not a regular file"),
+        ("folder", "a spec must be a file, and this is a folder"),
+        ("circle", "its symbolic links form a cycle"),
+        ("nowhere", "the path is a broken symbolic link"),
     ],
 )
 def test_what_is_no_file_is_no_spec(kind, says, tmp_path):
@@ -175,13 +184,13 @@ def test_what_is_no_file_is_no_spec(kind, says, tmp_path):
 
 def test_a_path_that_is_none_is_a_message():
     for path in ("a\0.derive", "a\0.py"):
-        with pytest.raises(DeriveError, match="no path"):
+        with pytest.raises(DeriveError, match="not a path"):
             read(path)
     done = run(
         sys.executable, "-m", "derive", "show", b"\xff.derive:f".decode(errors="surrogateescape")
     )
     assert done.returncode == 2
-    assert "there is no such file" in done.stderr
+    assert "the file does not exist" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -210,7 +219,7 @@ def test_a_file_that_is_named_twice_is_read_once(tmp_path):
     assert json.loads(done.stdout)["operations"] == ["f"]
     (tmp_path / "b.derive").write_text("op f(x[n]) -> y; y[n] = x[n]")
     done = derive("check", "specs/a.derive", "b.derive", cwd=tmp_path)
-    assert (done.returncode, "f is defined in specs/a.derive too" in done.stderr) == (2, True)
+    assert (done.returncode, "f is also defined in specs/a.derive" in done.stderr) == (2, True)
 
 
 def test_examples_are_those_of_the_file_as_it_stands_now(monkeypatch, tmp_path):

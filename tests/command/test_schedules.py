@@ -33,10 +33,10 @@ def test_a_module_remembers_its_index_until_another_is_asked_for(tmp_path: Path)
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["n"], "of which operation"),
-        (["c=n"], "there is no operation c"),
-        (["a=n,m"], "one index of a"),
-        (["a=n", "a=m"], "one index of a"),
+        (["n"], "several operations are selected"),
+        (["c=n"], "c is not one of the selected operations"),
+        (["a=n,m"], "give exactly one index for a"),
+        (["a=n", "a=m"], "give exactly one index for a"),
     ],
 )
 def test_what_is_no_schedule(given, said):
@@ -75,5 +75,5 @@ def test_what_is_saved_is_one_of_two():
     op = parse(SPEC)
     with pytest.raises(DeriveError, match="one of 'balanced', 'least'"):
         source(op, save="most")
-    with pytest.raises(DeriveError, match="leave out save"):
+    with pytest.raises(DeriveError, match="omit save="):
         source(op, "n", "least")

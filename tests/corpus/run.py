@@ -78,7 +78,7 @@ def entry(name: str) -> dict[str, Any]:
         reached = stages(error)
         crash = "" if isinstance(error, DeriveError) else f"crash: {type(error).__name__}: "
         reason = f"{crash}{error}"
-        wrong = reached == 3 and reason.startswith(("what was read differs", "the reading fails"))
+        wrong = reached == 3 and reason.startswith(("the spec differs", "the spec fails"))
     return {
         "function": name,
         **{stage: n < reached for n, stage in enumerate(STAGES)},

@@ -143,8 +143,8 @@ def _spoken(op: Operation, program: Program) -> Result:
 _LONGEST = 20_000_000
 """A program whose loops visit more than this is not tried: they would take minutes."""
 REFUSED = (
-    *("has no size", "is composed of other parts", "is not known; declare the axis"),
-    "is infinite or beyond float64",
+    *("has no size", "read a composite of other parts", "is unknown; declare the axis"),
+    "is infinite or out of the range of float64",
     r"division by zero in \w+\([^\w]*[\d/ +*().-]+\)\n",
 )
 """What is said of a letter or an axis whose size does not follow, and of 1/(0.5 - 0.5)."""

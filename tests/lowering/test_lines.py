@@ -30,7 +30,7 @@ def test_tensors_at_hand_have_the_axes_of_the_equations():
 
 def test_new_tensors_are_like_an_input_that_is_no_none():
     assert like_input(OP) is Name("x")
-    with pytest.raises(LoweringError, match="no floating-point tensor"):
+    with pytest.raises(LoweringError, match="no floating-point input"):
         like_input(derive.parse("op f(T[n]: int) -> y; y[n] = T[n] + 1"))
 
 

@@ -191,7 +191,7 @@ def test_what_is_no_block(block, error, said):
 
 
 def test_an_operation_with_a_block_of_its_own():
-    with pytest.raises(derive.DeriveError, match="has a block of its own"):
+    with pytest.raises(derive.DeriveError, match="has an argument block"):
         derive.source(parse("op f(x[n], block[n]) -> y\ny = sum[n](x[n]*block[n])"), "n")
 
 

@@ -339,7 +339,7 @@ def test_a_long_message_is_split_between_words_and_a_long_check_refused():
     assert max(map(len, source.splitlines())) <= 88
     texts = [n.value for n in ast.walk(raised) if isinstance(n, ast.Constant)]
     assert "".join(texts) == message.replace("{x.dim()}", "")
-    with pytest.raises(LoweringError, match="longer than a line"):
+    with pytest.raises(LoweringError, match="longer than one line"):
         emit(coded(op), [Variant(None, program())], [Check((), "x" * 90)], DOC)
 
 

@@ -16,31 +16,36 @@ ASKED = {
     "y = median[k](x[k])": "line 1, column 5: unknown reduction median; the order of values",
     "y[k] = x[nonzero(m[k])]": "line 1, column 10: unknown function nonzero; its size depends on",
     "y = unique[k](x[k])": "keep the axis and mask it",
-    "while x[k] > 0: y[k] = 1": "line 1, column 7: unexpected 'x'; the number of rounds depends",
+    "while x[k] > 0: y[k] = 1": "line 1, column 7: unexpected 'x'; the number of iterations",
     "for t: y[t] = x[t]": "an equation holds for every value of its indices",
     "y[k] = if x[k] > 0: 1": "where(condition, a, b)",
-    "h[t] = h[t-1] + x[t]": "h is used in its own definition; a recurrence is no equation",
-    "y[k] = dropout(x[k])": "random numbers come from outside",
+    "h[t] = h[t-1] + x[t]": "h is used in its own definition; an equation cannot be a recurrence",
+    "y[k] = dropout(x[k])": "random numbers are inputs",
     "y[i,j] = inverse(A[i,j])": "use torch.linalg",
     "y[k] = cumsum[k](x[k])": "y[k] = sum[l | l<=k](x[l])",
     "y = std[k](x[k])": "s = sqrt(mean[k]((x[k] - m)**2))",
-    "y[k] = while(x[k])": "line 1, column 8: unknown function while; the number of rounds depends",
-    "y[m] = x[x[k] > 0]": "x[k] > 0 is a condition, which picks as many as the data say: keep",
+    "y[k] = while(x[k])": "line 1, column 8: unknown function while; the number of iterations",
+    "y[m] = x[x[k] > 0]": (
+        "x[k] > 0 is a condition, and the number of elements it selects depends on the data: keep"
+    ),
     "op f(x[k], m[k]: bool) -> y; y[k] = x[m[k]]": "axis 0 of x: a bool is a condition",
-    "y[i,j] = A[i,j] @ B[i,j]": "unexpected character '@'; a product of matrices is sum[k]",
+    "y[i,j] = A[i,j] @ B[i,j]": "unexpected character '@'; a matrix product is sum[k]",
     "y[i,j] = A.T[i,j]": "unexpected character '.'; tensors have no attributes",
-    "y[i] = x[:,i]": "unexpected ':'; an axis is read by an index",
+    "y[i] = x[:,i]": "unexpected ':'; an index reads an axis",
     "y[i] := x[i]": "unexpected ':'; expected '='",
     "y[i] = x[i] +\n z[i]": "the statement ends too early; a statement ends with its line",
     "y[i] = x[i]\n  - z[i]": "line 2, column 3: unexpected '-'; a statement ends with its line",
     "y[i] = x[i] and\n z[i]": "the statement ends too early; a statement ends with its line",
-    "y[i,j] = [[a, b], [c, d]]": "unexpected ','; values are not listed: give the axis an index",
-    "y[0] = a; y[1] = b": "y is defined twice; the components of a tensor are given by one",
-    "y[1] = a": "axis 1 of y: on the left stand indices, groups *p, composites (a b) and 0; the co",
-    "y[m] = inv(S)[m,l]*v[l]": "unexpected '['; inv: a decomposition of a matrix is no index",
-    "y[m] = exp(S)[m]": "unexpected '['; the result of exp(...) has no positions: give it an",
-    "y[i] = x[i] mod 2": "unexpected 'mod'; write it: x % m, which has the sign of m",
-    "op a(x) -> y; y = x\nop b(x) -> y; y = x": "got 2 (a, b); derive.read(path) gives all",
+    "y[i,j] = [[a, b], [c, d]]": "unexpected ','; the notation has no lists: give the axis",
+    "y[0] = a; y[1] = b": "y is defined twice; one equation defines all components",
+    "y[1] = a": (
+        "axis 1 of y: an axis on the left must be an index, a group *p, a composite (a b) or "
+        "0; one equation defines all components"
+    ),
+    "y[m] = inv(S)[m,l]*v[l]": "unexpected '['; inv: a matrix decomposition is not an index",
+    "y[m] = exp(S)[m]": "unexpected '['; the result of exp(...) cannot be indexed: give it an",
+    "y[i] = x[i] mod 2": "unexpected 'mod'; write it as x % m, whose sign is that of m",
+    "op a(x) -> y; y = x\nop b(x) -> y; y = x": "got 2 (a, b); derive.read(path) returns all",
 }
 
 
@@ -53,7 +58,7 @@ def test_an_error_says_what_to_do_instead(text):
 def test_the_error_of_a_sympy_equation_says_it_too():
     k = symbols("k", integer=True)
     x, y = IndexedBase("x"), IndexedBase("y")
-    with pytest.raises(derive.DeriveError, match="the order of values is no index expression"):
+    with pytest.raises(derive.DeriveError, match="the order of values is not an index expression"):
         derive.Operation("f", Eq(y[k], Function("sort")(x[k])))
 
 

@@ -25,5 +25,5 @@ def test_a_letter_that_stands_alone_elsewhere_has_its_size_there():
 
 
 def test_two_letters_of_no_other_size_are_refused():
-    with pytest.raises(derive.DeriveError, match="the sizes of i and j do not follow from axis 0"):
+    with pytest.raises(derive.DeriveError, match="does not determine the sizes of i and j"):
         derive.parse("op f(x[t]) -> y\ny[i,j] = x[2*i+j]")

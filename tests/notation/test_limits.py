@@ -65,14 +65,14 @@ def test_parts_of_size_one_make_no_circle():
 
 
 def test_the_size_of_an_index_that_stands_nowhere_is_an_error():
-    assert "index z stands nowhere" in refused("op f(x[m]; n=size(z)) -> y; y[m] = x[m]")
-    assert "index z stands nowhere" in refused("op f(x[m]; n=size(z)) -> y; y[m] = n*x[m]")
-    assert "index z stands nowhere" in refused("op f(x[m]; size(z)=3) -> y; y[m] = x[m]")
+    assert "index z is unused" in refused("op f(x[m]; n=size(z)) -> y; y[m] = x[m]")
+    assert "index z is unused" in refused("op f(x[m]; n=size(z)) -> y; y[m] = n*x[m]")
+    assert "index z is unused" in refused("op f(x[m]; size(z)=3) -> y; y[m] = x[m]")
 
 
 def test_two_sizes_are_told_with_their_axes():
     message = refused("op f(x[i], y[j]; size(i)=3, size(j)=4) -> z; z[i] = x[i]*y[i]")
-    assert "index i has two sizes: 3 (as size(i)=... says) and 4 (as size(j)=... says)" in message
+    assert "index i has two sizes: 3 (by size(i)=...) and 4 (by size(j)=...)" in message
     assert "the size of axis 0 of x, axis 0 of y and axis 0 of z" in message
 
 
@@ -99,7 +99,7 @@ def nested(depth: int, before: str, after: str, inner: str = "x[i]") -> str:
 )
 def test_what_is_nested_too_deeply_is_told_with_the_limit(depth, before, after, inner):
     message = refused(nested(depth, before, after, inner))
-    assert f"levels; the limit is {DEPTH}): name a part by an equation of its own" in message
+    assert f"levels; the limit is {DEPTH}): give a part its own equation" in message
 
 
 def test_parentheses_and_long_sums_are_no_depth():
@@ -184,7 +184,7 @@ BEYOND = [
 def test_a_number_beyond_float64_is_told_and_not_computed(body):
     start = time.process_time()
     message = refused(f"op f(x[n]) -> y; y[n] = {body}")
-    assert "beyond float64" in message or "an exponent is at most" in message
+    assert "out of the range of float64" in message or "the exponent is above the limit" in message
     assert time.process_time() - start < 1
 
 
@@ -202,7 +202,8 @@ def test_a_number_beyond_float64_is_told_and_not_computed(body):
     ],
 )
 def test_a_default_a_size_and_a_position_are_bounded(line):
-    assert "beyond float64" in refused(line) or f"at most {2**62}" in refused(line)
+    limits = ("out of the range of float64", f"limit of {2**62}", f"limit is {2**62}")
+    assert any(limit in refused(line) for limit in limits)
 
 
 def test_numbers_of_float64_stay():
@@ -222,12 +223,12 @@ def test_numbers_of_float64_stay():
     ids=["power", "integer", "fraction", "float", "small"],
 )
 def test_numbers_of_sympy_are_bounded(factor):
-    with pytest.raises(SpecError, match="beyond float64"):
+    with pytest.raises(SpecError, match="out of the range of float64"):
         Operation("f", Eq(y[n], x[n] * factor))
 
 
 def test_parameters_of_sympy_are_bounded():
-    with pytest.raises(SpecError, match="beyond float64"):
+    with pytest.raises(SpecError, match="out of the range of float64"):
         Operation("f", Eq(y[n], x[n] * symbols("p")), parameters={"p": 10**5000})
 
 
@@ -261,14 +262,14 @@ def test_much_that_is_plain_is_read_soon():
 def test_an_error_has_at_most_4000_characters():
     names = "+".join(f"a{i}[n]" for i in range(3000))
     message = refused(f"y[n] = ({names})/0*b")
-    assert len(message) <= 4000 and "characters are left out" in message
+    assert len(message) <= 4000 and "characters omitted" in message
     assert "division by zero" in message
     assert len(str(DeriveError("x" * 10_000))) <= 4000
 
 
 def test_powers_of_powers_have_a_limit():
     tower = "y[n] = " + "**".join(["x[n]"] * 5)
-    assert "4 powers stand in one another's exponents" in refused(tower)
+    assert "4 powers are nested in exponents" in refused(tower)
     assert "4 powers" in refused(f"op f(x[*p], s) -> y\ny[*p] = x[*p]**{'**'.join(['s'] * 4)}")
     assert "4 powers" in refused("y[*p] = " + "**".join(["x[*p]"] * 5))
     assert "4 powers" in refused("y[n] = " + "**".join(["x[0]"] * 5))

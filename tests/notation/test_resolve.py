@@ -301,7 +301,7 @@ def test_a_condition_leaves_no_gradient(text: str, column: int, said: str) -> No
     with pytest.raises(SpecError) as caught:
         parse(text)
     assert (caught.value.line, caught.value.column) == (1, column)
-    assert caught.value.message.startswith(f"{said} is a condition here, so that x is a bool")
+    assert caught.value.message.startswith(f"{said} is a condition here, so x is a bool")
     assert f"compare it, {said} != 0" in caught.value.message
 
 
@@ -476,26 +476,26 @@ def test_reserved_names() -> None:
 WRONG = [
     (
         "op f(x[i,j]) -> y; y[i] = x[i]",
-        "line 1, column 27: x has 2 axes and is read here with 1",
+        "line 1, column 27: x has 2 axes but is read here with 1",
     ),
     (
         "y[*p] = x[*p] + x[i]",
-        "line 1, column 19: index i of x[i] is neither summed nor on the left; sum over it, "
-        "sum[i](...), or add it to y",
+        "line 1, column 19: index i of x[i] is neither summed over nor on the left; sum over "
+        "it, sum[i](...), or add it to y",
     ),
     (
         "y[*p,i] = x[*p]*x[i]",
-        "line 1, column 17: axis 0 of x is a group of axes and is read here as no group",
+        "line 1, column 17: axis 0 of x is a group of axes but is read here as no group",
     ),
     (
         "y[i,j] = x[i]",
-        "line 1, column 5: index j has no size: it stands alone on no axis of an input; declare "
+        "line 1, column 5: index j has no size: it is not a whole axis of any input; declare "
         "it on the op line, or give size(j)=...",
     ),
     (
         "y[t,k] = x[t+k]",
-        "line 1, column 10: the sizes of t and k do not follow from axis 0 of x; declare one on "
-        "the op line, or give size(t)=...",
+        "line 1, column 10: axis 0 of x does not determine the sizes of t and k; declare one "
+        "of them on the op line, or give size(t)=...",
     ),
     (
         "op f(x[i]; n=size(i), size(i)=3) -> y; y[i] = x[i]",
@@ -503,46 +503,50 @@ WRONG = [
     ),
     (
         "op f(a[n,k], b[n,k]) -> y; y[n,k] = concat[k](a[n,k], b[n,k])",
-        "line 1, column 37: index k has two sizes, its own and that of all joined together; "
+        "line 1, column 37: index k has two sizes, its own and the total of the joined parts; "
         "declare the arguments of concat with other indices",
     ),
     (
         "op f(W[(l i)], v[l]) -> y; y[k] = concat[k](W[(k 2)]*v[k], v[k])",
-        "line 1, column 35: concat joins along an index that stands before a constant in a "
-        "composite axis; give what is read there an equation of its own",
+        "line 1, column 35: concat joins along an index that precedes a constant in a "
+        "composite axis; give the value read there its own equation",
     ),
     (
         "y[n,k] = concat[k](a[n,k], b[n])",
-        "line 1, column 28: argument 2 of concat[k] has no index k, so that its size is unknown",
+        "line 1, column 28: argument 2 of concat[k] does not have index k, so its size is unknown",
     ),
     (
         "op f(x[n,u]; lags=size(k)) -> r; r[n,k] = sum[u](x[n,u]*x[n,u+k])",
-        "line 1, column 57: x is read out of bounds: the position runs past the end of axis 1 by "
-        "lags - 1; guard the access, or give its index a range of its own",
+        "line 1, column 57: x is read out of bounds: the position runs past the end of axis 1 "
+        "by lags - 1; add a condition, or give its index a range of its own",
     ),
     (
         "op f(x[t]) -> y; y[t] = x[t+1]",
         "line 1, column 25: x is read out of bounds: the position runs past the end of axis 0 "
-        "by 1; guard the access, or give its index a range of its own",
+        "by 1; add a condition, or give its index a range of its own",
     ),
     (
         "y[i] = x[i-1]",
-        "line 1, column 8: axis 0 of x is read out of bounds for every size of i; guard the access",
+        "line 1, column 8: axis 0 of x is read out of bounds for every size of i; add a condition",
     ),
-    ("y[i] = x[i,-1]", "line 1, column 8: axis 1 of x is read at -1; positions count from 0"),
+    (
+        "y[i] = x[i,-1]",
+        "line 1, column 8: axis 1 of x is read at position -1; positions start at 0",
+    ),
     (
         "y[i] = x[i/2]",
-        "line 1, column 8: axis 0 of x is read at a position that is no integer combination of "
-        "indices, sizes, integer parameters and integer tensors; give it an equation of its own",
+        "line 1, column 8: axis 0 of x is read at a position that is not an integer "
+        "combination of indices, sizes, integer parameters and integer tensors; give the "
+        "position its own equation",
     ),
     (
         "h[i] = T[i]/2; y[i] = x[h[i]]",
-        "line 1, column 1: h is used as an index and is not an integer; its equation must be made "
-        "of integers alone, without division, or of int(floor(...))",
+        "line 1, column 1: h is used as an index but is not an integer; its equation must "
+        "contain only integers, without division, or int(floor(...))",
     ),
     (
         "op f(x[i], T[i]: float) -> y; y[i] = x[T[i]]",
-        "line 1, column 40: T is used as an index and is a float tensor; declare it T: int",
+        "line 1, column 40: T is used as an index but is a float tensor; declare it T: int",
     ),
     (
         "op f(x[i,j]; s=1.5) -> y; y[u] = x[s*u,0]",
@@ -550,34 +554,34 @@ WRONG = [
     ),
     (
         "op f(x[*p,*q]) -> y; y[*p,*q] = x[*p,*q]",
-        "line 1, column 6: nothing determines how the axes of x split into *p and *q; put an "
+        "line 1, column 6: the split of the axes of x into *p and *q is ambiguous; put an "
         "index between them",
     ),
     (
         "op f(x[*p,k,*q]) -> y; y[*p,k,*q] = x[*p,k,*q]",
-        "line 1, column 6: nothing determines how the axes of x split into *p and *q; give "
+        "line 1, column 6: the split of the axes of x into *p and *q is ambiguous; give "
         "dim=axis(k)",
     ),
     ("y[*p] = x[p]", "line 1, column 11: p is a group of axes; write *p"),
     (
         "y[p] = x[*p]",
-        "line 1, column 10: p is an index and a group *p; choose another name for one",
+        "line 1, column 10: p is both an index and a group *p; rename one",
     ),
     (
         "y[*p] = x[*p]*p",
-        "line 1, column 15: group *p is no number; it stands as a whole axis position",
+        "line 1, column 15: group *p is not a number; it can only be a whole axis position",
     ),
     (
         "op f(x[i]; dim=axis(i), d=axis(i)) -> y; y[i] = x[i]",
-        "line 1, column 25: dim and d are both the axis of i",
+        "line 1, column 25: dim and d both set the position of axis i",
     ),
     (
         "op f(x[i]; kept=keep(i)) -> y; y[i] = x[i]",
-        "line 1, column 12: every output has i; there is nothing to keep",
+        "line 1, column 12: kept: every output already has axis i, so there is nothing to keep",
     ),
     (
         "op f(x[i]; dim=axis(i)) -> y; y[i] = x[i]*dim",
-        "line 1, column 43: parameter dim is no number and cannot stand in an expression",
+        "line 1, column 43: parameter dim is not a number and cannot appear in an expression",
     ),
     (
         "op f(x[i]; g=size(i, 0)) -> y; y[i] = x[i]*g",
@@ -585,13 +589,13 @@ WRONG = [
     ),
     (
         "op f(x[i]; size(i)=2.5) -> y; y[i] = x[i]",
-        "line 1, column 17: size(i) must be a whole number or made of sizes and integer "
+        "line 1, column 17: size(i) must be an integer, or an expression of sizes and integer "
         "parameters with + - * and floor(a/b), not 2.5",
     ),
     (
         "op f(W[c]=1) -> y; y[c] = W[c]",
-        "line 1, column 6: the size of c is read from W alone, which may be None; axis 0 needs "
-        "another input that has it",
+        "line 1, column 6: the size of c is read only from W, which may be None; another "
+        "input must have axis 0 of W",
     ),
     (
         "op f(x[i]; r=a|b) -> y; y[i] = x[i]",
@@ -600,11 +604,11 @@ WRONG = [
     ("op f(x[i]; r=a|b) -> a: y; y[i] = x[i]", "line 1, column 12: option b of r has no output"),
     (
         "op f(x[i]; r=a|b) -> a: y | c: y; y[i] = x[i]",
-        "line 1, column 12: c is no option of r",
+        "line 1, column 12: c is not an option of r",
     ),
     (
         "op f(x[i]) -> a: y | c: y; y[i] = x[i]",
-        "line 1, column 1: the outputs name options, and no parameter is a choice a|b",
+        "line 1, column 1: the outputs name options, but no parameter is a choice a|b",
     ),
     ("op f(x[i]) -> z; y[i] = x[i]", "line 1, column 1: output z is not defined by an equation"),
     (

@@ -341,7 +341,7 @@ def test_infinities() -> None:
     left_out = Piecewise((A[i, k], A[i, k] > 1), (-sympy.oo, True))
     op = Operation("f", Eq(C[i], h.ReduceMax(left_out, k)))
     assert op == parse("op f(A[i,k]) -> C; C[i] = max[k | A[i,k] > 1](A[i,k])")
-    with pytest.raises(SpecError, match=r"inf stands only in(.|\n)*in f: C\[i\] ="):
+    with pytest.raises(SpecError, match=r"inf is allowed only in(.|\n)*in f: C\[i\] ="):
         Operation("f", Eq(C[i], Sum(left_out, k)))
 
 
@@ -362,7 +362,7 @@ def test_triangular_limits_are_conditions() -> None:
 WRONG: list[tuple[Any, str]] = [
     (
         lambda: Operation("matmul", Eq(C[i, j], A[i, l] * B[k, j])),
-        "index l of A[i, l] is neither summed nor on the left; sum over it, sum[l](...), "
+        "index l of A[i, l] is neither summed over nor on the left; sum over it, sum[l](...), "
         "or add it to C\n  in matmul: C[i, j] = A[i, l]*B[k, j]",
     ),
     (
@@ -372,13 +372,13 @@ WRONG: list[tuple[Any, str]] = [
     ),
     (
         lambda: Operation("f", Eq(C[i], Heaviside(A[i]))),
-        "SymPy's Heaviside in Heaviside(A[i]) has no meaning here; write Iverson(x > 0), which "
-        "says what it is at 0\n  in f: C[i] = Heaviside(A[i])",
+        "SymPy's Heaviside in Heaviside(A[i]) is not supported; write Iverson(x > 0), "
+        "which defines the value at 0\n  in f: C[i] = Heaviside(A[i])",
     ),
     (
         lambda: Operation("f", Eq(C[i], Ne(A[i], 0))),
-        "f: SymPy evaluated an equation to False; one side may be nan, as 0*oo is; write it with "
-        "Eq(..., evaluate=False), and a condition as Iverson(...)",
+        "f: SymPy evaluated an equation to False; one side may be nan, such as 0*oo; write it "
+        "with Eq(..., evaluate=False), and a condition as Iverson(...)",
     ),
     (
         lambda: Operation("f", Eq(C[i], C[i])),
@@ -387,13 +387,13 @@ WRONG: list[tuple[Any, str]] = [
     ),
     (
         lambda: Operation("f", Eq(C[i], Sum(A[i, k], (k, 1, N)))),
-        "limits (k, 1, N): indices count from 0; write (k, 0, N - 1) or k alone\n"
-        "  in f: C[i] = Sum(A[i, k], (k, 1, N))",
+        "limits (k, 1, N): indices start at 0; write (k, 0, N - 1) or k alone\n  in f: C[i] = "
+        "Sum(A[i, k], (k, 1, N))",
     ),
     (
         lambda: Operation("f", Eq(C[i], Sum(A[i, k], (k, 0, sympy.oo)))),
-        "limits (k, 0, oo): write k alone for its whole axis\n"
-        "  in f: C[i] = Sum(A[i, k], (k, 0, oo))",
+        "limits (k, 0, oo): write k alone for the whole axis\n  in f: C[i] = Sum(A[i, k], (k, "
+        "0, oo))",
     ),
     (
         lambda: Operation("f", Eq(C[i], Piecewise((A[i], i > 2)))),
@@ -402,25 +402,25 @@ WRONG: list[tuple[Any, str]] = [
     ),
     (
         lambda: Operation("f", Eq(C[i], sympy.I * A[i])),
-        "SymPy's ImaginaryUnit in I has no meaning here; write real numbers; SymPy makes I of "
-        "sqrt(-1)\n  in f: C[i] = I*A[i]",
+        "SymPy's ImaginaryUnit in I is not supported; write real numbers; SymPy evaluates "
+        "sqrt(-1) to I\n  in f: C[i] = I*A[i]",
     ),
     (
         lambda: Operation("f", Eq(C[i], sympy.log(0) * A[i])),
-        "SymPy's ComplexInfinity in zoo has no meaning here; write oo or -oo; SymPy makes zoo of "
-        "1/0 and of log(0)\n  in f: C[i] = zoo*A[i]",
+        "SymPy's ComplexInfinity in zoo is not supported; write oo or -oo; SymPy evaluates "
+        "1/0 and log(0) to zoo\n  in f: C[i] = zoo*A[i]",
     ),
     (
         lambda: Operation("f", Eq(C[i], sympy.nan, evaluate=False)),
-        "SymPy's NaN in nan has no meaning here; write a number; SymPy makes nan of 0*oo and of "
-        "oo - oo\n  in f: C[i] = nan",
+        "SymPy's NaN in nan is not supported; write a number; SymPy evaluates 0*oo and oo "
+        "- oo to nan\n  in f: C[i] = nan",
     ),
     (
         lambda: Operation("f", Eq(C[i], A * A[i])),
-        "tensor A stands without indices; write A[...], or a Symbol for a number\n"
-        "  in f: C[i] = A[i]*A",
+        "tensor A has no indices; write A[...], or use a Symbol for a number\n  in f: C[i] = "
+        "A[i]*A",
     ),
-    (lambda: Operation("f", A[i]), "f: A[i] is no equation; write Eq(C[i, j], ...)"),
+    (lambda: Operation("f", A[i]), "f: A[i] is not an equation; write Eq(C[i, j], ...)"),
     (
         lambda: Operation("f{{", Eq(C[i], A[i])),
         "'f{{' cannot name an operation; use letters, digits and _",
@@ -429,17 +429,17 @@ WRONG: list[tuple[Any, str]] = [
         lambda: Operation("f", Eq(C[i], IndexedBase("a'b")[i])),
         "\"a'b\" cannot name a tensor; use letters, digits and _\n  in f: C[i] = a'b[i]",
     ),
-    (lambda: Operation("f"), "operation f has no equation; write its output, y[i] = ..."),
+    (lambda: Operation("f"), "operation f has no equation; write one for its output, y[i] = ..."),
     (
         lambda: Operation("f", Eq(C[i], A[i]), parameters={"eps": "big"}),
-        "'big' is no number; give a number, pi or oo",
+        "'big' is not a number; give a number, pi or oo",
     ),
     (
         lambda: Operation(
             "f", Eq(y[k], x[2 * k]), inputs=[x[i]], parameters={h.size(k): h.size(i) / 2}
         ),
-        "size(k) must be a whole number or made of sizes and integer parameters with + - * and "
-        "floor(a/b), not size(i)/2\n  in size(k) = size(i)/2",
+        "size(k) must be an integer, or an expression of sizes and integer parameters with + "
+        "- * and floor(a/b), not size(i)/2\n  in size(k) = size(i)/2",
     ),
     (
         lambda: Operation("f", Eq(C[i], A[i] * B[i]), inputs=[A]),
@@ -455,15 +455,15 @@ DECLARED = [
     ),
     (
         lambda: Operation("f", Eq(C[j], Sum(A[j + k + l], k, l))),
-        "declare one in inputs=[x[i, j], ...], or give parameters={size(j): ...}",
+        "declare one of them in inputs=[x[i, j], ...], or give parameters={size(j): ...}",
     ),
     (
         lambda: Operation("f", Eq(B[i], sympy.floor(T[i])), Eq(C[i], A[B[i]])),
-        "where T is a float, or declare inputs=[..., integer(T)]",
+        "an integer; otherwise declare inputs=[..., integer(T)]",
     ),
     (
         lambda: Operation("f", Eq(C[1], A[i])),
-        "y[k] = where(k == 0, a, b), and their number by parameters={size(k): 2}",
+        "y[k] = where(k == 0, a, b), and parameters={size(k): 2} sets their number",
     ),
 ]
 
@@ -526,10 +526,10 @@ def test_read(tmp_path: Path) -> None:
 
 
 def test_read_errors(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="there is no such file"):
+    with pytest.raises(SpecError, match="the file does not exist"):
         read(tmp_path / "none.derive")
     (tmp_path / "a.txt").write_text("y[i] = x[i]")
-    with pytest.raises(SpecError, match=r"a spec is a \.derive text or a \.py module"):
+    with pytest.raises(SpecError, match=r"a spec must be a \.derive text or a \.py module"):
         read(tmp_path / "a.txt")
     bad = tmp_path / "bad.derive"
     bad.write_text("y[i] = x[i]\nz[i] = ")
@@ -537,11 +537,11 @@ def test_read_errors(tmp_path: Path) -> None:
         read(bad)
     assert (caught.value.line, caught.value.column) == (2, 7)
     bad.write_bytes(b"\xff\xfe")
-    with pytest.raises(SpecError, match="no UTF-8 text"):
+    with pytest.raises(SpecError, match="not UTF-8 text"):
         read(bad)
     module = tmp_path / "bad.py"
     module.write_text("1/0")
-    with pytest.raises(SpecError, match="the module fails: ZeroDivisionError"):
+    with pytest.raises(SpecError, match="the module raises an error: ZeroDivisionError"):
         read(module)
     module.write_text("x = 1")
     with pytest.raises(SpecError, match="the module defines no Operation"):

@@ -205,13 +205,13 @@ def test_large_numbers_stay_small_nodes() -> None:
 WRONG = [
     (
         "C[i,j] = A[i,l]*B[l,j]*sum[l](A[i,l])",
-        "line 1, column 14: index l of A[i, l] is neither summed nor on the left; "
-        "sum over it, sum[l](...), or add it to C",
+        "line 1, column 14: index l of A[i, l] is neither summed over nor on the left; sum "
+        "over it, sum[l](...), or add it to C",
     ),
     (
         "y = x[*p]",
-        "line 1, column 7: index *p of x[*p] is neither summed nor on the left; "
-        "sum over it, sum[*p](...), or add it to y",
+        "line 1, column 7: index *p of x[*p] is neither summed over nor on the left; sum over "
+        "it, sum[*p](...), or add it to y",
     ),
     (
         "y[i] = z[i]\nz[i] = x[i]",
@@ -219,11 +219,11 @@ WRONG = [
     ),
     (
         "y[i] = y[i] + x[i]",
-        "line 1, column 8: y is used in its own definition; a recurrence is no equation: make one "
-        "step an operation and loop in Python, or write a sum over the earlier positions, "
-        "sum[s | s<=t](..)",
+        "line 1, column 8: y is used in its own definition; an equation cannot be a "
+        "recurrence: write one step as an operation and loop in Python, or write a sum over "
+        "the earlier positions, sum[s | s<=t](..)",
     ),
-    ("y[i,i] = x[i]", "line 1, column 5: index i stands twice on the left of y"),
+    ("y[i,i] = x[i]", "line 1, column 5: index i appears twice on the left of y"),
     (
         "y[i] = sgmoid(x[i])",
         "line 1, column 8: unknown function sgmoid; did you mean sigmoid?",
@@ -231,7 +231,8 @@ WRONG = [
     ("y[i] = exp(x[i], 2)", "line 1, column 8: exp takes 1 argument, not 2"),
     (
         "y[i] = max(x[i], 0)",
-        "line 1, column 8: max reduces over an index, max[k](...); of two numbers, maximum(a, b)",
+        "line 1, column 8: max reduces over an index, max[k](...); for two numbers, write "
+        "maximum(a, b)",
     ),
     ("y[i] = sum(x[i])", "line 1, column 8: sum needs its index: sum[k](...)"),
     ("y = sum[i]", "line 1, column 5: sum needs an argument: sum[i](...)"),
@@ -248,7 +249,7 @@ WRONG = [
     ),
     (
         "y[i] = _x[i]",
-        "line 1, column 8: _x cannot name a tensor: names beginning with _ are kept for "
+        "line 1, column 8: _x cannot name a tensor: names that begin with _ are reserved for "
         "generated code",
     ),
     (
@@ -259,16 +260,16 @@ WRONG = [
     ("y[i] = pi[i]", "line 1, column 8: pi is a constant and has no axes"),
     (
         "y[i] = (i <= 3)*x[i]",
-        "line 1, column 9: i <= 3 is a condition and no number; write [i <= 3]",
+        "line 1, column 9: i <= 3 is a condition, not a number; write [i <= 3]",
     ),
     (
         "op f(x[i], T[i]: int) -> y; y[i] = where(T[i], x[i], 0)",
-        "line 1, column 42: T[i] is a number and no condition; compare it, T[i] != 0",
+        "line 1, column 42: T[i] is a number, not a condition; compare it, T[i] != 0",
     ),
     ("y[i] = x[i]/0", "line 1, column 8: division by zero in x[i]/0"),
     ("y[i] = x[i]/sin(0)", "line 1, column 8: division by zero in x[i]/sin(0)"),
-    ("y[i] = sqrt(-1)*x[i]", "line 1, column 8: sqrt(-1) is no real number"),
-    ("y[i] = x[i] + asin(1 + 1)", "line 1, column 15: asin(1 + 1) is no real number"),
+    ("y[i] = sqrt(-1)*x[i]", "line 1, column 8: sqrt(-1) is not a real number"),
+    ("y[i] = x[i] + asin(1 + 1)", "line 1, column 15: asin(1 + 1) is not a real number"),
     ("y[i] = x[i] - (inf - inf)", f"line 1, column 16: {INFINITE}"),
     ("y[i] = exp(-inf)*x[i]", f"line 1, column 13: {INFINITE}"),
     ("y[i] = maximum(x[i], -inf)", f"line 1, column 23: {INFINITE}"),
@@ -280,11 +281,11 @@ WRONG = [
     ("y = x[inf]", f"line 1, column 7: {INFINITE}"),
     (
         "y[i] = where(x[i] > 0, x[i], log(0))",
-        "line 1, column 30: log(0) is infinite or beyond float64",
+        "line 1, column 30: log(0) is infinite or out of the range of float64",
     ),
     (
         "y[i] = exp(2*500)*x[i]",
-        "line 1, column 8: exp(2*500) is infinite or beyond float64",
+        "line 1, column 8: exp(2*500) is infinite or out of the range of float64",
     ),
     ("y[i] = x[i", "line 1, column 9: [ is never closed"),
     ("y[i] = x[i]]", "line 1, column 12: ] closes nothing"),
@@ -300,43 +301,43 @@ WRONG = [
         "y[i] = \n x[i]",
         "line 1, column 8: the statement ends too early; expected a name, a number, '(' or '['",
     ),
-    ("y[i] = [i=3]*x[i]", "line 1, column 10: unexpected '='; a comparison is written =="),
+    ("y[i] = [i=3]*x[i]", "line 1, column 10: unexpected '='; write a comparison as =="),
     ("x²[i] = y[i]", "line 1, column 1: 'x²' is not a name"),
     ("y = x*1e999", "line 1, column 7: the number is too long or too large"),
-    ("", "there is no operation in the text; write one, C[i] = A[i]"),
+    ("", "the text has no operation; write one, C[i] = A[i]"),
     (
         "op f(x[i]) -> y",
-        "line 1, column 1: operation f has no equation; write its output, y[i] = ...",
+        "line 1, column 1: operation f has no equation; write one for its output, y[i] = ...",
     ),
-    ("op f() -> y; y = 1", "line 1, column 1: operation f has no input; name one, op f(x[i]) -> y"),
+    ("op f() -> y; y = 1", "line 1, column 1: operation f has no input; add one, op f(x[i]) -> y"),
     (
         "z[i] = x[i]; op f(x[i]) -> y; y[i] = x[i]",
-        "line 1, column 1: z stands before the first op line; move it below one",
+        "line 1, column 1: z is defined before the first op line; move it below an op line",
     ),
     (
         "op f(x[i]) -> y; y[i] = x[i]; op f(x[i]) -> y; y[i] = x[i]",
         "operation f is defined twice; rename one",
     ),
-    ("y = sum[i,i](x[i])", "line 1, column 11: index i stands twice in sum[...]"),
-    ("y = sum[0](x[i])", "line 1, column 9: sum runs over indices and groups, not over 0"),
+    ("y = sum[i,i](x[i])", "line 1, column 11: index i appears twice in sum[...]"),
+    ("y = sum[0](x[i])", "line 1, column 9: sum reduces over indices and groups, not over 0"),
     (
         "y[i] = softmax[j](x[i,j])",
-        "line 1, column 16: softmax[j] keeps its index, and j is neither summed nor on the left; "
-        "add it to y",
+        "line 1, column 16: softmax[j] keeps its index, and j is neither summed over nor on "
+        "the left; add it to y",
     ),
     (
         "y[i+1] = x[i]",
-        "line 1, column 3: axis i + 1 of y: on the left stand indices, groups *p, composites "
-        "(a b) and 0",
+        "line 1, column 3: axis i + 1 of y: an axis on the left must be an index, a group "
+        "*p, a composite (a b) or 0",
     ),
     (
         "op f(x[i+1]) -> y; y[i] = x[i]",
-        "line 1, column 8: axis i + 1 of x: an axis is declared by an index, a group *p or a "
+        "line 1, column 8: axis i + 1 of x: an axis must be an index, a group *p or a "
         "composite (a b)",
     ),
     (
         "op f(x[i]: complex) -> y; y[i] = x[i]",
-        "line 1, column 12: complex is no kind of tensor; use float, int or bool",
+        "line 1, column 12: complex is not a kind of tensor; use float, int or bool",
     ),
     (
         "op f(x[i]; eps=foo) -> y; y[i] = x[i] + eps",
@@ -344,8 +345,8 @@ WRONG = [
     ),
     (
         "y[i] = " + "exp(" * 3000 + "x[i]" + ")" * 3000,
-        "line 1, column 1: the expression is nested too deeply (3002 levels; the limit is 64): "
-        "name a part by an equation of its own",
+        "line 1, column 1: the expression is nested too deeply (3002 levels; the limit is "
+        "64): give a part its own equation",
     ),
 ]
 
@@ -494,7 +495,7 @@ def test_numbers_are_exact() -> None:
 
 @pytest.mark.parametrize("given", (None, 5, ["op"], b"y[i] = x[i]"))
 def test_what_is_no_text_is_told(given):
-    with pytest.raises(TypeError, match=f"from a text, not from {type(given).__name__}"):
+    with pytest.raises(TypeError, match=f"derive.parse takes a string, not {type(given).__name__}"):
         parse(given)
 
 
@@ -507,14 +508,14 @@ def test_what_is_no_operation_is_told(f):
 
 
 def test_an_index_that_is_meant_as_a_size_is_told_so():
-    with pytest.raises(SpecError, match=r"how many values it has is size\(d\)"):
+    with pytest.raises(SpecError, match=r"; its number of values is size\(d\)"):
         parse("op f(Q[i,d], K[j,d]) -> S\nS[i,j] = sum[d](Q[i,d]*K[j,d])/sqrt(d)")
 
 
 @pytest.mark.parametrize("name", ("leaky_relu", "elu", "mish", "relu6", "hardswish", "softsign"))
 def test_an_activation_that_has_no_name_is_written_out(name):
-    with pytest.raises(SpecError, match="write it: ") as found:
+    with pytest.raises(SpecError, match="write it as ") as found:
         parse(f"op f(x[n], a=0.1) -> y\ny[n] = {name}(x[n])".replace(", a=0.1", "; a=0.1"))
-    body = str(found.value).partition("write it: ")[2].splitlines()[0].replace("x", "x[n]")
+    body = str(found.value).partition("write it as ")[2].splitlines()[0].replace("x", "x[n]")
     body = body.replace("ex[n]p", "exp")
     parse(f"op f(x[n]; a=0.1) -> y\ny[n] = {body} + a")

@@ -44,17 +44,26 @@ def in_a_view(x):
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        (generator, "it returns a generator, which is no tensor; return a list"),
+        (generator, "the function returns a generator, not a tensor; return a list"),
         (
             branch,
-            r"py:\d+: if x\.sum\(\) > 0:\): what it does depends on the values .* torch.where",
+            r"py:\d+: if x\.sum\(\) > 0:\): the control flow depends on the values .* torch.where",
         ),
-        (halves, r"py:\d+: while x\.abs.*\): what it does depends on the values"),
-        (taken_out, r"return x \* top: it computes with a number that is taken out of a tensor"),
-        (by_numpy, r"numpy\(\) \* 2\)\): it leaves torch for NumPy; write that by operations"),
-        (in_a_view, r"y\.mul_\(2\): it changes an argument.*; change a copy of it, x\.clone\(\)"),
-        (lambda x: x.tolist(), "it returns a number, which is no tensor"),
-        (nn.Linear, r"Linear is a class: give one that is made of it, Linear\(\.\.\)"),
+        (halves, r"py:\d+: while x\.abs.*\): the control flow depends on the values"),
+        (
+            taken_out,
+            r"return x \* top\): the function computes with a number extracted from a tensor",
+        ),
+        (
+            by_numpy,
+            r"numpy\(\) \* 2\)\): the function leaves torch for NumPy; use torch operations",
+        ),
+        (
+            in_a_view,
+            r"y\.mul_\(2\)\): the function changes an argument.*; change a copy, x\.clone\(\)",
+        ),
+        (lambda x: x.tolist(), "the function returns a number, not a tensor"),
+        (nn.Linear, r"Linear is a class; pass an instance, Linear\(\.\.\)"),
     ],
 )
 def test_an_error_says_what_to_do(function, said):

@@ -49,5 +49,5 @@ def test_remainders():
 
 def test_many_numbers_are_refused():
     table = list(range(70))
-    with pytest.raises(derive.DeriveError, match="70 numbers that is no argument"):
+    with pytest.raises(derive.DeriveError, match="70 numbers that is not an argument"):
         derive.read_torch(lambda x: x * torch.tensor(table), torch.randn(3, 70))

@@ -41,7 +41,9 @@ def test_a_view_whose_sizes_are_sums():
 
 
 def test_what_has_no_reading_says_what_to_do():
-    with pytest.raises(derive.DeriveError, match=r"pdist.* has no reading; write it by operations"):
+    with pytest.raises(
+        derive.DeriveError, match=r"pdist.* has no equivalent in index notation; use arithmetic"
+    ):
         derive.read_torch(lambda x: torch.pdist(x), r(4, 3))
 
 

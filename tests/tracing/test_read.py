@@ -114,12 +114,12 @@ def in_place(x):
         (more_than_validates, r"depends on the values of a tensor"),
         (caught, r"depends on the values of a tensor"),
         (random, r"test_read.py:\d+: return x \* torch.rand_like\(x\)"),
-        (truths, r"returns truths"),
-        (of_a_mask, r"values of a mask how many elements"),
-        (into_a_part, r"test_read.py:\d+: first \*= 2: it changes an argument"),
+        (truths, r"returns a bool tensor"),
+        (of_a_mask, r"number of elements depends on the values of a mask"),
+        (into_a_part, r"test_read.py:\d+: first \*= 2\): the function changes an argument"),
         (lambda x: None, r"returns no tensor"),
         (lambda x: F.dropout(x, 0.5), r"random numbers"),
-        (3, r"neither a function nor a module"),
+        (3, r"is not a function or module"),
     ],
 )
 def test_what_cannot_be_read_says_where_and_why(function, said):
@@ -128,9 +128,9 @@ def test_what_cannot_be_read_says_where_and_why(function, said):
 
 
 def test_wrong_arguments_are_an_error():
-    with pytest.raises(derive.DeriveError, match="not its arguments"):
+    with pytest.raises(derive.DeriveError, match="do not match the arguments"):
         derive.read_torch(rms, torch.randn(4, 3))
-    with pytest.raises(derive.DeriveError, match="given no tensor"):
+    with pytest.raises(derive.DeriveError, match="contain no tensor"):
         derive.read_torch(lambda x: x, 3)
 
 
@@ -241,10 +241,10 @@ def far(x):
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        (by_size, r"something else where not x.shape\[0\] < 100"),
-        (by_whole_number, r"differs from the function|something else"),
-        (by_equality, r"differs from the function|something else"),
-        (far, r"cannot be held against it"),
+        (by_size, r"another branch where x.shape\[0\] < 100 is false"),
+        (by_whole_number, r"differs from the function|another branch"),
+        (by_equality, r"differs from the function|another branch"),
+        (far, r"is false cannot be checked"),
     ],
 )
 def test_a_branch_on_sizes_is_seen(function, said):
@@ -319,9 +319,10 @@ def test_what_only_validates_is_answered_as_the_examples_do():
     made = reading(f, torch.randn(3, 4))
     line = f.__code__.co_firstlineno
     assert (
-        f"# test_read.py:{line + 1}: if torch.isnan(x).any() (not so, else an error)" in made.text
+        f"# test_read.py:{line + 1}: if torch.isnan(x).any() (assumes that the tensor is False; "
+        in made.text
     )
-    assert "if not (x > -100).all() (so, else an error)" in made.text
+    assert "if not (x > -100).all() (assumes that the tensor is True; " in made.text
     assert "__bool__" not in vars(torch.Tensor)
 
 

@@ -54,17 +54,17 @@ def volume(x):
 
 
 SAID = {
-    top: "topk is not read: .*positions as an integer argument",
-    ordered: "sort is not read: .*positions",
-    middle: "median is not read: .*positions",
-    noisy: "randn_like is not read: it draws random numbers; .*argument",
-    drawn: "bernoulli is not read: it draws random numbers",
+    top: "topk is not supported: .*positions as an integer argument",
+    ordered: "sort is not supported: .*positions",
+    middle: "median is not supported: .*positions",
+    noisy: "randn_like is not supported: it draws random numbers; .*argument",
+    drawn: "bernoulli is not supported: it draws random numbers",
     found: "depends on the values",
     counted: "depends on the values",
-    turned: "complex tensors are not read; write the real",
+    turned: "complex tensors are not supported; write the real",
     spectrum: "complex|Fourier",
-    inverted: "decomposition or a solution",
-    volume: "decomposition or a solution",
+    inverted: "a matrix decomposition or linear solve",
+    volume: "a matrix decomposition or linear solve",
 }
 
 

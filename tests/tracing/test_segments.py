@@ -117,12 +117,12 @@ def test_what_meets_a_position_is_read(function, examples, said):
         (
             lambda x, i, s: x.scatter(1, i, s),
             (r(5, 3), I[:, None].repeat(1, 2), r(5, 2)),
-            "repeats",
+            "repeated positions",
         ),
-        (lambda x, m: x[m], (r(5, 4), r(5, 4) > 0), "how many elements"),
-        (lambda x, m: (x[m] * x[~m]).sum(), (r(5, 4), r(5, 4) > 0), "how many elements"),
-        (lambda x, m: x[m].cumsum(0).sum(), (r(5, 4), r(5, 4) > 0), "how many elements"),
-        (lambda x, m: x[m].norm(), (r(5, 4), r(5, 4) > 0), "how many elements"),
+        (lambda x, m: x[m], (r(5, 4), r(5, 4) > 0), "number of elements"),
+        (lambda x, m: (x[m] * x[~m]).sum(), (r(5, 4), r(5, 4) > 0), "number of elements"),
+        (lambda x, m: x[m].cumsum(0).sum(), (r(5, 4), r(5, 4) > 0), "number of elements"),
+        (lambda x, m: x[m].norm(), (r(5, 4), r(5, 4) > 0), "number of elements"),
     ],
 )
 def test_what_is_not_said_is_refused(function, examples, said):

@@ -56,7 +56,9 @@ def test_the_environment_sets_limits(monkeypatch):
     with pytest.raises(derive.LimitError, match="more than 0 s"):
         derive.source(long())
     monkeypatch.setenv("DERIVE_MAX_SECONDS", "soon")
-    with pytest.raises(derive.DeriveError, match="DERIVE_MAX_SECONDS must be a number from 0 on"):
+    with pytest.raises(
+        derive.DeriveError, match="DERIVE_MAX_SECONDS must be a number of at least 0"
+    ):
         derive.source(long())
 
 
@@ -89,7 +91,7 @@ def test_a_limit_of_derivation_and_of_a_joint_function():
 def test_the_command_line_sets_limits():
     done = command("--max-code", "500", "show", "softmax", "--format", "code")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "more than 500, most of them for" in done.stderr
+    assert "above the limit of 500; most of them compute" in done.stderr
     assert "derive --max-code N COMMAND" in done.stderr
     done = command("--max-code", "inf", "show", "softmax", "--format", "code")
     assert done.returncode == 0
@@ -99,21 +101,25 @@ def test_the_command_line_sets_limits():
 def test_an_option_behind_the_command_is_told_its_place(option):
     done = command("show", "softmax", option, "5")
     assert (done.returncode, done.stdout) == (2, "")
-    assert f"{option} stands before the command" in done.stderr
+    assert f"{option} must precede the command" in done.stderr
     done = command("show", "softmax", "--max-second", "5")
-    assert "stands before" not in done.stderr
+    assert "must precede" not in done.stderr
 
 
 @pytest.mark.parametrize("amount", ["nan", "-1"])
 def test_a_limit_is_a_number_from_0_on(amount, monkeypatch):
     done = command("--max-seconds", amount, "show", "softmax")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "--max-seconds must be a number from 0 on" in done.stderr
+    assert "--max-seconds must be a number of at least 0" in done.stderr
     with (
-        pytest.raises(derive.DeriveError, match=r"limits\(code=...\) must be a number from 0 on"),
+        pytest.raises(
+            derive.DeriveError, match=r"limits\(code=...\) must be a number of at least 0"
+        ),
         derive.limits(code=float(amount)),
     ):
         pass
     monkeypatch.setenv("DERIVE_MAX_MEMORY", amount)
-    with pytest.raises(derive.DeriveError, match="DERIVE_MAX_MEMORY must be a number from 0 on"):
+    with pytest.raises(
+        derive.DeriveError, match="DERIVE_MAX_MEMORY must be a number of at least 0"
+    ):
         derive.source(long())

@@ -99,17 +99,17 @@ def test_a_position_out_of_range_is_an_error_of_the_call():
 
 REFUSED = {
     "op f(a[k], x[n]) -> y; i[n] = floor(x[n]); y[n] = (x[n] - i[n])*a[i[n]]": (
-        "line 1, column 24: i is used as an index and is made of the floor of x: write "
-        "int(floor(...)), an integer, where x is a float, or declare x: int"
+        "line 1, column 24: i is used as an index and contains the floor of x: if x is a "
+        "float, write int(floor(...)), an integer; otherwise declare x: int"
     ),
     "op f(a[k], x[n]) -> y; y[n] = a[floor(x[n])]": (
-        "the floor of a float is written int(floor(...))"
+        "write the floor of a float as int(floor(...)), or "
     ),
     "op f(a[k], x[n]) -> y; y[n] = a[int(x[n])]": (
-        "int(...) in y is of a number that need not be whole; write int(floor(...)), or "
+        "the argument of int(...) in y may not be an integer; write int(floor(...)), or "
         "int(-floor(-...)) to round up"
     ),
-    "op f(a[k], x[n]) -> y; y[n] = a[int(floor(x[n])/2)]": "that need not be whole",
+    "op f(a[k], x[n]) -> y; y[n] = a[int(floor(x[n])/2)]": "may not be an integer",
     "op f(a[k], x[n]) -> y; y[n] = a[int(floor(x[n]), 1)]": "int takes 1 argument, not 2",
 }
 
@@ -135,7 +135,7 @@ def test_what_is_whole_is_an_integer(body):
 
 
 def test_a_gradient_that_is_lost_without_a_word_is_told():
-    with pytest.warns(DeriveWarning, match="x is an integer tensor and has no gradient, as i, an"):
+    with pytest.warns(DeriveWarning, match="x has no gradient: i, an index, is computed from it"):
         parse("op f(a[k], x[n]) -> y; i[n] = x[n] + 1; y[n] = (x[n] - i[n])*a[i[n]]")
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -82,7 +82,7 @@ class Shapes:
         if found is not None:
             return found
         if definition is None:
-            raise LoweringError(f"no tensor at hand tells the size of {extent}")
+            raise LoweringError(f"no available tensor determines the size of {extent}")
         return self.number(definition)
 
     def _product(self, extent: str) -> Code | None:
@@ -144,7 +144,7 @@ class Shapes:
             if isinstance(axis, Unary) and _is_axis(axis):
                 group = self._first(lambda s, axis=axis: self._spread(s, axis))  # type: ignore[misc]
                 if group is None:
-                    raise LoweringError(f"no tensor at hand tells the shape of {text(axis)}")
+                    raise LoweringError(f"no available tensor determines the shape of {text(axis)}")
                 items.append(group)
             else:
                 items.append(self.resolve(axis))
@@ -183,7 +183,7 @@ class Shapes:
             return Function(name, tuple(self.number(a) for a in e.args))
         if isinstance(e, Pow) and isinstance(e.exponent, Num) and e.exponent.value > 0:
             return Binary("**", self.number(e.base), literal(int(e.exponent.value)))
-        raise LoweringError(f"a size given by {e!r}")
+        raise LoweringError(f"no torch code for the size {e!r}")
 
     def _sum(self, args: Sequence[Expr]) -> Code:
         """Positive addends first, then what is taken away."""

@@ -235,7 +235,7 @@ def whole(n: int) -> Literal:
         return literal(n) if abs(n) < 2**63 else literal(float(n))
     except OverflowError:
         raise LoweringError(
-            f"a number of {len(str(n))} digits is larger than any float64"
+            f"a number of {len(str(n))} digits is out of the range of float64"
         ) from None
 
 

@@ -140,8 +140,8 @@ class Frame:
         if len(order) != len(value.axes):
             had, there = (", ".join(i.name for i in a if i is not None) for a in (value.axes, want))
             raise LoweringError(
-                f"no torch code puts a part along [{had}] where only [{there}] are; "
-                "give that part an equation of its own"
+                f"no torch code for a part with axes [{had}] among axes [{there}]; give the part "
+                "its own equation"
             )
         value = self.permute(value, order)
         present = frozenset(order)

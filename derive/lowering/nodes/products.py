@@ -149,7 +149,7 @@ def _unmasked(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -> Val
             value, divides = _power(scope, a.base, a.exponent.value, order)
             (below if divides else above).append(value)
         elif isinstance(a, Pow):
-            raise LoweringError(f"a power with the exponent {a.exponent!r}")
+            raise LoweringError(f"no torch code for a power with the exponent {a.exponent!r}")
         elif a is mean:
             assert isinstance(a, Reduce)
             own = apart(a.indices, order)

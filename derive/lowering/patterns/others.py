@@ -24,7 +24,9 @@ def product_of_others(scope: Scope, let: Let) -> Value | None:
         test = scope.condition(let.condition, let.formals)
         value = scope.where(test, value, neutral(let), let.formals)
     if k not in let.formals:
-        raise LoweringError(f"the product over {k.name} of something without {k.name}")
+        raise LoweringError(
+            f"no torch code for a product over {k.name} whose factor does not depend on {k.name}"
+        )
     value = scope.frame.expand(value, let.formals, scope.like)
     code = Function("_product_of_others", (value.code, scope.frame.place(value, k)))
     return Value(code, value.axes)

@@ -1,0 +1,66 @@
+"""An operation that was differentiated, and what its formulas and steps show of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from derive.algebra.expr import Expr
+from derive.algebra.factor import factor
+from derive.calculus.adjoint import Backward
+from derive.calculus.lets import Lets
+from derive.cost.costs import costs_of
+from derive.errors import no_recursion_leaves
+from derive.notation.given import as_given
+from derive.notation.operation import Operation
+from derive.notation.options import options
+from derive.program.program import Program
+from derive.program.torch_ops import count
+from derive.report.result import Cost, DerivationStep, Formula
+from derive.report.speech import Speech, definitions, steps_of
+
+
+@dataclass(frozen=True)
+class Derived:
+    """An operation under canonical names, differentiated in one direction."""
+
+    operation: Operation
+    lets: Lets
+    backward: Backward
+
+
+def as_formulas(op: Operation) -> tuple[Formula, ...]:
+    """The equations as they were given."""
+    return tuple(Formula(e.name, e.axes, as_given(op, e.body)) for e in op.equations)
+
+
+def trees(derived: Derived, speech: Speech) -> list[Expr]:
+    """The tensors of all adjoints and gradients, and their bodies as formulas show them."""
+    every = (*derived.backward.adjoints, *derived.backward.gradients)
+    lets = (derived.lets.get(a.tensor) for a in every)
+    bodies = [speech.written_out(factor(a.body)) for a in every]
+    return [*(let.access for let in lets if let is not None), *bodies]
+
+
+@no_recursion_leaves
+def steps_and_names(
+    derive: Callable[..., Derived], op: Operation, option: str | None, *asked: Any
+) -> tuple[tuple[DerivationStep, ...], tuple[Formula, ...]]:
+    """The steps to the stable form, and the names that any step reads."""
+    given = dict(options(op))[option]
+    derived = derive(op, option, *asked)
+    lets, speech = derived.lets, Speech.of(given, derived.lets)
+    every = (*derived.backward.adjoints, *derived.backward.gradients)
+    steps = [s for a in every for s in a.steps]
+    in_steps = [e for s in (*steps, *lets.steps) for e in (s.before, s.after)]
+    named = definitions(lets, [*trees(derived, speech), *in_steps], speech)
+    return steps_of(lets.steps, speech), named
+
+
+def cost_of(op: Operation, option: str | None, code: Program) -> Cost:
+    """What the code of an option costs."""
+    counted = [entry.line.code for entry in code.backward]
+    operations, contractions = count(counted)
+    costs = vars(costs_of(dict(options(op))[option], code))
+    return Cost(**costs, operations=operations, contractions=contractions, lines=len(counted))
