@@ -384,7 +384,7 @@ def test_the_shape_of_a_group_behind_two_others_is_checked():
     f = derive.load(op)
     x, z = torch.rand(2, 3, 4, 5, 6, 7), torch.rand(2, 3, 4, 5, 6, 7, 8)
     assert torch.allclose(f(x, z, dim0=1, dim1=3), (x * z.sum(6)).sum((1, 3)))
-    message = r"\*r has shape \(6, 7\) in x but \(6, 6\) on axes from 4 of z"
+    message = r"\*r has shape \(6, 7\) in x but \(6, 6\) in z, from axis 4 on"
     with pytest.raises(ValueError, match=message):
         f(x, z[:, :, :, :, :, :6], dim0=1, dim1=3)
 
