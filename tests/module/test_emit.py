@@ -122,7 +122,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -277,7 +277,11 @@ _OPTIONS = {
 
 
 def pick(x: torch.Tensor, *, reduction: Literal["all", "sum"] = "all") -> torch.Tensor:
-    """Returns y."""
+    """Returns y.
+
+    Raises:
+        ValueError: reduction is not one of its options
+    """
     if not isinstance(reduction, str) or reduction not in _OPTIONS:
         raise ValueError(
             f"pick: reduction must be one of 'all', 'sum', not {reduction!r}"

@@ -28,7 +28,7 @@ def text(f, *given):
 
 def test_a_number_in_a_view_is_a_size_beside_one_that_is_left_out():
     op = held(lambda x, w: (x @ w).view(x.shape[0], -1, 3, 4), r(2, 5, 7), r(7, 12))
-    with pytest.raises(ValueError, match="axis 1 of w has size 24, not the 12"):
+    with pytest.raises(ValueError, match="axis 1 of w has size 24, but must have size 12"):
         load(op)(r(2, 5, 7), r(7, 24))
 
 
