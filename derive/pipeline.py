@@ -395,7 +395,8 @@ def value_and_grad_source(
     made = replace(made, gradients=tuple(gradients))
     speech = Speech.of(chosen, derived.lets)
     every = (*derived.backward.adjoints, *derived.backward.gradients)
-    doc = document_joint(chosen, [formula(a, speech) for a in every])
+    cotangents = [(c.name, code.say(c.output)) for c in made.cotangents]
+    doc = document_joint(chosen, [formula(a, speech) for a in every], cotangents)
     tests = [
         *checks(code.operation, frame_of(code.operation)),
         *one_dtype(code.operation),

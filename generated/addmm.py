@@ -2,7 +2,7 @@
 
     output[i,j] = beta·input[i,j] + alpha·Σₖ mat1[i,k]·mat2[k,j]
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_input[i,j] = beta·G[i,j]
     grad_mat1[i,k] = alpha·Σⱼ G[i,j]·mat2[k,j]
@@ -15,7 +15,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _number(value, name):
-    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
     if type(value) is not int:
         wrong = isinstance(value, bool) or hasattr(value, "__len__")
         if wrong or not hasattr(value, "__float__"):
@@ -24,11 +24,11 @@ def _number(value, name):
     try:
         return value if symbolic else float(value)
     except OverflowError:
-        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -37,7 +37,7 @@ def _distinct(*tensors):
 
 
 def _of_product(*tensors):
-    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
     dtype, kind = _promoted(*tensors), tensors[0].device.type
     if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -47,7 +47,7 @@ def _of_product(*tensors):
 
 
 def _exactly(backward):
-    """The backward where autocast does not choose the dtypes of products."""
+    """Decorate a backward so that autocast does not change the dtypes of products."""
 
     def exact(ctx, *cotangents):
         if torch._C._is_any_autocast_enabled():
@@ -61,7 +61,7 @@ def _exactly(backward):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -77,12 +77,12 @@ def _promoted(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _added_product(total, a, b, beta, alpha):
-    """beta*total + alpha*(a @ b), of which torch's one call reads nothing that is times 0."""
+    """beta*total + alpha*(a @ b); unlike in addmm, a factor of 0 still propagates nan."""
     if not (beta and alpha) or total.dtype is not a.dtype:
         return (a @ b).to(total.dtype).mul_(alpha).add_(beta * total)
     added = torch.addmm if a.dim() == 2 else torch.baddbmm
@@ -90,7 +90,7 @@ def _added_product(total, a, b, beta, alpha):
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -102,7 +102,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -198,17 +198,23 @@ def addmm(
     beta: float = 1,
     alpha: float = 1,
 ) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[i,j]:
 
         output[i,j] = beta·input[i,j] + alpha·Σₖ mat1[i,k]·mat2[k,j]
 
-    input[i, j]: floating point
-    mat1[i, k]: floating point
-    mat2[k, j]: floating point
-    beta: a number
-    alpha: a number
+    Args:
+        input[i, j]: float
+        mat1[i, k]: float
+        mat2[k, j]: float
+        beta: float
+        alpha: float
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input, mat1 or mat2 is not a floating-point tensor; beta or alpha is
+            not a number
+        ValueError: input, mat1 or mat2 has the wrong number of axes; the tensors are on
+            different devices; the sizes of index i, j or k differ; beta or alpha is too
+            large for float64
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(f"addmm: input must be a tensor, not {type(input).__name__}")
@@ -239,9 +245,13 @@ def addmm(
             f"addmm: mat2 must be a floating-point tensor, not {mat2.dtype}"
         )
     if mat1.device != input.device:
-        raise ValueError(f"addmm: mat1 is on {mat1.device}, input on {input.device}")
+        raise ValueError(
+            f"addmm: mat1 is on {mat1.device}, but input is on {input.device}"
+        )
     if mat2.device != input.device:
-        raise ValueError(f"addmm: mat2 is on {mat2.device}, input on {input.device}")
+        raise ValueError(
+            f"addmm: mat2 is on {mat2.device}, but input is on {input.device}"
+        )
     if mat1.shape[0] != input.shape[0]:
         raise ValueError(
             f"addmm: index i has size {input.shape[0]} on axis 0 of input but "

@@ -4,7 +4,7 @@
     P[*b,h,i,j] = [j ≤ i]·exp(S[*b,h,i,j] − logsumexp[j′ | j′ ≤ i](S[*b,h,i,j′]))
     output[*b,h,i,e] = Σⱼ P[*b,h,i,j]·value[*b,h,j,e]
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_P[*b,h,i,j] = Σₑ G[*b,h,i,e]·value[*b,h,j,e]
     grad_S[*b,h,i,j] = P[*b,h,i,j]·(grad_P[*b,h,i,j] − Σⱼ′ grad_P[*b,h,i,j′]·P[*b,h,i,j′])
@@ -13,7 +13,7 @@ Gradients, G the cotangent of output:
     grad_value[*b,h,j,e] = Σᵢ G[*b,h,i,e]·P[*b,h,i,j]
     grad_slopes[h] = Σ[*b,i,j] grad_S[*b,h,i,j]·(j − i)
 
-Kernels of torch, and the equations that they compute:
+Fused kernels of torch, with the equation that each computes:
 
     softmax backward: dx[i] = y[i]*(g[i] - sum[j](g[j]*y[j]))
 """
@@ -26,7 +26,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -35,7 +35,7 @@ def _distinct(*tensors):
 
 
 def _of_product(*tensors):
-    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
     dtype, kind = _promoted(*tensors), tensors[0].device.type
     if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -45,7 +45,7 @@ def _of_product(*tensors):
 
 
 def _exactly(backward):
-    """The backward where autocast does not choose the dtypes of products."""
+    """Decorate a backward so that autocast does not change the dtypes of products."""
 
     def exact(ctx, *cotangents):
         if torch._C._is_any_autocast_enabled():
@@ -59,7 +59,7 @@ def _exactly(backward):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -75,19 +75,19 @@ def _promoted(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _positions(size, x):
-    """0, 1, .. along an axis of that size; distributed where x is."""
+    """The positions 0, 1, .., size - 1 on the device of x, or distributed like x."""
     if type(x) in (torch.Tensor, torch.nn.Parameter):
         return torch.arange(size, device=x.device)
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
 def _masked_(x, mask):
-    """x where the mask holds, else 0, in its memory; masked_fill_ is slow on a CPU."""
+    """Set x to 0 in place where the mask is False; faster than masked_fill_ on a CPU."""
     if x.numel() < 4096 or x.device.type != "cpu":
         return x.masked_fill_(~mask, 0)
     kept = mask.byte().to(x.dtype)
@@ -95,7 +95,7 @@ def _masked_(x, mask):
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -107,7 +107,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -238,18 +238,22 @@ class _AlibiAttention(Function):
 def alibi_attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, slopes: torch.Tensor
 ) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[*b,h,i,e]:
 
         S[*b,h,i,j] = slopes[h]·(j − i) + 1/√(size(d))·Σ[d] query[*b,h,i,d]·key[*b,h,j,d]
         P[*b,h,i,j] = [j ≤ i]·exp(S[*b,h,i,j] − logsumexp[j′ | j′ ≤ i](S[*b,h,i,j′]))
         output[*b,h,i,e] = Σⱼ P[*b,h,i,j]·value[*b,h,j,e]
 
-    query[*b, h, i, d]: floating point
-    key[*b, h, j, d]: floating point
-    value[*b, h, j, e]: floating point
-    slopes[h]: floating point
+    Args:
+        query[*b, h, i, d]: float
+        key[*b, h, j, d]: float
+        value[*b, h, j, e]: float
+        slopes[h]: float
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: query, key, value or slopes is not a floating-point tensor
+        ValueError: query, key, value or slopes has the wrong number of axes; the
+            tensors are on different devices; the sizes of index *b, h, d or j differ
     """
     if not isinstance(query, torch.Tensor):
         raise TypeError(
@@ -305,15 +309,17 @@ def alibi_attention(
         )
     if key.device != query.device:
         raise ValueError(
-            f"alibi_attention: key is on {key.device}, query on {query.device}"
+            f"alibi_attention: key is on {key.device}, but query is on {query.device}"
         )
     if value.device != query.device:
         raise ValueError(
-            f"alibi_attention: value is on {value.device}, query on {query.device}"
+            f"alibi_attention: value is on {value.device}, but query is on "
+            f"{query.device}"
         )
     if slopes.device != query.device:
         raise ValueError(
-            f"alibi_attention: slopes is on {slopes.device}, query on {query.device}"
+            f"alibi_attention: slopes is on {slopes.device}, but query is on "
+            f"{query.device}"
         )
     b_shape = query.shape[:-3]
     if key.dim() != len(b_shape) + 3:
@@ -324,7 +330,7 @@ def alibi_attention(
     if key.shape[: len(b_shape)] != b_shape:
         raise ValueError(
             f"alibi_attention: index *b has shape {tuple(b_shape)} in query but "
-            f"{tuple(key.shape[: len(b_shape)])} on axes from 0 of key"
+            f"{tuple(key.shape[: len(b_shape)])} in key, from axis 0 on"
         )
     if value.dim() != len(b_shape) + 3:
         raise ValueError(
@@ -334,7 +340,7 @@ def alibi_attention(
     if value.shape[: len(b_shape)] != b_shape:
         raise ValueError(
             f"alibi_attention: index *b has shape {tuple(b_shape)} in query but "
-            f"{tuple(value.shape[: len(b_shape)])} on axes from 0 of value"
+            f"{tuple(value.shape[: len(b_shape)])} in value, from axis 0 on"
         )
     if key.shape[-3] != query.shape[-3]:
         raise ValueError(

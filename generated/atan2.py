@@ -2,12 +2,12 @@
 
     F[*p] = atan2(A[*p], B[*p])
 
-Gradients, G the cotangent of F:
+Gradients, where G is the cotangent of F:
 
     grad_A[*p] = [A[*p]² + B[*p]² ≠ 0]·G[*p]·B[*p]/(A[*p]² + B[*p]²)
     grad_B[*p] = −[A[*p]² + B[*p]² ≠ 0]·G[*p]·A[*p]/(A[*p]² + B[*p]²)
 
-Tangents, d_A that of A, d_B that of B:
+Tangents, where d_A is the tangent of A and d_B is the tangent of B:
 
     d_F[*p] = [A[*p]² + B[*p]² ≠ 0]·(d_A[*p]·B[*p] − d_B[*p]·A[*p])/(A[*p]² + B[*p]²)
 """
@@ -18,7 +18,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -27,7 +27,7 @@ def _distinct(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -43,7 +43,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -52,12 +52,12 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _masked_(x, mask):
-    """x where the mask holds, else 0, in its memory; masked_fill_ is slow on a CPU."""
+    """Set x to 0 in place where the mask is False; faster than masked_fill_ on a CPU."""
     if x.numel() < 4096 or x.device.type != "cpu":
         return x.masked_fill_(~mask, 0)
     kept = mask.byte().to(x.dtype)
@@ -65,7 +65,7 @@ def _masked_(x, mask):
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -77,19 +77,19 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
 
 
 def _still(tensors):
-    """The tensors, if they are there, without their tangents at this level."""
+    """The primals of the tensors at the current forward-mode level; None stays None."""
     return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
 
 
 def _batched(forward, in_dims, given):
-    """The forward of every sample, and where the results have their samples."""
+    """The results of the forward under vmap, and their batch axes."""
     made = torch.func.vmap(forward, in_dims)(*given)
     return made, (0,) * len(made) if isinstance(made, tuple) else 0
 
@@ -174,14 +174,18 @@ class _Atan2Dual(_Atan2):
 
 
 def atan2(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
-    """Returns F.
+    """Returns the tensor F[*p]:
 
         F[*p] = atan2(A[*p], B[*p])
 
-    A[*p]: floating point
-    B[*p]: floating point
+    Args:
+        A[*p]: float
+        B[*p]: float
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: A or B is not a floating-point tensor
+        ValueError: the tensors are on different devices; B has the wrong number of
+            axes; the sizes of index *p differ
     """
     if not isinstance(A, torch.Tensor):
         raise TypeError(f"atan2: A must be a tensor, not {type(A).__name__}")
@@ -192,14 +196,14 @@ def atan2(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     if not B.is_floating_point():
         raise TypeError(f"atan2: B must be a floating-point tensor, not {B.dtype}")
     if B.device != A.device:
-        raise ValueError(f"atan2: B is on {B.device}, A on {A.device}")
+        raise ValueError(f"atan2: B is on {B.device}, but A is on {A.device}")
     p_shape = A.shape
     if B.dim() != len(p_shape):
         raise ValueError(f"atan2: B must have {len(p_shape)} axes [*p], not {B.dim()}")
     if B.shape != p_shape:
         raise ValueError(
-            f"atan2: index *p has shape {tuple(p_shape)} in A but {tuple(B.shape)} on "
-            "axes from 0 of B"
+            f"atan2: index *p has shape {tuple(p_shape)} in A but {tuple(B.shape)} in "
+            "B, from axis 0 on"
         )
     if torch.compiler.is_compiling():
         A, B = _distinct(A, B)

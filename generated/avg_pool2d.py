@@ -2,7 +2,7 @@
 
     output[n,c,x,y] = meanᵢⱼ(input[n,c,stride·x + i,stride·y + j])
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_input[n,c,h,w] = 1/(size(i)·size(j))·Σ[i,j,x,y] δ[h,i + stride·x]·δ[w,j + stride·y]·G[n,c,x,y]
 """
@@ -13,7 +13,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _integer(value, name):
-    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
     wrong = isinstance(value, bool) or hasattr(value, "__len__")
     if wrong or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an integer, not {value!r:.60}")
@@ -21,7 +21,7 @@ def _integer(value, name):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -37,7 +37,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -46,12 +46,12 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -106,16 +106,22 @@ class _AvgPool2d(Function):
 def avg_pool2d(
     input: torch.Tensor, *, kernel_height: int, kernel_width: int, stride: int
 ) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[n,c,x,y]:
 
         output[n,c,x,y] = meanᵢⱼ(input[n,c,stride·x + i,stride·y + j])
 
-    input[n, c, h, w]: floating point
-    kernel_height: the size of index i
-    kernel_width: the size of index j
-    stride: an integer
+    Args:
+        input[n, c, h, w]: float
+        kernel_height: size of index i
+        kernel_width: size of index j
+        stride: int
 
-    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input is not a floating-point tensor; kernel_height, kernel_width or
+            stride is not an integer
+        ValueError: input has the wrong number of axes; kernel_height, kernel_width or
+            stride is not positive; no value of index x or y keeps every access in
+            bounds
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(

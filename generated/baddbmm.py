@@ -2,7 +2,7 @@
 
     output[m,i,j] = beta·input[m,i,j] + alpha·Σₖ batch1[m,i,k]·batch2[m,k,j]
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_input[m,i,j] = beta·G[m,i,j]
     grad_batch1[m,i,k] = alpha·Σⱼ G[m,i,j]·batch2[m,k,j]
@@ -15,7 +15,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _number(value, name):
-    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
     if type(value) is not int:
         wrong = isinstance(value, bool) or hasattr(value, "__len__")
         if wrong or not hasattr(value, "__float__"):
@@ -24,11 +24,11 @@ def _number(value, name):
     try:
         return value if symbolic else float(value)
     except OverflowError:
-        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -37,7 +37,7 @@ def _distinct(*tensors):
 
 
 def _of_product(*tensors):
-    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
     dtype, kind = _promoted(*tensors), tensors[0].device.type
     if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -47,7 +47,7 @@ def _of_product(*tensors):
 
 
 def _exactly(backward):
-    """The backward where autocast does not choose the dtypes of products."""
+    """Decorate a backward so that autocast does not change the dtypes of products."""
 
     def exact(ctx, *cotangents):
         if torch._C._is_any_autocast_enabled():
@@ -61,7 +61,7 @@ def _exactly(backward):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -77,12 +77,12 @@ def _promoted(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _added_product(total, a, b, beta, alpha):
-    """beta*total + alpha*(a @ b), of which torch's one call reads nothing that is times 0."""
+    """beta*total + alpha*(a @ b); unlike in addmm, a factor of 0 still propagates nan."""
     if not (beta and alpha) or total.dtype is not a.dtype:
         return (a @ b).to(total.dtype).mul_(alpha).add_(beta * total)
     added = torch.addmm if a.dim() == 2 else torch.baddbmm
@@ -90,7 +90,7 @@ def _added_product(total, a, b, beta, alpha):
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -102,7 +102,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -198,17 +198,23 @@ def baddbmm(
     beta: float = 1,
     alpha: float = 1,
 ) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[m,i,j]:
 
         output[m,i,j] = beta·input[m,i,j] + alpha·Σₖ batch1[m,i,k]·batch2[m,k,j]
 
-    input[m, i, j]: floating point
-    batch1[m, i, k]: floating point
-    batch2[m, k, j]: floating point
-    beta: a number
-    alpha: a number
+    Args:
+        input[m, i, j]: float
+        batch1[m, i, k]: float
+        batch2[m, k, j]: float
+        beta: float
+        alpha: float
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input, batch1 or batch2 is not a floating-point tensor; beta or alpha
+            is not a number
+        ValueError: input, batch1 or batch2 has the wrong number of axes; the tensors
+            are on different devices; the sizes of index m, i, j or k differ; beta or
+            alpha is too large for float64
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(f"baddbmm: input must be a tensor, not {type(input).__name__}")
@@ -250,11 +256,11 @@ def baddbmm(
         )
     if batch1.device != input.device:
         raise ValueError(
-            f"baddbmm: batch1 is on {batch1.device}, input on {input.device}"
+            f"baddbmm: batch1 is on {batch1.device}, but input is on {input.device}"
         )
     if batch2.device != input.device:
         raise ValueError(
-            f"baddbmm: batch2 is on {batch2.device}, input on {input.device}"
+            f"baddbmm: batch2 is on {batch2.device}, but input is on {input.device}"
         )
     if batch1.shape[0] != input.shape[0]:
         raise ValueError(

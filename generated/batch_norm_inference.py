@@ -3,7 +3,7 @@
     xhat[n,c,*q] = (input[n,c,*q] − running_mean[c])/√(running_var[c] + eps)
     output[n,c,*q] = xhat[n,c,*q]·weight[c] + bias[c]
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_input[n,c,*q] = G[n,c,*q]·weight[c]/√(running_var[c] + eps)
     grad_running_mean[c] = −weight[c]/√(running_var[c] + eps)·Σ[n,*q] G[n,c,*q]
@@ -20,7 +20,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _number(value, name):
-    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
     if type(value) is not int:
         wrong = isinstance(value, bool) or hasattr(value, "__len__")
         if wrong or not hasattr(value, "__float__"):
@@ -29,11 +29,11 @@ def _number(value, name):
     try:
         return value if symbolic else float(value)
     except OverflowError:
-        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -42,7 +42,7 @@ def _distinct(*tensors):
 
 
 def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
+    """The result dtype of an operation that autocast runs in float32."""
     dtype = _promoted(*tensors)
     if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -50,7 +50,7 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -66,7 +66,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -75,17 +75,17 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
-    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    """The same data as x, but no view for autograd: it may be modified in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -97,7 +97,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -269,19 +269,25 @@ def batch_norm_inference(
     *,
     eps: float = 1e-05,
 ) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[n,c,*q]:
 
         xhat[n,c,*q] = (input[n,c,*q] − running_mean[c])/√(running_var[c] + eps)
         output[n,c,*q] = xhat[n,c,*q]·weight[c] + bias[c]
 
-    input[n, c, *q]: floating point
-    running_mean[c]: floating point
-    running_var[c]: floating point
-    weight[c]: floating point, or None for a constant
-    bias[c]: floating point, or None for a constant
-    eps: a number
+    Args:
+        input[n, c, *q]: float
+        running_mean[c]: float
+        running_var[c]: float
+        weight[c]: float; None means ones
+        bias[c]: float; None means zeros
+        eps: float
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input, running_mean, running_var, weight or bias is not a
+            floating-point tensor; eps is not a number
+        ValueError: input, running_mean, running_var, weight or bias has the wrong
+            number of axes; the tensors are on different devices; the sizes of index c
+            differ; eps is too large for float64
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(
@@ -331,13 +337,13 @@ def batch_norm_inference(
         )
     if running_mean.device != input.device:
         raise ValueError(
-            f"batch_norm_inference: running_mean is on {running_mean.device}, input on "
-            f"{input.device}"
+            f"batch_norm_inference: running_mean is on {running_mean.device}, but input "
+            f"is on {input.device}"
         )
     if running_var.device != input.device:
         raise ValueError(
-            f"batch_norm_inference: running_var is on {running_var.device}, input on "
-            f"{input.device}"
+            f"batch_norm_inference: running_var is on {running_var.device}, but input "
+            f"is on {input.device}"
         )
     if running_mean.shape[0] != input.shape[1]:
         raise ValueError(
@@ -366,7 +372,7 @@ def batch_norm_inference(
             )
         if weight.device != input.device:
             raise ValueError(
-                f"batch_norm_inference: weight is on {weight.device}, input on "
+                f"batch_norm_inference: weight is on {weight.device}, but input is on "
                 f"{input.device}"
             )
         if weight.shape[0] != input.shape[1]:
@@ -391,7 +397,7 @@ def batch_norm_inference(
             )
         if bias.device != input.device:
             raise ValueError(
-                f"batch_norm_inference: bias is on {bias.device}, input on "
+                f"batch_norm_inference: bias is on {bias.device}, but input is on "
                 f"{input.device}"
             )
         if bias.shape[0] != input.shape[1]:

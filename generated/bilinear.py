@@ -2,7 +2,7 @@
 
     output[*b,k] = bias[k] + Σᵢⱼ input1[*b,i]·input2[*b,j]·weight[k,i,j]
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_input1[*b,i] = Σⱼₖ G[*b,k]·input2[*b,j]·weight[k,i,j]
     grad_input2[*b,j] = Σᵢₖ G[*b,k]·input1[*b,i]·weight[k,i,j]
@@ -18,7 +18,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -27,7 +27,7 @@ def _distinct(*tensors):
 
 
 def _of_product(*tensors):
-    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
     dtype, kind = _promoted(*tensors), tensors[0].device.type
     if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -37,7 +37,7 @@ def _of_product(*tensors):
 
 
 def _exactly(backward):
-    """The backward where autocast does not choose the dtypes of products."""
+    """Decorate a backward so that autocast does not change the dtypes of products."""
 
     def exact(ctx, *cotangents):
         if torch._C._is_any_autocast_enabled():
@@ -51,7 +51,7 @@ def _exactly(backward):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -67,30 +67,30 @@ def _promoted(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
-    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    """The same data as x, but no view for autograd: it may be modified in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _flatten(x, start, end):
-    """x.flatten(start, end), for which autograd's older vmap has no rule."""
+    """x.flatten(start, end) by reshape; autograd's older vmap has no rule for flatten."""
     start, end = start % x.dim(), end % x.dim()
     size = math.prod(x.shape[start : end + 1])
     return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
 
 
 def _unflatten(x, at, sizes):
-    """x.unflatten(at, sizes), for which autograd's older vmap has no rule."""
+    """x.unflatten(at, sizes) by reshape; autograd's older vmap has no rule for unflatten."""
     at %= x.dim()
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -176,16 +176,20 @@ def bilinear(
     weight: torch.Tensor,
     bias: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[*b,k]:
 
         output[*b,k] = bias[k] + Σᵢⱼ input1[*b,i]·input2[*b,j]·weight[k,i,j]
 
-    input1[*b, i]: floating point
-    input2[*b, j]: floating point
-    weight[k, i, j]: floating point
-    bias[k]: floating point, or None for a constant
+    Args:
+        input1[*b, i]: float
+        input2[*b, j]: float
+        weight[k, i, j]: float
+        bias[k]: float; None means zeros
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input1, input2, weight or bias is not a floating-point tensor
+        ValueError: input1, input2, weight or bias has the wrong number of axes; the
+            tensors are on different devices; the sizes of index *b, i, j or k differ
     """
     if not isinstance(input1, torch.Tensor):
         raise TypeError(
@@ -225,11 +229,11 @@ def bilinear(
         )
     if input2.device != input1.device:
         raise ValueError(
-            f"bilinear: input2 is on {input2.device}, input1 on {input1.device}"
+            f"bilinear: input2 is on {input2.device}, but input1 is on {input1.device}"
         )
     if weight.device != input1.device:
         raise ValueError(
-            f"bilinear: weight is on {weight.device}, input1 on {input1.device}"
+            f"bilinear: weight is on {weight.device}, but input1 is on {input1.device}"
         )
     b_shape = input1.shape[:-1]
     if input2.dim() != len(b_shape) + 1:
@@ -240,7 +244,7 @@ def bilinear(
     if input2.shape[: len(b_shape)] != b_shape:
         raise ValueError(
             f"bilinear: index *b has shape {tuple(b_shape)} in input1 but "
-            f"{tuple(input2.shape[: len(b_shape)])} on axes from 0 of input2"
+            f"{tuple(input2.shape[: len(b_shape)])} in input2, from axis 0 on"
         )
     if weight.shape[1] != input1.shape[-1]:
         raise ValueError(
@@ -265,7 +269,7 @@ def bilinear(
             )
         if bias.device != input1.device:
             raise ValueError(
-                f"bilinear: bias is on {bias.device}, input1 on {input1.device}"
+                f"bilinear: bias is on {bias.device}, but input1 is on {input1.device}"
             )
         if bias.shape[0] != weight.shape[0]:
             raise ValueError(

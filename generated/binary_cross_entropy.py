@@ -4,7 +4,7 @@
     average = mean[*p](loss[*p])
     total = Σ[*p] loss[*p]
 
-Gradients of mean, G the cotangent of average:
+Gradients for reduction="mean", where G is the cotangent of average:
 
     grad_input[*p] = ([log(1 − input[*p]) ≥ −100]·G·weight[*p]·(1 − target[*p])/(1 − input[*p]) − [log(input[*p]) ≥ −100]·G·target[*p]·weight[*p]/input[*p])/size(p)
     grad_target[*p] = weight[*p]·G·(clamp(log(1 − input[*p]), −100, ∞) − clamp(log(input[*p]), −100, ∞))/size(p)
@@ -15,7 +15,7 @@ where
     u[*p] = 1 − target[*p]
     u2[*p] = target[*p]·clamp(log(input[*p]), −100, ∞) + u[*p]·clamp(log(1 − input[*p]), −100, ∞)
 
-Gradients of sum, G the cotangent of total:
+Gradients for reduction="sum", where G is the cotangent of total:
 
     grad_input[*p] = [log(1 − input[*p]) ≥ −100]·G·weight[*p]·(1 − target[*p])/(1 − input[*p]) − [log(input[*p]) ≥ −100]·G·target[*p]·weight[*p]/input[*p]
     grad_target[*p] = weight[*p]·G·(clamp(log(1 − input[*p]), −100, ∞) − clamp(log(input[*p]), −100, ∞))
@@ -26,7 +26,7 @@ where
     u[*p] = 1 − target[*p]
     u2[*p] = target[*p]·clamp(log(input[*p]), −100, ∞) + u[*p]·clamp(log(1 − input[*p]), −100, ∞)
 
-Gradients of none, G the cotangent of loss:
+Gradients for reduction="none", where G is the cotangent of loss:
 
     grad_input[*p] = [log(1 − input[*p]) ≥ −100]·G[*p]·weight[*p]·(1 − target[*p])/(1 − input[*p]) − [log(input[*p]) ≥ −100]·G[*p]·target[*p]·weight[*p]/input[*p]
     grad_target[*p] = G[*p]·weight[*p]·(clamp(log(1 − input[*p]), −100, ∞) − clamp(log(input[*p]), −100, ∞))
@@ -47,7 +47,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -56,7 +56,7 @@ def _distinct(*tensors):
 
 
 def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
+    """The result dtype of an operation that autocast runs in float32."""
     dtype = _promoted(*tensors)
     if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -64,7 +64,7 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -80,7 +80,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -89,12 +89,12 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _where(mask, x, y):
-    """torch.where, slow on a CPU where branches cannot be foreseen or both are spread."""
+    """torch.where, by arithmetic on a CPU where that is faster."""
     if torch.compiler.is_compiling() or mask.device.type != "cpu":
         return torch.where(mask, x, y)
     spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
@@ -118,14 +118,14 @@ def _where(mask, x, y):
 
 
 def _kept(x, kept):
-    """x where kept is positive, else 0; written over kept where that may be changed."""
+    """x where kept is positive, else 0; reuses the memory of kept where possible."""
     if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
         return torch.ops.aten.threshold_backward(x, kept, 0)
     return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -137,7 +137,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -442,18 +442,23 @@ def binary_cross_entropy(
     *,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns one of: average for mean, total for sum, loss for none.
+    """Returns the tensor average (reduction="mean"), total ("sum") or loss[*p] ("none"):
 
         loss[*p] = −weight[*p]·((1 − target[*p])·clamp(log(1 − input[*p]), −100, ∞) + target[*p]·clamp(log(input[*p]), −100, ∞))
         average = mean[*p](loss[*p])
         total = Σ[*p] loss[*p]
 
-    input[*p]: floating point
-    target[*p]: floating point
-    weight[*p]: floating point, or None for a constant
-    reduction: one of mean, sum, none
+    Args:
+        input[*p]: float
+        target[*p]: float
+        weight[*p]: float; None means ones
+        reduction: "mean", "sum" or "none"
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input, target or weight is not a floating-point tensor
+        ValueError: the tensors are on different devices; target or weight has the wrong
+            number of axes; the sizes of index *p differ; reduction is not one of its
+            options
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(
@@ -476,7 +481,7 @@ def binary_cross_entropy(
         )
     if target.device != input.device:
         raise ValueError(
-            f"binary_cross_entropy: target is on {target.device}, input on "
+            f"binary_cross_entropy: target is on {target.device}, but input is on "
             f"{input.device}"
         )
     p_shape = input.shape
@@ -488,7 +493,7 @@ def binary_cross_entropy(
     if target.shape != p_shape:
         raise ValueError(
             f"binary_cross_entropy: index *p has shape {tuple(p_shape)} in input but "
-            f"{tuple(target.shape)} on axes from 0 of target"
+            f"{tuple(target.shape)} in target, from axis 0 on"
         )
     if weight is not None:
         if not isinstance(weight, torch.Tensor):
@@ -503,7 +508,7 @@ def binary_cross_entropy(
             )
         if weight.device != input.device:
             raise ValueError(
-                f"binary_cross_entropy: weight is on {weight.device}, input on "
+                f"binary_cross_entropy: weight is on {weight.device}, but input is on "
                 f"{input.device}"
             )
         if weight.dim() != len(p_shape):
@@ -514,7 +519,7 @@ def binary_cross_entropy(
         if weight.shape != p_shape:
             raise ValueError(
                 f"binary_cross_entropy: index *p has shape {tuple(p_shape)} in input "
-                f"but {tuple(weight.shape)} on axes from 0 of weight"
+                f"but {tuple(weight.shape)} in weight, from axis 0 on"
             )
     if not isinstance(reduction, str) or reduction not in _OPTIONS:
         raise ValueError(

@@ -4,21 +4,21 @@
     average = mean[*p,c](loss[*p,c])
     total = Σ[*p,c] loss[*p,c]
 
-Gradients of mean, G the cotangent of average:
+Gradients for reduction="mean", where G is the cotangent of average:
 
     grad_input[*p,c] = weight[*p,c]·G·((1 − target[*p,c])·sigmoid(input[*p,c]) − target[*p,c]·pos_weight[c]·sigmoid(−input[*p,c]))/(size(p)·size(c))
     grad_target[*p,c] = weight[*p,c]·G·(logsigmoid(−input[*p,c]) − pos_weight[c]·logsigmoid(input[*p,c]))/(size(p)·size(c))
     grad_weight[*p,c] = −G·(target[*p,c]·pos_weight[c]·logsigmoid(input[*p,c]) + (1 − target[*p,c])·logsigmoid(−input[*p,c]))/(size(p)·size(c))
     grad_pos_weight[c] = −G/(size(p)·size(c))·Σ[*p] target[*p,c]·weight[*p,c]·logsigmoid(input[*p,c])
 
-Gradients of sum, G the cotangent of total:
+Gradients for reduction="sum", where G is the cotangent of total:
 
     grad_input[*p,c] = weight[*p,c]·G·((1 − target[*p,c])·sigmoid(input[*p,c]) − target[*p,c]·pos_weight[c]·sigmoid(−input[*p,c]))
     grad_target[*p,c] = weight[*p,c]·G·(logsigmoid(−input[*p,c]) − pos_weight[c]·logsigmoid(input[*p,c]))
     grad_weight[*p,c] = −G·(target[*p,c]·pos_weight[c]·logsigmoid(input[*p,c]) + (1 − target[*p,c])·logsigmoid(−input[*p,c]))
     grad_pos_weight[c] = −G·Σ[*p] target[*p,c]·weight[*p,c]·logsigmoid(input[*p,c])
 
-Gradients of none, G the cotangent of loss:
+Gradients for reduction="none", where G is the cotangent of loss:
 
     grad_input[*p,c] = G[*p,c]·weight[*p,c]·((1 − target[*p,c])·sigmoid(input[*p,c]) − target[*p,c]·pos_weight[c]·sigmoid(−input[*p,c]))
     grad_target[*p,c] = G[*p,c]·weight[*p,c]·(logsigmoid(−input[*p,c]) − pos_weight[c]·logsigmoid(input[*p,c]))
@@ -35,7 +35,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -44,7 +44,7 @@ def _distinct(*tensors):
 
 
 def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
+    """The result dtype of an operation that autocast runs in float32."""
     dtype = _promoted(*tensors)
     if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -52,7 +52,7 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -68,7 +68,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -77,12 +77,12 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -94,7 +94,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -474,19 +474,24 @@ def binary_cross_entropy_with_logits(
     *,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns one of: average for mean, total for sum, loss for none.
+    """Returns the tensor average (reduction="mean"), total ("sum") or loss[*p,c] ("none"):
 
         loss[*p,c] = −weight[*p,c]·((1 − target[*p,c])·logsigmoid(−input[*p,c]) + target[*p,c]·pos_weight[c]·logsigmoid(input[*p,c]))
         average = mean[*p,c](loss[*p,c])
         total = Σ[*p,c] loss[*p,c]
 
-    input[*p, c]: floating point
-    target[*p, c]: floating point
-    weight[*p, c]: floating point, or None for a constant
-    pos_weight[c]: floating point, or None for a constant
-    reduction: one of mean, sum, none
+    Args:
+        input[*p, c]: float
+        target[*p, c]: float
+        weight[*p, c]: float; None means ones
+        pos_weight[c]: float; None means ones
+        reduction: "mean", "sum" or "none"
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input, target, weight or pos_weight is not a floating-point tensor
+        ValueError: input, target, weight or pos_weight has the wrong number of axes;
+            the tensors are on different devices; the sizes of index *p or c differ;
+            reduction is not one of its options
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(
@@ -520,8 +525,8 @@ def binary_cross_entropy_with_logits(
         )
     if target.device != input.device:
         raise ValueError(
-            f"binary_cross_entropy_with_logits: target is on {target.device}, input on "
-            f"{input.device}"
+            f"binary_cross_entropy_with_logits: target is on {target.device}, but input "
+            f"is on {input.device}"
         )
     p_shape = input.shape[:-1]
     if target.dim() != len(p_shape) + 1:
@@ -532,7 +537,7 @@ def binary_cross_entropy_with_logits(
     if target.shape[: len(p_shape)] != p_shape:
         raise ValueError(
             f"binary_cross_entropy_with_logits: index *p has shape {tuple(p_shape)} in "
-            f"input but {tuple(target.shape[: len(p_shape)])} on axes from 0 of target"
+            f"input but {tuple(target.shape[: len(p_shape)])} in target, from axis 0 on"
         )
     if target.shape[-1] != input.shape[-1]:
         raise ValueError(
@@ -557,8 +562,8 @@ def binary_cross_entropy_with_logits(
             )
         if weight.device != input.device:
             raise ValueError(
-                f"binary_cross_entropy_with_logits: weight is on {weight.device}, input "
-                f"on {input.device}"
+                f"binary_cross_entropy_with_logits: weight is on {weight.device}, but "
+                f"input is on {input.device}"
             )
         if weight.dim() != len(p_shape) + 1:
             raise ValueError(
@@ -568,8 +573,8 @@ def binary_cross_entropy_with_logits(
         if weight.shape[: len(p_shape)] != p_shape:
             raise ValueError(
                 f"binary_cross_entropy_with_logits: index *p has shape {tuple(p_shape)} "
-                f"in input but {tuple(weight.shape[: len(p_shape)])} on axes from 0 of "
-                "weight"
+                f"in input but {tuple(weight.shape[: len(p_shape)])} in weight, from "
+                "axis 0 on"
             )
         if weight.shape[-1] != input.shape[-1]:
             raise ValueError(
@@ -595,7 +600,7 @@ def binary_cross_entropy_with_logits(
         if pos_weight.device != input.device:
             raise ValueError(
                 "binary_cross_entropy_with_logits: pos_weight is on "
-                f"{pos_weight.device}, input on {input.device}"
+                f"{pos_weight.device}, but input is on {input.device}"
             )
         if pos_weight.shape[0] != input.shape[-1]:
             raise ValueError(

@@ -4,7 +4,7 @@
     P[*b,i,j] = [j ≤ i]·exp(S[*b,i,j] − logsumexp[j′ | j′ ≤ i](S[*b,i,j′]))
     output[*b,i,e] = Σⱼ P[*b,i,j]·value[*b,j,e]
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_P[*b,i,j] = Σₑ G[*b,i,e]·value[*b,j,e]
     grad_S[*b,i,j] = P[*b,i,j]·(grad_P[*b,i,j] − Σⱼ′ grad_P[*b,i,j′]·P[*b,i,j′])
@@ -12,13 +12,13 @@ Gradients, G the cotangent of output:
     grad_key[*b,j,d] = 1/√(size(d))·Σᵢ grad_S[*b,i,j]·query[*b,i,d]
     grad_value[*b,j,e] = Σᵢ G[*b,i,e]·P[*b,i,j]
 
-Kernels of torch, and the equations that they compute:
+Fused kernels of torch, with the equation that each computes:
 
-    attention to what is seen:
+    masked attention:
         s[*b,i,j] = scale*sum[d](q[*b,i,d]*k[*b,j,d])
         lse[*b,i] = logsumexp[j | m[*b,i,j]](s[*b,i,j])
         y[*b,i,e] = sum[j | m[*b,i,j]](exp(s[*b,i,j] - lse[*b,i])*v[*b,j,e])
-    attention to what is seen backward:
+    masked attention backward:
         p[*b,i,j] = [m[*b,i,j]]*exp(scale*sum[d](q[*b,i,d]*k[*b,j,d]) - lse[*b,i])
         ds[*b,i,j] = p[*b,i,j]*sum[e](g[*b,i,e]*(v[*b,j,e] - y[*b,i,e]))
         dq[*b,i,d] = scale*sum[j](ds[*b,i,j]*k[*b,j,d])
@@ -34,7 +34,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -43,7 +43,7 @@ def _distinct(*tensors):
 
 
 def _of_product(*tensors):
-    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
     dtype, kind = _promoted(*tensors), tensors[0].device.type
     if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -53,7 +53,7 @@ def _of_product(*tensors):
 
 
 def _exactly(backward):
-    """The backward where autocast does not choose the dtypes of products."""
+    """Decorate a backward so that autocast does not change the dtypes of products."""
 
     def exact(ctx, *cotangents):
         if torch._C._is_any_autocast_enabled():
@@ -67,7 +67,7 @@ def _exactly(backward):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -83,12 +83,12 @@ def _promoted(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _attended(query, key, value, scale, mask=None):
-    """softmax(scale*query key^T) value, and what its backward reads."""
+    """softmax(scale*query key^T) value, and the tensor that its backward reads."""
     if not _fuses(query, key, value, mask):
         shares = _shares(query, key, scale, mask)
         return shares.to(value.dtype) @ value, shares
@@ -115,7 +115,7 @@ def _attended_gradients(G, query, key, value, output, kept, scale, mask=None):
         with torch.enable_grad():
             y = _attended_by_torch(q, k, v, scale, mask)
             return torch.autograd.grad(y, (q, k, v), G)
-    # The kernel takes exp(score - lse), which loses digits where both are large.
+    # The kernel computes exp(score - lse), which loses precision where both are large.
     large = 100 if query.dtype is kept.dtype else 10000
     if not torch.compiler.is_compiling() and not kept.abs().max() < large:
         shares = _shares(query, key, scale, mask)
@@ -130,14 +130,14 @@ def _attended_gradients(G, query, key, value, output, kept, scale, mask=None):
 
 
 def _attended_by_torch(query, key, value, scale, mask):
-    """The mean alone, by what torch calls on the device."""
+    """The output alone, by scaled_dot_product_attention of torch."""
     call, causal = torch.nn.functional.scaled_dot_product_attention, mask is True
     mask = None if causal else mask
     return call(query, key, value, mask, is_causal=causal, scale=scale)
 
 
 def _shares(query, key, scale, mask):
-    """The softmax of the scores, each row of which sums to 1."""
+    """The softmax of the scores; each row sums to 1."""
     wide = torch.promote_types(query.dtype, torch.float32)
     own = _alone(query, key, None if mask is True else mask)
     scores = (query @ key.mT).to(wide)
@@ -153,7 +153,7 @@ def _shares(query, key, scale, mask):
 
 
 def _shared_gradients(G, query, key, value, shares, scale):
-    """The gradients of query, key and value, where the shares are known."""
+    """The gradients of query, key and value from the softmax of the scores."""
     low, wide = query.dtype, shares.dtype
     slope = (G @ value.mT).to(wide)
     slope = torch._softmax_backward_data(slope, shares, -1, wide).to(low)
@@ -163,18 +163,18 @@ def _shared_gradients(G, query, key, value, shares, scale):
 
 
 def _fuses(query, key, value, mask):
-    """Whether the kernel of the device is called."""
+    """Whether to call the fused kernel of the device."""
     mask = None if mask is True else mask
     here = query.device.type == "cpu"
     if not here and mask is not None and mask.is_floating_point():
         return False
-    # That of a CPU is slower on few pairs, and hides a nan where the keys are very few.
+    # The CPU kernel is slower on few pairs, and hides a nan where the keys are very few.
     few = 2**20 if query.dtype is torch.bfloat16 else 2**18
     enough = query.shape[-2] * key.shape[-2] >= few and key.shape[-2] >= 16
     if here and not (enough and query.shape[-1] == value.shape[-1]):
         return False
     if torch.compiler.is_compiling():
-        # What is added may make scores large, which is not asked there.
+        # An additive mask may make scores large; compiled code has no check for that.
         return here and _compiles() and (mask is None or mask.dtype is torch.bool)
     some = query.numel() and key.numel() and value.numel()
     with torch.no_grad():
@@ -182,13 +182,13 @@ def _fuses(query, key, value, mask):
 
 
 def _heads(*tensors):
-    """The tensors with four axes, each row in memory one number after the other."""
+    """The tensors with four axes, the last of them contiguous."""
     made = [_with_axes(4, x) for x in tensors]
     return [x if x.stride(-1) == 1 else x.contiguous() for x in made]
 
 
 def _added_mask(query, key, mask):
-    """The mask as what is added to scores of four axes, and the rows that it makes nan."""
+    """The mask to add to scores with four axes, and the rows that become nan."""
     if mask is None or mask is True:
         return None, None
     unseen, dtype = None, torch.promote_types(query.dtype, torch.float32)
@@ -203,26 +203,26 @@ def _added_mask(query, key, mask):
 
 
 def _with_axes(count, x):
-    """The tensor with axes of size 1 before it, or with the first of more as one."""
+    """Reshape x to count axes: prepend axes of size 1, or merge the leading ones."""
     while x.dim() < count:
         x = x.unsqueeze(0)
     return x.flatten(0, x.dim() - count) if x.dim() > count else x
 
 
 def _positions(size, x):
-    """0, 1, .. along an axis of that size; distributed where x is."""
+    """The positions 0, 1, .., size - 1 on the device of x, or distributed like x."""
     if type(x) in (torch.Tensor, torch.nn.Parameter):
         return torch.arange(size, device=x.device)
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
 def _no_view(x):
-    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    """The same data as x, but no view for autograd: it may be modified in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _where(mask, x, y):
-    """torch.where, slow on a CPU where branches cannot be foreseen or both are spread."""
+    """torch.where, by arithmetic on a CPU where that is faster."""
     if torch.compiler.is_compiling() or mask.device.type != "cpu":
         return torch.where(mask, x, y)
     spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
@@ -246,14 +246,14 @@ def _where(mask, x, y):
 
 
 def _kept(x, kept):
-    """x where kept is positive, else 0; written over kept where that may be changed."""
+    """x where kept is positive, else 0; reuses the memory of kept where possible."""
     if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
         return torch.ops.aten.threshold_backward(x, kept, 0)
     return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -265,7 +265,7 @@ def _alone(*tensors):
 
 
 def _compiles():
-    """Whether torch.compile traces this: no export, no transform and no dual numbers."""
+    """Whether torch.compile traces this, outside export, transforms and forward mode."""
     if not torch.compiler.is_compiling() or torch.compiler.is_exporting():
         return False
     plain = not torch._C._are_functorch_transforms_active()
@@ -273,7 +273,7 @@ def _compiles():
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -368,17 +368,21 @@ class _CausalAttention(Function):
 def causal_attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
 ) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[*b,i,e]:
 
         S[*b,i,j] = 1/√(size(d))·Σ[d] query[*b,i,d]·key[*b,j,d]
         P[*b,i,j] = [j ≤ i]·exp(S[*b,i,j] − logsumexp[j′ | j′ ≤ i](S[*b,i,j′]))
         output[*b,i,e] = Σⱼ P[*b,i,j]·value[*b,j,e]
 
-    query[*b, i, d]: floating point
-    key[*b, j, d]: floating point
-    value[*b, j, e]: floating point
+    Args:
+        query[*b, i, d]: float
+        key[*b, j, d]: float
+        value[*b, j, e]: float
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: query, key or value is not a floating-point tensor
+        ValueError: query, key or value has the wrong number of axes; the tensors are on
+            different devices; the sizes of index *b, d or j differ
     """
     if not isinstance(query, torch.Tensor):
         raise TypeError(
@@ -423,11 +427,12 @@ def causal_attention(
         )
     if key.device != query.device:
         raise ValueError(
-            f"causal_attention: key is on {key.device}, query on {query.device}"
+            f"causal_attention: key is on {key.device}, but query is on {query.device}"
         )
     if value.device != query.device:
         raise ValueError(
-            f"causal_attention: value is on {value.device}, query on {query.device}"
+            f"causal_attention: value is on {value.device}, but query is on "
+            f"{query.device}"
         )
     b_shape = query.shape[:-2]
     if key.dim() != len(b_shape) + 2:
@@ -438,7 +443,7 @@ def causal_attention(
     if key.shape[: len(b_shape)] != b_shape:
         raise ValueError(
             f"causal_attention: index *b has shape {tuple(b_shape)} in query but "
-            f"{tuple(key.shape[: len(b_shape)])} on axes from 0 of key"
+            f"{tuple(key.shape[: len(b_shape)])} in key, from axis 0 on"
         )
     if value.dim() != len(b_shape) + 2:
         raise ValueError(
@@ -448,7 +453,7 @@ def causal_attention(
     if value.shape[: len(b_shape)] != b_shape:
         raise ValueError(
             f"causal_attention: index *b has shape {tuple(b_shape)} in query but "
-            f"{tuple(value.shape[: len(b_shape)])} on axes from 0 of value"
+            f"{tuple(value.shape[: len(b_shape)])} in value, from axis 0 on"
         )
     if key.shape[-1] != query.shape[-1]:
         raise ValueError(

@@ -6,7 +6,7 @@
     total[*b,i] = Σⱼ S[*b,i,j]
     output[*b,i,e] = 1/total[*b,i]·Σⱼ S[*b,i,j]·value[*b,j,e]
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_S[*b,i,j] = (Σₑ G[*b,i,e]·value[*b,j,e] − Σₑ G[*b,i,e]·output[*b,i,e])/total[*b,i]
     grad_query[*b,i,d] = where(query[*b,i,d] > 0, 1, exp(query[*b,i,d]))·Σⱼ [j ≤ i]·grad_S[*b,i,j]·psi[*b,j,d]
@@ -20,7 +20,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -29,7 +29,7 @@ def _distinct(*tensors):
 
 
 def _of_product(*tensors):
-    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
     dtype, kind = _promoted(*tensors), tensors[0].device.type
     if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -39,7 +39,7 @@ def _of_product(*tensors):
 
 
 def _exactly(backward):
-    """The backward where autocast does not choose the dtypes of products."""
+    """Decorate a backward so that autocast does not change the dtypes of products."""
 
     def exact(ctx, *cotangents):
         if torch._C._is_any_autocast_enabled():
@@ -53,7 +53,7 @@ def _exactly(backward):
 
 
 def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
+    """The result dtype of an operation that autocast runs in float32."""
     dtype = _promoted(*tensors)
     if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -61,7 +61,7 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -77,19 +77,19 @@ def _promoted(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _positions(size, x):
-    """0, 1, .. along an axis of that size; distributed where x is."""
+    """The positions 0, 1, .., size - 1 on the device of x, or distributed like x."""
     if type(x) in (torch.Tensor, torch.nn.Parameter):
         return torch.arange(size, device=x.device)
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
 def _where(mask, x, y):
-    """torch.where, slow on a CPU where branches cannot be foreseen or both are spread."""
+    """torch.where, by arithmetic on a CPU where that is faster."""
     if torch.compiler.is_compiling() or mask.device.type != "cpu":
         return torch.where(mask, x, y)
     spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
@@ -113,14 +113,14 @@ def _where(mask, x, y):
 
 
 def _kept(x, kept):
-    """x where kept is positive, else 0; written over kept where that may be changed."""
+    """x where kept is positive, else 0; reuses the memory of kept where possible."""
     if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
         return torch.ops.aten.threshold_backward(x, kept, 0)
     return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
 
 
 def _masked_(x, mask):
-    """x where the mask holds, else 0, in its memory; masked_fill_ is slow on a CPU."""
+    """Set x to 0 in place where the mask is False; faster than masked_fill_ on a CPU."""
     if x.numel() < 4096 or x.device.type != "cpu":
         return x.masked_fill_(~mask, 0)
     kept = mask.byte().to(x.dtype)
@@ -128,7 +128,7 @@ def _masked_(x, mask):
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -140,7 +140,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -274,7 +274,7 @@ class _CausalLinearAttention(Function):
 def causal_linear_attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
 ) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[*b,i,e]:
 
         phi[*b,i,d] = where(query[*b,i,d] > 0, query[*b,i,d] + 1, exp(query[*b,i,d]))
         psi[*b,j,d] = where(key[*b,j,d] > 0, key[*b,j,d] + 1, exp(key[*b,j,d]))
@@ -282,11 +282,15 @@ def causal_linear_attention(
         total[*b,i] = Σⱼ S[*b,i,j]
         output[*b,i,e] = 1/total[*b,i]·Σⱼ S[*b,i,j]·value[*b,j,e]
 
-    query[*b, i, d]: floating point
-    key[*b, j, d]: floating point
-    value[*b, j, e]: floating point
+    Args:
+        query[*b, i, d]: float
+        key[*b, j, d]: float
+        value[*b, j, e]: float
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: query, key or value is not a floating-point tensor
+        ValueError: query, key or value has the wrong number of axes; the tensors are on
+            different devices; the sizes of index *b, d or j differ
     """
     if not isinstance(query, torch.Tensor):
         raise TypeError(
@@ -334,11 +338,12 @@ def causal_linear_attention(
         )
     if key.device != query.device:
         raise ValueError(
-            f"causal_linear_attention: key is on {key.device}, query on {query.device}"
+            f"causal_linear_attention: key is on {key.device}, but query is on "
+            f"{query.device}"
         )
     if value.device != query.device:
         raise ValueError(
-            f"causal_linear_attention: value is on {value.device}, query on "
+            f"causal_linear_attention: value is on {value.device}, but query is on "
             f"{query.device}"
         )
     b_shape = query.shape[:-2]
@@ -350,7 +355,7 @@ def causal_linear_attention(
     if key.shape[: len(b_shape)] != b_shape:
         raise ValueError(
             f"causal_linear_attention: index *b has shape {tuple(b_shape)} in query but "
-            f"{tuple(key.shape[: len(b_shape)])} on axes from 0 of key"
+            f"{tuple(key.shape[: len(b_shape)])} in key, from axis 0 on"
         )
     if value.dim() != len(b_shape) + 2:
         raise ValueError(
@@ -360,7 +365,7 @@ def causal_linear_attention(
     if value.shape[: len(b_shape)] != b_shape:
         raise ValueError(
             f"causal_linear_attention: index *b has shape {tuple(b_shape)} in query but "
-            f"{tuple(value.shape[: len(b_shape)])} on axes from 0 of value"
+            f"{tuple(value.shape[: len(b_shape)])} in value, from axis 0 on"
         )
     if key.shape[-1] != query.shape[-1]:
         raise ValueError(

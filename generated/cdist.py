@@ -3,7 +3,7 @@
     squared[*b,i,j] = Σₖ (x1[*b,i,k] − x2[*b,j,k])²
     D[*b,i,j] = where(squared[*b,i,j] > 0, √(squared[*b,i,j]), 0)
 
-Gradients, G the cotangent of D:
+Gradients, where G is the cotangent of D:
 
     grad_squared[*b,i,j] = [D[*b,i,j] > 0]·G[*b,i,j]/(2·D[*b,i,j])
     grad_x1[*b,i,k] = 2·(x1[*b,i,k]·Σⱼ grad_squared[*b,i,j] − Σⱼ grad_squared[*b,i,j]·x2[*b,j,k])
@@ -16,7 +16,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -25,7 +25,7 @@ def _distinct(*tensors):
 
 
 def _of_product(*tensors):
-    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
     dtype, kind = _promoted(*tensors), tensors[0].device.type
     if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -35,7 +35,7 @@ def _of_product(*tensors):
 
 
 def _exactly(backward):
-    """The backward where autocast does not choose the dtypes of products."""
+    """Decorate a backward so that autocast does not change the dtypes of products."""
 
     def exact(ctx, *cotangents):
         if torch._C._is_any_autocast_enabled():
@@ -49,7 +49,7 @@ def _exactly(backward):
 
 
 def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
+    """The result dtype of an operation that autocast runs in float32."""
     dtype = _promoted(*tensors)
     if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -57,7 +57,7 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -73,12 +73,12 @@ def _promoted(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _where(mask, x, y):
-    """torch.where, slow on a CPU where branches cannot be foreseen or both are spread."""
+    """torch.where, by arithmetic on a CPU where that is faster."""
     if torch.compiler.is_compiling() or mask.device.type != "cpu":
         return torch.where(mask, x, y)
     spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
@@ -102,14 +102,14 @@ def _where(mask, x, y):
 
 
 def _kept(x, kept):
-    """x where kept is positive, else 0; written over kept where that may be changed."""
+    """x where kept is positive, else 0; reuses the memory of kept where possible."""
     if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
         return torch.ops.aten.threshold_backward(x, kept, 0)
     return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -121,7 +121,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -233,15 +233,19 @@ class _Cdist(Function):
 
 
 def cdist(x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
-    """Returns D.
+    """Returns the tensor D[*b,i,j]:
 
         squared[*b,i,j] = Σₖ (x1[*b,i,k] − x2[*b,j,k])²
         D[*b,i,j] = where(squared[*b,i,j] > 0, √(squared[*b,i,j]), 0)
 
-    x1[*b, i, k]: floating point
-    x2[*b, j, k]: floating point
+    Args:
+        x1[*b, i, k]: float
+        x2[*b, j, k]: float
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: x1 or x2 is not a floating-point tensor
+        ValueError: x1 or x2 has the wrong number of axes; the tensors are on different
+            devices; the sizes of index *b or k differ
     """
     if not isinstance(x1, torch.Tensor):
         raise TypeError(f"cdist: x1 must be a tensor, not {type(x1).__name__}")
@@ -260,7 +264,7 @@ def cdist(x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
     if not x2.is_floating_point():
         raise TypeError(f"cdist: x2 must be a floating-point tensor, not {x2.dtype}")
     if x2.device != x1.device:
-        raise ValueError(f"cdist: x2 is on {x2.device}, x1 on {x1.device}")
+        raise ValueError(f"cdist: x2 is on {x2.device}, but x1 is on {x1.device}")
     b_shape = x1.shape[:-2]
     if x2.dim() != len(b_shape) + 2:
         raise ValueError(
@@ -269,7 +273,7 @@ def cdist(x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
     if x2.shape[: len(b_shape)] != b_shape:
         raise ValueError(
             f"cdist: index *b has shape {tuple(b_shape)} in x1 but "
-            f"{tuple(x2.shape[: len(b_shape)])} on axes from 0 of x2"
+            f"{tuple(x2.shape[: len(b_shape)])} in x2, from axis 0 on"
         )
     if x2.shape[-1] != x1.shape[-1]:
         raise ValueError(

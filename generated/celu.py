@@ -2,11 +2,11 @@
 
     output[*p] = where(input[*p] > 0, input[*p], alpha·expm1(input[*p]/alpha))
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_input[*p] = G[*p]·where(input[*p] > 0, 1, exp(input[*p]/alpha))
 
-Kernels of torch, and the equations that they compute:
+Fused kernels of torch, with the equation that each computes:
 
     celu: y = where(x > 0, x, alpha*expm1(x/alpha))
     celu backward: dx = g*where(x > 0, 1, exp(x/alpha))
@@ -18,7 +18,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _number(value, name):
-    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
     if type(value) is not int:
         wrong = isinstance(value, bool) or hasattr(value, "__len__")
         if wrong or not hasattr(value, "__float__"):
@@ -27,11 +27,11 @@ def _number(value, name):
     try:
         return value if symbolic else float(value)
     except OverflowError:
-        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -47,7 +47,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -56,12 +56,12 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _where(mask, x, y):
-    """torch.where, slow on a CPU where branches cannot be foreseen or both are spread."""
+    """torch.where, by arithmetic on a CPU where that is faster."""
     if torch.compiler.is_compiling() or mask.device.type != "cpu":
         return torch.where(mask, x, y)
     spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
@@ -85,14 +85,14 @@ def _where(mask, x, y):
 
 
 def _kept(x, kept):
-    """x where kept is positive, else 0; written over kept where that may be changed."""
+    """x where kept is positive, else 0; reuses the memory of kept where possible."""
     if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
         return torch.ops.aten.threshold_backward(x, kept, 0)
     return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -104,7 +104,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -150,14 +150,17 @@ class _Celu(Function):
 
 
 def celu(input: torch.Tensor, *, alpha: float = 1) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[*p]:
 
         output[*p] = where(input[*p] > 0, input[*p], alpha·expm1(input[*p]/alpha))
 
-    input[*p]: floating point
-    alpha: a number
+    Args:
+        input[*p]: float
+        alpha: float
 
-    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input is not a floating-point tensor; alpha is not a number
+        ValueError: alpha is too large for float64
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(f"celu: input must be a tensor, not {type(input).__name__}")

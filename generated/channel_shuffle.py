@@ -2,7 +2,7 @@
 
     output[n,(c g),*q] = input[n,(g c),*q]
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_input[n,(g c),*q] = G[n,(c g),*q]
 """
@@ -12,7 +12,7 @@ import torch
 
 
 def _integer(value, name):
-    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
     wrong = isinstance(value, bool) or hasattr(value, "__len__")
     if wrong or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an integer, not {value!r:.60}")
@@ -20,7 +20,7 @@ def _integer(value, name):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -36,7 +36,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -45,7 +45,7 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
@@ -57,14 +57,18 @@ def _channel_shuffle_forward(input, groups):
 
 
 def channel_shuffle(input: torch.Tensor, *, groups: int) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[n,(c g),*q]:
 
         output[n,(c g),*q] = input[n,(g c),*q]
 
-    input[n, (g c), *q]: floating point
-    groups: the size of index g
+    Args:
+        input[n, (g c), *q]: float
+        groups: size of index g
 
-    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input is not a floating-point tensor; groups is not an integer
+        ValueError: input has the wrong number of axes; groups is not positive; the size
+            of axis (g c) of input is not divisible by groups
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(
@@ -86,6 +90,6 @@ def channel_shuffle(input: torch.Tensor, *, groups: int) -> torch.Tensor:
     if input.shape[1] % groups != 0:
         raise ValueError(
             f"channel_shuffle: axis 1 (g c) of input has size {input.shape[1]}, which "
-            f"groups = {groups} does not divide"
+            f"is not divisible by groups = {groups}"
         )
     return _channel_shuffle_forward(input, groups)

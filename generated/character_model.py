@@ -21,7 +21,7 @@
     logprobs[n,c] = log(probs[n,c])
     loss = −meanₙ(logprobs[n,Yb[n]])
 
-Gradients, G the cotangent of loss:
+Gradients, where G is the cotangent of loss:
 
     grad_logits[n,c] = G·(probs[n,c] − δ[c,Yb[n]])/size(n)
     grad_hpreact[n,j] = (1 − h[n,j]²)·Σ[c] grad_logits[n,c]·W2[j,c]
@@ -35,7 +35,7 @@ Gradients, G the cotangent of loss:
     grad_bngain[o,j] = Σₙ grad_hpreact[n,j]·bnraw[n,j]
     grad_bnbias[o,j] = Σₙ grad_hpreact[n,j]
 
-Kernels of torch, and the equations that they compute:
+Fused kernels of torch, with the equation that each computes:
 
     tanh backward: dx = g*(1 - y**2)
 """
@@ -48,7 +48,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _number(value, name):
-    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
     if type(value) is not int:
         wrong = isinstance(value, bool) or hasattr(value, "__len__")
         if wrong or not hasattr(value, "__float__"):
@@ -57,11 +57,11 @@ def _number(value, name):
     try:
         return value if symbolic else float(value)
     except OverflowError:
-        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -70,7 +70,7 @@ def _distinct(*tensors):
 
 
 def _of_product(*tensors):
-    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
     dtype, kind = _promoted(*tensors), tensors[0].device.type
     if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -80,7 +80,7 @@ def _of_product(*tensors):
 
 
 def _exactly(backward):
-    """The backward where autocast does not choose the dtypes of products."""
+    """Decorate a backward so that autocast does not change the dtypes of products."""
 
     def exact(ctx, *cotangents):
         if torch._C._is_any_autocast_enabled():
@@ -94,7 +94,7 @@ def _exactly(backward):
 
 
 def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
+    """The result dtype of an operation that autocast runs in float32."""
     dtype = _promoted(*tensors)
     if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -102,7 +102,7 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -118,25 +118,25 @@ def _promoted(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _flatten(x, start, end):
-    """x.flatten(start, end), for which autograd's older vmap has no rule."""
+    """x.flatten(start, end) by reshape; autograd's older vmap has no rule for flatten."""
     start, end = start % x.dim(), end % x.dim()
     size = math.prod(x.shape[start : end + 1])
     return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
 
 
 def _unflatten(x, at, sizes):
-    """x.unflatten(at, sizes), for which autograd's older vmap has no rule."""
+    """x.unflatten(at, sizes) by reshape; autograd's older vmap has no rule for unflatten."""
     at %= x.dim()
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -148,7 +148,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -370,7 +370,7 @@ def character_model(
     *,
     eps: float = 1e-05,
 ) -> torch.Tensor:
-    """Returns loss.
+    """Returns the tensor loss:
 
         emb[n,t,d] = C[Xb[n,t],d]
         embcat[n,(t d)] = emb[n,t,d]
@@ -393,18 +393,25 @@ def character_model(
         logprobs[n,c] = log(probs[n,c])
         loss = −meanₙ(logprobs[n,Yb[n]])
 
-    C[v, d]: floating point
-    W1[k, j]: floating point
-    b1[j]: floating point
-    W2[j, c]: floating point
-    b2[c]: floating point
-    bngain[o, j]: floating point
-    bnbias[o, j]: floating point
-    Xb[n, t]: int64
-    Yb[n]: int64
-    eps: a number
+    Args:
+        C[v, d]: float
+        W1[k, j]: float
+        b1[j]: float
+        W2[j, c]: float
+        b2[c]: float
+        bngain[o, j]: float
+        bnbias[o, j]: float
+        Xb[n, t]: int64
+        Yb[n]: int64
+        eps: float
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: C, W1, b1, W2, b2, bngain or bnbias is not a floating-point tensor;
+            Xb or Yb is not an int64 tensor; eps is not a number
+        ValueError: C, W1, b1, W2, b2, bngain, bnbias, Xb or Yb has the wrong number of
+            axes; the tensors are on different devices; W1, bngain or bnbias has an axis
+            of the wrong size; the sizes of index j, c or n differ; eps is too large for
+            float64
     """
     if not isinstance(C, torch.Tensor):
         raise TypeError(f"character_model: C must be a tensor, not {type(C).__name__}")
@@ -499,25 +506,37 @@ def character_model(
     if Yb.dtype != torch.int64:
         raise TypeError(f"character_model: Yb must be int64, not {Yb.dtype}")
     if W1.device != C.device:
-        raise ValueError(f"character_model: W1 is on {W1.device}, C on {C.device}")
+        raise ValueError(
+            f"character_model: W1 is on {W1.device}, but C is on {C.device}"
+        )
     if b1.device != C.device:
-        raise ValueError(f"character_model: b1 is on {b1.device}, C on {C.device}")
+        raise ValueError(
+            f"character_model: b1 is on {b1.device}, but C is on {C.device}"
+        )
     if W2.device != C.device:
-        raise ValueError(f"character_model: W2 is on {W2.device}, C on {C.device}")
+        raise ValueError(
+            f"character_model: W2 is on {W2.device}, but C is on {C.device}"
+        )
     if b2.device != C.device:
-        raise ValueError(f"character_model: b2 is on {b2.device}, C on {C.device}")
+        raise ValueError(
+            f"character_model: b2 is on {b2.device}, but C is on {C.device}"
+        )
     if bngain.device != C.device:
         raise ValueError(
-            f"character_model: bngain is on {bngain.device}, C on {C.device}"
+            f"character_model: bngain is on {bngain.device}, but C is on {C.device}"
         )
     if bnbias.device != C.device:
         raise ValueError(
-            f"character_model: bnbias is on {bnbias.device}, C on {C.device}"
+            f"character_model: bnbias is on {bnbias.device}, but C is on {C.device}"
         )
     if Xb.device != C.device:
-        raise ValueError(f"character_model: Xb is on {Xb.device}, C on {C.device}")
+        raise ValueError(
+            f"character_model: Xb is on {Xb.device}, but C is on {C.device}"
+        )
     if Yb.device != C.device:
-        raise ValueError(f"character_model: Yb is on {Yb.device}, C on {C.device}")
+        raise ValueError(
+            f"character_model: Yb is on {Yb.device}, but C is on {C.device}"
+        )
     if W1.shape[0] != Xb.shape[1] * C.shape[1]:
         raise ValueError(
             f"character_model: axis 0 of W1 has size {W1.shape[0]}, but size(t)*size(d) "
@@ -550,13 +569,13 @@ def character_model(
         )
     if bngain.shape[0] != 1:
         raise ValueError(
-            f"character_model: axis 0 of bngain has size {bngain.shape[0]}, not the 1 "
-            "that the operation asks for"
+            f"character_model: axis 0 of bngain has size {bngain.shape[0]}, but must "
+            "have size 1"
         )
     if bnbias.shape[0] != 1:
         raise ValueError(
-            f"character_model: axis 0 of bnbias has size {bnbias.shape[0]}, not the 1 "
-            "that the operation asks for"
+            f"character_model: axis 0 of bnbias has size {bnbias.shape[0]}, but must "
+            "have size 1"
         )
     if Yb.shape[0] != Xb.shape[0]:
         raise ValueError(

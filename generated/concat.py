@@ -2,7 +2,7 @@
 
     C[*p,m,*q] = where(m < size(k), A[*p,m,*q], B[*p,m − size(k),*q])
 
-Gradients, G the cotangent of C:
+Gradients, where G is the cotangent of C:
 
     grad_A[*p,k,*q] = G[*p,k,*q]
     grad_B[*p,l,*q] = G[*p,l + size(k),*q]
@@ -14,7 +14,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _integer(value, name):
-    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
     wrong = isinstance(value, bool) or hasattr(value, "__len__")
     if wrong or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an integer, not {value!r:.60}")
@@ -22,7 +22,7 @@ def _integer(value, name):
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -31,7 +31,7 @@ def _distinct(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -47,7 +47,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -56,12 +56,12 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -101,15 +101,19 @@ class _Concat(Function):
 
 
 def concat(A: torch.Tensor, B: torch.Tensor, *, dim: int = 0) -> torch.Tensor:
-    """Returns C.
+    """Returns the tensor C[*p,m,*q]:
 
         C[*p,m,*q] = where(m < size(k), A[*p,m,*q], B[*p,m − size(k),*q])
 
-    A[*p, k, *q]: floating point
-    B[*p, l, *q]: floating point
-    dim: the position of axis k
+    Args:
+        A[*p, k, *q]: float
+        B[*p, l, *q]: float
+        dim: position of axis k
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: A or B is not a floating-point tensor; dim is not an integer
+        ValueError: A or B has the wrong number of axes; dim is not the position of axis
+            k; the tensors are on different devices; the sizes of index *p or *q differ
     """
     if not isinstance(A, torch.Tensor):
         raise TypeError(f"concat: A must be a tensor, not {type(A).__name__}")
@@ -134,7 +138,7 @@ def concat(A: torch.Tensor, B: torch.Tensor, *, dim: int = 0) -> torch.Tensor:
     if not B.is_floating_point():
         raise TypeError(f"concat: B must be a floating-point tensor, not {B.dtype}")
     if B.device != A.device:
-        raise ValueError(f"concat: B is on {B.device}, A on {A.device}")
+        raise ValueError(f"concat: B is on {B.device}, but A is on {A.device}")
     dim_axis = dim % A.dim()
     p_shape = A.shape[:dim_axis]
     q_shape = A.shape[dim_axis + 1 :]
@@ -146,12 +150,13 @@ def concat(A: torch.Tensor, B: torch.Tensor, *, dim: int = 0) -> torch.Tensor:
     if B.shape[: len(p_shape)] != p_shape:
         raise ValueError(
             f"concat: index *p has shape {tuple(p_shape)} in A but "
-            f"{tuple(B.shape[: len(p_shape)])} on axes from 0 of B"
+            f"{tuple(B.shape[: len(p_shape)])} in B, from axis 0 on"
         )
     if B.shape[len(p_shape) + 1 :] != q_shape:
         raise ValueError(
             f"concat: index *q has shape {tuple(q_shape)} in A but "
-            f"{tuple(B.shape[len(p_shape) + 1 :])} on axes from {len(p_shape) + 1} of B"
+            f"{tuple(B.shape[len(p_shape) + 1 :])} in B, from axis {len(p_shape) + 1} "
+            "on"
         )
     if torch.compiler.is_compiling():
         A, B = _distinct(A, B)

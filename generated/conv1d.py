@@ -2,7 +2,7 @@
 
     output[n,o,u] = bias[o] + Σ[c,k | 0 ≤ stride·u + dilation·k − padding < size(t)] input[n,c,stride·u + dilation·k − padding]·weight[o,c,k]
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_input[n,c,t] = Σₒₖᵤ [0 ≤ dilation·k + stride·u − padding < size(t)]·δ[t,dilation·k + stride·u − padding]·G[n,o,u]·weight[o,c,k]
     grad_weight[o,c,k] = Σₙᵤ [0 ≤ stride·u + dilation·k − padding < size(t)]·G[n,o,u]·input[n,c,stride·u + dilation·k − padding]
@@ -15,7 +15,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _integer(value, name):
-    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
     wrong = isinstance(value, bool) or hasattr(value, "__len__")
     if wrong or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an integer, not {value!r:.60}")
@@ -23,7 +23,7 @@ def _integer(value, name):
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -32,7 +32,7 @@ def _distinct(*tensors):
 
 
 def _of_product(*tensors):
-    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
     dtype, kind = _promoted(*tensors), tensors[0].device.type
     if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -42,7 +42,7 @@ def _of_product(*tensors):
 
 
 def _exactly(backward):
-    """The backward where autocast does not choose the dtypes of products."""
+    """Decorate a backward so that autocast does not change the dtypes of products."""
 
     def exact(ctx, *cotangents):
         if torch._C._is_any_autocast_enabled():
@@ -56,7 +56,7 @@ def _exactly(backward):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -72,12 +72,12 @@ def _promoted(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -89,7 +89,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -176,18 +176,25 @@ def conv1d(
     padding: int = 0,
     dilation: int = 1,
 ) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[n,o,u]:
 
         output[n,o,u] = bias[o] + Σ[c,k | 0 ≤ stride·u + dilation·k − padding < size(t)] input[n,c,stride·u + dilation·k − padding]·weight[o,c,k]
 
-    input[n, c, t]: floating point
-    weight[o, c, k]: floating point
-    bias[o]: floating point, or None for a constant
-    stride: an integer
-    padding: an integer
-    dilation: an integer
+    Args:
+        input[n, c, t]: float
+        weight[o, c, k]: float
+        bias[o]: float; None means zeros
+        stride: int
+        padding: int
+        dilation: int
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input, weight or bias is not a floating-point tensor; stride, padding
+            or dilation is not an integer
+        ValueError: input, weight or bias has the wrong number of axes; the tensors are
+            on different devices; stride or dilation is not positive; the sizes of index
+            c or o differ; no value of index u keeps every access in bounds; padding is
+            negative
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(f"conv1d: input must be a tensor, not {type(input).__name__}")
@@ -215,7 +222,7 @@ def conv1d(
         )
     if weight.device != input.device:
         raise ValueError(
-            f"conv1d: weight is on {weight.device}, input on {input.device}"
+            f"conv1d: weight is on {weight.device}, but input is on {input.device}"
         )
     if stride < 1:
         raise ValueError(f"conv1d: stride must be positive, not {stride}")
@@ -239,7 +246,7 @@ def conv1d(
             )
         if bias.device != input.device:
             raise ValueError(
-                f"conv1d: bias is on {bias.device}, input on {input.device}"
+                f"conv1d: bias is on {bias.device}, but input is on {input.device}"
             )
         if bias.shape[0] != weight.shape[0]:
             raise ValueError(

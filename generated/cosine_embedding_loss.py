@@ -7,7 +7,7 @@
     average = meanₙ(loss[n])
     total = Σₙ loss[n]
 
-Gradients of mean, G the cotangent of average:
+Gradients for reduction="mean", where G is the cotangent of average:
 
     grad_cosine[n] = ([target[n] ≠ 1]·[cosine[n] − margin ≥ 0]·G − [target[n] = 1]·G)/size(n)
     grad_square2[n] = −grad_cosine[n]·cosine[n]/(2·square2[n])
@@ -16,7 +16,7 @@ Gradients of mean, G the cotangent of average:
     grad_input2[n,d] = 2·grad_square2[n]·input2[n,d] + grad_cosine[n]·input1[n,d]/√(square1[n]·square2[n])
     grad_target[n] = 0
 
-Gradients of sum, G the cotangent of total:
+Gradients for reduction="sum", where G is the cotangent of total:
 
     grad_cosine[n] = [target[n] ≠ 1]·[cosine[n] − margin ≥ 0]·G − [target[n] = 1]·G
     grad_square2[n] = −grad_cosine[n]·cosine[n]/(2·square2[n])
@@ -25,7 +25,7 @@ Gradients of sum, G the cotangent of total:
     grad_input2[n,d] = 2·grad_square2[n]·input2[n,d] + grad_cosine[n]·input1[n,d]/√(square1[n]·square2[n])
     grad_target[n] = 0
 
-Gradients of none, G the cotangent of loss:
+Gradients for reduction="none", where G is the cotangent of loss:
 
     grad_cosine[n] = [target[n] ≠ 1]·[cosine[n] − margin ≥ 0]·G[n] − [target[n] = 1]·G[n]
     grad_square2[n] = −grad_cosine[n]·cosine[n]/(2·square2[n])
@@ -43,7 +43,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _number(value, name):
-    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
     if type(value) is not int:
         wrong = isinstance(value, bool) or hasattr(value, "__len__")
         if wrong or not hasattr(value, "__float__"):
@@ -52,11 +52,11 @@ def _number(value, name):
     try:
         return value if symbolic else float(value)
     except OverflowError:
-        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -65,7 +65,7 @@ def _distinct(*tensors):
 
 
 def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
+    """The result dtype of an operation that autocast runs in float32."""
     dtype = _promoted(*tensors)
     if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -73,7 +73,7 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -89,7 +89,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -98,12 +98,12 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _where(mask, x, y):
-    """torch.where, slow on a CPU where branches cannot be foreseen or both are spread."""
+    """torch.where, by arithmetic on a CPU where that is faster."""
     if torch.compiler.is_compiling() or mask.device.type != "cpu":
         return torch.where(mask, x, y)
     spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
@@ -127,14 +127,14 @@ def _where(mask, x, y):
 
 
 def _kept(x, kept):
-    """x where kept is positive, else 0; written over kept where that may be changed."""
+    """x where kept is positive, else 0; reuses the memory of kept where possible."""
     if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
         return torch.ops.aten.threshold_backward(x, kept, 0)
     return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -146,7 +146,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -476,7 +476,7 @@ def cosine_embedding_loss(
     margin: float = 0,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns one of: average for mean, total for sum, loss for none.
+    """Returns the tensor average (reduction="mean"), total ("sum") or loss[n] ("none"):
 
         square1[n] = 0.000000000001 + Σ[d] input1[n,d]²
         square2[n] = 0.000000000001 + Σ[d] input2[n,d]²
@@ -485,13 +485,19 @@ def cosine_embedding_loss(
         average = meanₙ(loss[n])
         total = Σₙ loss[n]
 
-    input1[n, d]: floating point
-    input2[n, d]: floating point
-    target[n]: floating point
-    margin: a number
-    reduction: one of mean, sum, none
+    Args:
+        input1[n, d]: float
+        input2[n, d]: float
+        target[n]: float
+        margin: float
+        reduction: "mean", "sum" or "none"
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input1, input2 or target is not a floating-point tensor; margin is
+            not a number
+        ValueError: input1, input2 or target has the wrong number of axes; the tensors
+            are on different devices; the sizes of index n or d differ; reduction is not
+            one of its options; margin is too large for float64
     """
     if not isinstance(input1, torch.Tensor):
         raise TypeError(
@@ -539,12 +545,12 @@ def cosine_embedding_loss(
         )
     if input2.device != input1.device:
         raise ValueError(
-            f"cosine_embedding_loss: input2 is on {input2.device}, input1 on "
+            f"cosine_embedding_loss: input2 is on {input2.device}, but input1 is on "
             f"{input1.device}"
         )
     if target.device != input1.device:
         raise ValueError(
-            f"cosine_embedding_loss: target is on {target.device}, input1 on "
+            f"cosine_embedding_loss: target is on {target.device}, but input1 is on "
             f"{input1.device}"
         )
     if input2.shape[0] != input1.shape[0]:

@@ -4,7 +4,7 @@
     norm2[*p,*q] = √(Σₖ x2[*p,k,*q]²)
     output[*p,*q] = 1/(clamp(norm1[*p,*q], eps, ∞)·clamp(norm2[*p,*q], eps, ∞))·Σₖ x1[*p,k,*q]·x2[*p,k,*q]
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_norm2[*p,*q] = −[norm2[*p,*q] ≥ eps]·G[*p,*q]·output[*p,*q]/clamp(norm2[*p,*q], eps, ∞)
     grad_norm1[*p,*q] = −[norm1[*p,*q] ≥ eps]·G[*p,*q]·output[*p,*q]/clamp(norm1[*p,*q], eps, ∞)
@@ -18,7 +18,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _integer(value, name):
-    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
     wrong = isinstance(value, bool) or hasattr(value, "__len__")
     if wrong or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an integer, not {value!r:.60}")
@@ -26,7 +26,7 @@ def _integer(value, name):
 
 
 def _number(value, name):
-    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
     if type(value) is not int:
         wrong = isinstance(value, bool) or hasattr(value, "__len__")
         if wrong or not hasattr(value, "__float__"):
@@ -35,11 +35,11 @@ def _number(value, name):
     try:
         return value if symbolic else float(value)
     except OverflowError:
-        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -48,7 +48,7 @@ def _distinct(*tensors):
 
 
 def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
+    """The result dtype of an operation that autocast runs in float32."""
     dtype = _promoted(*tensors)
     if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -56,7 +56,7 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -72,7 +72,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -81,12 +81,12 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _where(mask, x, y):
-    """torch.where, slow on a CPU where branches cannot be foreseen or both are spread."""
+    """torch.where, by arithmetic on a CPU where that is faster."""
     if torch.compiler.is_compiling() or mask.device.type != "cpu":
         return torch.where(mask, x, y)
     spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
@@ -110,14 +110,14 @@ def _where(mask, x, y):
 
 
 def _kept(x, kept):
-    """x where kept is positive, else 0; written over kept where that may be changed."""
+    """x where kept is positive, else 0; reuses the memory of kept where possible."""
     if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
         return torch.ops.aten.threshold_backward(x, kept, 0)
     return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -129,7 +129,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -223,18 +223,24 @@ class _CosineSimilarity(Function):
 def cosine_similarity(
     x1: torch.Tensor, x2: torch.Tensor, *, dim: int = 1, eps: float = 1e-08
 ) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[*p,*q]:
 
         norm1[*p,*q] = √(Σₖ x1[*p,k,*q]²)
         norm2[*p,*q] = √(Σₖ x2[*p,k,*q]²)
         output[*p,*q] = 1/(clamp(norm1[*p,*q], eps, ∞)·clamp(norm2[*p,*q], eps, ∞))·Σₖ x1[*p,k,*q]·x2[*p,k,*q]
 
-    x1[*p, k, *q]: floating point
-    x2[*p, k, *q]: floating point
-    dim: the position of axis k
-    eps: a number
+    Args:
+        x1[*p, k, *q]: float
+        x2[*p, k, *q]: float
+        dim: position of axis k
+        eps: float
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: x1 or x2 is not a floating-point tensor; dim is not an integer; eps
+            is not a number
+        ValueError: x1 or x2 has the wrong number of axes; dim is not the position of
+            axis k; the tensors are on different devices; the sizes of index *p, *q or k
+            differ; eps is too large for float64
     """
     if not isinstance(x1, torch.Tensor):
         raise TypeError(
@@ -272,7 +278,9 @@ def cosine_similarity(
             f"cosine_similarity: x2 must be a floating-point tensor, not {x2.dtype}"
         )
     if x2.device != x1.device:
-        raise ValueError(f"cosine_similarity: x2 is on {x2.device}, x1 on {x1.device}")
+        raise ValueError(
+            f"cosine_similarity: x2 is on {x2.device}, but x1 is on {x1.device}"
+        )
     dim_axis = dim % x1.dim()
     p_shape = x1.shape[:dim_axis]
     q_shape = x1.shape[dim_axis + 1 :]
@@ -284,13 +292,13 @@ def cosine_similarity(
     if x2.shape[: len(p_shape)] != p_shape:
         raise ValueError(
             f"cosine_similarity: index *p has shape {tuple(p_shape)} in x1 but "
-            f"{tuple(x2.shape[: len(p_shape)])} on axes from 0 of x2"
+            f"{tuple(x2.shape[: len(p_shape)])} in x2, from axis 0 on"
         )
     if x2.shape[len(p_shape) + 1 :] != q_shape:
         raise ValueError(
             f"cosine_similarity: index *q has shape {tuple(q_shape)} in x1 but "
-            f"{tuple(x2.shape[len(p_shape) + 1 :])} on axes from {len(p_shape) + 1} of "
-            "x2"
+            f"{tuple(x2.shape[len(p_shape) + 1 :])} in x2, from axis {len(p_shape) + 1} "
+            "on"
         )
     if x2.shape[dim] != x1.shape[dim]:
         raise ValueError(

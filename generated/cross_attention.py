@@ -8,7 +8,7 @@
     context[*b,i,e] = Σⱼ P[*b,i,j]·V[*b,j,e]
     output[*b,i,c] = Σₑ context[*b,i,e]·Wo[c,e]
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_context[*b,i,e] = Σ[c] G[*b,i,c]·Wo[c,e]
     grad_P[*b,i,j] = Σₑ grad_context[*b,i,e]·V[*b,j,e]
@@ -23,7 +23,7 @@ Gradients, G the cotangent of output:
     grad_Wv[e,l] = Σ[*b,j] grad_V[*b,j,e]·memory[*b,j,l]
     grad_Wo[c,e] = Σ[*b,i] G[*b,i,c]·context[*b,i,e]
 
-Kernels of torch, and the equations that they compute:
+Fused kernels of torch, with the equation that each computes:
 
     attention:
         s[*b,i,j] = scale*sum[d](q[*b,i,d]*k[*b,j,d]) + m[*b,i,j]
@@ -45,7 +45,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -54,7 +54,7 @@ def _distinct(*tensors):
 
 
 def _of_product(*tensors):
-    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
     dtype, kind = _promoted(*tensors), tensors[0].device.type
     if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -64,7 +64,7 @@ def _of_product(*tensors):
 
 
 def _exactly(backward):
-    """The backward where autocast does not choose the dtypes of products."""
+    """Decorate a backward so that autocast does not change the dtypes of products."""
 
     def exact(ctx, *cotangents):
         if torch._C._is_any_autocast_enabled():
@@ -78,7 +78,7 @@ def _exactly(backward):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -94,12 +94,12 @@ def _promoted(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _attended(query, key, value, scale, mask=None):
-    """softmax(scale*query key^T) value, and what its backward reads."""
+    """softmax(scale*query key^T) value, and the tensor that its backward reads."""
     if not _fuses(query, key, value, mask):
         shares = _shares(query, key, scale, mask)
         return shares.to(value.dtype) @ value, shares
@@ -126,7 +126,7 @@ def _attended_gradients(G, query, key, value, output, kept, scale, mask=None):
         with torch.enable_grad():
             y = _attended_by_torch(q, k, v, scale, mask)
             return torch.autograd.grad(y, (q, k, v), G)
-    # The kernel takes exp(score - lse), which loses digits where both are large.
+    # The kernel computes exp(score - lse), which loses precision where both are large.
     large = 100 if query.dtype is kept.dtype else 10000
     if not torch.compiler.is_compiling() and not kept.abs().max() < large:
         shares = _shares(query, key, scale, mask)
@@ -141,14 +141,14 @@ def _attended_gradients(G, query, key, value, output, kept, scale, mask=None):
 
 
 def _attended_by_torch(query, key, value, scale, mask):
-    """The mean alone, by what torch calls on the device."""
+    """The output alone, by scaled_dot_product_attention of torch."""
     call, causal = torch.nn.functional.scaled_dot_product_attention, mask is True
     mask = None if causal else mask
     return call(query, key, value, mask, is_causal=causal, scale=scale)
 
 
 def _shares(query, key, scale, mask):
-    """The softmax of the scores, each row of which sums to 1."""
+    """The softmax of the scores; each row sums to 1."""
     wide = torch.promote_types(query.dtype, torch.float32)
     own = _alone(query, key, None if mask is True else mask)
     scores = (query @ key.mT).to(wide)
@@ -164,7 +164,7 @@ def _shares(query, key, scale, mask):
 
 
 def _shared_gradients(G, query, key, value, shares, scale):
-    """The gradients of query, key and value, where the shares are known."""
+    """The gradients of query, key and value from the softmax of the scores."""
     low, wide = query.dtype, shares.dtype
     slope = (G @ value.mT).to(wide)
     slope = torch._softmax_backward_data(slope, shares, -1, wide).to(low)
@@ -174,18 +174,18 @@ def _shared_gradients(G, query, key, value, shares, scale):
 
 
 def _fuses(query, key, value, mask):
-    """Whether the kernel of the device is called."""
+    """Whether to call the fused kernel of the device."""
     mask = None if mask is True else mask
     here = query.device.type == "cpu"
     if not here and mask is not None and mask.is_floating_point():
         return False
-    # That of a CPU is slower on few pairs, and hides a nan where the keys are very few.
+    # The CPU kernel is slower on few pairs, and hides a nan where the keys are very few.
     few = 2**20 if query.dtype is torch.bfloat16 else 2**18
     enough = query.shape[-2] * key.shape[-2] >= few and key.shape[-2] >= 16
     if here and not (enough and query.shape[-1] == value.shape[-1]):
         return False
     if torch.compiler.is_compiling():
-        # What is added may make scores large, which is not asked there.
+        # An additive mask may make scores large; compiled code has no check for that.
         return here and _compiles() and (mask is None or mask.dtype is torch.bool)
     some = query.numel() and key.numel() and value.numel()
     with torch.no_grad():
@@ -193,13 +193,13 @@ def _fuses(query, key, value, mask):
 
 
 def _heads(*tensors):
-    """The tensors with four axes, each row in memory one number after the other."""
+    """The tensors with four axes, the last of them contiguous."""
     made = [_with_axes(4, x) for x in tensors]
     return [x if x.stride(-1) == 1 else x.contiguous() for x in made]
 
 
 def _added_mask(query, key, mask):
-    """The mask as what is added to scores of four axes, and the rows that it makes nan."""
+    """The mask to add to scores with four axes, and the rows that become nan."""
     if mask is None or mask is True:
         return None, None
     unseen, dtype = None, torch.promote_types(query.dtype, torch.float32)
@@ -214,40 +214,40 @@ def _added_mask(query, key, mask):
 
 
 def _with_axes(count, x):
-    """The tensor with axes of size 1 before it, or with the first of more as one."""
+    """Reshape x to count axes: prepend axes of size 1, or merge the leading ones."""
     while x.dim() < count:
         x = x.unsqueeze(0)
     return x.flatten(0, x.dim() - count) if x.dim() > count else x
 
 
 def _positions(size, x):
-    """0, 1, .. along an axis of that size; distributed where x is."""
+    """The positions 0, 1, .., size - 1 on the device of x, or distributed like x."""
     if type(x) in (torch.Tensor, torch.nn.Parameter):
         return torch.arange(size, device=x.device)
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
 def _softmax_of(x, dim):
-    """torch.softmax, which is slow along an axis that is the last but for axes of size 1."""
+    """torch.softmax, without the trailing axes of size 1 that would make it slow."""
     if x.shape[dim + 1 :].numel() != 1:
         return torch.softmax(x, dim)
     return torch.softmax(x.reshape(x.shape[: dim + 1]), dim).reshape(x.shape)
 
 
 def _no_view(x):
-    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    """The same data as x, but no view for autograd: it may be modified in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _flatten(x, start, end):
-    """x.flatten(start, end), for which autograd's older vmap has no rule."""
+    """x.flatten(start, end) by reshape; autograd's older vmap has no rule for flatten."""
     start, end = start % x.dim(), end % x.dim()
     size = math.prod(x.shape[start : end + 1])
     return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
 
 
 def _where(mask, x, y):
-    """torch.where, slow on a CPU where branches cannot be foreseen or both are spread."""
+    """torch.where, by arithmetic on a CPU where that is faster."""
     if torch.compiler.is_compiling() or mask.device.type != "cpu":
         return torch.where(mask, x, y)
     spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
@@ -271,14 +271,14 @@ def _where(mask, x, y):
 
 
 def _kept(x, kept):
-    """x where kept is positive, else 0; written over kept where that may be changed."""
+    """x where kept is positive, else 0; reuses the memory of kept where possible."""
     if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
         return torch.ops.aten.threshold_backward(x, kept, 0)
     return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -290,7 +290,7 @@ def _alone(*tensors):
 
 
 def _compiles():
-    """Whether torch.compile traces this: no export, no transform and no dual numbers."""
+    """Whether torch.compile traces this, outside export, transforms and forward mode."""
     if not torch.compiler.is_compiling() or torch.compiler.is_exporting():
         return False
     plain = not torch._C._are_functorch_transforms_active()
@@ -298,7 +298,7 @@ def _compiles():
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -485,7 +485,7 @@ def cross_attention(
     Wv: torch.Tensor,
     Wo: torch.Tensor,
 ) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[*b,i,c]:
 
         Q[*b,i,d] = Σₖ x[*b,i,k]·Wq[d,k]
         K[*b,j,d] = Σₗ memory[*b,j,l]·Wk[d,l]
@@ -495,14 +495,18 @@ def cross_attention(
         context[*b,i,e] = Σⱼ P[*b,i,j]·V[*b,j,e]
         output[*b,i,c] = Σₑ context[*b,i,e]·Wo[c,e]
 
-    x[*b, i, k]: floating point
-    memory[*b, j, l]: floating point
-    Wq[d, k]: floating point
-    Wk[d, l]: floating point
-    Wv[e, l]: floating point
-    Wo[c, e]: floating point
+    Args:
+        x[*b, i, k]: float
+        memory[*b, j, l]: float
+        Wq[d, k]: float
+        Wk[d, l]: float
+        Wv[e, l]: float
+        Wo[c, e]: float
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: x, memory, Wq, Wk, Wv or Wo is not a floating-point tensor
+        ValueError: x, memory, Wq, Wk, Wv or Wo has the wrong number of axes; the
+            tensors are on different devices; the sizes of index *b, k, l, d or e differ
     """
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"cross_attention: x must be a tensor, not {type(x).__name__}")
@@ -570,16 +574,24 @@ def cross_attention(
         )
     if memory.device != x.device:
         raise ValueError(
-            f"cross_attention: memory is on {memory.device}, x on {x.device}"
+            f"cross_attention: memory is on {memory.device}, but x is on {x.device}"
         )
     if Wq.device != x.device:
-        raise ValueError(f"cross_attention: Wq is on {Wq.device}, x on {x.device}")
+        raise ValueError(
+            f"cross_attention: Wq is on {Wq.device}, but x is on {x.device}"
+        )
     if Wk.device != x.device:
-        raise ValueError(f"cross_attention: Wk is on {Wk.device}, x on {x.device}")
+        raise ValueError(
+            f"cross_attention: Wk is on {Wk.device}, but x is on {x.device}"
+        )
     if Wv.device != x.device:
-        raise ValueError(f"cross_attention: Wv is on {Wv.device}, x on {x.device}")
+        raise ValueError(
+            f"cross_attention: Wv is on {Wv.device}, but x is on {x.device}"
+        )
     if Wo.device != x.device:
-        raise ValueError(f"cross_attention: Wo is on {Wo.device}, x on {x.device}")
+        raise ValueError(
+            f"cross_attention: Wo is on {Wo.device}, but x is on {x.device}"
+        )
     b_shape = x.shape[:-2]
     if memory.dim() != len(b_shape) + 2:
         raise ValueError(
@@ -589,7 +601,7 @@ def cross_attention(
     if memory.shape[: len(b_shape)] != b_shape:
         raise ValueError(
             f"cross_attention: index *b has shape {tuple(b_shape)} in x but "
-            f"{tuple(memory.shape[: len(b_shape)])} on axes from 0 of memory"
+            f"{tuple(memory.shape[: len(b_shape)])} in memory, from axis 0 on"
         )
     if Wq.shape[1] != x.shape[-1]:
         raise ValueError(

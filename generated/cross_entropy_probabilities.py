@@ -5,28 +5,28 @@
     average = mean[n,*q](loss[n,*q])
     total = Σ[n,*q] loss[n,*q]
 
-Gradients of mean, G the cotangent of average:
+Gradients for reduction="mean", where G is the cotangent of average:
 
     grad_F[n,c,*q] = −G·weight[c]·((1 − label_smoothing)·target[n,c,*q] + label_smoothing/size(c))/(size(n)·size(q))
     grad_input[n,c,*q] = grad_F[n,c,*q] − exp(F[n,c,*q])·Σ[c′] grad_F[n,c′,*q]
     grad_target[n,c,*q] = −(1 − label_smoothing)·G·weight[c]·F[n,c,*q]/(size(n)·size(q))
     grad_weight[c] = −G/(size(n)·size(q))·Σ[n,*q] F[n,c,*q]·((1 − label_smoothing)·target[n,c,*q] + label_smoothing/size(c))
 
-Gradients of sum, G the cotangent of total:
+Gradients for reduction="sum", where G is the cotangent of total:
 
     grad_F[n,c,*q] = −G·weight[c]·((1 − label_smoothing)·target[n,c,*q] + label_smoothing/size(c))
     grad_input[n,c,*q] = grad_F[n,c,*q] − exp(F[n,c,*q])·Σ[c′] grad_F[n,c′,*q]
     grad_target[n,c,*q] = −(1 − label_smoothing)·G·weight[c]·F[n,c,*q]
     grad_weight[c] = −G·Σ[n,*q] F[n,c,*q]·((1 − label_smoothing)·target[n,c,*q] + label_smoothing/size(c))
 
-Gradients of none, G the cotangent of loss:
+Gradients for reduction="none", where G is the cotangent of loss:
 
     grad_F[n,c,*q] = −G[n,*q]·weight[c]·((1 − label_smoothing)·target[n,c,*q] + label_smoothing/size(c))
     grad_input[n,c,*q] = grad_F[n,c,*q] − exp(F[n,c,*q])·Σ[c′] grad_F[n,c′,*q]
     grad_target[n,c,*q] = −(1 − label_smoothing)·G[n,*q]·weight[c]·F[n,c,*q]
     grad_weight[c] = −Σ[n,*q] G[n,*q]·F[n,c,*q]·((1 − label_smoothing)·target[n,c,*q] + label_smoothing/size(c))
 
-Kernels of torch, and the equations that they compute:
+Fused kernels of torch, with the equation that each computes:
 
     log_softmax backward: dx[i] = g[i] - exp(y[i])*sum[j](g[j])
 """
@@ -40,7 +40,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _number(value, name):
-    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
     if type(value) is not int:
         wrong = isinstance(value, bool) or hasattr(value, "__len__")
         if wrong or not hasattr(value, "__float__"):
@@ -49,11 +49,11 @@ def _number(value, name):
     try:
         return value if symbolic else float(value)
     except OverflowError:
-        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -62,7 +62,7 @@ def _distinct(*tensors):
 
 
 def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
+    """The result dtype of an operation that autocast runs in float32."""
     dtype = _promoted(*tensors)
     if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -70,7 +70,7 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -86,7 +86,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -95,26 +95,26 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _softmax_of(x, dim):
-    """torch.softmax, which is slow along an axis that is the last but for axes of size 1."""
+    """torch.softmax, without the trailing axes of size 1 that would make it slow."""
     if x.shape[dim + 1 :].numel() != 1:
         return torch.softmax(x, dim)
     return torch.softmax(x.reshape(x.shape[: dim + 1]), dim).reshape(x.shape)
 
 
 def _logsoftmax(x, dim):
-    """torch.log_softmax, which is slow along an axis that is the last but for axes of size 1."""
+    """torch.log_softmax, without the trailing axes of size 1 that would make it slow."""
     if x.shape[dim + 1 :].numel() != 1:
         return torch.log_softmax(x, dim)
     return torch.log_softmax(x.reshape(x.shape[: dim + 1]), dim).reshape(x.shape)
 
 
 def _logsoftmax_slope(g, y, dim):
-    """The gradient of a log_softmax y along an axis, which may be the last but for size 1."""
+    """The gradient of log_softmax with output y, without trailing axes of size 1."""
     if y.shape[dim + 1 :].numel() != 1:
         return torch._log_softmax_backward_data(g, y, dim, y.dtype)
     flat = y.shape[: dim + 1]
@@ -123,12 +123,12 @@ def _logsoftmax_slope(g, y, dim):
 
 
 def _no_view(x):
-    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    """The same data as x, but no view for autograd: it may be modified in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -140,7 +140,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -649,20 +649,26 @@ def cross_entropy_probabilities(
     reduction: Literal["mean", "sum", "none"] = "mean",
     label_smoothing: float = 0,
 ) -> torch.Tensor:
-    """Returns one of: average for mean, total for sum, loss for none.
+    """Returns the tensor average (reduction="mean"), total ("sum") or loss[n,*q] ("none"):
 
         F[n,c,*q] = input[n,c,*q] − logsumexp[c′](input[n,c′,*q])
         loss[n,*q] = −Σ[c] F[n,c,*q]·weight[c]·((1 − label_smoothing)·target[n,c,*q] + label_smoothing/size(c))
         average = mean[n,*q](loss[n,*q])
         total = Σ[n,*q] loss[n,*q]
 
-    input[n, c, *q]: floating point
-    target[n, c, *q]: floating point
-    weight[c]: floating point, or None for a constant
-    reduction: one of mean, sum, none
-    label_smoothing: a number
+    Args:
+        input[n, c, *q]: float
+        target[n, c, *q]: float
+        weight[c]: float; None means ones
+        reduction: "mean", "sum" or "none"
+        label_smoothing: float
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input, target or weight is not a floating-point tensor;
+            label_smoothing is not a number
+        ValueError: input, target or weight has the wrong number of axes; the tensors
+            are on different devices; the sizes of index *q, n or c differ; reduction is
+            not one of its options; label_smoothing is too large for float64
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(
@@ -700,8 +706,8 @@ def cross_entropy_probabilities(
         )
     if target.device != input.device:
         raise ValueError(
-            f"cross_entropy_probabilities: target is on {target.device}, input on "
-            f"{input.device}"
+            f"cross_entropy_probabilities: target is on {target.device}, but input is "
+            f"on {input.device}"
         )
     q_shape = input.shape[2:]
     if target.dim() != len(q_shape) + 2:
@@ -712,7 +718,7 @@ def cross_entropy_probabilities(
     if target.shape[2:] != q_shape:
         raise ValueError(
             f"cross_entropy_probabilities: index *q has shape {tuple(q_shape)} in input "
-            f"but {tuple(target.shape[2:])} on axes from 2 of target"
+            f"but {tuple(target.shape[2:])} in target, from axis 2 on"
         )
     if target.shape[0] != input.shape[0]:
         raise ValueError(
@@ -742,8 +748,8 @@ def cross_entropy_probabilities(
             )
         if weight.device != input.device:
             raise ValueError(
-                f"cross_entropy_probabilities: weight is on {weight.device}, input on "
-                f"{input.device}"
+                f"cross_entropy_probabilities: weight is on {weight.device}, but input "
+                f"is on {input.device}"
             )
         if weight.shape[0] != input.shape[1]:
             raise ValueError(

@@ -2,7 +2,7 @@
 
     F[*p,k,*q] = Π[l | l ≤ k] A[*p,l,*q]
 
-Gradients, G the cotangent of F:
+Gradients, where G is the cotangent of F:
 
     grad_A[*p,k,*q] = Σₖ′ [k ≤ k′]·G[*p,k′,*q]·others[*p,k,*q,k′]
 
@@ -10,7 +10,7 @@ where
 
     others[*p,l,*q,k] = Π[l′ | l′ ≤ k and l′ ≠ l] A[*p,l′,*q]
 
-Tangents, d_A that of A:
+Tangents, where d_A is the tangent of A:
 
     d_F[*p,k,*q] = Σₖ′ [k′ ≤ k]·d_A[*p,k′,*q]·others[*p,k′,*q,k]
 
@@ -27,7 +27,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _integer(value, name):
-    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
     wrong = isinstance(value, bool) or hasattr(value, "__len__")
     if wrong or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an integer, not {value!r:.60}")
@@ -35,7 +35,7 @@ def _integer(value, name):
 
 
 def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
+    """The result dtype of an operation that autocast runs in float32."""
     dtype = _promoted(*tensors)
     if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -43,7 +43,7 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -59,7 +59,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -68,21 +68,21 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _positions(size, x):
-    """0, 1, .. along an axis of that size; distributed where x is."""
+    """The positions 0, 1, .., size - 1 on the device of x, or distributed like x."""
     if type(x) in (torch.Tensor, torch.nn.Parameter):
         return torch.arange(size, device=x.device)
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
 def _product_of_others(x, dim):
-    """The product of all elements along dim but one's own.
+    """The product of all other elements along dim.
 
-    A quotient where no product of some of them may be 0, lose digits near it, or be infinite.
+    Divides the whole product by x, unless a partial product may be 0, subnormal or infinite.
     """
     if x.device.type == "cpu" and _alone(x):
         least = x.abs().clamp_(max=1).prod(dim, keepdim=True)
@@ -97,14 +97,14 @@ def _product_of_others(x, dim):
 
 
 def _product_before(x, dim):
-    """The product of the elements before one's own along dim."""
+    """The product of all earlier elements along dim."""
     x = x.movedim(dim, -1)
     one = torch.ones_like(x[..., :1])
     return torch.cat((one, x[..., :-1]), -1).cumprod(-1).movedim(-1, dim)
 
 
 def _recurrence(x, w, dim):
-    """r[k] = x[k] + w[k + 1]*r[k + 1] along dim, pair by pair; zeros are fine."""
+    """Solve r[k] = x[k] + w[k + 1]*r[k + 1] along dim, pair by pair; w may contain zeros."""
     x, w = x.movedim(dim, -1), w.movedim(dim, -1)
     n = x.shape[-1]
     if n > 1:
@@ -122,7 +122,7 @@ def _recurrence(x, w, dim):
 
 
 def _where(mask, x, y):
-    """torch.where, slow on a CPU where branches cannot be foreseen or both are spread."""
+    """torch.where, by arithmetic on a CPU where that is faster."""
     if torch.compiler.is_compiling() or mask.device.type != "cpu":
         return torch.where(mask, x, y)
     spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
@@ -146,14 +146,14 @@ def _where(mask, x, y):
 
 
 def _kept(x, kept):
-    """x where kept is positive, else 0; written over kept where that may be changed."""
+    """x where kept is positive, else 0; reuses the memory of kept where possible."""
     if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
         return torch.ops.aten.threshold_backward(x, kept, 0)
     return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -165,19 +165,19 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
 
 
 def _still(tensors):
-    """The tensors, if they are there, without their tangents at this level."""
+    """The primals of the tensors at the current forward-mode level; None stays None."""
     return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
 
 
 def _batched(forward, in_dims, given):
-    """The forward of every sample, and where the results have their samples."""
+    """The results of the forward under vmap, and their batch axes."""
     made = torch.func.vmap(forward, in_dims)(*given)
     return made, (0,) * len(made) if isinstance(made, tuple) else 0
 
@@ -251,14 +251,17 @@ class _CumprodDual(_Cumprod):
 
 
 def cumprod(A: torch.Tensor, *, dim: int) -> torch.Tensor:
-    """Returns F.
+    """Returns the tensor F[*p,k,*q]:
 
         F[*p,k,*q] = Π[l | l ≤ k] A[*p,l,*q]
 
-    A[*p, k, *q]: floating point
-    dim: the position of axis k
+    Args:
+        A[*p, k, *q]: float
+        dim: position of axis k
 
-    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: A is not a floating-point tensor; dim is not an integer
+        ValueError: A has the wrong number of axes; dim is not the position of axis k
     """
     if not isinstance(A, torch.Tensor):
         raise TypeError(f"cumprod: A must be a tensor, not {type(A).__name__}")

@@ -2,7 +2,7 @@
 
     output[*b,i] = A[*b,i,i]
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_A[*b,i,i′] = δ[i,i′]·G[*b,i]
 """
@@ -12,7 +12,7 @@ import torch
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -28,7 +28,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -37,7 +37,7 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
@@ -48,13 +48,16 @@ def _diagonal_forward(A):
 
 
 def diagonal(A: torch.Tensor) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[*b,i]:
 
         output[*b,i] = A[*b,i,i]
 
-    A[*b, i, i']: floating point
+    Args:
+        A[*b, i, i']: float
 
-    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: A is not a floating-point tensor
+        ValueError: A has the wrong number of axes; the sizes of index i differ
     """
     if not isinstance(A, torch.Tensor):
         raise TypeError(f"diagonal: A must be a tensor, not {type(A).__name__}")

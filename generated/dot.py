@@ -2,7 +2,7 @@
 
     y = Σᵢ A[i]·B[i]
 
-Gradients, G the cotangent of y:
+Gradients, where G is the cotangent of y:
 
     grad_A[i] = G·B[i]
     grad_B[i] = G·A[i]
@@ -14,7 +14,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -23,7 +23,7 @@ def _distinct(*tensors):
 
 
 def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
+    """The result dtype of an operation that autocast runs in float32."""
     dtype = _promoted(*tensors)
     if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -31,7 +31,7 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -47,7 +47,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -56,12 +56,12 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -101,14 +101,18 @@ class _Dot(Function):
 
 
 def dot(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
-    """Returns y.
+    """Returns the tensor y:
 
         y = Σᵢ A[i]·B[i]
 
-    A[i]: floating point
-    B[i]: floating point
+    Args:
+        A[i]: float
+        B[i]: float
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: A or B is not a floating-point tensor
+        ValueError: A or B has the wrong number of axes; the tensors are on different
+            devices; the sizes of index i differ
     """
     if not isinstance(A, torch.Tensor):
         raise TypeError(f"dot: A must be a tensor, not {type(A).__name__}")
@@ -123,7 +127,7 @@ def dot(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     if not B.is_floating_point():
         raise TypeError(f"dot: B must be a floating-point tensor, not {B.dtype}")
     if B.device != A.device:
-        raise ValueError(f"dot: B is on {B.device}, A on {A.device}")
+        raise ValueError(f"dot: B is on {B.device}, but A is on {A.device}")
     if B.shape[0] != A.shape[0]:
         raise ValueError(
             f"dot: index i has size {A.shape[0]} on axis 0 of A but {B.shape[0]} on "

@@ -4,15 +4,15 @@
     total[n,d] = Σₜ weight[input[n,t],d]
     largest[n,d] = maxₜ(weight[input[n,t],d])
 
-Gradients of mean, G the cotangent of average:
+Gradients for mode="mean", where G is the cotangent of average:
 
     grad_weight[v,d] = 1/size(t)·Σₙₜ δ[v,input[n,t]]·G[n,d]
 
-Gradients of sum, G the cotangent of total:
+Gradients for mode="sum", where G is the cotangent of total:
 
     grad_weight[v,d] = Σₙₜ δ[v,input[n,t]]·G[n,d]
 
-Gradients of max, G the cotangent of largest:
+Gradients for mode="max", where G is the cotangent of largest:
 
     grad_weight[v,d] = Σₙ δ[v,input[n,winner[n,d]]]·G[n,d]
 
@@ -29,7 +29,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -38,7 +38,7 @@ def _distinct(*tensors):
 
 
 def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
+    """The result dtype of an operation that autocast runs in float32."""
     dtype = _promoted(*tensors)
     if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -46,7 +46,7 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -62,7 +62,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -71,18 +71,18 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _unflatten(x, at, sizes):
-    """x.unflatten(at, sizes), for which autograd's older vmap has no rule."""
+    """x.unflatten(at, sizes) by reshape; autograd's older vmap has no rule for unflatten."""
     at %= x.dim()
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -94,7 +94,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -270,17 +270,22 @@ def embedding_bag(
     *,
     mode: Literal["mean", "sum", "max"] = "mean",
 ) -> torch.Tensor:
-    """Returns one of: average for mean, total for sum, largest for max.
+    """Returns the tensor average[n,d] (mode="mean"), total[n,d] ("sum") or largest[n,d]
+    ("max"):
 
         average[n,d] = meanₜ(weight[input[n,t],d])
         total[n,d] = Σₜ weight[input[n,t],d]
         largest[n,d] = maxₜ(weight[input[n,t],d])
 
-    input[n, t]: int64
-    weight[v, d]: floating point
-    mode: one of mean, sum, max
+    Args:
+        input[n, t]: int64
+        weight[v, d]: float
+        mode: "mean", "sum" or "max"
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input is not an int64 tensor; weight is not a floating-point tensor
+        ValueError: input or weight has the wrong number of axes; the tensors are on
+            different devices; mode is not one of its options
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(
@@ -306,7 +311,8 @@ def embedding_bag(
         )
     if weight.device != input.device:
         raise ValueError(
-            f"embedding_bag: weight is on {weight.device}, input on {input.device}"
+            f"embedding_bag: weight is on {weight.device}, but input is on "
+            f"{input.device}"
         )
     if not isinstance(mode, str) or mode not in _OPTIONS:
         raise ValueError(

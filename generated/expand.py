@@ -2,7 +2,7 @@
 
     output[n,*p] = input[*p]
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_input[*p] = Σₙ G[n,*p]
 """
@@ -12,7 +12,7 @@ import torch
 
 
 def _integer(value, name):
-    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
     wrong = isinstance(value, bool) or hasattr(value, "__len__")
     if wrong or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an integer, not {value!r:.60}")
@@ -24,14 +24,17 @@ def _expand_forward(input, length):
 
 
 def expand(input: torch.Tensor, *, length: int) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[n,*p]:
 
         output[n,*p] = input[*p]
 
-    input[*p]: floating point
-    length: the size of index n
+    Args:
+        input[*p]: float
+        length: size of index n
 
-    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input is not a floating-point tensor; length is not an integer
+        ValueError: length is not positive
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(f"expand: input must be a tensor, not {type(input).__name__}")

@@ -2,7 +2,7 @@
 
     output[*p,(t d)] = input[*p,t,d]
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_input[*p,t,d] = G[*p,(t d)]
 """
@@ -16,13 +16,16 @@ def _flatten_forward(input):
 
 
 def flatten(input: torch.Tensor) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[*p,(t d)]:
 
         output[*p,(t d)] = input[*p,t,d]
 
-    input[*p, t, d]: floating point
+    Args:
+        input[*p, t, d]: float
 
-    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input is not a floating-point tensor
+        ValueError: input has the wrong number of axes
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(f"flatten: input must be a tensor, not {type(input).__name__}")

@@ -2,7 +2,7 @@
 
     output[*p,t,*q] = input[*p,size(t) − t − 1,*q]
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_input[*p,t,*q] = G[*p,size(t) − 1 − t,*q]
 """
@@ -13,7 +13,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _integer(value, name):
-    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
     wrong = isinstance(value, bool) or hasattr(value, "__len__")
     if wrong or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an integer, not {value!r:.60}")
@@ -21,7 +21,7 @@ def _integer(value, name):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -51,14 +51,18 @@ class _Flip(Function):
 
 
 def flip(input: torch.Tensor, *, dim: int) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[*p,t,*q]:
 
         output[*p,t,*q] = input[*p,size(t) − t − 1,*q]
 
-    input[*p, t, *q]: floating point
-    dim: the position of axis t
+    Args:
+        input[*p, t, *q]: float
+        dim: position of axis t
 
-    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input is not a floating-point tensor; dim is not an integer
+        ValueError: input has the wrong number of axes; dim is not the position of axis
+            t
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(f"flip: input must be a tensor, not {type(input).__name__}")

@@ -6,39 +6,42 @@
     average = mean[n,*q](loss[n,*q])
     total = Σ[n,*q] loss[n,*q]
 
-Gradients of mean, G the cotangent of average:
+Gradients for reduction="mean", where G is the cotangent of average:
 
     grad_right[n,*q] = weight[target[n,*q]]·G·(gamma·right[n,*q]·exp(right[n,*q])·(−expm1(right[n,*q]))^(gamma − 1) − (−expm1(right[n,*q]))^gamma)/(size(n)·size(q))
     grad_input[n,c,*q] = grad_right[n,*q]·(δ[c,target[n,*q]] − exp(F[n,c,*q]))
     grad_weight[c] = −G/(size(n)·size(q))·Σ[n,*q] δ[c,target[n,*q]]·right[n,*q]·(−expm1(right[n,*q]))^gamma
 
-Gradients of sum, G the cotangent of total:
+Gradients for reduction="sum", where G is the cotangent of total:
 
     grad_right[n,*q] = weight[target[n,*q]]·G·(gamma·right[n,*q]·exp(right[n,*q])·(−expm1(right[n,*q]))^(gamma − 1) − (−expm1(right[n,*q]))^gamma)
     grad_input[n,c,*q] = grad_right[n,*q]·(δ[c,target[n,*q]] − exp(F[n,c,*q]))
     grad_weight[c] = −G·Σ[n,*q] δ[c,target[n,*q]]·right[n,*q]·(−expm1(right[n,*q]))^gamma
 
-Gradients of none, G the cotangent of loss:
+Gradients for reduction="none", where G is the cotangent of loss:
 
     grad_right[n,*q] = G[n,*q]·weight[target[n,*q]]·(gamma·right[n,*q]·exp(right[n,*q])·(−expm1(right[n,*q]))^(gamma − 1) − (−expm1(right[n,*q]))^gamma)
     grad_input[n,c,*q] = grad_right[n,*q]·(δ[c,target[n,*q]] − exp(F[n,c,*q]))
     grad_weight[c] = −Σ[n,*q] δ[c,target[n,*q]]·G[n,*q]·right[n,*q]·(−expm1(right[n,*q]))^gamma
 
-Tangents of mean, d_input that of input, d_weight that of weight:
+Tangents for reduction="mean", where d_input is the tangent of input and d_weight is
+the tangent of weight:
 
     d_F[n,c,*q] = d_input[n,c,*q] − Σ[c′] d_input[n,c′,*q]·exp(F[n,c′,*q])
     d_average = (gamma·Σ[n,*q] d_F[n,target[n,*q],*q]·weight[target[n,*q]]·right[n,*q]·exp(right[n,*q])·(−expm1(right[n,*q]))^(gamma − 1) − Σ[n,*q] (−expm1(right[n,*q]))^gamma·(d_weight[target[n,*q]]·right[n,*q] + d_F[n,target[n,*q],*q]·weight[target[n,*q]]))/(size(n)·size(q))
 
-Tangents of sum, d_input that of input, d_weight that of weight:
+Tangents for reduction="sum", where d_input is the tangent of input and d_weight is
+the tangent of weight:
 
     d_F[n,c,*q] = d_input[n,c,*q] − Σ[c′] d_input[n,c′,*q]·exp(F[n,c′,*q])
     d_total = gamma·Σ[n,*q] d_F[n,target[n,*q],*q]·weight[target[n,*q]]·right[n,*q]·exp(right[n,*q])·(−expm1(right[n,*q]))^(gamma − 1) − Σ[n,*q] (−expm1(right[n,*q]))^gamma·(d_weight[target[n,*q]]·right[n,*q] + d_F[n,target[n,*q],*q]·weight[target[n,*q]])
 
-Tangents of none, d_input that of input, d_weight that of weight:
+Tangents for reduction="none", where d_input is the tangent of input and d_weight is
+the tangent of weight:
 
     d_loss[n,*q] = weight[target[n,*q]]·(gamma·right[n,*q]·exp(right[n,*q])·(−expm1(right[n,*q]))^(gamma − 1)·(d_input[n,target[n,*q],*q] − Σ[c] d_input[n,c,*q]·exp(F[n,c,*q])) + (−expm1(right[n,*q]))^gamma·(−d_input[n,target[n,*q],*q] + Σ[c] d_input[n,c,*q]·exp(F[n,c,*q]))) − d_weight[target[n,*q]]·right[n,*q]·(−expm1(right[n,*q]))^gamma
 
-Kernels of torch, and the equations that they compute:
+Fused kernels of torch, with the equation that each computes:
 
     log_softmax backward: dx[i] = g[i] - exp(y[i])*sum[j](g[j])
 """
@@ -52,7 +55,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _number(value, name):
-    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
     if type(value) is not int:
         wrong = isinstance(value, bool) or hasattr(value, "__len__")
         if wrong or not hasattr(value, "__float__"):
@@ -61,11 +64,11 @@ def _number(value, name):
     try:
         return value if symbolic else float(value)
     except OverflowError:
-        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -74,7 +77,7 @@ def _distinct(*tensors):
 
 
 def _added(total, part):
-    """The total so far and a part, in float32 at least; in place where nothing is recorded."""
+    """total + part, in float32 at least; in place unless a graph is recorded."""
     part = _unrounded(part)
     if total is None:
         return part
@@ -82,13 +85,13 @@ def _added(total, part):
 
 
 def _unrounded(part):
-    """A part that more is added to or multiplied with, in float32 at least."""
+    """Cast a half-precision part to float32 before it is summed or multiplied."""
     half = part is not None and part.is_floating_point() and part.dtype.itemsize < 4
     return part.float() if half else part
 
 
 def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
+    """The result dtype of an operation that autocast runs in float32."""
     dtype = _promoted(*tensors)
     if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -96,7 +99,7 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -112,7 +115,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -121,26 +124,26 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _softmax_of(x, dim):
-    """torch.softmax, which is slow along an axis that is the last but for axes of size 1."""
+    """torch.softmax, without the trailing axes of size 1 that would make it slow."""
     if x.shape[dim + 1 :].numel() != 1:
         return torch.softmax(x, dim)
     return torch.softmax(x.reshape(x.shape[: dim + 1]), dim).reshape(x.shape)
 
 
 def _logsoftmax(x, dim):
-    """torch.log_softmax, which is slow along an axis that is the last but for axes of size 1."""
+    """torch.log_softmax, without the trailing axes of size 1 that would make it slow."""
     if x.shape[dim + 1 :].numel() != 1:
         return torch.log_softmax(x, dim)
     return torch.log_softmax(x.reshape(x.shape[: dim + 1]), dim).reshape(x.shape)
 
 
 def _logsoftmax_slope(g, y, dim):
-    """The gradient of a log_softmax y along an axis, which may be the last but for size 1."""
+    """The gradient of log_softmax with output y, without trailing axes of size 1."""
     if y.shape[dim + 1 :].numel() != 1:
         return torch._log_softmax_backward_data(g, y, dim, y.dtype)
     flat = y.shape[: dim + 1]
@@ -149,7 +152,7 @@ def _logsoftmax_slope(g, y, dim):
 
 
 def _gathered(x, dim, index):
-    """x.gather, which is slow along an axis that is the last but for axes of size 1."""
+    """x.gather, without the trailing axes of size 1 that would make it slow."""
     if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
         return x.gather(dim, index)
     flat = index.reshape(index.shape[: dim + 1])
@@ -157,7 +160,7 @@ def _gathered(x, dim, index):
 
 
 def _scatter_added(x, dim, index, y):
-    """x.scatter_add, which is slow along an axis that is the last but for axes of size 1."""
+    """x.scatter_add, without the trailing axes of size 1 that would make it slow."""
     if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
         return x.scatter_add(dim, index, y)
     flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
@@ -165,18 +168,18 @@ def _scatter_added(x, dim, index, y):
 
 
 def _no_view(x):
-    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    """The same data as x, but no view for autograd: it may be modified in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _unflatten(x, at, sizes):
-    """x.unflatten(at, sizes), for which autograd's older vmap has no rule."""
+    """x.unflatten(at, sizes) by reshape; autograd's older vmap has no rule for unflatten."""
     at %= x.dim()
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -188,7 +191,7 @@ def _alone(*tensors):
 
 
 def _scatter_added_(x, dim, index, y):
-    """x.scatter_add_, which is slow along an axis that is the last but for axes of size 1."""
+    """x.scatter_add_, without the trailing axes of size 1 that would make it slow."""
     if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
         return x.scatter_add_(dim, index, y)
     flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
@@ -197,19 +200,19 @@ def _scatter_added_(x, dim, index, y):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
 
 
 def _still(tensors):
-    """The tensors, if they are there, without their tangents at this level."""
+    """The primals of the tensors at the current forward-mode level; None stays None."""
     return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
 
 
 def _batched(forward, in_dims, given):
-    """The forward of every sample, and where the results have their samples."""
+    """The results of the forward under vmap, and their batch axes."""
     made = torch.func.vmap(forward, in_dims)(*given)
     return made, (0,) * len(made) if isinstance(made, tuple) else 0
 
@@ -812,7 +815,7 @@ def focal_loss(
     gamma: float = 2,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns one of: average for mean, total for sum, loss for none.
+    """Returns the tensor average (reduction="mean"), total ("sum") or loss[n,*q] ("none"):
 
         F[n,c,*q] = input[n,c,*q] − logsumexp[c′](input[n,c′,*q])
         right[n,*q] = F[n,target[n,*q],*q]
@@ -820,13 +823,19 @@ def focal_loss(
         average = mean[n,*q](loss[n,*q])
         total = Σ[n,*q] loss[n,*q]
 
-    input[n, c, *q]: floating point
-    target[n, *q]: int64
-    weight[c]: floating point, or None for a constant
-    gamma: a number
-    reduction: one of mean, sum, none
+    Args:
+        input[n, c, *q]: float
+        target[n, *q]: int64
+        weight[c]: float; None means ones
+        gamma: float
+        reduction: "mean", "sum" or "none"
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input or weight is not a floating-point tensor; target is not an
+            int64 tensor; gamma is not a number
+        ValueError: input, target or weight has the wrong number of axes; the tensors
+            are on different devices; the sizes of index *q, n or c differ; reduction is
+            not one of its options; gamma is too large for float64
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(
@@ -854,7 +863,7 @@ def focal_loss(
         raise TypeError(f"focal_loss: target must be int64, not {target.dtype}")
     if target.device != input.device:
         raise ValueError(
-            f"focal_loss: target is on {target.device}, input on {input.device}"
+            f"focal_loss: target is on {target.device}, but input is on {input.device}"
         )
     q_shape = input.shape[2:]
     if target.dim() != len(q_shape) + 1:
@@ -865,7 +874,7 @@ def focal_loss(
     if target.shape[1:] != q_shape:
         raise ValueError(
             f"focal_loss: index *q has shape {tuple(q_shape)} in input but "
-            f"{tuple(target.shape[1:])} on axes from 1 of target"
+            f"{tuple(target.shape[1:])} in target, from axis 1 on"
         )
     if target.shape[0] != input.shape[0]:
         raise ValueError(
@@ -888,7 +897,8 @@ def focal_loss(
             )
         if weight.device != input.device:
             raise ValueError(
-                f"focal_loss: weight is on {weight.device}, input on {input.device}"
+                f"focal_loss: weight is on {weight.device}, but input is on "
+                f"{input.device}"
             )
         if weight.shape[0] != input.shape[1]:
             raise ValueError(

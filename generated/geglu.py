@@ -2,12 +2,12 @@
 
     output[*p] = input[*p]·gate[*p]·(1 + erf(√(2)·gate[*p]/2))/2
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_input[*p] = G[*p]·gate[*p]·(1 + erf(gate[*p]/√(2)))/2
     grad_gate[*p] = G[*p]·input[*p]·(√(2/π)·gate[*p]·exp(−gate[*p]²/2) + 1 + erf(gate[*p]/√(2)))/2
 
-Kernels of torch, and the equations that they compute:
+Fused kernels of torch, with the equation that each computes:
 
     gelu: y = x*(1 + erf(x/sqrt(2)))/2
     gelu backward: dx = g*((1 + erf(x/sqrt(2)))/2 + x*exp(-x**2/2)/sqrt(2*pi))
@@ -21,7 +21,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -30,7 +30,7 @@ def _distinct(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -46,7 +46,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -55,12 +55,12 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -72,7 +72,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -133,14 +133,18 @@ class _Geglu(Function):
 
 
 def geglu(input: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[*p]:
 
         output[*p] = input[*p]·gate[*p]·(1 + erf(√(2)·gate[*p]/2))/2
 
-    input[*p]: floating point
-    gate[*p]: floating point
+    Args:
+        input[*p]: float
+        gate[*p]: float
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input or gate is not a floating-point tensor
+        ValueError: the tensors are on different devices; gate has the wrong number of
+            axes; the sizes of index *p differ
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(f"geglu: input must be a tensor, not {type(input).__name__}")
@@ -155,7 +159,9 @@ def geglu(input: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
             f"geglu: gate must be a floating-point tensor, not {gate.dtype}"
         )
     if gate.device != input.device:
-        raise ValueError(f"geglu: gate is on {gate.device}, input on {input.device}")
+        raise ValueError(
+            f"geglu: gate is on {gate.device}, but input is on {input.device}"
+        )
     p_shape = input.shape
     if gate.dim() != len(p_shape):
         raise ValueError(
@@ -164,7 +170,7 @@ def geglu(input: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
     if gate.shape != p_shape:
         raise ValueError(
             f"geglu: index *p has shape {tuple(p_shape)} in input but "
-            f"{tuple(gate.shape)} on axes from 0 of gate"
+            f"{tuple(gate.shape)} in gate, from axis 0 on"
         )
     if torch.compiler.is_compiling():
         input, gate = _distinct(input, gate)

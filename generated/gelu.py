@@ -4,20 +4,20 @@
     inner[*p] = √(2)·(0.044715·input[*p]³ + input[*p])/√(π)
     approximation[*p] = (tanh(inner[*p]) + 1)·input[*p]/2
 
-Gradients of none, G the cotangent of exact:
+Gradients for approximate="none", where G is the cotangent of exact:
 
     grad_input[*p] = G[*p]·(√(2/π)·input[*p]·exp(−input[*p]²/2) + 1 + erf(input[*p]/√(2)))/2
 
-Gradients of tanh, G the cotangent of approximation:
+Gradients for approximate="tanh", where G is the cotangent of approximation:
 
     grad_input[*p] = G[*p]·(√(2)·input[*p]·(1 − tanh(inner[*p])²)·(1/2 + 0.0670725·input[*p]²)/√(π) + (1 + tanh(inner[*p]))/2)
 
-Kernels of torch, and the equations that they compute:
+Fused kernels of torch, with the equation that each computes:
 
     gelu: y = x*(1 + erf(x/sqrt(2)))/2
     gelu backward: dx = g*((1 + erf(x/sqrt(2)))/2 + x*exp(-x**2/2)/sqrt(2*pi))
-    gelu by tanh: y = x*(1 + tanh(sqrt(2/pi)*(x + 0.044715*x**3)))/2
-    gelu by tanh backward:
+    gelu (tanh): y = x*(1 + tanh(sqrt(2/pi)*(x + 0.044715*x**3)))/2
+    gelu (tanh) backward:
         u = sqrt(2/pi)*(x + 0.044715*x**3)
         dx = g*((1 + tanh(u))/2 + x*(1 - tanh(u)**2)*sqrt(2/pi)*(1 + 3*0.044715*x**2)/2)
 """
@@ -31,7 +31,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -47,7 +47,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -56,12 +56,12 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -73,7 +73,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -167,16 +167,19 @@ _OPTIONS = {
 def gelu(
     input: torch.Tensor, *, approximate: Literal["none", "tanh"] = "none"
 ) -> torch.Tensor:
-    """Returns one of: exact for none, approximation for tanh.
+    """Returns the tensor exact[*p] (approximate="none") or approximation[*p] ("tanh"):
 
         exact[*p] = (erf(√(2)·input[*p]/2) + 1)·input[*p]/2
         inner[*p] = √(2)·(0.044715·input[*p]³ + input[*p])/√(π)
         approximation[*p] = (tanh(inner[*p]) + 1)·input[*p]/2
 
-    input[*p]: floating point
-    approximate: one of none, tanh
+    Args:
+        input[*p]: float
+        approximate: "none" or "tanh"
 
-    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input is not a floating-point tensor
+        ValueError: approximate is not one of its options
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(f"gelu: input must be a tensor, not {type(input).__name__}")

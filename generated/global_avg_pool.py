@@ -2,7 +2,7 @@
 
     output[n,c] = mean[*q](input[n,c,*q])
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_input[n,c,*q] = G[n,c]/size(q)
 """
@@ -15,7 +15,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -31,7 +31,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -40,12 +40,12 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -86,13 +86,16 @@ class _GlobalAvgPool(Function):
 
 
 def global_avg_pool(input: torch.Tensor) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[n,c]:
 
         output[n,c] = mean[*q](input[n,c,*q])
 
-    input[n, c, *q]: floating point
+    Args:
+        input[n, c, *q]: float
 
-    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input is not a floating-point tensor
+        ValueError: input has the wrong number of axes
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(

@@ -2,7 +2,7 @@
 
     output[n,c] = max[*q](input[n,c,*q])
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_input[n,c,*q] = δ[*q,winner[n,c]]·G[n,c]
 
@@ -19,7 +19,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _added(total, part):
-    """The total so far and a part, in float32 at least; in place where nothing is recorded."""
+    """total + part, in float32 at least; in place unless a graph is recorded."""
     part = _unrounded(part)
     if total is None:
         return part
@@ -27,13 +27,13 @@ def _added(total, part):
 
 
 def _unrounded(part):
-    """A part that more is added to or multiplied with, in float32 at least."""
+    """Cast a half-precision part to float32 before it is summed or multiplied."""
     half = part is not None and part.is_floating_point() and part.dtype.itemsize < 4
     return part.float() if half else part
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -49,7 +49,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -58,12 +58,12 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _scatter_added(x, dim, index, y):
-    """x.scatter_add, which is slow along an axis that is the last but for axes of size 1."""
+    """x.scatter_add, without the trailing axes of size 1 that would make it slow."""
     if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
         return x.scatter_add(dim, index, y)
     flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
@@ -71,7 +71,7 @@ def _scatter_added(x, dim, index, y):
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -83,7 +83,7 @@ def _alone(*tensors):
 
 
 def _scatter_added_(x, dim, index, y):
-    """x.scatter_add_, which is slow along an axis that is the last but for axes of size 1."""
+    """x.scatter_add_, without the trailing axes of size 1 that would make it slow."""
     if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
         return x.scatter_add_(dim, index, y)
     flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
@@ -92,7 +92,7 @@ def _scatter_added_(x, dim, index, y):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -150,13 +150,16 @@ class _GlobalMaxPool(Function):
 
 
 def global_max_pool(input: torch.Tensor) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[n,c]:
 
         output[n,c] = max[*q](input[n,c,*q])
 
-    input[n, c, *q]: floating point
+    Args:
+        input[n, c, *q]: float
 
-    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input is not a floating-point tensor
+        ValueError: input has the wrong number of axes
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(

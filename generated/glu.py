@@ -3,16 +3,16 @@
     halves[*p,t,k,*q] = input[*p,(t k),*q]
     output[*p,k,*q] = halves[*p,0,k,*q]·sigmoid(halves[*p,1,k,*q])
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_halves[*p,t,k,*q] = δ[t,0]·G[*p,k,*q]·sigmoid(halves[*p,1,k,*q]) + δ[t,1]·G[*p,k,*q]·output[*p,k,*q]·(1 − sigmoid(halves[*p,1,k,*q]))
     grad_input[*p,(t k),*q] = grad_halves[*p,t,k,*q]
 
-Tangents, d_input that of input:
+Tangents, where d_input is the tangent of input:
 
     d_output[*p,k,*q] = d_input[*p,(0 k),*q]·sigmoid(halves[*p,1,k,*q]) + d_input[*p,(1 k),*q]·output[*p,k,*q]·(1 − sigmoid(halves[*p,1,k,*q]))
 
-Kernels of torch, and the equations that they compute:
+Fused kernels of torch, with the equation that each computes:
 
     glu: y = x[0]*sigmoid(x[1])
     glu backward:
@@ -28,7 +28,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _integer(value, name):
-    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
     wrong = isinstance(value, bool) or hasattr(value, "__len__")
     if wrong or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an integer, not {value!r:.60}")
@@ -36,7 +36,7 @@ def _integer(value, name):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -52,7 +52,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -61,17 +61,17 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
-    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    """The same data as x, but no view for autograd: it may be modified in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -83,19 +83,19 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
 
 
 def _still(tensors):
-    """The tensors, if they are there, without their tangents at this level."""
+    """The primals of the tensors at the current forward-mode level; None stays None."""
     return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
 
 
 def _batched(forward, in_dims, given):
-    """The forward of every sample, and where the results have their samples."""
+    """The results of the forward under vmap, and their batch axes."""
     made = torch.func.vmap(forward, in_dims)(*given)
     return made, (0,) * len(made) if isinstance(made, tuple) else 0
 
@@ -214,15 +214,19 @@ class _GluDual(_Glu):
 
 
 def glu(input: torch.Tensor, *, dim: int = -1) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[*p,k,*q]:
 
         halves[*p,t,k,*q] = input[*p,(t k),*q]
         output[*p,k,*q] = halves[*p,0,k,*q]·sigmoid(halves[*p,1,k,*q])
 
-    input[*p, m, *q]: floating point
-    dim: the position of axis m
+    Args:
+        input[*p, m, *q]: float
+        dim: position of axis m
 
-    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input is not a floating-point tensor; dim is not an integer
+        ValueError: input has the wrong number of axes; dim is not the position of axis
+            m; the size of axis m of input is not divisible by size(t)
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(f"glu: input must be a tensor, not {type(input).__name__}")
@@ -242,8 +246,8 @@ def glu(input: torch.Tensor, *, dim: int = -1) -> torch.Tensor:
         )
     if input.shape[dim] % 2 != 0:
         raise ValueError(
-            f"glu: axis {dim} of input has size {input.shape[dim]}, which size(t) = {2} "
-            "does not divide"
+            f"glu: axis {dim} of input has size {input.shape[dim]}, which is not "
+            f"divisible by size(t) = {2}"
         )
     if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
         return _GluDual.apply(input, dim)

@@ -2,7 +2,7 @@
 
     C[*b,i,j] = Σₖ A[*b,i,k]·A[*b,j,k]
 
-Gradients, G the cotangent of C:
+Gradients, where G is the cotangent of C:
 
     grad_A[*b,i,k] = Σᵢ′ A[*b,i′,k]·(G[*b,i′,i] + G[*b,i,i′])
 """
@@ -13,7 +13,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _of_product(*tensors):
-    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
     dtype, kind = _promoted(*tensors), tensors[0].device.type
     if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -23,7 +23,7 @@ def _of_product(*tensors):
 
 
 def _exactly(backward):
-    """The backward where autocast does not choose the dtypes of products."""
+    """Decorate a backward so that autocast does not change the dtypes of products."""
 
     def exact(ctx, *cotangents):
         if torch._C._is_any_autocast_enabled():
@@ -37,7 +37,7 @@ def _exactly(backward):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -53,12 +53,12 @@ def _promoted(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -96,13 +96,16 @@ class _Gram(Function):
 
 
 def gram(A: torch.Tensor) -> torch.Tensor:
-    """Returns C.
+    """Returns the tensor C[*b,i,j]:
 
         C[*b,i,j] = Σₖ A[*b,i,k]·A[*b,j,k]
 
-    A[*b, i, k]: floating point
+    Args:
+        A[*b, i, k]: float
 
-    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: A is not a floating-point tensor
+        ValueError: A has the wrong number of axes
     """
     if not isinstance(A, torch.Tensor):
         raise TypeError(f"gram: A must be a tensor, not {type(A).__name__}")

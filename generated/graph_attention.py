@@ -6,7 +6,7 @@
     total[n,h] = Σ[k | target[k] = n] exp(a[k,h])
     output[n,(h d)] = Σ[k | target[k] = n] projected[source[k],h,d]·exp(a[k,h])/total[n,h]
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_a[k,h] = exp(a[k,h] − lse[target[k],h])·Σ[d] G[target[k],(h d)]·(projected[source[k],h,d] − output[target[k],(h d)])
     grad_scores[k,h] = grad_a[k,h]·where(scores[k,h] > 0, 1, negative_slope)
@@ -20,7 +20,7 @@ where
 
     lse[n,h] = logsumexp[k | target[k] = n](a[k,h])
 
-Kernels of torch, and the equations that they compute:
+Fused kernels of torch, with the equation that each computes:
 
     leaky_relu: y = where(x > 0, x, slope*x)
     leaky_relu backward: dx = g*where(x > 0, 1, slope)
@@ -34,7 +34,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _number(value, name):
-    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
     if type(value) is not int:
         wrong = isinstance(value, bool) or hasattr(value, "__len__")
         if wrong or not hasattr(value, "__float__"):
@@ -43,11 +43,11 @@ def _number(value, name):
     try:
         return value if symbolic else float(value)
     except OverflowError:
-        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -56,7 +56,7 @@ def _distinct(*tensors):
 
 
 def _of_product(*tensors):
-    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
     dtype, kind = _promoted(*tensors), tensors[0].device.type
     if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -66,7 +66,7 @@ def _of_product(*tensors):
 
 
 def _exactly(backward):
-    """The backward where autocast does not choose the dtypes of products."""
+    """Decorate a backward so that autocast does not change the dtypes of products."""
 
     def exact(ctx, *cotangents):
         if torch._C._is_any_autocast_enabled():
@@ -80,7 +80,7 @@ def _exactly(backward):
 
 
 def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
+    """The result dtype of an operation that autocast runs in float32."""
     dtype = _promoted(*tensors)
     if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -88,7 +88,7 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -104,30 +104,30 @@ def _promoted(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
-    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    """The same data as x, but no view for autograd: it may be modified in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _flatten(x, start, end):
-    """x.flatten(start, end), for which autograd's older vmap has no rule."""
+    """x.flatten(start, end) by reshape; autograd's older vmap has no rule for flatten."""
     start, end = start % x.dim(), end % x.dim()
     size = math.prod(x.shape[start : end + 1])
     return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
 
 
 def _unflatten(x, at, sizes):
-    """x.unflatten(at, sizes), for which autograd's older vmap has no rule."""
+    """x.unflatten(at, sizes) by reshape; autograd's older vmap has no rule for unflatten."""
     at %= x.dim()
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
 def _where(mask, x, y):
-    """torch.where, slow on a CPU where branches cannot be foreseen or both are spread."""
+    """torch.where, by arithmetic on a CPU where that is faster."""
     if torch.compiler.is_compiling() or mask.device.type != "cpu":
         return torch.where(mask, x, y)
     spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
@@ -151,14 +151,14 @@ def _where(mask, x, y):
 
 
 def _kept(x, kept):
-    """x where kept is positive, else 0; written over kept where that may be changed."""
+    """x where kept is positive, else 0; reuses the memory of kept where possible."""
     if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
         return torch.ops.aten.threshold_backward(x, kept, 0)
     return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -170,7 +170,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -391,7 +391,7 @@ def graph_attention(
     *,
     negative_slope: float = 0.2,
 ) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[n,(h d)]:
 
         projected[n,h,d] = Σ[f] x[n,f]·weight[(h d),f]
         scores[k,h] = Σ[d] projected[source[k],h,d]·att_source[h,d] + Σ[d] projected[target[k],h,d]·att_target[h,d]
@@ -399,15 +399,22 @@ def graph_attention(
         total[n,h] = Σ[k | target[k] = n] exp(a[k,h])
         output[n,(h d)] = Σ[k | target[k] = n] projected[source[k],h,d]·exp(a[k,h])/total[n,h]
 
-    x[n, f]: floating point
-    weight[(h d), f]: floating point
-    att_source[h, d]: floating point
-    att_target[h, d]: floating point
-    source[k]: int64
-    target[k]: int64
-    negative_slope: a number
+    Args:
+        x[n, f]: float
+        weight[(h d), f]: float
+        att_source[h, d]: float
+        att_target[h, d]: float
+        source[k]: int64
+        target[k]: int64
+        negative_slope: float
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: x, weight, att_source or att_target is not a floating-point tensor;
+            source or target is not an int64 tensor; negative_slope is not a number
+        ValueError: x, weight, att_source, att_target, source or target has the wrong
+            number of axes; the tensors are on different devices; the sizes of index f,
+            h, d or k differ; weight has an axis of the wrong size; negative_slope is
+            too large for float64
     """
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"graph_attention: x must be a tensor, not {type(x).__name__}")
@@ -484,23 +491,25 @@ def graph_attention(
         raise TypeError(f"graph_attention: target must be int64, not {target.dtype}")
     if weight.device != x.device:
         raise ValueError(
-            f"graph_attention: weight is on {weight.device}, x on {x.device}"
+            f"graph_attention: weight is on {weight.device}, but x is on {x.device}"
         )
     if att_source.device != x.device:
         raise ValueError(
-            f"graph_attention: att_source is on {att_source.device}, x on {x.device}"
+            f"graph_attention: att_source is on {att_source.device}, but x is on "
+            f"{x.device}"
         )
     if att_target.device != x.device:
         raise ValueError(
-            f"graph_attention: att_target is on {att_target.device}, x on {x.device}"
+            f"graph_attention: att_target is on {att_target.device}, but x is on "
+            f"{x.device}"
         )
     if source.device != x.device:
         raise ValueError(
-            f"graph_attention: source is on {source.device}, x on {x.device}"
+            f"graph_attention: source is on {source.device}, but x is on {x.device}"
         )
     if target.device != x.device:
         raise ValueError(
-            f"graph_attention: target is on {target.device}, x on {x.device}"
+            f"graph_attention: target is on {target.device}, but x is on {x.device}"
         )
     if weight.shape[1] != x.shape[1]:
         raise ValueError(

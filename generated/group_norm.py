@@ -5,13 +5,13 @@
     xhat[n,(g c),*q] = (input[n,(g c),*q] − mu[n,g])/√(var[n,g] + eps)
     output[n,d,*q] = xhat[n,d,*q]·weight[d] + bias[d]
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_input[n,(g c),*q] = (G[n,(g c),*q]·weight[(g c)] − xhat[n,(g c),*q]/(size(q)·size(c))·Σ[*q′,c′] G[n,(g c′),*q′]·weight[(g c′)]·xhat[n,(g c′),*q′] − 1/(size(q)·size(c))·Σ[*q′,c′] G[n,(g c′),*q′]·weight[(g c′)])/√(var[n,g] + eps)
     grad_weight[d] = Σ[n,*q] G[n,d,*q]·xhat[n,d,*q]
     grad_bias[d] = Σ[n,*q] G[n,d,*q]
 
-Kernels of torch, and the equations that they compute:
+Fused kernels of torch, with the equation that each computes:
 
     group_norm:
         mu[n,k] = mean[c,*s](x[n,k,c,*s])
@@ -33,7 +33,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _integer(value, name):
-    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
     wrong = isinstance(value, bool) or hasattr(value, "__len__")
     if wrong or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an integer, not {value!r:.60}")
@@ -41,7 +41,7 @@ def _integer(value, name):
 
 
 def _number(value, name):
-    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
     if type(value) is not int:
         wrong = isinstance(value, bool) or hasattr(value, "__len__")
         if wrong or not hasattr(value, "__float__"):
@@ -50,11 +50,11 @@ def _number(value, name):
     try:
         return value if symbolic else float(value)
     except OverflowError:
-        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -63,7 +63,7 @@ def _distinct(*tensors):
 
 
 def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
+    """The result dtype of an operation that autocast runs in float32."""
     dtype = _promoted(*tensors)
     if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -71,7 +71,7 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -87,7 +87,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -96,30 +96,30 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
-    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    """The same data as x, but no view for autograd: it may be modified in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _flatten(x, start, end):
-    """x.flatten(start, end), for which autograd's older vmap has no rule."""
+    """x.flatten(start, end) by reshape; autograd's older vmap has no rule for flatten."""
     start, end = start % x.dim(), end % x.dim()
     size = math.prod(x.shape[start : end + 1])
     return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
 
 
 def _unflatten(x, at, sizes):
-    """x.unflatten(at, sizes), for which autograd's older vmap has no rule."""
+    """x.unflatten(at, sizes) by reshape; autograd's older vmap has no rule for unflatten."""
     at %= x.dim()
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -131,14 +131,14 @@ def _alone(*tensors):
 
 
 def _group_normed(x, weight, bias, eps, scale=1):
-    """x normalised in each group of channels, its second axis, with their statistics."""
+    """Group norm of x[sample, group, channel, ..]: the output, mean and rstd."""
     weight, bias = (None if t is None else t.flatten() for t in (weight, bias))
     y, mean, rstd = _normed_in(x.shape[1], x.flatten(1, 2), weight, bias, eps, scale)
     return y.view(x.shape), mean, rstd
 
 
 def _group_normed_gradients(G, x, mean, rstd, weight, wanted, scale=1):
-    """The gradients of x, weight and bias, as far as they are wanted."""
+    """The gradients of a group norm in x, weight and bias, if wanted."""
     (g, c), (G, flat) = x.shape[1:3], (t.flatten(1, 2) for t in (G, x))
     weight = None if weight is None else weight.flatten()
     grads = _gradients_in(g, G, flat, mean, rstd, weight, wanted, scale)
@@ -147,14 +147,14 @@ def _group_normed_gradients(G, x, mean, rstd, weight, wanted, scale=1):
 
 
 def _normed_in(groups, x, weight, bias, eps, scale):
-    """x normalised in groups of its channels, with their mean and deviation."""
+    """Normalize x in groups of its channels: the output, mean and rstd."""
     n, c = x.shape[:2]
     if not x.numel():
         return torch.empty_like(x), x.new_zeros((n, groups)), x.new_zeros((n, groups))
     weight = _weight_times(weight, scale, x, (c,))
     compiling = torch.compiler.is_compiling()
     if not compiling and torch._C._are_functorch_transforms_active():
-        # The kernel reads memory in order, which vmap does not keep.
+        # The kernel assumes contiguous memory, which vmap does not preserve.
         rows = x.reshape(n, groups, -1)
         y, mean, rstd = torch.native_layer_norm(rows, rows.shape[2:], None, None, eps)
         each = (c, *[1] * (x.dim() - 2))
@@ -168,7 +168,7 @@ def _normed_in(groups, x, weight, bias, eps, scale):
 
 
 def _gradients_in(groups, G, x, mean, rstd, weight, wanted, scale):
-    """The gradients of x, weight and bias where x is normalised in groups."""
+    """The gradients in x, weight and bias of a normalization in groups."""
     n, c = x.shape[:2]
     if not x.numel():
         return torch.empty_like(x), x.new_zeros(c), x.new_zeros(c)
@@ -182,21 +182,22 @@ def _gradients_in(groups, G, x, mean, rstd, weight, wanted, scale):
 
 
 def _in_order(*tensors):
-    """The tensors, if they are there, each with its elements in memory one after the other."""
+    """Make the tensors contiguous; None stays None."""
     return [None if t is None else t.contiguous() for t in tensors]
 
 
 def _weight_times(weight, scale, x, shape):
-    """A weight times a number; None is a weight of ones."""
+    """weight*scale, where None is a weight of ones."""
     if scale == 1:
         return weight
     return x.new_full(shape, scale) if weight is None else weight * scale
 
 
 def _with_scale(grads, scale, count):
-    """The gradients of x, weight and bias where the weight has a scale.
+    """Apply the scale of the weight to the gradients of x, weight and bias.
 
-    Rows of so many elements are normalised; of one alone it leaves 0, and no rounding of a kernel.
+    count is the number of elements per normalized row. If it is 1, the gradients of x and weight
+    are exactly 0, without the rounding of the kernel.
     """
     if count == 1:
         return *(None if t is None else t - t for t in grads[:2]), grads[2]
@@ -206,7 +207,7 @@ def _with_scale(grads, scale, count):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -344,20 +345,27 @@ def group_norm(
     num_groups: int,
     eps: float = 1e-05,
 ) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[n,d,*q]:
 
         mu[n,g] = mean[c,*q](input[n,(g c),*q])
         var[n,g] = mean[c,*q]((input[n,(g c),*q] − mu[n,g])²)
         xhat[n,(g c),*q] = (input[n,(g c),*q] − mu[n,g])/√(var[n,g] + eps)
         output[n,d,*q] = xhat[n,d,*q]·weight[d] + bias[d]
 
-    input[n, (g c), *q]: floating point
-    weight[d]: floating point, or None for a constant
-    bias[d]: floating point, or None for a constant
-    num_groups: the size of index g
-    eps: a number
+    Args:
+        input[n, (g c), *q]: float
+        weight[d]: float; None means ones
+        bias[d]: float; None means zeros
+        num_groups: size of index g
+        eps: float
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input, weight or bias is not a floating-point tensor; num_groups is
+            not an integer; eps is not a number
+        ValueError: input, weight or bias has the wrong number of axes; num_groups is
+            not positive; the size of axis (g c) of input is not divisible by
+            num_groups; the tensors are on different devices; weight or bias has an axis
+            of the wrong size; eps is too large for float64
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(
@@ -380,8 +388,8 @@ def group_norm(
         )
     if input.shape[1] % num_groups != 0:
         raise ValueError(
-            f"group_norm: axis 1 (g c) of input has size {input.shape[1]}, which "
-            f"num_groups = {num_groups} does not divide"
+            f"group_norm: axis 1 (g c) of input has size {input.shape[1]}, which is not "
+            f"divisible by num_groups = {num_groups}"
         )
     if weight is not None:
         if not isinstance(weight, torch.Tensor):
@@ -399,7 +407,8 @@ def group_norm(
             )
         if weight.device != input.device:
             raise ValueError(
-                f"group_norm: weight is on {weight.device}, input on {input.device}"
+                f"group_norm: weight is on {weight.device}, but input is on "
+                f"{input.device}"
             )
         if weight.shape[0] != num_groups * (input.shape[1] // num_groups):
             raise ValueError(
@@ -419,7 +428,7 @@ def group_norm(
             )
         if bias.device != input.device:
             raise ValueError(
-                f"group_norm: bias is on {bias.device}, input on {input.device}"
+                f"group_norm: bias is on {bias.device}, but input is on {input.device}"
             )
         if bias.shape[0] != num_groups * (input.shape[1] // num_groups):
             raise ValueError(

@@ -2,7 +2,7 @@
 
     output[n,(g o),u] = bias[(g o)] + Σ[c,k | 0 ≤ stride·u + dilation·k − padding < size(t)] input[n,(g c),stride·u + dilation·k − padding]·weight[(g o),c,k]
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_input[n,(g c),t] = Σₖₒᵤ [0 ≤ dilation·k + stride·u − padding < size(t)]·δ[t,dilation·k + stride·u − padding]·G[n,(g o),u]·weight[(g o),c,k]
     grad_weight[(g o),c,k] = Σₙᵤ [0 ≤ stride·u + dilation·k − padding < size(t)]·G[n,(g o),u]·input[n,(g c),stride·u + dilation·k − padding]
@@ -17,7 +17,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _integer(value, name):
-    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
     wrong = isinstance(value, bool) or hasattr(value, "__len__")
     if wrong or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an integer, not {value!r:.60}")
@@ -25,7 +25,7 @@ def _integer(value, name):
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -34,7 +34,7 @@ def _distinct(*tensors):
 
 
 def _of_product(*tensors):
-    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
     dtype, kind = _promoted(*tensors), tensors[0].device.type
     if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -44,7 +44,7 @@ def _of_product(*tensors):
 
 
 def _exactly(backward):
-    """The backward where autocast does not choose the dtypes of products."""
+    """Decorate a backward so that autocast does not change the dtypes of products."""
 
     def exact(ctx, *cotangents):
         if torch._C._is_any_autocast_enabled():
@@ -58,7 +58,7 @@ def _exactly(backward):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -74,30 +74,30 @@ def _promoted(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
-    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    """The same data as x, but no view for autograd: it may be modified in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _flatten(x, start, end):
-    """x.flatten(start, end), for which autograd's older vmap has no rule."""
+    """x.flatten(start, end) by reshape; autograd's older vmap has no rule for flatten."""
     start, end = start % x.dim(), end % x.dim()
     size = math.prod(x.shape[start : end + 1])
     return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
 
 
 def _unflatten(x, at, sizes):
-    """x.unflatten(at, sizes), for which autograd's older vmap has no rule."""
+    """x.unflatten(at, sizes) by reshape; autograd's older vmap has no rule for unflatten."""
     at %= x.dim()
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -109,7 +109,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -224,19 +224,27 @@ def grouped_conv1d(
     dilation: int = 1,
     groups: int = 1,
 ) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[n,(g o),u]:
 
         output[n,(g o),u] = bias[(g o)] + Σ[c,k | 0 ≤ stride·u + dilation·k − padding < size(t)] input[n,(g c),stride·u + dilation·k − padding]·weight[(g o),c,k]
 
-    input[n, (g c), t]: floating point
-    weight[(g o), c, k]: floating point
-    bias[(g o)]: floating point, or None for a constant
-    stride: an integer
-    padding: an integer
-    dilation: an integer
-    groups: the size of index g
+    Args:
+        input[n, (g c), t]: float
+        weight[(g o), c, k]: float
+        bias[(g o)]: float; None means zeros
+        stride: int
+        padding: int
+        dilation: int
+        groups: size of index g
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input, weight or bias is not a floating-point tensor; stride,
+            padding, dilation or groups is not an integer
+        ValueError: input, weight or bias has the wrong number of axes; groups, stride
+            or dilation is not positive; the tensors are on different devices; the size
+            of axis (g o) of weight is not divisible by groups; input or bias has an
+            axis of the wrong size; no value of index u keeps every access in bounds;
+            padding is negative
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(
@@ -275,14 +283,15 @@ def grouped_conv1d(
         )
     if weight.device != input.device:
         raise ValueError(
-            f"grouped_conv1d: weight is on {weight.device}, input on {input.device}"
+            f"grouped_conv1d: weight is on {weight.device}, but input is on "
+            f"{input.device}"
         )
     if stride < 1:
         raise ValueError(f"grouped_conv1d: stride must be positive, not {stride}")
     if weight.shape[0] % groups != 0:
         raise ValueError(
             f"grouped_conv1d: axis 0 (g o) of weight has size {weight.shape[0]}, which "
-            f"groups = {groups} does not divide"
+            f"is not divisible by groups = {groups}"
         )
     if input.shape[1] != groups * weight.shape[1]:
         raise ValueError(
@@ -311,7 +320,8 @@ def grouped_conv1d(
             )
         if bias.device != input.device:
             raise ValueError(
-                f"grouped_conv1d: bias is on {bias.device}, input on {input.device}"
+                f"grouped_conv1d: bias is on {bias.device}, but input is on "
+                f"{input.device}"
             )
         if bias.shape[0] != groups * (weight.shape[0] // groups):
             raise ValueError(

@@ -7,7 +7,7 @@
     new[n,j] = tanh(a[n,2,j] + s[n,2,j]·reset[n,j])
     h[n,j] = hx[n,j]·update[n,j] + new[n,j]·(1 − update[n,j])
 
-Gradients, G the cotangent of h:
+Gradients, where G is the cotangent of h:
 
     grad_new[n,j] = G[n,j]·(1 − update[n,j])
     grad_update[n,j] = G[n,j]·(hx[n,j] − new[n,j])
@@ -21,7 +21,7 @@ Gradients, G the cotangent of h:
     grad_b_ih[(g j)] = Σₙ grad_a[n,g,j]
     grad_b_hh[(g j)] = Σₙ grad_s[n,g,j]
 
-Kernels of torch, and the equations that they compute:
+Fused kernels of torch, with the equation that each computes:
 
     tanh backward: dx = g*(1 - y**2)
     sigmoid backward: dx = g*y*(1 - y)
@@ -35,7 +35,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -44,7 +44,7 @@ def _distinct(*tensors):
 
 
 def _of_product(*tensors):
-    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
     dtype, kind = _promoted(*tensors), tensors[0].device.type
     if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -54,7 +54,7 @@ def _of_product(*tensors):
 
 
 def _exactly(backward):
-    """The backward where autocast does not choose the dtypes of products."""
+    """Decorate a backward so that autocast does not change the dtypes of products."""
 
     def exact(ctx, *cotangents):
         if torch._C._is_any_autocast_enabled():
@@ -68,7 +68,7 @@ def _exactly(backward):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -84,25 +84,25 @@ def _promoted(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _flatten(x, start, end):
-    """x.flatten(start, end), for which autograd's older vmap has no rule."""
+    """x.flatten(start, end) by reshape; autograd's older vmap has no rule for flatten."""
     start, end = start % x.dim(), end % x.dim()
     size = math.prod(x.shape[start : end + 1])
     return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
 
 
 def _unflatten(x, at, sizes):
-    """x.unflatten(at, sizes), for which autograd's older vmap has no rule."""
+    """x.unflatten(at, sizes) by reshape; autograd's older vmap has no rule for unflatten."""
     at %= x.dim()
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -114,7 +114,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -285,7 +285,7 @@ def gru_cell(
     b_ih: torch.Tensor | None = None,
     b_hh: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Returns h.
+    """Returns the tensor h[n,j]:
 
         a[n,g,j] = b_ih[(g j)] + Σᵢ input[n,i]·w_ih[(g j),i]
         s[n,g,j] = b_hh[(g j)] + Σₗ hx[n,l]·w_hh[(g j),l]
@@ -294,14 +294,19 @@ def gru_cell(
         new[n,j] = tanh(a[n,2,j] + s[n,2,j]·reset[n,j])
         h[n,j] = hx[n,j]·update[n,j] + new[n,j]·(1 − update[n,j])
 
-    input[n, i]: floating point
-    hx[n, j]: floating point
-    w_ih[(g j), i]: floating point
-    w_hh[(g j), j']: floating point
-    b_ih[(g j)]: floating point, or None for a constant
-    b_hh[(g j)]: floating point, or None for a constant
+    Args:
+        input[n, i]: float
+        hx[n, j]: float
+        w_ih[(g j), i]: float
+        w_hh[(g j), j']: float
+        b_ih[(g j)]: float; None means zeros
+        b_hh[(g j)]: float; None means zeros
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input, hx, w_ih, w_hh, b_ih or b_hh is not a floating-point tensor
+        ValueError: input, hx, w_ih, w_hh, b_ih or b_hh has the wrong number of axes;
+            the tensors are on different devices; the sizes of index n, i or j differ;
+            w_ih, w_hh, b_ih or b_hh has an axis of the wrong size
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(f"gru_cell: input must be a tensor, not {type(input).__name__}")
@@ -338,11 +343,17 @@ def gru_cell(
             f"gru_cell: w_hh must be a floating-point tensor, not {w_hh.dtype}"
         )
     if hx.device != input.device:
-        raise ValueError(f"gru_cell: hx is on {hx.device}, input on {input.device}")
+        raise ValueError(
+            f"gru_cell: hx is on {hx.device}, but input is on {input.device}"
+        )
     if w_ih.device != input.device:
-        raise ValueError(f"gru_cell: w_ih is on {w_ih.device}, input on {input.device}")
+        raise ValueError(
+            f"gru_cell: w_ih is on {w_ih.device}, but input is on {input.device}"
+        )
     if w_hh.device != input.device:
-        raise ValueError(f"gru_cell: w_hh is on {w_hh.device}, input on {input.device}")
+        raise ValueError(
+            f"gru_cell: w_hh is on {w_hh.device}, but input is on {input.device}"
+        )
     if hx.shape[0] != input.shape[0]:
         raise ValueError(
             f"gru_cell: index n has size {input.shape[0]} on axis 0 of input but "
@@ -383,7 +394,7 @@ def gru_cell(
             )
         if b_ih.device != input.device:
             raise ValueError(
-                f"gru_cell: b_ih is on {b_ih.device}, input on {input.device}"
+                f"gru_cell: b_ih is on {b_ih.device}, but input is on {input.device}"
             )
         if b_ih.shape[0] != 3 * hx.shape[1]:
             raise ValueError(
@@ -405,7 +416,7 @@ def gru_cell(
             )
         if b_hh.device != input.device:
             raise ValueError(
-                f"gru_cell: b_hh is on {b_hh.device}, input on {input.device}"
+                f"gru_cell: b_hh is on {b_hh.device}, but input is on {input.device}"
             )
         if b_hh.shape[0] != 3 * hx.shape[1]:
             raise ValueError(

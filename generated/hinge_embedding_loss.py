@@ -4,17 +4,17 @@
     average = mean[*p](loss[*p])
     total = Σ[*p] loss[*p]
 
-Gradients of mean, G the cotangent of average:
+Gradients for reduction="mean", where G is the cotangent of average:
 
     grad_input[*p] = ([target[*p] = 1]·G − [target[*p] ≠ 1]·[margin − input[*p] ≥ 0]·G)/size(p)
     grad_target[*p] = 0
 
-Gradients of sum, G the cotangent of total:
+Gradients for reduction="sum", where G is the cotangent of total:
 
     grad_input[*p] = [target[*p] = 1]·G − [target[*p] ≠ 1]·[margin − input[*p] ≥ 0]·G
     grad_target[*p] = 0
 
-Gradients of none, G the cotangent of loss:
+Gradients for reduction="none", where G is the cotangent of loss:
 
     grad_input[*p] = [target[*p] = 1]·G[*p] − [target[*p] ≠ 1]·[margin − input[*p] ≥ 0]·G[*p]
     grad_target[*p] = 0
@@ -29,7 +29,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _number(value, name):
-    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
     if type(value) is not int:
         wrong = isinstance(value, bool) or hasattr(value, "__len__")
         if wrong or not hasattr(value, "__float__"):
@@ -38,11 +38,11 @@ def _number(value, name):
     try:
         return value if symbolic else float(value)
     except OverflowError:
-        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -51,7 +51,7 @@ def _distinct(*tensors):
 
 
 def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
+    """The result dtype of an operation that autocast runs in float32."""
     dtype = _promoted(*tensors)
     if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -59,7 +59,7 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -75,7 +75,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -84,12 +84,12 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _where(mask, x, y):
-    """torch.where, slow on a CPU where branches cannot be foreseen or both are spread."""
+    """torch.where, by arithmetic on a CPU where that is faster."""
     if torch.compiler.is_compiling() or mask.device.type != "cpu":
         return torch.where(mask, x, y)
     spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
@@ -113,14 +113,14 @@ def _where(mask, x, y):
 
 
 def _kept(x, kept):
-    """x where kept is positive, else 0; written over kept where that may be changed."""
+    """x where kept is positive, else 0; reuses the memory of kept where possible."""
     if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
         return torch.ops.aten.threshold_backward(x, kept, 0)
     return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -132,7 +132,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -298,18 +298,24 @@ def hinge_embedding_loss(
     margin: float = 1,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns one of: average for mean, total for sum, loss for none.
+    """Returns the tensor average (reduction="mean"), total ("sum") or loss[*p] ("none"):
 
         loss[*p] = where(target[*p] = 1, input[*p], clamp(margin − input[*p], 0, ∞))
         average = mean[*p](loss[*p])
         total = Σ[*p] loss[*p]
 
-    input[*p]: floating point
-    target[*p]: floating point
-    margin: a number
-    reduction: one of mean, sum, none
+    Args:
+        input[*p]: float
+        target[*p]: float
+        margin: float
+        reduction: "mean", "sum" or "none"
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input or target is not a floating-point tensor; margin is not a
+            number
+        ValueError: the tensors are on different devices; target has the wrong number of
+            axes; the sizes of index *p differ; reduction is not one of its options;
+            margin is too large for float64
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(
@@ -334,7 +340,7 @@ def hinge_embedding_loss(
         )
     if target.device != input.device:
         raise ValueError(
-            f"hinge_embedding_loss: target is on {target.device}, input on "
+            f"hinge_embedding_loss: target is on {target.device}, but input is on "
             f"{input.device}"
         )
     p_shape = input.shape
@@ -346,7 +352,7 @@ def hinge_embedding_loss(
     if target.shape != p_shape:
         raise ValueError(
             f"hinge_embedding_loss: index *p has shape {tuple(p_shape)} in input but "
-            f"{tuple(target.shape)} on axes from 0 of target"
+            f"{tuple(target.shape)} in target, from axis 0 on"
         )
     if not isinstance(reduction, str) or reduction not in _OPTIONS:
         raise ValueError(

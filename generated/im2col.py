@@ -2,7 +2,7 @@
 
     output[n,(c i j),(x y)] = input[n,c,dilation·i + stride·x,dilation·j + stride·y]
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_input[n,c,h,w] = Σ[i,j,x,y] δ[h,dilation·i + stride·x]·δ[w,dilation·j + stride·y]·G[n,(c i j),(x y)]
 """
@@ -12,7 +12,7 @@ import torch
 
 
 def _integer(value, name):
-    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
     wrong = isinstance(value, bool) or hasattr(value, "__len__")
     if wrong or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an integer, not {value!r:.60}")
@@ -20,7 +20,7 @@ def _integer(value, name):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -36,7 +36,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -45,7 +45,7 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
@@ -67,17 +67,23 @@ def im2col(
     dilation: int = 1,
     stride: int = 1,
 ) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[n,(c i j),(x y)]:
 
         output[n,(c i j),(x y)] = input[n,c,dilation·i + stride·x,dilation·j + stride·y]
 
-    input[n, c, h, w]: floating point
-    kernel_height: the size of index i
-    kernel_width: the size of index j
-    dilation: an integer
-    stride: an integer
+    Args:
+        input[n, c, h, w]: float
+        kernel_height: size of index i
+        kernel_width: size of index j
+        dilation: int
+        stride: int
 
-    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input is not a floating-point tensor; kernel_height, kernel_width,
+            dilation or stride is not an integer
+        ValueError: input has the wrong number of axes; kernel_height, kernel_width,
+            stride or dilation is not positive; no value of index x or y keeps every
+            access in bounds
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(f"im2col: input must be a tensor, not {type(input).__name__}")

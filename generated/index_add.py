@@ -2,7 +2,7 @@
 
     output[*p,v,*q] = input[*p,v,*q] + alpha·Σ[k | index[k] = v] source[*p,k,*q]
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_input[*p,v,*q] = G[*p,v,*q]
     grad_source[*p,k,*q] = alpha·Σᵥ [index[k] = v]·G[*p,v,*q]
@@ -16,7 +16,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _integer(value, name):
-    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
     wrong = isinstance(value, bool) or hasattr(value, "__len__")
     if wrong or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an integer, not {value!r:.60}")
@@ -24,7 +24,7 @@ def _integer(value, name):
 
 
 def _number(value, name):
-    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
     if type(value) is not int:
         wrong = isinstance(value, bool) or hasattr(value, "__len__")
         if wrong or not hasattr(value, "__float__"):
@@ -33,11 +33,11 @@ def _number(value, name):
     try:
         return value if symbolic else float(value)
     except OverflowError:
-        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -46,7 +46,7 @@ def _distinct(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -62,7 +62,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -71,17 +71,17 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
-    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    """The same data as x, but no view for autograd: it may be modified in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -93,7 +93,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -193,17 +193,23 @@ def index_add(
     dim: int,
     alpha: float = 1,
 ) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[*p,v,*q]:
 
         output[*p,v,*q] = input[*p,v,*q] + alpha·Σ[k | index[k] = v] source[*p,k,*q]
 
-    input[*p, v, *q]: floating point
-    index[k]: int64
-    source[*p, k, *q]: floating point
-    dim: the position of axis v
-    alpha: a number
+    Args:
+        input[*p, v, *q]: float
+        index[k]: int64
+        source[*p, k, *q]: float
+        dim: position of axis v
+        alpha: float
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input or source is not a floating-point tensor; index is not an int64
+            tensor; dim is not an integer; alpha is not a number
+        ValueError: input, index or source has the wrong number of axes; dim is not the
+            position of axis v; the tensors are on different devices; the sizes of index
+            *p, *q or k differ; alpha is too large for float64
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(
@@ -249,11 +255,11 @@ def index_add(
         )
     if index.device != input.device:
         raise ValueError(
-            f"index_add: index is on {index.device}, input on {input.device}"
+            f"index_add: index is on {index.device}, but input is on {input.device}"
         )
     if source.device != input.device:
         raise ValueError(
-            f"index_add: source is on {source.device}, input on {input.device}"
+            f"index_add: source is on {source.device}, but input is on {input.device}"
         )
     dim_axis = dim % input.dim()
     p_shape = input.shape[:dim_axis]
@@ -266,13 +272,13 @@ def index_add(
     if source.shape[: len(p_shape)] != p_shape:
         raise ValueError(
             f"index_add: index *p has shape {tuple(p_shape)} in input but "
-            f"{tuple(source.shape[: len(p_shape)])} on axes from 0 of source"
+            f"{tuple(source.shape[: len(p_shape)])} in source, from axis 0 on"
         )
     if source.shape[len(p_shape) + 1 :] != q_shape:
         raise ValueError(
             f"index_add: index *q has shape {tuple(q_shape)} in input but "
-            f"{tuple(source.shape[len(p_shape) + 1 :])} on axes from {len(p_shape) + 1} "
-            "of source"
+            f"{tuple(source.shape[len(p_shape) + 1 :])} in source, from axis "
+            f"{len(p_shape) + 1} on"
         )
     if source.shape[dim] != index.shape[0]:
         raise ValueError(

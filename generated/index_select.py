@@ -2,7 +2,7 @@
 
     output[*p,k,*q] = input[*p,index[k],*q]
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_input[*p,v,*q] = Σₖ δ[v,index[k]]·G[*p,k,*q]
 """
@@ -13,7 +13,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _integer(value, name):
-    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
     wrong = isinstance(value, bool) or hasattr(value, "__len__")
     if wrong or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an integer, not {value!r:.60}")
@@ -21,7 +21,7 @@ def _integer(value, name):
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -30,7 +30,7 @@ def _distinct(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -39,12 +39,12 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -56,7 +56,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -102,15 +102,20 @@ class _IndexSelect(Function):
 
 
 def index_select(input: torch.Tensor, index: torch.Tensor, *, dim: int) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[*p,k,*q]:
 
         output[*p,k,*q] = input[*p,index[k],*q]
 
-    input[*p, v, *q]: floating point
-    index[k]: int64
-    dim: the position of axis v
+    Args:
+        input[*p, v, *q]: float
+        index[k]: int64
+        dim: position of axis v
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input is not a floating-point tensor; index is not an int64 tensor;
+            dim is not an integer
+        ValueError: input or index has the wrong number of axes; dim is not the position
+            of axis v; the tensors are on different devices
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(
@@ -142,7 +147,7 @@ def index_select(input: torch.Tensor, index: torch.Tensor, *, dim: int) -> torch
         raise TypeError(f"index_select: index must be int64, not {index.dtype}")
     if index.device != input.device:
         raise ValueError(
-            f"index_select: index is on {index.device}, input on {input.device}"
+            f"index_select: index is on {index.device}, but input is on {input.device}"
         )
     if torch.compiler.is_compiling():
         input, index = _distinct(input, index)

@@ -7,7 +7,7 @@
     average = meanₙ(loss[n])
     total = Σₙ loss[n]
 
-Gradients of mean, G the cotangent of average:
+Gradients for reduction="mean", where G is the cotangent of average:
 
     grad_similarity[n,m] = G·(exp(similarity[n,m] − lse[n]) − δ[n,m])/size(n)
     grad_query[n,d] = (1/temperature·Σₙ′ grad_similarity[n,n′]·keys[n′,d] − queries[n,d]·Σₙ′ grad_similarity[n,n′]·similarity[n,n′])/√(Σ[d′] query[n,d′]²)
@@ -17,7 +17,7 @@ where
 
     lse[n] = logsumexpₘ(similarity[n,m])
 
-Gradients of sum, G the cotangent of total:
+Gradients for reduction="sum", where G is the cotangent of total:
 
     grad_similarity[n,m] = G·(exp(similarity[n,m] − lse[n]) − δ[n,m])
     grad_query[n,d] = (1/temperature·Σₙ′ grad_similarity[n,n′]·keys[n′,d] − queries[n,d]·Σₙ′ grad_similarity[n,n′]·similarity[n,n′])/√(Σ[d′] query[n,d′]²)
@@ -27,7 +27,7 @@ where
 
     lse[n] = logsumexpₘ(similarity[n,m])
 
-Gradients of none, G the cotangent of loss:
+Gradients for reduction="none", where G is the cotangent of loss:
 
     grad_similarity[n,m] = G[n]·(exp(similarity[n,m] − lse[n]) − δ[n,m])
     grad_query[n,d] = (1/temperature·Σₙ′ grad_similarity[n,n′]·keys[n′,d] − queries[n,d]·Σₙ′ grad_similarity[n,n′]·similarity[n,n′])/√(Σ[d′] query[n,d′]²)
@@ -37,7 +37,8 @@ where
 
     lse[n] = logsumexpₘ(similarity[n,m])
 
-Tangents of mean, d_query that of query, d_positive_key that of positive_key:
+Tangents for reduction="mean", where d_query is the tangent of query and
+d_positive_key is the tangent of positive_key:
 
     d_queries[n,d] = (d_query[n,d] − queries[n,d]·Σ[d′] d_query[n,d′]·queries[n,d′])/√(Σ[d′] query[n,d′]²)
     d_keys[n,d] = (d_positive_key[n,d] − keys[n,d]·Σ[d′] d_positive_key[n,d′]·keys[n,d′])/√(Σ[d′] positive_key[n,d′]²)
@@ -48,7 +49,8 @@ where
 
     lse[n] = logsumexpₘ(similarity[n,m])
 
-Tangents of sum, d_query that of query, d_positive_key that of positive_key:
+Tangents for reduction="sum", where d_query is the tangent of query and
+d_positive_key is the tangent of positive_key:
 
     d_queries[n,d] = (d_query[n,d] − queries[n,d]·Σ[d′] d_query[n,d′]·queries[n,d′])/√(Σ[d′] query[n,d′]²)
     d_keys[n,d] = (d_positive_key[n,d] − keys[n,d]·Σ[d′] d_positive_key[n,d′]·keys[n,d′])/√(Σ[d′] positive_key[n,d′]²)
@@ -59,7 +61,8 @@ where
 
     lse[n] = logsumexpₘ(similarity[n,m])
 
-Tangents of none, d_query that of query, d_positive_key that of positive_key:
+Tangents for reduction="none", where d_query is the tangent of query and
+d_positive_key is the tangent of positive_key:
 
     d_queries[n,d] = (d_query[n,d] − queries[n,d]·Σ[d′] d_query[n,d′]·queries[n,d′])/√(Σ[d′] query[n,d′]²)
     d_keys[n,d] = (d_positive_key[n,d] − keys[n,d]·Σ[d′] d_positive_key[n,d′]·keys[n,d′])/√(Σ[d′] positive_key[n,d′]²)
@@ -79,7 +82,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _number(value, name):
-    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
     if type(value) is not int:
         wrong = isinstance(value, bool) or hasattr(value, "__len__")
         if wrong or not hasattr(value, "__float__"):
@@ -88,11 +91,11 @@ def _number(value, name):
     try:
         return value if symbolic else float(value)
     except OverflowError:
-        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -101,7 +104,7 @@ def _distinct(*tensors):
 
 
 def _of_product(*tensors):
-    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
     dtype, kind = _promoted(*tensors), tensors[0].device.type
     if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -111,7 +114,7 @@ def _of_product(*tensors):
 
 
 def _exactly(backward):
-    """The backward where autocast does not choose the dtypes of products."""
+    """Decorate a backward so that autocast does not change the dtypes of products."""
 
     def exact(ctx, *cotangents):
         if torch._C._is_any_autocast_enabled():
@@ -125,7 +128,7 @@ def _exactly(backward):
 
 
 def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
+    """The result dtype of an operation that autocast runs in float32."""
     dtype = _promoted(*tensors)
     if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -133,7 +136,7 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -149,12 +152,12 @@ def _promoted(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -166,19 +169,19 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
 
 
 def _still(tensors):
-    """The tensors, if they are there, without their tangents at this level."""
+    """The primals of the tensors at the current forward-mode level; None stays None."""
     return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
 
 
 def _batched(forward, in_dims, given):
-    """The forward of every sample, and where the results have their samples."""
+    """The results of the forward under vmap, and their batch axes."""
     made = torch.func.vmap(forward, in_dims)(*given)
     return made, (0,) * len(made) if isinstance(made, tuple) else 0
 
@@ -705,7 +708,7 @@ def info_nce(
     temperature: float = 0.1,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns one of: average for mean, total for sum, loss for none.
+    """Returns the tensor average (reduction="mean"), total ("sum") or loss[n] ("none"):
 
         queries[n,d] = query[n,d]/√(Σ[d′] query[n,d′]²)
         keys[n,d] = positive_key[n,d]/√(Σ[d′] positive_key[n,d′]²)
@@ -714,12 +717,18 @@ def info_nce(
         average = meanₙ(loss[n])
         total = Σₙ loss[n]
 
-    query[n, d]: floating point
-    positive_key[n, d]: floating point
-    temperature: a number
-    reduction: one of mean, sum, none
+    Args:
+        query[n, d]: float
+        positive_key[n, d]: float
+        temperature: float
+        reduction: "mean", "sum" or "none"
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: query or positive_key is not a floating-point tensor; temperature is
+            not a number
+        ValueError: query or positive_key has the wrong number of axes; the tensors are
+            on different devices; the sizes of index n or d differ; reduction is not one
+            of its options; temperature is too large for float64
     """
     if not isinstance(query, torch.Tensor):
         raise TypeError(f"info_nce: query must be a tensor, not {type(query).__name__}")
@@ -747,7 +756,7 @@ def info_nce(
         )
     if positive_key.device != query.device:
         raise ValueError(
-            f"info_nce: positive_key is on {positive_key.device}, query on "
+            f"info_nce: positive_key is on {positive_key.device}, but query is on "
             f"{query.device}"
         )
     if positive_key.shape[0] != query.shape[0]:

@@ -5,13 +5,13 @@
     xhat[n,c,*q] = (input[n,c,*q] − mu[n,c])/√(var[n,c] + eps)
     output[n,c,*q] = xhat[n,c,*q]·weight[c] + bias[c]
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_input[n,c,*q] = weight[c]·(G[n,c,*q] − xhat[n,c,*q]/size(q)·Σ[*q′] G[n,c,*q′]·xhat[n,c,*q′] − 1/size(q)·Σ[*q′] G[n,c,*q′])/√(var[n,c] + eps)
     grad_weight[c] = Σ[n,*q] G[n,c,*q]·xhat[n,c,*q]
     grad_bias[c] = Σ[n,*q] G[n,c,*q]
 
-Kernels of torch, and the equations that they compute:
+Fused kernels of torch, with the equation that each computes:
 
     instance_norm:
         mu[n,c] = mean[*s](x[n,c,*s])
@@ -33,7 +33,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _number(value, name):
-    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
     if type(value) is not int:
         wrong = isinstance(value, bool) or hasattr(value, "__len__")
         if wrong or not hasattr(value, "__float__"):
@@ -42,11 +42,11 @@ def _number(value, name):
     try:
         return value if symbolic else float(value)
     except OverflowError:
-        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -55,7 +55,7 @@ def _distinct(*tensors):
 
 
 def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
+    """The result dtype of an operation that autocast runs in float32."""
     dtype = _promoted(*tensors)
     if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -63,7 +63,7 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -79,7 +79,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -88,17 +88,17 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
-    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    """The same data as x, but no view for autograd: it may be modified in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -110,24 +110,24 @@ def _alone(*tensors):
 
 
 def _channel_normed(x, weight, bias, eps, scale=1):
-    """x normalised in each channel of each example, with their statistics."""
+    """Instance norm of x[sample, channel, ..]: the output, mean and rstd."""
     return _normed_in(x.shape[1], x, weight, bias, eps, scale)
 
 
 def _channel_normed_gradients(G, x, mean, rstd, weight, wanted, scale=1):
-    """The gradients of x, weight and bias, as far as they are wanted."""
+    """The gradients of an instance norm in x, weight and bias, if wanted."""
     return _gradients_in(x.shape[1], G, x, mean, rstd, weight, wanted, scale)
 
 
 def _normed_in(groups, x, weight, bias, eps, scale):
-    """x normalised in groups of its channels, with their mean and deviation."""
+    """Normalize x in groups of its channels: the output, mean and rstd."""
     n, c = x.shape[:2]
     if not x.numel():
         return torch.empty_like(x), x.new_zeros((n, groups)), x.new_zeros((n, groups))
     weight = _weight_times(weight, scale, x, (c,))
     compiling = torch.compiler.is_compiling()
     if not compiling and torch._C._are_functorch_transforms_active():
-        # The kernel reads memory in order, which vmap does not keep.
+        # The kernel assumes contiguous memory, which vmap does not preserve.
         rows = x.reshape(n, groups, -1)
         y, mean, rstd = torch.native_layer_norm(rows, rows.shape[2:], None, None, eps)
         each = (c, *[1] * (x.dim() - 2))
@@ -141,7 +141,7 @@ def _normed_in(groups, x, weight, bias, eps, scale):
 
 
 def _gradients_in(groups, G, x, mean, rstd, weight, wanted, scale):
-    """The gradients of x, weight and bias where x is normalised in groups."""
+    """The gradients in x, weight and bias of a normalization in groups."""
     n, c = x.shape[:2]
     if not x.numel():
         return torch.empty_like(x), x.new_zeros(c), x.new_zeros(c)
@@ -155,21 +155,22 @@ def _gradients_in(groups, G, x, mean, rstd, weight, wanted, scale):
 
 
 def _in_order(*tensors):
-    """The tensors, if they are there, each with its elements in memory one after the other."""
+    """Make the tensors contiguous; None stays None."""
     return [None if t is None else t.contiguous() for t in tensors]
 
 
 def _weight_times(weight, scale, x, shape):
-    """A weight times a number; None is a weight of ones."""
+    """weight*scale, where None is a weight of ones."""
     if scale == 1:
         return weight
     return x.new_full(shape, scale) if weight is None else weight * scale
 
 
 def _with_scale(grads, scale, count):
-    """The gradients of x, weight and bias where the weight has a scale.
+    """Apply the scale of the weight to the gradients of x, weight and bias.
 
-    Rows of so many elements are normalised; of one alone it leaves 0, and no rounding of a kernel.
+    count is the number of elements per normalized row. If it is 1, the gradients of x and weight
+    are exactly 0, without the rounding of the kernel.
     """
     if count == 1:
         return *(None if t is None else t - t for t in grads[:2]), grads[2]
@@ -179,7 +180,7 @@ def _with_scale(grads, scale, count):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -288,19 +289,25 @@ def instance_norm(
     *,
     eps: float = 1e-05,
 ) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[n,c,*q]:
 
         mu[n,c] = mean[*q](input[n,c,*q])
         var[n,c] = mean[*q]((input[n,c,*q] − mu[n,c])²)
         xhat[n,c,*q] = (input[n,c,*q] − mu[n,c])/√(var[n,c] + eps)
         output[n,c,*q] = xhat[n,c,*q]·weight[c] + bias[c]
 
-    input[n, c, *q]: floating point
-    weight[c]: floating point, or None for a constant
-    bias[c]: floating point, or None for a constant
-    eps: a number
+    Args:
+        input[n, c, *q]: float
+        weight[c]: float; None means ones
+        bias[c]: float; None means zeros
+        eps: float
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input, weight or bias is not a floating-point tensor; eps is not a
+            number
+        ValueError: input, weight or bias has the wrong number of axes; the tensors are
+            on different devices; the sizes of index c differ; eps is too large for
+            float64
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(
@@ -333,7 +340,8 @@ def instance_norm(
             )
         if weight.device != input.device:
             raise ValueError(
-                f"instance_norm: weight is on {weight.device}, input on {input.device}"
+                f"instance_norm: weight is on {weight.device}, but input is on "
+                f"{input.device}"
             )
         if weight.shape[0] != input.shape[1]:
             raise ValueError(
@@ -355,7 +363,8 @@ def instance_norm(
             )
         if bias.device != input.device:
             raise ValueError(
-                f"instance_norm: bias is on {bias.device}, input on {input.device}"
+                f"instance_norm: bias is on {bias.device}, but input is on "
+                f"{input.device}"
             )
         if bias.shape[0] != input.shape[1]:
             raise ValueError(

@@ -5,22 +5,22 @@
     total = Σ[n,*q] loss[n,*q]
     batchmean = 1/size(n)·Σ[n,*q] loss[n,*q]
 
-Gradients of mean, G the cotangent of average:
+Gradients for reduction="mean", where G is the cotangent of average:
 
     grad_input[n,*q] = −G·exp(target[n,*q])/(size(n)·size(q))
     grad_target[n,*q] = G·(loss[n,*q] + exp(target[n,*q]))/(size(n)·size(q))
 
-Gradients of sum, G the cotangent of total:
+Gradients for reduction="sum", where G is the cotangent of total:
 
     grad_input[n,*q] = −G·exp(target[n,*q])
     grad_target[n,*q] = G·(loss[n,*q] + exp(target[n,*q]))
 
-Gradients of none, G the cotangent of loss:
+Gradients for reduction="none", where G is the cotangent of loss:
 
     grad_input[n,*q] = −G[n,*q]·exp(target[n,*q])
     grad_target[n,*q] = G[n,*q]·(loss[n,*q] + exp(target[n,*q]))
 
-Gradients of batchmean, G the cotangent of batchmean:
+Gradients for reduction="batchmean", where G is the cotangent of batchmean:
 
     grad_input[n,*q] = −G·exp(target[n,*q])/size(n)
     grad_target[n,*q] = G·(loss[n,*q] + exp(target[n,*q]))/size(n)
@@ -35,7 +35,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -44,7 +44,7 @@ def _distinct(*tensors):
 
 
 def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
+    """The result dtype of an operation that autocast runs in float32."""
     dtype = _promoted(*tensors)
     if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -52,7 +52,7 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -68,7 +68,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -77,12 +77,12 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -94,7 +94,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -350,19 +350,24 @@ def kl_div_log_target(
     *,
     reduction: Literal["mean", "sum", "none", "batchmean"] = "mean",
 ) -> torch.Tensor:
-    """Returns one of: average for mean, total for sum, loss for none, batchmean for
-    batchmean.
+    """Returns the tensor average (reduction="mean"), total ("sum"), loss[n,*q] ("none") or
+    batchmean ("batchmean"):
 
         loss[n,*q] = (target[n,*q] − input[n,*q])·exp(target[n,*q])
         average = mean[n,*q](loss[n,*q])
         total = Σ[n,*q] loss[n,*q]
         batchmean = 1/size(n)·Σ[n,*q] loss[n,*q]
 
-    input[n, *q]: floating point
-    target[n, *q]: floating point
-    reduction: one of mean, sum, none, batchmean
+    Args:
+        input[n, *q]: float
+        target[n, *q]: float
+        reduction: "mean", "sum", "none" or "batchmean"
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input or target is not a floating-point tensor
+        ValueError: input or target has the wrong number of axes; the tensors are on
+            different devices; the sizes of index *q or n differ; reduction is not one
+            of its options
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(
@@ -394,7 +399,8 @@ def kl_div_log_target(
         )
     if target.device != input.device:
         raise ValueError(
-            f"kl_div_log_target: target is on {target.device}, input on {input.device}"
+            f"kl_div_log_target: target is on {target.device}, but input is on "
+            f"{input.device}"
         )
     q_shape = input.shape[1:]
     if target.dim() != len(q_shape) + 1:
@@ -405,7 +411,7 @@ def kl_div_log_target(
     if target.shape[1:] != q_shape:
         raise ValueError(
             f"kl_div_log_target: index *q has shape {tuple(q_shape)} in input but "
-            f"{tuple(target.shape[1:])} on axes from 1 of target"
+            f"{tuple(target.shape[1:])} in target, from axis 1 on"
         )
     if target.shape[0] != input.shape[0]:
         raise ValueError(

@@ -5,13 +5,13 @@
     xhat[*p,*s] = (input[*p,*s] − mu[*p])/√(var[*p] + eps)
     output[*p,*s] = xhat[*p,*s]·weight[*s] + bias[*s]
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_input[*p,*s] = (G[*p,*s]·weight[*s] − xhat[*p,*s]/size(s)·Σ[*s′] G[*p,*s′]·weight[*s′]·xhat[*p,*s′] − 1/size(s)·Σ[*s′] G[*p,*s′]·weight[*s′])/√(var[*p] + eps)
     grad_weight[*s] = Σ[*p] G[*p,*s]·xhat[*p,*s]
     grad_bias[*s] = Σ[*p] G[*p,*s]
 
-Kernels of torch, and the equations that they compute:
+Fused kernels of torch, with the equation that each computes:
 
     layer_norm:
         mu[*p] = mean[*s](x[*p,*s])
@@ -33,7 +33,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _number(value, name):
-    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
     if type(value) is not int:
         wrong = isinstance(value, bool) or hasattr(value, "__len__")
         if wrong or not hasattr(value, "__float__"):
@@ -42,11 +42,11 @@ def _number(value, name):
     try:
         return value if symbolic else float(value)
     except OverflowError:
-        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -55,7 +55,7 @@ def _distinct(*tensors):
 
 
 def _exactly(backward):
-    """The backward where autocast does not choose the dtypes of products."""
+    """Decorate a backward so that autocast does not change the dtypes of products."""
 
     def exact(ctx, *cotangents):
         if torch._C._is_any_autocast_enabled():
@@ -69,7 +69,7 @@ def _exactly(backward):
 
 
 def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
+    """The result dtype of an operation that autocast runs in float32."""
     dtype = _promoted(*tensors)
     if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -77,7 +77,7 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -93,7 +93,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -102,17 +102,17 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
-    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    """The same data as x, but no view for autograd: it may be modified in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -124,7 +124,7 @@ def _alone(*tensors):
 
 
 def _layer_normed(x, shape, weight, bias, eps, scale=1):
-    """x normalised along its last axes, of this shape, with their mean and deviation."""
+    """Layer norm over the last axes, of this shape: the output, mean and rstd."""
     weight = _weight_times(weight, scale, x, shape)
     if shape:
         return torch.native_layer_norm(x, shape, weight, bias, eps)
@@ -134,7 +134,7 @@ def _layer_normed(x, shape, weight, bias, eps, scale=1):
 
 
 def _layer_normed_gradients(G, x, shape, mean, rstd, weight, wanted, scale=1):
-    """The gradients of x, weight and bias, as far as they are wanted."""
+    """The gradients of a layer norm in x, weight and bias, if wanted."""
     call = torch.ops.aten.native_layer_norm_backward
     weight = _weight_times(weight, scale, x, shape)
     bias = x.new_empty(shape) if weight is None and wanted[2] else weight
@@ -149,21 +149,22 @@ def _layer_normed_gradients(G, x, shape, mean, rstd, weight, wanted, scale=1):
 
 
 def _in_order(*tensors):
-    """The tensors, if they are there, each with its elements in memory one after the other."""
+    """Make the tensors contiguous; None stays None."""
     return [None if t is None else t.contiguous() for t in tensors]
 
 
 def _weight_times(weight, scale, x, shape):
-    """A weight times a number; None is a weight of ones."""
+    """weight*scale, where None is a weight of ones."""
     if scale == 1:
         return weight
     return x.new_full(shape, scale) if weight is None else weight * scale
 
 
 def _with_scale(grads, scale, count):
-    """The gradients of x, weight and bias where the weight has a scale.
+    """Apply the scale of the weight to the gradients of x, weight and bias.
 
-    Rows of so many elements are normalised; of one alone it leaves 0, and no rounding of a kernel.
+    count is the number of elements per normalized row. If it is 1, the gradients of x and weight
+    are exactly 0, without the rounding of the kernel.
     """
     if count == 1:
         return *(None if t is None else t - t for t in grads[:2]), grads[2]
@@ -173,7 +174,7 @@ def _with_scale(grads, scale, count):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -290,19 +291,25 @@ def layer_norm(
     *,
     eps: float = 1e-05,
 ) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[*p,*s]:
 
         mu[*p] = mean[*s](input[*p,*s])
         var[*p] = mean[*s]((input[*p,*s] − mu[*p])²)
         xhat[*p,*s] = (input[*p,*s] − mu[*p])/√(var[*p] + eps)
         output[*p,*s] = xhat[*p,*s]·weight[*s] + bias[*s]
 
-    input[*p, *s]: floating point
-    weight[*s]: floating point
-    bias[*s]: floating point, or None for a constant
-    eps: a number
+    Args:
+        input[*p, *s]: float
+        weight[*s]: float
+        bias[*s]: float; None means zeros
+        eps: float
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input, weight or bias is not a floating-point tensor; eps is not a
+            number
+        ValueError: the tensors are on different devices; input or bias has the wrong
+            number of axes; the sizes of index *p or *s differ; eps is too large for
+            float64
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(
@@ -324,7 +331,7 @@ def layer_norm(
         )
     if weight.device != input.device:
         raise ValueError(
-            f"layer_norm: weight is on {weight.device}, input on {input.device}"
+            f"layer_norm: weight is on {weight.device}, but input is on {input.device}"
         )
     s_shape = weight.shape
     p_shape = input.shape[: input.dim() - len(s_shape)]
@@ -336,12 +343,13 @@ def layer_norm(
     if input.shape[: len(p_shape)] != p_shape:
         raise ValueError(
             f"layer_norm: index *p has shape {tuple(p_shape)} in input but "
-            f"{tuple(input.shape[: len(p_shape)])} on axes from 0 of input"
+            f"{tuple(input.shape[: len(p_shape)])} in input, from axis 0 on"
         )
     if input.shape[len(p_shape) :] != s_shape:
         raise ValueError(
             f"layer_norm: index *s has shape {tuple(s_shape)} in weight but "
-            f"{tuple(input.shape[len(p_shape) :])} on axes from {len(p_shape)} of input"
+            f"{tuple(input.shape[len(p_shape) :])} in input, from axis {len(p_shape)} "
+            "on"
         )
     if bias is not None:
         if not isinstance(bias, torch.Tensor):
@@ -354,7 +362,7 @@ def layer_norm(
             )
         if bias.device != input.device:
             raise ValueError(
-                f"layer_norm: bias is on {bias.device}, input on {input.device}"
+                f"layer_norm: bias is on {bias.device}, but input is on {input.device}"
             )
         if bias.dim() != len(s_shape):
             raise ValueError(
@@ -363,7 +371,7 @@ def layer_norm(
         if bias.shape != s_shape:
             raise ValueError(
                 f"layer_norm: index *s has shape {tuple(s_shape)} in weight but "
-                f"{tuple(bias.shape)} on axes from 0 of bias"
+                f"{tuple(bias.shape)} in bias, from axis 0 on"
             )
     if torch.compiler.is_compiling():
         input, weight, bias = _distinct(input, weight, bias)

@@ -2,7 +2,7 @@
 
     output[*b,j] = bias[j] + Σₖ input[*b,k]·weight[j,k]
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_input[*b,k] = Σⱼ G[*b,j]·weight[j,k]
     grad_weight[j,k] = Σ[*b] G[*b,j]·input[*b,k]
@@ -17,7 +17,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -26,7 +26,7 @@ def _distinct(*tensors):
 
 
 def _of_product(*tensors):
-    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
     dtype, kind = _promoted(*tensors), tensors[0].device.type
     if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -36,7 +36,7 @@ def _of_product(*tensors):
 
 
 def _exactly(backward):
-    """The backward where autocast does not choose the dtypes of products."""
+    """Decorate a backward so that autocast does not change the dtypes of products."""
 
     def exact(ctx, *cotangents):
         if torch._C._is_any_autocast_enabled():
@@ -50,7 +50,7 @@ def _exactly(backward):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -66,17 +66,17 @@ def _promoted(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
-    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    """The same data as x, but no view for autograd: it may be modified in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -88,7 +88,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -161,15 +161,19 @@ class _Linear(Function):
 def linear(
     input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[*b,j]:
 
         output[*b,j] = bias[j] + Σₖ input[*b,k]·weight[j,k]
 
-    input[*b, k]: floating point
-    weight[j, k]: floating point
-    bias[j]: floating point, or None for a constant
+    Args:
+        input[*b, k]: float
+        weight[j, k]: float
+        bias[j]: float; None means zeros
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input, weight or bias is not a floating-point tensor
+        ValueError: input, weight or bias has the wrong number of axes; the tensors are
+            on different devices; the sizes of index k or j differ
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(f"linear: input must be a tensor, not {type(input).__name__}")
@@ -191,7 +195,7 @@ def linear(
         )
     if weight.device != input.device:
         raise ValueError(
-            f"linear: weight is on {weight.device}, input on {input.device}"
+            f"linear: weight is on {weight.device}, but input is on {input.device}"
         )
     if weight.shape[1] != input.shape[-1]:
         raise ValueError(
@@ -209,7 +213,7 @@ def linear(
             )
         if bias.device != input.device:
             raise ValueError(
-                f"linear: bias is on {bias.device}, input on {input.device}"
+                f"linear: bias is on {bias.device}, but input is on {input.device}"
             )
         if bias.shape[0] != weight.shape[0]:
             raise ValueError(

@@ -6,7 +6,7 @@
     total[*b,i] = Σ[d] phi[*b,i,d]·Σⱼ psi[*b,j,d]
     output[*b,i,e] = 1/total[*b,i]·Σ[d] phi[*b,i,d]·state[*b,d,e]
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_total[*b,i] = −1/total[*b,i]·Σₑ G[*b,i,e]·output[*b,i,e]
     grad_state[*b,d,e] = Σᵢ G[*b,i,e]·phi[*b,i,d]/total[*b,i]
@@ -16,7 +16,7 @@ Gradients, G the cotangent of output:
     grad_key[*b,j,d] = grad_psi[*b,j,d]·where(key[*b,j,d] > 0, 1, exp(key[*b,j,d]))
     grad_value[*b,j,e] = Σ[d] grad_state[*b,d,e]·psi[*b,j,d]
 
-Kernels of torch, and the equations that they compute:
+Fused kernels of torch, with the equation that each computes:
 
     elu backward: dx = g*where(x > 0, 1, alpha*exp(x))
 """
@@ -27,7 +27,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -36,7 +36,7 @@ def _distinct(*tensors):
 
 
 def _of_product(*tensors):
-    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
     dtype, kind = _promoted(*tensors), tensors[0].device.type
     if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -46,7 +46,7 @@ def _of_product(*tensors):
 
 
 def _exactly(backward):
-    """The backward where autocast does not choose the dtypes of products."""
+    """Decorate a backward so that autocast does not change the dtypes of products."""
 
     def exact(ctx, *cotangents):
         if torch._C._is_any_autocast_enabled():
@@ -60,7 +60,7 @@ def _exactly(backward):
 
 
 def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
+    """The result dtype of an operation that autocast runs in float32."""
     dtype = _promoted(*tensors)
     if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -68,7 +68,7 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -84,12 +84,12 @@ def _promoted(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _where(mask, x, y):
-    """torch.where, slow on a CPU where branches cannot be foreseen or both are spread."""
+    """torch.where, by arithmetic on a CPU where that is faster."""
     if torch.compiler.is_compiling() or mask.device.type != "cpu":
         return torch.where(mask, x, y)
     spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
@@ -113,14 +113,14 @@ def _where(mask, x, y):
 
 
 def _kept(x, kept):
-    """x where kept is positive, else 0; written over kept where that may be changed."""
+    """x where kept is positive, else 0; reuses the memory of kept where possible."""
     if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
         return torch.ops.aten.threshold_backward(x, kept, 0)
     return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -132,7 +132,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -265,7 +265,7 @@ class _LinearAttention(Function):
 def linear_attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
 ) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[*b,i,e]:
 
         phi[*b,i,d] = where(query[*b,i,d] > 0, query[*b,i,d] + 1, exp(query[*b,i,d]))
         psi[*b,j,d] = where(key[*b,j,d] > 0, key[*b,j,d] + 1, exp(key[*b,j,d]))
@@ -273,11 +273,15 @@ def linear_attention(
         total[*b,i] = Σ[d] phi[*b,i,d]·Σⱼ psi[*b,j,d]
         output[*b,i,e] = 1/total[*b,i]·Σ[d] phi[*b,i,d]·state[*b,d,e]
 
-    query[*b, i, d]: floating point
-    key[*b, j, d]: floating point
-    value[*b, j, e]: floating point
+    Args:
+        query[*b, i, d]: float
+        key[*b, j, d]: float
+        value[*b, j, e]: float
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: query, key or value is not a floating-point tensor
+        ValueError: query, key or value has the wrong number of axes; the tensors are on
+            different devices; the sizes of index *b, d or j differ
     """
     if not isinstance(query, torch.Tensor):
         raise TypeError(
@@ -322,11 +326,12 @@ def linear_attention(
         )
     if key.device != query.device:
         raise ValueError(
-            f"linear_attention: key is on {key.device}, query on {query.device}"
+            f"linear_attention: key is on {key.device}, but query is on {query.device}"
         )
     if value.device != query.device:
         raise ValueError(
-            f"linear_attention: value is on {value.device}, query on {query.device}"
+            f"linear_attention: value is on {value.device}, but query is on "
+            f"{query.device}"
         )
     b_shape = query.shape[:-2]
     if key.dim() != len(b_shape) + 2:
@@ -337,7 +342,7 @@ def linear_attention(
     if key.shape[: len(b_shape)] != b_shape:
         raise ValueError(
             f"linear_attention: index *b has shape {tuple(b_shape)} in query but "
-            f"{tuple(key.shape[: len(b_shape)])} on axes from 0 of key"
+            f"{tuple(key.shape[: len(b_shape)])} in key, from axis 0 on"
         )
     if value.dim() != len(b_shape) + 2:
         raise ValueError(
@@ -347,7 +352,7 @@ def linear_attention(
     if value.shape[: len(b_shape)] != b_shape:
         raise ValueError(
             f"linear_attention: index *b has shape {tuple(b_shape)} in query but "
-            f"{tuple(value.shape[: len(b_shape)])} on axes from 0 of value"
+            f"{tuple(value.shape[: len(b_shape)])} in value, from axis 0 on"
         )
     if key.shape[-1] != query.shape[-1]:
         raise ValueError(

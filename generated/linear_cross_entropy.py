@@ -7,7 +7,7 @@
     count = Σ[n | target[n] ≠ ignore_index] weight[target[n]]
     average = total/count
 
-Gradients of mean, G the cotangent of average:
+Gradients for reduction="mean", where G is the cotangent of average:
 
     grad_X[n,c] = [target[n] ≠ ignore_index]·G·(exp(F[n,c])·(−(label_smoothing − 1)·weight[target[n]] + label_smoothing/size(c)·Σ[c′] weight[c′]) + δ[c,target[n]]·(label_smoothing − 1)·weight[target[n]] − label_smoothing·weight[c]/size(c))/count
     grad_input[n,d] = Σ[c] grad_X[n,c]·linear_weight[c,d]
@@ -15,7 +15,7 @@ Gradients of mean, G the cotangent of average:
     grad_linear_bias[c] = Σₙ grad_X[n,c]
     grad_weight[c] = G·((label_smoothing − 1)·Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]]·F[n,target[n]] − average·Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]] − label_smoothing/size(c)·Σₙ [target[n] ≠ ignore_index]·F[n,c])/count
 
-Gradients of sum, G the cotangent of total:
+Gradients for reduction="sum", where G is the cotangent of total:
 
     grad_X[n,c] = [target[n] ≠ ignore_index]·G·(exp(F[n,c])·(−(label_smoothing − 1)·weight[target[n]] + label_smoothing/size(c)·Σ[c′] weight[c′]) + δ[c,target[n]]·(label_smoothing − 1)·weight[target[n]] − label_smoothing·weight[c]/size(c))
     grad_input[n,d] = Σ[c] grad_X[n,c]·linear_weight[c,d]
@@ -23,7 +23,7 @@ Gradients of sum, G the cotangent of total:
     grad_linear_bias[c] = Σₙ grad_X[n,c]
     grad_weight[c] = G·((label_smoothing − 1)·Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]]·F[n,target[n]] − label_smoothing/size(c)·Σₙ [target[n] ≠ ignore_index]·F[n,c])
 
-Gradients of none, G the cotangent of loss:
+Gradients for reduction="none", where G is the cotangent of loss:
 
     grad_X[n,c] = [target[n] ≠ ignore_index]·G[n]·(exp(F[n,c])·(−(label_smoothing − 1)·weight[target[n]] + label_smoothing/size(c)·Σ[c′] weight[c′]) + δ[c,target[n]]·(label_smoothing − 1)·weight[target[n]] − label_smoothing·weight[c]/size(c))
     grad_input[n,d] = Σ[c] grad_X[n,c]·linear_weight[c,d]
@@ -31,7 +31,7 @@ Gradients of none, G the cotangent of loss:
     grad_linear_bias[c] = Σₙ grad_X[n,c]
     grad_weight[c] = (label_smoothing − 1)·Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]]·G[n]·F[n,target[n]] − label_smoothing/size(c)·Σₙ [target[n] ≠ ignore_index]·G[n]·F[n,c]
 
-Kernels of torch, and the equations that they compute:
+Fused kernels of torch, with the equation that each computes:
 
     log_softmax backward: dx[i] = g[i] - exp(y[i])*sum[j](g[j])
 """
@@ -46,7 +46,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _integer(value, name):
-    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
     wrong = isinstance(value, bool) or hasattr(value, "__len__")
     if wrong or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an integer, not {value!r:.60}")
@@ -54,7 +54,7 @@ def _integer(value, name):
 
 
 def _number(value, name):
-    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
     if type(value) is not int:
         wrong = isinstance(value, bool) or hasattr(value, "__len__")
         if wrong or not hasattr(value, "__float__"):
@@ -63,11 +63,11 @@ def _number(value, name):
     try:
         return value if symbolic else float(value)
     except OverflowError:
-        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -76,7 +76,7 @@ def _distinct(*tensors):
 
 
 def _of_product(*tensors):
-    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
     dtype, kind = _promoted(*tensors), tensors[0].device.type
     if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -86,14 +86,14 @@ def _of_product(*tensors):
 
 
 def _exact(x):
-    """Where autocast does not choose the dtypes of products."""
+    """A context in which autocast does not change the dtypes of products."""
     if torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(x.device.type):
         return torch.autocast(x.device.type, enabled=False)
     return contextlib.nullcontext()
 
 
 def _exactly(backward):
-    """The backward where autocast does not choose the dtypes of products."""
+    """Decorate a backward so that autocast does not change the dtypes of products."""
 
     def exact(ctx, *cotangents):
         if torch._C._is_any_autocast_enabled():
@@ -107,7 +107,7 @@ def _exactly(backward):
 
 
 def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
+    """The result dtype of an operation that autocast runs in float32."""
     dtype = _promoted(*tensors)
     if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -115,7 +115,7 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -131,12 +131,12 @@ def _promoted(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _masked_(x, mask):
-    """x where the mask holds, else 0, in its memory; masked_fill_ is slow on a CPU."""
+    """Set x to 0 in place where the mask is False; faster than masked_fill_ on a CPU."""
     if x.numel() < 4096 or x.device.type != "cpu":
         return x.masked_fill_(~mask, 0)
     kept = mask.byte().to(x.dtype)
@@ -144,7 +144,7 @@ def _masked_(x, mask):
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -156,7 +156,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -1075,7 +1075,7 @@ def linear_cross_entropy(
     label_smoothing: float = 0,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns one of: average for mean, total for sum, loss for none.
+    """Returns the tensor average (reduction="mean"), total ("sum") or loss[n] ("none"):
 
         X[n,c] = linear_bias[c] + Σ[d] input[n,d]·linear_weight[c,d]
         F[n,c] = X[n,c] − logsumexp[c′](X[n,c′])
@@ -1084,16 +1084,24 @@ def linear_cross_entropy(
         count = Σ[n | target[n] ≠ ignore_index] weight[target[n]]
         average = total/count
 
-    input[n, d]: floating point
-    linear_weight[c, d]: floating point
-    target[n]: int64
-    linear_bias[c]: floating point, or None for a constant
-    weight[c]: floating point, or None for a constant
-    ignore_index: an integer
-    label_smoothing: a number
-    reduction: one of mean, sum, none
+    Args:
+        input[n, d]: float
+        linear_weight[c, d]: float
+        target[n]: int64
+        linear_bias[c]: float; None means zeros
+        weight[c]: float; None means ones
+        ignore_index: int
+        label_smoothing: float
+        reduction: "mean", "sum" or "none"
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input, linear_weight, linear_bias or weight is not a floating-point
+            tensor; target is not an int64 tensor; ignore_index is not an integer;
+            label_smoothing is not a number
+        ValueError: input, linear_weight, target, linear_bias or weight has the wrong
+            number of axes; the tensors are on different devices; the sizes of index n,
+            d or c differ; reduction is not one of its options; label_smoothing is too
+            large for float64
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(
@@ -1144,12 +1152,12 @@ def linear_cross_entropy(
         )
     if linear_weight.device != input.device:
         raise ValueError(
-            f"linear_cross_entropy: linear_weight is on {linear_weight.device}, input "
-            f"on {input.device}"
+            f"linear_cross_entropy: linear_weight is on {linear_weight.device}, but "
+            f"input is on {input.device}"
         )
     if target.device != input.device:
         raise ValueError(
-            f"linear_cross_entropy: target is on {target.device}, input on "
+            f"linear_cross_entropy: target is on {target.device}, but input is on "
             f"{input.device}"
         )
     if target.shape[0] != input.shape[0]:
@@ -1180,8 +1188,8 @@ def linear_cross_entropy(
             )
         if linear_bias.device != input.device:
             raise ValueError(
-                f"linear_cross_entropy: linear_bias is on {linear_bias.device}, input "
-                f"on {input.device}"
+                f"linear_cross_entropy: linear_bias is on {linear_bias.device}, but "
+                f"input is on {input.device}"
             )
         if linear_bias.shape[0] != linear_weight.shape[0]:
             raise ValueError(
@@ -1206,7 +1214,7 @@ def linear_cross_entropy(
             )
         if weight.device != input.device:
             raise ValueError(
-                f"linear_cross_entropy: weight is on {weight.device}, input on "
+                f"linear_cross_entropy: weight is on {weight.device}, but input is on "
                 f"{input.device}"
             )
         if weight.shape[0] != linear_weight.shape[0]:

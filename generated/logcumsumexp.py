@@ -2,11 +2,11 @@
 
     F[*p,k,*q] = logsumexp[l | l ≤ k](A[*p,l,*q])
 
-Gradients, G the cotangent of F:
+Gradients, where G is the cotangent of F:
 
     grad_A[*p,k,*q] = Σₖ′ [k ≤ k′]·G[*p,k′,*q]·exp(A[*p,k,*q] − F[*p,k′,*q])
 
-Tangents, d_A that of A:
+Tangents, where d_A is the tangent of A:
 
     d_F[*p,k,*q] = Σₖ′ [k′ ≤ k]·d_A[*p,k′,*q]·exp(A[*p,k′,*q] − F[*p,k,*q])
 """
@@ -17,7 +17,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _integer(value, name):
-    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
     wrong = isinstance(value, bool) or hasattr(value, "__len__")
     if wrong or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an integer, not {value!r:.60}")
@@ -25,7 +25,7 @@ def _integer(value, name):
 
 
 def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
+    """The result dtype of an operation that autocast runs in float32."""
     dtype = _promoted(*tensors)
     if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -33,7 +33,7 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -49,7 +49,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -58,12 +58,12 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _decayed_sum(x, level, dim):
-    """Sum over l >= k of x[l]*exp(level[k] - level[l]) along dim; level never falls."""
+    """Sum over l >= k of x[l]*exp(level[k] - level[l]) along dim; level never decreases."""
     limits = torch.finfo(level.dtype)
     level = level.movedim(dim, -1).clamp(limits.min, limits.max)
     decay = torch.nn.functional.pad((-level.diff()).exp(), (1, 0))
@@ -71,7 +71,7 @@ def _decayed_sum(x, level, dim):
 
 
 def _recurrence(x, w, dim):
-    """r[k] = x[k] + w[k + 1]*r[k + 1] along dim, pair by pair; zeros are fine."""
+    """Solve r[k] = x[k] + w[k + 1]*r[k + 1] along dim, pair by pair; w may contain zeros."""
     x, w = x.movedim(dim, -1), w.movedim(dim, -1)
     n = x.shape[-1]
     if n > 1:
@@ -89,7 +89,7 @@ def _recurrence(x, w, dim):
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -101,19 +101,19 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
 
 
 def _still(tensors):
-    """The tensors, if they are there, without their tangents at this level."""
+    """The primals of the tensors at the current forward-mode level; None stays None."""
     return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
 
 
 def _batched(forward, in_dims, given):
-    """The forward of every sample, and where the results have their samples."""
+    """The results of the forward under vmap, and their batch axes."""
     made = torch.func.vmap(forward, in_dims)(*given)
     return made, (0,) * len(made) if isinstance(made, tuple) else 0
 
@@ -190,14 +190,17 @@ class _LogcumsumexpDual(_Logcumsumexp):
 
 
 def logcumsumexp(A: torch.Tensor, *, dim: int) -> torch.Tensor:
-    """Returns F.
+    """Returns the tensor F[*p,k,*q]:
 
         F[*p,k,*q] = logsumexp[l | l ≤ k](A[*p,l,*q])
 
-    A[*p, k, *q]: floating point
-    dim: the position of axis k
+    Args:
+        A[*p, k, *q]: float
+        dim: position of axis k
 
-    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: A is not a floating-point tensor; dim is not an integer
+        ValueError: A has the wrong number of axes; dim is not the position of axis k
     """
     if not isinstance(A, torch.Tensor):
         raise TypeError(f"logcumsumexp: A must be a tensor, not {type(A).__name__}")

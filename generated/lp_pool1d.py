@@ -2,11 +2,11 @@
 
     output[n,c,u] = (Σₖ input[n,c,stride·u + k]^norm_type)^(1/norm_type)
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_input[n,c,t] = [norm_type ≠ 0]·Σₖᵤ δ[t,k + stride·u]·G[n,c,u]·input[n,c,k + stride·u]^(norm_type − 1)·(Σₖ′ input[n,c,k′ + stride·u]^norm_type)^(1/norm_type − 1)
 
-Tangents, d_input that of input:
+Tangents, where d_input is the tangent of input:
 
     d_output[n,c,u] = [norm_type ≠ 0]·(Σₖ input[n,c,k + stride·u]^norm_type)^(1/norm_type − 1)·Σₖ d_input[n,c,k + stride·u]·input[n,c,k + stride·u]^(norm_type − 1)
 """
@@ -19,7 +19,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _integer(value, name):
-    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
     wrong = isinstance(value, bool) or hasattr(value, "__len__")
     if wrong or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an integer, not {value!r:.60}")
@@ -27,7 +27,7 @@ def _integer(value, name):
 
 
 def _number(value, name):
-    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
     if type(value) is not int:
         wrong = isinstance(value, bool) or hasattr(value, "__len__")
         if wrong or not hasattr(value, "__float__"):
@@ -36,11 +36,11 @@ def _number(value, name):
     try:
         return value if symbolic else float(value)
     except OverflowError:
-        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
 
 
 def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
+    """The result dtype of an operation that autocast runs in float32."""
     dtype = _promoted(*tensors)
     if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -48,7 +48,7 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -64,7 +64,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -73,24 +73,24 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _quotient(above, below):
-    """above / below, which is infinite where below alone is 0."""
+    """above / below; infinite or nan where below is 0, as in IEEE 754."""
     return above / below if below else above * math.copysign(math.inf, below)
 
 
 def _positions(size, x):
-    """0, 1, .. along an axis of that size; distributed where x is."""
+    """The positions 0, 1, .., size - 1 on the device of x, or distributed like x."""
     if type(x) in (torch.Tensor, torch.nn.Parameter):
         return torch.arange(size, device=x.device)
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -102,19 +102,19 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
 
 
 def _still(tensors):
-    """The tensors, if they are there, without their tangents at this level."""
+    """The primals of the tensors at the current forward-mode level; None stays None."""
     return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
 
 
 def _batched(forward, in_dims, given):
-    """The forward of every sample, and where the results have their samples."""
+    """The results of the forward under vmap, and their batch axes."""
     made = torch.func.vmap(forward, in_dims)(*given)
     return made, (0,) * len(made) if isinstance(made, tuple) else 0
 
@@ -245,16 +245,22 @@ class _LpPool1dDual(_LpPool1d):
 def lp_pool1d(
     input: torch.Tensor, *, norm_type: float, kernel_size: int, stride: int
 ) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[n,c,u]:
 
         output[n,c,u] = (Σₖ input[n,c,stride·u + k]^norm_type)^(1/norm_type)
 
-    input[n, c, t]: floating point
-    norm_type: a number
-    kernel_size: the size of index k
-    stride: an integer
+    Args:
+        input[n, c, t]: float
+        norm_type: float
+        kernel_size: size of index k
+        stride: int
 
-    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input is not a floating-point tensor; norm_type is not a number;
+            kernel_size or stride is not an integer
+        ValueError: input has the wrong number of axes; kernel_size or stride is not
+            positive; no value of index u keeps every access in bounds; norm_type is too
+            large for float64
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(

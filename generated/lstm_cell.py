@@ -8,7 +8,7 @@
     c[n,j] = cx[n,j]·forget[n,j] + enter[n,j]·new[n,j]
     h[n,j] = leave[n,j]·tanh(c[n,j])
 
-Gradients, G_h the cotangent of h, G_c the cotangent of c:
+Gradients, where G_h is the cotangent of h and G_c is the cotangent of c:
 
     grad_c[n,j] = G_c[n,j] + G_h[n,j]·leave[n,j]·(1 − tanh(c[n,j])²)
     grad_a[n,g,j] = δ[g,0]·grad_c[n,j]·enter[n,j]·new[n,j]·(1 − enter[n,j]) + δ[g,1]·grad_c[n,j]·cx[n,j]·forget[n,j]·(1 − forget[n,j]) + δ[g,2]·grad_c[n,j]·enter[n,j]·(1 − new[n,j]²) + δ[g,3]·G_h[n,j]·h[n,j]·(1 − leave[n,j])
@@ -20,7 +20,7 @@ Gradients, G_h the cotangent of h, G_c the cotangent of c:
     grad_b_ih[(g j)] = Σₙ grad_a[n,g,j]
     grad_b_hh[(g j)] = Σₙ grad_a[n,g,j]
 
-Kernels of torch, and the equations that they compute:
+Fused kernels of torch, with the equation that each computes:
 
     tanh backward: dx = g*(1 - y**2)
     sigmoid backward: dx = g*y*(1 - y)
@@ -34,7 +34,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -43,7 +43,7 @@ def _distinct(*tensors):
 
 
 def _of_product(*tensors):
-    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
     dtype, kind = _promoted(*tensors), tensors[0].device.type
     if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -53,7 +53,7 @@ def _of_product(*tensors):
 
 
 def _exactly(backward):
-    """The backward where autocast does not choose the dtypes of products."""
+    """Decorate a backward so that autocast does not change the dtypes of products."""
 
     def exact(ctx, *cotangents):
         if torch._C._is_any_autocast_enabled():
@@ -67,7 +67,7 @@ def _exactly(backward):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -83,25 +83,25 @@ def _promoted(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _flatten(x, start, end):
-    """x.flatten(start, end), for which autograd's older vmap has no rule."""
+    """x.flatten(start, end) by reshape; autograd's older vmap has no rule for flatten."""
     start, end = start % x.dim(), end % x.dim()
     size = math.prod(x.shape[start : end + 1])
     return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
 
 
 def _unflatten(x, at, sizes):
-    """x.unflatten(at, sizes), for which autograd's older vmap has no rule."""
+    """x.unflatten(at, sizes) by reshape; autograd's older vmap has no rule for unflatten."""
     at %= x.dim()
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -113,7 +113,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -301,7 +301,7 @@ def lstm_cell(
     b_ih: torch.Tensor | None = None,
     b_hh: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns h, c.
+    """Returns the tensors h[n,j] and c[n,j]:
 
         a[n,g,j] = b_ih[(g j)] + b_hh[(g j)] + Σᵢ input[n,i]·w_ih[(g j),i] + Σₗ hx[n,l]·w_hh[(g j),l]
         enter[n,j] = sigmoid(a[n,0,j])
@@ -311,15 +311,21 @@ def lstm_cell(
         c[n,j] = cx[n,j]·forget[n,j] + enter[n,j]·new[n,j]
         h[n,j] = leave[n,j]·tanh(c[n,j])
 
-    input[n, i]: floating point
-    hx[n, j]: floating point
-    cx[n, j]: floating point
-    w_ih[(g j), i]: floating point
-    w_hh[(g j), j']: floating point
-    b_ih[(g j)]: floating point, or None for a constant
-    b_hh[(g j)]: floating point, or None for a constant
+    Args:
+        input[n, i]: float
+        hx[n, j]: float
+        cx[n, j]: float
+        w_ih[(g j), i]: float
+        w_hh[(g j), j']: float
+        b_ih[(g j)]: float; None means zeros
+        b_hh[(g j)]: float; None means zeros
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input, hx, cx, w_ih, w_hh, b_ih or b_hh is not a floating-point
+            tensor
+        ValueError: input, hx, cx, w_ih, w_hh, b_ih or b_hh has the wrong number of
+            axes; the tensors are on different devices; the sizes of index n, i or j
+            differ; w_ih, w_hh, b_ih or b_hh has an axis of the wrong size
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(
@@ -368,16 +374,20 @@ def lstm_cell(
             f"lstm_cell: w_hh must be a floating-point tensor, not {w_hh.dtype}"
         )
     if hx.device != input.device:
-        raise ValueError(f"lstm_cell: hx is on {hx.device}, input on {input.device}")
+        raise ValueError(
+            f"lstm_cell: hx is on {hx.device}, but input is on {input.device}"
+        )
     if cx.device != input.device:
-        raise ValueError(f"lstm_cell: cx is on {cx.device}, input on {input.device}")
+        raise ValueError(
+            f"lstm_cell: cx is on {cx.device}, but input is on {input.device}"
+        )
     if w_ih.device != input.device:
         raise ValueError(
-            f"lstm_cell: w_ih is on {w_ih.device}, input on {input.device}"
+            f"lstm_cell: w_ih is on {w_ih.device}, but input is on {input.device}"
         )
     if w_hh.device != input.device:
         raise ValueError(
-            f"lstm_cell: w_hh is on {w_hh.device}, input on {input.device}"
+            f"lstm_cell: w_hh is on {w_hh.device}, but input is on {input.device}"
         )
     if hx.shape[0] != input.shape[0]:
         raise ValueError(
@@ -429,7 +439,7 @@ def lstm_cell(
             )
         if b_ih.device != input.device:
             raise ValueError(
-                f"lstm_cell: b_ih is on {b_ih.device}, input on {input.device}"
+                f"lstm_cell: b_ih is on {b_ih.device}, but input is on {input.device}"
             )
         if b_ih.shape[0] != 4 * hx.shape[1]:
             raise ValueError(
@@ -451,7 +461,7 @@ def lstm_cell(
             )
         if b_hh.device != input.device:
             raise ValueError(
-                f"lstm_cell: b_hh is on {b_hh.device}, input on {input.device}"
+                f"lstm_cell: b_hh is on {b_hh.device}, but input is on {input.device}"
             )
         if b_hh.shape[0] != 4 * hx.shape[1]:
             raise ValueError(

@@ -3,7 +3,7 @@
     delta[*b,k] = u[*b,k] − v[*b,k]
     D[*b] = √(Σₖₗ VI[k,l]·delta[*b,k]·delta[*b,l])
 
-Gradients, G the cotangent of D:
+Gradients, where G is the cotangent of D:
 
     grad_delta[*b,k] = G[*b]/(2·D[*b])·Σₖ′ delta[*b,k′]·(VI[k′,k] + VI[k,k′])
     grad_u[*b,k] = grad_delta[*b,k]
@@ -19,7 +19,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -28,7 +28,7 @@ def _distinct(*tensors):
 
 
 def _of_product(*tensors):
-    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
     dtype, kind = _promoted(*tensors), tensors[0].device.type
     if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -38,7 +38,7 @@ def _of_product(*tensors):
 
 
 def _exactly(backward):
-    """The backward where autocast does not choose the dtypes of products."""
+    """Decorate a backward so that autocast does not change the dtypes of products."""
 
     def exact(ctx, *cotangents):
         if torch._C._is_any_autocast_enabled():
@@ -52,7 +52,7 @@ def _exactly(backward):
 
 
 def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
+    """The result dtype of an operation that autocast runs in float32."""
     dtype = _promoted(*tensors)
     if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -60,7 +60,7 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -76,17 +76,17 @@ def _promoted(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
-    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    """The same data as x, but no view for autograd: it may be modified in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -98,7 +98,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -221,16 +221,20 @@ class _Mahalanobis(Function):
 
 
 def mahalanobis(u: torch.Tensor, v: torch.Tensor, VI: torch.Tensor) -> torch.Tensor:
-    """Returns D.
+    """Returns the tensor D[*b]:
 
         delta[*b,k] = u[*b,k] − v[*b,k]
         D[*b] = √(Σₖₗ VI[k,l]·delta[*b,k]·delta[*b,l])
 
-    u[*b, k]: floating point
-    v[*b, k]: floating point
-    VI[k, l]: floating point
+    Args:
+        u[*b, k]: float
+        v[*b, k]: float
+        VI[k, l]: float
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: u, v or VI is not a floating-point tensor
+        ValueError: u, v or VI has the wrong number of axes; the tensors are on
+            different devices; the sizes of index *b or k differ
     """
     if not isinstance(u, torch.Tensor):
         raise TypeError(f"mahalanobis: u must be a tensor, not {type(u).__name__}")
@@ -261,9 +265,9 @@ def mahalanobis(u: torch.Tensor, v: torch.Tensor, VI: torch.Tensor) -> torch.Ten
             f"mahalanobis: VI must be a floating-point tensor, not {VI.dtype}"
         )
     if v.device != u.device:
-        raise ValueError(f"mahalanobis: v is on {v.device}, u on {u.device}")
+        raise ValueError(f"mahalanobis: v is on {v.device}, but u is on {u.device}")
     if VI.device != u.device:
-        raise ValueError(f"mahalanobis: VI is on {VI.device}, u on {u.device}")
+        raise ValueError(f"mahalanobis: VI is on {VI.device}, but u is on {u.device}")
     b_shape = u.shape[:-1]
     if v.dim() != len(b_shape) + 1:
         raise ValueError(
@@ -272,7 +276,7 @@ def mahalanobis(u: torch.Tensor, v: torch.Tensor, VI: torch.Tensor) -> torch.Ten
     if v.shape[: len(b_shape)] != b_shape:
         raise ValueError(
             f"mahalanobis: index *b has shape {tuple(b_shape)} in u but "
-            f"{tuple(v.shape[: len(b_shape)])} on axes from 0 of v"
+            f"{tuple(v.shape[: len(b_shape)])} in v, from axis 0 on"
         )
     if v.shape[-1] != u.shape[-1]:
         raise ValueError(

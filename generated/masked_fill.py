@@ -2,7 +2,7 @@
 
     output[*p] = where(mask[*p], value, input[*p])
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_input[*p] = [not mask[*p]]·G[*p]
 """
@@ -13,7 +13,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _number(value, name):
-    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
     if type(value) is not int:
         wrong = isinstance(value, bool) or hasattr(value, "__len__")
         if wrong or not hasattr(value, "__float__"):
@@ -22,11 +22,11 @@ def _number(value, name):
     try:
         return value if symbolic else float(value)
     except OverflowError:
-        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -35,7 +35,7 @@ def _distinct(*tensors):
 
 
 def _where(mask, x, y):
-    """torch.where, slow on a CPU where branches cannot be foreseen or both are spread."""
+    """torch.where, by arithmetic on a CPU where that is faster."""
     if torch.compiler.is_compiling() or mask.device.type != "cpu":
         return torch.where(mask, x, y)
     spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
@@ -59,14 +59,14 @@ def _where(mask, x, y):
 
 
 def _kept(x, kept):
-    """x where kept is positive, else 0; written over kept where that may be changed."""
+    """x where kept is positive, else 0; reuses the memory of kept where possible."""
     if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
         return torch.ops.aten.threshold_backward(x, kept, 0)
     return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -78,7 +78,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -110,15 +110,20 @@ class _MaskedFill(Function):
 def masked_fill(
     input: torch.Tensor, mask: torch.Tensor, *, value: float
 ) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[*p]:
 
         output[*p] = where(mask[*p], value, input[*p])
 
-    input[*p]: floating point
-    mask[*p]: bool
-    value: a number
+    Args:
+        input[*p]: float
+        mask[*p]: bool
+        value: float
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input is not a floating-point tensor; mask is not a bool tensor;
+            value is not a number
+        ValueError: the tensors are on different devices; mask has the wrong number of
+            axes; the sizes of index *p differ; value is too large for float64
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(
@@ -138,7 +143,7 @@ def masked_fill(
         raise TypeError(f"masked_fill: mask must be bool, not {mask.dtype}")
     if mask.device != input.device:
         raise ValueError(
-            f"masked_fill: mask is on {mask.device}, input on {input.device}"
+            f"masked_fill: mask is on {mask.device}, but input is on {input.device}"
         )
     p_shape = input.shape
     if mask.dim() != len(p_shape):
@@ -148,7 +153,7 @@ def masked_fill(
     if mask.shape != p_shape:
         raise ValueError(
             f"masked_fill: index *p has shape {tuple(p_shape)} in input but "
-            f"{tuple(mask.shape)} on axes from 0 of mask"
+            f"{tuple(mask.shape)} in mask, from axis 0 on"
         )
     if torch.compiler.is_compiling():
         input, mask = _distinct(input, mask)

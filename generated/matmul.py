@@ -2,7 +2,7 @@
 
     C[*b,i,j] = Σₖ A[*b,i,k]·B[*b,k,j]
 
-Gradients, G the cotangent of C:
+Gradients, where G is the cotangent of C:
 
     grad_A[*b,i,k] = Σⱼ G[*b,i,j]·B[*b,k,j]
     grad_B[*b,k,j] = Σᵢ G[*b,i,j]·A[*b,i,k]
@@ -14,7 +14,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -23,7 +23,7 @@ def _distinct(*tensors):
 
 
 def _of_product(*tensors):
-    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
     dtype, kind = _promoted(*tensors), tensors[0].device.type
     if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -33,7 +33,7 @@ def _of_product(*tensors):
 
 
 def _exactly(backward):
-    """The backward where autocast does not choose the dtypes of products."""
+    """Decorate a backward so that autocast does not change the dtypes of products."""
 
     def exact(ctx, *cotangents):
         if torch._C._is_any_autocast_enabled():
@@ -47,7 +47,7 @@ def _exactly(backward):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -63,12 +63,12 @@ def _promoted(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -111,14 +111,18 @@ class _Matmul(Function):
 
 
 def matmul(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
-    """Returns C.
+    """Returns the tensor C[*b,i,j]:
 
         C[*b,i,j] = Σₖ A[*b,i,k]·B[*b,k,j]
 
-    A[*b, i, k]: floating point
-    B[*b, k, j]: floating point
+    Args:
+        A[*b, i, k]: float
+        B[*b, k, j]: float
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: A or B is not a floating-point tensor
+        ValueError: A or B has the wrong number of axes; the tensors are on different
+            devices; the sizes of index *b or k differ
     """
     if not isinstance(A, torch.Tensor):
         raise TypeError(f"matmul: A must be a tensor, not {type(A).__name__}")
@@ -137,7 +141,7 @@ def matmul(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     if not B.is_floating_point():
         raise TypeError(f"matmul: B must be a floating-point tensor, not {B.dtype}")
     if B.device != A.device:
-        raise ValueError(f"matmul: B is on {B.device}, A on {A.device}")
+        raise ValueError(f"matmul: B is on {B.device}, but A is on {A.device}")
     b_shape = A.shape[:-2]
     if B.dim() != len(b_shape) + 2:
         raise ValueError(
@@ -146,7 +150,7 @@ def matmul(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     if B.shape[: len(b_shape)] != b_shape:
         raise ValueError(
             f"matmul: index *b has shape {tuple(b_shape)} in A but "
-            f"{tuple(B.shape[: len(b_shape)])} on axes from 0 of B"
+            f"{tuple(B.shape[: len(b_shape)])} in B, from axis 0 on"
         )
     if B.shape[-2] != A.shape[-1]:
         raise ValueError(

@@ -3,7 +3,7 @@
     values[*p,*q] = minₖ(A[*p,k,*q])
     indices[*p,*q] = argminₖ(A[*p,k,*q])
 
-Gradients, G the cotangent of values:
+Gradients, where G is the cotangent of values:
 
     grad_A[*p,k,*q] = δ[k,indices[*p,*q]]·G[*p,*q]
 """
@@ -14,7 +14,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _integer(value, name):
-    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
     wrong = isinstance(value, bool) or hasattr(value, "__len__")
     if wrong or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an integer, not {value!r:.60}")
@@ -22,7 +22,7 @@ def _integer(value, name):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -38,7 +38,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -47,12 +47,12 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -64,7 +64,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -129,16 +129,20 @@ class _Min(Function):
 def min(
     A: torch.Tensor, *, dim: int, keepdim: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns values, indices.
+    """Returns the tensors values[*p,*q] and indices[*p,*q]:
 
         values[*p,*q] = minₖ(A[*p,k,*q])
         indices[*p,*q] = argminₖ(A[*p,k,*q])
 
-    A[*p, k, *q]: floating point
-    dim: the position of axis k
-    keepdim: whether axis k is kept, with size 1
+    Args:
+        A[*p, k, *q]: float
+        dim: position of axis k
+        keepdim: True keeps axis k, with size 1
 
-    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: A is not a floating-point tensor; keepdim is not a bool; dim is not
+            an integer
+        ValueError: A has the wrong number of axes; dim is not the position of axis k
     """
     if not isinstance(A, torch.Tensor):
         raise TypeError(f"min: A must be a tensor, not {type(A).__name__}")

@@ -5,7 +5,7 @@
     Kxy[i,l] = exp(−gamma·Σₖ (X[i,k] − Y[l,k])²)
     distance = meanᵢⱼ(Kxx[i,j]) + meanₗₘ(Kyy[l,m]) − 2·meanᵢₗ(Kxy[i,l])
 
-Gradients, G the cotangent of distance:
+Gradients, where G is the cotangent of distance:
 
     grad_X[i,k] = gamma·G·((−2·X[i,k]·(Σᵢ′ Kxx[i′,i] + Σᵢ′ Kxx[i,i′]) + 2·Σᵢ′ X[i′,k]·(Kxx[i′,i] + Kxx[i,i′]))/size(i) + 4·(X[i,k]·Σₗ Kxy[i,l] − Σₗ Y[l,k]·Kxy[i,l])/size(l))/size(i)
     grad_Y[l,k] = gamma·G·((−2·Y[l,k]·(Σₗ′ Kyy[l′,l] + Σₗ′ Kyy[l,l′]) + 2·Σₗ′ Y[l′,k]·(Kyy[l′,l] + Kyy[l,l′]))/size(l) + 4·(Y[l,k]·Σᵢ Kxy[i,l] − Σᵢ X[i,k]·Kxy[i,l])/size(i))/size(l)
@@ -19,7 +19,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _number(value, name):
-    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
     if type(value) is not int:
         wrong = isinstance(value, bool) or hasattr(value, "__len__")
         if wrong or not hasattr(value, "__float__"):
@@ -28,11 +28,11 @@ def _number(value, name):
     try:
         return value if symbolic else float(value)
     except OverflowError:
-        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -41,7 +41,7 @@ def _distinct(*tensors):
 
 
 def _exactly(backward):
-    """The backward where autocast does not choose the dtypes of products."""
+    """Decorate a backward so that autocast does not change the dtypes of products."""
 
     def exact(ctx, *cotangents):
         if torch._C._is_any_autocast_enabled():
@@ -55,7 +55,7 @@ def _exactly(backward):
 
 
 def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
+    """The result dtype of an operation that autocast runs in float32."""
     dtype = _promoted(*tensors)
     if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -63,7 +63,7 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -79,7 +79,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -88,12 +88,12 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -105,7 +105,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -274,18 +274,22 @@ class _Mmd(Function):
 
 
 def mmd(X: torch.Tensor, Y: torch.Tensor, *, gamma: float = 1) -> torch.Tensor:
-    """Returns distance.
+    """Returns the tensor distance:
 
         Kxx[i,j] = exp(−gamma·Σₖ (X[i,k] − X[j,k])²)
         Kyy[l,m] = exp(−gamma·Σₖ (Y[l,k] − Y[m,k])²)
         Kxy[i,l] = exp(−gamma·Σₖ (X[i,k] − Y[l,k])²)
         distance = meanᵢⱼ(Kxx[i,j]) + meanₗₘ(Kyy[l,m]) − 2·meanᵢₗ(Kxy[i,l])
 
-    X[i, k]: floating point
-    Y[l, k]: floating point
-    gamma: a number
+    Args:
+        X[i, k]: float
+        Y[l, k]: float
+        gamma: float
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: X or Y is not a floating-point tensor; gamma is not a number
+        ValueError: X or Y has the wrong number of axes; the tensors are on different
+            devices; the sizes of index k differ; gamma is too large for float64
     """
     if not isinstance(X, torch.Tensor):
         raise TypeError(f"mmd: X must be a tensor, not {type(X).__name__}")
@@ -302,7 +306,7 @@ def mmd(X: torch.Tensor, Y: torch.Tensor, *, gamma: float = 1) -> torch.Tensor:
     if not Y.is_floating_point():
         raise TypeError(f"mmd: Y must be a floating-point tensor, not {Y.dtype}")
     if Y.device != X.device:
-        raise ValueError(f"mmd: Y is on {Y.device}, X on {X.device}")
+        raise ValueError(f"mmd: Y is on {Y.device}, but X is on {X.device}")
     if Y.shape[1] != X.shape[1]:
         raise ValueError(
             f"mmd: index k has size {X.shape[1]} on axis 1 of X but {Y.shape[1]} on "

@@ -2,7 +2,7 @@
 
     D[i,l] = Σⱼₖ A[i,j]·B[j,k]·C[k,l]
 
-Gradients, G the cotangent of D:
+Gradients, where G is the cotangent of D:
 
     grad_A[i,j] = Σₖₗ G[i,l]·B[j,k]·C[k,l]
     grad_B[j,k] = Σᵢₗ G[i,l]·A[i,j]·C[k,l]
@@ -15,7 +15,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -24,7 +24,7 @@ def _distinct(*tensors):
 
 
 def _of_product(*tensors):
-    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
     dtype, kind = _promoted(*tensors), tensors[0].device.type
     if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -34,7 +34,7 @@ def _of_product(*tensors):
 
 
 def _exactly(backward):
-    """The backward where autocast does not choose the dtypes of products."""
+    """Decorate a backward so that autocast does not change the dtypes of products."""
 
     def exact(ctx, *cotangents):
         if torch._C._is_any_autocast_enabled():
@@ -48,7 +48,7 @@ def _exactly(backward):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -64,12 +64,12 @@ def _promoted(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -117,15 +117,19 @@ class _MultiDot(Function):
 
 
 def multi_dot(A: torch.Tensor, B: torch.Tensor, C: torch.Tensor) -> torch.Tensor:
-    """Returns D.
+    """Returns the tensor D[i,l]:
 
         D[i,l] = Σⱼₖ A[i,j]·B[j,k]·C[k,l]
 
-    A[i, j]: floating point
-    B[j, k]: floating point
-    C[k, l]: floating point
+    Args:
+        A[i, j]: float
+        B[j, k]: float
+        C[k, l]: float
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: A, B or C is not a floating-point tensor
+        ValueError: A, B or C has the wrong number of axes; the tensors are on different
+            devices; the sizes of index j or k differ
     """
     if not isinstance(A, torch.Tensor):
         raise TypeError(f"multi_dot: A must be a tensor, not {type(A).__name__}")
@@ -146,9 +150,9 @@ def multi_dot(A: torch.Tensor, B: torch.Tensor, C: torch.Tensor) -> torch.Tensor
     if not C.is_floating_point():
         raise TypeError(f"multi_dot: C must be a floating-point tensor, not {C.dtype}")
     if B.device != A.device:
-        raise ValueError(f"multi_dot: B is on {B.device}, A on {A.device}")
+        raise ValueError(f"multi_dot: B is on {B.device}, but A is on {A.device}")
     if C.device != A.device:
-        raise ValueError(f"multi_dot: C is on {C.device}, A on {A.device}")
+        raise ValueError(f"multi_dot: C is on {C.device}, but A is on {A.device}")
     if B.shape[0] != A.shape[1]:
         raise ValueError(
             f"multi_dot: index j has size {A.shape[1]} on axis 1 of A but {B.shape[0]} "

@@ -5,37 +5,40 @@
     average = meanₙ(loss[n])
     total = Σₙ loss[n]
 
-Gradients of mean, G the cotangent of average:
+Gradients for reduction="mean", where G is the cotangent of average:
 
     grad_excess[n,c] = p·[excess[n,c] > 0]·[target[n] ≠ c]·G·weight[target[n]]·relu(excess[n,c])^(p − 1)/(size(n)·size(c))
     grad_input[n,c] = grad_excess[n,c] − δ[c,target[n]]·Σ[c′] grad_excess[n,c′]
     grad_weight[c] = G/(size(n)·size(c))·Σ[n,c′] [target[n] ≠ c′]·δ[c,target[n]]·relu(excess[n,c′])^p
 
-Gradients of sum, G the cotangent of total:
+Gradients for reduction="sum", where G is the cotangent of total:
 
     grad_excess[n,c] = p·[excess[n,c] > 0]·[target[n] ≠ c]·G·weight[target[n]]·relu(excess[n,c])^(p − 1)/size(c)
     grad_input[n,c] = grad_excess[n,c] − δ[c,target[n]]·Σ[c′] grad_excess[n,c′]
     grad_weight[c] = G/size(c)·Σ[n,c′] [target[n] ≠ c′]·δ[c,target[n]]·relu(excess[n,c′])^p
 
-Gradients of none, G the cotangent of loss:
+Gradients for reduction="none", where G is the cotangent of loss:
 
     grad_excess[n,c] = p·[excess[n,c] > 0]·[target[n] ≠ c]·G[n]·weight[target[n]]·relu(excess[n,c])^(p − 1)/size(c)
     grad_input[n,c] = grad_excess[n,c] − δ[c,target[n]]·Σ[c′] grad_excess[n,c′]
     grad_weight[c] = 1/size(c)·Σ[n,c′] [target[n] ≠ c′]·δ[c,target[n]]·G[n]·relu(excess[n,c′])^p
 
-Tangents of mean, d_input that of input, d_weight that of weight:
+Tangents for reduction="mean", where d_input is the tangent of input and d_weight is
+the tangent of weight:
 
     d_excess[n,c] = d_input[n,c] − d_input[n,target[n]]
     d_loss[n] = (d_weight[target[n]]·Σ[c] [target[n] ≠ c]·relu(excess[n,c])^p + p·weight[target[n]]·Σ[c] [excess[n,c] > 0]·[target[n] ≠ c]·d_excess[n,c]·relu(excess[n,c])^(p − 1))/size(c)
     d_average = 1/size(n)·Σₙ d_loss[n]
 
-Tangents of sum, d_input that of input, d_weight that of weight:
+Tangents for reduction="sum", where d_input is the tangent of input and d_weight is
+the tangent of weight:
 
     d_excess[n,c] = d_input[n,c] − d_input[n,target[n]]
     d_loss[n] = (d_weight[target[n]]·Σ[c] [target[n] ≠ c]·relu(excess[n,c])^p + p·weight[target[n]]·Σ[c] [excess[n,c] > 0]·[target[n] ≠ c]·d_excess[n,c]·relu(excess[n,c])^(p − 1))/size(c)
     d_total = Σₙ d_loss[n]
 
-Tangents of none, d_input that of input, d_weight that of weight:
+Tangents for reduction="none", where d_input is the tangent of input and d_weight is
+the tangent of weight:
 
     d_excess[n,c] = d_input[n,c] − d_input[n,target[n]]
     d_loss[n] = (d_weight[target[n]]·Σ[c] [target[n] ≠ c]·relu(excess[n,c])^p + p·weight[target[n]]·Σ[c] [excess[n,c] > 0]·[target[n] ≠ c]·d_excess[n,c]·relu(excess[n,c])^(p − 1))/size(c)
@@ -49,7 +52,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _number(value, name):
-    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
     if type(value) is not int:
         wrong = isinstance(value, bool) or hasattr(value, "__len__")
         if wrong or not hasattr(value, "__float__"):
@@ -58,11 +61,11 @@ def _number(value, name):
     try:
         return value if symbolic else float(value)
     except OverflowError:
-        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -71,7 +74,7 @@ def _distinct(*tensors):
 
 
 def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
+    """The result dtype of an operation that autocast runs in float32."""
     dtype = _promoted(*tensors)
     if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -79,7 +82,7 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -95,7 +98,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -104,19 +107,19 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _positions(size, x):
-    """0, 1, .. along an axis of that size; distributed where x is."""
+    """The positions 0, 1, .., size - 1 on the device of x, or distributed like x."""
     if type(x) in (torch.Tensor, torch.nn.Parameter):
         return torch.arange(size, device=x.device)
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
 def _where(mask, x, y):
-    """torch.where, slow on a CPU where branches cannot be foreseen or both are spread."""
+    """torch.where, by arithmetic on a CPU where that is faster."""
     if torch.compiler.is_compiling() or mask.device.type != "cpu":
         return torch.where(mask, x, y)
     spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
@@ -140,14 +143,14 @@ def _where(mask, x, y):
 
 
 def _kept(x, kept):
-    """x where kept is positive, else 0; written over kept where that may be changed."""
+    """x where kept is positive, else 0; reuses the memory of kept where possible."""
     if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
         return torch.ops.aten.threshold_backward(x, kept, 0)
     return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
 
 
 def _masked_(x, mask):
-    """x where the mask holds, else 0, in its memory; masked_fill_ is slow on a CPU."""
+    """Set x to 0 in place where the mask is False; faster than masked_fill_ on a CPU."""
     if x.numel() < 4096 or x.device.type != "cpu":
         return x.masked_fill_(~mask, 0)
     kept = mask.byte().to(x.dtype)
@@ -155,7 +158,7 @@ def _masked_(x, mask):
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -167,19 +170,19 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
 
 
 def _still(tensors):
-    """The tensors, if they are there, without their tangents at this level."""
+    """The primals of the tensors at the current forward-mode level; None stays None."""
     return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
 
 
 def _batched(forward, in_dims, given):
-    """The forward of every sample, and where the results have their samples."""
+    """The results of the forward under vmap, and their batch axes."""
     made = torch.func.vmap(forward, in_dims)(*given)
     return made, (0,) * len(made) if isinstance(made, tuple) else 0
 
@@ -699,21 +702,27 @@ def multi_margin_loss(
     margin: float = 1,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns one of: average for mean, total for sum, loss for none.
+    """Returns the tensor average (reduction="mean"), total ("sum") or loss[n] ("none"):
 
         excess[n,c] = input[n,c] − input[n,target[n]] + margin
         loss[n] = weight[target[n]]/size(c)·Σ[c | target[n] ≠ c] relu(excess[n,c])^p
         average = meanₙ(loss[n])
         total = Σₙ loss[n]
 
-    input[n, c]: floating point
-    target[n]: int64
-    weight[c]: floating point, or None for a constant
-    p: a number
-    margin: a number
-    reduction: one of mean, sum, none
+    Args:
+        input[n, c]: float
+        target[n]: int64
+        weight[c]: float; None means ones
+        p: float
+        margin: float
+        reduction: "mean", "sum" or "none"
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input or weight is not a floating-point tensor; target is not an
+            int64 tensor; p or margin is not a number
+        ValueError: input, target or weight has the wrong number of axes; the tensors
+            are on different devices; the sizes of index n or c differ; reduction is not
+            one of its options; p or margin is too large for float64
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(
@@ -744,7 +753,8 @@ def multi_margin_loss(
         raise TypeError(f"multi_margin_loss: target must be int64, not {target.dtype}")
     if target.device != input.device:
         raise ValueError(
-            f"multi_margin_loss: target is on {target.device}, input on {input.device}"
+            f"multi_margin_loss: target is on {target.device}, but input is on "
+            f"{input.device}"
         )
     if target.shape[0] != input.shape[0]:
         raise ValueError(
@@ -768,7 +778,7 @@ def multi_margin_loss(
             )
         if weight.device != input.device:
             raise ValueError(
-                f"multi_margin_loss: weight is on {weight.device}, input on "
+                f"multi_margin_loss: weight is on {weight.device}, but input is on "
                 f"{input.device}"
             )
         if weight.shape[0] != input.shape[1]:

@@ -2,7 +2,7 @@
 
     output[i] = Σₖ input[i,k]·vec[k]
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_input[i,k] = G[i]·vec[k]
     grad_vec[k] = Σᵢ G[i]·input[i,k]
@@ -16,7 +16,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -25,14 +25,14 @@ def _distinct(*tensors):
 
 
 def _exact(x):
-    """Where autocast does not choose the dtypes of products."""
+    """A context in which autocast does not change the dtypes of products."""
     if torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(x.device.type):
         return torch.autocast(x.device.type, enabled=False)
     return contextlib.nullcontext()
 
 
 def _exactly(backward):
-    """The backward where autocast does not choose the dtypes of products."""
+    """Decorate a backward so that autocast does not change the dtypes of products."""
 
     def exact(ctx, *cotangents):
         if torch._C._is_any_autocast_enabled():
@@ -46,7 +46,7 @@ def _exactly(backward):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -62,7 +62,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -71,12 +71,12 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -118,14 +118,18 @@ class _Mv(Function):
 
 
 def mv(input: torch.Tensor, vec: torch.Tensor) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[i]:
 
         output[i] = Σₖ input[i,k]·vec[k]
 
-    input[i, k]: floating point
-    vec[k]: floating point
+    Args:
+        input[i, k]: float
+        vec[k]: float
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input or vec is not a floating-point tensor
+        ValueError: input or vec has the wrong number of axes; the tensors are on
+            different devices; the sizes of index k differ
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(f"mv: input must be a tensor, not {type(input).__name__}")
@@ -140,7 +144,7 @@ def mv(input: torch.Tensor, vec: torch.Tensor) -> torch.Tensor:
     if not vec.is_floating_point():
         raise TypeError(f"mv: vec must be a floating-point tensor, not {vec.dtype}")
     if vec.device != input.device:
-        raise ValueError(f"mv: vec is on {vec.device}, input on {input.device}")
+        raise ValueError(f"mv: vec is on {vec.device}, but input is on {input.device}")
     if vec.shape[0] != input.shape[1]:
         raise ValueError(
             f"mv: index k has size {input.shape[1]} on axis 1 of input but "

@@ -4,34 +4,37 @@
     total = Σₙ loss[n]
     average = total/(Σ[n | target[n] ≠ ignore_index] weight[target[n]])
 
-Gradients of mean, G the cotangent of average:
+Gradients for reduction="mean", where G is the cotangent of average:
 
     grad_input[n,c] = −[target[n] ≠ ignore_index]·δ[c,target[n]]·G·weight[target[n]]/(Σₙ′ [target[n′] ≠ ignore_index]·weight[target[n′]])
     grad_weight[c] = −G·(average·Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]] + Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]]·input[n,target[n]])/(Σₙ [target[n] ≠ ignore_index]·weight[target[n]])
 
-Gradients of sum, G the cotangent of total:
+Gradients for reduction="sum", where G is the cotangent of total:
 
     grad_input[n,c] = −[target[n] ≠ ignore_index]·δ[c,target[n]]·G·weight[target[n]]
     grad_weight[c] = −G·Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]]·input[n,target[n]]
 
-Gradients of none, G the cotangent of loss:
+Gradients for reduction="none", where G is the cotangent of loss:
 
     grad_input[n,c] = −[target[n] ≠ ignore_index]·δ[c,target[n]]·G[n]·weight[target[n]]
     grad_weight[c] = −Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]]·G[n]·input[n,target[n]]
 
-Tangents of mean, d_input that of input, d_weight that of weight:
+Tangents for reduction="mean", where d_input is the tangent of input and d_weight is
+the tangent of weight:
 
     d_average = −(average·Σₙ [target[n] ≠ ignore_index]·d_weight[target[n]] + Σₙ [target[n] ≠ ignore_index]·(d_input[n,target[n]]·weight[target[n]] + d_weight[target[n]]·input[n,target[n]]))/(Σₙ [target[n] ≠ ignore_index]·weight[target[n]])
 
-Tangents of sum, d_input that of input, d_weight that of weight:
+Tangents for reduction="sum", where d_input is the tangent of input and d_weight is
+the tangent of weight:
 
     d_total = −Σₙ [target[n] ≠ ignore_index]·(d_input[n,target[n]]·weight[target[n]] + d_weight[target[n]]·input[n,target[n]])
 
-Tangents of none, d_input that of input, d_weight that of weight:
+Tangents for reduction="none", where d_input is the tangent of input and d_weight is
+the tangent of weight:
 
     d_loss[n] = −[target[n] ≠ ignore_index]·(d_input[n,target[n]]·weight[target[n]] + d_weight[target[n]]·input[n,target[n]])
 
-Kernels of torch, and the equations that they compute:
+Fused kernels of torch, with the equation that each computes:
 
     nll_loss, unreduced: y = where(t != ignored, -w[t]*x[t], 0)
     nll_loss backward, unreduced: dx[c] = where(t != ignored, -g*w[t]*[t == c], 0)
@@ -45,7 +48,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _integer(value, name):
-    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
     wrong = isinstance(value, bool) or hasattr(value, "__len__")
     if wrong or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an integer, not {value!r:.60}")
@@ -53,7 +56,7 @@ def _integer(value, name):
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -62,7 +65,7 @@ def _distinct(*tensors):
 
 
 def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
+    """The result dtype of an operation that autocast runs in float32."""
     dtype = _promoted(*tensors)
     if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -70,7 +73,7 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -86,7 +89,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -95,12 +98,12 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _class_loss(x, chosen, weight, ignored, dim):
-    """-weight[chosen]*x along an axis, 0 where the class is ignored: nll_loss along any."""
+    """nll_loss along any axis: -weight[chosen]*x[chosen], 0 for the ignored class."""
     shape = chosen.shape
     if dim != 1:
         before, size, after = x.shape[:dim], x.shape[dim], x.shape[dim:][1:]
@@ -113,7 +116,7 @@ def _class_loss(x, chosen, weight, ignored, dim):
 
 
 def _class_loss_slope(g, chosen, weight, ignored, dim, size):
-    """The gradient of that in x, which has this size along the axis."""
+    """The gradient of _class_loss in x, which has this size along dim."""
     none, dim = g.new_empty(()), dim % (chosen.dim() + 1)
     before, after = chosen.shape[:dim], chosen.shape[dim:]
     shape, rows, columns = (*before, size, *after), before.numel(), after.numel()
@@ -128,7 +131,7 @@ def _class_loss_slope(g, chosen, weight, ignored, dim, size):
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -140,19 +143,19 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
 
 
 def _still(tensors):
-    """The tensors, if they are there, without their tangents at this level."""
+    """The primals of the tensors at the current forward-mode level; None stays None."""
     return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
 
 
 def _batched(forward, in_dims, given):
-    """The forward of every sample, and where the results have their samples."""
+    """The results of the forward under vmap, and their batch axes."""
     made = torch.func.vmap(forward, in_dims)(*given)
     return made, (0,) * len(made) if isinstance(made, tuple) else 0
 
@@ -519,19 +522,25 @@ def nll_loss(
     ignore_index: int = -100,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns one of: average for mean, total for sum, loss for none.
+    """Returns the tensor average (reduction="mean"), total ("sum") or loss[n] ("none"):
 
         loss[n] = where(target[n] ≠ ignore_index, −input[n,target[n]]·weight[target[n]], 0)
         total = Σₙ loss[n]
         average = total/(Σ[n | target[n] ≠ ignore_index] weight[target[n]])
 
-    input[n, c]: floating point
-    target[n]: int64
-    weight[c]: floating point, or None for a constant
-    ignore_index: an integer
-    reduction: one of mean, sum, none
+    Args:
+        input[n, c]: float
+        target[n]: int64
+        weight[c]: float; None means ones
+        ignore_index: int
+        reduction: "mean", "sum" or "none"
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input or weight is not a floating-point tensor; target is not an
+            int64 tensor; ignore_index is not an integer
+        ValueError: input, target or weight has the wrong number of axes; the tensors
+            are on different devices; the sizes of index n or c differ; reduction is not
+            one of its options
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(f"nll_loss: input must be a tensor, not {type(input).__name__}")
@@ -553,7 +562,7 @@ def nll_loss(
         raise TypeError(f"nll_loss: target must be int64, not {target.dtype}")
     if target.device != input.device:
         raise ValueError(
-            f"nll_loss: target is on {target.device}, input on {input.device}"
+            f"nll_loss: target is on {target.device}, but input is on {input.device}"
         )
     if target.shape[0] != input.shape[0]:
         raise ValueError(
@@ -575,7 +584,8 @@ def nll_loss(
             )
         if weight.device != input.device:
             raise ValueError(
-                f"nll_loss: weight is on {weight.device}, input on {input.device}"
+                f"nll_loss: weight is on {weight.device}, but input is on "
+                f"{input.device}"
             )
         if weight.shape[0] != input.shape[1]:
             raise ValueError(

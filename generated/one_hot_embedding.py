@@ -2,7 +2,7 @@
 
     output[*p,d] = Σ[v | input[*p] = v] weight[v,d]
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_weight[v,d] = Σ[*p] [input[*p] = v]·G[*p,d]
 """
@@ -15,7 +15,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -24,7 +24,7 @@ def _distinct(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -33,17 +33,17 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
-    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    """The same data as x, but no view for autograd: it may be modified in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -55,7 +55,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -119,14 +119,18 @@ class _OneHotEmbedding(Function):
 
 
 def one_hot_embedding(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[*p,d]:
 
         output[*p,d] = Σ[v | input[*p] = v] weight[v,d]
 
-    input[*p]: int64
-    weight[v, d]: floating point
+    Args:
+        input[*p]: int64
+        weight[v, d]: float
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input is not an int64 tensor; weight is not a floating-point tensor
+        ValueError: weight has the wrong number of axes; the tensors are on different
+            devices
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(
@@ -149,7 +153,8 @@ def one_hot_embedding(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor
         )
     if weight.device != input.device:
         raise ValueError(
-            f"one_hot_embedding: weight is on {weight.device}, input on {input.device}"
+            f"one_hot_embedding: weight is on {weight.device}, but input is on "
+            f"{input.device}"
         )
     if torch.compiler.is_compiling():
         input, weight = _distinct(input, weight)

@@ -2,7 +2,7 @@
 
     output[i,j] = input[i]·vec2[j]
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_input[i] = Σⱼ G[i,j]·vec2[j]
     grad_vec2[j] = Σᵢ G[i,j]·input[i]
@@ -14,7 +14,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -23,7 +23,7 @@ def _distinct(*tensors):
 
 
 def _exactly(backward):
-    """The backward where autocast does not choose the dtypes of products."""
+    """Decorate a backward so that autocast does not change the dtypes of products."""
 
     def exact(ctx, *cotangents):
         if torch._C._is_any_autocast_enabled():
@@ -37,7 +37,7 @@ def _exactly(backward):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -53,7 +53,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -62,12 +62,12 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -108,14 +108,18 @@ class _Outer(Function):
 
 
 def outer(input: torch.Tensor, vec2: torch.Tensor) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[i,j]:
 
         output[i,j] = input[i]·vec2[j]
 
-    input[i]: floating point
-    vec2[j]: floating point
+    Args:
+        input[i]: float
+        vec2[j]: float
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input or vec2 is not a floating-point tensor
+        ValueError: input or vec2 has the wrong number of axes; the tensors are on
+            different devices
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(f"outer: input must be a tensor, not {type(input).__name__}")
@@ -134,7 +138,9 @@ def outer(input: torch.Tensor, vec2: torch.Tensor) -> torch.Tensor:
             f"outer: vec2 must be a floating-point tensor, not {vec2.dtype}"
         )
     if vec2.device != input.device:
-        raise ValueError(f"outer: vec2 is on {vec2.device}, input on {input.device}")
+        raise ValueError(
+            f"outer: vec2 is on {vec2.device}, but input is on {input.device}"
+        )
     if torch.compiler.is_compiling():
         input, vec2 = _distinct(input, vec2)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:

@@ -3,7 +3,7 @@
     delta[*p,k] = x1[*p,k] − x2[*p,k] + eps
     output[*p] = √(Σₖ delta[*p,k]²)
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_delta[*p,k] = G[*p]·delta[*p,k]/output[*p]
     grad_x1[*p,k] = grad_delta[*p,k]
@@ -16,7 +16,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _number(value, name):
-    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
     if type(value) is not int:
         wrong = isinstance(value, bool) or hasattr(value, "__len__")
         if wrong or not hasattr(value, "__float__"):
@@ -25,11 +25,11 @@ def _number(value, name):
     try:
         return value if symbolic else float(value)
     except OverflowError:
-        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -38,7 +38,7 @@ def _distinct(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -54,7 +54,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -63,17 +63,17 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
-    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    """The same data as x, but no view for autograd: it may be modified in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -85,7 +85,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -164,17 +164,22 @@ class _PairwiseDistance(Function):
 def pairwise_distance(
     x1: torch.Tensor, x2: torch.Tensor, *, eps: float = 1e-06, keepdim: bool = False
 ) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[*p]:
 
         delta[*p,k] = x1[*p,k] − x2[*p,k] + eps
         output[*p] = √(Σₖ delta[*p,k]²)
 
-    x1[*p, k]: floating point
-    x2[*p, k]: floating point
-    eps: a number
-    keepdim: whether axis k is kept, with size 1
+    Args:
+        x1[*p, k]: float
+        x2[*p, k]: float
+        eps: float
+        keepdim: True keeps axis k, with size 1
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: x1 or x2 is not a floating-point tensor; keepdim is not a bool; eps
+            is not a number
+        ValueError: x1 or x2 has the wrong number of axes; the tensors are on different
+            devices; the sizes of index *p or k differ; eps is too large for float64
     """
     if not isinstance(x1, torch.Tensor):
         raise TypeError(
@@ -207,7 +212,9 @@ def pairwise_distance(
             f"pairwise_distance: x2 must be a floating-point tensor, not {x2.dtype}"
         )
     if x2.device != x1.device:
-        raise ValueError(f"pairwise_distance: x2 is on {x2.device}, x1 on {x1.device}")
+        raise ValueError(
+            f"pairwise_distance: x2 is on {x2.device}, but x1 is on {x1.device}"
+        )
     p_shape = x1.shape[:-1]
     if x2.dim() != len(p_shape) + 1:
         raise ValueError(
@@ -217,7 +224,7 @@ def pairwise_distance(
     if x2.shape[: len(p_shape)] != p_shape:
         raise ValueError(
             f"pairwise_distance: index *p has shape {tuple(p_shape)} in x1 but "
-            f"{tuple(x2.shape[: len(p_shape)])} on axes from 0 of x2"
+            f"{tuple(x2.shape[: len(p_shape)])} in x2, from axis 0 on"
         )
     if x2.shape[-1] != x1.shape[-1]:
         raise ValueError(

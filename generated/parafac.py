@@ -2,7 +2,7 @@
 
     X[i,j,k] = Σᵣ U[i,r]·V[j,r]·W[k,r]
 
-Gradients, G the cotangent of X:
+Gradients, where G is the cotangent of X:
 
     grad_U[i,r] = Σⱼₖ G[i,j,k]·V[j,r]·W[k,r]
     grad_V[j,r] = Σᵢₖ G[i,j,k]·U[i,r]·W[k,r]
@@ -17,7 +17,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -26,7 +26,7 @@ def _distinct(*tensors):
 
 
 def _of_product(*tensors):
-    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
     dtype, kind = _promoted(*tensors), tensors[0].device.type
     if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -36,7 +36,7 @@ def _of_product(*tensors):
 
 
 def _exactly(backward):
-    """The backward where autocast does not choose the dtypes of products."""
+    """Decorate a backward so that autocast does not change the dtypes of products."""
 
     def exact(ctx, *cotangents):
         if torch._C._is_any_autocast_enabled():
@@ -50,7 +50,7 @@ def _exactly(backward):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -66,19 +66,19 @@ def _promoted(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _flatten(x, start, end):
-    """x.flatten(start, end), for which autograd's older vmap has no rule."""
+    """x.flatten(start, end) by reshape; autograd's older vmap has no rule for flatten."""
     start, end = start % x.dim(), end % x.dim()
     size = math.prod(x.shape[start : end + 1])
     return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -128,15 +128,19 @@ class _Parafac(Function):
 
 
 def parafac(U: torch.Tensor, V: torch.Tensor, W: torch.Tensor) -> torch.Tensor:
-    """Returns X.
+    """Returns the tensor X[i,j,k]:
 
         X[i,j,k] = Σᵣ U[i,r]·V[j,r]·W[k,r]
 
-    U[i, r]: floating point
-    V[j, r]: floating point
-    W[k, r]: floating point
+    Args:
+        U[i, r]: float
+        V[j, r]: float
+        W[k, r]: float
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: U, V or W is not a floating-point tensor
+        ValueError: U, V or W has the wrong number of axes; the tensors are on different
+            devices; the sizes of index r differ
     """
     if not isinstance(U, torch.Tensor):
         raise TypeError(f"parafac: U must be a tensor, not {type(U).__name__}")
@@ -157,9 +161,9 @@ def parafac(U: torch.Tensor, V: torch.Tensor, W: torch.Tensor) -> torch.Tensor:
     if not W.is_floating_point():
         raise TypeError(f"parafac: W must be a floating-point tensor, not {W.dtype}")
     if V.device != U.device:
-        raise ValueError(f"parafac: V is on {V.device}, U on {U.device}")
+        raise ValueError(f"parafac: V is on {V.device}, but U is on {U.device}")
     if W.device != U.device:
-        raise ValueError(f"parafac: W is on {W.device}, U on {U.device}")
+        raise ValueError(f"parafac: W is on {W.device}, but U is on {U.device}")
     if V.shape[1] != U.shape[1]:
         raise ValueError(
             f"parafac: index r has size {U.shape[1]} on axis 1 of U but {V.shape[1]} on "

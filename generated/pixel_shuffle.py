@@ -2,7 +2,7 @@
 
     output[*p,c,(h i),(w j)] = input[*p,(c i j),h,w]
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_input[*p,(c i j),h,w] = G[*p,c,(h i),(w j)]
 """
@@ -12,7 +12,7 @@ import torch
 
 
 def _integer(value, name):
-    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
     wrong = isinstance(value, bool) or hasattr(value, "__len__")
     if wrong or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an integer, not {value!r:.60}")
@@ -20,7 +20,7 @@ def _integer(value, name):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -36,7 +36,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -45,7 +45,7 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
@@ -59,14 +59,20 @@ def _pixel_shuffle_forward(input, upscale_factor):
 
 
 def pixel_shuffle(input: torch.Tensor, *, upscale_factor: int) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[*p,c,(h i),(w j)]:
 
         output[*p,c,(h i),(w j)] = input[*p,(c i j),h,w]
 
-    input[*p, (c i j), h, w]: floating point
-    upscale_factor: the size of index i
+    Args:
+        input[*p, (c i j), h, w]: float
+        upscale_factor: size of index i
 
-    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input is not a floating-point tensor; upscale_factor is not an
+            integer
+        ValueError: input has the wrong number of axes; upscale_factor is not positive;
+            the size of axis (c i j) of input is not divisible by
+            upscale_factor*upscale_factor
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(
@@ -90,7 +96,7 @@ def pixel_shuffle(input: torch.Tensor, *, upscale_factor: int) -> torch.Tensor:
     if input.shape[-3] % (upscale_factor * upscale_factor) != 0:
         raise ValueError(
             f"pixel_shuffle: axis -3 (c i j) of input has size {input.shape[-3]}, which "
-            f"upscale_factor*upscale_factor = {upscale_factor * upscale_factor} does "
-            "not divide"
+            "is not divisible by upscale_factor*upscale_factor = "
+            f"{upscale_factor * upscale_factor}"
         )
     return _pixel_shuffle_forward(input, upscale_factor)

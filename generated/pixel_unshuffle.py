@@ -2,7 +2,7 @@
 
     output[*p,(c i j),h,w] = input[*p,c,(h i),(w j)]
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_input[*p,c,(h i),(w j)] = G[*p,(c i j),h,w]
 """
@@ -12,7 +12,7 @@ import torch
 
 
 def _integer(value, name):
-    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
     wrong = isinstance(value, bool) or hasattr(value, "__len__")
     if wrong or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an integer, not {value!r:.60}")
@@ -20,7 +20,7 @@ def _integer(value, name):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -36,7 +36,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -45,7 +45,7 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
@@ -61,14 +61,20 @@ def _pixel_unshuffle_forward(input, downscale_factor):
 
 
 def pixel_unshuffle(input: torch.Tensor, *, downscale_factor: int) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[*p,(c i j),h,w]:
 
         output[*p,(c i j),h,w] = input[*p,c,(h i),(w j)]
 
-    input[*p, c, (h i), (w j)]: floating point
-    downscale_factor: the size of index i
+    Args:
+        input[*p, c, (h i), (w j)]: float
+        downscale_factor: size of index i
 
-    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input is not a floating-point tensor; downscale_factor is not an
+            integer
+        ValueError: input has the wrong number of axes; downscale_factor is not
+            positive; the size of axis (h i) of input or axis (w j) of input is not
+            divisible by downscale_factor
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(
@@ -95,11 +101,11 @@ def pixel_unshuffle(input: torch.Tensor, *, downscale_factor: int) -> torch.Tens
     if input.shape[-2] % downscale_factor != 0:
         raise ValueError(
             f"pixel_unshuffle: axis -2 (h i) of input has size {input.shape[-2]}, which "
-            f"downscale_factor = {downscale_factor} does not divide"
+            f"is not divisible by downscale_factor = {downscale_factor}"
         )
     if input.shape[-1] % downscale_factor != 0:
         raise ValueError(
             f"pixel_unshuffle: axis -1 (w j) of input has size {input.shape[-1]}, which "
-            f"downscale_factor = {downscale_factor} does not divide"
+            f"is not divisible by downscale_factor = {downscale_factor}"
         )
     return _pixel_unshuffle_forward(input, downscale_factor)

@@ -4,17 +4,17 @@
     average = mean[*p](loss[*p])
     total = Σ[*p] loss[*p]
 
-Gradients of mean, G the cotangent of average:
+Gradients for reduction="mean", where G is the cotangent of average:
 
     grad_input[*p] = G·(exp(input[*p]) − target[*p])/size(p)
     grad_target[*p] = −G·input[*p]/size(p)
 
-Gradients of sum, G the cotangent of total:
+Gradients for reduction="sum", where G is the cotangent of total:
 
     grad_input[*p] = G·(exp(input[*p]) − target[*p])
     grad_target[*p] = −G·input[*p]
 
-Gradients of none, G the cotangent of loss:
+Gradients for reduction="none", where G is the cotangent of loss:
 
     grad_input[*p] = G[*p]·(exp(input[*p]) − target[*p])
     grad_target[*p] = −G[*p]·input[*p]
@@ -29,7 +29,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -38,7 +38,7 @@ def _distinct(*tensors):
 
 
 def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
+    """The result dtype of an operation that autocast runs in float32."""
     dtype = _promoted(*tensors)
     if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -46,7 +46,7 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -62,7 +62,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -71,12 +71,12 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -88,7 +88,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -264,17 +264,21 @@ def poisson_nll_loss(
     *,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns one of: average for mean, total for sum, loss for none.
+    """Returns the tensor average (reduction="mean"), total ("sum") or loss[*p] ("none"):
 
         loss[*p] = exp(input[*p]) − input[*p]·target[*p]
         average = mean[*p](loss[*p])
         total = Σ[*p] loss[*p]
 
-    input[*p]: floating point
-    target[*p]: floating point
-    reduction: one of mean, sum, none
+    Args:
+        input[*p]: float
+        target[*p]: float
+        reduction: "mean", "sum" or "none"
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input or target is not a floating-point tensor
+        ValueError: the tensors are on different devices; target has the wrong number of
+            axes; the sizes of index *p differ; reduction is not one of its options
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(
@@ -296,7 +300,8 @@ def poisson_nll_loss(
         )
     if target.device != input.device:
         raise ValueError(
-            f"poisson_nll_loss: target is on {target.device}, input on {input.device}"
+            f"poisson_nll_loss: target is on {target.device}, but input is on "
+            f"{input.device}"
         )
     p_shape = input.shape
     if target.dim() != len(p_shape):
@@ -307,7 +312,7 @@ def poisson_nll_loss(
     if target.shape != p_shape:
         raise ValueError(
             f"poisson_nll_loss: index *p has shape {tuple(p_shape)} in input but "
-            f"{tuple(target.shape)} on axes from 0 of target"
+            f"{tuple(target.shape)} in target, from axis 0 on"
         )
     if not isinstance(reduction, str) or reduction not in _OPTIONS:
         raise ValueError(

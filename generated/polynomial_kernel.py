@@ -2,12 +2,12 @@
 
     K[*b,i,j] = (coef0 + gamma·Σₖ x1[*b,i,k]·x2[*b,j,k])^degree
 
-Gradients, G the cotangent of K:
+Gradients, where G is the cotangent of K:
 
     grad_x1[*b,i,k] = gamma·degree·Σⱼ G[*b,i,j]·x2[*b,j,k]·(coef0 + gamma·Σₖ′ x1[*b,i,k′]·x2[*b,j,k′])^(degree − 1)
     grad_x2[*b,j,k] = gamma·degree·Σᵢ G[*b,i,j]·x1[*b,i,k]·(coef0 + gamma·Σₖ′ x1[*b,i,k′]·x2[*b,j,k′])^(degree − 1)
 
-Tangents, d_x1 that of x1, d_x2 that of x2:
+Tangents, where d_x1 is the tangent of x1 and d_x2 is the tangent of x2:
 
     d_K[*b,i,j] = gamma·degree·(coef0 + gamma·Σₖ x1[*b,i,k]·x2[*b,j,k])^(degree − 1)·(Σₖ d_x1[*b,i,k]·x2[*b,j,k] + Σₖ d_x2[*b,j,k]·x1[*b,i,k])
 """
@@ -18,7 +18,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _number(value, name):
-    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
     if type(value) is not int:
         wrong = isinstance(value, bool) or hasattr(value, "__len__")
         if wrong or not hasattr(value, "__float__"):
@@ -27,11 +27,11 @@ def _number(value, name):
     try:
         return value if symbolic else float(value)
     except OverflowError:
-        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -40,7 +40,7 @@ def _distinct(*tensors):
 
 
 def _of_product(*tensors):
-    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
     dtype, kind = _promoted(*tensors), tensors[0].device.type
     if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -50,7 +50,7 @@ def _of_product(*tensors):
 
 
 def _exactly(backward):
-    """The backward where autocast does not choose the dtypes of products."""
+    """Decorate a backward so that autocast does not change the dtypes of products."""
 
     def exact(ctx, *cotangents):
         if torch._C._is_any_autocast_enabled():
@@ -64,7 +64,7 @@ def _exactly(backward):
 
 
 def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
+    """The result dtype of an operation that autocast runs in float32."""
     dtype = _promoted(*tensors)
     if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -72,7 +72,7 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -88,17 +88,17 @@ def _promoted(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _copied(x):
-    """A copy of a view, but of one that is expanded, which autograd copies where it is kept."""
+    """Copy x, unless it is expanded: autograd copies an expanded tensor when it stores it."""
     return x if 0 in x.stride() else x.clone()
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -110,19 +110,19 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
 
 
 def _still(tensors):
-    """The tensors, if they are there, without their tangents at this level."""
+    """The primals of the tensors at the current forward-mode level; None stays None."""
     return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
 
 
 def _batched(forward, in_dims, given):
-    """The forward of every sample, and where the results have their samples."""
+    """The results of the forward under vmap, and their batch axes."""
     made = torch.func.vmap(forward, in_dims)(*given)
     return made, (0,) * len(made) if isinstance(made, tuple) else 0
 
@@ -262,17 +262,23 @@ def polynomial_kernel(
     coef0: float = 1,
     degree: float = 3,
 ) -> torch.Tensor:
-    """Returns K.
+    """Returns the tensor K[*b,i,j]:
 
         K[*b,i,j] = (coef0 + gamma·Σₖ x1[*b,i,k]·x2[*b,j,k])^degree
 
-    x1[*b, i, k]: floating point
-    x2[*b, j, k]: floating point
-    gamma: a number
-    coef0: a number
-    degree: a number
+    Args:
+        x1[*b, i, k]: float
+        x2[*b, j, k]: float
+        gamma: float
+        coef0: float
+        degree: float
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: x1 or x2 is not a floating-point tensor; gamma, coef0 or degree is
+            not a number
+        ValueError: x1 or x2 has the wrong number of axes; the tensors are on different
+            devices; the sizes of index *b or k differ; gamma, coef0 or degree is too
+            large for float64
     """
     if not isinstance(x1, torch.Tensor):
         raise TypeError(
@@ -307,7 +313,9 @@ def polynomial_kernel(
             f"polynomial_kernel: x2 must be a floating-point tensor, not {x2.dtype}"
         )
     if x2.device != x1.device:
-        raise ValueError(f"polynomial_kernel: x2 is on {x2.device}, x1 on {x1.device}")
+        raise ValueError(
+            f"polynomial_kernel: x2 is on {x2.device}, but x1 is on {x1.device}"
+        )
     b_shape = x1.shape[:-2]
     if x2.dim() != len(b_shape) + 2:
         raise ValueError(
@@ -317,7 +325,7 @@ def polynomial_kernel(
     if x2.shape[: len(b_shape)] != b_shape:
         raise ValueError(
             f"polynomial_kernel: index *b has shape {tuple(b_shape)} in x1 but "
-            f"{tuple(x2.shape[: len(b_shape)])} on axes from 0 of x2"
+            f"{tuple(x2.shape[: len(b_shape)])} in x2, from axis 0 on"
         )
     if x2.shape[-1] != x1.shape[-1]:
         raise ValueError(

@@ -2,7 +2,7 @@
 
     F[*p] = A[*p]^B[*p]
 
-Gradients, G the cotangent of F:
+Gradients, where G is the cotangent of F:
 
     grad_A[*p] = G[*p]·B[*p]·A[*p]^(B[*p] − 1)
     grad_B[*p] = [not (A[*p] = 0 and B[*p] ≥ 0)]·G[*p]·F[*p]·log(A[*p])
@@ -14,7 +14,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -23,7 +23,7 @@ def _distinct(*tensors):
 
 
 def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
+    """The result dtype of an operation that autocast runs in float32."""
     dtype = _promoted(*tensors)
     if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -31,7 +31,7 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -47,7 +47,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -56,12 +56,12 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _where(mask, x, y):
-    """torch.where, slow on a CPU where branches cannot be foreseen or both are spread."""
+    """torch.where, by arithmetic on a CPU where that is faster."""
     if torch.compiler.is_compiling() or mask.device.type != "cpu":
         return torch.where(mask, x, y)
     spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
@@ -85,14 +85,14 @@ def _where(mask, x, y):
 
 
 def _kept(x, kept):
-    """x where kept is positive, else 0; written over kept where that may be changed."""
+    """x where kept is positive, else 0; reuses the memory of kept where possible."""
     if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
         return torch.ops.aten.threshold_backward(x, kept, 0)
     return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
 
 
 def _masked_(x, mask):
-    """x where the mask holds, else 0, in its memory; masked_fill_ is slow on a CPU."""
+    """Set x to 0 in place where the mask is False; faster than masked_fill_ on a CPU."""
     if x.numel() < 4096 or x.device.type != "cpu":
         return x.masked_fill_(~mask, 0)
     kept = mask.byte().to(x.dtype)
@@ -100,7 +100,7 @@ def _masked_(x, mask):
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -112,7 +112,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -169,14 +169,18 @@ class _Pow(Function):
 
 
 def pow(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
-    """Returns F.
+    """Returns the tensor F[*p]:
 
         F[*p] = A[*p]^B[*p]
 
-    A[*p]: floating point
-    B[*p]: floating point
+    Args:
+        A[*p]: float
+        B[*p]: float
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: A or B is not a floating-point tensor
+        ValueError: the tensors are on different devices; B has the wrong number of
+            axes; the sizes of index *p differ
     """
     if not isinstance(A, torch.Tensor):
         raise TypeError(f"pow: A must be a tensor, not {type(A).__name__}")
@@ -187,14 +191,14 @@ def pow(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     if not B.is_floating_point():
         raise TypeError(f"pow: B must be a floating-point tensor, not {B.dtype}")
     if B.device != A.device:
-        raise ValueError(f"pow: B is on {B.device}, A on {A.device}")
+        raise ValueError(f"pow: B is on {B.device}, but A is on {A.device}")
     p_shape = A.shape
     if B.dim() != len(p_shape):
         raise ValueError(f"pow: B must have {len(p_shape)} axes [*p], not {B.dim()}")
     if B.shape != p_shape:
         raise ValueError(
-            f"pow: index *p has shape {tuple(p_shape)} in A but {tuple(B.shape)} on "
-            "axes from 0 of B"
+            f"pow: index *p has shape {tuple(p_shape)} in A but {tuple(B.shape)} in B, "
+            "from axis 0 on"
         )
     if torch.compiler.is_compiling():
         A, B = _distinct(A, B)

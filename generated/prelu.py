@@ -2,7 +2,7 @@
 
     output[n,c,*q] = where(input[n,c,*q] > 0, input[n,c,*q], input[n,c,*q]·weight[c])
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_input[n,c,*q] = G[n,c,*q]·where(input[n,c,*q] > 0, 1, weight[c])
     grad_weight[c] = Σ[n,*q] [input[n,c,*q] ≤ 0]·G[n,c,*q]·input[n,c,*q]
@@ -16,7 +16,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -25,7 +25,7 @@ def _distinct(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -41,7 +41,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -50,17 +50,17 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
-    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    """The same data as x, but no view for autograd: it may be modified in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _where(mask, x, y):
-    """torch.where, slow on a CPU where branches cannot be foreseen or both are spread."""
+    """torch.where, by arithmetic on a CPU where that is faster."""
     if torch.compiler.is_compiling() or mask.device.type != "cpu":
         return torch.where(mask, x, y)
     spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
@@ -84,14 +84,14 @@ def _where(mask, x, y):
 
 
 def _kept(x, kept):
-    """x where kept is positive, else 0; written over kept where that may be changed."""
+    """x where kept is positive, else 0; reuses the memory of kept where possible."""
     if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
         return torch.ops.aten.threshold_backward(x, kept, 0)
     return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -103,7 +103,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -167,14 +167,18 @@ class _Prelu(Function):
 
 
 def prelu(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[n,c,*q]:
 
         output[n,c,*q] = where(input[n,c,*q] > 0, input[n,c,*q], input[n,c,*q]·weight[c])
 
-    input[n, c, *q]: floating point
-    weight[c]: floating point
+    Args:
+        input[n, c, *q]: float
+        weight[c]: float
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input or weight is not a floating-point tensor
+        ValueError: input or weight has the wrong number of axes; the tensors are on
+            different devices; the sizes of index c differ
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(f"prelu: input must be a tensor, not {type(input).__name__}")
@@ -196,7 +200,7 @@ def prelu(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         )
     if weight.device != input.device:
         raise ValueError(
-            f"prelu: weight is on {weight.device}, input on {input.device}"
+            f"prelu: weight is on {weight.device}, but input is on {input.device}"
         )
     if weight.shape[0] != input.shape[1]:
         raise ValueError(

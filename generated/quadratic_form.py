@@ -2,7 +2,7 @@
 
     output[*b] = Σᵢⱼ x[*b,i]·x[*b,j]·A[i,j]
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_x[*b,i] = G[*b]·Σᵢ′ x[*b,i′]·(A[i′,i] + A[i,i′])
     grad_A[i,j] = Σ[*b] G[*b]·x[*b,i]·x[*b,j]
@@ -16,7 +16,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -25,7 +25,7 @@ def _distinct(*tensors):
 
 
 def _of_product(*tensors):
-    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
     dtype, kind = _promoted(*tensors), tensors[0].device.type
     if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -35,7 +35,7 @@ def _of_product(*tensors):
 
 
 def _exactly(backward):
-    """The backward where autocast does not choose the dtypes of products."""
+    """Decorate a backward so that autocast does not change the dtypes of products."""
 
     def exact(ctx, *cotangents):
         if torch._C._is_any_autocast_enabled():
@@ -49,7 +49,7 @@ def _exactly(backward):
 
 
 def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
+    """The result dtype of an operation that autocast runs in float32."""
     dtype = _promoted(*tensors)
     if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -57,7 +57,7 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -73,17 +73,17 @@ def _promoted(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
-    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    """The same data as x, but no view for autograd: it may be modified in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -95,7 +95,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -168,14 +168,18 @@ class _QuadraticForm(Function):
 
 
 def quadratic_form(x: torch.Tensor, A: torch.Tensor) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[*b]:
 
         output[*b] = Σᵢⱼ x[*b,i]·x[*b,j]·A[i,j]
 
-    x[*b, i]: floating point
-    A[i, j]: floating point
+    Args:
+        x[*b, i]: float
+        A[i, j]: float
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: x or A is not a floating-point tensor
+        ValueError: x or A has the wrong number of axes; the tensors are on different
+            devices; the sizes of index i differ
     """
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"quadratic_form: x must be a tensor, not {type(x).__name__}")
@@ -196,7 +200,7 @@ def quadratic_form(x: torch.Tensor, A: torch.Tensor) -> torch.Tensor:
             f"quadratic_form: A must be a floating-point tensor, not {A.dtype}"
         )
     if A.device != x.device:
-        raise ValueError(f"quadratic_form: A is on {A.device}, x on {x.device}")
+        raise ValueError(f"quadratic_form: A is on {A.device}, but x is on {x.device}")
     if A.shape[0] != x.shape[-1]:
         raise ValueError(
             f"quadratic_form: index i has size {x.shape[-1]} on axis -1 of x but "

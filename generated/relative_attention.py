@@ -4,7 +4,7 @@
     P[*b,h,i,j] = exp(S[*b,h,i,j] − logsumexpⱼ′(S[*b,h,i,j′]))
     output[*b,h,i,e] = Σⱼ P[*b,h,i,j]·value[*b,h,j,e]
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_P[*b,h,i,j] = Σₑ G[*b,h,i,e]·value[*b,h,j,e]
     grad_S[*b,h,i,j] = P[*b,h,i,j]·(grad_P[*b,h,i,j] − Σⱼ′ grad_P[*b,h,i,j′]·P[*b,h,i,j′])
@@ -13,7 +13,7 @@ Gradients, G the cotangent of output:
     grad_value[*b,h,j,e] = Σᵢ G[*b,h,i,e]·P[*b,h,i,j]
     grad_bias[v,h] = Σ[*b,i,j] δ[v,buckets[i,j]]·grad_S[*b,h,i,j]
 
-Kernels of torch, and the equations that they compute:
+Fused kernels of torch, with the equation that each computes:
 
     softmax backward: dx[i] = y[i]*(g[i] - sum[j](g[j]*y[j]))
 """
@@ -24,7 +24,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -33,7 +33,7 @@ def _distinct(*tensors):
 
 
 def _of_product(*tensors):
-    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
     dtype, kind = _promoted(*tensors), tensors[0].device.type
     if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -43,7 +43,7 @@ def _of_product(*tensors):
 
 
 def _exactly(backward):
-    """The backward where autocast does not choose the dtypes of products."""
+    """Decorate a backward so that autocast does not change the dtypes of products."""
 
     def exact(ctx, *cotangents):
         if torch._C._is_any_autocast_enabled():
@@ -57,7 +57,7 @@ def _exactly(backward):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -73,18 +73,18 @@ def _promoted(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _unflatten(x, at, sizes):
-    """x.unflatten(at, sizes), for which autograd's older vmap has no rule."""
+    """x.unflatten(at, sizes) by reshape; autograd's older vmap has no rule for unflatten."""
     at %= x.dim()
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -96,7 +96,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -217,19 +217,24 @@ def relative_attention(
     bias: torch.Tensor,
     buckets: torch.Tensor,
 ) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[*b,h,i,e]:
 
         S[*b,h,i,j] = bias[buckets[i,j],h] + Σ[d] query[*b,h,i,d]·key[*b,h,j,d]
         P[*b,h,i,j] = exp(S[*b,h,i,j] − logsumexpⱼ′(S[*b,h,i,j′]))
         output[*b,h,i,e] = Σⱼ P[*b,h,i,j]·value[*b,h,j,e]
 
-    query[*b, h, i, d]: floating point
-    key[*b, h, j, d]: floating point
-    value[*b, h, j, e]: floating point
-    bias[v, h]: floating point
-    buckets[i, j]: int64
+    Args:
+        query[*b, h, i, d]: float
+        key[*b, h, j, d]: float
+        value[*b, h, j, e]: float
+        bias[v, h]: float
+        buckets[i, j]: int64
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: query, key, value or bias is not a floating-point tensor; buckets is
+            not an int64 tensor
+        ValueError: query, key, value, bias or buckets has the wrong number of axes; the
+            tensors are on different devices; the sizes of index *b, h, i, d or j differ
     """
     if not isinstance(query, torch.Tensor):
         raise TypeError(
@@ -300,19 +305,22 @@ def relative_attention(
         )
     if key.device != query.device:
         raise ValueError(
-            f"relative_attention: key is on {key.device}, query on {query.device}"
+            f"relative_attention: key is on {key.device}, but query is on "
+            f"{query.device}"
         )
     if value.device != query.device:
         raise ValueError(
-            f"relative_attention: value is on {value.device}, query on {query.device}"
+            f"relative_attention: value is on {value.device}, but query is on "
+            f"{query.device}"
         )
     if bias.device != query.device:
         raise ValueError(
-            f"relative_attention: bias is on {bias.device}, query on {query.device}"
+            f"relative_attention: bias is on {bias.device}, but query is on "
+            f"{query.device}"
         )
     if buckets.device != query.device:
         raise ValueError(
-            f"relative_attention: buckets is on {buckets.device}, query on "
+            f"relative_attention: buckets is on {buckets.device}, but query is on "
             f"{query.device}"
         )
     b_shape = query.shape[:-3]
@@ -324,7 +332,7 @@ def relative_attention(
     if key.shape[: len(b_shape)] != b_shape:
         raise ValueError(
             f"relative_attention: index *b has shape {tuple(b_shape)} in query but "
-            f"{tuple(key.shape[: len(b_shape)])} on axes from 0 of key"
+            f"{tuple(key.shape[: len(b_shape)])} in key, from axis 0 on"
         )
     if value.dim() != len(b_shape) + 3:
         raise ValueError(
@@ -334,7 +342,7 @@ def relative_attention(
     if value.shape[: len(b_shape)] != b_shape:
         raise ValueError(
             f"relative_attention: index *b has shape {tuple(b_shape)} in query but "
-            f"{tuple(value.shape[: len(b_shape)])} on axes from 0 of value"
+            f"{tuple(value.shape[: len(b_shape)])} in value, from axis 0 on"
         )
     if key.shape[-3] != query.shape[-3]:
         raise ValueError(

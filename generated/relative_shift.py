@@ -2,7 +2,7 @@
 
     output[*p,i,j] = input[*p,i,j − i + size(i) − 1]
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_input[*p,i,r] = Σⱼ δ[r,j − i + size(i) − 1]·G[*p,i,j]
 """
@@ -15,7 +15,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -31,7 +31,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -40,19 +40,19 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _positions(size, x):
-    """0, 1, .. along an axis of that size; distributed where x is."""
+    """The positions 0, 1, .., size - 1 on the device of x, or distributed like x."""
     if type(x) in (torch.Tensor, torch.nn.Parameter):
         return torch.arange(size, device=x.device)
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
 def _gathered(x, dim, index):
-    """x.gather, which is slow along an axis that is the last but for axes of size 1."""
+    """x.gather, without the trailing axes of size 1 that would make it slow."""
     if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
         return x.gather(dim, index)
     flat = index.reshape(index.shape[: dim + 1])
@@ -60,12 +60,12 @@ def _gathered(x, dim, index):
 
 
 def _no_view(x):
-    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    """The same data as x, but no view for autograd: it may be modified in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -77,7 +77,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -152,13 +152,17 @@ class _RelativeShift(Function):
 
 
 def relative_shift(input: torch.Tensor) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[*p,i,j]:
 
         output[*p,i,j] = input[*p,i,j − i + size(i) − 1]
 
-    input[*p, i, r]: floating point
+    Args:
+        input[*p, i, r]: float
 
-    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input is not a floating-point tensor
+        ValueError: input has the wrong number of axes; no value of index j keeps every
+            access in bounds
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(

@@ -3,7 +3,7 @@
     rstd[*p] = 1/√(mean[*s](input[*p,*s]²) + eps)
     output[*p,*s] = input[*p,*s]·weight[*s]·rstd[*p]
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_input[*p,*s] = rstd[*p]·(G[*p,*s]·weight[*s] − input[*p,*s]·rstd[*p]²/size(s)·Σ[*s′] G[*p,*s′]·input[*p,*s′]·weight[*s′])
     grad_weight[*s] = Σ[*p] G[*p,*s]·input[*p,*s]·rstd[*p]
@@ -17,7 +17,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _number(value, name):
-    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
     if type(value) is not int:
         wrong = isinstance(value, bool) or hasattr(value, "__len__")
         if wrong or not hasattr(value, "__float__"):
@@ -26,11 +26,11 @@ def _number(value, name):
     try:
         return value if symbolic else float(value)
     except OverflowError:
-        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -39,7 +39,7 @@ def _distinct(*tensors):
 
 
 def _exactly(backward):
-    """The backward where autocast does not choose the dtypes of products."""
+    """Decorate a backward so that autocast does not change the dtypes of products."""
 
     def exact(ctx, *cotangents):
         if torch._C._is_any_autocast_enabled():
@@ -53,7 +53,7 @@ def _exactly(backward):
 
 
 def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
+    """The result dtype of an operation that autocast runs in float32."""
     dtype = _promoted(*tensors)
     if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -61,7 +61,7 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -77,7 +77,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -86,17 +86,17 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
-    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    """The same data as x, but no view for autograd: it may be modified in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -108,7 +108,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -225,16 +225,20 @@ class _RmsNorm(Function):
 def rms_norm(
     input: torch.Tensor, weight: torch.Tensor, *, eps: float = 1.1920928955078125e-07
 ) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[*p,*s]:
 
         rstd[*p] = 1/√(mean[*s](input[*p,*s]²) + eps)
         output[*p,*s] = input[*p,*s]·weight[*s]·rstd[*p]
 
-    input[*p, *s]: floating point
-    weight[*s]: floating point
-    eps: a number
+    Args:
+        input[*p, *s]: float
+        weight[*s]: float
+        eps: float
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input or weight is not a floating-point tensor; eps is not a number
+        ValueError: the tensors are on different devices; input has the wrong number of
+            axes; the sizes of index *p or *s differ; eps is too large for float64
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(f"rms_norm: input must be a tensor, not {type(input).__name__}")
@@ -254,7 +258,7 @@ def rms_norm(
         )
     if weight.device != input.device:
         raise ValueError(
-            f"rms_norm: weight is on {weight.device}, input on {input.device}"
+            f"rms_norm: weight is on {weight.device}, but input is on {input.device}"
         )
     s_shape = weight.shape
     p_shape = input.shape[: input.dim() - len(s_shape)]
@@ -266,12 +270,13 @@ def rms_norm(
     if input.shape[: len(p_shape)] != p_shape:
         raise ValueError(
             f"rms_norm: index *p has shape {tuple(p_shape)} in input but "
-            f"{tuple(input.shape[: len(p_shape)])} on axes from 0 of input"
+            f"{tuple(input.shape[: len(p_shape)])} in input, from axis 0 on"
         )
     if input.shape[len(p_shape) :] != s_shape:
         raise ValueError(
             f"rms_norm: index *s has shape {tuple(s_shape)} in weight but "
-            f"{tuple(input.shape[len(p_shape) :])} on axes from {len(p_shape)} of input"
+            f"{tuple(input.shape[len(p_shape) :])} in input, from axis {len(p_shape)} "
+            "on"
         )
     if torch.compiler.is_compiling():
         input, weight = _distinct(input, weight)

@@ -2,7 +2,7 @@
 
     h[n,j] = tanh(b_ih[j] + b_hh[j] + Σᵢ input[n,i]·w_ih[j,i] + Σₗ hx[n,l]·w_hh[j,l])
 
-Gradients, G the cotangent of h:
+Gradients, where G is the cotangent of h:
 
     grad_input[n,i] = Σⱼ G[n,j]·w_ih[j,i]·(1 − h[n,j]²)
     grad_hx[n,j] = Σⱼ′ G[n,j′]·w_hh[j′,j]·(1 − h[n,j′]²)
@@ -11,7 +11,7 @@ Gradients, G the cotangent of h:
     grad_b_ih[j] = Σₙ G[n,j]·(1 − h[n,j]²)
     grad_b_hh[j] = Σₙ G[n,j]·(1 − h[n,j]²)
 
-Kernels of torch, and the equations that they compute:
+Fused kernels of torch, with the equation that each computes:
 
     tanh backward: dx = g*(1 - y**2)
 """
@@ -22,7 +22,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -31,7 +31,7 @@ def _distinct(*tensors):
 
 
 def _of_product(*tensors):
-    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
     dtype, kind = _promoted(*tensors), tensors[0].device.type
     if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -41,7 +41,7 @@ def _of_product(*tensors):
 
 
 def _exactly(backward):
-    """The backward where autocast does not choose the dtypes of products."""
+    """Decorate a backward so that autocast does not change the dtypes of products."""
 
     def exact(ctx, *cotangents):
         if torch._C._is_any_autocast_enabled():
@@ -55,7 +55,7 @@ def _exactly(backward):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -71,12 +71,12 @@ def _promoted(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -88,7 +88,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -207,18 +207,22 @@ def rnn_tanh_cell(
     b_ih: torch.Tensor | None = None,
     b_hh: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Returns h.
+    """Returns the tensor h[n,j]:
 
         h[n,j] = tanh(b_ih[j] + b_hh[j] + Σᵢ input[n,i]·w_ih[j,i] + Σₗ hx[n,l]·w_hh[j,l])
 
-    input[n, i]: floating point
-    hx[n, j]: floating point
-    w_ih[j, i]: floating point
-    w_hh[j, j']: floating point
-    b_ih[j]: floating point, or None for a constant
-    b_hh[j]: floating point, or None for a constant
+    Args:
+        input[n, i]: float
+        hx[n, j]: float
+        w_ih[j, i]: float
+        w_hh[j, j']: float
+        b_ih[j]: float; None means zeros
+        b_hh[j]: float; None means zeros
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input, hx, w_ih, w_hh, b_ih or b_hh is not a floating-point tensor
+        ValueError: input, hx, w_ih, w_hh, b_ih or b_hh has the wrong number of axes;
+            the tensors are on different devices; the sizes of index n, i or j differ
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(
@@ -266,15 +270,15 @@ def rnn_tanh_cell(
         )
     if hx.device != input.device:
         raise ValueError(
-            f"rnn_tanh_cell: hx is on {hx.device}, input on {input.device}"
+            f"rnn_tanh_cell: hx is on {hx.device}, but input is on {input.device}"
         )
     if w_ih.device != input.device:
         raise ValueError(
-            f"rnn_tanh_cell: w_ih is on {w_ih.device}, input on {input.device}"
+            f"rnn_tanh_cell: w_ih is on {w_ih.device}, but input is on {input.device}"
         )
     if w_hh.device != input.device:
         raise ValueError(
-            f"rnn_tanh_cell: w_hh is on {w_hh.device}, input on {input.device}"
+            f"rnn_tanh_cell: w_hh is on {w_hh.device}, but input is on {input.device}"
         )
     if hx.shape[0] != input.shape[0]:
         raise ValueError(
@@ -316,7 +320,8 @@ def rnn_tanh_cell(
             )
         if b_ih.device != input.device:
             raise ValueError(
-                f"rnn_tanh_cell: b_ih is on {b_ih.device}, input on {input.device}"
+                f"rnn_tanh_cell: b_ih is on {b_ih.device}, but input is on "
+                f"{input.device}"
             )
         if b_ih.shape[0] != hx.shape[1]:
             raise ValueError(
@@ -338,7 +343,8 @@ def rnn_tanh_cell(
             )
         if b_hh.device != input.device:
             raise ValueError(
-                f"rnn_tanh_cell: b_hh is on {b_hh.device}, input on {input.device}"
+                f"rnn_tanh_cell: b_hh is on {b_hh.device}, but input is on "
+                f"{input.device}"
             )
         if b_hh.shape[0] != hx.shape[1]:
             raise ValueError(

@@ -4,7 +4,7 @@
     pair[*b,t,r,d] = x[*b,t,(r d)]
     output[*b,t,(r d)] = pair[*b,t,1 − r,d]·(2·r − 1)·sin(angle[t,d]) + pair[*b,t,r,d]·cos(angle[t,d])
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_x[*b,t,(r d)] = G[*b,t,(r d)]·cos(angle[t,d]) + G[*b,t,((1 − r) d)]·(1 − 2·r)·sin(angle[t,d])
 """
@@ -17,7 +17,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _number(value, name):
-    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
     if type(value) is not int:
         wrong = isinstance(value, bool) or hasattr(value, "__len__")
         if wrong or not hasattr(value, "__float__"):
@@ -26,11 +26,11 @@ def _number(value, name):
     try:
         return value if symbolic else float(value)
     except OverflowError:
-        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
 
 
 def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
+    """The result dtype of an operation that autocast runs in float32."""
     dtype = _promoted(*tensors)
     if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -38,7 +38,7 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -54,7 +54,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -63,37 +63,37 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _positions(size, x):
-    """0, 1, .. along an axis of that size; distributed where x is."""
+    """The positions 0, 1, .., size - 1 on the device of x, or distributed like x."""
     if type(x) in (torch.Tensor, torch.nn.Parameter):
         return torch.arange(size, device=x.device)
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
 def _no_view(x):
-    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    """The same data as x, but no view for autograd: it may be modified in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _flatten(x, start, end):
-    """x.flatten(start, end), for which autograd's older vmap has no rule."""
+    """x.flatten(start, end) by reshape; autograd's older vmap has no rule for flatten."""
     start, end = start % x.dim(), end % x.dim()
     size = math.prod(x.shape[start : end + 1])
     return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
 
 
 def _unflatten(x, at, sizes):
-    """x.unflatten(at, sizes), for which autograd's older vmap has no rule."""
+    """x.unflatten(at, sizes) by reshape; autograd's older vmap has no rule for unflatten."""
     at %= x.dim()
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -105,7 +105,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -184,16 +184,20 @@ class _RotaryEmbedding(Function):
 
 
 def rotary_embedding(x: torch.Tensor, *, base: float = 10000) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[*b,t,(r d)]:
 
         angle[t,d] = t·base^(−d/size(d))
         pair[*b,t,r,d] = x[*b,t,(r d)]
         output[*b,t,(r d)] = pair[*b,t,1 − r,d]·(2·r − 1)·sin(angle[t,d]) + pair[*b,t,r,d]·cos(angle[t,d])
 
-    x[*b, t, (r d)]: floating point
-    base: a number
+    Args:
+        x[*b, t, (r d)]: float
+        base: float
 
-    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: x is not a floating-point tensor; base is not a number
+        ValueError: x has the wrong number of axes; the size of axis (r d) of x is not
+            divisible by size(r); base is too large for float64
     """
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"rotary_embedding: x must be a tensor, not {type(x).__name__}")
@@ -210,8 +214,8 @@ def rotary_embedding(x: torch.Tensor, *, base: float = 10000) -> torch.Tensor:
         )
     if x.shape[-1] % 2 != 0:
         raise ValueError(
-            f"rotary_embedding: axis -1 (r d) of x has size {x.shape[-1]}, which "
-            f"size(r) = {2} does not divide"
+            f"rotary_embedding: axis -1 (r d) of x has size {x.shape[-1]}, which is not "
+            f"divisible by size(r) = {2}"
         )
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _rotary_embedding_forward(x, base)

@@ -2,7 +2,7 @@
 
     output[*p,v,*q] = input[*p,v,*q] + Σ[k | index[*p,k,*q] = v] src[*p,k,*q]
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_input[*p,v,*q] = G[*p,v,*q]
     grad_src[*p,k,*q] = Σᵥ [index[*p,k,*q] = v]·G[*p,v,*q]
@@ -16,7 +16,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _integer(value, name):
-    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
     wrong = isinstance(value, bool) or hasattr(value, "__len__")
     if wrong or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an integer, not {value!r:.60}")
@@ -24,7 +24,7 @@ def _integer(value, name):
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -33,7 +33,7 @@ def _distinct(*tensors):
 
 
 def _added(total, part):
-    """The total so far and a part, in float32 at least; in place where nothing is recorded."""
+    """total + part, in float32 at least; in place unless a graph is recorded."""
     part = _unrounded(part)
     if total is None:
         return part
@@ -41,13 +41,13 @@ def _added(total, part):
 
 
 def _unrounded(part):
-    """A part that more is added to or multiplied with, in float32 at least."""
+    """Cast a half-precision part to float32 before it is summed or multiplied."""
     half = part is not None and part.is_floating_point() and part.dtype.itemsize < 4
     return part.float() if half else part
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -63,7 +63,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -72,12 +72,12 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _gathered(x, dim, index):
-    """x.gather, which is slow along an axis that is the last but for axes of size 1."""
+    """x.gather, without the trailing axes of size 1 that would make it slow."""
     if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
         return x.gather(dim, index)
     flat = index.reshape(index.shape[: dim + 1])
@@ -85,7 +85,7 @@ def _gathered(x, dim, index):
 
 
 def _scatter_added(x, dim, index, y):
-    """x.scatter_add, which is slow along an axis that is the last but for axes of size 1."""
+    """x.scatter_add, without the trailing axes of size 1 that would make it slow."""
     if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
         return x.scatter_add(dim, index, y)
     flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
@@ -93,12 +93,12 @@ def _scatter_added(x, dim, index, y):
 
 
 def _no_view(x):
-    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    """The same data as x, but no view for autograd: it may be modified in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -110,7 +110,7 @@ def _alone(*tensors):
 
 
 def _scatter_added_(x, dim, index, y):
-    """x.scatter_add_, which is slow along an axis that is the last but for axes of size 1."""
+    """x.scatter_add_, without the trailing axes of size 1 that would make it slow."""
     if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
         return x.scatter_add_(dim, index, y)
     flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
@@ -119,7 +119,7 @@ def _scatter_added_(x, dim, index, y):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -219,16 +219,22 @@ class _ScatterAdd(Function):
 def scatter_add(
     input: torch.Tensor, index: torch.Tensor, src: torch.Tensor, *, dim: int
 ) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[*p,v,*q]:
 
         output[*p,v,*q] = input[*p,v,*q] + Σ[k | index[*p,k,*q] = v] src[*p,k,*q]
 
-    input[*p, v, *q]: floating point
-    index[*p, k, *q]: int64
-    src[*p, k, *q]: floating point
-    dim: the position of axis v
+    Args:
+        input[*p, v, *q]: float
+        index[*p, k, *q]: int64
+        src[*p, k, *q]: float
+        dim: position of axis v
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input or src is not a floating-point tensor; index is not an int64
+            tensor; dim is not an integer
+        ValueError: input, index or src has the wrong number of axes; dim is not the
+            position of axis v; the tensors are on different devices; the sizes of index
+            *p, *q or k differ
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(
@@ -273,11 +279,11 @@ def scatter_add(
         )
     if index.device != input.device:
         raise ValueError(
-            f"scatter_add: index is on {index.device}, input on {input.device}"
+            f"scatter_add: index is on {index.device}, but input is on {input.device}"
         )
     if src.device != input.device:
         raise ValueError(
-            f"scatter_add: src is on {src.device}, input on {input.device}"
+            f"scatter_add: src is on {src.device}, but input is on {input.device}"
         )
     dim_axis = dim % input.dim()
     p_shape = input.shape[:dim_axis]
@@ -290,13 +296,13 @@ def scatter_add(
     if index.shape[: len(p_shape)] != p_shape:
         raise ValueError(
             f"scatter_add: index *p has shape {tuple(p_shape)} in input but "
-            f"{tuple(index.shape[: len(p_shape)])} on axes from 0 of index"
+            f"{tuple(index.shape[: len(p_shape)])} in index, from axis 0 on"
         )
     if index.shape[len(p_shape) + 1 :] != q_shape:
         raise ValueError(
             f"scatter_add: index *q has shape {tuple(q_shape)} in input but "
-            f"{tuple(index.shape[len(p_shape) + 1 :])} on axes from {len(p_shape) + 1} "
-            "of index"
+            f"{tuple(index.shape[len(p_shape) + 1 :])} in index, from axis "
+            f"{len(p_shape) + 1} on"
         )
     if src.dim() != len(p_shape) + len(q_shape) + 1:
         raise ValueError(
@@ -306,13 +312,13 @@ def scatter_add(
     if src.shape[: len(p_shape)] != p_shape:
         raise ValueError(
             f"scatter_add: index *p has shape {tuple(p_shape)} in input but "
-            f"{tuple(src.shape[: len(p_shape)])} on axes from 0 of src"
+            f"{tuple(src.shape[: len(p_shape)])} in src, from axis 0 on"
         )
     if src.shape[len(p_shape) + 1 :] != q_shape:
         raise ValueError(
             f"scatter_add: index *q has shape {tuple(q_shape)} in input but "
-            f"{tuple(src.shape[len(p_shape) + 1 :])} on axes from {len(p_shape) + 1} of "
-            "src"
+            f"{tuple(src.shape[len(p_shape) + 1 :])} in src, from axis "
+            f"{len(p_shape) + 1} on"
         )
     if src.shape[dim] != index.shape[dim]:
         raise ValueError(

@@ -2,7 +2,7 @@
 
     output[g,*q] = amax[n | segment_ids[n] = g](data[n,*q])
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_data[n,*q] = Σ[g] [data[n,*q] = output[g,*q]]·[segment_ids[n] = g]·G[g,*q]/(Σₙ′ [data[n′,*q] = output[g,*q]]·[segment_ids[n′] = g])
 """
@@ -15,7 +15,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _integer(value, name):
-    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
     wrong = isinstance(value, bool) or hasattr(value, "__len__")
     if wrong or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an integer, not {value!r:.60}")
@@ -23,7 +23,7 @@ def _integer(value, name):
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -32,7 +32,7 @@ def _distinct(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -48,7 +48,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -57,17 +57,17 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
-    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    """The same data as x, but no view for autograd: it may be modified in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _masked_(x, mask):
-    """x where the mask holds, else 0, in its memory; masked_fill_ is slow on a CPU."""
+    """Set x to 0 in place where the mask is False; faster than masked_fill_ on a CPU."""
     if x.numel() < 4096 or x.device.type != "cpu":
         return x.masked_fill_(~mask, 0)
     kept = mask.byte().to(x.dtype)
@@ -75,7 +75,7 @@ def _masked_(x, mask):
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -87,7 +87,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -192,15 +192,21 @@ class _SegmentMax(Function):
 def segment_max(
     data: torch.Tensor, segment_ids: torch.Tensor, *, num_segments: int
 ) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[g,*q]:
 
         output[g,*q] = amax[n | segment_ids[n] = g](data[n,*q])
 
-    data[n, *q]: floating point
-    segment_ids[n]: int64
-    num_segments: the size of index g
+    Args:
+        data[n, *q]: float
+        segment_ids[n]: int64
+        num_segments: size of index g
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: data is not a floating-point tensor; segment_ids is not an int64
+            tensor; num_segments is not an integer
+        ValueError: data or segment_ids has the wrong number of axes; num_segments is
+            not positive; the tensors are on different devices; the sizes of index n
+            differ
     """
     if not isinstance(data, torch.Tensor):
         raise TypeError(
@@ -235,7 +241,7 @@ def segment_max(
         )
     if segment_ids.device != data.device:
         raise ValueError(
-            f"segment_max: segment_ids is on {segment_ids.device}, data on "
+            f"segment_max: segment_ids is on {segment_ids.device}, but data is on "
             f"{data.device}"
         )
     if segment_ids.shape[0] != data.shape[0]:

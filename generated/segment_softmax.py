@@ -3,7 +3,7 @@
     total[g,*q] = Σ[n | segment_ids[n] = g] exp(data[n,*q])
     output[n,*q] = exp(data[n,*q])/total[segment_ids[n],*q]
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_lse[g,*q] = −Σₙ δ[g,segment_ids[n]]·G[n,*q]·output[n,*q]
     grad_data[n,*q] = output[n,*q]·(grad_lse[segment_ids[n],*q] + G[n,*q])
@@ -21,7 +21,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _integer(value, name):
-    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
     wrong = isinstance(value, bool) or hasattr(value, "__len__")
     if wrong or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an integer, not {value!r:.60}")
@@ -29,7 +29,7 @@ def _integer(value, name):
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -38,7 +38,7 @@ def _distinct(*tensors):
 
 
 def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
+    """The result dtype of an operation that autocast runs in float32."""
     dtype = _promoted(*tensors)
     if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -46,7 +46,7 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -62,7 +62,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -71,17 +71,17 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
-    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    """The same data as x, but no view for autograd: it may be modified in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -93,7 +93,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -190,16 +190,22 @@ class _SegmentSoftmax(Function):
 def segment_softmax(
     data: torch.Tensor, segment_ids: torch.Tensor, *, num_segments: int
 ) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[n,*q]:
 
         total[g,*q] = Σ[n | segment_ids[n] = g] exp(data[n,*q])
         output[n,*q] = exp(data[n,*q])/total[segment_ids[n],*q]
 
-    data[n, *q]: floating point
-    segment_ids[n]: int64
-    num_segments: the size of index g
+    Args:
+        data[n, *q]: float
+        segment_ids[n]: int64
+        num_segments: size of index g
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: data is not a floating-point tensor; segment_ids is not an int64
+            tensor; num_segments is not an integer
+        ValueError: data or segment_ids has the wrong number of axes; num_segments is
+            not positive; the tensors are on different devices; the sizes of index n
+            differ
     """
     if not isinstance(data, torch.Tensor):
         raise TypeError(
@@ -235,7 +241,7 @@ def segment_softmax(
         )
     if segment_ids.device != data.device:
         raise ValueError(
-            f"segment_softmax: segment_ids is on {segment_ids.device}, data on "
+            f"segment_softmax: segment_ids is on {segment_ids.device}, but data is on "
             f"{data.device}"
         )
     if segment_ids.shape[0] != data.shape[0]:

@@ -2,7 +2,7 @@
 
     output[*p,*q] = input[*p,position,*q]
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_input[*p,t,*q] = δ[t,position]·G[*p,*q]
 """
@@ -14,7 +14,7 @@ import torch
 
 
 def _integer(value, name):
-    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
     wrong = isinstance(value, bool) or hasattr(value, "__len__")
     if wrong or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an integer, not {value!r:.60}")
@@ -22,7 +22,7 @@ def _integer(value, name):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -38,7 +38,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -47,7 +47,7 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
@@ -64,15 +64,20 @@ def _select_forward(input, dim, position):
 
 
 def select(input: torch.Tensor, *, dim: int, position: int) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[*p,*q]:
 
         output[*p,*q] = input[*p,position,*q]
 
-    input[*p, t, *q]: floating point
-    dim: the position of axis t
-    position: an integer
+    Args:
+        input[*p, t, *q]: float
+        dim: position of axis t
+        position: int
 
-    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input is not a floating-point tensor; dim or position is not an
+            integer
+        ValueError: input has the wrong number of axes; dim is not the position of axis
+            t
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(f"select: input must be a tensor, not {type(input).__name__}")

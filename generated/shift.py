@@ -2,7 +2,7 @@
 
     output[*p,t,*q] = where(shifts ≤ t < size(t) + shifts, input[*p,t − shifts,*q], 0)
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_input[*p,t,*q] = [0 ≤ t + shifts < size(t)]·G[*p,t + shifts,*q]
 """
@@ -15,7 +15,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _integer(value, name):
-    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
     wrong = isinstance(value, bool) or hasattr(value, "__len__")
     if wrong or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an integer, not {value!r:.60}")
@@ -23,7 +23,7 @@ def _integer(value, name):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -39,7 +39,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -48,17 +48,17 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
-    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    """The same data as x, but no view for autograd: it may be modified in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -115,15 +115,19 @@ class _Shift(Function):
 
 
 def shift(input: torch.Tensor, *, shifts: int = 1, dim: int = -1) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[*p,t,*q]:
 
         output[*p,t,*q] = where(shifts ≤ t < size(t) + shifts, input[*p,t − shifts,*q], 0)
 
-    input[*p, t, *q]: floating point
-    shifts: an integer
-    dim: the position of axis t
+    Args:
+        input[*p, t, *q]: float
+        shifts: int
+        dim: position of axis t
 
-    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input is not a floating-point tensor; shifts or dim is not an integer
+        ValueError: input has the wrong number of axes; dim is not the position of axis
+            t
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(f"shift: input must be a tensor, not {type(input).__name__}")

@@ -8,33 +8,36 @@
     average = mean[*p](loss[*p])
     total = Σ[*p] loss[*p]
 
-Gradients of none, G the cotangent of loss:
+Gradients for reduction="none", where G is the cotangent of loss:
 
     grad_input[*p] = G[*p]·balance[*p]·(probability[*p]·(gamma·entropy[*p]·(1 − probability[*p])·wrong[*p]^(gamma − 1)·(1 − 2·target[*p]) + (1 − target[*p])·wrong[*p]^gamma) − target[*p]·wrong[*p]^gamma·sigmoid(−input[*p]))
     grad_target[*p] = G[*p]·(balance[*p]·(gamma·entropy[*p]·wrong[*p]^(gamma − 1)·(1 − 2·probability[*p]) + wrong[*p]^gamma·(logsigmoid(−input[*p]) − logsigmoid(input[*p]))) + entropy[*p]·wrong[*p]^gamma·(2·alpha − 1))
 
-Gradients of mean, G the cotangent of average:
+Gradients for reduction="mean", where G is the cotangent of average:
 
     grad_input[*p] = balance[*p]·G·(probability[*p]·(gamma·entropy[*p]·(1 − probability[*p])·wrong[*p]^(gamma − 1)·(1 − 2·target[*p]) + (1 − target[*p])·wrong[*p]^gamma) − target[*p]·wrong[*p]^gamma·sigmoid(−input[*p]))/size(p)
     grad_target[*p] = G·(balance[*p]·(gamma·entropy[*p]·wrong[*p]^(gamma − 1)·(1 − 2·probability[*p]) + wrong[*p]^gamma·(logsigmoid(−input[*p]) − logsigmoid(input[*p]))) + entropy[*p]·wrong[*p]^gamma·(2·alpha − 1))/size(p)
 
-Gradients of sum, G the cotangent of total:
+Gradients for reduction="sum", where G is the cotangent of total:
 
     grad_input[*p] = balance[*p]·G·(probability[*p]·(gamma·entropy[*p]·(1 − probability[*p])·wrong[*p]^(gamma − 1)·(1 − 2·target[*p]) + (1 − target[*p])·wrong[*p]^gamma) − target[*p]·wrong[*p]^gamma·sigmoid(−input[*p]))
     grad_target[*p] = G·(balance[*p]·(gamma·entropy[*p]·wrong[*p]^(gamma − 1)·(1 − 2·probability[*p]) + wrong[*p]^gamma·(logsigmoid(−input[*p]) − logsigmoid(input[*p]))) + entropy[*p]·wrong[*p]^gamma·(2·alpha − 1))
 
-Tangents of none, d_input that of input, d_target that of target:
+Tangents for reduction="none", where d_input is the tangent of input and d_target is
+the tangent of target:
 
     d_wrong[*p] = probability[*p]·(d_input[*p]·(1 − probability[*p])·(1 − 2·target[*p]) − 2·d_target[*p]) + d_target[*p]
     d_loss[*p] = wrong[*p]^gamma·(d_target[*p]·(balance[*p]·(logsigmoid(−input[*p]) − logsigmoid(input[*p])) + entropy[*p]·(2·alpha − 1)) + d_input[*p]·balance[*p]·(probability[*p]·(1 − target[*p]) − target[*p]·sigmoid(−input[*p]))) + gamma·d_wrong[*p]·balance[*p]·entropy[*p]·wrong[*p]^(gamma − 1)
 
-Tangents of mean, d_input that of input, d_target that of target:
+Tangents for reduction="mean", where d_input is the tangent of input and d_target is
+the tangent of target:
 
     d_wrong[*p] = probability[*p]·(d_input[*p]·(1 − probability[*p])·(1 − 2·target[*p]) − 2·d_target[*p]) + d_target[*p]
     d_balance[*p] = d_target[*p]·(2·alpha − 1)
     d_average = (gamma·Σ[*p] d_wrong[*p]·balance[*p]·entropy[*p]·wrong[*p]^(gamma − 1) − Σ[*p] wrong[*p]^gamma·(balance[*p]·(d_input[*p]·target[*p]·sigmoid(−input[*p]) + d_target[*p]·logsigmoid(input[*p])) − (d_input[*p]·probability[*p]·balance[*p]·(1 − target[*p]) + d_target[*p]·balance[*p]·logsigmoid(−input[*p]) + d_balance[*p]·entropy[*p])))/size(p)
 
-Tangents of sum, d_input that of input, d_target that of target:
+Tangents for reduction="sum", where d_input is the tangent of input and d_target is
+the tangent of target:
 
     d_wrong[*p] = probability[*p]·(d_input[*p]·(1 − probability[*p])·(1 − 2·target[*p]) − 2·d_target[*p]) + d_target[*p]
     d_total = (2·alpha − 1)·Σ[*p] d_target[*p]·entropy[*p]·wrong[*p]^gamma + gamma·Σ[*p] d_wrong[*p]·balance[*p]·entropy[*p]·wrong[*p]^(gamma − 1) + Σ[*p] balance[*p]·wrong[*p]^gamma·(d_target[*p]·(logsigmoid(−input[*p]) − logsigmoid(input[*p])) − d_input[*p]·(target[*p]·sigmoid(−input[*p]) − probability[*p]·(1 − target[*p])))
@@ -49,7 +52,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _number(value, name):
-    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
     if type(value) is not int:
         wrong = isinstance(value, bool) or hasattr(value, "__len__")
         if wrong or not hasattr(value, "__float__"):
@@ -58,11 +61,11 @@ def _number(value, name):
     try:
         return value if symbolic else float(value)
     except OverflowError:
-        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -71,7 +74,7 @@ def _distinct(*tensors):
 
 
 def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
+    """The result dtype of an operation that autocast runs in float32."""
     dtype = _promoted(*tensors)
     if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -79,7 +82,7 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -95,7 +98,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -104,12 +107,12 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -121,19 +124,19 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
 
 
 def _still(tensors):
-    """The tensors, if they are there, without their tangents at this level."""
+    """The primals of the tensors at the current forward-mode level; None stays None."""
     return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
 
 
 def _batched(forward, in_dims, given):
-    """The forward of every sample, and where the results have their samples."""
+    """The results of the forward under vmap, and their batch axes."""
     made = torch.func.vmap(forward, in_dims)(*given)
     return made, (0,) * len(made) if isinstance(made, tuple) else 0
 
@@ -653,7 +656,7 @@ def sigmoid_focal_loss(
     gamma: float = 2,
     reduction: Literal["none", "mean", "sum"] = "none",
 ) -> torch.Tensor:
-    """Returns one of: loss for none, average for mean, total for sum.
+    """Returns the tensor loss[*p] (reduction="none"), average ("mean") or total ("sum"):
 
         probability[*p] = sigmoid(input[*p])
         wrong[*p] = target[*p]·(1 − probability[*p]) + probability[*p]·(1 − target[*p])
@@ -663,13 +666,19 @@ def sigmoid_focal_loss(
         average = mean[*p](loss[*p])
         total = Σ[*p] loss[*p]
 
-    input[*p]: floating point
-    target[*p]: floating point
-    alpha: a number
-    gamma: a number
-    reduction: one of none, mean, sum
+    Args:
+        input[*p]: float
+        target[*p]: float
+        alpha: float
+        gamma: float
+        reduction: "none", "mean" or "sum"
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input or target is not a floating-point tensor; alpha or gamma is not
+            a number
+        ValueError: the tensors are on different devices; target has the wrong number of
+            axes; the sizes of index *p differ; reduction is not one of its options;
+            alpha or gamma is too large for float64
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(
@@ -695,7 +704,8 @@ def sigmoid_focal_loss(
         )
     if target.device != input.device:
         raise ValueError(
-            f"sigmoid_focal_loss: target is on {target.device}, input on {input.device}"
+            f"sigmoid_focal_loss: target is on {target.device}, but input is on "
+            f"{input.device}"
         )
     p_shape = input.shape
     if target.dim() != len(p_shape):
@@ -706,7 +716,7 @@ def sigmoid_focal_loss(
     if target.shape != p_shape:
         raise ValueError(
             f"sigmoid_focal_loss: index *p has shape {tuple(p_shape)} in input but "
-            f"{tuple(target.shape)} on axes from 0 of target"
+            f"{tuple(target.shape)} in target, from axis 0 on"
         )
     if not isinstance(reduction, str) or reduction not in _OPTIONS:
         raise ValueError(

@@ -4,7 +4,8 @@
     F[n,c] = logits[n,c] − logsumexp[c′](logits[n,c′])
     cost = −meanₙ(F[n,targets[n]])
 
-Gradients, G_cost the cotangent of cost, G_logits the cotangent of logits:
+Gradients, where G_cost is the cotangent of cost and G_logits is the cotangent of
+logits:
 
     grad_logits[n,c] = G_cost·(exp(F[n,c]) − δ[c,targets[n]])/size(n) + G_logits[n,c]
     grad_features[n,d] = Σ[c] grad_logits[n,c]·weight[c,d]
@@ -18,7 +19,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -27,7 +28,7 @@ def _distinct(*tensors):
 
 
 def _of_product(*tensors):
-    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
     dtype, kind = _promoted(*tensors), tensors[0].device.type
     if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -37,7 +38,7 @@ def _of_product(*tensors):
 
 
 def _exactly(backward):
-    """The backward where autocast does not choose the dtypes of products."""
+    """Decorate a backward so that autocast does not change the dtypes of products."""
 
     def exact(ctx, *cotangents):
         if torch._C._is_any_autocast_enabled():
@@ -51,7 +52,7 @@ def _exactly(backward):
 
 
 def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
+    """The result dtype of an operation that autocast runs in float32."""
     dtype = _promoted(*tensors)
     if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -59,7 +60,7 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -75,12 +76,12 @@ def _promoted(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -92,7 +93,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -190,18 +191,23 @@ def softmax_regression(
     bias: torch.Tensor,
     targets: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns cost, logits.
+    """Returns the tensors cost and logits[n,c]:
 
         logits[n,c] = bias[c] + Σ[d] features[n,d]·weight[c,d]
         F[n,c] = logits[n,c] − logsumexp[c′](logits[n,c′])
         cost = −meanₙ(F[n,targets[n]])
 
-    features[n, d]: floating point
-    weight[c, d]: floating point
-    bias[c]: floating point
-    targets[n]: int64
+    Args:
+        features[n, d]: float
+        weight[c, d]: float
+        bias[c]: float
+        targets[n]: int64
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: features, weight or bias is not a floating-point tensor; targets is
+            not an int64 tensor
+        ValueError: features, weight, bias or targets has the wrong number of axes; the
+            tensors are on different devices; the sizes of index n, d or c differ
     """
     if not isinstance(features, torch.Tensor):
         raise TypeError(
@@ -259,17 +265,17 @@ def softmax_regression(
         )
     if weight.device != features.device:
         raise ValueError(
-            f"softmax_regression: weight is on {weight.device}, features on "
+            f"softmax_regression: weight is on {weight.device}, but features is on "
             f"{features.device}"
         )
     if bias.device != features.device:
         raise ValueError(
-            f"softmax_regression: bias is on {bias.device}, features on "
+            f"softmax_regression: bias is on {bias.device}, but features is on "
             f"{features.device}"
         )
     if targets.device != features.device:
         raise ValueError(
-            f"softmax_regression: targets is on {targets.device}, features on "
+            f"softmax_regression: targets is on {targets.device}, but features is on "
             f"{features.device}"
         )
     if targets.shape[0] != features.shape[0]:

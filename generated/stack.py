@@ -2,7 +2,7 @@
 
     C[k,*p] = where(k = 0, A[*p], B[*p])
 
-Gradients, G the cotangent of C:
+Gradients, where G is the cotangent of C:
 
     grad_A[*p] = G[0,*p]
     grad_B[*p] = G[1,*p]
@@ -14,7 +14,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -23,7 +23,7 @@ def _distinct(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -39,7 +39,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -48,12 +48,12 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -87,14 +87,18 @@ class _Stack(Function):
 
 
 def stack(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
-    """Returns C.
+    """Returns the tensor C[k,*p]:
 
         C[k,*p] = where(k = 0, A[*p], B[*p])
 
-    A[*p]: floating point
-    B[*p]: floating point
+    Args:
+        A[*p]: float
+        B[*p]: float
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: A or B is not a floating-point tensor
+        ValueError: the tensors are on different devices; B has the wrong number of
+            axes; the sizes of index *p differ
     """
     if not isinstance(A, torch.Tensor):
         raise TypeError(f"stack: A must be a tensor, not {type(A).__name__}")
@@ -105,14 +109,14 @@ def stack(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     if not B.is_floating_point():
         raise TypeError(f"stack: B must be a floating-point tensor, not {B.dtype}")
     if B.device != A.device:
-        raise ValueError(f"stack: B is on {B.device}, A on {A.device}")
+        raise ValueError(f"stack: B is on {B.device}, but A is on {A.device}")
     p_shape = A.shape
     if B.dim() != len(p_shape):
         raise ValueError(f"stack: B must have {len(p_shape)} axes [*p], not {B.dim()}")
     if B.shape != p_shape:
         raise ValueError(
-            f"stack: index *p has shape {tuple(p_shape)} in A but {tuple(B.shape)} on "
-            "axes from 0 of B"
+            f"stack: index *p has shape {tuple(p_shape)} in A but {tuple(B.shape)} in "
+            "B, from axis 0 on"
         )
     if torch.compiler.is_compiling():
         A, B = _distinct(A, B)

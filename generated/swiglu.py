@@ -2,12 +2,12 @@
 
     output[*p] = input[*p]·gate[*p]·sigmoid(gate[*p])
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_input[*p] = G[*p]·gate[*p]·sigmoid(gate[*p])
     grad_gate[*p] = G[*p]·input[*p]·sigmoid(gate[*p])·(1 + gate[*p]·(1 − sigmoid(gate[*p])))
 
-Kernels of torch, and the equations that they compute:
+Fused kernels of torch, with the equation that each computes:
 
     silu: y = x*sigmoid(x)
     silu backward: dx = g*sigmoid(x)*(1 + x*(1 - sigmoid(x)))
@@ -19,7 +19,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -28,7 +28,7 @@ def _distinct(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -44,7 +44,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -53,12 +53,12 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -70,7 +70,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -129,14 +129,18 @@ class _Swiglu(Function):
 
 
 def swiglu(input: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[*p]:
 
         output[*p] = input[*p]·gate[*p]·sigmoid(gate[*p])
 
-    input[*p]: floating point
-    gate[*p]: floating point
+    Args:
+        input[*p]: float
+        gate[*p]: float
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input or gate is not a floating-point tensor
+        ValueError: the tensors are on different devices; gate has the wrong number of
+            axes; the sizes of index *p differ
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(f"swiglu: input must be a tensor, not {type(input).__name__}")
@@ -151,7 +155,9 @@ def swiglu(input: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
             f"swiglu: gate must be a floating-point tensor, not {gate.dtype}"
         )
     if gate.device != input.device:
-        raise ValueError(f"swiglu: gate is on {gate.device}, input on {input.device}")
+        raise ValueError(
+            f"swiglu: gate is on {gate.device}, but input is on {input.device}"
+        )
     p_shape = input.shape
     if gate.dim() != len(p_shape):
         raise ValueError(
@@ -160,7 +166,7 @@ def swiglu(input: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
     if gate.shape != p_shape:
         raise ValueError(
             f"swiglu: index *p has shape {tuple(p_shape)} in input but "
-            f"{tuple(gate.shape)} on axes from 0 of gate"
+            f"{tuple(gate.shape)} in gate, from axis 0 on"
         )
     if torch.compiler.is_compiling():
         input, gate = _distinct(input, gate)

@@ -3,7 +3,7 @@
     at[*p] = where(index[*p] < 0, size(v), 0) + index[*p]
     output[*p] = input[at[*p]]
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_input[v] = Σ[*p] δ[v,at[*p]]·G[*p]
 """
@@ -16,7 +16,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -25,7 +25,7 @@ def _distinct(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -41,7 +41,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -50,17 +50,17 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
-    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    """The same data as x, but no view for autograd: it may be modified in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -72,7 +72,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -132,15 +132,19 @@ class _Take(Function):
 
 
 def take(input: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[*p]:
 
         at[*p] = where(index[*p] < 0, size(v), 0) + index[*p]
         output[*p] = input[at[*p]]
 
-    input[v]: floating point
-    index[*p]: int64
+    Args:
+        input[v]: float
+        index[*p]: int64
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input is not a floating-point tensor; index is not an int64 tensor
+        ValueError: input has the wrong number of axes; the tensors are on different
+            devices
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(f"take: input must be a tensor, not {type(input).__name__}")
@@ -155,7 +159,9 @@ def take(input: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     if index.dtype != torch.int64:
         raise TypeError(f"take: index must be int64, not {index.dtype}")
     if index.device != input.device:
-        raise ValueError(f"take: index is on {index.device}, input on {input.device}")
+        raise ValueError(
+            f"take: index is on {index.device}, but input is on {input.device}"
+        )
     if torch.compiler.is_compiling():
         input, index = _distinct(input, index)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:

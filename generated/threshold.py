@@ -2,7 +2,7 @@
 
     output[*p] = where(input[*p] ≤ level, value, input[*p])
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_input[*p] = [input[*p] > level]·G[*p]
 """
@@ -13,7 +13,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _number(value, name):
-    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
     if type(value) is not int:
         wrong = isinstance(value, bool) or hasattr(value, "__len__")
         if wrong or not hasattr(value, "__float__"):
@@ -22,11 +22,11 @@ def _number(value, name):
     try:
         return value if symbolic else float(value)
     except OverflowError:
-        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -42,7 +42,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -51,12 +51,12 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -91,15 +91,18 @@ class _Threshold(Function):
 
 
 def threshold(input: torch.Tensor, *, level: float, value: float) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[*p]:
 
         output[*p] = where(input[*p] ≤ level, value, input[*p])
 
-    input[*p]: floating point
-    level: a number
-    value: a number
+    Args:
+        input[*p]: float
+        level: float
+        value: float
 
-    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input is not a floating-point tensor; level or value is not a number
+        ValueError: level or value is too large for float64
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(

@@ -2,7 +2,7 @@
 
     C[*b,j,i] = A[*b,i,j]
 
-Gradients, G the cotangent of C:
+Gradients, where G is the cotangent of C:
 
     grad_A[*b,i,j] = G[*b,j,i]
 """
@@ -16,13 +16,16 @@ def _transpose_forward(A):
 
 
 def transpose(A: torch.Tensor) -> torch.Tensor:
-    """Returns C.
+    """Returns the tensor C[*b,j,i]:
 
         C[*b,j,i] = A[*b,i,j]
 
-    A[*b, i, j]: floating point
+    Args:
+        A[*b, i, j]: float
 
-    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: A is not a floating-point tensor
+        ValueError: A has the wrong number of axes
     """
     if not isinstance(A, torch.Tensor):
         raise TypeError(f"transpose: A must be a tensor, not {type(A).__name__}")

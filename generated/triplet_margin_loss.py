@@ -10,7 +10,7 @@
     average = meanₙ(loss[n])
     total = Σₙ loss[n]
 
-Gradients of mean, G the cotangent of average:
+Gradients for reduction="mean", where G is the cotangent of average:
 
     grad_away[n,d] = −[p ≠ 0]·[near[n] − far[n] + margin ≥ 0]·G·powers_far[n]^(1/p − 1)·|away[n,d]|^(p − 1)·sign(away[n,d])/size(n)
     grad_towards[n,d] = [p ≠ 0]·[near[n] − far[n] + margin ≥ 0]·G·powers_near[n]^(1/p − 1)·|towards[n,d]|^(p − 1)·sign(towards[n,d])/size(n)
@@ -18,7 +18,7 @@ Gradients of mean, G the cotangent of average:
     grad_positive[n,d] = −grad_towards[n,d]
     grad_negative[n,d] = −grad_away[n,d]
 
-Gradients of sum, G the cotangent of total:
+Gradients for reduction="sum", where G is the cotangent of total:
 
     grad_away[n,d] = −[p ≠ 0]·[near[n] − far[n] + margin ≥ 0]·G·powers_far[n]^(1/p − 1)·|away[n,d]|^(p − 1)·sign(away[n,d])
     grad_towards[n,d] = [p ≠ 0]·[near[n] − far[n] + margin ≥ 0]·G·powers_near[n]^(1/p − 1)·|towards[n,d]|^(p − 1)·sign(towards[n,d])
@@ -26,7 +26,7 @@ Gradients of sum, G the cotangent of total:
     grad_positive[n,d] = −grad_towards[n,d]
     grad_negative[n,d] = −grad_away[n,d]
 
-Gradients of none, G the cotangent of loss:
+Gradients for reduction="none", where G is the cotangent of loss:
 
     grad_away[n,d] = −[p ≠ 0]·[near[n] − far[n] + margin ≥ 0]·G[n]·powers_far[n]^(1/p − 1)·|away[n,d]|^(p − 1)·sign(away[n,d])
     grad_towards[n,d] = [p ≠ 0]·[near[n] − far[n] + margin ≥ 0]·G[n]·powers_near[n]^(1/p − 1)·|towards[n,d]|^(p − 1)·sign(towards[n,d])
@@ -34,22 +34,22 @@ Gradients of none, G the cotangent of loss:
     grad_positive[n,d] = −grad_towards[n,d]
     grad_negative[n,d] = −grad_away[n,d]
 
-Tangents of mean, d_anchor that of anchor, d_positive that of positive, d_negative that
-of negative:
+Tangents for reduction="mean", where d_anchor is the tangent of anchor, d_positive
+is the tangent of positive and d_negative is the tangent of negative:
 
     d_powers_near[n] = p·Σ[d] |towards[n,d]|^(p − 1)·sign(towards[n,d])·(d_anchor[n,d] − d_positive[n,d])
     d_powers_far[n] = p·Σ[d] |away[n,d]|^(p − 1)·sign(away[n,d])·(d_anchor[n,d] − d_negative[n,d])
     d_average = 1/(p·size(n))·Σₙ [near[n] − far[n] + margin ≥ 0]·(d_powers_near[n]·powers_near[n]^(1/p − 1) − d_powers_far[n]·powers_far[n]^(1/p − 1))
 
-Tangents of sum, d_anchor that of anchor, d_positive that of positive, d_negative that
-of negative:
+Tangents for reduction="sum", where d_anchor is the tangent of anchor, d_positive is
+the tangent of positive and d_negative is the tangent of negative:
 
     d_powers_near[n] = p·Σ[d] |towards[n,d]|^(p − 1)·sign(towards[n,d])·(d_anchor[n,d] − d_positive[n,d])
     d_powers_far[n] = p·Σ[d] |away[n,d]|^(p − 1)·sign(away[n,d])·(d_anchor[n,d] − d_negative[n,d])
     d_total = 1/p·Σₙ [near[n] − far[n] + margin ≥ 0]·(d_powers_near[n]·powers_near[n]^(1/p − 1) − d_powers_far[n]·powers_far[n]^(1/p − 1))
 
-Tangents of none, d_anchor that of anchor, d_positive that of positive, d_negative that
-of negative:
+Tangents for reduction="none", where d_anchor is the tangent of anchor, d_positive
+is the tangent of positive and d_negative is the tangent of negative:
 
     d_loss[n] = [near[n] − far[n] + margin ≥ 0]·[p ≠ 0]·(powers_near[n]^(1/p − 1)·Σ[d] |towards[n,d]|^(p − 1)·sign(towards[n,d])·(d_anchor[n,d] − d_positive[n,d]) − powers_far[n]^(1/p − 1)·Σ[d] |away[n,d]|^(p − 1)·sign(away[n,d])·(d_anchor[n,d] − d_negative[n,d]))
 """
@@ -63,7 +63,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _number(value, name):
-    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
     if type(value) is not int:
         wrong = isinstance(value, bool) or hasattr(value, "__len__")
         if wrong or not hasattr(value, "__float__"):
@@ -72,11 +72,11 @@ def _number(value, name):
     try:
         return value if symbolic else float(value)
     except OverflowError:
-        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -85,7 +85,7 @@ def _distinct(*tensors):
 
 
 def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
+    """The result dtype of an operation that autocast runs in float32."""
     dtype = _promoted(*tensors)
     if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -93,7 +93,7 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -109,7 +109,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -118,17 +118,17 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _quotient(above, below):
-    """above / below, which is infinite where below alone is 0."""
+    """above / below; infinite or nan where below is 0, as in IEEE 754."""
     return above / below if below else above * math.copysign(math.inf, below)
 
 
 def _where(mask, x, y):
-    """torch.where, slow on a CPU where branches cannot be foreseen or both are spread."""
+    """torch.where, by arithmetic on a CPU where that is faster."""
     if torch.compiler.is_compiling() or mask.device.type != "cpu":
         return torch.where(mask, x, y)
     spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
@@ -152,14 +152,14 @@ def _where(mask, x, y):
 
 
 def _kept(x, kept):
-    """x where kept is positive, else 0; written over kept where that may be changed."""
+    """x where kept is positive, else 0; reuses the memory of kept where possible."""
     if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
         return torch.ops.aten.threshold_backward(x, kept, 0)
     return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -171,19 +171,19 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
 
 
 def _still(tensors):
-    """The tensors, if they are there, without their tangents at this level."""
+    """The primals of the tensors at the current forward-mode level; None stays None."""
     return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
 
 
 def _batched(forward, in_dims, given):
-    """The forward of every sample, and where the results have their samples."""
+    """The results of the forward under vmap, and their batch axes."""
     made = torch.func.vmap(forward, in_dims)(*given)
     return made, (0,) * len(made) if isinstance(made, tuple) else 0
 
@@ -853,7 +853,7 @@ def triplet_margin_loss(
     eps: float = 1e-06,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns one of: average for mean, total for sum, loss for none.
+    """Returns the tensor average (reduction="mean"), total ("sum") or loss[n] ("none"):
 
         towards[n,d] = anchor[n,d] − positive[n,d] + eps
         away[n,d] = anchor[n,d] − negative[n,d] + eps
@@ -865,15 +865,22 @@ def triplet_margin_loss(
         average = meanₙ(loss[n])
         total = Σₙ loss[n]
 
-    anchor[n, d]: floating point
-    positive[n, d]: floating point
-    negative[n, d]: floating point
-    margin: a number
-    p: a number
-    eps: a number
-    reduction: one of mean, sum, none
+    Args:
+        anchor[n, d]: float
+        positive[n, d]: float
+        negative[n, d]: float
+        margin: float
+        p: float
+        eps: float
+        reduction: "mean", "sum" or "none"
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: anchor, positive or negative is not a floating-point tensor; margin,
+            p or eps is not a number
+        ValueError: anchor, positive or negative has the wrong number of axes; the
+            tensors are on different devices; the sizes of index n or d differ;
+            reduction is not one of its options; margin, p or eps is too large for
+            float64
     """
     if not isinstance(anchor, torch.Tensor):
         raise TypeError(
@@ -926,12 +933,12 @@ def triplet_margin_loss(
         )
     if positive.device != anchor.device:
         raise ValueError(
-            f"triplet_margin_loss: positive is on {positive.device}, anchor on "
+            f"triplet_margin_loss: positive is on {positive.device}, but anchor is on "
             f"{anchor.device}"
         )
     if negative.device != anchor.device:
         raise ValueError(
-            f"triplet_margin_loss: negative is on {negative.device}, anchor on "
+            f"triplet_margin_loss: negative is on {negative.device}, but anchor is on "
             f"{anchor.device}"
         )
     if positive.shape[0] != anchor.shape[0]:

@@ -2,7 +2,7 @@
 
     X[i,j,k] = Σₗₘᵣ core[l,m,r]·U[i,l]·V[j,m]·W[k,r]
 
-Gradients, G the cotangent of X:
+Gradients, where G is the cotangent of X:
 
     grad_core[l,m,r] = Σᵢⱼₖ G[i,j,k]·U[i,l]·V[j,m]·W[k,r]
     grad_U[i,l] = Σₘᵣⱼₖ G[i,j,k]·core[l,m,r]·V[j,m]·W[k,r]
@@ -18,7 +18,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -27,7 +27,7 @@ def _distinct(*tensors):
 
 
 def _of_product(*tensors):
-    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
     dtype, kind = _promoted(*tensors), tensors[0].device.type
     if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -37,7 +37,7 @@ def _of_product(*tensors):
 
 
 def _exactly(backward):
-    """The backward where autocast does not choose the dtypes of products."""
+    """Decorate a backward so that autocast does not change the dtypes of products."""
 
     def exact(ctx, *cotangents):
         if torch._C._is_any_autocast_enabled():
@@ -51,7 +51,7 @@ def _exactly(backward):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -67,30 +67,30 @@ def _promoted(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
-    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    """The same data as x, but no view for autograd: it may be modified in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _flatten(x, start, end):
-    """x.flatten(start, end), for which autograd's older vmap has no rule."""
+    """x.flatten(start, end) by reshape; autograd's older vmap has no rule for flatten."""
     start, end = start % x.dim(), end % x.dim()
     size = math.prod(x.shape[start : end + 1])
     return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
 
 
 def _unflatten(x, at, sizes):
-    """x.unflatten(at, sizes), for which autograd's older vmap has no rule."""
+    """x.unflatten(at, sizes) by reshape; autograd's older vmap has no rule for unflatten."""
     at %= x.dim()
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -151,16 +151,20 @@ class _Tucker(Function):
 def tucker(
     core: torch.Tensor, U: torch.Tensor, V: torch.Tensor, W: torch.Tensor
 ) -> torch.Tensor:
-    """Returns X.
+    """Returns the tensor X[i,j,k]:
 
         X[i,j,k] = Σₗₘᵣ core[l,m,r]·U[i,l]·V[j,m]·W[k,r]
 
-    core[l, m, r]: floating point
-    U[i, l]: floating point
-    V[j, m]: floating point
-    W[k, r]: floating point
+    Args:
+        core[l, m, r]: float
+        U[i, l]: float
+        V[j, m]: float
+        W[k, r]: float
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: core, U, V or W is not a floating-point tensor
+        ValueError: core, U, V or W has the wrong number of axes; the tensors are on
+            different devices; the sizes of index l, m or r differ
     """
     if not isinstance(core, torch.Tensor):
         raise TypeError(f"tucker: core must be a tensor, not {type(core).__name__}")
@@ -189,11 +193,11 @@ def tucker(
     if not W.is_floating_point():
         raise TypeError(f"tucker: W must be a floating-point tensor, not {W.dtype}")
     if U.device != core.device:
-        raise ValueError(f"tucker: U is on {U.device}, core on {core.device}")
+        raise ValueError(f"tucker: U is on {U.device}, but core is on {core.device}")
     if V.device != core.device:
-        raise ValueError(f"tucker: V is on {V.device}, core on {core.device}")
+        raise ValueError(f"tucker: V is on {V.device}, but core is on {core.device}")
     if W.device != core.device:
-        raise ValueError(f"tucker: W is on {W.device}, core on {core.device}")
+        raise ValueError(f"tucker: W is on {W.device}, but core is on {core.device}")
     if U.shape[1] != core.shape[0]:
         raise ValueError(
             f"tucker: index l has size {core.shape[0]} on axis 0 of core but "

@@ -9,25 +9,25 @@
     average = meanₙ(loss[n])
     total = Σₙ loss[n]
 
-Gradients of mean, G the cotangent of average:
+Gradients for reduction="mean", where G is the cotangent of average:
 
     grad_whole[n] = G·(found[n] + smooth)/(size(n)·whole[n]²)
     grad_input[n,*q] = probability[n,*q]·(1 − probability[n,*q])·(target[n,*q]·(grad_whole[n]·(1 − beta) − G/(size(n)·whole[n])) + alpha·grad_whole[n]·(1 − target[n,*q]))
     grad_target[n,*q] = probability[n,*q]·(grad_whole[n]·(1 − alpha) − G/(size(n)·whole[n])) + beta·grad_whole[n]·(1 − probability[n,*q])
 
-Gradients of sum, G the cotangent of total:
+Gradients for reduction="sum", where G is the cotangent of total:
 
     grad_whole[n] = G·(found[n] + smooth)/whole[n]²
     grad_input[n,*q] = probability[n,*q]·(1 − probability[n,*q])·(target[n,*q]·(grad_whole[n]·(1 − beta) − G/whole[n]) + alpha·grad_whole[n]·(1 − target[n,*q]))
     grad_target[n,*q] = probability[n,*q]·(grad_whole[n]·(1 − alpha) − G/whole[n]) + beta·grad_whole[n]·(1 − probability[n,*q])
 
-Gradients of none, G the cotangent of loss:
+Gradients for reduction="none", where G is the cotangent of loss:
 
     grad_whole[n] = G[n]·(found[n] + smooth)/whole[n]²
     grad_input[n,*q] = probability[n,*q]·(1 − probability[n,*q])·(target[n,*q]·(grad_whole[n]·(1 − beta) − G[n]/whole[n]) + alpha·grad_whole[n]·(1 − target[n,*q]))
     grad_target[n,*q] = probability[n,*q]·(grad_whole[n]·(1 − alpha) − G[n]/whole[n]) + beta·grad_whole[n]·(1 − probability[n,*q])
 
-Kernels of torch, and the equations that they compute:
+Fused kernels of torch, with the equation that each computes:
 
     sigmoid backward: dx = g*y*(1 - y)
 """
@@ -41,7 +41,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _number(value, name):
-    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
     if type(value) is not int:
         wrong = isinstance(value, bool) or hasattr(value, "__len__")
         if wrong or not hasattr(value, "__float__"):
@@ -50,11 +50,11 @@ def _number(value, name):
     try:
         return value if symbolic else float(value)
     except OverflowError:
-        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -63,7 +63,7 @@ def _distinct(*tensors):
 
 
 def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
+    """The result dtype of an operation that autocast runs in float32."""
     dtype = _promoted(*tensors)
     if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -71,7 +71,7 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -87,7 +87,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -96,12 +96,12 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -113,7 +113,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -570,7 +570,7 @@ def tversky_loss(
     smooth: float = 1,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns one of: average for mean, total for sum, loss for none.
+    """Returns the tensor average (reduction="mean"), total ("sum") or loss[n] ("none"):
 
         probability[n,*q] = sigmoid(input[n,*q])
         found[n] = Σ[*q] target[n,*q]·probability[n,*q]
@@ -581,14 +581,20 @@ def tversky_loss(
         average = meanₙ(loss[n])
         total = Σₙ loss[n]
 
-    input[n, *q]: floating point
-    target[n, *q]: floating point
-    alpha: a number
-    beta: a number
-    smooth: a number
-    reduction: one of mean, sum, none
+    Args:
+        input[n, *q]: float
+        target[n, *q]: float
+        alpha: float
+        beta: float
+        smooth: float
+        reduction: "mean", "sum" or "none"
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input or target is not a floating-point tensor; alpha, beta or smooth
+            is not a number
+        ValueError: input or target has the wrong number of axes; the tensors are on
+            different devices; the sizes of index *q or n differ; reduction is not one
+            of its options; alpha, beta or smooth is too large for float64
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(
@@ -623,7 +629,8 @@ def tversky_loss(
         )
     if target.device != input.device:
         raise ValueError(
-            f"tversky_loss: target is on {target.device}, input on {input.device}"
+            f"tversky_loss: target is on {target.device}, but input is on "
+            f"{input.device}"
         )
     q_shape = input.shape[1:]
     if target.dim() != len(q_shape) + 1:
@@ -634,7 +641,7 @@ def tversky_loss(
     if target.shape[1:] != q_shape:
         raise ValueError(
             f"tversky_loss: index *q has shape {tuple(q_shape)} in input but "
-            f"{tuple(target.shape[1:])} on axes from 1 of target"
+            f"{tuple(target.shape[1:])} in target, from axis 1 on"
         )
     if target.shape[0] != input.shape[0]:
         raise ValueError(

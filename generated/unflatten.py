@@ -2,7 +2,7 @@
 
     output[*p,t,d] = input[*p,(t d)]
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_input[*p,(t d)] = G[*p,t,d]
 """
@@ -12,7 +12,7 @@ import torch
 
 
 def _integer(value, name):
-    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
     wrong = isinstance(value, bool) or hasattr(value, "__len__")
     if wrong or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an integer, not {value!r:.60}")
@@ -20,7 +20,7 @@ def _integer(value, name):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -36,7 +36,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -45,7 +45,7 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
@@ -56,14 +56,18 @@ def _unflatten_forward(input, inner):
 
 
 def unflatten(input: torch.Tensor, *, inner: int) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[*p,t,d]:
 
         output[*p,t,d] = input[*p,(t d)]
 
-    input[*p, (t d)]: floating point
-    inner: the size of index d
+    Args:
+        input[*p, (t d)]: float
+        inner: size of index d
 
-    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: input is not a floating-point tensor; inner is not an integer
+        ValueError: input has the wrong number of axes; inner is not positive; the size
+            of axis (t d) of input is not divisible by inner
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(
@@ -83,7 +87,7 @@ def unflatten(input: torch.Tensor, *, inner: int) -> torch.Tensor:
         )
     if input.shape[-1] % inner != 0:
         raise ValueError(
-            f"unflatten: axis -1 (t d) of input has size {input.shape[-1]}, which inner "
-            f"= {inner} does not divide"
+            f"unflatten: axis -1 (t d) of input has size {input.shape[-1]}, which is "
+            f"not divisible by inner = {inner}"
         )
     return _unflatten_forward(input, inner)

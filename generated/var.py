@@ -3,7 +3,7 @@
     mu[*p,*q] = meanₖ(A[*p,k,*q])
     variance[*p,*q] = 1/(size(k) − correction)·Σₖ (A[*p,k,*q] − mu[*p,*q])²
 
-Gradients, G the cotangent of variance:
+Gradients, where G is the cotangent of variance:
 
     grad_A[*p,k,*q] = 2·G[*p,*q]·(A[*p,k,*q] − mu[*p,*q])/(size(k) − correction)
 """
@@ -14,7 +14,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _integer(value, name):
-    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
     wrong = isinstance(value, bool) or hasattr(value, "__len__")
     if wrong or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an integer, not {value!r:.60}")
@@ -22,7 +22,7 @@ def _integer(value, name):
 
 
 def _number(value, name):
-    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
     if type(value) is not int:
         wrong = isinstance(value, bool) or hasattr(value, "__len__")
         if wrong or not hasattr(value, "__float__"):
@@ -31,11 +31,11 @@ def _number(value, name):
     try:
         return value if symbolic else float(value)
     except OverflowError:
-        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -51,7 +51,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -60,17 +60,17 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
-    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    """The same data as x, but no view for autograd: it may be modified in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -82,7 +82,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -161,17 +161,22 @@ class _Var(Function):
 def var(
     A: torch.Tensor, *, dim: int, correction: float = 1, keepdim: bool = False
 ) -> torch.Tensor:
-    """Returns variance.
+    """Returns the tensor variance[*p,*q]:
 
         mu[*p,*q] = meanₖ(A[*p,k,*q])
         variance[*p,*q] = 1/(size(k) − correction)·Σₖ (A[*p,k,*q] − mu[*p,*q])²
 
-    A[*p, k, *q]: floating point
-    dim: the position of axis k
-    correction: a number
-    keepdim: whether axis k is kept, with size 1
+    Args:
+        A[*p, k, *q]: float
+        dim: position of axis k
+        correction: float
+        keepdim: True keeps axis k, with size 1
 
-    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: A is not a floating-point tensor; keepdim is not a bool; dim is not
+            an integer; correction is not a number
+        ValueError: A has the wrong number of axes; dim is not the position of axis k;
+            correction is too large for float64
     """
     if not isinstance(A, torch.Tensor):
         raise TypeError(f"var: A must be a tensor, not {type(A).__name__}")

@@ -3,11 +3,11 @@
     total[*p,*q] = Σₖ |A[*p,k,*q]|^ord
     F[*p,*q] = where(total[*p,*q] = 0, 0, total[*p,*q]^(1/ord))
 
-Gradients, G the cotangent of F:
+Gradients, where G is the cotangent of F:
 
     grad_A[*p,k,*q] = [total[*p,*q] ≠ 0]·[ord ≠ 0]·G[*p,*q]·total[*p,*q]^(1/ord − 1)·|A[*p,k,*q]|^(ord − 1)·sign(A[*p,k,*q])
 
-Tangents, d_A that of A:
+Tangents, where d_A is the tangent of A:
 
     d_F[*p,*q] = [total[*p,*q] ≠ 0]·[ord ≠ 0]·total[*p,*q]^(1/ord − 1)·Σₖ d_A[*p,k,*q]·|A[*p,k,*q]|^(ord − 1)·sign(A[*p,k,*q])
 """
@@ -20,7 +20,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _integer(value, name):
-    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
     wrong = isinstance(value, bool) or hasattr(value, "__len__")
     if wrong or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an integer, not {value!r:.60}")
@@ -28,7 +28,7 @@ def _integer(value, name):
 
 
 def _number(value, name):
-    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
     if type(value) is not int:
         wrong = isinstance(value, bool) or hasattr(value, "__len__")
         if wrong or not hasattr(value, "__float__"):
@@ -37,11 +37,11 @@ def _number(value, name):
     try:
         return value if symbolic else float(value)
     except OverflowError:
-        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -57,7 +57,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -66,22 +66,22 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _quotient(above, below):
-    """above / below, which is infinite where below alone is 0."""
+    """above / below; infinite or nan where below is 0, as in IEEE 754."""
     return above / below if below else above * math.copysign(math.inf, below)
 
 
 def _no_view(x):
-    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    """The same data as x, but no view for autograd: it may be modified in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _masked_(x, mask):
-    """x where the mask holds, else 0, in its memory; masked_fill_ is slow on a CPU."""
+    """Set x to 0 in place where the mask is False; faster than masked_fill_ on a CPU."""
     if x.numel() < 4096 or x.device.type != "cpu":
         return x.masked_fill_(~mask, 0)
     kept = mask.byte().to(x.dtype)
@@ -89,7 +89,7 @@ def _masked_(x, mask):
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -101,19 +101,19 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
 
 
 def _still(tensors):
-    """The tensors, if they are there, without their tangents at this level."""
+    """The primals of the tensors at the current forward-mode level; None stays None."""
     return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
 
 
 def _batched(forward, in_dims, given):
-    """The forward of every sample, and where the results have their samples."""
+    """The results of the forward under vmap, and their batch axes."""
     made = torch.func.vmap(forward, in_dims)(*given)
     return made, (0,) * len(made) if isinstance(made, tuple) else 0
 
@@ -235,17 +235,22 @@ class _VectorNormDual(_VectorNorm):
 def vector_norm(
     A: torch.Tensor, *, ord: float = 2, dim: int, keepdim: bool = False
 ) -> torch.Tensor:
-    """Returns F.
+    """Returns the tensor F[*p,*q]:
 
         total[*p,*q] = Σₖ |A[*p,k,*q]|^ord
         F[*p,*q] = where(total[*p,*q] = 0, 0, total[*p,*q]^(1/ord))
 
-    A[*p, k, *q]: floating point
-    ord: a number
-    dim: the position of axis k
-    keepdim: whether axis k is kept, with size 1
+    Args:
+        A[*p, k, *q]: float
+        ord: float
+        dim: position of axis k
+        keepdim: True keeps axis k, with size 1
 
-    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: A is not a floating-point tensor; keepdim is not a bool; ord is not a
+            number; dim is not an integer
+        ValueError: A has the wrong number of axes; dim is not the position of axis k;
+            ord is too large for float64
     """
     if not isinstance(A, torch.Tensor):
         raise TypeError(f"vector_norm: A must be a tensor, not {type(A).__name__}")

@@ -3,7 +3,7 @@
     norm[k] = √(Σ[*p,*q] v[*p,k,*q]²)
     output[*p,k,*q] = v[*p,k,*q]·g[k]/norm[k]
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_v[*p,k,*q] = g[k]·(G[*p,k,*q] − v[*p,k,*q]/norm[k]²·Σ[*p′,*q′] G[*p′,k,*q′]·v[*p′,k,*q′])/norm[k]
     grad_g[k] = 1/norm[k]·Σ[*p,*q] G[*p,k,*q]·v[*p,k,*q]
@@ -17,7 +17,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _integer(value, name):
-    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
     wrong = isinstance(value, bool) or hasattr(value, "__len__")
     if wrong or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an integer, not {value!r:.60}")
@@ -25,7 +25,7 @@ def _integer(value, name):
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -34,7 +34,7 @@ def _distinct(*tensors):
 
 
 def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
+    """The result dtype of an operation that autocast runs in float32."""
     dtype = _promoted(*tensors)
     if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
         return dtype
@@ -42,7 +42,7 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -58,7 +58,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -67,17 +67,17 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
-    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    """The same data as x, but no view for autograd: it may be modified in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -89,7 +89,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -181,16 +181,20 @@ class _WeightNorm(Function):
 
 
 def weight_norm(v: torch.Tensor, g: torch.Tensor, *, dim: int = 0) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[*p,k,*q]:
 
         norm[k] = √(Σ[*p,*q] v[*p,k,*q]²)
         output[*p,k,*q] = v[*p,k,*q]·g[k]/norm[k]
 
-    v[*p, k, *q]: floating point
-    g[k]: floating point
-    dim: the position of axis k
+    Args:
+        v[*p, k, *q]: float
+        g[k]: float
+        dim: position of axis k
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: v or g is not a floating-point tensor; dim is not an integer
+        ValueError: v or g has the wrong number of axes; dim is not the position of axis
+            k; the tensors are on different devices; the sizes of index k differ
     """
     if not isinstance(v, torch.Tensor):
         raise TypeError(f"weight_norm: v must be a tensor, not {type(v).__name__}")
@@ -217,7 +221,7 @@ def weight_norm(v: torch.Tensor, g: torch.Tensor, *, dim: int = 0) -> torch.Tens
             f"weight_norm: g must be a floating-point tensor, not {g.dtype}"
         )
     if g.device != v.device:
-        raise ValueError(f"weight_norm: g is on {g.device}, v on {v.device}")
+        raise ValueError(f"weight_norm: g is on {g.device}, but v is on {v.device}")
     if g.shape[0] != v.shape[dim]:
         raise ValueError(
             f"weight_norm: index k has size {v.shape[dim]} on axis {dim} of v but "

@@ -2,7 +2,7 @@
 
     output[*p] = where(condition[*p], input[*p], other[*p])
 
-Gradients, G the cotangent of output:
+Gradients, where G is the cotangent of output:
 
     grad_input[*p] = [condition[*p]]·G[*p]
     grad_other[*p] = [not condition[*p]]·G[*p]
@@ -14,7 +14,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -23,7 +23,7 @@ def _distinct(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -39,7 +39,7 @@ def _promoted(*tensors):
 
 
 def _wide(*tensors):
-    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
@@ -48,12 +48,12 @@ def _wide(*tensors):
 
 
 def _cast(dtype, *tensors):
-    """The tensors, if they are there, in a dtype."""
+    """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _where(mask, x, y):
-    """torch.where, slow on a CPU where branches cannot be foreseen or both are spread."""
+    """torch.where, by arithmetic on a CPU where that is faster."""
     if torch.compiler.is_compiling() or mask.device.type != "cpu":
         return torch.where(mask, x, y)
     spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
@@ -77,14 +77,14 @@ def _where(mask, x, y):
 
 
 def _kept(x, kept):
-    """x where kept is positive, else 0; written over kept where that may be changed."""
+    """x where kept is positive, else 0; reuses the memory of kept where possible."""
     if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
         return torch.ops.aten.threshold_backward(x, kept, 0)
     return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -96,7 +96,7 @@ def _alone(*tensors):
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
@@ -134,15 +134,20 @@ class _Where(Function):
 def where(
     condition: torch.Tensor, input: torch.Tensor, other: torch.Tensor
 ) -> torch.Tensor:
-    """Returns output.
+    """Returns the tensor output[*p]:
 
         output[*p] = where(condition[*p], input[*p], other[*p])
 
-    condition[*p]: bool
-    input[*p]: floating point
-    other[*p]: floating point
+    Args:
+        condition[*p]: bool
+        input[*p]: float
+        other[*p]: float
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    Raises:
+        TypeError: condition is not a bool tensor; input or other is not a
+            floating-point tensor
+        ValueError: the tensors are on different devices; input or other has the wrong
+            number of axes; the sizes of index *p differ
     """
     if not isinstance(condition, torch.Tensor):
         raise TypeError(
@@ -164,11 +169,11 @@ def where(
         )
     if input.device != condition.device:
         raise ValueError(
-            f"where: input is on {input.device}, condition on {condition.device}"
+            f"where: input is on {input.device}, but condition is on {condition.device}"
         )
     if other.device != condition.device:
         raise ValueError(
-            f"where: other is on {other.device}, condition on {condition.device}"
+            f"where: other is on {other.device}, but condition is on {condition.device}"
         )
     p_shape = condition.shape
     if input.dim() != len(p_shape):
@@ -178,7 +183,7 @@ def where(
     if input.shape != p_shape:
         raise ValueError(
             f"where: index *p has shape {tuple(p_shape)} in condition but "
-            f"{tuple(input.shape)} on axes from 0 of input"
+            f"{tuple(input.shape)} in input, from axis 0 on"
         )
     if other.dim() != len(p_shape):
         raise ValueError(
@@ -187,7 +192,7 @@ def where(
     if other.shape != p_shape:
         raise ValueError(
             f"where: index *p has shape {tuple(p_shape)} in condition but "
-            f"{tuple(other.shape)} on axes from 0 of other"
+            f"{tuple(other.shape)} in other, from axis 0 on"
         )
     if torch.compiler.is_compiling():
         condition, input, other = _distinct(condition, input, other)

@@ -20,8 +20,8 @@ _off = partial(lost_digits, offset=100.0)
 _saturated = partial(lost_digits, scale=20.0)
 
 VALUES = (
-    Column("value", "outputs are those of the equations, by loops", value, order=0),
-    Column("gradient", "gradients are the differences of the equations", gradient, order=1),
+    Column("value", "outputs equal the equations, evaluated by loops", value, order=0),
+    Column("gradient", "gradients equal finite differences of the equations", gradient, order=1),
 )
 """Asked before a module is written, of every case."""
 
@@ -29,17 +29,25 @@ GRADIENTS = (
     *VALUES,
     Column(
         "reference",
-        "with detach, derivatives are those of autograd of the equations",
+        "derivatives equal autograd of the equations, where they have detach",
         reference,
         order=2,
     ),
-    Column("gradcheck", "Jacobians of both modes are the code's differences", gradcheck, order=1),
     Column(
-        "gradgradcheck", "Jacobians of the backward are its differences", gradgradcheck, order=2
+        "gradcheck",
+        "Jacobians of both modes equal finite differences of the code",
+        gradcheck,
+        order=1,
+    ),
+    Column(
+        "gradgradcheck",
+        "Jacobians of the backward equal its finite differences",
+        gradgradcheck,
+        order=2,
     ),
     Column(
         "subclass",
-        "what is written in place is what is not, as of a subclass",
+        "in-place code equals the code without, as run by a tensor subclass",
         subclass,
         rounds=True,
     ),
@@ -48,29 +56,35 @@ GRADIENTS = (
 
 QUICK = (
     *GRADIENTS,
-    Column("forward", "forward mode is reverse mode, of both orders", forward, rounds=True),
-    Column("vmap", "torch.func.vmap of gradients and cotangents is a loop", batched, rounds=True),
-    Column("strides", "strides and offsets of views do not matter", strides, rounds=True),
-    Column("subsets", "gradients do not depend on which are wanted", subsets, rounds=True),
+    Column("forward", "forward mode equals reverse mode, for both orders", forward, rounds=True),
+    Column(
+        "vmap", "torch.func.vmap over gradients and cotangents equals a loop", batched, rounds=True
+    ),
+    Column(
+        "strides", "results do not depend on strides and offsets of views", strides, rounds=True
+    ),
+    Column(
+        "subsets", "gradients do not depend on which of them are requested", subsets, rounds=True
+    ),
     Column(
         "missing",
-        "gradients of outputs add up, each without the others' cotangents",
+        "gradients of the outputs add up, each with other cotangents missing",
         missing,
         rounds=True,
     ),
-    Column("twice", "one tensor may be two inputs", twice, rounds=True, typical=True),
-    Column("unchanged", "inputs and cotangents are not written to", unchanged),
+    Column("twice", "one tensor may be passed as two inputs", twice, rounds=True, typical=True),
+    Column("unchanged", "inputs and cotangents are not modified", unchanged),
     Column(
         "in-place",
-        "outputs may be changed in place, or autograd says what it reads",
+        "outputs may be modified in place, or autograd raises its error",
         in_place,
         rounds=True,
         typical=True,
     ),
-    Column("saved", "no more bytes are kept for the backward than inputs and outputs have", saved),
-    Column("float32", "results are of float32, and as near float64's as rounding allows", float32),
-    Column("float32-offset", "so they are where inputs lie off the origin", _off),
-    Column("float32-saturated", "and where inputs are large", _saturated),
+    Column("saved", "the backward keeps no more bytes than inputs and outputs have", saved),
+    Column("float32", "float32 results differ from float64 by rounding only", float32),
+    Column("float32-offset", "the same with inputs far from 0", _off),
+    Column("float32-saturated", "the same with large inputs", _saturated),
 )
 """Asked by ``derive verify``."""
 
@@ -78,34 +92,34 @@ ALL = (
     *QUICK,
     Column(
         "bfloat16",
-        "results of bfloat16 are near float64's",
+        "bfloat16 results are close to float64",
         partial(low, dtype="bfloat16"),
         typical=True,
     ),
     Column(
         "float16",
-        "results of float16 are near float64's",
+        "float16 results are close to float64",
         partial(low, dtype="float16"),
         typical=True,
     ),
     Column("mixed", "inputs of float32 and bfloat16 promote as in torch", mixed, typical=True),
     Column(
         "autocast",
-        "under autocast to bfloat16 too, the backward in it or not",
+        "the same under autocast to bfloat16, with and without the backward in it",
         autocast,
         typical=True,
     ),
-    Column("meta", "shapes and dtypes are known without data", without_data, typical=True),
+    Column("meta", "shapes and dtypes are right on meta tensors", without_data, typical=True),
     Column(
         "make_fx",
-        "graphs of make_fx, with the backward, hold for other values",
+        "graphs of make_fx, with the backward, are right for other values",
         traced,
         rounds=True,
         typical=True,
     ),
     Column(
         "compile",
-        "torch.compile(fullgraph=True), by AOT autograd, gives the same",
+        "torch.compile(fullgraph=True) with AOT autograd gives the same values",
         compiled,
         rounds=True,
         typical=True,
@@ -117,7 +131,14 @@ ALL = (
         rounds=True,
         typical=True,
     ),
-    Column("onnx", "ONNX gives the same values in float32, by onnxruntime", in_onnx, typical=True),
-    Column("dtensor", "replicated DTensors give the same", replicated, rounds=True, typical=True),
+    Column(
+        "onnx",
+        "the ONNX program gives the same values in float32, in onnxruntime",
+        in_onnx,
+        typical=True,
+    ),
+    Column(
+        "dtensor", "replicated DTensors give the same values", replicated, rounds=True, typical=True
+    ),
 )
 """Asked by ``derive verify --all``."""

@@ -123,7 +123,7 @@ def gradgradcheck(op: Operation, function: Function, made: Sample) -> str:
 def _of_differences(op: Operation) -> None:
     """Differences show the derivatives of op."""
     if detaches(op):
-        raise NotApplicable("differences do not know what is detached: see reference")
+        raise NotApplicable("finite differences cannot see detach: see reference")
 
 
 def reference(op: Operation, function: Function, made: Sample) -> str:

@@ -49,8 +49,8 @@ class Verdict(Enum):
 
     RIGHT = "right"
     WRONG = "wrong"
-    CONVENTIONAL = "as torch.autograd has it, where differences tell nothing"
-    UNDECIDED = "not to be told at this sample"
+    CONVENTIONAL = "equal to torch.autograd; finite differences are inconclusive"
+    UNDECIDED = "undecided at this sample"
 
 
 def verdict(op: Operation, function: Function, made: Sample, order: int) -> tuple[Verdict, str]:

@@ -106,7 +106,7 @@ def alike(op: Operation, made: Sample) -> Iterator[tuple[str, str, Sample]]:
     try:
         square = sample(op, replace(made.case, alike=True), made.seed)
     except VerificationError as why:
-        raise NotApplicable(f"there is no sample whose extents are alike: {why}") from None
+        raise NotApplicable(f"no sample has equal extents: {why}") from None
     names = inputs_of(tensors_of(square))
     pairs = [(a, b) for a, b in combinations(names, 2) if _shape(square, a) == _shape(square, b)]
     if not pairs:

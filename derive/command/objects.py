@@ -68,7 +68,7 @@ def _loaded(path: Path) -> ModuleType:
     from derive.notation.read import AsWritten
 
     if not path.is_file():
-        raise DeriveError(f"there is no file {path}")
+        raise DeriveError(f"the file {path} does not exist")
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)

@@ -43,7 +43,9 @@ def read_names(path: Path) -> list[str]:
     for number, line in enumerate(lines, 1):
         name = line.strip()
         if END in name:
-            raise ExampleError(f"{path}:{number}: {END!r} ends a name, so {name!r} cannot have it")
+            raise ExampleError(
+                f"{path}:{number}: {name!r} contains {END!r}, which marks the end of a name"
+            )
         if name:
             names.append(name)
     return names
@@ -67,7 +69,9 @@ def data_set(names: Sequence[str]) -> DataSet:
     parts = {"train": shuffled[:n1], "val": shuffled[n1:n2], "test": shuffled[n2:]}
     for part, members in parts.items():
         if not members:
-            raise ExampleError(f"{len(names)} names leave none to {part}: give ten or more")
+            raise ExampleError(
+                f"{len(names)} names are too few for the {part} split; give ten or more"
+            )
     return DataSet(characters, {part: _examples(parts[part], characters) for part in parts})
 
 

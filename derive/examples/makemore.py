@@ -125,9 +125,9 @@ def _say(line: str) -> None:
 def _check_writable(out: Path) -> None:
     """Before the training rather than after."""
     if not out.parent.is_dir():
-        raise ExampleError(f"--out {out}: there is no folder {out.parent}")
+        raise ExampleError(f"--out {out}: the folder {out.parent} does not exist")
     if out.is_dir():
-        raise ExampleError(f"--out {out}: that is a folder; name a file")
+        raise ExampleError(f"--out {out}: this is a folder; give a file")
     if not os.access(out.parent, os.W_OK):
         raise ExampleError(f"--out {out}: the folder {out.parent} cannot be written to")
 
@@ -144,16 +144,22 @@ def _parser() -> argparse.ArgumentParser:
         "python -m derive.examples.makemore",
         description="Train a model of names on generated backward code, without autograd.",
     )
-    parser.add_argument("--names", type=Path, metavar="FILE", help="names, one a line")
-    parser.add_argument("--steps", type=positive, metavar="N", default=200_000, help="%(default)s")
-    parser.add_argument("--rate", type=float, metavar="R", default=0.1, help="%(default)s")
-    parser.add_argument("--device", type=_device, metavar="D", default="cpu", help="%(default)s")
+    parser.add_argument("--names", type=Path, metavar="FILE", help="a file with one name per line")
+    parser.add_argument(
+        "--steps", type=positive, metavar="N", default=200_000, help="training steps: %(default)s"
+    )
+    parser.add_argument(
+        "--rate", type=float, metavar="R", default=0.1, help="learning rate: %(default)s"
+    )
+    parser.add_argument(
+        "--device", type=_device, metavar="D", default="cpu", help="torch device: %(default)s"
+    )
     parser.add_argument(
         "--out",
         type=Path,
         metavar="FILE.png",
         default=Path("makemore.png"),
-        help="the loss curve, %(default)s in the current folder",
+        help="the file of the loss curve: %(default)s",
     )
     return parser
 

@@ -54,7 +54,7 @@ def _one_thread() -> Iterator[None]:
 def positive(text: str) -> int:
     """The whole number above zero that an argument gives."""
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number above zero")
+        raise argparse.ArgumentTypeError(f"{text} is not a positive integer")
     return int(text)
 
 

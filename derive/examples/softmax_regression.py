@@ -188,8 +188,12 @@ def _parser() -> argparse.ArgumentParser:
         "python -m derive.examples.softmax_regression",
         description="Train softmax regression on digits, through generated autograd functions.",
     )
-    parser.add_argument("--epochs", type=positive, metavar="N", default=30, help="%(default)s")
-    parser.add_argument("--rate", type=float, metavar="R", default=0.5, help="%(default)s")
+    parser.add_argument(
+        "--epochs", type=positive, metavar="N", default=30, help="training epochs: %(default)s"
+    )
+    parser.add_argument(
+        "--rate", type=float, metavar="R", default=0.5, help="learning rate: %(default)s"
+    )
     return parser
 
 

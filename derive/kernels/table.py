@@ -49,7 +49,7 @@ FORWARD = (
     ),
     Row("gelu", "y = x*(1 + erf(x/sqrt(2)))/2", "torch.nn.functional.gelu(x)"),
     Row(
-        "gelu by tanh",
+        "gelu (tanh)",
         "y = x*(1 + tanh(sqrt(2/pi)*(x + 0.044715*x**3)))/2",
         "torch.nn.functional.gelu(x, approximate='tanh')",
     ),
@@ -140,7 +140,7 @@ BACKWARD = (
         "g",
     ),
     Row(
-        "gelu by tanh backward",
+        "gelu (tanh) backward",
         _GELU_TANH,
         "torch.ops.aten.gelu_backward(g, x, approximate='tanh')",
         "g",
@@ -287,7 +287,7 @@ dv[*b,j,e] = sum[i](p[*b,i,j]*g[*b,i,e])"""
 
 ATTENTIONS = (
     _attention("attention", " + m[*b,i,j]", "", ""),
-    _attention("attention to what is seen", "", ": bool", " | m[*b,i,j]"),
+    _attention("masked attention", "", ": bool", " | m[*b,i,j]"),
 )
 """The kernels of means weighted by a softmax of products, of scores with a sum and with a mask."""
 

@@ -6,14 +6,23 @@ integer or a number of another type is looked at by a function of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from derive.algebra.expr import Call, Expr, Param, walk
 from derive.errors import LoweringError
 from derive.lowering.ground.extents import Shapes
 from derive.lowering.ground.value import NeedsFlatGroups
-from derive.notation.operation import AxisOf, Choice, KeepDim, Number, Operation, SizeOf, Tensor
+from derive.notation.operation import (
+    AxisOf,
+    Choice,
+    KeepDim,
+    Kind,
+    Number,
+    Operation,
+    SizeOf,
+    Tensor,
+)
 from derive.program.code import (
     Code,
     Keyword,
@@ -28,12 +37,30 @@ from derive.program.code import (
 WIDTH = 84
 """Columns of a line in the public function."""
 
+NOT_POSITIVE = "{} is not positive"
+WRONG_RANK = "{} has the wrong number of axes"
+TWO_SIZES = "the sizes of index {} differ"
+"""Clauses about an argument or an index."""
+
+
+@dataclass(frozen=True)
+class Reason:
+    """A cause of an error for the docstring: ``clause`` with ``subject`` in place of ``{}``.
+
+    Reasons that differ in the subject alone are joined: "stride or dilation is not positive".
+    """
+
+    error: str
+    subject: str
+    clause: str
+
 
 @dataclass(frozen=True)
 class Check:
     """``prepare``; if ``test``: raise ``error``(``message``); ``then``. Each part may be empty.
 
     ``given`` names the optional tensor that it is about: where that is None nothing is asked.
+    ``reasons`` has the causes of the errors that the lines may raise.
     """
 
     prepare: tuple[str, ...] = ()
@@ -42,6 +69,7 @@ class Check:
     message: str = ""
     then: tuple[str, ...] = ()
     given: str = ""
+    reasons: tuple[Reason, ...] = ()
 
 
 def refused(
@@ -50,9 +78,13 @@ def refused(
     message: str,
     error: str = "ValueError",
     prepare: tuple[str, ...] = (),
+    *,
+    subject: str,
+    clause: str,
 ) -> Check:
     """What is wrong with an argument of the operation."""
-    return Check(prepare, test, error, f"{op.name}: {message}")
+    reasons = (Reason(error, subject, clause),)
+    return Check(prepare, test, error, f"{op.name}: {message}", reasons=reasons)
 
 
 def required_of(op: Operation) -> list[Tensor]:
@@ -70,10 +102,30 @@ def about(t: Tensor, checks: Iterable[Check]) -> list[Check]:
     return [check if t.default is None else replace(check, given=t.name) for check in checks]
 
 
-def is_tensor(op: Operation, name: str) -> Check:
+KINDS: Mapping[Kind, str] = {"float": "floating-point", "int": "int64", "bool": "bool"}
+"""The dtypes that a kind of tensor may have, in words."""
+
+
+def is_tensor(op: Operation, name: str, kind: Kind | None = None) -> Check:
     """What is given by that name is a tensor: no list, no array of another library, not None."""
     message = f"{name} must be a tensor, not {{type({name}).__name__}}"
-    return refused(op, f"not isinstance({name}, torch.Tensor)", message, "TypeError")
+    clause = "{} is not a tensor" if kind is None else not_of(kind)
+    test = f"not isinstance({name}, torch.Tensor)"
+    return refused(op, test, message, "TypeError", subject=name, clause=clause)
+
+
+def not_of(kind: Kind) -> str:
+    """The clause about an argument that is no tensor of the kind."""
+    article = "an" if kind == "int" else "a"
+    return f"{{}} is not {article} {KINDS[kind]} tensor"
+
+
+def is_option(op: Operation, p: Choice) -> Check:
+    """A choice is one of its options."""
+    names = ", ".join(repr(option).replace("'", '"') for option, _ in p.outputs)
+    message = f"{p.name} must be one of {names}, not {{{p.name}!r}}"
+    test = f"not isinstance({p.name}, str) or {p.name} not in _OPTIONS"
+    return refused(op, test, message, subject=p.name, clause="{} is not one of its options")
 
 
 def parameter_kinds(op: Operation) -> list[Check]:
@@ -88,21 +140,25 @@ def parameter_kinds(op: Operation) -> list[Check]:
         name = p.name
         if isinstance(p, KeepDim):
             message = f"{name} must be True or False, not {{{name}!r:.60}}"
-            result.append(refused(op, f"type({name}) is not bool", message, "TypeError"))
+            test, clause = f"type({name}) is not bool", "{} is not a bool"
+            result.append(refused(op, test, message, "TypeError", subject=name, clause=clause))
         elif isinstance(p, AxisOf | SizeOf) or p.integer:
-            result.append(_taken(op, name, "is not int", "_integer"))
+            whole = Reason("TypeError", name, "{} is not an integer")
+            result.append(_taken(op, name, "is not int", "_integer", whole))
         else:
-            result.append(_taken(op, name, "is not float", "_number"))
+            number = Reason("TypeError", name, "{} is not a number")
+            large = Reason("ValueError", name, "{} is too large for float64")
+            result.append(_taken(op, name, "is not float", "_number", number, large))
     return result
 
 
-def _taken(op: Operation, name: str, unlike: str, helper: str) -> Check:
+def _taken(op: Operation, name: str, unlike: str, helper: str, *reasons: Reason) -> Check:
     """A parameter of an unusual type becomes what the helper makes of it."""
     given = f'{name}, "{op.name}: {name}"'
     lines = [f"    {name} = {helper}({given})"]
     if len(lines[0]) > WIDTH:
         lines = [f"    {name} = {helper}(", f"        {given}", "    )"]
-    return Check(then=(f"if type({name}) {unlike}:", *lines))
+    return Check(then=(f"if type({name}) {unlike}:", *lines), reasons=reasons)
 
 
 def divisors(op: Operation, shapes: Shapes) -> list[Check]:
@@ -119,8 +175,9 @@ def divisors(op: Operation, shapes: Shapes) -> list[Check]:
                 code = text(shapes.number(divisor))
             except (LoweringError, NeedsFlatGroups):
                 continue
-            message = f"{code.replace(' ', '')} must be positive, not {{{code}}}"
-            result.append(refused(op, f"{code} < 1", message))
+            words = code.replace(" ", "")
+            message = f"{words} must be positive, not {{{code}}}"
+            result.append(refused(op, f"{code} < 1", message, subject=words, clause=NOT_POSITIVE))
     return result
 
 
@@ -138,13 +195,13 @@ def steps(op: Operation, codes: Iterable[Code], known: Sequence[Check]) -> list[
                 counted |= _factors(value)
     result: list[Check] = []
     for name in [p.name for p in op.parameters if isinstance(p, Number) and p.integer]:
-        for least, words, names in (
-            (1, "must be positive", positive),
-            (0, "must not be negative", counted - positive),
+        for least, words, clause, names in (
+            (1, "must be positive", NOT_POSITIVE, positive),
+            (0, "must not be negative", "{} is negative", counted - positive),
         ):
             if Name(name) in names:
-                message = f"{name} {words}, not {{{name}}}"
-                result.append(refused(op, f"{name} < {least}", message))
+                message, test = f"{name} {words}, not {{{name}}}", f"{name} < {least}"
+                result.append(refused(op, test, message, subject=name, clause=clause))
     asked = {check.test for check in known}
     return [check for check in result if check.test not in asked]
 

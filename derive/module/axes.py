@@ -16,7 +16,7 @@ from derive.lowering.groups import (
     part_of_shape,
     shape_name,
 )
-from derive.module.arguments import Check, about, refused, required_of
+from derive.module.arguments import TWO_SIZES, WRONG_RANK, Check, about, refused, required_of
 from derive.notation.build import product
 from derive.notation.measure import factors
 from derive.notation.operation import Extent, Operation, SizeOf, Tensor
@@ -81,7 +81,8 @@ def _sizes(op: Operation, frame: Frame, extent: Extent) -> list[Check]:
             f"index {extent.name} has size {{{one}}} on axis {_place(at)} of {first} "
             f"but {{{other}}} on axis {_place(place)} of {name}"
         )
-        result += about(tensors[name], [refused(op, f"{other} != {one}", message)])
+        clash = refused(op, f"{other} != {one}", message, subject=extent.name, clause=TWO_SIZES)
+        result += about(tensors[name], [clash])
     return result
 
 
@@ -111,7 +112,7 @@ def _given(op: Operation, extent: Extent, places: Sequence[tuple[str, Code, str]
         return _not_negative(op, extent.name, extent.size)
     prepare, size = _sized(op, extent.name)
     want = size if size.isdigit() else f"{{{size}}}"
-    reason = f"not the {want} that the operation asks for"
+    reason = f"but must have size {want}"
     parts = extent.size.args if isinstance(extent.size, Mul) else ()
     factors = [f"size({p.extent})" for p in parts if isinstance(p, Size)]
     if factors and len(factors) == len(parts):
@@ -121,7 +122,15 @@ def _given(op: Operation, extent: Extent, places: Sequence[tuple[str, Code, str]
     for name, place, words in places:
         code = text(_size(name, place))
         message = f"axis {_place(place)}{words} of {name} has size {{{code}}}, {reason}"
-        result += about(tensors[name], [refused(op, f"{code} != {size}", message, prepare=prepare)])
+        check = refused(
+            op,
+            f"{code} != {size}",
+            message,
+            prepare=prepare,
+            subject=name,
+            clause="{} has an axis of the wrong size",
+        )
+        result += about(tensors[name], [check])
         prepare = ()
     return result
 
@@ -136,7 +145,9 @@ def _not_negative(op: Operation, name: str, definition: Expr) -> list[Check]:
     prepare, size = _sized(op, name)
     message = f"no value of index {name} keeps every access in bounds"
     certain = not (prepare or signed or "-" in size)
-    return [] if certain else [refused(op, f"{size} < 0", message, prepare=prepare)]
+    clause = "no value of index {} keeps every access in bounds"
+    check = refused(op, f"{size} < 0", message, prepare=prepare, subject=name, clause=clause)
+    return [] if certain else [check]
 
 
 def _sized(op: Operation, extent: str) -> tuple[tuple[str, ...], str]:
@@ -200,20 +211,24 @@ def _divides(op: Operation, frame: Frame, extent: Extent) -> list[Check]:
         if places:
             name, place, axis = places[0]
             whole, what = _size(name, place), f"axis {_place(place)}{axis} of {name}"
+            subject = f"axis{axis or f' {extent.name}'} of {name}"
         else:
             whole, what = shapes.size(extent.name), f"index {extent.name}"
+            subject = what
         known = [sizes[part] for part in parts]
         words = "*".join(
             size.name if isinstance(size, Param) else f"size({part})"
             for size, part in zip(known, parts, strict=True)
         )
         message = (
-            f"{what} has size {{{text(whole)}}}, which {words} = {{{text(code)}}} does not divide"
+            f"{what} has size {{{text(whole)}}}, which is not divisible by "
+            f"{words} = {{{text(code)}}}"
         )
         test = f"{text(Binary('%', whole, code))} != 0"
         if not all(isinstance(size, Num | Param) for size in known):
             test = f"{text(code)} == 0 or {test}"
-        check = refused(op, test, message)
+        clause = f"the size of {{}} is not divisible by {words}"
+        check = refused(op, test, message, subject=subject, clause=clause)
         result += about(tensors[places[0][0]], [check]) if places else [check]
     return result
 
@@ -249,7 +264,8 @@ def _groups(op: Operation, frame: Frame, later: Sequence[Check]) -> list[Check]:
         axes = axes_of(op, t)
         rank = text(shapes.frame.position(axes, len(axes)))
         message = f"{t.name} must have {{{rank}}} axes [{letters(t)}], not {{{t.name}.dim()}}"
-        found = [refused(op, f"{t.name}.dim() != {rank}", message)]
+        test = f"{t.name}.dim() != {rank}"
+        found = [refused(op, test, message, subject=t.name, clause=WRONG_RANK)]
         for n, i in enumerate(axes):
             if i is not None and i.group:
                 found += _group(op, t, axes, n, home[shape_name(i)])
@@ -275,9 +291,17 @@ def _group(op: Operation, t: Tensor, axes: Axes, n: int, home: str) -> list[Chec
     own = text(part_of_shape(t.name, None if start is literal(0) else start, stop))
     message = (
         f"index *{group.name} has shape {{tuple({want})}} in {home} "
-        f"but {{tuple({own})}} on axes from {_place(start)} of {t.name}"
+        f"but {{tuple({own})}} in {t.name}, from axis {_place(start)} on"
     )
-    return [refused(op, f"{own} != {want}", message, prepare=prepare)] if own != want else []
+    check = refused(
+        op,
+        f"{own} != {want}",
+        message,
+        prepare=prepare,
+        subject=f"*{group.name}",
+        clause=TWO_SIZES,
+    )
+    return [check] if own != want else []
 
 
 def _between(op: Operation, t: Tensor, shapes: Shapes, axes: Axes, n: int) -> list[Check]:
@@ -288,7 +312,8 @@ def _between(op: Operation, t: Tensor, shapes: Shapes, axes: Axes, n: int) -> li
     message = (
         f"index {i.name} has size {{{want}}} but {{{own}}} on axis {_place(place)} of {t.name}"
     )
-    return [refused(op, f"{own} != {want}", message)] if own != want else []
+    check = refused(op, f"{own} != {want}", message, subject=i.name, clause=TWO_SIZES)
+    return [check] if own != want else []
 
 
 def _prelude(shapes_of: Sequence[Line], checks: Sequence[Check]) -> Check:

@@ -10,7 +10,15 @@ from derive.algebra.poly import Poly, Term, base_and_power, make_term, poly
 from derive.blocks.stages import Plan, Stage
 from derive.cost.amount import covers, size_of
 from derive.cost.costs import backward_trace, forward_trace, shapes_of
-from derive.module.arguments import Check, in_turn, refused, steps
+from derive.module.arguments import (
+    NOT_POSITIVE,
+    Check,
+    Reason,
+    in_turn,
+    is_option,
+    refused,
+    steps,
+)
 from derive.module.at_hand import Scheduled
 from derive.module.bodies import (
     backward_signature,
@@ -19,7 +27,7 @@ from derive.module.bodies import (
     one_by_one,
     unpacked_call,
 )
-from derive.module.document import Doc
+from derive.module.document import Doc, raises
 from derive.module.driver import Driver
 from derive.module.naming import Coded, with_own_meanings
 from derive.module.passes import unpacked
@@ -137,7 +145,10 @@ def emit_blocked(
     functions = tuple(_lines(op, v) for v in variants)
     lines = [*parts, *(line for f in functions for line in f.lines())]
     codes = [c for v in variants for s in v.stages for c in _codes(s.program)]
-    whole = _body(code, variants, [*checks, *steps(op, codes, checks)])
+    asked = [*checks, *steps(op, codes, checks)]
+    options = [is_option(op, p) for p in op.parameters if isinstance(p, Choice)]
+    whole = _body(code, variants, asked, options)
+    causes = raises([*map(code.said, [*asked, *options]), _block_check(op)])
     helpers = tuple(helpers_in(["\n".join([*whole, *lines])]))
     result = result_type(len(variants[0].driver.plan.operation.outputs))
     arguments = declared(code)
@@ -156,7 +167,7 @@ def emit_blocked(
         functions=tuple(map(_Option, functions)),
         options=(*_options(op, variants), *before),
         signature=tuple(signature),
-        doc=indented(docstring(doc.function), 4),
+        doc=indented(docstring([*doc.function, *causes]), 4),
         body=indented(body, 4),
     )
     text = environment().get_template("module.py.jinja").render(module=module)
@@ -280,7 +291,20 @@ def _options(op: Operation, variants: Sequence[BlockedVariant]) -> list[str]:
     return [*lines, "}", "", ""]
 
 
-def _body(code: Coded, variants: Sequence[BlockedVariant], checks: Sequence[Check]) -> list[str]:
+def _block_check(op: Operation) -> Check:
+    """The argument ``block``, which is an integer or None, is positive."""
+    message = "block must be positive, not {block}"
+    check = refused(op, "block < 1", message, subject="block", clause=NOT_POSITIVE)
+    kind = Reason("TypeError", "block", "{} is not an integer")
+    return replace(check, reasons=(kind, *check.reasons))
+
+
+def _body(
+    code: Coded,
+    variants: Sequence[BlockedVariant],
+    checks: Sequence[Check],
+    options: Sequence[Check],
+) -> list[str]:
     """The lines of the public function after its docstring."""
     op = code.operation
     lines = checked(map(code.said, checks))
@@ -289,10 +313,7 @@ def _body(code: Coded, variants: Sequence[BlockedVariant], checks: Sequence[Chec
     driver = variants[0].driver
     for p in op.parameters:
         if isinstance(p, Choice):
-            names = ", ".join(repr(option).replace("'", '"') for option, _ in p.outputs)
-            message = f"{p.name} must be one of {names}, not {{{p.name}!r}}"
-            test = f"not isinstance({p.name}, str) or {p.name} not in _OPTIONS"
-            lines += checked([code.said(refused(op, test, message))])
+            lines += checked(map(code.said, options))
             lines.append(f"function, forward, forms = _OPTIONS[{p.name}]")
             function, forward = "function", "forward"
     lines.append("if block is None:")
@@ -301,8 +322,7 @@ def _body(code: Coded, variants: Sequence[BlockedVariant], checks: Sequence[Chec
     lines += indented(called("block = _fitting(", [size, *rows], ")", 8), 4)
     lines.append("else:")
     lines += indented(called("block = _integer(", ["block", f'"{op.name}: block"'], ")", 8), 4)
-    message = "block must be positive, not {block}"
-    lines += checked([refused(op, "block < 1", message)])
+    lines += checked([_block_check(op)])
     given = [*driver.inputs, *driver.parameters, "block"]
     tensors = driver.inputs
     if len(tensors) > 1:

@@ -14,11 +14,14 @@ from derive.lowering.ground.extents import axes_of
 from derive.lowering.ground.value import Frame, axis_size
 from derive.lowering.groups import SizeFrame, named_axes
 from derive.module.arguments import (
+    NOT_POSITIVE,
+    WRONG_RANK,
     Check,
     about,
     divisors,
     in_turn,
     is_tensor,
+    not_of,
     parameter_kinds,
     refused,
     required_of,
@@ -33,7 +36,7 @@ def checks(op: Operation, frame: Frame) -> list[Check]:
     required, optional = required_of(op), [t for t in op.inputs if t.default is not None]
     for t in optional:
         shape_of_absent(op, t)
-    result = [is_tensor(op, t.name) for t in required] + parameter_kinds(op)
+    result = [is_tensor(op, t.name, t.kind) for t in required] + parameter_kinds(op)
     for t in required:
         result += _rank(op, t)
     for p in op.parameters:
@@ -43,9 +46,10 @@ def checks(op: Operation, frame: Frame) -> list[Check]:
     for p in op.parameters:
         if isinstance(p, SizeOf):
             message = f"{p.name} must be positive, not {{{p.name}}}"
-            result.append(refused(op, f"{p.name} < 1", message))
+            test = f"{p.name} < 1"
+            result.append(refused(op, test, message, subject=p.name, clause=NOT_POSITIVE))
     for t in optional:
-        result += about(t, [is_tensor(op, t.name), *_rank(op, t)])
+        result += about(t, [is_tensor(op, t.name, t.kind), *_rank(op, t)])
     result += _kinds(op)
     result += divisors(op, shapes_from(op, SizeFrame(), required))
     result += axes_agree(op, frame)
@@ -86,21 +90,24 @@ def _rank(op: Operation, t: Tensor) -> list[Check]:
     relation, words = ("<", "at least ") if grouped else ("!=", "")
     plural = "axis" if single == 1 else "axes"
     message = f"{t.name} must have {words}{single} {plural} [{letters(t)}], not {{{t.name}.dim()}}"
-    return [refused(op, f"{t.name}.dim() {relation} {single}", message)]
+    test = f"{t.name}.dim() {relation} {single}"
+    return [refused(op, test, message, subject=t.name, clause=WRONG_RANK)]
 
 
 def _axis(op: Operation, p: AxisOf) -> list[Check]:
     home = next((t for t in op.inputs if p.index in t.axes), None)
     if home is None:
         raise LoweringError(f"{p.name}=axis({p.index.name}): no input has axis {p.index.name}")
-    name, rank = p.name, f"{home.name}.dim()"
+    name, rank, what = p.name, f"{home.name}.dim()", f"axis {p.index.name}"
     message = f"{name} must be in [{{-{rank}}}, {{{rank}}}) for {home.name}, not {{{name}}}"
-    found = [refused(op, f"not -{rank} <= {name} < {rank}", message)]
+    test, clause = f"not -{rank} <= {name} < {rank}", f"{{}} is not the position of {what}"
+    found = [refused(op, test, message, subject=name, clause=clause)]
     n = home.axes.index(p.index)
     before = any(isinstance(i, Index) and i.group for i in home.axes[:n])
     after = any(isinstance(i, Index) and i.group for i in home.axes[n + 1 :])
     message = (
-        f"{name} must be the axis {p.index.name} of {home.name}[{letters(home)}], not {{{name}}}"
+        f"{name} must be the position of axis {p.index.name} in "
+        f"{home.name}[{letters(home)}], not {{{name}}}"
     )
     if before and after:
         ahead, behind = (
@@ -111,9 +118,10 @@ def _axis(op: Operation, p: AxisOf) -> list[Check]:
             return found
         end = f"{rank} - {behind}" if behind else rank
         test = f"not {ahead} <= {name} % {rank} < {end}"
-        return [*found, refused(op, test, message)]
+        return [*found, refused(op, test, message, subject=name, clause=clause)]
     place = f"{n}" if not before else f"{rank} - {len(home.axes) - n}"
-    return [*found, refused(op, f"{name} % {rank} != {place}", message)]
+    test = f"{name} % {rank} != {place}"
+    return [*found, refused(op, test, message, subject=name, clause=clause)]
 
 
 def _axes_in_turn(op: Operation) -> list[Check]:
@@ -130,11 +138,13 @@ def _axes_in_turn(op: Operation) -> list[Check]:
             single = sum(1 for i in between if not (isinstance(i, Index) and i.group))
             least = f"{one.name} % {rank} + {single}" if single else f"{one.name} % {rank}"
             message = (
-                f"{one.name} and {two.name} must be axes {one.index.name} and "
-                f"{two.index.name} of {t.name}[{letters(t)}], in this order, "
+                f"{one.name} and {two.name} must be the positions of axes {one.index.name} and "
+                f"{two.index.name} in {t.name}[{letters(t)}], in this order, "
                 f"not {{{one.name}}} and {{{two.name}}}"
             )
-            found.append(refused(op, f"{least} >= {two.name} % {rank}", message))
+            test, names = f"{least} >= {two.name} % {rank}", f"{one.name} and {two.name}"
+            clause = "{} are not in the order of the axes"
+            found.append(refused(op, test, message, subject=names, clause=clause))
         placed = [p for p in placed if p not in own]
     return found
 
@@ -164,7 +174,9 @@ def one_dtype(op: Operation) -> list[Check]:
         want = f"the dtype of {first.name}, {{{first.name}.dtype}}"
         message = f"{t.name} must have {want}, not {{{t.name}.dtype}}"
         test = f"{t.name}.dtype != {first.name}.dtype"
-        result += about(t, [refused(op, test, message, "TypeError")])
+        clause = f"the dtype of {{}} differs from that of {first.name}"
+        check = refused(op, test, message, "TypeError", subject=t.name, clause=clause)
+        result += about(t, [check])
     return result
 
 
@@ -179,9 +191,13 @@ def _kinds(op: Operation) -> list[Check]:
             dtype = "int64" if t.kind == "int" else "bool"
             test, want = f"{t.name}.dtype != torch.{dtype}", f"must be {dtype}"
         message = f"{t.name} {want}, not {{{t.name}.dtype}}"
-        result += about(t, [refused(op, test, message, "TypeError")])
+        check = refused(op, test, message, "TypeError", subject=t.name, clause=not_of(t.kind))
+        result += about(t, [check])
     first, *others = in_turn(op)
     for t in others:
-        message = f"{t.name} is on {{{t.name}.device}}, {first.name} on {{{first.name}.device}}"
-        result += about(t, [refused(op, f"{t.name}.device != {first.name}.device", message)])
+        here, there = f"{t.name}.device", f"{first.name}.device"
+        message = f"{t.name} is on {{{here}}}, but {first.name} is on {{{there}}}"
+        clause = "the tensors are on different devices"
+        check = refused(op, f"{here} != {there}", message, subject="", clause=clause)
+        result += about(t, [check])
     return result

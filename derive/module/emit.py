@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from derive.module.arguments import Check, refused, steps
+from derive.module.arguments import Check, is_option, steps
 from derive.module.bodies import (
     Lines,
     Variant,
@@ -15,7 +15,7 @@ from derive.module.bodies import (
     names_of,
     unpacked_call,
 )
-from derive.module.document import Doc
+from derive.module.document import Doc, raises
 from derive.module.naming import Coded, with_own_meanings
 from derive.module.public import checked, declared, docstring, result_type
 from derive.module.statements import COLUMNS, called, indented
@@ -59,7 +59,9 @@ def emit(code: Coded, variants: Sequence[Variant], checks: Sequence[Check], doc:
     op = code.operation
     functions = tuple(_Option(function_of(op, v), dual_of(op, v)) for v in variants)
     lines = [line for f in functions for line in f.lines()]
-    whole = _body(code, variants, [*checks, *steps(op, _codes(variants), checks)])
+    asked = [*checks, *steps(op, _codes(variants), checks)]
+    options = [is_option(op, p) for p in op.parameters if isinstance(p, Choice)]
+    whole = _body(code, variants, asked, options)
     helpers = tuple(helpers_in(["\n".join([*whole, *lines])]))
     result = result_type(len(variants[0].program.outputs))
     signature = called(f"def {op.name}(", declared(code), f") -> {result}:", 0)
@@ -75,7 +77,7 @@ def emit(code: Coded, variants: Sequence[Variant], checks: Sequence[Check], doc:
         functions=functions,
         options=(*_options(op, variants), *before),
         signature=tuple(signature),
-        doc=indented(docstring(doc.function), 4),
+        doc=indented(docstring([*doc.function, *raises(map(code.said, [*asked, *options]))]), 4),
         body=indented(body, 4),
     )
     text = environment().get_template("module.py.jinja").render(module=module)
@@ -118,17 +120,16 @@ def _names(op: Operation, variant: Variant) -> list[str]:
     return [function, *([name_of_dual(op, variant.option)] if has else []), forward]
 
 
-def _body(code: Coded, variants: Sequence[Variant], checks: Sequence[Check]) -> list[str]:
+def _body(
+    code: Coded, variants: Sequence[Variant], checks: Sequence[Check], options: Sequence[Check]
+) -> list[str]:
     """The lines of the public function after its docstring."""
     op = code.operation
     lines = checked(map(code.said, checks))
     function, *own, forward = _names(op, variants[0])
     for p in op.parameters:
         if isinstance(p, Choice):
-            names = ", ".join(repr(option).replace("'", '"') for option, _ in p.outputs)
-            message = f"{p.name} must be one of {names}, not {{{p.name}!r}}"
-            test = f"not isinstance({p.name}, str) or {p.name} not in _OPTIONS"
-            lines += checked([code.said(refused(op, test, message))])
+            lines += checked(map(code.said, options))
             own = ["dual"] if own else []
             other = ["composed"] if any(v.program.composed for v in variants) else []
             function, forward = "function", "forward"

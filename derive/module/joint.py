@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from derive.lowering.joint import Cotangent, Joint
 from derive.module.arguments import Check, is_tensor, refused, steps
-from derive.module.document import Doc
+from derive.module.document import Doc, raises
 from derive.module.naming import Coded
 from derive.module.public import checked, declared, docstring, result_type
 from derive.module.statements import assigned, called, indented
@@ -34,12 +34,14 @@ def emit_joint(name: str, code: Coded, joint: Joint, checks: Sequence[Check], do
     forward = [s for line in joint.forward for s in assigned(line, 4)]
     backward = [s for line in joint.backward for s in assigned(line, 4)]
     codes = [line.code for line in (*joint.forward, *joint.backward)]
-    asked = (*checks, *steps(op, codes, checks))
-    body = checked(map(code.said, asked))
+    asked = [code.said(check) for check in (*checks, *steps(op, codes, checks))]
+    body = checked(asked)
     body += forward
     for cotangent in joint.cotangents:
-        shape = _shape_check(op, cotangent)
-        body += checked([is_tensor(op, cotangent.name), code.said(shape)])
+        shape = code.said(_shape_check(op, cotangent))
+        about = [is_tensor(op, cotangent.name), shape]
+        body += checked(about)
+        asked += about
     body += backward
     body += _results(joint)
     helpers = tuple(helpers_in(body))
@@ -55,7 +57,7 @@ def emit_joint(name: str, code: Coded, joint: Joint, checks: Sequence[Check], do
         imports=(*imports_of([*before, *body, *helpers, *signature]), *dual),
         helpers=(*helpers, *before),
         signature=tuple(signature),
-        doc=indented(docstring(doc.function), 4),
+        doc=indented(docstring([*doc.function, *raises(asked)]), 4),
         body=indented(body, 4),
     )
     return environment().get_template("value_and_grad.py.jinja").render(module=module)
@@ -72,11 +74,12 @@ def _arguments(code: Coded, joint: Joint) -> Iterator[str]:
 
 def _shape_check(op: Operation, c: Cotangent) -> Check:
     shape = text(c.shape)
-    message = f"{c.name} has shape {{tuple({c.name}.shape)}}, not that of {c.output}"
+    message = f"{c.name} must have the shape of {c.output}, not {{tuple({c.name}.shape)}}"
+    prepare: tuple[str, ...] = ()
     if len(shape) > 40:
-        prepare = (f"{c.name}_shape = {shape}",)
-        return refused(op, f"{c.name}.shape != {c.name}_shape", message, prepare=prepare)
-    return refused(op, f"{c.name}.shape != {shape}", message)
+        prepare, shape = (f"{c.name}_shape = {shape}",), f"{c.name}_shape"
+    test, clause = f"{c.name}.shape != {shape}", f"{{}} does not have the shape of {c.output}"
+    return refused(op, test, message, prepare=prepare, subject=c.name, clause=clause)
 
 
 def _results(joint: Joint) -> list[str]:

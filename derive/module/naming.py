@@ -64,7 +64,12 @@ class Coded:
             return re.sub(r"\{[^{}]*\}|\w+", lambda m: self.say(m[0]), text)
 
         then = (re.sub('"[^"]*"', lambda m: spoken(m[0]), line) for line in check.then)
-        return replace(check, message=spoken(check.message), then=tuple(then))
+        reasons = (
+            replace(r, subject=spoken(r.subject), clause=spoken(r.clause)) for r in check.reasons
+        )
+        return replace(
+            check, message=spoken(check.message), then=tuple(then), reasons=tuple(reasons)
+        )
 
     def public(
         self, function: str, names: Sequence[str], body: Sequence[str]

@@ -102,7 +102,7 @@ class Sizes:
     def _give(self, pinned: Mapping[str, Expr | None]) -> None:
         for letter, size in pinned.items():
             if size is not None:
-                why = f"as {shown(size, self._known.say)}=size({letter}) says"
+                why = f"by {shown(size, self._known.say)}=size({letter})"
                 self._known.set(letter, size, self.declared.letters[letter].at, why)
         for key in sorted(self._ones, key=self._known.place):
             self._known.set(key, num(1), None, f"{places([key])}, which is 0 on the left")
@@ -111,7 +111,7 @@ class Sizes:
             if isinstance(size, Size) and fixed:
                 self._known.join(letter, size.extent)
             else:
-                why = f"as size({letter})=... says" if fixed else "joined by concat"
+                why = f"by size({letter})=..." if fixed else "joined by concat"
                 self._known.set(letter, size, at, why)
 
     def _sized(self, key: str) -> bool:

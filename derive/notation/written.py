@@ -27,7 +27,7 @@ from derive.show.formula import equation
 
 _TRIES = 32
 """Of how many sets of sizes it is tried whether they must be said."""
-_UNSAID = "# a size is said otherwise than by this text"
+_UNSAID = "# read back, this text gives an index another size"
 
 
 def written(op: Operation) -> str:

@@ -50,9 +50,9 @@ class Formula:
     >>> op = derive.parse("y[n] = x[n]**2")
     >>> formula = derive.derivation(op).gradients["x"]
     >>> print(formula)
-    grad_x[n] = 2·x[n]·G[n]
+    grad_x[n] = 2·G[n]·x[n]
     >>> formula.sympy()
-    2*x[n]*G[n]
+    2*G[n]*x[n]
     >>> [step.rule for step in formula.steps]
     ['partial derivative of y', 'chain rule', 'contract delta', 'factor']
     """

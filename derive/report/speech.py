@@ -122,7 +122,7 @@ def _steps(adjoint: Adjoint, speech: Speech) -> tuple[DerivationStep, ...]:
         log.append(Step("factor", "a·b + a·c = a·(b + c)", last, nested, subject))
     last, nested = nested, speech.written_out(nested)
     if nested is not last:
-        log.append(Step("write out", "a name is what it is short for", last, nested, subject))
+        log.append(Step("write out", "a name equals its definition", last, nested, subject))
     return steps_of(log, speech)
 
 

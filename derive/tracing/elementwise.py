@@ -382,10 +382,7 @@ def same(reader: Reader, x: Value, *args: Any, **named: Any) -> Value:
     if "dropout" in name:
         p, train = (*args, *named.values())[:2]
         if p and train:
-            raise DeriveError(
-                "the function draws random numbers; call it in eval mode, or pass the mask "
-                "as an argument"
-            )
+            raise DeriveError("dropout draws random numbers; use eval mode, or pass the mask")
         return x
     if name.startswith("detach"):
         # Of numbers and positions alone there is no gradient.

@@ -1,24 +1,24 @@
-"""Calls along an axis, fast also where axes of size 1 follow: read as text."""
+"""Calls along an axis, fast also before axes of size 1; read as text."""
 
 import torch
 
 
 def _softmax_of(x, dim):
-    """torch.softmax, which is slow along an axis that is the last but for axes of size 1."""
+    """torch.softmax, without the trailing axes of size 1 that would make it slow."""
     if x.shape[dim + 1 :].numel() != 1:
         return torch.softmax(x, dim)
     return torch.softmax(x.reshape(x.shape[: dim + 1]), dim).reshape(x.shape)
 
 
 def _logsoftmax(x, dim):
-    """torch.log_softmax, which is slow along an axis that is the last but for axes of size 1."""
+    """torch.log_softmax, without the trailing axes of size 1 that would make it slow."""
     if x.shape[dim + 1 :].numel() != 1:
         return torch.log_softmax(x, dim)
     return torch.log_softmax(x.reshape(x.shape[: dim + 1]), dim).reshape(x.shape)
 
 
 def _softmax_slope(g, y, dim):
-    """The gradient of a softmax y along an axis, which may be the last but for axes of size 1."""
+    """The gradient of softmax with output y, without trailing axes of size 1."""
     if y.shape[dim + 1 :].numel() != 1:
         return torch._softmax_backward_data(g, y, dim, y.dtype)
     flat = y.shape[: dim + 1]
@@ -27,7 +27,7 @@ def _softmax_slope(g, y, dim):
 
 
 def _logsoftmax_slope(g, y, dim):
-    """The gradient of a log_softmax y along an axis, which may be the last but for size 1."""
+    """The gradient of log_softmax with output y, without trailing axes of size 1."""
     if y.shape[dim + 1 :].numel() != 1:
         return torch._log_softmax_backward_data(g, y, dim, y.dtype)
     flat = y.shape[: dim + 1]
@@ -36,7 +36,7 @@ def _logsoftmax_slope(g, y, dim):
 
 
 def _gathered(x, dim, index):
-    """x.gather, which is slow along an axis that is the last but for axes of size 1."""
+    """x.gather, without the trailing axes of size 1 that would make it slow."""
     if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
         return x.gather(dim, index)
     flat = index.reshape(index.shape[: dim + 1])
@@ -44,7 +44,7 @@ def _gathered(x, dim, index):
 
 
 def _scatter_added(x, dim, index, y):
-    """x.scatter_add, which is slow along an axis that is the last but for axes of size 1."""
+    """x.scatter_add, without the trailing axes of size 1 that would make it slow."""
     if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
         return x.scatter_add(dim, index, y)
     flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))

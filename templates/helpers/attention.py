@@ -1,9 +1,9 @@
-"""Means weighted by a softmax of products: the kernel of the device, or the same in steps.
+"""Attention: by the fused kernel of the device, or in separate steps.
 
-A mask is added to the scores, or leaves out where it is False; one of ``True`` is causal, position
-i of the query seeing those of the key up to i. Where a row of the query sees nothing at all, a
-mask of booleans makes it 0, and numbers of minus infinity make it nan, as 0/0 is. For the backward
-a kernel keeps the logarithm of what each row is divided by; in steps the shares are kept.
+A floating-point mask is added to the scores; a boolean mask excludes where it is False. The mask
+``True`` is causal: query position i sees key positions up to i. A row of the query that sees no
+key is 0 under a boolean mask, and nan (0/0) under an additive mask of minus infinity. For the
+backward, a kernel keeps the logarithm of each row's divisor; the separate steps keep the softmax.
 Read as text by ``derive.module.templating``; each function comes before those that it calls.
 """
 
@@ -15,7 +15,7 @@ from views import _no_view
 
 
 def _attended(query, key, value, scale, mask=None):
-    """softmax(scale*query key^T) value, and what its backward reads."""
+    """softmax(scale*query key^T) value, and the tensor that its backward reads."""
     if not _fuses(query, key, value, mask):
         shares = _shares(query, key, scale, mask)
         return shares.to(value.dtype) @ value, shares
@@ -42,7 +42,7 @@ def _attended_gradients(G, query, key, value, output, kept, scale, mask=None):
         with torch.enable_grad():
             y = _attended_by_torch(q, k, v, scale, mask)
             return torch.autograd.grad(y, (q, k, v), G)
-    # The kernel takes exp(score - lse), which loses digits where both are large.
+    # The kernel computes exp(score - lse), which loses precision where both are large.
     large = 100 if query.dtype is kept.dtype else 10000
     if not torch.compiler.is_compiling() and not kept.abs().max() < large:
         shares = _shares(query, key, scale, mask)
@@ -57,14 +57,14 @@ def _attended_gradients(G, query, key, value, output, kept, scale, mask=None):
 
 
 def _attended_by_torch(query, key, value, scale, mask):
-    """The mean alone, by what torch calls on the device."""
+    """The output alone, by scaled_dot_product_attention of torch."""
     call, causal = torch.nn.functional.scaled_dot_product_attention, mask is True
     mask = None if causal else mask
     return call(query, key, value, mask, is_causal=causal, scale=scale)
 
 
 def _shares(query, key, scale, mask):
-    """The softmax of the scores, each row of which sums to 1."""
+    """The softmax of the scores; each row sums to 1."""
     wide = torch.promote_types(query.dtype, torch.float32)
     own = _alone(query, key, None if mask is True else mask)
     scores = (query @ key.mT).to(wide)
@@ -80,7 +80,7 @@ def _shares(query, key, scale, mask):
 
 
 def _shared_gradients(G, query, key, value, shares, scale):
-    """The gradients of query, key and value, where the shares are known."""
+    """The gradients of query, key and value from the softmax of the scores."""
     low, wide = query.dtype, shares.dtype
     slope = (G @ value.mT).to(wide)
     slope = torch._softmax_backward_data(slope, shares, -1, wide).to(low)
@@ -90,18 +90,18 @@ def _shared_gradients(G, query, key, value, shares, scale):
 
 
 def _fuses(query, key, value, mask):
-    """Whether the kernel of the device is called."""
+    """Whether to call the fused kernel of the device."""
     mask = None if mask is True else mask
     here = query.device.type == "cpu"
     if not here and mask is not None and mask.is_floating_point():
         return False
-    # That of a CPU is slower on few pairs, and hides a nan where the keys are very few.
+    # The CPU kernel is slower on few pairs, and hides a nan where the keys are very few.
     few = 2**20 if query.dtype is torch.bfloat16 else 2**18
     enough = query.shape[-2] * key.shape[-2] >= few and key.shape[-2] >= 16
     if here and not (enough and query.shape[-1] == value.shape[-1]):
         return False
     if torch.compiler.is_compiling():
-        # What is added may make scores large, which is not asked there.
+        # An additive mask may make scores large; compiled code has no check for that.
         return here and _compiles() and (mask is None or mask.dtype is torch.bool)
     some = query.numel() and key.numel() and value.numel()
     with torch.no_grad():
@@ -109,13 +109,13 @@ def _fuses(query, key, value, mask):
 
 
 def _heads(*tensors):
-    """The tensors with four axes, each row in memory one number after the other."""
+    """The tensors with four axes, the last of them contiguous."""
     made = [_with_axes(4, x) for x in tensors]
     return [x if x.stride(-1) == 1 else x.contiguous() for x in made]
 
 
 def _added_mask(query, key, mask):
-    """The mask as what is added to scores of four axes, and the rows that it makes nan."""
+    """The mask to add to scores with four axes, and the rows that become nan."""
     if mask is None or mask is True:
         return None, None
     unseen, dtype = None, torch.promote_types(query.dtype, torch.float32)
@@ -130,7 +130,7 @@ def _added_mask(query, key, mask):
 
 
 def _with_axes(count, x):
-    """The tensor with axes of size 1 before it, or with the first of more as one."""
+    """Reshape x to count axes: prepend axes of size 1, or merge the leading ones."""
     while x.dim() < count:
         x = x.unsqueeze(0)
     return x.flatten(0, x.dim() - count) if x.dim() > count else x

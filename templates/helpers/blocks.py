@@ -1,35 +1,35 @@
-"""Work on blocks of an index: read as text by ``derive.module.emit``."""
+"""Helpers of modules that work in blocks; read as text by ``derive.module.templating``."""
 
 import torch
 
 
 def _blocks(size, block):
-    """(start, length) of each block; of nothing one that is empty."""
+    """(start, length) of each block; one empty block for size 0."""
     starts = range(0, max(size, 1), block)
     return [(start, min(block, size - start)) for start in starts]
 
 
 def _fitting(size, *rows):
-    """So many rows that no tensor of a block has above 2**21 elements; all where compiled."""
+    """Rows per block: at most 2**21 elements in each tensor, or all rows in compiled code."""
     if torch.compiler.is_compiling():
         return max(size, 1)
     return max(1, 2**21 // max((1, *rows)))
 
 
 def _rows(x, axis, start, length):
-    """The rows of a block, of a tensor that may be None."""
+    """The rows of one block; None stays None."""
     return None if x is None else x.narrow(axis, start, length)
 
 
 def _product_added(total, a, b):
-    """The total so far and a product, in place: nothing is recorded."""
+    """total + a @ b, in place; no graph is recorded here."""
     if total is None or total.dtype is not a.dtype:
         return _added(total, a @ b)
     return total.addmm_(a, b)
 
 
 def _added(total, part):
-    """The total so far and a part, in float32 at least; in place where nothing is recorded."""
+    """total + part, in float32 at least; in place unless a graph is recorded."""
     part = _unrounded(part)
     if total is None:
         return part
@@ -37,13 +37,13 @@ def _added(total, part):
 
 
 def _unrounded(part):
-    """A part that more is added to or multiplied with, in float32 at least."""
+    """Cast a half-precision part to float32 before it is summed or multiplied."""
     half = part is not None and part.is_floating_point() and part.dtype.itemsize < 4
     return part.float() if half else part
 
 
 def _placed(whole, part, axis, start, size):
-    """The rows of all blocks, those of this one in their place."""
+    """Write the part of one block into whole, allocated at the first block."""
     if part is None or part.shape[axis] == size:
         return part
     if whole is None:
@@ -55,19 +55,19 @@ def _placed(whole, part, axis, start, size):
 
 
 def _both(a, b):
-    """The sum of two gradients, of which either may be None."""
+    """The sum of two gradients; None counts as 0."""
     return b if a is None else a if b is None else a + b
 
 
 def _forming(*tensors):
-    """Where a forward keeps the gradients that it forms, if any is wanted, or None."""
+    """A dict for the gradients that the forward computes, or None if it computes none."""
     if torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack():
         return None
     return {} if any(x is not None and x.requires_grad for x in tensors) else None
 
 
 def _is_plain(*cotangents):
-    """Whether a backward may change in place what is its own: nothing records it, or batches it."""
+    """Whether a backward may overwrite its temporaries: neither a graph nor vmap is active."""
     if torch.is_grad_enabled():
         return False
     transform = torch._C._functorch
@@ -76,7 +76,7 @@ def _is_plain(*cotangents):
 
 
 def _scaled(gradient, cotangent):
-    """A gradient that nobody else has times a cotangent; 0 stays 0 whatever that is."""
+    """gradient*cotangent in place; 0 stays 0 even if the cotangent is infinite or nan."""
     if gradient is None:
         return None
     whole = gradient.view(-1) if gradient.is_contiguous() else gradient.unsqueeze(0)

@@ -1,11 +1,11 @@
-"""One of two values by a mask: read as text by ``derive.module.templating``."""
+"""Selection by a mask; read as text by ``derive.module.templating``."""
 
 import torch
 from own import _kept
 
 
 def _where(mask, x, y):
-    """torch.where, slow on a CPU where branches cannot be foreseen or both are spread."""
+    """torch.where, by arithmetic on a CPU where that is faster."""
     if torch.compiler.is_compiling() or mask.device.type != "cpu":
         return torch.where(mask, x, y)
     spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape

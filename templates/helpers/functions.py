@@ -1,11 +1,11 @@
-"""How an autograd.Function is called: read as text by ``derive.module.templating``."""
+"""The call of an autograd.Function; read as text by ``derive.module.templating``."""
 
 import torch
 from torch.autograd import Function
 
 
 def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
+    """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)

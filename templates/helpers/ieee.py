@@ -1,4 +1,4 @@
-"""Numbers by IEEE 754, where Python has an error: read as text by ``derive.module.templating``."""
+"""IEEE 754 arithmetic where Python raises; read as text by ``derive.module.templating``."""
 
 import math
 
@@ -6,12 +6,12 @@ import torch
 
 
 def _quotient(above, below):
-    """above / below, which is infinite where below alone is 0."""
+    """above / below; infinite or nan where below is 0, as in IEEE 754."""
     return above / below if below else above * math.copysign(math.inf, below)
 
 
 def _ieee(function, *numbers):
-    """A function of Python's math, where that is no error; else what torch says of it."""
+    """A function of Python's math module; torch's float64 result where that raises."""
     try:
         return function(*numbers)
     except (ValueError, OverflowError):

@@ -1,7 +1,7 @@
-"""Kernels of normalisations: their results, then what the backward reads.
+"""Fused normalization kernels: the output first, then the tensors that the backward reads.
 
-The weight has a scale, a number that is nearly always 1. What has fewer axes than x is read by
-some kernels as memory in order, whatever its strides say, and so is brought into order for all.
+``scale`` is a number, nearly always 1, that multiplies the weight. Some kernels ignore the strides
+of tensors with fewer axes than x, so these tensors are made contiguous for all kernels.
 Read as text by ``derive.module.templating``; each function comes before those that it calls.
 """
 
@@ -11,7 +11,7 @@ import torch
 
 
 def _layer_normed(x, shape, weight, bias, eps, scale=1):
-    """x normalised along its last axes, of this shape, with their mean and deviation."""
+    """Layer norm over the last axes, of this shape: the output, mean and rstd."""
     weight = _weight_times(weight, scale, x, shape)
     if shape:
         return torch.native_layer_norm(x, shape, weight, bias, eps)
@@ -21,7 +21,7 @@ def _layer_normed(x, shape, weight, bias, eps, scale=1):
 
 
 def _layer_normed_gradients(G, x, shape, mean, rstd, weight, wanted, scale=1):
-    """The gradients of x, weight and bias, as far as they are wanted."""
+    """The gradients of a layer norm in x, weight and bias, if wanted."""
     call = torch.ops.aten.native_layer_norm_backward
     weight = _weight_times(weight, scale, x, shape)
     bias = x.new_empty(shape) if weight is None and wanted[2] else weight
@@ -36,7 +36,7 @@ def _layer_normed_gradients(G, x, shape, mean, rstd, weight, wanted, scale=1):
 
 
 def _batch_normed(x, weight, bias, eps, scale=1):
-    """x normalised along all axes but the second, with the mean and deviation there."""
+    """Batch norm over all axes but the second: the output, mean and rstd."""
     if x.numel():
         weight, bias = _in_order(_weight_times(weight, scale, x, x.shape[1:2]), bias)
         return torch.native_batch_norm(x, weight, bias, None, None, True, 0.0, eps)
@@ -44,7 +44,7 @@ def _batch_normed(x, weight, bias, eps, scale=1):
 
 
 def _batch_normed_gradients(G, x, mean, rstd, weight, wanted, scale=1):
-    """The gradients of x, weight and bias, as far as they are wanted."""
+    """The gradients of a batch norm in x, weight and bias, if wanted."""
     if x.numel():
         weight = _weight_times(weight, scale, x, x.shape[1:2])
         mean, rstd, weight = _in_order(mean, rstd, weight)
@@ -55,14 +55,14 @@ def _batch_normed_gradients(G, x, mean, rstd, weight, wanted, scale=1):
 
 
 def _group_normed(x, weight, bias, eps, scale=1):
-    """x normalised in each group of channels, its second axis, with their statistics."""
+    """Group norm of x[sample, group, channel, ..]: the output, mean and rstd."""
     weight, bias = (None if t is None else t.flatten() for t in (weight, bias))
     y, mean, rstd = _normed_in(x.shape[1], x.flatten(1, 2), weight, bias, eps, scale)
     return y.view(x.shape), mean, rstd
 
 
 def _group_normed_gradients(G, x, mean, rstd, weight, wanted, scale=1):
-    """The gradients of x, weight and bias, as far as they are wanted."""
+    """The gradients of a group norm in x, weight and bias, if wanted."""
     (g, c), (G, flat) = x.shape[1:3], (t.flatten(1, 2) for t in (G, x))
     weight = None if weight is None else weight.flatten()
     grads = _gradients_in(g, G, flat, mean, rstd, weight, wanted, scale)
@@ -71,24 +71,24 @@ def _group_normed_gradients(G, x, mean, rstd, weight, wanted, scale=1):
 
 
 def _channel_normed(x, weight, bias, eps, scale=1):
-    """x normalised in each channel of each example, with their statistics."""
+    """Instance norm of x[sample, channel, ..]: the output, mean and rstd."""
     return _normed_in(x.shape[1], x, weight, bias, eps, scale)
 
 
 def _channel_normed_gradients(G, x, mean, rstd, weight, wanted, scale=1):
-    """The gradients of x, weight and bias, as far as they are wanted."""
+    """The gradients of an instance norm in x, weight and bias, if wanted."""
     return _gradients_in(x.shape[1], G, x, mean, rstd, weight, wanted, scale)
 
 
 def _normed_in(groups, x, weight, bias, eps, scale):
-    """x normalised in groups of its channels, with their mean and deviation."""
+    """Normalize x in groups of its channels: the output, mean and rstd."""
     n, c = x.shape[:2]
     if not x.numel():
         return torch.empty_like(x), x.new_zeros((n, groups)), x.new_zeros((n, groups))
     weight = _weight_times(weight, scale, x, (c,))
     compiling = torch.compiler.is_compiling()
     if not compiling and torch._C._are_functorch_transforms_active():
-        # The kernel reads memory in order, which vmap does not keep.
+        # The kernel assumes contiguous memory, which vmap does not preserve.
         rows = x.reshape(n, groups, -1)
         y, mean, rstd = torch.native_layer_norm(rows, rows.shape[2:], None, None, eps)
         each = (c, *[1] * (x.dim() - 2))
@@ -102,7 +102,7 @@ def _normed_in(groups, x, weight, bias, eps, scale):
 
 
 def _gradients_in(groups, G, x, mean, rstd, weight, wanted, scale):
-    """The gradients of x, weight and bias where x is normalised in groups."""
+    """The gradients in x, weight and bias of a normalization in groups."""
     n, c = x.shape[:2]
     if not x.numel():
         return torch.empty_like(x), x.new_zeros(c), x.new_zeros(c)
@@ -116,21 +116,22 @@ def _gradients_in(groups, G, x, mean, rstd, weight, wanted, scale):
 
 
 def _in_order(*tensors):
-    """The tensors, if they are there, each with its elements in memory one after the other."""
+    """Make the tensors contiguous; None stays None."""
     return [None if t is None else t.contiguous() for t in tensors]
 
 
 def _weight_times(weight, scale, x, shape):
-    """A weight times a number; None is a weight of ones."""
+    """weight*scale, where None is a weight of ones."""
     if scale == 1:
         return weight
     return x.new_full(shape, scale) if weight is None else weight * scale
 
 
 def _with_scale(grads, scale, count):
-    """The gradients of x, weight and bias where the weight has a scale.
+    """Apply the scale of the weight to the gradients of x, weight and bias.
 
-    Rows of so many elements are normalised; of one alone it leaves 0, and no rounding of a kernel.
+    count is the number of elements per normalized row. If it is 1, the gradients of x and weight
+    are exactly 0, without the rounding of the kernel.
     """
     if count == 1:
         return *(None if t is None else t - t for t in grads[:2]), grads[2]

@@ -1,4 +1,4 @@
-"""Tensors that a function made itself and may change: read as text by ``derive.module.templating``.
+"""Tensors that may be overwritten; read as text by ``derive.module.templating``.
 
 Each function comes before those that it calls.
 """
@@ -8,14 +8,14 @@ from torch.autograd import forward_ad
 
 
 def _kept(x, kept):
-    """x where kept is positive, else 0; written over kept where that may be changed."""
+    """x where kept is positive, else 0; reuses the memory of kept where possible."""
     if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
         return torch.ops.aten.threshold_backward(x, kept, 0)
     return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
 
 
 def _masked_(x, mask):
-    """x where the mask holds, else 0, in its memory; masked_fill_ is slow on a CPU."""
+    """Set x to 0 in place where the mask is False; faster than masked_fill_ on a CPU."""
     if x.numel() < 4096 or x.device.type != "cpu":
         return x.masked_fill_(~mask, 0)
     kept = mask.byte().to(x.dtype)
@@ -23,7 +23,7 @@ def _masked_(x, mask):
 
 
 def _added_product(total, a, b, beta, alpha):
-    """beta*total + alpha*(a @ b), of which torch's one call reads nothing that is times 0."""
+    """beta*total + alpha*(a @ b); unlike in addmm, a factor of 0 still propagates nan."""
     if not (beta and alpha) or total.dtype is not a.dtype:
         return (a @ b).to(total.dtype).mul_(alpha).add_(beta * total)
     added = torch.addmm if a.dim() == 2 else torch.baddbmm
@@ -31,7 +31,7 @@ def _added_product(total, a, b, beta, alpha):
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
     if graph or torch.compiler.is_compiling():
         return False
@@ -43,7 +43,7 @@ def _alone(*tensors):
 
 
 def _compiles():
-    """Whether torch.compile traces this: no export, no transform and no dual numbers."""
+    """Whether torch.compile traces this, outside export, transforms and forward mode."""
     if not torch.compiler.is_compiling() or torch.compiler.is_exporting():
         return False
     plain = not torch._C._are_functorch_transforms_active()
@@ -51,7 +51,7 @@ def _compiles():
 
 
 def _scatter_added_(x, dim, index, y):
-    """x.scatter_add_, which is slow along an axis that is the last but for axes of size 1."""
+    """x.scatter_add_, without the trailing axes of size 1 that would make it slow."""
     if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
         return x.scatter_add_(dim, index, y)
     flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
@@ -60,10 +60,10 @@ def _scatter_added_(x, dim, index, y):
 
 
 def _index_added_if_any_(x, dim, index, y):
-    """x.index_add_, x where the axis has no positions at all."""
+    """x.index_add_, or x itself where the axis has size 0."""
     return x.index_add_(dim, index, y) if x.shape[dim] else x
 
 
 def _scatter_added_if_any_(x, dim, index, y):
-    """x.scatter_add_, x where the axis has no positions at all."""
+    """x.scatter_add_, or x itself where the axis has size 0."""
     return x.scatter_add_(dim, index, y) if x.shape[dim] else x

@@ -1,10 +1,10 @@
-"""What becomes of a parameter of an unusual type: read as text by ``derive.module.templating``."""
+"""Conversions of parameters; read as text by ``derive.module.templating``."""
 
 import torch
 
 
 def _integer(value, name):
-    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
     wrong = isinstance(value, bool) or hasattr(value, "__len__")
     if wrong or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an integer, not {value!r:.60}")
@@ -12,7 +12,7 @@ def _integer(value, name):
 
 
 def _number(value, name):
-    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
     if type(value) is not int:
         wrong = isinstance(value, bool) or hasattr(value, "__len__")
         if wrong or not hasattr(value, "__float__"):
@@ -21,4 +21,4 @@ def _number(value, name):
     try:
         return value if symbolic else float(value)
     except OverflowError:
-        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None

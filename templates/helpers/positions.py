@@ -1,17 +1,17 @@
-"""Positions along an axis: read as text by ``derive.module.templating``."""
+"""Positions along an axis; read as text by ``derive.module.templating``."""
 
 import torch
 
 
 def _positions(size, x):
-    """0, 1, .. along an axis of that size; distributed where x is."""
+    """The positions 0, 1, .., size - 1 on the device of x, or distributed like x."""
     if type(x) in (torch.Tensor, torch.nn.Parameter):
         return torch.arange(size, device=x.device)
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
 def _read_at_if_any(x, dims, *positions):
-    """x at positions along some axes, zeros where one of these has no positions at all."""
+    """x at positions along dims; zeros where one of these axes has size 0."""
     if all(x.shape[n] for n in dims):
         return _read_at(x, dims, *positions)
     new = torch.broadcast_shapes(*(p.shape for p in positions))
@@ -21,19 +21,19 @@ def _read_at_if_any(x, dims, *positions):
 
 
 def _read_at(x, dims, *positions):
-    """x at positions along some axes, read together; none is counted from the end.
+    """x at positions along dims, read together; negative positions are out of range.
 
-    Where these axes stand apart, the axes of the positions come first.
+    If dims are not adjacent, the axes of the positions come first.
     """
     places = [slice(None)] * x.dim()
-    # Torch takes one without axes for a number, which leaves the axes of the others elsewhere.
+    # Torch treats a 0-d position as a number, which would move the axes of the others.
     for n, p in zip(dims, torch.broadcast_tensors(*positions), strict=True):
         places[n] = torch.where(p < 0, x.shape[n], p)
     return x[tuple(places)]
 
 
 def _selected_if_any(x, dim, index):
-    """x.index_select, zeros where the axis has no positions at all."""
+    """x.index_select, or zeros where the axis has size 0."""
     if x.shape[dim]:
         return x.index_select(dim, index)
     dim %= x.dim()
@@ -41,22 +41,22 @@ def _selected_if_any(x, dim, index):
 
 
 def _gathered_if_any(x, dim, index):
-    """x.gather, zeros where the axis has no positions at all."""
+    """x.gather, or zeros where the axis has size 0."""
     return x.gather(dim, index) if x.shape[dim] else x.new_zeros(index.shape)
 
 
 def _index_added_if_any(x, dim, index, y):
-    """x.index_add, x where the axis has no positions at all."""
+    """x.index_add, or x where the axis has size 0."""
     return x.index_add(dim, index, y) if x.shape[dim] else x
 
 
 def _scatter_added_if_any(x, dim, index, y):
-    """x.scatter_add, x where the axis has no positions at all."""
+    """x.scatter_add, or x where the axis has size 0."""
     return x.scatter_add(dim, index, y) if x.shape[dim] else x
 
 
 def _class_loss(x, chosen, weight, ignored, dim):
-    """-weight[chosen]*x along an axis, 0 where the class is ignored: nll_loss along any."""
+    """nll_loss along any axis: -weight[chosen]*x[chosen], 0 for the ignored class."""
     shape = chosen.shape
     if dim != 1:
         before, size, after = x.shape[:dim], x.shape[dim], x.shape[dim:][1:]
@@ -69,7 +69,7 @@ def _class_loss(x, chosen, weight, ignored, dim):
 
 
 def _class_loss_slope(g, chosen, weight, ignored, dim, size):
-    """The gradient of that in x, which has this size along the axis."""
+    """The gradient of _class_loss in x, which has this size along dim."""
     none, dim = g.new_empty(()), dim % (chosen.dim() + 1)
     before, after = chosen.shape[:dim], chosen.shape[dim:]
     shape, rows, columns = (*before, size, *after), before.numel(), after.numel()

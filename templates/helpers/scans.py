@@ -1,4 +1,4 @@
-"""Products and sums along an axis: read as text by ``derive.module.templating``.
+"""Products and sums along an axis; read as text by ``derive.module.templating``.
 
 Each function comes before those that it calls.
 """
@@ -8,9 +8,9 @@ from own import _alone
 
 
 def _product_of_others(x, dim):
-    """The product of all elements along dim but one's own.
+    """The product of all other elements along dim.
 
-    A quotient where no product of some of them may be 0, lose digits near it, or be infinite.
+    Divides the whole product by x, unless a partial product may be 0, subnormal or infinite.
     """
     if x.device.type == "cpu" and _alone(x):
         least = x.abs().clamp_(max=1).prod(dim, keepdim=True)
@@ -25,14 +25,14 @@ def _product_of_others(x, dim):
 
 
 def _product_before(x, dim):
-    """The product of the elements before one's own along dim."""
+    """The product of all earlier elements along dim."""
     x = x.movedim(dim, -1)
     one = torch.ones_like(x[..., :1])
     return torch.cat((one, x[..., :-1]), -1).cumprod(-1).movedim(-1, dim)
 
 
 def _decayed_sum(x, level, dim):
-    """Sum over l >= k of x[l]*exp(level[k] - level[l]) along dim; level never falls."""
+    """Sum over l >= k of x[l]*exp(level[k] - level[l]) along dim; level never decreases."""
     limits = torch.finfo(level.dtype)
     level = level.movedim(dim, -1).clamp(limits.min, limits.max)
     decay = torch.nn.functional.pad((-level.diff()).exp(), (1, 0))
@@ -40,7 +40,7 @@ def _decayed_sum(x, level, dim):
 
 
 def _recurrence(x, w, dim):
-    """r[k] = x[k] + w[k + 1]*r[k + 1] along dim, pair by pair; zeros are fine."""
+    """Solve r[k] = x[k] + w[k + 1]*r[k + 1] along dim, pair by pair; w may contain zeros."""
     x, w = x.movedim(dim, -1), w.movedim(dim, -1)
     n = x.shape[-1]
     if n > 1:

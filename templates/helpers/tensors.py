@@ -1,8 +1,8 @@
-"""What becomes of tensors that are given: read as text by ``derive.module.templating``."""
+"""Tensor arguments of a Function; read as text by ``derive.module.templating``."""
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)

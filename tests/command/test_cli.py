@@ -559,7 +559,7 @@ def test_verify_shows_an_operation_a_row_and_a_check_a_column(project):
         "2 of 2 checks passed; 1 not applicable (--verbose)",
     ]
     said = derive(*asked, "--verbose", cwd=project).stdout
-    assert "gradient  gradients are the differences of the equations" in said
+    assert "gradient  gradients equal finite differences of the equations" in said
     assert "- missing: one output has a gradient: scaled" in said
     rows = json.loads(derive(*asked, "--json", cwd=project).stdout)
     assert [row["reason"] for row in rows] == ["", "", "one output has a gradient"]

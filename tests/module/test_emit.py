@@ -122,7 +122,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _distinct(*tensors):
-    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
         again = x is not None and any(x is y for y in met)
@@ -277,7 +277,11 @@ _OPTIONS = {
 
 
 def pick(x: torch.Tensor, *, reduction: Literal["all", "sum"] = "all") -> torch.Tensor:
-    """Returns y."""
+    """Returns y.
+
+    Raises:
+        ValueError: reduction is not one of its options
+    """
     if not isinstance(reduction, str) or reduction not in _OPTIONS:
         raise ValueError(
             f"pick: reduction must be one of 'all', 'sum', not {reduction!r}"
@@ -384,7 +388,7 @@ def test_the_shape_of_a_group_behind_two_others_is_checked():
     f = derive.load(op)
     x, z = torch.rand(2, 3, 4, 5, 6, 7), torch.rand(2, 3, 4, 5, 6, 7, 8)
     assert torch.allclose(f(x, z, dim0=1, dim1=3), (x * z.sum(6)).sum((1, 3)))
-    message = r"\*r has shape \(6, 7\) in x but \(6, 6\) on axes from 4 of z"
+    message = r"\*r has shape \(6, 7\) in x but \(6, 6\) in z, from axis 4 on"
     with pytest.raises(ValueError, match=message):
         f(x, z[:, :, :, :, :, :6], dim0=1, dim1=3)
 

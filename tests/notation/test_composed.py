@@ -421,22 +421,22 @@ WRONG = [
     (
         "op f(x[n,(t d)], w[d]) -> y\ny[n,t] = sum[d](x[n,(t d)]*w[d])",
         (zeros(2, 13), zeros(5)),
-        "f: axis 1 (t d) of x has size 13, which size(d) = 5 does not divide",
+        "f: axis 1 (t d) of x has size 13, which is not divisible by size(d) = 5",
     ),
     (
         "op f(x[n,(t d)], w[d]) -> y\ny[n,t] = sum[d](x[n,(t d)]*w[d])",
         (zeros(2, 13), zeros(0)),
-        "f: axis 1 (t d) of x has size 13, which size(d) = 0 does not divide",
+        "f: axis 1 (t d) of x has size 13, which is not divisible by size(d) = 0",
     ),
     (
         "op f(x[*p,(t d)]; inner=size(d,5)) -> y\ny[*p,t,d] = x[*p,(t d)]",
         (zeros(2, 3, 13),),
-        "f: axis -1 (t d) of x has size 13, which inner = 5 does not divide",
+        "f: axis -1 (t d) of x has size 13, which is not divisible by inner = 5",
     ),
     (
         "op f(x[n,(t d h)], a[t], b[h]) -> y\ny[n,d] = sum[t,h](x[n,(t d h)]*a[t]*b[h])",
         (zeros(2, 13), zeros(3), zeros(4)),
-        "f: axis 1 (t d h) of x has size 13, which size(t)*size(h) = 12 does not divide",
+        "f: axis 1 (t d h) of x has size 13, which is not divisible by size(t)*size(h) = 12",
     ),
     (
         "op f(x[n,(t d)], z[k], w[d]) -> y\ny[n,t] = sum[d](x[n,(t d)]*w[d])*sum[k](x[n,k]*z[k])",
@@ -451,7 +451,7 @@ WRONG = [
     (
         "op f(x[*p,t,d,*q]; dim=axis(t)) -> y\ny[*p,(t d),*q] = x[*p,t,d,*q]",
         (zeros(2, 3, 4),),
-        "f: dim must be the axis t of x[*p, t, d, *q], not -1",
+        "f: dim must be the position of axis t in x[*p, t, d, *q], not -1",
     ),
 ]
 
@@ -460,7 +460,7 @@ WRONG = [
 def test_a_wrong_size_is_told_with_its_axis(spec, tensors, message):
     if not message:
         spec = spec.replace("x[k], a[t], b[m]", "x[l], a[t], b[m]")
-        message = "f: index k has size 6, which size(t) = 5 does not divide"
+        message = "f: index k has size 6, which is not divisible by size(t) = 5"
     parameters = {"dim": -1} if "dim=" in spec else {}
     with pytest.raises(ValueError) as caught:
         load(parsed(spec))(*tensors, **parameters)
@@ -509,7 +509,7 @@ def test_the_size_of_a_joined_axis_is_divided_as_a_whole():
     f = load(parsed(spec + "o[n,c,d] = z[n,(c d)]"))
     x, y = torch.rand(2, 3), torch.rand(2, 5)
     assert torch.equal(f(x, y, r=4), torch.cat((x, y), 1).unflatten(1, (2, 4)))
-    with pytest.raises(ValueError, match="index k has size 8, which r = 3 does not divide"):
+    with pytest.raises(ValueError, match="index k has size 8, which is not divisible by r = 3"):
         f(x, y, r=3)
 
 

@@ -72,7 +72,7 @@ def test_the_size_of_an_index_that_stands_nowhere_is_an_error():
 
 def test_two_sizes_are_told_with_their_axes():
     message = refused("op f(x[i], y[j]; size(i)=3, size(j)=4) -> z; z[i] = x[i]*y[i]")
-    assert "index i has two sizes: 3 (as size(i)=... says) and 4 (as size(j)=... says)" in message
+    assert "index i has two sizes: 3 (by size(i)=...) and 4 (by size(j)=...)" in message
     assert "the size of axis 0 of x, axis 0 of y and axis 0 of z" in message
 
 

@@ -111,10 +111,10 @@ def test_a_file_may_have_blank_lines_and_any_characters(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"ann\nst. john\n", "names.txt:2: '.' ends a name, so 'st. john' cannot have it"),
+        (b"ann\nst. john\n", "names.txt:2: 'st. john' contains '.', which marks the end of a name"),
         (b"ann\n\xff\n", "names.txt: not UTF-8 text, at byte 4"),
-        (b"\n \n", "0 names leave none to train: give ten or more"),
-        (b"ann\nbob\neve\n", "3 names leave none to val: give ten or more"),
+        (b"\n \n", "0 names are too few for the train split; give ten or more"),
+        (b"ann\nbob\neve\n", "3 names are too few for the val split; give ten or more"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_an_error_that_says_why(tmp_path, capsys, content, message):
@@ -301,8 +301,8 @@ def test_an_interrupted_run_keeps_what_was_written(names, tmp_path, capsys, monk
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--steps", "0"), "--steps: 0 is not a whole number above zero"),
-        (("--steps", "1e3"), "--steps: 1e3 is not a whole number above zero"),
+        (("--steps", "0"), "--steps: 0 is not a positive integer"),
+        (("--steps", "1e3"), "--steps: 1e3 is not a positive integer"),
         (("--device", "abacus"), "--device: abacus: "),
         (("--device", "meta"), "--device: meta: "),
     ],
@@ -316,9 +316,9 @@ def test_a_wrong_argument_ends_with_2(capsys, arguments, message):
 
 def test_a_curve_that_cannot_be_written_is_told_before_training(tmp_path, capsys):
     assert makemore.main(["--out", str(tmp_path / "none" / "curve.png")]) == 2
-    assert "there is no folder" in capsys.readouterr().err
+    assert "does not exist" in capsys.readouterr().err
     assert makemore.main(["--out", str(tmp_path)]) == 2
-    assert "that is a folder" in capsys.readouterr().err
+    assert "this is a folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("library", ["torch", "matplotlib"])
