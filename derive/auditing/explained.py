@@ -23,6 +23,7 @@ from derive.auditing.structure import Structure
 
 _PRIMES = (2, 3, 5, 4, 7, 6)
 _ROUNDS = 3
+_SHARP = 1e-4
 
 
 @dataclass(frozen=True)
@@ -53,21 +54,23 @@ def explanation(
     model, unread = (None, found) if isinstance(found, str) else (found, "")
     several = [*_outcomes(subject, structure.args, model), *outcomes]
     cotangents = subject.cotangents(len(first.cotangents))
-    tolerance = max(EXACT, subject.tolerance * 3)
+    tolerance = max(EXACT, subject.tolerance * 3, *(5 * o.doubt for o in several))
     for n in wrong:
         telling = [o for o in several if bool(o.error) == bool(first.error)]
         small = tuple(o for o in telling if _is_known(o, n))[:_ROUNDS]
         evidence = Evidence(n, names, cotangents, small, model, tolerance)
         told = (_or(lambda e=evidence: explain(e)) or "") if small else ""
         refused = first.shape_error(n)
-        why[n] = f"{refused}: {told}" if refused and told else refused or why[n] or told
+        why[n] = f"{refused}: {told}" if refused and told else refused or told or why[n]
     formulas = () if model is None else tuple(_or(model.formulas) or ())
     lines = _or(lambda: written(subject, first.args, first.cotangents, wrong, model)) or ()
     return Explanation(why, formulas, lines, _fixed(model), unread)
 
 
 def _is_known(made: Outcome, n: int) -> bool:
-    return not made.doubt and n in made.right and bool(made.right[n].isfinite().all())
+    """Whether the right gradient is known well enough to explain another by it."""
+    sharp = made.doubt < _SHARP
+    return sharp and n in made.right and bool(made.right[n].isfinite().all())
 
 
 def _fixed(model: Model | None) -> str:

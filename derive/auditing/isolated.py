@@ -32,7 +32,7 @@ class EndedError(Exception):
 def isolated(run: Callable[[Enter], T], seconds: float = SECONDS) -> tuple[T, dict[str, str]]:
     """What ``run`` gives in a process of its own, and how the parts that ended it did so.
 
-    Where there is no fork, or the GPU is in use, it runs here.
+    Elsewhere than on Linux copies of a process are not safe, nor where a GPU is in use: it runs here.
     """
     if not _may_fork():
         return run(lambda part: True), {}
@@ -54,7 +54,7 @@ def isolated(run: Callable[[Enter], T], seconds: float = SECONDS) -> tuple[T, di
 def _may_fork() -> bool:
     import torch
 
-    return hasattr(os, "fork") and not torch.cuda.is_initialized()
+    return sys.platform == "linux" and not torch.cuda.is_initialized()
 
 
 def _once(run: Callable[[Enter], Any], left_out: frozenset[str], seconds: float) -> Any:

@@ -331,7 +331,8 @@ class _Audit:
                 yield Found(None, text, WRONG)
 
     def _has_numbers(self, made: Outcome) -> bool:
-        return made.raw is not None and len(made.raw) >= len(made.args)
+        """Whether backward ran, and the engine refused a gradient of what it returned."""
+        return made.raw is not None and _count(made.raw, len(made.args)) == len(made.args)
 
     def _failure(self, made: Outcome) -> str:
         if made.raw is None:

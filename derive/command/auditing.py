@@ -1,32 +1,43 @@
-"""``derive audit``: a hand-written autograd.Function, right or wrong, and which term."""
+"""``derive audit``: hand-written autograd.Functions, right, fragile or wrong, and which term."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from derive.command.console import print_json, shown
-from derive.command.objects import examples_of, named_object
+from derive.command.console import print_json, print_note, shown
+from derive.command.objects import examples_of, named_object, reference_of
 from derive.command.options import Json, Quiet, hush, need_torch
 from derive.errors import DeriveError
+
+if TYPE_CHECKING:
+    from derive.auditing.report import Report
 
 
 def audit(
     function: Annotated[
         str,
         typer.Argument(
-            metavar="MODULE:CLASS", help="The Function: MODULE:CLASS, or FILE.py:CLASS."
+            metavar="MODULE:CLASS | PACKAGE",
+            help="The Function: MODULE:CLASS, or FILE.py:CLASS. With --examples, a package or file.",
         ),
     ],
     example: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             metavar="FILE.py",
             help="Defines examples(), which returns lists of forward arguments.",
         ),
-    ],
+    ] = None,
+    examples: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.py",
+            help="Defines examples, a mapping from MODULE:CLASS to lists of forward arguments.",
+        ),
+    ] = None,
     reference: Annotated[
         str | None,
         typer.Option(
@@ -34,19 +45,48 @@ def audit(
             help="The intended forward: a torch function, an operation, or index notation.",
         ),
     ] = None,
+    constant: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A float argument that needs no gradient; repeatable."),
+    ] = None,
+    once: Annotated[
+        bool,
+        typer.Option("--once", help="Call backward once only: the Function reuses memory."),
+    ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with 1 for a fragile Function too.")
+    ] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Derive the gradients even if all are right.")
+    ] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Print all derived formulas, however many.")
+    ] = False,
     fix: Annotated[
         Path | None,
         typer.Option(
             metavar="OUT.py", help="Write a module with the derived backward to this file."
         ),
     ] = None,
+    timeout: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", help="Time limit for one Function, in seconds.", min=1.0),
+    ] = 120.0,
+    format_: Annotated[
+        str,
+        typer.Option(
+            "--format", metavar="text|github|sarif", help="How --examples reports findings."
+        ),
+    ] = "text",
     json_: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Check each gradient of a hand-written autograd.Function.
 
-    A wrong gradient is reported with the wrong term. The exit code is 0 if all gradients are
-    right, 1 if one is wrong, 2 if the Function cannot be judged.
+    A gradient is wrong if backward silently gives other numbers at the structure of the examples;
+    the report names the wrong term. It is fragile if backward raises, or is wrong only at sizes or
+    values that no example has. The exit code is 0 if no gradient is wrong, 1 if one is, 2 if the
+    Function cannot be judged.
 
     The file of --example returns one list of arguments per call of the forward:
 
@@ -55,10 +95,32 @@ def audit(
       def examples(): return [[torch.randn(3, 5), torch.randn(5)]]
     """
     need_torch()
+    hush(quiet)
+    if (example is None) == (examples is None):
+        raise typer.BadParameter("give --example FILE.py, or --examples FILE.py for a package")
+    if examples is not None:
+        from derive.command.audited import audit_package
+
+        if reference or constant or fix or explain or once:
+            raise typer.BadParameter(
+                "with --examples, a Function's options are in its entry: "
+                "{'examples': [[..]], 'reference': .., 'constants': [..], 'once': True}"
+            )
+        raise typer.Exit(audit_package(function, examples, timeout, strict, format_, json_, quiet))
+    if format_ != "text":
+        raise typer.BadParameter("--format is for --examples; use --json for one Function")
+    assert example is not None
     from derive.auditing.judged import audit_all
 
-    hush(quiet)
-    report = audit_all(named_object(function), examples_of(example), _reference(reference))
+    report = audit_all(
+        named_object(function),
+        examples_of(example),
+        reference_of(reference),
+        constant or (),
+        once,
+        explain or fix is not None,
+        timeout,
+    )
     if fix is not None:
         if not report.fixed:
             raise DeriveError(
@@ -67,27 +129,32 @@ def audit(
             )
         fix.write_text(report.fixed, encoding="utf-8")
     if json_:
-        print_json(
-            {
-                "name": report.name,
-                "right": report.right,
-                "rows": [vars(row) for row in report.rows],
-                "remarks": list(report.remarks),
-                "second_order": report.second_order,
-                "counterexample": report.counterexample,
-                "derived": list(report.formulas),
-                "written": list(report.written),
-            }
-        )
-    elif not (quiet and report.right):
-        typer.echo(str(report))
+        print_json(as_json(report))
+    elif not (quiet and report.verdict == "right"):
+        typer.echo(report.text(full))
         if fix is not None:
             typer.echo(f"wrote {shown(fix)}")
-    raise typer.Exit(0 if report.right else 1)
+    if report.verdict == "fragile" and not strict and not quiet and not json_:
+        print_note("fragile is no failure; with --strict it exits with 1")
+    raise typer.Exit(exit_code(report, strict))
 
 
-def _reference(given: str | None) -> Any:
-    """An operation in text, or an object of a module."""
-    if given is None or "=" in given:
-        return given
-    return named_object(given)
+def exit_code(report: Report, strict: bool) -> int:
+    """1 for what is wrong, with ``strict`` for what is fragile too."""
+    return int(report.verdict == "wrong" or (strict and report.verdict == "fragile"))
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """The report for a program."""
+    return {
+        "name": report.name,
+        "verdict": report.verdict,
+        "right": report.right,
+        "rows": [vars(row) for row in report.rows],
+        "fragile": list(report.fragile),
+        "remarks": list(report.remarks),
+        "second_order": report.second_order,
+        "counterexample": report.counterexample,
+        "derived": list(report.formulas),
+        "written": list(report.written),
+    }

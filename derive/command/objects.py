@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -32,6 +32,28 @@ def examples_of(path: Path) -> Sequence[Sequence[Any]]:
     if made and not all(isinstance(one, list | tuple) for one in made):
         made = [made]
     return made
+
+
+def mapping_of(path: Path) -> Mapping[str, Any]:
+    """What the file's examples maps names of Functions to; random inputs are those of seed 0."""
+    import torch
+
+    torch.manual_seed(0)
+    made = getattr(_loaded(path), "examples", None)
+    if callable(made):
+        made = made()
+    if not isinstance(made, Mapping) or not all(isinstance(key, str) for key in made):
+        raise DeriveError(
+            f"{shown(path)} has no mapping examples = {{'MODULE:CLASS': [[arguments]]}}"
+        )
+    return made
+
+
+def reference_of(given: str | None) -> Any:
+    """An operation in text, or an object of a module."""
+    if given is None or "=" in given:
+        return given
+    return named_object(given)
 
 
 def named_object(given: str) -> Any:

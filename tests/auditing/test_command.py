@@ -67,7 +67,14 @@ def test_the_exit_code_says_right_or_wrong(folder):
 def test_json(folder):
     found = json.loads(audit("products:Wrong", "--json").stdout)
     assert found["right"] is False
-    assert found["rows"][1] == {"input": "w", "right": False, "wrong": "the factor 2 is too many"}
+    assert found["verdict"] == "wrong"
+    assert found["rows"][1] == {
+        "input": "w",
+        "right": False,
+        "wrong": "the factor 2 is too many",
+        "fragile": "",
+        "constant": "",
+    }
 
 
 def test_fix_writes_the_derived_backward(folder):

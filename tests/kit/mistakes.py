@@ -190,6 +190,7 @@ CONDITIONS = [
         "g.mul_(1)\n        g += 0.5\n        inner = (g * s)",
         "x",
         r"cotangent",
+        "wrong",
     ),
     (
         Linear,
@@ -197,6 +198,7 @@ CONDITIONS = [
         "if ctx.needs_input_grad[0]:",
         "weight",
         r"only weight",
+        "wrong",
     ),
     (
         Softmax,
@@ -204,13 +206,15 @@ CONDITIONS = [
         "g = g.view(-1).view(s.shape)\n        inner = (g * s)",
         "x",
         r"contiguous",
+        "fragile",
     ),
-    (RMSNorm, "ctx.eps)", "1e-6)", "x", r"where eps="),
+    (RMSNorm, "ctx.eps)", "1e-6)", "x", r"where eps=", "wrong"),
     (
         Polynomial,
         "return grad_output",
         "x.mul_(2)\n        return grad_output",
         "x",
         r"changed in place|fails",
+        "wrong",
     ),
 ]
