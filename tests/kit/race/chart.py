@@ -45,13 +45,13 @@ INK, FAINT, BAND = "#1a1a1a", "#6e6e6e", "#f3f3f3"
 PIXELS = 100
 """Pixels of an inch of the layout: a chart 8 inches wide is laid out for 800 pixels."""
 SHARPNESS = 2
+"""Pixels of the file for each pixel of the layout, for dense displays."""
 COLORS = 64
 """Colors of the file; text needs shades of gray between ink and paper."""
-"""Pixels of the file for each pixel of the layout, for dense displays."""
 
 # In inches.
 WIDTH, MARGIN, GAP, ROW, LEAST_PANEL = 8.0, 0.12, 0.22, 0.165, 2.6
-LINE, TICKS, HEAD = 0.17, 0.22, 0.58
+LINE, TITLE_LINE, TICKS, HEAD = 0.17, 0.25, 0.22, 0.5
 # In points.
 TITLE_SIZE, NAME_SIZE, TEXT_SIZE, VALUE_SIZE = 11.5, 8, 8, 7.5
 
@@ -106,9 +106,9 @@ def figures(
     if len(everything) > FEW:
         chosen = telling(everything, ways)
         rule = (
-            f"Shown: {len(chosen)} of {len(everything)} operations. In each panel, the {WORST} "
-            f"largest and the {BEST} smallest ratios of all operations; the other rows are "
-            "evenly spaced among the rest, in the order of the full chart. "
+            f"Shown: {len(chosen)} of {len(everything)} operations, with the {WORST} largest and "
+            f"the {BEST} smallest ratios of each panel. The other rows are evenly spaced among the "
+            "rest of the full chart. "
         )
         yield "-forty", draw(chosen, everything, ways, texts(results, everything, ways, rule))
 
@@ -126,9 +126,9 @@ def ordered(entries: list[Entry], ways: Sequence[str]) -> list[Entry]:
 def telling(entries: list[Entry], ways: Sequence[str]) -> list[Entry]:
     """At most ``FEW`` of the entries, in their order. Ratios alone decide, never a name.
 
-    For each way the rule takes the ``WORST`` entries with the largest ratios, so that no loss
-    of derive is left out, and the ``BEST`` entries with the smallest. Entries evenly spaced
-    among the rest take the other places: they show how common ratios are, those near 1 too.
+    For each way the rule takes the ``WORST`` entries with the largest ratios, so the greatest
+    losses of derive always show, and the ``BEST`` entries with the smallest. Entries evenly spaced
+    among the rest take the other places, so the bulk near 1 shows too.
     """
     taken: set[int] = set()
     for way in ways:
@@ -157,9 +157,11 @@ def texts(
     )
     caption = (
         f"{rule}A bar starts at 1, where both take the same time, and ends at the ratio beside "
-        f"it. Dark: derive takes more than {BOUND} times as long. –: the race has no such "
-        f"baseline. Each time is the minimum of {results['rounds']} interleaved rounds."
+        f"it. Dark bars: derive takes more than {BOUND} times as long. "
     )
+    if any(way not in e["ratios"] for e in entries for way in ways):
+        caption += "A dash: the race has no such baseline. "
+    caption += f"Each time is the minimum of {results['rounds']} interleaved rounds."
     return Texts(f"Time of derive / time of PyTorch, {timed}", setting, caption)
 
 
@@ -172,55 +174,73 @@ def draw(shown: list[Entry], everything: list[Entry], ways: Sequence[str], texts
     gaps = GAP * (len(ways) - 1) + 2 * MARGIN
     panel = max(LEAST_PANEL, (WIDTH - names - gaps) / len(ways))
     width = names + gaps + len(ways) * panel
-    above = [wrapped(texts.title, width, TITLE_SIZE), wrapped(texts.setting, width, TEXT_SIZE)]
-    below = wrapped(texts.caption, width, TEXT_SIZE)
-    top = MARGIN + 0.25 * len(above[0]) + LINE * len(above[1]) + HEAD + TICKS
-    bottom = TICKS + MARGIN + LINE * len(below) + MARGIN
+    title = wrapped(texts.title, width, TITLE_SIZE)
+    setting = wrapped(texts.setting, width, TEXT_SIZE)
+    caption = wrapped(texts.caption, width, TEXT_SIZE)
+    heads = MARGIN + TITLE_LINE * len(title) + LINE * len(setting) + 0.08
+    top = heads + HEAD + TICKS
     high = ROW * len(shown)
+    bottom = TICKS + MARGIN + LINE * len(caption) + MARGIN
     figure = Figure(figsize=(width, top + high + bottom), dpi=PIXELS)
     FigureCanvasAgg(figure)
-    height = figure.get_figheight()
 
-    def write(text: str, left: float, from_top: float, **style: Any) -> None:
-        style = {"color": INK, "fontsize": TEXT_SIZE, "va": "top", **style}
-        figure.text(left / width, 1 - from_top / height, text, **style)
-
-    at = MARGIN
-    for line in above[0]:
-        write(line, MARGIN, at, fontsize=TITLE_SIZE, weight="bold")
-        at += 0.25
-    for line in above[1]:
-        write(line, MARGIN, at)
-        at += LINE
-    for n, line in enumerate(below):
-        write(line, MARGIN, top + high + TICKS + MARGIN + LINE * n, color=FAINT)
-
-    rows = figure.add_axes((0, bottom / height, 1, high / height))
-    rows.set(xlim=(0, width), ylim=(len(shown) - 0.5, -0.5))
-    rows.axis("off")
-    for n, entry in enumerate(shown):
-        if n % 2:
-            rows.axhspan(n - 0.5, n + 0.5, color=BAND, linewidth=0)
-        style = {"va": "center_baseline", "fontsize": NAME_SIZE, "color": INK}
-        rows.text(names, n, entry["name"], style, ha="right")
-
+    lines(figure, title, MARGIN, MARGIN, TITLE_LINE, fontsize=TITLE_SIZE, weight="bold")
+    lines(figure, setting, MARGIN, MARGIN + TITLE_LINE * len(title))
+    lines(figure, caption, MARGIN, top + high + TICKS + MARGIN, color=FAINT)
+    label(area(figure, 0, top, width, high), shown, names / width)
     reach = span([e["ratios"][way] for e in shown for way in ways if way in e["ratios"]], panel)
     for n, way in enumerate(ways):
         left = names + MARGIN + n * (panel + GAP)
-        axes = figure.add_axes((left / width, bottom / height, panel / width, high / height))
+        head(figure, everything, way, (left, left + panel), heads)
+        axes = area(figure, left, top, panel, high)
         bars(axes, shown, way, reach)
         mark(axes, *reach, panel)
-        head = f"derive / {BASELINES[way.removesuffix(COMPILED)]}"
-        write(head, left, top - TICKS - HEAD + 0.08, weight="bold")
-        write(counted(everything, way), left, top - TICKS - HEAD + 0.08 + LINE)
-        hint = {"fontsize": VALUE_SIZE, "color": FAINT}
-        write("← derive faster", left, top - TICKS - HEAD + 0.08 + 2 * LINE, **hint)
-        right = left + panel
-        write("derive slower →", right, top - TICKS - HEAD + 0.08 + 2 * LINE, ha="right", **hint)
     return figure
 
 
+def area(figure: Figure, left: float, top: float, width: float, height: float) -> Axes:
+    """Axes at a place in inches, from the upper left corner of the figure."""
+    across, down = figure.get_size_inches()
+    place = (left / across, 1 - (top + height) / down, width / across, height / down)
+    return figure.add_axes(place)
+
+
+def lines(
+    figure: Figure, texts: list[str], x: float, y: float, line: float = LINE, **style: Any
+) -> None:
+    """Write lines below each other; x and y are inches from the upper left corner."""
+    across, down = figure.get_size_inches()
+    style = {"color": INK, "fontsize": TEXT_SIZE, "va": "top", **style}
+    for n, text in enumerate(texts):
+        figure.text(x / across, 1 - (y + n * line) / down, text, **style)
+
+
+def label(axes: Axes, entries: list[Entry], right: float) -> None:
+    """The names of the rows, which end at a share of the width, and a band in every other row."""
+    axes.set(xlim=(0, 1), ylim=(len(entries) - 0.5, -0.5))
+    axes.axis("off")
+    style = {"va": "center_baseline", "fontsize": NAME_SIZE, "color": INK}
+    for n, entry in enumerate(entries):
+        if n % 2:
+            axes.axhspan(n - 0.5, n + 0.5, color=BAND, linewidth=0)
+        axes.text(right, n, entry["name"], style, ha="right")
+
+
+def head(
+    figure: Figure, entries: list[Entry], way: str, sides: tuple[float, float], top: float
+) -> None:
+    """The baseline of a panel, a summary of all its ratios, and the directions of the bars."""
+    left, right = sides
+    baseline = BASELINES[way.removesuffix(COMPILED)]
+    lines(figure, [f"derive / {baseline}"], left, top, weight="bold")
+    lines(figure, [counted(entries, way)], left, top + LINE)
+    hint: dict[str, Any] = {"fontsize": VALUE_SIZE, "color": FAINT}
+    lines(figure, ["← derive faster"], left, top + 2 * LINE, **hint)
+    lines(figure, ["derive slower →"], right, top + 2 * LINE, ha="right", **hint)
+
+
 def counted(entries: list[Entry], way: str) -> str:
+    """The number of ratios to a baseline, their median, and how many are at most ``BOUND``."""
     found = ratios(entries, way)
     as_fast = sum(ratio <= BOUND for ratio in found) / len(found)
     return f"all {len(found)}: median {value(median(found))}, {as_fast:.0%} at most {BOUND}"
@@ -296,10 +316,12 @@ def power(exponent: int) -> str:
 
 
 def value(ratio: float) -> str:
-    """A ratio, short: 0.016, 0.25, 1.04, 16.6."""
-    if 0.095 <= ratio < 999.5:
-        return f"{ratio:.2f}" if ratio < 9.995 else f"{ratio:.1f}"
-    return f"{ratio:.2g}"
+    """A ratio with two or three digits: 0.030, 0.25, 1.04, 16.6."""
+    if ratio < 0.095:
+        return f"{ratio:#.2g}"
+    if ratio < 9.995:
+        return f"{ratio:.2f}"
+    return f"{ratio:.1f}" if ratio < 999.5 else f"{ratio:.2g}"
 
 
 def wrapped(text: str, width: float, size: float) -> list[str]:
