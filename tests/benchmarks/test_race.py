@@ -29,7 +29,10 @@ def test_the_command_writes_what_it_found(tmp_path, capsys):
         assert ratio == entry["ways"]["ours"]["seconds"] / entry["ways"][way]["seconds"]
     assert "| silu | small |" in (tmp_path / "table.md").read_text(encoding="utf-8")
     assert (tmp_path / "race-small.png").read_bytes().startswith(b"\x89PNG")
-    assert "ours / torch: median" in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert "derive / torch: median" in printed.out
+    assert "] silu, small\n" in printed.err
+    assert f"wrote {tmp_path / 'race-small.png'}" in printed.err
 
 
 def test_a_name_that_no_row_has_is_wrong_usage(tmp_path, capsys):

@@ -184,7 +184,7 @@ def sentences(path: Path) -> Iterator[tuple[int, str]]:
             "`code`" if child.type == "code_inline" else child.content or " "
             for child in token.children
         )
-        for sentence in re.split(r"(?<=[.!?])[)”\"]?\s+(?=[A-Z`(“\"])", text):
+        for sentence in re.split(r"(?<=[.!?])[)”\"]?\s+(?=[A-Z`(“\"]|derive )", text):
             yield token.map[0] + 1, sentence
 
 

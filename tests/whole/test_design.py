@@ -149,7 +149,7 @@ def test_a_library_is_imported_where_it_belongs(library):
     torch = {"options.py", "comparison.py", "grid.py", "inputs.py", "points.py", "reference.py"}
     torch |= {"calling.py", "detached.py", "verify.py", "derivatives.py", "batching.py"}
     torch |= {"strides.py", "wanted.py", "in_place.py", "rounding.py", "half.py", "tracing.py"}
-    torch |= {"exporting.py", "distributed.py"}
+    torch |= {"exporting.py", "distributed.py", "objects.py"}
     torch |= {"conditions.py", "forward.py", "gradients.py", "judged.py", "points.py"}
     allowed = {"torch": torch, "jinja2": {"templating.py"}}[library]
     users = set()

@@ -1,4 +1,4 @@
-"""What the race found, as a table and in a few lines."""
+"""The results of the race as tables, and as one line for each size and baseline."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from kit.race.row import OURS
 from kit.race.run import COMPILED, OTHERS, Entry
 
 BOUND = 1.05
-"""Up to this ratio ours counts as as fast."""
+"""Up to this ratio derive counts as equally fast."""
 
 WORST = 10
+"""The number of largest ratios that the summary and the short chart have."""
 
 Table = tuple[list[str], list[list[str]]]
 """The head and the rows."""
@@ -21,25 +22,30 @@ def sizes(entries: list[Entry]) -> list[str]:
 
 
 def others(entries: list[Entry]) -> list[str]:
-    """The ways that ours is held against, in the order of the columns."""
+    """The implementations that derive is compared with, in the order of the columns."""
     found = {name for e in entries for name in e["ratios"]}
     return [name for name in (*OTHERS, *(n + COMPILED for n in OTHERS)) if name in found]
 
 
 def ranked(entries: list[Entry], way: str) -> list[tuple[float, str]]:
-    """Ratio and name of the rows that have this way, the slowest of ours first."""
+    """Ratio and name of the rows that have this way, the largest ratio first."""
     return sorted((e["ratios"][way], e["name"]) for e in entries if way in e["ratios"])[::-1]
+
+
+def ratios(entries: list[Entry], way: str) -> list[float]:
+    """The ratios of the rows that have this way, in the order of the race."""
+    return [e["ratios"][way] for e in entries if way in e["ratios"]]
 
 
 def table(entries: list[Entry]) -> Table:
     """A row an operation and size: ratios, then bytes and passes of all eager ways together."""
     ways = others(entries)
-    head = ["operation", "size", "ours, µs", *(f"/ {name}" for name in ways)]
+    head = ["operation", "size", "derive, µs", *(f"/ {name}" for name in ways)]
     return [*head, *MEASURES], [line(e, ways) for e in entries]
 
 
 MEASURES = ("saved beside inputs", "peak", "passes")
-"""Of ours, torch's own and the composite."""
+"""Each for derive, torch's own operation and the composite."""
 
 
 def line(entry: Entry, ways: list[str]) -> list[str]:
@@ -69,7 +75,7 @@ def size_of(count: int) -> str:
 
 
 def overhead_table(entries: list[Entry]) -> Table:
-    head = ["operation", "ours, µs", "/ minimal Function", "without a graph, µs", "/ torch"]
+    head = ["operation", "derive, µs", "/ minimal Function", "without a graph, µs", "/ torch"]
     rows = [
         [
             e["name"],
@@ -100,7 +106,7 @@ def summary(entries: list[Entry]) -> list[str]:
             worst = ", ".join(f"{name} {ratio:.2f}" for ratio, name in ratios[:WORST])
             middle = median(ratio for ratio, _ in ratios)
             found.append(
-                f"{size}, ours / {way}: median {middle:.2f} of {len(ratios)}, "
+                f"{size}, derive / {way}: median {middle:.2f} of {len(ratios)}, "
                 f"{as_fast / len(ratios):.0%} at most {BOUND}; slowest: {worst}"
             )
     return found
