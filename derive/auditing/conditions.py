@@ -306,7 +306,7 @@ class Judge:
         matrices = {
             path: t for path, t in first.items() if is_float(t) and t.ndim == 2 and min(t.shape) > 1
         }
-        met: set[tuple[Any, ...]] = set()
+        met: set[str] = set()
         for path, t in matrices.items():
             if path in self.structure.kept or path in self.structure.kinds:
                 continue

@@ -63,6 +63,9 @@ class Subject:
     """The numbers of arguments that are parameters of a module among the arguments."""
     bits: int = 64
     """Of the narrowest float dtype that forward and backward compute in."""
+    believed: bool = False
+    """Whether autograd of the forward is right at the examples: then nothing is known where it is
+    not the slope, as at a jump."""
     copied: bool = False
     """Whether the forward writes into its inputs, so that they are copies of the leaves."""
     once: bool = False

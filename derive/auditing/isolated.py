@@ -32,7 +32,7 @@ class EndedError(Exception):
 def isolated(run: Callable[[Enter], T], seconds: float = SECONDS) -> tuple[T, dict[str, str]]:
     """What ``run`` gives in a process of its own, and how the parts that ended it did so.
 
-    Elsewhere than on Linux copies of a process are not safe, nor where a GPU is in use: it runs here.
+    Where copies of a process are not safe, elsewhere than on Linux or beside a GPU, it runs here.
     """
     if not _may_fork():
         return run(lambda part: True), {}
@@ -54,7 +54,7 @@ def isolated(run: Callable[[Enter], T], seconds: float = SECONDS) -> tuple[T, di
 def _may_fork() -> bool:
     import torch
 
-    return sys.platform == "linux" and not torch.cuda.is_initialized()
+    return sys.platform == "linux" and not bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
 
 def _once(run: Callable[[Enter], Any], left_out: frozenset[str], seconds: float) -> Any:

@@ -142,8 +142,16 @@ def audit_all(
         raise DeriveError(
             f"{given.subject.name} cannot be judged: the process {error} at the example inputs"
         ) from None
+    if not report.right:
+        _import_for_explanations()
     lines = tuple(f"the process {how} {part}".strip() for part, how in ended.items())
     return replace(report, fragile=(*report.fragile, *lines))
+
+
+def _import_for_explanations() -> None:
+    """What reading a forward imports, so that the next process has it: it takes seconds."""
+    import torch._dynamo
+    import torch.fx.experimental.proxy_tensor  # noqa: F401
 
 
 @dataclass(frozen=True)
@@ -187,6 +195,7 @@ class _Audit:
         kept = frozenset((n,) for n in owned)
         self.structure = structure_of(self.examples, kept)
         self.outcomes = [self._outcome(args, n) for n, args in enumerate(self._points())]
+        self.subject = replace(self.subject, believed=not any(o.doubt for o in self.outcomes))
         if not self.outcomes:
             raise DeriveError(
                 f"{self.subject.name} cannot be judged: its forward gives no finite numbers for "
@@ -423,8 +432,8 @@ class _Audit:
                 Row(self.names[n], not wrong, "; ".join(dict.fromkeys(wrong)), "; ".join(fragile))
             )
         remarks = [*self.remarks]
-        for n, texts in told.remarks.items():
-            remarks += [t if n is None else f"{self.names[n]}: {t}" for t in texts]
+        for of, texts in told.remarks.items():
+            remarks += [t if of is None else f"{self.names[of]}: {t}" for t in texts]
         if explained is not None and explained.unread and at_all:
             remarks.append(
                 f"no term is named: {explained.unread}; give the operation of the forward as "

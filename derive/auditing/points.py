@@ -201,9 +201,10 @@ def scaled(point: Point, names: Sequence[str], may: Callable[[int], bool]) -> It
 
 def special(point: Point, names: Sequence[str], may: Callable[[int], bool]) -> Iterator[Point]:
     """Ties and zeros."""
-    for change, condition in (
+    changes: list[tuple[Callable[[Any], Any], str]] = [
         (lambda t: t.round(), "at whole numbers, where values tie"),
         (lambda t: t * 0, "where all inputs are 0"),
-    ):
+    ]
+    for change, condition in changes:
         args = tuple(change(a) if is_float(a) and may(n) else a for n, a in enumerate(point.args))
         yield Point(args, condition)

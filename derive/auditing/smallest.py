@@ -77,21 +77,19 @@ def _pasteable(subject: Subject, names: Sequence[str], made: Outcome, n: int) ->
             lines.append(f"{name} = torch.tensor({arg.tolist()})")
         else:
             lines.append(f"{name} = {arg!r}")
-    cotangents = [
-        (k, f"G{k if len(made.cotangents) > 1 else ''}", g)
-        for k, g in enumerate(made.cotangents)
-        if g is not None
-    ]
-    names_of = subject.cotangents(len(made.cotangents))
-    for at, (k, name, g) in enumerate(cotangents):
-        name = names_of[k] if names_of[k].isidentifier() and names_of[k] not in called else name
-        cotangents[at] = (k, name, g)
-        lines.append(f"{name} = torch.tensor({_numbers(g, 9)}, dtype={text})")
+    cotangents = []
+    for k, (name, g) in enumerate(
+        zip(subject.cotangents(len(made.cotangents)), made.cotangents, strict=True)
+    ):
+        if g is not None:
+            name = name if name.isidentifier() and name not in called else f"G_{k}"
+            cotangents.append((k, name))
+            lines.append(f"{name} = torch.tensor({_numbers(g, 9)}, dtype={text})")
     outputs = f"{subject.name}.apply({', '.join(called)})"
     if len(made.cotangents) > 1:
         lines.append(f"out = {outputs}")
-        given = ", ".join(f"out[{k}]" for k, _, _ in cotangents)
-        asked = f"[{given}], {called[n]}, [{', '.join(name for _, name, _ in cotangents)}]"
+        used = ", ".join(f"out[{k}]" for k, _ in cotangents)
+        asked = f"[{used}], {called[n]}, [{', '.join(name for _, name in cotangents)}]"
     else:
         asked = f"{outputs}, {called[n]}, {cotangents[0][1]}"
     given, right = made.given.get(n), made.right[n]

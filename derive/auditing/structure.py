@@ -84,7 +84,7 @@ def kind_of(tensors: Sequence[Any]) -> Kind | None:
 
 
 def _square(t: Any) -> bool:
-    return t.ndim >= 2 and t.shape[-1] == t.shape[-2] > 1
+    return bool(t.ndim >= 2 and t.shape[-1] == t.shape[-2] > 1)
 
 
 def _near(a: Any, b: Any) -> bool:
