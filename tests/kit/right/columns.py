@@ -239,7 +239,7 @@ def _splat(pixels, n):
 
 
 def _boxes(n):
-    corner = torch.rand(2, n, 2)
+    corner = 2 * torch.rand(2, n, 2)
     return tuple(torch.cat((corner, corner + 0.5 + torch.rand(2, n, 2)), -1))
 
 
@@ -256,7 +256,7 @@ ENTRIES = [
     entry(QuaternionRotation, lambda *s: (torch.randn(*s, 4),), (3,), (1,), (2, 2)),
     entry(ConicOfCovariance, _covariances, (4,), (1,), (3,)),
     entry(GaussianSplat, _splat, (5, 3), (1, 1), (2, 4), constants=("pixels",)),
-    entry(BoxOverlap, _boxes, (4,), (1,), (7,)),
+    entry(BoxOverlap, _boxes, (6,), (1,), (7,)),
     entry(ComplexProduct, _two(2), (3, 4), (1,), (2,)),
     entry(
         BinaryMargin,

@@ -234,7 +234,7 @@ ENTRIES = [
     entry(
         ClampedSwiGLU,
         lambda n, h, limit: (3 * torch.randn(n, 2 * h), 1.702, limit),
-        *((4, 4, 7.0), (2, 1, 2.0), (3, 5, 1.0)),
+        *((4, 4, 2.0), (2, 1, 7.0), (3, 5, 1.0)),
     ),
     entry(
         WeightedSwiGLU,

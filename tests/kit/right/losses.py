@@ -361,6 +361,10 @@ def _labels(*shape):
     return torch.randn(*shape), torch.randint(0, 2, shape).float()
 
 
+def _hinges(n):
+    return 2 * torch.randn(n), torch.randint(0, 2, (n,)).float()
+
+
 def _pairs(n, d, p):
     first = torch.arange(p) % n
     pairs = torch.stack([first, (first + 1) % n], 1)
@@ -368,7 +372,7 @@ def _pairs(n, d, p):
 
 
 def _triplets(n, d, p):
-    return torch.randn(n, d), torch.stack([torch.randperm(n)[:3] for _ in range(p)]), 0.5
+    return torch.randn(n, d), torch.stack([torch.randperm(n)[:3] for _ in range(p)]), 3.0
 
 
 ENTRIES = [
@@ -418,7 +422,7 @@ ENTRIES = [
         *((3, 4), (1, 1), (5, 2)),
     ),
     entry(MulticlassHinge, _classes, (4, 5), (1, 2), (3, 3)),
-    entry(LovaszHinge, _labels, (7,), (2,), (5,), constants=("labels",)),
+    entry(LovaszHinge, _hinges, (7,), (2,), (5,), constants=("labels",)),
     entry(
         ReducedHuber,
         lambda n, d, *more: (torch.randn(n, d), torch.randn(n, d), *more),

@@ -160,7 +160,8 @@ class SylvesterSolve(Function):
     def solved(a, b, c):
         n, m = c.shape
         eye_n, eye_m = (torch.eye(k, dtype=c.dtype) for k in (n, m))
-        both = torch.kron(a, eye_m) + torch.kron(eye_n, b.mT.contiguous())
+        both = torch.einsum("ij,kl->ikjl", a, eye_m) + torch.einsum("ij,lk->ikjl", eye_n, b)
+        both = both.reshape(n * m, n * m)
         return torch.linalg.solve(both, c.reshape(-1)).reshape(n, m)
 
     @staticmethod
@@ -172,7 +173,7 @@ class SylvesterSolve(Function):
     @staticmethod
     def backward(ctx, g):
         a, b, x = ctx.saved_tensors
-        dc = SylvesterSolve.solved(a.mT.contiguous(), b.mT.contiguous(), g)
+        dc = SylvesterSolve.solved(a.mT, b.mT, g)
         return -(dc @ x.mT), -(x.mT @ dc), dc
 
 
@@ -210,7 +211,8 @@ class KroneckerProduct(Function):
     @staticmethod
     def forward(ctx, a, b):
         ctx.save_for_backward(a, b)
-        return torch.kron(a, b)
+        rows, columns = a.shape[0] * b.shape[0], a.shape[1] * b.shape[1]
+        return torch.einsum("ij,kl->ikjl", a, b).reshape(rows, columns)
 
     @staticmethod
     def backward(ctx, g):

@@ -49,8 +49,10 @@ def places(entry, args):
 
 
 def strided(value):
-    """The same numbers, with another number between each two of them."""
-    return torch.stack((value, torch.full_like(value, torch.nan)), -1)[..., 0]
+    """The same numbers, the first axis innermost, and a nan after each of them."""
+    back = tuple(reversed(range(value.dim())))
+    turned = value.permute(back)
+    return torch.stack((turned, torch.full_like(turned, torch.nan)), -1)[..., 0].permute(back)
 
 
 def leaves(args, where, made=torch.clone):
