@@ -1,9 +1,8 @@
-"""A Function whose source has one text in place of another."""
+"""A Function whose source has one text in place of another, and tables of such texts."""
 
 import inspect
+import sys
 import textwrap
-
-from kit import functions
 
 
 def seeded(function, old, new):
@@ -11,6 +10,6 @@ def seeded(function, old, new):
     source = textwrap.dedent(inspect.getsource(function))
     head, found, tail = source.rpartition(old)
     assert found, f"{function.__name__} has no {old!r}"
-    names = dict(vars(functions))
+    names = dict(vars(sys.modules[function.__module__]))
     exec(head + new + tail, names)
     return names[function.__name__]

@@ -1,0 +1,46 @@
+"""The seeded mistakes of the corpus are mistakes, by an oracle that is not derive."""
+
+import pytest
+from kit.right import RIGHT
+from kit.right.oracle import arguments
+from kit.seeded import seeded
+from kit.seeded.oracle import differs
+from kit.seeded.tables import CONDITIONS, MISTAKES
+
+OF = {entry.function: entry for entry in RIGHT}
+
+
+def each(rows):
+    return pytest.mark.parametrize(
+        ("function", "old", "new", "name", "said"),
+        rows,
+        ids=[f"{n}-{row[0].__name__}-{row[3]}" for n, row in enumerate(rows)],
+    )
+
+
+def found(function, old, new, name):
+    """The uses that differ, at the example and at the other valid calls."""
+    entry, wrong = OF[function], seeded(function, old, new)
+    return [
+        differs(entry, wrong, arguments(example), name)
+        for example in (entry.example, *entry.oracle_examples)
+    ]
+
+
+@each(MISTAKES)
+def test_a_mistake_gives_another_gradient(function, old, new, name, said):
+    assert any(use.partition(":")[0] == "gradients" for use in found(function, old, new, name)[0])
+
+
+@each(CONDITIONS)
+def test_a_mistake_of_some_uses_shows_in_some_only(function, old, new, name, said):
+    at, *elsewhere = found(function, old, new, name)
+    assert "gradients" not in at
+    assert at or any(elsewhere)
+
+
+def test_the_corpus_has_enough_mistakes():
+    assert len(MISTAKES) + len(CONDITIONS) >= 200
+    assert len({row[:3] for row in MISTAKES}) == len(MISTAKES)
+    named = [row for row in MISTAKES + CONDITIONS if row[-1]]
+    assert len(named) >= 0.9 * len(MISTAKES + CONDITIONS)

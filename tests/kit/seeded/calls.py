@@ -1,0 +1,168 @@
+"""Mistakes in quantizers and surrogates beside their references, in graphs and in protocols."""
+
+from kit.right.graphs import (
+    EdgeScore,
+    EmbeddingBag,
+    NeighborMean,
+    NeighborSum,
+    PaddedEmbedding,
+    SegmentSoftmax,
+    SparseProduct,
+)
+from kit.right.protocols import (
+    Bisection,
+    BitMaskedRelu,
+    CovarianceKernel,
+    FilledRows,
+    FixedPoint,
+    InPlaceLeaky,
+    JoinAlong,
+    MaskedDropout,
+    MixtureOfTables,
+    Moments,
+    NormOfOrder,
+    OptionalBias,
+    Recomputed,
+    ReversibleBlock,
+    SavedOutput,
+    SortedRows,
+    TopChoices,
+    WeightedStack,
+)
+from kit.right.quantizers import (
+    ClippedActivation,
+    FakeQuantize,
+    HardChoice,
+    LearnedStepSize,
+    RoundThrough,
+    ScaledSign,
+    SignClipped,
+    TernaryWeights,
+)
+from kit.right.surrogates import (
+    GradientReversal,
+    GradientScale,
+    LeakyNeuron,
+    SpikeArctan,
+    SpikeFastSigmoid,
+    SpikeSigmoid,
+)
+
+MISSING = r"factor .* is missing"
+TERM = r"term .* is missing"
+TURNED = r"transposed|stands where"
+BOUND = r"[≤<≥>]|clamp|mask"
+
+MISTAKES = [
+    # ---- quantizers
+    (RoundThrough, "return g", "return 0 * g", "x", r"\b0\b"),
+    (SignClipped, " * (x.abs() <= 1)", "", "x", BOUND),
+    (LearnedStepSize, "dw = g * inside", "dw = g", "w", BOUND),
+    (LearnedStepSize, "torch.where(inside, q - v, q)", "(q - v)", "step", BOUND),
+    (FakeQuantize, "g * kept", "g", "x", BOUND),
+    (ClippedActivation, "(g * over).sum()", "g.sum()", "bound", BOUND),
+    (ClippedActivation, "(x > 0) & ~over", "~over", "x", BOUND),
+    (ScaledSign, "shared + g * scale", "g * scale", "w", TERM),
+    (ScaledSign, "(g * sign).mean", "(g * sign).sum", "w", r"factor 1/size\(.*\) is missing"),
+    (HardChoice, "(g - inner) / ctx.temperature", "(g - inner)", "logits", r"temperature"),
+    (HardChoice, "(g - inner)", "g", "logits", TERM),
+    (TernaryWeights, "1.5", "1.0", "w", None),
+    # ---- surrogates
+    (SpikeArctan, "ctx.alpha / 2 /", "ctx.alpha /", "v", r"factor 2 is too many"),
+    (SpikeArctan, "math.pi / 2 *", "math.pi *", "v", r"factor 2|stands where"),
+    (SpikeSigmoid, "g * ctx.slope * s", "g * s", "v", r"factor slope is missing"),
+    (SpikeFastSigmoid, "-slope.flatten", "slope.flatten", "threshold", r"sign is wrong"),
+    (LeakyNeuron, "ctx.leak * carried", "carried", "current", r"leak"),
+    (GradientReversal, "-ctx.weight * g", "ctx.weight * g", "x", r"sign is wrong"),
+    (GradientScale, "g * ctx.factor", "g", "x", r"factor factor is missing|factor"),
+    # ---- graphs
+    (
+        NeighborSum,
+        "edges[0], g[edges[1]]",
+        "edges[1], g[edges[0]]",
+        "x",
+        r"edges|transposed|stands where",
+    ),
+    (
+        NeighborSum,
+        "index_add(0, edges[0], g[edges[1]])",
+        "index_put((edges[0],), g[edges[1]])",
+        "x",
+        r"sum|accumul|twice|repeat",
+    ),
+    (NeighborMean, "g = g / count", "g = g * 1", "x", r"count|factor"),
+    (EdgeScore, "g * x[edges[0]]", "g * y[edges[0]]", "y", r"stands where|factor"),
+    (SegmentSoftmax, "inner[segment]", "inner.sum()", "scores", r"sum|segment"),
+    (SegmentSoftmax, "segment, p * g)", "segment, g)", "scores", MISSING),
+    (SparseProduct, "values[:, None] * along", "along", "x", r"factor values.* is missing"),
+    (SparseProduct, "return dvalues", "return None", "values", r"returns None"),
+    (EmbeddingBag, "g = g / sizes", "g = g * 1", "table", r"sizes|factor"),
+    (
+        PaddedEmbedding,
+        " * (tokens != ctx.padding).flatten()[:, None]",
+        "",
+        "table",
+        r"≠|padding|mask",
+    ),
+    # ---- protocols
+    (InPlaceLeaky, "torch.where(kept, g, ctx.slope * g)", "g", "x", r"slope|[<≤>≥]"),
+    (SavedOutput, "(1 - y * y)", "(1 - y)", "x", r"stands where|factor"),
+    (TopChoices, "(2 * gx).scatter_add(-1, places, gv)", "2 * gx", "x", r"\bgv\b"),
+    (TopChoices, "(2 * gx)", "torch.zeros_like(gx)", "x", r"\bgx\b"),
+    (TopChoices, "scatter_add", "scatter", "x", r"sum|accumul|term|\bgx\b"),
+    (SortedRows, "g.gather(-1, back)", "g", "x", r"order|permut|sort"),
+    (SortedRows, "order.argsort(-1)", "order", "x", r"order|permut|sort"),
+    (Moments, "2 * x * second", "x * second", "x", r"factor 2 is missing"),
+    (CovarianceKernel, "width**3", "width**2", "width", r"factor 1/width is missing|width"),
+    (OptionalBias, "g.flatten(0, -2).t() @ x.flatten(0, -2)", "x.t() @ g", "weight", TURNED),
+    (OptionalBias, "return dx, dweight, dbias", "return dx, dweight", "bias", r"2 gradients"),
+    (WeightedStack, "*(w * g for", "*(g for", "tensors", r"factor weights.* is missing"),
+    (WeightedStack, "(g * t).sum()", "t.sum()", "weights", r"\bg\b"),
+    (
+        JoinAlong,
+        "*g.split(ctx.sizes, ctx.dim)",
+        "*reversed(g.split(ctx.sizes, ctx.dim))",
+        "tensors",
+        None,
+    ),
+    (MixtureOfTables, ".t(), None", ".t() / 2, None", "weights", r"factor 1/2 is too many"),
+    (Recomputed, "None, *rest", "None, *(None for _ in rest)", "parameters", r"returns None"),
+    (Recomputed, "(x, *own), g)", "(x, *own), torch.ones_like(g))", "x", r"\bg\b"),
+    (ReversibleBlock, "gy = gy + through", "gy = through", "a", r"\bgy\b"),
+    (ReversibleBlock, "gz + through", "gz", "b", TERM + r"|chain"),
+    (ReversibleBlock, "*gf, *gh", "*gh, *gf", "parameters", r"gradient of|swapped"),
+    (FixedPoint, "solve(system.mT", "solve(system", "x", TURNED),
+    (FixedPoint, "u.t() @ z", "z.t() @ u", "weight", TURNED),
+    (Bisection, "3 * y * y", "y * y", "x", r"factor 3 is missing|factor"),
+    (MaskedDropout, "g * mask * ctx.factor", "g * mask", "x", r"rate|factor"),
+    (BitMaskedRelu, "g * signs", "g", "x", BOUND + r"|factor"),
+    (FilledRows, "x.t() @ g", "(g.t() @ x).t() / 2", "weight", r"factor 1/2 is too many"),
+]
+
+CONDITIONS = [
+    (Moments, "if second is not None", "if first is not None", "x", r"None|only output"),
+    (
+        OptionalBias,
+        "if ctx.needs_input_grad[2]",
+        "if ctx.needs_input_grad[1]",
+        "bias",
+        r"only bias|alone",
+    ),
+    (
+        CovarianceKernel,
+        "(g * kernel * square).sum()",
+        "(g.view(-1) * (kernel * square).view(-1)).sum()",
+        "width",
+        r"contiguous|strided",
+    ),
+    (NormOfOrder, 'if ctx.order == "one"', "if False", "x", r"order"),
+    (MaskedDropout, "if not ctx.training", "if False", "x", r"training"),
+    (SavedOutput, "return g * (1", "return g.mul_(1", "x", r"cotangent"),
+    (
+        BitMaskedRelu,
+        "return g * signs",
+        "result = g * signs\n        signs.zero_()\n        return result",
+        "x",
+        r"in place|second call",
+    ),
+]
