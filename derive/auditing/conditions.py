@@ -25,6 +25,7 @@ from derive.auditing.gradients import (
 from derive.auditing.points import (
     Point,
     broadcasts,
+    cast,
     flags,
     is_float,
     is_tensor,
@@ -40,6 +41,9 @@ WRONG, FRAGILE, REMARK = "wrong", "fragile", "remark"
 _FAR = 1e-3
 """What is equal at large values and at ties, where rounding is larger."""
 _KINKS = 4
+_OVERFLOWS = 1000
+"""Values so many times as large may overflow, and those that are larger will."""
+_NEAR_BY = 8
 _SUBSETS = 12
 
 
@@ -75,13 +79,15 @@ class Judge:
     names: tuple[str, ...]
     skipped: frozenset[int]
     """The arguments that are known to be wrong."""
+    without: frozenset[int]
+    """Those that backward returns None for at the examples."""
     enter: Callable[[str], bool]
     """Told of each condition before it is run; False where it is known to end the process."""
 
     @property
     def args(self) -> tuple[Any, ...]:
         """The first example in float64."""
-        return widened(self.examples[0])
+        return self.structure.exact(self.examples[0])
 
     def all(self) -> Iterator[Found]:
         """What is found under each condition in turn."""
@@ -95,11 +101,15 @@ class Judge:
             for point in layouts(base, self.names):
                 yield from self.at(point, copied=False)
         for point in flags(base, self.names):
-            yield from self.at(point, FRAGILE if point.condition.endswith("=None") else WRONG)
-        for point in scaled(base, self.names, self._may_scale):
-            yield from self.at(point, WRONG, tolerance=_FAR, overflow=FRAGILE)
-        for point in special(base, self.names, self._may_scale):
-            yield from self.at(point, FRAGILE, tolerance=_FAR)
+            if point.condition.endswith("=None"):
+                yield from self.at(point, FRAGILE, loud=None)
+            else:
+                yield from self.at(point)
+        yield from self.at_large_values(base)
+        # What a reference means at a tie is a convention.
+        level = FRAGILE if self.subject.reference is None else REMARK
+        for point in special(base, self.names, self._may_vanish):
+            yield from self.at(point, level, tolerance=_FAR)
         for point in self.of_other_sizes():
             yield from self.at(point, FRAGILE)
         for point in self.of_other_forms():
@@ -111,7 +121,28 @@ class Judge:
 
     def _may_scale(self, n: int) -> bool:
         kind = self.structure.kinds.get((n,))
-        return n not in self.subject.owned and (kind is None or kind.name == "sorted")
+        free = kind is None or kind.name in ("sorted", "positive")
+        return n not in self.subject.owned and free
+
+    def _may_vanish(self, n: int) -> bool:
+        return n not in self.subject.owned and (n,) not in self.structure.kinds
+
+    def at_large_values(self, base: Point) -> Iterator[Found]:
+        """Wrong where it stays so at larger values still.
+
+        At one alone the forward may not be itself, such as an iteration that does not converge.
+        """
+        met: dict[tuple[int | None, str], Found] = {}
+        for who, factor, point in scaled(base, self.names, self._may_scale):
+            for found in self.at(point, WRONG, tolerance=_FAR, overflow=FRAGILE):
+                key = (found.n, who)
+                if found.level != WRONG:
+                    if factor <= _OVERFLOWS:
+                        yield found
+                elif key in met:
+                    yield met.pop(key)
+                else:
+                    met[key] = found
 
     # ------------------------------------------------------------ at a point
 
@@ -161,6 +192,8 @@ class Judge:
                 yield Found(n, text.strip(), REMARK)
                 continue
             level, given = silent, made.given.get(n)
+            if given is None and n in self.without:
+                level = REMARK  # backward says that it is a constant
             if overflow is not None and given is not None and not bool(given.isfinite().all()):
                 level = overflow
             yield Found(n, f"{condition}{by_how_much(made, n)}", level)
@@ -195,7 +228,36 @@ class Judge:
         places = [
             int(p) for p in far.argsort(descending=True)[:_KINKS] if far[p] > tolerance * most
         ]
-        return bool(places) and all(self._jumps(made, n, p) for p in places)
+        if not places:
+            return False
+        near_by = self._near_by(made, n)
+        return all(
+            any(
+                abs(float(given.reshape(-1)[p] - r.reshape(-1)[p])) <= tolerance * most
+                for r in near_by
+            )
+            or self._jumps(made, n, p)
+            for p in places
+        )
+
+    def _near_by(self, made: Outcome, n: int) -> list[Any]:
+        """The right gradient at points that are close: one of them is ours where slopes jump."""
+        import torch
+
+        found = []
+        random = torch.Generator().manual_seed(1)
+        for _ in range(_NEAR_BY):
+            moved = [
+                a
+                if m not in made.right or m in self.subject.owned
+                else a * (1 + 1e-9 * torch.randn(a.shape, generator=random, dtype=a.dtype))
+                for m, a in enumerate(made.args)
+            ]
+            try:
+                found.append(right_gradients(self.subject, moved, made.cotangents)[0][n])
+            except Exception:
+                continue
+        return found
 
     def _jumps(self, made: Outcome, n: int, place: int) -> bool:
         import torch
@@ -364,7 +426,7 @@ class Judge:
             return
         if self.subject.owned or not self.enter("in bfloat16"):
             return
-        args = tuple(a.to(torch.bfloat16) if is_float(a) else a for a in self.args)
+        args = cast(self.args, torch.bfloat16)
         for found in self._narrow(args, "in bfloat16", FRAGILE):
             yield replace(found, level=REMARK) if found.n is None else found
 
@@ -375,7 +437,7 @@ class Judge:
         condition = "under autocast"
         if self.subject.dtype is not None or self.subject.owned or not self.enter(condition):
             return
-        args = tuple(a.detach().float() if is_float(a) else a for a in self.args)
+        args = cast(self.args, torch.float32)
         leaves = {n: args[n].clone().requires_grad_() for n in self.subject.wanted(args)}
         call = [leaves.get(n, a) for n, a in enumerate(args)]
         try:
@@ -401,8 +463,9 @@ def widened(args: Sequence[Any]) -> tuple[Any, ...]:
     """The arguments with their float tensors in float64; parameters of modules stay."""
     import torch
 
+    own = (torch.nn.Parameter,)
     return tuple(
-        a.detach().double() if is_float(a) and not isinstance(a, torch.nn.Parameter) else a
+        cast(a.detach() if is_float(a) and not isinstance(a, own) else a, torch.float64)
         for a in args
     )
 

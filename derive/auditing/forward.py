@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from derive.auditing.points import cast, is_float
 from derive.errors import DeriveError
 
 TOLERANCES = {64: 1e-7, 32: 2e-4, 16: 4e-2}
@@ -95,7 +96,7 @@ class Subject:
 
     def wanted(self, args: Sequence[Any]) -> list[int]:
         """The arguments that may have a gradient."""
-        return [n for n, a in enumerate(args) if _is_float(a) and n not in self.constants]
+        return [n for n, a in enumerate(args) if is_float(a) and n not in self.constants]
 
     @contextmanager
     def moved(self, args: Sequence[Any], values: Sequence[Any]) -> Iterator[None]:
@@ -152,23 +153,23 @@ class Subject:
     def own(self, args: Sequence[Any]) -> tuple[Any, ...]:
         """The outputs of the person's forward, which may write into copies of its arguments."""
         with _same_draws():
-            copies = [a.clone() if _is_float(a) else a for a in args]
+            copies = [a.clone() if is_float(a) else a for a in args]
             return self._cast_back(self._own(self._cast(copies)))
 
     def _cast(self, args: Sequence[Any]) -> Sequence[Any]:
         """The arguments in the one dtype that is taken."""
         if self.dtype is None:
             return args
-        return [a.to(self.dtype) if _is_float(a) else a for a in args]
+        return [cast(a, self.dtype) for a in args]
 
     def _cast_back(self, outputs: tuple[Any, ...]) -> tuple[Any, ...]:
         if self.dtype is None:
             return outputs
-        return tuple(o.double() if _is_float(o) else o for o in outputs)
+        return tuple(o.double() if is_float(o) else o for o in outputs)
 
     def context(self, args: Sequence[Any]) -> tuple[Context, list[Any], tuple[Any, ...]]:
         """The stand-in for ctx after a forward, with the inputs and outputs of that call."""
-        context = Context([_is_float(a) and n not in self.constants for n, a in enumerate(args)])
+        context = Context([is_float(a) and n not in self.constants for n, a in enumerate(args)])
         copies = [a.detach().clone() if hasattr(a, "detach") else a for a in self._cast(args)]
         if self.has_setup:
             result = self.function.forward(*copies)
@@ -203,10 +204,6 @@ def _same_draws() -> Iterator[None]:
             # The seeds of devices that are not there would each be noted with a traceback.
             torch.default_generator.manual_seed(0)
         yield
-
-
-def _is_float(value: Any) -> bool:
-    return hasattr(value, "is_floating_point") and bool(value.is_floating_point())
 
 
 def _is_function(value: Any) -> bool:

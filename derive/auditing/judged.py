@@ -250,24 +250,31 @@ class _Audit:
             cotangents_of(subject, args, 1)
             return subject
         except Exception as error:
-            for n in subject.wanted(args):
-                alone = replace(subject, constants=subject.constants | {n})
-                if alone.wanted(args) and _or(lambda s=alone: cotangents_of(s, args, 1)):
-                    name = self.names[n]
-                    self.remarks.append(
-                        f"forward raises where {name} needs a gradient, so it is a constant: "
-                        f"{said_by(error)}"
-                    )
-                    return alone
-            raise DeriveError(
-                f"{subject.name} cannot be judged: a call fails where its inputs need gradients: "
+            wanted = subject.wanted(args)
+
+            def takes(some: Sequence[int]) -> bool:
+                others = frozenset(n for n in wanted if n not in some)
+                alone = replace(subject, constants=subject.constants | others)
+                return _or(lambda: cotangents_of(alone, args, 1)) is not None
+
+            taken = [n for n in wanted if takes([n])]
+            if not taken or not takes(taken):
+                raise DeriveError(
+                    f"{subject.name} cannot be judged: a call fails where its inputs need "
+                    f"gradients: {said_by(error)}"
+                ) from error
+            refused = [n for n in wanted if n not in taken]
+            names = " or ".join(self.names[n] for n in refused)
+            self.remarks.append(
+                f"forward raises where {names} needs a gradient, so it is a constant: "
                 f"{said_by(error)}"
-            ) from error
+            )
+            return replace(subject, constants=subject.constants | frozenset(refused))
 
     def _points(self) -> Iterable[tuple[Any, ...]]:
         """The examples, and the same with their values moved a little."""
         for example in self.examples:
-            args = widened(example)
+            args = self.structure.exact(example)
             if runs(self.subject, args):
                 yield args
         for turn in range(_TURNS):
@@ -303,6 +310,7 @@ class _Audit:
                 self.examples,
                 self.names,
                 frozenset([*at_all, *constant]),
+                self._without(),
                 self.enter,
             )
             found += judge.all()
@@ -318,7 +326,13 @@ class _Audit:
     def _at_the_examples(self) -> Iterable[Found]:
         """What is wrong at the examples themselves, and at values close to theirs."""
         judge = Judge(
-            self.subject, self.structure, self.examples, self.names, frozenset(), self.enter
+            self.subject,
+            self.structure,
+            self.examples,
+            self.names,
+            frozenset(),
+            self._without(),
+            self.enter,
         )
         constant = self._constant()
         for made in self.outcomes:
@@ -370,10 +384,8 @@ class _Audit:
         found = {n: "as given" for n in sorted(self.subject.constants) if n < len(args)}
         if self.is_told:
             return found
-        for n in self.outcomes[0].right:
-            if all(_is_none(o, n) for o in self.outcomes) and any(
-                n in self._wrong(o) for o in self.outcomes
-            ):
+        for n in sorted(self._without()):
+            if any(n in self._wrong(o) for o in self.outcomes):
                 found[n] = (
                     "backward returns None for it; give it requires_grad in the examples to have "
                     "it judged"
@@ -381,6 +393,13 @@ class _Audit:
         if len(found) >= len(self.subject.wanted(args)) + len(self.subject.constants):
             return {n: why for n, why in found.items() if n in self.subject.constants}
         return found
+
+    def _without(self) -> frozenset[int]:
+        """The arguments that backward returns None for at every example, and nobody asks for."""
+        if self.is_told:
+            return frozenset()
+        every = self.outcomes[0].right
+        return frozenset(n for n in every if all(_is_none(o, n) for o in self.outcomes))
 
     def _is_unread(self, made: Outcome, n: int) -> bool:
         """Whether forward gives the same whatever the argument is."""

@@ -25,6 +25,24 @@ class Point:
     condition: str = ""
 
 
+def cast(value: Any, dtype: Any) -> Any:
+    """A value with its float tensors in this dtype, in lists, tuples and dicts too.
+
+    A parameter that is of the dtype stays the same object: the module that owns it reads it.
+    """
+    import torch
+
+    if is_float(value):
+        if isinstance(value, torch.nn.Parameter) and value.dtype is dtype:
+            return value
+        return value.to(dtype)
+    if type(value) is dict:
+        return {key: cast(part, dtype) for key, part in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(cast(part, dtype) for part in value)
+    return value
+
+
 def by_size(argument: int, axis: int, size: int) -> Hashable:
     """Axes of one size are of one class."""
     return size
@@ -35,6 +53,11 @@ def is_tensor(value: Any) -> bool:
     import torch
 
     return isinstance(value, torch.Tensor)
+
+
+def is_integer(value: Any) -> bool:
+    """Whether it is a tensor of integers, no bool among them."""
+    return is_tensor(value) and not _has_fraction(value)
 
 
 def is_float(value: Any) -> bool:
@@ -185,18 +208,17 @@ def broadcasts(point: Point, names: Sequence[str]) -> Iterator[Point]:
                     yield Point(args, f"where {name} of shape {shape} broadcasts")
 
 
-def scaled(point: Point, names: Sequence[str], may: Callable[[int], bool]) -> Iterator[Point]:
+def scaled(
+    point: Point, names: Sequence[str], may: Callable[[int], bool]
+) -> Iterator[tuple[str, int, Point]]:
     """Large values: of one input alone, since a quotient of two stays, and of all."""
     every = [n for n, a in enumerate(point.args) if is_float(a) and may(n)]
-    for factor in (100, 1000):
+    for factor in (100, 1000, 10_000):
         groups = [[n] for n in every] if len(every) > 1 else []
         for chosen in (*groups, every) if every else ():
             args = tuple(a * factor if n in chosen else a for n, a in enumerate(point.args))
             who = "inputs are" if len(chosen) == len(every) else f"{names[chosen[0]]} is"
-            yield Point(args, f"where {who} {factor} times as large")
-    for n in every if len(every) > 1 else ():
-        args = tuple(a / 100 if m == n else a for m, a in enumerate(point.args))
-        yield Point(args, f"where {names[n]} is 100 times as small")
+            yield who, factor, Point(args, f"where {who} {factor} times as large")
 
 
 def special(point: Point, names: Sequence[str], may: Callable[[int], bool]) -> Iterator[Point]:

@@ -22,7 +22,8 @@ def counterexample(subject: Subject, structure: Structure, names: tuple[str, ...
     """
     if not all(is_tensor(a) or isinstance(a, int | float | str | None) for a in structure.args):
         return ""
-    judge = Judge(subject, structure, [structure.args], names, frozenset(), lambda part: True)
+    nothing: frozenset[int] = frozenset()
+    judge = Judge(subject, structure, [structure.args], names, nothing, nothing, lambda part: True)
     for args, whole in _candidates(structure):
         if not runs(subject, args):
             continue

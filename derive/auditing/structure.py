@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from typing import Any
 
-from derive.auditing.points import is_float, is_plain, is_tensor
+from derive.auditing.points import is_float, is_integer, is_plain, is_tensor
 
 Sizes = tuple[int, ...]
 """A size in each example: what names a class of axes."""
@@ -73,6 +73,8 @@ class Kind:
     tangent: Callable[[Any, Any], Any] | None = None
     moves: bool = True
     """Whether values may move at all."""
+    exact: Callable[[Any], Any] | None = None
+    """The nearest values that are of the kind in float64; None where that is ``keep``."""
 
 
 def kind_of(tensors: Sequence[Any]) -> Kind | None:
@@ -185,7 +187,12 @@ _KINDS: tuple[tuple[Callable[[Any], bool], Kind], ...] = (
     ),
     (
         _is_positive_definite,
-        Kind("positive definite", _definite, lambda g, t: g + g.mT),
+        Kind(
+            "positive definite",
+            _definite,
+            lambda g, t: g + g.mT,
+            exact=lambda t: (t + t.mT) / 2,
+        ),
     ),
     (
         _is_symmetric,
@@ -214,6 +221,7 @@ _KINDS: tuple[tuple[Callable[[Any], bool], Kind], ...] = (
     ),
     (_is_sorted, Kind("sorted", lambda t: t.sort(-1).values)),
     (_is_share, Kind("between 0 and 1", lambda t: t.clamp(0, 1))),
+    (lambda t: bool((t > 0).all()), Kind("positive", _same)),
 )
 
 
@@ -289,11 +297,20 @@ class Structure:
                     new = new.index_select(axis, torch.arange(size) % old.shape[axis])
             if is_float(old):
                 new = self.moved(path, new, random, bool(seed % 2))
-            elif new.dtype is not torch.bool:
+            elif is_integer(new):
                 new = self._positions(old.detach().cpu(), new, sizes)
             made[path] = new.to(old.device)
         self._ordered(made, random)
         return tuple(rebuilt(self.args, made))
+
+    def exact(self, args: Sequence[Any]) -> tuple[Any, ...]:
+        """An example in float64, where it is of its kind to all digits."""
+        made = {}
+        for path, t in tensors_in(tuple(args)):
+            if is_float(t) and path not in self.kept:
+                kind, values = self.kinds.get(path), t.detach().double()
+                made[path] = values if kind is None else (kind.exact or kind.keep)(values)
+        return tuple(rebuilt(tuple(args), made))
 
     def moved(self, path: Path, values: Any, random: Any, larger: bool = False) -> Any:
         """Values a little smaller, or larger, each by another factor, of the same kind."""
@@ -327,7 +344,7 @@ class Structure:
         """Permutations stay so, and two of which one undoes the other too."""
         import torch
 
-        whole = {p: t for p, t in tensors_in(self.args) if not is_float(t) and p in made}
+        whole = {p: t for p, t in tensors_in(self.args) if is_integer(t) and p in made}
         done: dict[Path, tuple[Path, int]] = {}
         for path, old in whole.items():
             axis = permuted_axis(old)
@@ -377,7 +394,7 @@ def structure_of(examples: Sequence[Sequence[Any]], kept: frozenset[Path]) -> St
         if is_float(t) and (kind := kind_of([e[path] for e in alike])) is not None
     }
     numbers = [n for n in whole_numbers(first) if n > 1]
-    ends = {int(t.max()) for t in mine.values() if not is_float(t) and t.numel()}
+    ends = {int(t.max()) for t in mine.values() if is_integer(t) and t.numel()}
     fixed = {c for (path, _), c in classes.items() if path in kept}
     fixed |= {c for c in classes.values() if c[0] in numbers or (c[0] in ends and c[0] > 1)}
     factors = {}
