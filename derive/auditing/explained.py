@@ -16,6 +16,7 @@ from derive.auditing.evidence import EXACT, Evidence
 from derive.auditing.explain import explain
 from derive.auditing.forward import Subject
 from derive.auditing.gradients import Outcome, cotangents_of, near, outcome, raw_of
+from derive.auditing.mended import mended
 from derive.auditing.model import Model
 from derive.auditing.operation import model_of
 from derive.auditing.points import Classes, by_size, classes, inverses, is_tensor, resized
@@ -62,6 +63,9 @@ def explanation(
         told = (_or(lambda e=evidence: explain(e)) or "") if small else ""
         refused = first.shape_error(n)
         why[n] = f"{refused}: {told}" if refused and told else refused or told or why[n]
+    unnamed = [n for n in wrong if not why[n]]
+    if unnamed:
+        why |= mended(subject, names, [o for o in several if not o.error], unnamed, tolerance)
     formulas = () if model is None else tuple(_or(model.formulas) or ())
     lines = _or(lambda: written(subject, first.args, first.cotangents, wrong, model)) or ()
     return Explanation(why, formulas, lines, _fixed(model), unread)
