@@ -7,6 +7,7 @@ it. Each edit has a sentence that says what is wrong if the edited code is right
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -56,8 +57,41 @@ class Scope:
 
     def factors(self) -> Iterator[str]:
         """Expressions that an element may be multiplied by."""
-        yield from (n for n, v in self.values.items() if is_tensor(v))
+        yield from self.tensors
         yield from (n for n, v in self.values.items() if _is_number(v) and v not in (0, 1))
+
+    @property
+    def tensors(self) -> list[str]:
+        """Names of tensors."""
+        return [n for n, v in self.values.items() if is_tensor(v)]
+
+    @property
+    def floats(self) -> list[str]:
+        """Names of tensors that are no masks and no places."""
+        return [n for n in self.tensors if self.values[n].is_floating_point()]
+
+    @property
+    def rank(self) -> int:
+        """Of the tensor with the most axes."""
+        return max((self.values[n].ndim for n in self.tensors), default=0)
+
+    def spread(self, name: str) -> Iterator[str]:
+        """The tensor, and the same with an axis more for a larger one."""
+        yield name
+        if 0 < self.values[name].ndim < self.rank:
+            yield f"{name}[..., None]"
+
+    def masks(self) -> Iterator[str]:
+        """Conditions on an element."""
+        for name in self.floats:
+            if self.values[name].ndim:
+                yield from (f"({name} {op} 0)" for op in (">", ">=", "<", "!="))
+                yield f"({name}.abs() <= 1)"
+        for name in self.tensors:
+            if not self.values[name].is_floating_point() and self.values[name].ndim:
+                for text, value in self.values.items():
+                    if isinstance(value, int) and not isinstance(value, bool):
+                        yield f"({name} != {text})"
 
 
 def _is_number(value: Any) -> bool:
@@ -92,12 +126,14 @@ def edits(trees: Sequence[ast.AST], scope: Scope) -> Iterator[Edit]:
     """Edits of one thing, the likely ones first."""
     bodies = [part for tree in trees for part in _bodies(tree)]
     every = [site for part in bodies for site in sites(part)]
-    for make in (_replaced, _turned, _removed):
+    for make in (_removed, _replaced, _turned, _exchanged_for):
         for where, key, node in every:
             for after, text in make(node, scope):
                 yield Edit(where, key, after, text, node.lineno)
     for part in bodies:
         yield from _statements(part)
+    for tree in trees:
+        yield from _throughout(tree, scope)
     values = [s for s in every if _is_arithmetic(s[2])]
     for make in (_with_factor, _with_term, _with_product):
         for where, key, node in values:
@@ -246,6 +282,75 @@ def _exchanged(node: ast.expr, parts: list[Any], make: Any) -> Made:
             yield make([rest]), f"{ast.unparse(inside.args[0])} is in reverse order"
 
 
+def _exchanged_for(node: ast.expr, scope: Scope) -> Made:
+    """A name, or a number, for a part of the code."""
+    if isinstance(node, ast.Subscript | ast.Call | ast.Constant | ast.Attribute):
+        if isinstance(node, ast.Constant) and not _is_number(node.value):
+            return
+        for other in scope.floats:
+            for text in scope.spread(other):
+                yield _stands(node, _parsed(text))
+        for other, value in scope.values.items():
+            if _is_number(value):
+                yield _stands(node, _parsed(other))
+    if isinstance(node, ast.Constant) and node.value in (1, 1.0):
+        for name in scope.floats:
+            for axis in range(scope.values[name].ndim):
+                yield _stands(node, _parsed(f"{name}.sum({axis}, keepdim=True)"))
+    if isinstance(node, ast.Name) and is_tensor(scope.values.get(node.id)):
+        own = _kind(scope.values[node.id])
+        for other in scope.tensors:
+            if other != node.id and _kind(scope.values[other]) != own:
+                yield _stands(node, _parsed(other))
+    if isinstance(node, ast.Call):
+        for option in ("adjoint", "accumulate", "upper"):
+            if all(k.arg != option for k in node.keywords):
+                more = [*node.keywords, ast.keyword(option, ast.Constant(True))]
+                after = ast.Call(node.func, node.args, more)
+                yield after, f"{option}=True is missing in {ast.unparse(node)}"
+
+
+class _Turning(ast.NodeTransformer):
+    """Every read of a name transposed, or of another name."""
+
+    def __init__(self, name: str, other: str = "") -> None:
+        self.name, self.other = name, other
+
+    def visit(self, node: ast.AST) -> Any:
+        if not self.other and isinstance(node, ast.Attribute | ast.Call):
+            if isinstance(node, ast.expr) and _is_transposed(node, self.name):
+                return _transposed(node)
+        if isinstance(node, ast.Name) and node.id == self.name and not _is_target(node):
+            return _parsed(self.other) if self.other else _transposed(node)
+        return self.generic_visit(node)
+
+
+def _is_transposed(node: ast.expr, name: str) -> bool:
+    return ast.unparse(node) in (f"{name}.mT", f"{name}.T", f"{name}.t()")
+
+
+def _throughout(tree: ast.AST, scope: Scope) -> Iterator[Edit]:
+    """A statement with every read of one name transposed, or of another name."""
+    for part in ast.walk(tree):
+        for key, value in ast.iter_fields(part):
+            for n, statement in enumerate(value) if isinstance(value, list) else ():
+                if not isinstance(statement, ast.Assign | ast.AugAssign | ast.Return):
+                    continue
+                used = [p.id for p in ast.walk(statement) if isinstance(p, ast.Name)]
+                for name in dict.fromkeys(used):
+                    if not is_tensor(scope.values.get(name)) or used.count(name) < 2:
+                        continue
+                    ways = ["", *scope.like(name)] if scope.values[name].ndim > 1 else []
+                    for way in ways:
+                        after = _Turning(name, way).visit(copy.deepcopy(statement))
+                        text = (
+                            f"{name} stands where {way} should"
+                            if way
+                            else f"{name} and its transpose stand in each other's place"
+                        )
+                        yield Edit(value, n, after, text, statement.lineno)
+
+
 # ------------------------------------------------------- places, order, axes
 
 
@@ -376,36 +481,43 @@ def _is_arithmetic(node: ast.expr) -> bool:
 
 
 def _with_factor(node: ast.expr, scope: Scope) -> Made:
-    for text in scope.factors():
+    for number in (2, 3):
+        value = ast.Constant(number)
+        yield ast.BinOp(node, ast.Mult(), value), f"the factor {number} is missing"
+        yield ast.BinOp(node, ast.Div(), value), f"the factor 1/{number} is missing"
+    for text in (t for f in scope.factors() for t in _spread(f, scope)):
         factor = _parsed(text)
         yield ast.BinOp(node, ast.Mult(), factor), f"the factor {text} is missing"
         if text != ast.unparse(node):
             yield ast.BinOp(node, ast.Div(), factor), f"the factor 1/{text} is missing"
         other = ast.BinOp(ast.Constant(1), ast.Sub(), factor)
         yield ast.BinOp(node, ast.Mult(), other), f"the factor (1 - {text}) is missing"
-    for number in (2, 3):
-        value = ast.Constant(number)
-        yield ast.BinOp(node, ast.Mult(), value), f"the factor {number} is missing"
-        yield ast.BinOp(node, ast.Div(), value), f"the factor 1/{number} is missing"
     yield ast.UnaryOp(ast.USub(), node), f"the sign of {ast.unparse(node)} is wrong"
+    for text in scope.masks():
+        yield ast.BinOp(node, ast.Mult(), _parsed(text)), f"the mask {text} is missing"
+
+
+def _spread(text: str, scope: Scope) -> Iterator[str]:
+    return scope.spread(text) if is_tensor(scope.values[text]) else iter([text])
 
 
 def _with_term(node: ast.expr, scope: Scope) -> Made:
     one = ast.Constant(1)
     yield ast.BinOp(one, ast.Add(), node), f"the term 1 is missing beside {ast.unparse(node)}"
     yield ast.BinOp(one, ast.Sub(), node), f"{ast.unparse(node)} stands where 1 - it should"
-    for text, value in scope.values.items():
-        if is_tensor(value) and value.is_floating_point():
-            term = _parsed(text)
-            beside = f"is missing beside {ast.unparse(node)}"
-            yield ast.BinOp(node, ast.Add(), term), f"the term {text} {beside}"
-            yield ast.BinOp(node, ast.Sub(), term), f"the term -{text} {beside}"
+    sizes = [f"torch.eye({t})" for t, v in scope.values.items() if ".shape[" in t]
+    for text in [*(t for f in scope.floats for t in scope.spread(f)), *sizes]:
+        yield from _beside(node, text)
 
 
 def _with_product(node: ast.expr, scope: Scope) -> Made:
-    known = [n for n, v in scope.values.items() if is_tensor(v) and v.is_floating_point()]
-    for a, b in combinations(known, 2):
-        term = _parsed(f"{a} * {b}")
-        beside = f"is missing beside {ast.unparse(node)}"
-        yield ast.BinOp(node, ast.Add(), term), f"the term {a} * {b} {beside}"
-        yield ast.BinOp(node, ast.Sub(), term), f"the term -{a} * {b} {beside}"
+    for a, b in combinations(scope.floats, 2):
+        yield from _beside(node, f"{a} * {b}")
+        yield from _beside(node, f"{a} * {b} * (1 - {b})")
+        yield from _beside(node, f"{a} * (1 - {a}) * {b}")
+
+
+def _beside(node: ast.expr, text: str) -> Made:
+    term, beside = _parsed(text), f"is missing beside {ast.unparse(node)}"
+    yield ast.BinOp(node, ast.Add(), term), f"the term {text} {beside}"
+    yield ast.BinOp(node, ast.Sub(), term), f"the term -{text} {beside}"

@@ -145,6 +145,8 @@ class Evidence:
             every = [o.args[n] for o in self.outcomes]
             if is_tensor(arg) and arg.is_floating_point() and not arg.ndim:
                 found[self.names[n]] = [float(a) for a in every]
+            if type(arg) is float and len(set(every)) > 1:
+                found[self.names[n]] = every
         for n, given in enumerate(first.cotangents):
             if given is not None and not given.ndim:
                 found[self.cotangents[n]] = [float(o.cotangents[n]) for o in self.outcomes]

@@ -24,7 +24,12 @@ from derive.auditing.structure import Structure
 
 _PRIMES = (2, 3, 5, 4, 7, 6)
 _ROUNDS = 3
+_POINTS = 7
 _SHARP = 1e-4
+_MORE = 1.03125
+"""No sizes or numbers of a formula have this ratio."""
+_TINY = 1e-2
+"""A smaller number keeps a division from zero."""
 
 
 @dataclass(frozen=True)
@@ -53,22 +58,49 @@ def explanation(
     why = {n: _without_reading(subject, names, outcomes, n) for n in wrong}
     found = model_of(subject, structure.args, names, reference)
     model, unread = (None, found) if isinstance(found, str) else (found, "")
-    several = [*_outcomes(subject, structure.args, model), *outcomes]
+    own = _structured(subject, structure, outcomes)
+    several = [*_outcomes(subject, structure.args, model), *own]
     cotangents = subject.cotangents(len(first.cotangents))
     tolerance = max(EXACT, subject.tolerance * 3, *(5 * o.doubt for o in several))
     for n in wrong:
         telling = [o for o in several if bool(o.error) == bool(first.error)]
-        small = tuple(o for o in telling if _is_known(o, n))[:_ROUNDS]
+        small = tuple(o for o in telling if _is_known(o, n))[:_POINTS]
         evidence = Evidence(n, names, cotangents, small, model, tolerance)
         told = (_or(lambda e=evidence: explain(e)) or "") if small else ""
         refused = first.shape_error(n)
         why[n] = f"{refused}: {told}" if refused and told else refused or told or why[n]
     unnamed = [n for n in wrong if not why[n]]
     if unnamed:
-        why |= mended(subject, names, [o for o in several if not o.error], unnamed, tolerance)
+        # Values that are made up may be none of the kind that an argument is.
+        points = [o for o in (own if structure.kinds else several) if not o.error]
+        why |= mended(subject, names, points, unnamed, tolerance, structure.kinds)
     formulas = () if model is None else tuple(_or(model.formulas) or ())
     lines = _or(lambda: written(subject, first.args, first.cotangents, wrong, model)) or ()
     return Explanation(why, formulas, lines, _fixed(model), unread)
+
+
+def _structured(
+    subject: Subject, structure: Structure, outcomes: Sequence[Outcome]
+) -> list[Outcome]:
+    """Points of the examples' structure: other sizes, other numbers, and those at hand."""
+    found = []
+    for turn in range(2):
+        found += _at(subject, structure.resized(structure.varied(turn), turn), turn)
+    found += _at(subject, _with_other_numbers(structure.args), 3)
+    return [*found, *outcomes[:2]]
+
+
+def _at(subject: Subject, args: tuple[Any, ...], seed: int) -> list[Outcome]:
+    """The outcome at these arguments, where the forward takes them."""
+    made = None
+    if runs(subject, args):
+        made = _or(lambda: outcome(subject, args, cotangents_of(subject, args, seed)))
+    return [] if made is None or made.doubt > _SHARP else [made]
+
+
+def _with_other_numbers(args: Sequence[Any]) -> tuple[Any, ...]:
+    """The same with float arguments that are no tensors a little larger."""
+    return tuple(a * _MORE if type(a) is float and abs(a) > _TINY else a for a in args)
 
 
 def _is_known(made: Outcome, n: int) -> bool:
@@ -148,6 +180,8 @@ def _points(
             if len(known) == 1:
                 sizes = {known[0][0]: 3}
             made = resized(args, of, sizes, found)
+            if found % 2 and runs(subject, _with_other_numbers(made)):
+                made = _with_other_numbers(made)
             if runs(subject, made):
                 found += 1
                 yield made

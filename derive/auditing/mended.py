@@ -21,11 +21,12 @@ from derive.auditing.forward import Context, Subject, same_draws
 from derive.auditing.gradients import Outcome, near
 from derive.auditing.isolated import isolated
 from derive.auditing.points import cast, is_float, is_tensor
+from derive.auditing.structure import Kind, Path
 
 _SECONDS = 8.0
 """CPU time of the search."""
 _WALL = 40.0
-_POINTS = 4
+_POINTS = 7
 
 
 def mended(
@@ -34,6 +35,7 @@ def mended(
     outcomes: Sequence[Outcome],
     wrong: Sequence[int],
     tolerance: float,
+    kinds: Mapping[Path, Kind] | None = None,
     seconds: float = _SECONDS,
 ) -> dict[int, str]:
     """What is wrong with each gradient, of those that one edit mends.
@@ -44,7 +46,7 @@ def mended(
     if not points or not wrong:
         return {}
     try:
-        search = _Search(subject, tuple(names), points, tuple(wrong), tolerance, seconds)
+        search = _Search(subject, tuple(names), points, tuple(wrong), tolerance, kinds or {}, seconds)
         return isolated(lambda enter: search.found(), _WALL)[0]
     except Exception:
         return {}
@@ -96,9 +98,10 @@ class _Search:
         outcomes: Sequence[Outcome],
         wrong: tuple[int, ...],
         tolerance: float,
+        kinds: Mapping[Path, Kind],
         seconds: float,
     ) -> None:
-        self.subject, self.names = subject, names
+        self.subject, self.names, self.kinds = subject, names, kinds
         self.wrong, self.tolerance, self.seconds = wrong, tolerance, seconds
         self.outcomes = outcomes
         self.backward = _code(subject.function.backward)
@@ -168,11 +171,19 @@ class _Search:
 
     def _right(self, point: _Point, raw: Sequence[Any]) -> set[int]:
         """The gradients that are right."""
-        return {
-            n
-            for n, right in point.made.right.items()
-            if near(self._given(point, raw, n), right, self.tolerance)
-        }
+        return {n for n in point.made.right if self._is_right(point, raw, n)}
+
+    def _is_right(self, point: _Point, raw: Sequence[Any], n: int) -> bool:
+        given, right = self._given(point, raw, n), point.made.right[n]
+        kind = self.kinds.get((n,))
+        if kind is not None and kind.tangent is not None and is_tensor(given):
+            # Every direction that keeps the kind counts, as in the verdict.
+            if given.shape != right.shape:
+                return False
+            at = point.made.args[n].detach().double()
+            sides = [kind.tangent(g.detach().double(), at) for g in (given, right)]
+            return near(sides[0], sides[1], self.tolerance)
+        return near(given, right, self.tolerance)
 
     def _scope(self) -> Scope:
         """What the backward reads and makes, with its values at the first point."""
@@ -182,11 +193,10 @@ class _Search:
 
         def watch(frame: Any, event: str, arg: Any) -> None:
             if event == "return" and frame.f_code.co_filename == "<edited>":
-                values = dict(frame.f_locals)
                 if frame.f_code.co_name == name:
-                    local.update(values)
-                else:
-                    for key, value in values.items():
+                    local.update(frame.f_locals)
+                elif not frame.f_code.co_name.startswith("<"):
+                    for key, value in frame.f_locals.items():
                         local.setdefault(key, value)
 
         sys.setprofile(watch)
@@ -228,7 +238,6 @@ class _Search:
         keep = set.intersection(*before)
         left = [n for n in self.wrong if n not in keep]
         told: dict[int, str] = {}
-        tried: set[str] = set()
         start = time.process_time()
         for edit in edits(self.trees, scope):
             if not left or time.process_time() - start > self.seconds:
@@ -239,7 +248,6 @@ class _Search:
             left = [n for n in left if n not in mends]
         if left and time.process_time() - start < self.seconds:
             told |= self._by_what_is_saved(keep, left)
-        del tried
         return told
 
     def _mends(self, edit: Edit, keep: set[int], left: Sequence[int]) -> list[int]:
@@ -338,7 +346,7 @@ def _locals(subject: Subject, made: Outcome, code: _Code) -> dict[str, Any]:
     local: dict[str, Any] = {}
 
     def watch(frame: Any, event: str, arg: Any) -> None:
-        if event == "return" and frame.f_code.co_filename == "<edited>":
+        if event == "return" and frame.f_code.co_name == code.tree.name:
             local.update(frame.f_locals)
 
     sys.setprofile(watch)
