@@ -39,6 +39,13 @@ class Edit:
         ast.fix_missing_locations(self.after)
         return before  # type: ignore[no-any-return]
 
+    def undone(self, before: ast.AST) -> None:
+        """Puts back the node that stood there."""
+        if isinstance(self.key, int):
+            self.where[self.key] = before
+        else:
+            setattr(self.where, self.key, before)
+
 
 @dataclass(frozen=True)
 class Scope:
@@ -287,7 +294,7 @@ def _exchanged_for(node: ast.expr, scope: Scope) -> Made:
     if isinstance(node, ast.Subscript | ast.Call | ast.Constant | ast.Attribute):
         if isinstance(node, ast.Constant) and not _is_number(node.value):
             return
-        for other in scope.floats:
+        for other in scope.tensors:
             for text in scope.spread(other):
                 yield _stands(node, _parsed(text))
         for other, value in scope.values.items():
@@ -310,6 +317,19 @@ def _exchanged_for(node: ast.expr, scope: Scope) -> Made:
                 yield after, f"{option}=True is missing in {ast.unparse(node)}"
 
 
+class _Exchange(ast.NodeTransformer):
+    """Two expressions in each other's place."""
+
+    def __init__(self, one: str, other: str) -> None:
+        self.texts = {one: other, other: one}
+
+    def visit(self, node: ast.AST) -> Any:
+        if isinstance(node, ast.Name | ast.Constant) and not _is_target(node):
+            other = self.texts.get(ast.unparse(node))
+            return node if other is None else _parsed(other)
+        return self.generic_visit(node)
+
+
 class _Turning(ast.NodeTransformer):
     """Every read of a name transposed, or of another name."""
 
@@ -325,6 +345,18 @@ class _Turning(ast.NodeTransformer):
         return self.generic_visit(node)
 
 
+def _pairs(statement: ast.stmt, scope: Scope) -> Iterator[tuple[str, str]]:
+    """Names of one kind, and whole numbers, that a statement reads."""
+    parts = [p for p in ast.walk(statement) if isinstance(p, ast.Name | ast.Constant)]
+    texts = dict.fromkeys(ast.unparse(p) for p in parts if not _is_target(p))
+    for one, other in combinations(texts, 2):
+        tensors = [_kind(scope.values.get(t)) for t in (one, other)]
+        if (tensors[0] is not None and tensors[0] == tensors[1]) or (
+            one.isdigit() and other.isdigit()
+        ):
+            yield one, other
+
+
 def _is_transposed(node: ast.expr, name: str) -> bool:
     return ast.unparse(node) in (f"{name}.mT", f"{name}.T", f"{name}.t()")
 
@@ -336,6 +368,9 @@ def _throughout(tree: ast.AST, scope: Scope) -> Iterator[Edit]:
             for n, statement in enumerate(value) if isinstance(value, list) else ():
                 if not isinstance(statement, ast.Assign | ast.AugAssign | ast.Return):
                     continue
+                for one, other in _pairs(statement, scope):
+                    after = _Exchange(one, other).visit(copy.deepcopy(statement))
+                    yield Edit(value, n, after, f"{one} and {other} are swapped", statement.lineno)
                 used = [p.id for p in ast.walk(statement) if isinstance(p, ast.Name)]
                 for name in dict.fromkeys(used):
                     if not is_tensor(scope.values.get(name)) or used.count(name) < 2:
@@ -495,6 +530,19 @@ def _with_factor(node: ast.expr, scope: Scope) -> Made:
     yield ast.UnaryOp(ast.USub(), node), f"the sign of {ast.unparse(node)} is wrong"
     for text in scope.masks():
         yield ast.BinOp(node, ast.Mult(), _parsed(text)), f"the mask {text} is missing"
+    whole = ast.unparse(node)
+    for name in scope.tensors:
+        value = scope.values[name]
+        if value.dtype.is_floating_point or not value.ndim:
+            continue
+        if "bool" in str(value.dtype):
+            for text, number in scope.values.items():
+                if isinstance(number, float):
+                    for sides in (f"{whole}, {text} * ({whole})", f"{text} * ({whole}), {whole}"):
+                        yield _stands(node, _parsed(f"torch.where({name}, {sides})"))
+        else:
+            yield _stands(node, _parsed(f"({whole}).gather(-1, {name})"))
+            yield _stands(node, _parsed(f"({whole})[{name}]"))
 
 
 def _spread(text: str, scope: Scope) -> Iterator[str]:

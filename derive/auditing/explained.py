@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 from derive.auditing.backward import written
@@ -65,15 +66,20 @@ def explanation(
     for n in wrong:
         telling = [o for o in several if bool(o.error) == bool(first.error)]
         small = tuple(o for o in telling if _is_known(o, n))[:_POINTS]
-        evidence = Evidence(n, names, cotangents, small, model, tolerance)
-        told = (_or(lambda e=evidence: explain(e)) or "") if small else ""
+        told = ""
+        for points in (small, tuple(o for o in small if any(o is p for p in own))):
+            evidence = Evidence(n, names, cotangents, points, model, tolerance)
+            if points and not told and (points is small or len(points) < len(small)):
+                told = _or(lambda e=evidence: explain(e)) or ""
         refused = first.shape_error(n)
         why[n] = f"{refused}: {told}" if refused and told else refused or told or why[n]
     unnamed = [n for n in wrong if not why[n]]
     if unnamed:
         # Values that are made up may be none of the kind that an argument is.
-        points = [o for o in (own if structure.kinds else several) if not o.error]
-        why |= mended(subject, names, points, unnamed, tolerance, structure.kinds)
+        for points in (own,) if structure.kinds else (several, own):
+            ran = [o for o in points if not o.error]
+            unnamed = [n for n in unnamed if not why[n]]
+            why |= mended(subject, names, ran, unnamed, tolerance, structure.kinds)
     formulas = () if model is None else tuple(_or(model.formulas) or ())
     lines = _or(lambda: written(subject, first.args, first.cotangents, wrong, model)) or ()
     return Explanation(why, formulas, lines, _fixed(model), unread)
@@ -175,9 +181,14 @@ def _points(
         known = sorted(classes(args, of).items(), key=lambda item: item[1])
         if len(known) > len(_PRIMES):
             continue
-        for turn in range(max(1, min(len(known), _ROUNDS))):
-            sizes = {c: _PRIMES[(n + turn) % len(_PRIMES)] for n, (c, _) in enumerate(known)}
-            if len(known) == 1:
+        turns = range(max(1, min(len(known), _ROUNDS)))
+        for scale, turn in product((1, 2), turns):
+            if scale > 1 and found:
+                break  # only where all sizes have to be even
+            sizes = {
+                c: scale * _PRIMES[(n + turn) % len(_PRIMES)] for n, (c, _) in enumerate(known)
+            }
+            if len(known) == 1 and scale == 1:
                 sizes = {known[0][0]: 3}
             made = resized(args, of, sizes, found)
             if found % 2 and runs(subject, _with_other_numbers(made)):

@@ -14,10 +14,11 @@ import time
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from derive.auditing.edits import Edit, Scope, edits, saved
-from derive.auditing.forward import Context, Subject, same_draws
+from derive.auditing.forward import Context, Subject, same_draws, tensors_of
 from derive.auditing.gradients import Outcome, near
 from derive.auditing.isolated import isolated
 from derive.auditing.points import cast, is_float, is_tensor
@@ -27,6 +28,7 @@ _SECONDS = 8.0
 """CPU time of the search."""
 _WALL = 40.0
 _POINTS = 7
+_EQUAL = 1e-9
 
 
 def mended(
@@ -265,10 +267,7 @@ class _Search:
         except Exception:
             return []
         finally:
-            if isinstance(edit.key, int):
-                edit.where[edit.key] = before
-            else:
-                setattr(edit.where, edit.key, before)
+            edit.undone(before)
 
     def _said(self, edit: Edit) -> str:
         for code in (self.backward, *self.helpers):
@@ -282,31 +281,43 @@ class _Search:
         own = _code(function.setup_context if self.subject.has_setup else function.forward)
         if self.subject.has_setup:
             return {}
-        point = self.points[0]
-        local = _locals(self.subject, point.made, own)
+        local = _locals(self.subject, self.points[0].made, own)
         backward, told = self._compiled(), dict[int, str]()
-        for edit in saved(own.tree, Scope(local)):
+        scope, start = Scope(local, self._functions(own)), time.process_time()
+        for edit in chain(saved(own.tree, scope), edits([own.tree], scope)):
+            left = [n for n in left if n not in told]
+            if not left or time.process_time() - start > self.seconds:
+                break
             before = edit.swapped()
             try:
-                mends = list(left)
-                for made in self.outcomes:
-                    context = _saved(self.subject, made, own)
-                    other = self._point(made, context)
-                    right = self._right(other, self._run(other, backward))
-                    mends = [n for n in mends if n in right]
-                    if not mends or not keep <= right:
-                        mends = []
-                        break
+                mends = self._mends_saved(own, backward, keep, left)
             except Exception:
                 mends = []
             finally:
-                if isinstance(edit.key, int):
-                    edit.where[edit.key] = before
-                else:
-                    setattr(edit.where, edit.key, before)
+                edit.undone(before)
             for n in mends:
-                told.setdefault(n, _with_line(edit, own))
+                told[n] = _with_line(edit, own)
         return told
+
+    def _mends_saved(
+        self, own: _Code, backward: types.CodeType, keep: set[int], left: Sequence[int]
+    ) -> list[int]:
+        """The gradients that an edited forward makes right, if its outputs stay."""
+        mends = list(left)
+        for made in self.outcomes:
+            context, outputs = _saved(self.subject, made, own)
+            if not all(map(_same, outputs, self.subject.own(made.args))):
+                return []
+            point = self._point(made, context)
+            right = self._right(point, self._run(point, backward))
+            mends = [n for n in mends if n in right]
+            if not mends or not keep <= right:
+                return []
+        return mends
+
+
+def _same(a: Any, b: Any) -> bool:
+    return near(a, b, _EQUAL) if is_float(a) else True
 
 
 def _with_line(edit: Edit, code: _Code) -> str:
@@ -330,15 +341,15 @@ def _copied(context: Context) -> Context:
     return made
 
 
-def _saved(subject: Subject, made: Outcome, code: _Code) -> Context:
-    """What the edited forward keeps."""
+def _saved(subject: Subject, made: Outcome, code: _Code) -> tuple[Context, tuple[Any, ...]]:
+    """What the edited forward keeps, and its outputs."""
     space = dict(code.globals)
     exec(compile(ast.Module([code.tree], []), "<edited>", "exec"), space)
     context = Context([is_float(a) and n not in subject.constants for n, a in enumerate(made.args)])
     copies = [a.detach().clone() if is_tensor(a) else a for a in made.args]
     with same_draws():
-        space[code.tree.name](context, *copies)
-    return context
+        outputs = tensors_of(space[code.tree.name](context, *copies))
+    return context, outputs
 
 
 def _locals(subject: Subject, made: Outcome, code: _Code) -> dict[str, Any]:
