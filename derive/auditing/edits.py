@@ -321,10 +321,18 @@ class _Exchange(ast.NodeTransformer):
     """Two expressions in each other's place."""
 
     def __init__(self, one: str, other: str) -> None:
-        self.texts = {one: other, other: one}
+        self.texts, self.inside = {one: other, other: one}, 0
 
     def visit(self, node: ast.AST) -> Any:
-        if isinstance(node, ast.Name | ast.Constant) and not _is_target(node):
+        if isinstance(node, ast.Subscript):
+            self.inside += 1
+            node.slice = self.visit(node.slice)
+            self.inside -= 1
+            node.value = self.visit(node.value)
+            return node
+        if isinstance(node, ast.Name) or (isinstance(node, ast.Constant) and self.inside):
+            if _is_target(node):
+                return node
             other = self.texts.get(ast.unparse(node))
             return node if other is None else _parsed(other)
         return self.generic_visit(node)
@@ -523,6 +531,9 @@ def _with_factor(node: ast.expr, scope: Scope) -> Made:
     for text in (t for f in scope.factors() for t in _spread(f, scope)):
         factor = _parsed(text)
         yield ast.BinOp(node, ast.Mult(), factor), f"the factor {text} is missing"
+        own = scope.values.get(text.removesuffix("[..., None]"))
+        if is_tensor(own) and not own.is_floating_point():
+            continue
         if text != ast.unparse(node):
             yield ast.BinOp(node, ast.Div(), factor), f"the factor 1/{text} is missing"
         other = ast.BinOp(ast.Constant(1), ast.Sub(), factor)
@@ -531,6 +542,9 @@ def _with_factor(node: ast.expr, scope: Scope) -> Made:
     for text in scope.masks():
         yield ast.BinOp(node, ast.Mult(), _parsed(text)), f"the mask {text} is missing"
     whole = ast.unparse(node)
+    for text, number in scope.values.items():
+        if isinstance(number, float):
+            yield _stands(node, _parsed(f"({whole}).clamp(-{text}, {text})"))
     for name in scope.tensors:
         value = scope.values[name]
         if value.dtype.is_floating_point or not value.ndim:

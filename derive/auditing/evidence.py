@@ -153,6 +153,15 @@ class Evidence:
         return found
 
     @property
+    def chunks(self) -> list[int]:
+        """The arguments that are whole numbers, the same at every point."""
+        return [
+            n
+            for n, a in enumerate(self.outcomes[0].args)
+            if type(a) is int and a > 0 and all(o.args[n] == a for o in self.outcomes)
+        ]
+
+    @property
     def symbols(self) -> Mapping[str, Sequence[float]]:
         """What a ratio may be made of."""
         return {**self.sizes, **self.numbers}

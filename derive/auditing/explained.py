@@ -22,6 +22,7 @@ from derive.auditing.model import Model
 from derive.auditing.operation import model_of
 from derive.auditing.points import Classes, by_size, classes, inverses, is_tensor, resized
 from derive.auditing.structure import Structure
+from derive.auditing.where import where
 
 _PRIMES = (2, 3, 5, 4, 7, 6)
 _ROUNDS = 3
@@ -80,9 +81,33 @@ def explanation(
             ran = [o for o in points if not o.error]
             unnamed = [n for n in unnamed if not why[n]]
             why |= mended(subject, names, ran, unnamed, tolerance, structure.kinds)
+    for n in (n for n in wrong if not why[n]):
+        why[n] = _unread_cotangents(subject, outcomes, n) or _where(
+            [o for o in several if not o.error and _is_known(o, n)],
+            lambda some, n=n: Evidence(n, names, cotangents, some, None, tolerance),
+        )
     formulas = () if model is None else tuple(_or(model.formulas) or ())
     lines = _or(lambda: written(subject, first.args, first.cotangents, wrong, model)) or ()
     return Explanation(why, formulas, lines, _fixed(model), unread)
+
+
+def _unread_cotangents(subject: Subject, outcomes: Sequence[Outcome], n: int) -> str:
+    """Whether the gradient stays the same for another cotangent."""
+    for made in outcomes[:2]:
+        other = tuple(None if g is None else 2 * g + 1 for g in made.cotangents)
+        again = _or(lambda m=made, o=other: outcome(subject, m.args, o, right=({}, 0.0)))
+        given = made.given.get(n)
+        if again is None or again.error or given is None or not bool(given.any()):
+            return ""
+        if again.given.get(n) is None or not near(again.given[n], given, EXACT):
+            return ""
+    called = subject.cotangents(len(outcomes[0].cotangents))
+    return f"backward does not read {' or '.join(called)}: another one gives the same gradient"
+
+
+def _where(several: Sequence[Outcome], evidence: Callable[..., Evidence]) -> str:
+    """Where it is wrong, at the points of the same rank."""
+    return (_or(lambda: where(evidence(tuple(several)))) or "") if several else ""
 
 
 def _structured(
@@ -182,8 +207,10 @@ def _points(
         if len(known) > len(_PRIMES):
             continue
         turns = range(max(1, min(len(known), _ROUNDS)))
+        even = False
         for scale, turn in product((1, 2), turns):
-            if scale > 1 and found:
+            even = even or (scale > 1 and not found)
+            if scale > 1 and found and not even:
                 break  # only where all sizes have to be even
             sizes = {
                 c: scale * _PRIMES[(n + turn) % len(_PRIMES)] for n, (c, _) in enumerate(known)
