@@ -77,8 +77,8 @@ def explanation(
     unnamed = [n for n in wrong if not why[n]]
     if unnamed:
         # Values that are made up may be none of the kind that an argument is.
-        for points in (own,) if structure.kinds else (several, own):
-            ran = [o for o in points if not o.error]
+        for some in (own,) if structure.kinds else (several, own):
+            ran = [o for o in some if not o.error]
             unnamed = [n for n in unnamed if not why[n]]
             why |= mended(subject, names, ran, unnamed, tolerance, structure.kinds)
     for n in (n for n in wrong if not why[n]):

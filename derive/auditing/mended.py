@@ -17,11 +17,12 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from derive.auditing.edits import Edit, Scope, edits, saved
+from derive.auditing.edits import edits, saved
 from derive.auditing.forward import Context, Subject, same_draws, tensors_of
 from derive.auditing.gradients import Outcome, near
 from derive.auditing.isolated import isolated
 from derive.auditing.points import cast, is_float, is_tensor
+from derive.auditing.scope import Edit, Scope
 from derive.auditing.structure import Kind, Path
 
 _SECONDS = 8.0
@@ -48,7 +49,9 @@ def mended(
     if not points or not wrong:
         return {}
     try:
-        search = _Search(subject, tuple(names), points, tuple(wrong), tolerance, kinds or {}, seconds)
+        search = _Search(
+            subject, tuple(names), points, tuple(wrong), tolerance, kinds or {}, seconds
+        )
         return isolated(lambda enter: search.found(), _WALL)[0]
     except Exception:
         return {}
@@ -141,7 +144,9 @@ class _Search:
         known = self.backward.globals
         plain = subject.plain_names(len(made.args))
         extras = {
-            n: a for n, a in zip(plain, made.args, strict=True) if n.isidentifier() and n not in known
+            n: a
+            for n, a in zip(plain, made.args, strict=True)
+            if n.isidentifier() and n not in known
         }
         return _Point(made, context, given, extras)
 
@@ -162,7 +167,7 @@ class _Search:
         return compile(ast.Module(self.trees, []), "<edited>", "exec")
 
     def _given(self, point: _Point, raw: Sequence[Any], n: int) -> Any:
-        value = raw[n] if n < len(raw) else None
+        value: Any = raw[n] if n < len(raw) else None
         right = point.made.right[n]
         if is_tensor(value) and value.shape != right.shape:
             try:
@@ -271,7 +276,9 @@ class _Search:
 
     def _said(self, edit: Edit) -> str:
         for code in (self.backward, *self.helpers):
-            if any(part is edit.where or edit.where in _lists(part) for part in ast.walk(code.tree)):
+            if any(
+                part is edit.where or edit.where in _lists(part) for part in ast.walk(code.tree)
+            ):
                 return _with_line(edit, code)
         return edit.text
 

@@ -193,21 +193,30 @@ def _conditions(
             continue
         name = evidence.names[n]
         arrays = [np.asarray(evidence.outcomes[k].args[n].detach().cpu()) for k in told]
+        made = tests
         if arrays[0].dtype == bool:
             made = [(lambda a: a, "{}"), (lambda a: ~a, "not {}")]
-        elif arg.is_floating_point():
-            made = tests
-        else:
-            made = tests + [(lambda a, v=v: a == v, f"{{}} = {v}") for v in _sentinels(arrays)]
+        elif not arg.is_floating_point():
+            made = [*tests, *map(_equal, _sentinels(arrays))]
         for test, text in made:
             masks = [_spread(test(a), s) for a, s in zip(arrays, shapes, strict=True)]
             yield masks, f"where {text.format(name)}"
         if not arg.is_floating_point() and arrays[0].dtype != bool and arrays[0].ndim == 1:
             counts = [_counted(a, s) for a, s in zip(arrays, shapes, strict=True)]
-            many = [None if c is None else _spread(c > 1, s) for c, s in zip(counts, shapes, strict=True)]
+            many = [
+                None if c is None else _spread(c > 1, s)
+                for c, s in zip(counts, shapes, strict=True)
+            ]
             yield many, f"at the rows that {name} names more than once"
-            none = [None if c is None else _spread(c == 0, s) for c, s in zip(counts, shapes, strict=True)]
+            none = [
+                None if c is None else _spread(c == 0, s)
+                for c, s in zip(counts, shapes, strict=True)
+            ]
             yield none, f"at the rows that {name} does not name"
+
+
+def _equal(value: int) -> tuple[Callable[[Array], Array], str]:
+    return lambda a: np.asarray(a == value), f"{{}} = {value}"
 
 
 def _counted(array: Array, shape: tuple[int, ...]) -> Array | None:
