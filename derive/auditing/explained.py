@@ -126,7 +126,7 @@ def _at(subject: Subject, args: tuple[Any, ...], seed: int) -> list[Outcome]:
     made = None
     if runs(subject, args):
         made = _or(lambda: outcome(subject, args, cotangents_of(subject, args, seed)))
-    return [] if made is None or made.doubt > _SHARP else [made]
+    return [] if made is None or made.doubt > _SHARP else [_with_raw(subject, made)]
 
 
 def _with_other_numbers(args: Sequence[Any]) -> tuple[Any, ...]:
@@ -188,13 +188,18 @@ def _outcomes(subject: Subject, args: tuple[Any, ...], model: Model | None) -> I
             made = outcome(subject, point, cotangents_of(subject, point, 7 * n + 1))
         except Exception:
             continue
-        if made.error:
-            made.raw = _or(lambda m=made: raw_of(subject, m))
-            for k in made.right:
-                raw = None if made.raw is None or k >= len(made.raw) else made.raw[k]
-                if raw is not None and is_tensor(raw) and not made.shape_error(k):
-                    made.given[k] = raw.sum_to_size(made.right[k].shape)
-        yield made
+        yield _with_raw(subject, made)
+
+
+def _with_raw(subject: Subject, made: Outcome) -> Outcome:
+    """The outcome with what backward returned, where the engine refused it."""
+    if made.error:
+        made.raw = _or(lambda: raw_of(subject, made))
+        for k in made.right:
+            raw = None if made.raw is None or k >= len(made.raw) else made.raw[k]
+            if raw is not None and is_tensor(raw) and not made.shape_error(k):
+                made.given[k] = raw.sum_to_size(made.right[k].shape)
+    return made
 
 
 def _points(
