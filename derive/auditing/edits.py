@@ -10,8 +10,8 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from derive.auditing.missing import is_arithmetic, with_factor, with_product, with_term
-from derive.auditing.replaced import exchanged_for, named, removed, replaced, statements
+from derive.auditing.missing import around, is_arithmetic, with_factor, with_product, with_term
+from derive.auditing.replaced import exchanged_for, inverted, named, removed, replaced, statements
 from derive.auditing.scope import Edit, Scope, is_target
 from derive.auditing.turned import throughout, turned
 
@@ -33,7 +33,7 @@ def edits(trees: Sequence[ast.AST], scope: Scope) -> Iterator[Edit]:
     """Edits of one thing, the likely ones first."""
     bodies = [part for tree in trees for part in _bodies(tree)]
     every = [site for part in bodies for site in sites(part)]
-    for make in (removed, replaced, turned, exchanged_for):
+    for make in (removed, replaced, turned, inverted, exchanged_for):
         for where, key, node in every:
             for after, text in make(node, scope):
                 yield Edit(where, key, after, text, node.lineno)
@@ -42,7 +42,7 @@ def edits(trees: Sequence[ast.AST], scope: Scope) -> Iterator[Edit]:
     for tree in trees:
         yield from throughout(tree, scope)
     values = [s for s in every if is_arithmetic(s[2])]
-    for make in (with_factor, with_term, with_product):
+    for make in (with_factor, around, with_term, with_product):
         for where, key, node in values:
             for after, text in make(node, scope):
                 yield Edit(where, key, after, text, node.lineno)

@@ -13,10 +13,11 @@ from typing import Any
 
 from derive.auditing.backward import written
 from derive.auditing.conditions import runs
-from derive.auditing.evidence import EXACT, Evidence
+from derive.auditing.evidence import EXACT, Evidence, has_other_name
 from derive.auditing.explain import explain
 from derive.auditing.forward import Subject
 from derive.auditing.gradients import Outcome, cotangents_of, near, outcome, raw_of
+from derive.auditing.limited import limited
 from derive.auditing.mended import mended
 from derive.auditing.model import Model
 from derive.auditing.operation import model_of
@@ -27,6 +28,8 @@ from derive.auditing.where import where
 _PRIMES = (2, 3, 5, 4, 7, 6)
 _ROUNDS = 3
 _POINTS = 7
+_SECONDS = 10.0
+"""CPU time to read the forward in, and to explain what is wrong in."""
 _SHARP = 1e-4
 _MORE = 1.03125
 """No sizes or numbers of a formula have this ratio."""
@@ -58,37 +61,74 @@ def explanation(
     first = outcomes[0]
     # With no operation yet, much can be told from numbers alone.
     why = {n: _without_reading(subject, names, outcomes, n) for n in wrong}
-    found = model_of(subject, structure.args, names, reference)
-    model, unread = (None, found) if isinstance(found, str) else (found, "")
+    model: Model | None = None
+    unread = f"it takes more than {_SECONDS:g} s to read"
+    with limited(_SECONDS):
+        found = model_of(subject, structure.args, names, reference)
+        model, unread = (None, found) if isinstance(found, str) else (found, "")
     own = _structured(subject, structure, outcomes)
     several = [*_outcomes(subject, structure.args, model), *own]
-    cotangents = subject.cotangents(len(first.cotangents))
     tolerance = max(EXACT, subject.tolerance * 3, *(5 * o.doubt for o in several))
-    for n in wrong:
-        telling = [o for o in several if bool(o.error) == bool(first.error)]
-        small = tuple(o for o in telling if _is_known(o, n))[:_POINTS]
-        told = ""
-        for points in (small, tuple(o for o in small if any(o is p for p in own))):
-            evidence = Evidence(n, names, cotangents, points, model, tolerance)
-            if points and not told and (points is small or len(points) < len(small)):
-                told = _or(lambda e=evidence: explain(e)) or ""
-        refused = first.shape_error(n)
-        why[n] = f"{refused}: {told}" if refused and told else refused or told or why[n]
-    unnamed = [n for n in wrong if not why[n]]
-    if unnamed:
-        # Values that are made up may be none of the kind that an argument is.
-        for some in (own,) if structure.kinds else (several, own):
-            ran = [o for o in some if not o.error]
-            unnamed = [n for n in unnamed if not why[n]]
-            why |= mended(subject, names, ran, unnamed, tolerance, structure.kinds)
+    cotangents = subject.cotangents(len(first.cotangents))
+
+    def evidence(n: int, points: Sequence[Outcome], model: Model | None) -> Evidence:
+        return Evidence(n, names, cotangents, tuple(points), model, tolerance)
+
+    doubted: dict[int, str] = {}
+    with limited(_SECONDS):
+        for n in wrong:
+            told = ""
+            for points in _known(n, several, own, bool(first.error)):
+                known = evidence(n, points, model)
+                told = told or _or(lambda e=known: explain(e)) or ""
+                if told and has_other_name(told, known):
+                    doubted[n], told = told, ""
+            refused = first.shape_error(n)
+            why[n] = f"{refused}: {told}" if refused and told else refused or told or why[n]
+    _by_edits(subject, names, structure, own, several, why, tolerance)
     for n in (n for n in wrong if not why[n]):
-        why[n] = _unread_cotangents(subject, outcomes, n) or _where(
-            [o for o in several if not o.error and _is_known(o, n)],
-            lambda some, n=n: Evidence(n, names, cotangents, some, None, tolerance),
-        )
-    formulas = () if model is None else tuple(_or(model.formulas) or ())
-    lines = _or(lambda: written(subject, first.args, first.cotangents, wrong, model)) or ()
-    return Explanation(why, formulas, lines, _fixed(model), unread)
+        ran = [o for o in several if not o.error and _is_known(o, n)]
+        plain = evidence(n, ran, None)
+        why[n] = doubted.get(n) or _unread_cotangents(subject, outcomes, n)
+        why[n] = why[n] or _or(lambda e=plain: where(e)) or ""
+    formulas: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
+    fixed = ""
+    with limited(_SECONDS):
+        formulas = () if model is None else tuple(_or(model.formulas) or ())
+        lines = _or(lambda: written(subject, first.args, first.cotangents, wrong, model)) or ()
+        fixed = _fixed(model)
+    return Explanation(why, formulas, lines, fixed, unread)
+
+
+def _known(
+    n: int, several: Sequence[Outcome], own: Sequence[Outcome], fails: bool
+) -> Iterator[list[Outcome]]:
+    """The points to explain a gradient at: all, then those of the examples' structure alone."""
+    points = [o for o in several if bool(o.error) == fails and _is_known(o, n)][:_POINTS]
+    if points:
+        yield points
+    alone = [o for o in points if any(o is p for p in own)]
+    if alone and len(alone) < len(points):
+        yield alone
+
+
+def _by_edits(
+    subject: Subject,
+    names: tuple[str, ...],
+    structure: Structure,
+    own: Sequence[Outcome],
+    several: Sequence[Outcome],
+    why: dict[int, str],
+    tolerance: float,
+) -> None:
+    """Adds what one edit of the code mends."""
+    # Values that are made up may be none of the kind that an argument is.
+    for some in (own,) if structure.kinds else (several, own):
+        unnamed = [n for n, told in why.items() if not told]
+        ran = [o for o in some if not o.error]
+        if unnamed:
+            why |= mended(subject, names, ran, unnamed, tolerance, structure.kinds)
 
 
 def _unread_cotangents(subject: Subject, outcomes: Sequence[Outcome], n: int) -> str:
@@ -103,11 +143,6 @@ def _unread_cotangents(subject: Subject, outcomes: Sequence[Outcome], n: int) ->
             return ""
     called = subject.cotangents(len(outcomes[0].cotangents))
     return f"backward does not read {' or '.join(called)}: another one gives the same gradient"
-
-
-def _where(several: Sequence[Outcome], evidence: Callable[..., Evidence]) -> str:
-    """Where it is wrong, at the points of the same rank."""
-    return (_or(lambda: where(evidence(tuple(several)))) or "") if several else ""
 
 
 def _structured(

@@ -25,7 +25,7 @@ from derive.auditing.points import cast, is_float, is_tensor
 from derive.auditing.scope import Edit, Scope
 from derive.auditing.structure import Kind, Path
 
-_SECONDS = 8.0
+_SECONDS = 5.0
 """CPU time of the search."""
 _WALL = 40.0
 _POINTS = 7
@@ -231,7 +231,7 @@ class _Search:
                     if size > 1:
                         sizes.setdefault(size, f"{key}.shape[{axis}]")
         values |= {text: size for size, text in sizes.items()}
-        return Scope(values, self._functions(self.backward))
+        return Scope(values, self._functions(self.backward), _loops(self.trees))
 
     # ---------------------------------------------------------------- search
 
@@ -331,6 +331,12 @@ def _with_line(edit: Edit, code: _Code) -> str:
     line = code.lines[edit.line - 1].strip() if edit.line <= len(code.lines) else ""
     where = f" in line {code.first + edit.line - 1}"
     return f"{edit.text}{where}: {line}" if line else edit.text + where
+
+
+def _loops(trees: Sequence[ast.stmt]) -> list[str]:
+    """The names that loops count with."""
+    every = [part for tree in trees for part in ast.walk(tree)]
+    return [p.target.id for p in every if isinstance(p, ast.For) and isinstance(p.target, ast.Name)]
 
 
 def _lists(node: ast.AST) -> Iterator[list[Any]]:

@@ -20,9 +20,7 @@ _SIGNS: dict[type[ast.operator], type[ast.operator]] = {ast.Add: ast.Sub, ast.Su
 _OTHERS = {
     "sum": ("mean",),
     "mean": ("sum",),
-    "scatter": ("scatter_add",),
-    "scatter_add": ("scatter",),
-    "index_copy": ("index_add",),
+    "numel": ("sum",),
     "sin": ("cos",),
     "cos": ("sin",),
     "tril": ("triu",),
@@ -35,8 +33,16 @@ _OTHERS = {
     "ones_like": ("zeros_like",),
 }
 
+_SUMMED = {
+    "scatter": "scatter_add",
+    "scatter_": "scatter_add_",
+    "index_copy": "index_add",
+    "index_copy_": "index_add_",
+}
+
 
 def named(node: ast.Name, scope: Scope) -> Made:
+    """Another name of the same kind."""
     for other in scope.like(node.id):
         yield stands(node, parsed(other))
     if node.id in scope.functions:
@@ -67,10 +73,6 @@ def replaced(node: ast.expr, scope: Scope) -> Made:
             else:
                 after = ast.BinOp(right, ast.Sub(), left)
                 yield after, f"the sign of {ast.unparse(left)} is wrong"
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            after = ast.BinOp(left, _OPERATORS[type(op)](), right)
-            how = ("divided", "multiplied")[:: 1 if isinstance(op, ast.Div) else -1]
-            yield after, f"it is {how[0]} by {ast.unparse(right)} where it should be {how[1]} by it"
         case ast.Constant(value=bool() as truth):
             yield stands(node, ast.Constant(not truth))
         case ast.Constant(value=int() | float() as value):
@@ -97,6 +99,11 @@ def _called(
         for other in _OTHERS.get(function.attr, ()):
             made = ast.Attribute(function.value, other, ast.Load())
             yield stands(node, ast.Call(made, args, keywords))
+        if function.attr in _SUMMED:
+            after = ast.Call(
+                ast.Attribute(function.value, _SUMMED[function.attr], ast.Load()), args, keywords
+            )
+            yield after, f"{ast.unparse(node)} keeps one value of each place; it should sum them"
         if function.attr in ("index_put", "index_put_"):
             every = [k for k in keywords if k.arg != "accumulate"]
             every.append(ast.keyword("accumulate", ast.Constant(True)))
@@ -126,6 +133,15 @@ def _exchanged(node: ast.expr, parts: list[Any], make: Any) -> Made:
         if isinstance(inside, ast.Call) and ast.unparse(inside.func) == "reversed":
             rest = ast.Starred(inside.args[0], ast.Load())
             yield make([rest]), f"{ast.unparse(inside.args[0])} is in reverse order"
+
+
+def inverted(node: ast.expr, scope: Scope) -> Made:
+    """Divided by what it is multiplied by, and the other way."""
+    match node:
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            after = ast.BinOp(left, _OPERATORS[type(op)](), right)
+            how = ("divided", "multiplied")[:: 1 if isinstance(op, ast.Div) else -1]
+            yield after, f"it is {how[0]} by {ast.unparse(right)} where it should be {how[1]} by it"
 
 
 def exchanged_for(node: ast.expr, scope: Scope) -> Made:
@@ -166,7 +182,9 @@ def removed(node: ast.expr, scope: Scope) -> Made:
             yield right, f"the factor {ast.unparse(left)} is too many"
             yield left, f"the factor {ast.unparse(right)} is too many"
         case ast.BinOp(left=left, op=ast.Div(), right=right):
-            yield left, f"the factor 1/({ast.unparse(right)}) is too many"
+            below = ast.unparse(right)
+            below = f"({below})" if isinstance(right, ast.BinOp) else below
+            yield left, f"the factor 1/{below} is too many"
         case ast.BinOp(left=left, op=ast.Pow()):
             yield stands(node, left)
         case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=right):

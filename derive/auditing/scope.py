@@ -51,16 +51,14 @@ class Scope:
     values: Mapping[str, Any]
     functions: Sequence[str] = ()
     """Functions of the same file."""
+    loops: Sequence[str] = ()
+    """Names that loops count with."""
 
     def like(self, text: str) -> Iterator[str]:
         """Expressions with a value of the same kind and shape."""
-        own = self.values.get(text)
+        own = kind_of_value(self.values.get(text))
         for other, value in self.values.items():
-            if (
-                other != text
-                and kind_of_value(value) is not None
-                and kind_of_value(value) == kind_of_value(own)
-            ):
+            if other != text and own is not None and kind_of_value(value) == own:
                 yield other
 
     def factors(self) -> Iterator[str]:
@@ -88,9 +86,14 @@ class Scope:
         yield name
         if 0 < self.values[name].ndim < self.rank:
             yield f"{name}[..., None]"
+        if self.values[name].ndim > 1:
+            yield from (f"{name}[:, {t}]" for t in self.loops)
 
     def masks(self) -> Iterator[str]:
         """Conditions on an element."""
+        for name in self.tensors:
+            if "bool" in str(self.values[name].dtype):
+                yield from (f"(~{text})" for text in self.spread(name))
         for name in self.floats:
             if self.values[name].ndim:
                 yield from (f"({name} {op} 0)" for op in (">", ">=", "<", "!="))
@@ -103,23 +106,28 @@ class Scope:
 
 
 def is_number(value: Any) -> bool:
+    """Whether it is a number that one may calculate with."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def kind_of_value(value: Any) -> object:
+    """What values that may stand for each other have in common; None for no kind."""
     if is_tensor(value):
         return tuple(value.shape), value.is_floating_point()
     return float if isinstance(value, float) else None
 
 
 def is_target(node: ast.expr) -> bool:
+    """Whether it is assigned to or deleted."""
     context = getattr(node, "ctx", None)
     return isinstance(context, ast.Store | ast.Del)
 
 
 def parsed(text: str) -> ast.expr:
+    """The expression as a tree."""
     return ast.parse(text, mode="eval").body
 
 
 def stands(before: ast.AST, after: ast.AST) -> tuple[ast.AST, str]:
+    """One expression for another, and the sentence that says so."""
     return after, f"{ast.unparse(before)} stands where {ast.unparse(after)} should"

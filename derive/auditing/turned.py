@@ -32,8 +32,10 @@ def turned(node: ast.expr, scope: Scope) -> Made:
                 for x, y in ((left, right), (right, left)):
                     first, second = transposed(x) if a else x, transposed(y) if b else y
                     yield stands(node, ast.BinOp(first, ast.MatMult(), second))
-        case ast.Slice(lower=lower, upper=upper, step=None):
-            yield from _slices(node, lower, upper)
+        case ast.Slice(lower=lower, upper=upper, step=step):
+            if step is None:
+                yield from _slices(node, lower, upper)
+            yield from _ends(node)
         case ast.Name(id=name) if is_number(scope.values.get(name)):
             for op in (ast.Sub(), ast.Add()):
                 yield stands(node, ast.BinOp(node, op, ast.Constant(1)))
@@ -69,7 +71,17 @@ def _slices(node: ast.Slice, lower: ast.expr | None, upper: ast.expr | None) -> 
         yield stands(node, ast.Slice(upper, lower))
 
 
+def _ends(node: ast.Slice) -> Made:
+    """From and to the first places and the last ones."""
+    whole: list[ast.expr | None] = [None, *map(parsed, ("0", "1", "-1", "-2"))]
+    for lower in [node.lower, *whole]:
+        for upper in [node.upper, *whole]:
+            if lower is not node.lower or upper is not node.upper:
+                yield stands(node, ast.Slice(lower, upper, node.step))
+
+
 def transposed(node: ast.expr) -> ast.expr:
+    """The matrix transposed, or as it was before."""
     if isinstance(node, ast.Attribute) and node.attr in ("mT", "T"):
         return node.value
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):

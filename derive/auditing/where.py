@@ -85,8 +85,10 @@ def _placed(
         if not all(usable) or all(bool(m.all()) for m in masks if m is not None):
             continue
         inside = all(not (w & ~m).any() for w, m in zip(wrong, masks, strict=True))
-        count = sum(int(w.sum()) for w in wrong), sum(int(m.sum()) for m in masks if m is not None)
-        if inside and count[0] > 0.7 * count[1]:
+        # An element that is 0 either way may be right by chance.
+        idle = [(g == 0) & (r == 0) for g, r in zip(given, right, strict=True)]
+        full = all(not (m & ~w & ~i).any() for m, w, i in zip(masks, wrong, idle, strict=True))
+        if inside and full:
             rest = _there(wrong, given, right)
             return f"it is wrong only {text}" + (f": {rest}" if rest else "")
     rest = _there(wrong, given, right)
@@ -181,10 +183,14 @@ def _conditions(
     evidence: Evidence, told: Sequence[int], shapes: Sequence[tuple[int, ...]]
 ) -> Iterator[tuple[Masks, str]]:
     """Where an argument, whose axes are the gradient's or its first ones, meets a condition."""
-    tests: list[tuple[Callable[[Array], Array], str]] = [
+    signs: list[tuple[Callable[[Array], Array], str]] = [
         (lambda a: a < 0, "{} < 0"),
         (lambda a: a > 0, "{} > 0"),
+        (lambda a: a >= 0, "{} ≥ 0"),
         (lambda a: a == 0, "{} = 0"),
+    ]
+    tests = [
+        *signs,
         (lambda a: np.abs(a) > 1, "|{}| > 1"),
         (lambda a: np.abs(a) <= 1, "|{}| ≤ 1"),
     ]
@@ -197,7 +203,7 @@ def _conditions(
         if arrays[0].dtype == bool:
             made = [(lambda a: a, "{}"), (lambda a: ~a, "not {}")]
         elif not arg.is_floating_point():
-            made = [*tests, *map(_equal, _sentinels(arrays))]
+            made = [*signs, *map(_equal, _sentinels(arrays))]
         for test, text in made:
             masks = [_spread(test(a), s) for a, s in zip(arrays, shapes, strict=True)]
             yield masks, f"where {text.format(name)}"
