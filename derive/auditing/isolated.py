@@ -34,7 +34,7 @@ def isolated(run: Callable[[Enter], T], seconds: float = SECONDS) -> tuple[T, di
 
     Where copies of a process are not safe, elsewhere than on Linux or beside a GPU, it runs here.
     """
-    if not _may_fork():
+    if not may_fork():
         return run(lambda part: True), {}
     ended: dict[str, str] = {}
     while True:
@@ -51,7 +51,8 @@ def isolated(run: Callable[[Enter], T], seconds: float = SECONDS) -> tuple[T, di
         ended[part] = how
 
 
-def _may_fork() -> bool:
+def may_fork() -> bool:
+    """Whether a copy of this process is safe."""
     import torch
 
     return sys.platform == "linux" and not bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]

@@ -13,14 +13,16 @@ import textwrap
 import time
 import types
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
+from io import StringIO
 from itertools import chain
 from typing import Any
 
 from derive.auditing.edits import edits, saved
 from derive.auditing.forward import Context, Subject, same_draws, tensors_of
 from derive.auditing.gradients import Outcome, near
-from derive.auditing.isolated import isolated
+from derive.auditing.isolated import isolated, may_fork
 from derive.auditing.points import cast, is_float, is_tensor
 from derive.auditing.scope import Edit, Scope
 from derive.auditing.structure import Kind, Path
@@ -46,13 +48,14 @@ def mended(
     The search has a process of its own: edited code may do anything.
     """
     points = [o for o in outcomes if not _on_device(o)][:_POINTS]
-    if not points or not wrong:
+    if not points or not wrong or not may_fork():
         return {}
     try:
         search = _Search(
             subject, tuple(names), points, tuple(wrong), tolerance, kinds or {}, seconds
         )
-        return isolated(lambda enter: search.found(), _WALL)[0]
+        with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+            return isolated(lambda enter: search.found(), _WALL)[0]
     except Exception:
         return {}
 
