@@ -28,8 +28,11 @@ from derive.auditing.where import where
 _PRIMES = (2, 3, 5, 4, 7, 6)
 _ROUNDS = 3
 _POINTS = 7
-_SECONDS = 10.0
-"""CPU time to read the forward in, and to explain what is wrong in."""
+_READING = 8.0
+_EXPLAINING = 6.0
+_WRITING = 4.0
+"""CPU seconds to read the forward in, to hold its gradients against those given, and to write both
+out."""
 _SHARP = 1e-4
 _MORE = 1.03125
 """No sizes or numbers of a formula have this ratio."""
@@ -62,20 +65,21 @@ def explanation(
     # With no operation yet, much can be told from numbers alone.
     why = {n: _without_reading(subject, names, outcomes, n) for n in wrong}
     model: Model | None = None
-    unread = f"it takes more than {_SECONDS:g} s to read"
-    with limited(_SECONDS):
+    unread = f"it takes more than {_READING:g} s to read"
+    with limited(_READING):
         found = model_of(subject, structure.args, names, reference)
         model, unread = (None, found) if isinstance(found, str) else (found, "")
     own = _structured(subject, structure, outcomes)
     several = [*_outcomes(subject, structure.args, model), *own]
-    tolerance = max(EXACT, subject.tolerance * 3, *(5 * o.doubt for o in several))
+    sharp = [o.doubt for o in several if o.doubt < _SHARP]
+    tolerance = max(EXACT, subject.tolerance * 3, *(5 * doubt for doubt in sharp))
     cotangents = subject.cotangents(len(first.cotangents))
 
     def evidence(n: int, points: Sequence[Outcome], model: Model | None) -> Evidence:
         return Evidence(n, names, cotangents, tuple(points), model, tolerance)
 
     doubted: dict[int, str] = {}
-    with limited(_SECONDS):
+    with limited(_EXPLAINING):
         for n in wrong:
             told = ""
             for points in _known(n, several, own, bool(first.error)):
@@ -94,7 +98,7 @@ def explanation(
     formulas: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
     fixed = ""
-    with limited(_SECONDS):
+    with limited(_WRITING):
         formulas = () if model is None else tuple(_or(model.formulas) or ())
         lines = _or(lambda: written(subject, first.args, first.cotangents, wrong, model)) or ()
         fixed = _fixed(model)
@@ -131,7 +135,7 @@ def _by_edits(
     # Values that are made up may be none of the kind that an argument is.
     for some in (own,) if structure.kinds else (several, own):
         unnamed = [n for n, told in why.items() if not told and not _is_flat(several, n)]
-        ran = [o for o in some if not o.error]
+        ran = [o for o in some if not o.error and all(_is_known(o, n) for n in unnamed)]
         if unnamed:
             why |= mended(subject, names, ran, unnamed, tolerance, structure.kinds)
 

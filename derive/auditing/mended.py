@@ -27,9 +27,9 @@ from derive.auditing.points import cast, is_float, is_tensor
 from derive.auditing.scope import Edit, Scope
 from derive.auditing.structure import Kind, Path
 
-_SECONDS = 5.0
+_SECONDS = 4.0
 """CPU time of the search."""
-_WALL = 40.0
+_WALL = 15.0
 _POINTS = 7
 _EQUAL = 1e-9
 
@@ -204,8 +204,7 @@ class _Search:
     def _scope(self) -> Scope:
         """What the backward reads and makes, with its values at the first point."""
         point, local = self.points[0], dict[str, Any]()
-        code = self._compiled()
-        name = self.backward.tree.name
+        code, name = self._compiled(), self.backward.tree.name
 
         def watch(frame: Any, event: str, arg: Any) -> None:
             if event == "return" and frame.f_code.co_filename == "<edited>":
@@ -227,19 +226,9 @@ class _Search:
                 return Scope({})
             if given is not None and not near(mine, given, self.tolerance):
                 return Scope({})  # it does another thing here than in the engine
-        known = dict.fromkeys(local)
-        values = {**local, **{n: v for n, v in point.extras.items() if n not in known}}
-        for key, value in vars(point.context).items():
-            if key not in ("saved_tensors", "needs_input_grad", "dirty"):
-                values[f"ctx.{key}"] = value
+        values = {**point.extras, **local, **_kept(point.context)}
         values.pop("ctx", None)
-        sizes: dict[int, str] = {}
-        for key, value in list(values.items()):
-            if is_tensor(value) and key.isidentifier():
-                for axis, size in enumerate(value.shape):
-                    if size > 1:
-                        sizes.setdefault(size, f"{key}.shape[{axis}]")
-        values |= {text: size for size, text in sizes.items()}
+        values |= _sizes(values)
         return Scope(values, self._functions(self.backward), _loops(self.trees))
 
     # ---------------------------------------------------------------- search
@@ -293,10 +282,9 @@ class _Search:
 
     def _by_what_is_saved(self, keep: set[int], left: Sequence[int]) -> dict[int, str]:
         """Edits of what forward keeps."""
-        function = self.subject.function
-        own = _code(function.setup_context if self.subject.has_setup else function.forward)
         if self.subject.has_setup:
             return {}
+        own = _code(self.subject.function.forward)
         local = _locals(self.subject, self.points[0].made, own)
         backward, told = self._compiled(), dict[int, str]()
         scope, start = Scope(local, self._functions(own)), time.process_time()
@@ -342,6 +330,23 @@ def _with_line(edit: Edit, code: _Code) -> str:
     return f"{edit.text}{where}: {line}" if line else edit.text + where
 
 
+def _kept(context: Context) -> dict[str, Any]:
+    """What forward keeps as attributes of ctx."""
+    own = ("saved_tensors", "needs_input_grad", "dirty")
+    return {f"ctx.{key}": value for key, value in vars(context).items() if key not in own}
+
+
+def _sizes(values: Mapping[str, Any]) -> dict[str, int]:
+    """An expression for each size."""
+    found: dict[int, str] = {}
+    for name, value in values.items():
+        if is_tensor(value) and name.isidentifier():
+            for axis, size in enumerate(value.shape):
+                if size > 1:
+                    found.setdefault(size, f"{name}.shape[{axis}]")
+    return {text: size for size, text in found.items()}
+
+
 def _loops(trees: Sequence[ast.stmt]) -> list[str]:
     """The names that loops count with."""
     every = [part for tree in trees for part in ast.walk(tree)]
@@ -379,7 +384,8 @@ def _locals(subject: Subject, made: Outcome, code: _Code) -> dict[str, Any]:
     local: dict[str, Any] = {}
 
     def watch(frame: Any, event: str, arg: Any) -> None:
-        if event == "return" and frame.f_code.co_name == code.tree.name:
+        own = frame.f_code.co_filename == "<edited>" and frame.f_code.co_name == code.tree.name
+        if event == "return" and own:
             local.update(frame.f_locals)
 
     sys.setprofile(watch)

@@ -91,12 +91,8 @@ def _placed(
         if inside and full:
             rest = _there(wrong, given, right)
             return f"it is wrong only {text}" + (f": {rest}" if rest else "")
-    rest = _there(wrong, given, right)
-    return f"it is wrong at some places only: {rest}" if rest and _some(wrong) else rest
-
-
-def _some(wrong: Sequence[Array]) -> bool:
-    return any(not w.all() for w in wrong)
+    rest = "" if all(bool(w.all()) for w in wrong) else _there(wrong, given, right)
+    return f"it is wrong at some places only: {rest}" if rest else ""
 
 
 def _wrong(evidence: Evidence, given: Array, right: Array) -> Array:
