@@ -33,6 +33,9 @@ def edits(trees: Sequence[ast.AST], scope: Scope) -> Iterator[Edit]:
     """Edits of one thing, the likely ones first."""
     bodies = [part for tree in trees for part in _bodies(tree)]
     every = [site for part in bodies for site in sites(part)]
+    # Whether one number is larger than another says too little of what the numbers should be.
+    compared = {id(p) for body in bodies for c in _compared(body) for p in ast.walk(c)}
+    every = [s for s in every if not (isinstance(s[2], ast.Constant) and id(s[2]) in compared)]
     for make in (removed, replaced, turned, inverted, exchanged_for):
         for where, key, node in every:
             for after, text in make(node, scope):
@@ -41,11 +44,16 @@ def edits(trees: Sequence[ast.AST], scope: Scope) -> Iterator[Edit]:
         yield from statements(part)
     for tree in trees:
         yield from throughout(tree, scope)
-    values = [s for s in every if is_arithmetic(s[2])]
+    values = [s for s in every if is_arithmetic(s[2]) and id(s[2]) not in compared]
     for make in (with_factor, around, with_term, with_product):
         for where, key, node in values:
             for after, text in make(node, scope):
-                yield Edit(where, key, after, text, node.lineno)
+                stem = text.partition(" beside ")[0] if " is missing" in text else ""
+                yield Edit(where, key, after, text, node.lineno, stem)
+
+
+def _compared(body: ast.stmt) -> Iterator[ast.Compare]:
+    return (part for part in ast.walk(body) if isinstance(part, ast.Compare))
 
 
 def saved(tree: ast.AST, scope: Scope) -> Iterator[Edit]:

@@ -89,7 +89,7 @@ def explanation(
                     doubted[n], told = told, ""
             refused = first.shape_error(n)
             why[n] = f"{refused}: {told}" if refused and told else refused or told or why[n]
-    _by_edits(subject, names, structure, own, several, why, tolerance)
+    _by_edits(subject, structure, own, several, why, tolerance)
     for n in (n for n in wrong if not why[n] and not _is_flat(several, n)):
         ran = [o for o in several if not o.error and _is_known(o, n)]
         plain = evidence(n, ran, None)
@@ -124,7 +124,6 @@ def _known(
 
 def _by_edits(
     subject: Subject,
-    names: tuple[str, ...],
     structure: Structure,
     own: Sequence[Outcome],
     several: Sequence[Outcome],
@@ -132,12 +131,16 @@ def _by_edits(
     tolerance: float,
 ) -> None:
     """Adds what one edit of the code mends."""
+    unnamed = [n for n, told in why.items() if not told and not _is_flat(several, n)]
+    if not unnamed:
+        return
+
+    def known(some: Sequence[Outcome]) -> list[Outcome]:
+        return [o for o in some if not o.error and all(_is_known(o, n) for n in unnamed)]
+
     # Values that are made up may be none of the kind that an argument is.
-    for some in (own,) if structure.kinds else (several, own):
-        unnamed = [n for n, told in why.items() if not told and not _is_flat(several, n)]
-        ran = [o for o in some if not o.error and all(_is_known(o, n) for n in unnamed)]
-        if unnamed:
-            why |= mended(subject, names, ran, unnamed, tolerance, structure.kinds)
+    others = [] if structure.kinds else [o for o in several if all(o is not p for p in own)]
+    why |= mended(subject, known(own), known(others), unnamed, tolerance, structure.kinds)
 
 
 def _unread_cotangents(subject: Subject, outcomes: Sequence[Outcome], n: int) -> str:

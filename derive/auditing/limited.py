@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,6 +32,12 @@ def limited(seconds: float) -> Iterator[None]:
         if is_on:
             raise _OverError
 
+    def unraised(error: Any) -> None:
+        # A weak reference that is dropped meanwhile would print it.
+        if error.exc_type is not _OverError:
+            hook(error)
+
+    hook, sys.unraisablehook = sys.unraisablehook, unraised
     before = signal.signal(signal.SIGPROF, over)
     signal.setitimer(signal.ITIMER_PROF, seconds, _AGAIN)
     try:
@@ -41,3 +48,4 @@ def limited(seconds: float) -> Iterator[None]:
         is_on = False
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, before)
+        sys.unraisablehook = hook

@@ -27,17 +27,18 @@ from derive.auditing.points import cast, is_float, is_tensor
 from derive.auditing.scope import Edit, Scope
 from derive.auditing.structure import Kind, Path
 
-_SECONDS = 4.0
+_SECONDS = 6.0
 """CPU time of the search."""
-_WALL = 15.0
+_WALL = 20.0
 _POINTS = 7
 _EQUAL = 1e-9
+_SYNONYMS = 3
 
 
 def mended(
     subject: Subject,
-    names: Sequence[str],
     outcomes: Sequence[Outcome],
+    others: Sequence[Outcome],
     wrong: Sequence[int],
     tolerance: float,
     kinds: Mapping[Path, Kind] | None = None,
@@ -45,19 +46,22 @@ def mended(
 ) -> dict[int, str]:
     """What is wrong with each gradient, of those that one edit mends.
 
-    The search has a process of its own: edited code may do anything.
+    The edit mends it at all ``outcomes``, and at ``others`` too if any edit does. The search has a
+    process of its own: edited code may do anything.
     """
-    points = [o for o in outcomes if not _on_device(o)][:_POINTS]
+    points = sorted((o for o in outcomes if not _on_device(o)), key=_elements)[:_POINTS]
     if not points or not wrong or not may_fork():
         return {}
     try:
-        search = _Search(
-            subject, tuple(names), points, tuple(wrong), tolerance, kinds or {}, seconds
-        )
+        search = _Search(subject, points, others, tuple(wrong), tolerance, kinds or {}, seconds)
         with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
             return isolated(lambda enter: search.found(), _WALL)[0]
     except Exception:
         return {}
+
+
+def _elements(made: Outcome) -> int:
+    return sum(a.numel() for a in made.args if is_tensor(a))
 
 
 def _on_device(made: Outcome) -> bool:
@@ -102,20 +106,21 @@ class _Search:
     def __init__(
         self,
         subject: Subject,
-        names: tuple[str, ...],
         outcomes: Sequence[Outcome],
+        others: Sequence[Outcome],
         wrong: tuple[int, ...],
         tolerance: float,
         kinds: Mapping[Path, Kind],
         seconds: float,
     ) -> None:
-        self.subject, self.names, self.kinds = subject, names, kinds
+        self.subject, self.kinds = subject, kinds
         self.wrong, self.tolerance, self.seconds = wrong, tolerance, seconds
         self.outcomes = outcomes
         self.backward = _code(subject.function.backward)
         self.helpers = [_code(f) for f in self._called(self.backward)]
         self.trees: list[ast.stmt] = [c.tree for c in (self.backward, *self.helpers)]
         self.points = [self._point(o) for o in outcomes]
+        self.others = [self._point(o) for o in others]
         self.summed = set(outcomes[0].right)
         raw = self._run(self.points[0], self._compiled())
         for n, right in outcomes[0].right.items():
@@ -238,30 +243,48 @@ class _Search:
         scope = self._scope()
         if not scope.values:
             return {}
-        code = self._compiled()
-        before = [self._right(p, self._run(p, code)) for p in self.points]
-        keep = set.intersection(*before)
-        left = [n for n in self.wrong if n not in keep]
-        told: dict[int, str] = {}
+        self.keep, self.other_keep = self._kept_right(self.points), self._kept_right(self.others)
+        left = [n for n in self.wrong if n not in self.keep]
+        sure, likely = dict[int, str](), dict[int, str]()
         start = time.process_time()
         for edit in edits(self.trees, scope):
             if not left or time.process_time() - start > self.seconds:
                 break
-            mends = self._mends(edit, keep, left)
+            mends = self._mends(edit, left)
+            if not mends or self._is_vague(edit, mends):
+                continue
+            edit = self._best(edit, scope, mends) if edit.stem else edit
+            is_sure = self._mends_elsewhere(edit, mends)
             for n in mends:
-                told[n] = self._said(edit)
-            left = [n for n in left if n not in mends]
+                (sure if is_sure else likely).setdefault(n, self._said(edit))
+            left = [n for n in left if n not in sure]
+        told = {**likely, **sure}
+        left = [n for n in self.wrong if n not in self.keep and n not in told]
         if left and time.process_time() - start < self.seconds:
-            told |= self._by_what_is_saved(keep, left)
+            told |= self._by_what_is_saved(left)
         return told
 
-    def _mends(self, edit: Edit, keep: set[int], left: Sequence[int]) -> list[int]:
+    def _kept_right(self, points: Sequence[_Point]) -> set[int]:
+        """The gradients that are right at each point without an edit."""
+        code = self._compiled()
+        found = [self._right(p, self._run(p, code)) for p in points]
+        return set.intersection(*found) if found else set()
+
+    def _mends(self, edit: Edit, left: Sequence[int]) -> list[int]:
         """The gradients that the edit makes right, if no other one is made wrong."""
+        return self._mended_at(edit, left, self.points, self.keep)
+
+    def _mends_elsewhere(self, edit: Edit, mends: Sequence[int]) -> bool:
+        return self._mended_at(edit, mends, self.others, self.other_keep) == list(mends)
+
+    def _mended_at(
+        self, edit: Edit, left: Sequence[int], points: Sequence[_Point], keep: set[int]
+    ) -> list[int]:
         before = edit.swapped()
         try:
             code = self._compiled()
             mends = list(left)
-            for point in self.points:
+            for point in points:
                 right = self._right(point, self._run(point, code))
                 mends = [n for n in mends if n in right]
                 if not mends or not keep <= right:
@@ -272,15 +295,32 @@ class _Search:
         finally:
             edit.undone(before)
 
+    def _is_vague(self, edit: Edit, mends: Sequence[int]) -> bool:
+        """Whether a value near by does as well, such as one that is only compared with another."""
+        return isinstance(edit.after, ast.expr) and bool(self._mends(edit.scaled(), mends))
+
+    def _best(self, found: Edit, scope: Scope, mends: list[int]) -> Edit:
+        """The same edit where it mends the most gradients: beside a product, and late."""
+
+        def order(edit: Edit, count: int) -> tuple[int, bool, int]:
+            return count, isinstance(edit.before, ast.BinOp), edit.line
+
+        best, most = found, order(found, len(mends))
+        for edit in edits(self.trees, scope):
+            if edit.stem == found.stem and order(edit, len(self.wrong)) > most:
+                reached = order(edit, len(self._mends(edit, self.wrong)))
+                if reached > most:
+                    best, most = edit, reached
+        return best
+
     def _said(self, edit: Edit) -> str:
         for code in (self.backward, *self.helpers):
-            if any(
-                part is edit.where or edit.where in _lists(part) for part in ast.walk(code.tree)
-            ):
+            parts = list(ast.walk(code.tree))
+            if any(p is edit.where or any(v is edit.where for v in _lists(p)) for p in parts):
                 return _with_line(edit, code)
         return edit.text
 
-    def _by_what_is_saved(self, keep: set[int], left: Sequence[int]) -> dict[int, str]:
+    def _by_what_is_saved(self, left: Sequence[int]) -> dict[int, str]:
         """Edits of what forward keeps."""
         if self.subject.has_setup:
             return {}
@@ -292,21 +332,27 @@ class _Search:
             left = [n for n in left if n not in told]
             if not left or time.process_time() - start > self.seconds:
                 break
-            before = edit.swapped()
-            try:
-                mends = self._mends_saved(own, backward, keep, left)
-            except Exception:
-                mends = []
-            finally:
-                edit.undone(before)
+            mends = self._mends_saved(edit, own, backward, left)
+            if mends and isinstance(edit.after, ast.expr):
+                if self._mends_saved(edit.scaled(), own, backward, mends):
+                    continue
             for n in mends:
                 told[n] = _with_line(edit, own)
         return told
 
     def _mends_saved(
-        self, own: _Code, backward: types.CodeType, keep: set[int], left: Sequence[int]
+        self, edit: Edit, own: _Code, backward: types.CodeType, left: Sequence[int]
     ) -> list[int]:
         """The gradients that an edited forward makes right, if its outputs stay."""
+        before = edit.swapped()
+        try:
+            return self._right_after(own, backward, left)
+        except Exception:
+            return []
+        finally:
+            edit.undone(before)
+
+    def _right_after(self, own: _Code, backward: types.CodeType, left: Sequence[int]) -> list[int]:
         mends = list(left)
         for made in self.outcomes:
             context, outputs = _saved(self.subject, made, own)
@@ -315,7 +361,7 @@ class _Search:
             point = self._point(made, context)
             right = self._right(point, self._run(point, backward))
             mends = [n for n in mends if n in right]
-            if not mends or not keep <= right:
+            if not mends or not self.keep <= right:
                 return []
         return mends
 
@@ -337,14 +383,14 @@ def _kept(context: Context) -> dict[str, Any]:
 
 
 def _sizes(values: Mapping[str, Any]) -> dict[str, int]:
-    """An expression for each size."""
-    found: dict[int, str] = {}
+    """Expressions for each size: two axes may be of one size at this point alone."""
+    found: dict[str, int] = {}
     for name, value in values.items():
         if is_tensor(value) and name.isidentifier():
             for axis, size in enumerate(value.shape):
-                if size > 1:
-                    found.setdefault(size, f"{name}.shape[{axis}]")
-    return {text: size for size, text in found.items()}
+                if size > 1 and list(found.values()).count(size) < _SYNONYMS:
+                    found[f"{name}.shape[{axis}]"] = size
+    return found
 
 
 def _loops(trees: Sequence[ast.stmt]) -> list[str]:

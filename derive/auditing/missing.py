@@ -19,13 +19,9 @@ def is_arithmetic(node: ast.expr) -> bool:
 def with_factor(node: ast.expr, scope: Scope) -> Made:
     """A factor more: a number, a tensor or its inverse, a mask."""
     beside = _where(node)
-    for number in (2, 3):
-        value = ast.Constant(number)
-        yield ast.BinOp(node, ast.Mult(), value), f"the factor {number} is missing{beside}"
-        yield ast.BinOp(node, ast.Div(), value), f"the factor 1/{number} is missing{beside}"
     for text in scope.factors():
-        value = scope.values[text]
-        is_mask = is_tensor(value) and not value.is_floating_point()
+        value = scope.values.get(text)
+        is_mask = text in scope.values and scope.is_mask(text)
         for name in scope.spread(text) if is_tensor(value) else (text,):
             factor, what = parsed(name), "mask" if is_mask else "factor"
             yield ast.BinOp(node, ast.Mult(), factor), f"the {what} {name} is missing{beside}"
@@ -49,10 +45,9 @@ def around(node: ast.expr, scope: Scope) -> Made:
     for text in numbers:
         yield stands(node, parsed(f"{whole}.clamp(-{text}, {text})"))
     for name in scope.tensors:
-        value = scope.values[name]
-        if value.is_floating_point() or not value.ndim:
+        if not scope.values[name].ndim or not (scope.is_mask(name) or scope.is_whole(name)):
             continue
-        if "bool" not in str(value.dtype):
+        if scope.is_whole(name):
             yield stands(node, parsed(f"{whole}.gather(-1, {name})"))
             yield stands(node, parsed(f"{whole}[{name}]"))
             continue

@@ -76,12 +76,13 @@ def replaced(node: ast.expr, scope: Scope) -> Made:
         case ast.Constant(value=bool() as truth):
             yield stands(node, ast.Constant(not truth))
         case ast.Constant(value=int() | float() as value):
-            near = (2 * value, value / 2, -value, value + 1, value - 1, 1, 0)
-            for near_by in dict.fromkeys(near):
-                is_whole = isinstance(value, int) and near_by == int(near_by)
-                number = int(near_by) if is_whole else near_by
-                if number != value:
-                    yield stands(node, ast.Constant(number))
+            near = [-value, value + 1, value - 1, 1, 0]
+            # What is a factor of 1 is a factor that is missing.
+            near += [] if value in (0, 1) else [2 * value, value / 2]
+            for number in dict.fromkeys(near):
+                if number != value and (isinstance(value, float) or number == int(number)):
+                    whole = isinstance(value, int)
+                    yield stands(node, ast.Constant(int(number) if whole else number))
         case ast.Compare(left=left, ops=[op], comparators=[right]):
             for kind in (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq):
                 if not isinstance(op, kind):
@@ -155,6 +156,10 @@ def exchanged_for(node: ast.expr, scope: Scope) -> Made:
         for other, value in scope.values.items():
             if is_number(value):
                 yield stands(node, parsed(other))
+        for name in scope.floats if isinstance(node, ast.Call) else ():
+            for places in scope.tensors:
+                if scope.is_whole(places) and scope.values[name].ndim:
+                    yield stands(node, parsed(f"{name}[{places}]"))
     if isinstance(node, ast.Constant) and node.value in (1, 1.0):
         for name in scope.floats:
             for axis in range(scope.values[name].ndim):
@@ -186,6 +191,10 @@ def removed(node: ast.expr, scope: Scope) -> Made:
             below = f"({below})" if isinstance(right, ast.BinOp) else below
             yield left, f"the factor 1/{below} is too many"
         case ast.BinOp(left=left, op=ast.Pow()):
+            yield stands(node, left)
+        case ast.BinOp(left=ast.Name(id=name) as left, op=ast.Add() | ast.Sub()) if (
+            name in scope.loops
+        ):
             yield stands(node, left)
         case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=right):
             yield left, f"the term {ast.unparse(right)} is too many"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from derive.auditing.points import is_tensor
 
 Made = Iterator[tuple[ast.AST, str]]
 """Nodes that may stand in place of one, each with what is wrong if it is right."""
+
+_LARGER = 1.0078125
 
 
 @dataclass(frozen=True)
@@ -22,22 +24,33 @@ class Edit:
     after: ast.AST
     text: str
     line: int
+    stem: str = ""
+    """What is put beside the node, where the same may stand in several places."""
+
+    @property
+    def before(self) -> ast.AST:
+        """The node that stands there."""
+        if isinstance(self.key, int):
+            return self.where[self.key]  # type: ignore[no-any-return]
+        return getattr(self.where, self.key)  # type: ignore[no-any-return]
+
+    def scaled(self) -> Edit:
+        """The same with a value that is a little larger."""
+        assert isinstance(self.after, ast.expr)
+        after = ast.BinOp(self.after, ast.Mult(), ast.Constant(_LARGER))
+        return replace(self, after=after)
 
     def swapped(self) -> ast.AST:
         """Puts the node in its place; returns the node that stood there."""
-        if isinstance(self.key, int):
-            before = self.where[self.key]
-            self.where[self.key] = self.after
-        else:
-            before = getattr(self.where, self.key)
-            setattr(self.where, self.key, self.after)
+        before = self.before
+        self.undone(self.after)
         if "lineno" in before._attributes and "lineno" in self.after._attributes:
             ast.copy_location(self.after, before)
         ast.fix_missing_locations(self.after)
-        return before  # type: ignore[no-any-return]
+        return before
 
     def undone(self, before: ast.AST) -> None:
-        """Puts back the node that stood there."""
+        """Puts this node there."""
         if isinstance(self.key, int):
             self.where[self.key] = before
         else:
@@ -62,8 +75,13 @@ class Scope:
                 yield other
 
     def factors(self) -> Iterator[str]:
-        """Expressions that an element may be multiplied by."""
-        yield from self.tensors
+        """Expressions that an element may be multiplied by; those of one element last.
+
+        A number may be that of a size, but no tensor is that of a number at all its elements.
+        """
+        one = [n for n in self.tensors if self.values[n].numel() == 1]
+        yield from (n for n in self.tensors if n not in one)
+        yield from ("2", "3", *one)
         yield from (n for n, v in self.values.items() if is_number(v) and v not in (0, 1))
 
     @property
@@ -75,6 +93,16 @@ class Scope:
     def floats(self) -> list[str]:
         """Names of tensors that are no masks and no places."""
         return [n for n in self.tensors if self.values[n].is_floating_point()]
+
+    def is_mask(self, name: str) -> bool:
+        """Whether it is a tensor of bools."""
+        value = self.values[name]
+        return is_tensor(value) and "bool" in str(value.dtype)
+
+    def is_whole(self, name: str) -> bool:
+        """Whether it is a tensor of whole numbers."""
+        value = self.values[name]
+        return is_tensor(value) and not value.is_floating_point() and not self.is_mask(name)
 
     @property
     def rank(self) -> int:
@@ -92,14 +120,14 @@ class Scope:
     def masks(self) -> Iterator[str]:
         """Conditions on an element."""
         for name in self.tensors:
-            if "bool" in str(self.values[name].dtype):
+            if self.is_mask(name):
                 yield from (f"(~{text})" for text in self.spread(name))
         for name in self.floats:
             if self.values[name].ndim:
                 yield from (f"({name} {op} 0)" for op in (">", ">=", "<", "!="))
                 yield f"({name}.abs() <= 1)"
         for name in self.tensors:
-            if not self.values[name].is_floating_point() and self.values[name].ndim:
+            if self.is_whole(name) and self.values[name].ndim:
                 for text, value in self.values.items():
                     if isinstance(value, int) and not isinstance(value, bool):
                         yield f"({name} != {text})"

@@ -10,6 +10,7 @@ from kit.right.gated import GeGLUTanh, SwiGLUHalves
 from kit.right.losses import LovaszHinge, PairedContrast, ReducedHuber, SmoothedCrossEntropy
 from kit.right.matrices import BatchedSolve, MatrixInverse
 from kit.right.protocols import InPlaceLeaky, SortedRows
+from kit.right.quantizers import TernaryWeights
 from kit.right.rotary import RotaryComplex, RotaryHalves
 from kit.right.scans import CumulativeSum, DiscountedReturns, LinearRecurrence, RunningMaximum
 from kit.right.structured import LoopedPower, PermutedRows
@@ -18,6 +19,7 @@ from kit.seeded import seeded
 import derive
 
 EXAMPLE = {entry.function: entry.example for entry in RIGHT}
+REFERENCE = {entry.function: entry.reference for entry in RIGHT}
 
 EDITS = [
     (SwiGLUHalves, "(grad_gate, grad_up)", "(grad_up, grad_gate)", "x", r"are swapped in line \d+"),
@@ -61,6 +63,13 @@ def test_the_edit_that_mends_a_gradient_is_named(function, old, new, name, said)
     report = derive.audit(seeded(function, old, new), *EXAMPLE[function]())
     (row,) = [row for row in report.rows if row.input == name]
     assert not row.right and re.search(said, row.wrong), row.wrong
+
+
+def test_a_bound_that_values_near_by_fit_too_is_not_named():
+    torch.manual_seed(0)
+    wrong = seeded(TernaryWeights, "1.5", "1.0")
+    report = derive.audit(wrong, *EXAMPLE[TernaryWeights](), reference=REFERENCE[TernaryWeights])
+    assert report.rows[0].wrong == "it is wrong only where |w| > 1: it is 0 there"
 
 
 def test_an_edit_is_quoted_with_its_line():
