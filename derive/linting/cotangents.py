@@ -1,0 +1,136 @@
+"""Rules DRV3xx: what backward does with cotangents and saved tensors."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from derive.linting.finding import At
+from derive.linting.functions import COPYING
+from derive.linting.reading import Reading
+from derive.linting.values import Level, Token, Value
+
+
+def never_read(reading: Reading) -> Iterator[At]:
+    """backward never reads a cotangent."""
+    function = reading.function
+    node = function.backward.node
+    read = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and _loads(n)}
+    names = [*function.cotangents, *([function.backward.star] if function.backward.star else [])]
+    unread = [n for n in names if n not in read and not n.startswith("_")]
+    if not unread or not any(map(_sure, reading.returned)):
+        return
+    if len(names) == 1:
+        yield At(_argument(node, names[0]), f"backward never reads the cotangent `{names[0]}`")
+        return
+    for n, name in enumerate(function.cotangents):
+        if name in unread and _needs_gradient(reading, n):
+            yield At(_argument(node, name), f"backward never reads the cotangent `{name}`")
+
+
+def _loads(node: ast.Name) -> bool:
+    return isinstance(node.ctx, ast.Load)
+
+
+def _argument(node: ast.FunctionDef, name: str) -> ast.AST:
+    arguments = node.args
+    several = [*arguments.posonlyargs, *arguments.args, arguments.vararg]
+    return next(a for a in several if a is not None and a.arg == name)
+
+
+def _sure(value: Value) -> bool:
+    return not value.void and (value.known or value.tensor or bool(value.reads))
+
+
+def _needs_gradient(reading: Reading, n: int) -> bool:
+    """Whether output n is a tensor that depends on an input, and is not marked otherwise."""
+    flows = [reading.forward, reading.keeping]
+    if any(flow.escapes or flow.of_kind("mark_non_differentiable") for flow in flows):
+        return False
+    if not reading.outputs or None in reading.outputs:
+        return False
+    several = [o[n] for o in reading.outputs if o is not None and n < len(o)]
+    return len(several) == len(reading.outputs) and all(
+        v.tensor and not v.none and reading.smooth(v) for v in several
+    )
+
+
+def without_cotangent(reading: Reading) -> Iterator[At]:
+    """A returned gradient depends on no cotangent."""
+    if any(never_read(reading)) or _has(reading.backward.steering):
+        return
+    if reading.backward.escapes or reading.backward.of_kind("lost"):
+        return
+    for event, gradients in zip(reading.backward.of_kind("return"), reading.gradients, strict=True):
+        for n, value in enumerate(gradients or ()):
+            if value.tensor and value.known and not value.void and value.reads:
+                if not _has(value.reads) and n < len(reading.function.inputs):
+                    name = reading.function.inputs[n]
+                    yield At(
+                        _element(event.node, n),
+                        f"the gradient of `{name}` depends on no cotangent",
+                    )
+
+
+def _has(reads: frozenset[Token]) -> bool:
+    return any(token.kind == "cotangent" for token in reads)
+
+
+def _element(node: ast.AST, n: int) -> ast.AST:
+    """Element n of a returned tuple."""
+    if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple):
+        if n < len(node.value.elts):
+            return node.value.elts[n]
+    return node
+
+
+def changed_cotangent(reading: Reading) -> Iterator[At]:
+    """A cotangent is changed in place."""
+    for event in reading.backward.of_kind("changed"):
+        if event.value.kinds() == {"cotangent"} and event.value.level <= Level.CONTIGUOUS:
+            yield At(
+                event.node,
+                "backward changes a cotangent in place; other nodes of the graph may read it",
+            )
+
+
+def changed_saved(reading: Reading) -> Iterator[At]:
+    """A saved tensor is changed in place in backward."""
+    for event in reading.backward.of_kind("changed"):
+        kinds = event.value.kinds()
+        if kinds and kinds <= {"saved", "kept"} and event.value.level <= Level.CONTIGUOUS:
+            yield At(
+                event.node,
+                "backward changes a saved tensor in place; a second backward reads the new values",
+            )
+
+
+def viewed_cotangent(reading: Reading) -> Iterator[At]:
+    """A cotangent is viewed with fewer axes."""
+    backward = reading.function.backward
+    if not backward.plain or any(d.rpartition(".")[2] in COPYING for d in backward.decorators):
+        return
+    asked = frozenset().union(*(e.value.roots for e in reading.backward.of_kind("asked")))
+    for event in reading.backward.of_kind("view"):
+        value = event.value
+        if value.kinds() == {"cotangent"} and value.level == Level.ITSELF:
+            if not value.roots & asked and isinstance(event.node, ast.Call) and _merges(event.node):
+                yield At(
+                    event.node,
+                    f"`{ast.unparse(event.node)}` raises for a strided cotangent; use reshape",
+                )
+
+
+def _merges(node: ast.Call) -> bool:
+    """Whether a view has axes that are products of others."""
+    given = node.args
+    if len(given) == 1 and isinstance(given[0], ast.Tuple | ast.List):
+        given = given[0].elts
+    if any(isinstance(a, ast.Starred) for a in given) or not given:
+        return False
+    texts = [ast.unparse(a) for a in given]
+    if texts == ["-1"]:
+        return True
+    if any(isinstance(n, ast.Mult) for a in given for n in ast.walk(a)):
+        return True
+    return len(texts) == 2 and "-1" in texts and "1" not in texts
