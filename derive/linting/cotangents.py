@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from derive.linting.finding import At
 from derive.linting.functions import COPYING
 from derive.linting.reading import Reading
+from derive.linting.state import Event
 from derive.linting.values import Level, Token, Value
 
 
@@ -21,6 +22,8 @@ def never_read(reading: Reading) -> Iterator[At]:
     if not unread or not any(map(_sure, reading.returned)):
         return
     if len(names) == 1:
+        if reading.results and all(v.tensor and v.known and not v.slopes for v in reading.results):
+            return  # outputs are constants
         yield At(_argument(node, names[0]), f"backward never reads the cotangent `{names[0]}`")
         return
     for n, name in enumerate(function.cotangents):
@@ -64,6 +67,8 @@ def without_cotangent(reading: Reading) -> Iterator[At]:
     for event, gradients in zip(reading.backward.of_kind("return"), reading.gradients, strict=True):
         for n, value in enumerate(gradients or ()):
             if value.tensor and value.known and not value.void and value.reads:
+                if value.identity is not None and value.identity.kind == "saved":
+                    continue  # a gradient from elsewhere, handed on
                 if not _has(value.reads) and n < len(reading.function.inputs):
                     name = reading.function.inputs[n]
                     yield At(
@@ -86,23 +91,31 @@ def _element(node: ast.AST, n: int) -> ast.AST:
 
 def changed_cotangent(reading: Reading) -> Iterator[At]:
     """A cotangent is changed in place."""
+    for event in _changes(reading, {"cotangent"}):
+        yield At(
+            event.node,
+            "backward changes a cotangent in place; other nodes of the graph may read it",
+        )
+
+
+def _changes(reading: Reading, kinds: set[str]) -> Iterator[Event]:
+    """The first change of each tensor of these kinds."""
+    seen: set[Token] = set()
     for event in reading.backward.of_kind("changed"):
-        if event.value.kinds() == {"cotangent"} and event.value.level <= Level.CONTIGUOUS:
-            yield At(
-                event.node,
-                "backward changes a cotangent in place; other nodes of the graph may read it",
-            )
+        value = event.value
+        if value.roots and value.kinds() <= kinds and value.level <= Level.CONTIGUOUS:
+            if not value.roots <= seen:
+                yield event
+            seen |= value.roots
 
 
 def changed_saved(reading: Reading) -> Iterator[At]:
     """A saved tensor is changed in place in backward."""
-    for event in reading.backward.of_kind("changed"):
-        kinds = event.value.kinds()
-        if kinds and kinds <= {"saved", "kept"} and event.value.level <= Level.CONTIGUOUS:
-            yield At(
-                event.node,
-                "backward changes a saved tensor in place; a second backward reads the new values",
-            )
+    for event in _changes(reading, {"saved", "kept"}):
+        yield At(
+            event.node,
+            "backward changes a saved tensor in place; a second backward fails or is wrong",
+        )
 
 
 def viewed_cotangent(reading: Reading) -> Iterator[At]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from derive.linting.finding import At, listed
 from derive.linting.reading import Reading
-from derive.linting.values import Level, Value
+from derive.linting.values import Level, Token, Value
 
 
 def tensor_on_ctx(reading: Reading) -> Iterator[At]:
@@ -27,7 +27,7 @@ def tensor_on_ctx(reading: Reading) -> Iterator[At]:
 def _holds_tensor(value: Value) -> bool:
     if value.items is not None:
         return any(map(_holds_tensor, value.items))
-    return value.tensor and not value.none
+    return value.tensor and not value.void
 
 
 def _described(reading: Reading, value: Value) -> str:
@@ -70,14 +70,20 @@ def unmarked_change(reading: Reading) -> Iterator[At]:
     flows = [reading.forward, reading.keeping]
     if any(f.escapes or f.of_kind("mark_dirty") or f.of_kind("lost") for f in flows):
         return
+    seen: set[Token] = set()
     for event in reading.forward.of_kind("changed"):
         value = event.value
         numbers = {t.key for t in value.roots if t.kind == "input"}
         if len(numbers) != len(value.roots) or value.level > Level.VIEW or len(numbers) != 1:
             continue
+        if any(other.roots & value.roots for other in event.others):
+            continue  # x.copy_(x)
+        if value.roots <= seen:
+            continue
+        seen |= value.roots
         if numbers <= reading.differentiable and not reading.through_data(event.node):
             yield At(
                 event.node,
                 f"forward changes the input {listed([reading.input_name(value)])} in place; "
-                "declare the change with ctx.mark_dirty",
+                "clone it, or return it and declare it with ctx.mark_dirty",
             )

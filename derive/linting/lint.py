@@ -11,7 +11,7 @@ from typing import NamedTuple
 from derive.linting.finding import Finding
 from derive.linting.functions import functions_of
 from derive.linting.names import names_of
-from derive.linting.reading import launchers_of, read
+from derive.linting.reading import helpers_of, read
 from derive.linting.rules import RULES
 
 _NOQA = re.compile(r"#\s*noqa(?P<codes>:\s*[A-Z]+\d+(?:[,\s]+[A-Z]+\d+)*)?", re.IGNORECASE)
@@ -33,10 +33,10 @@ def lint(text: str, codes: Collection[str] = tuple(RULES)) -> Linted:
         tree = ast.parse(text)
     names = names_of(tree)
     functions, count = functions_of(tree, names)
-    launchers = launchers_of(tree)
+    helpers = helpers_of(tree)
     found: dict[Finding, None] = {}
     for function in functions:
-        reading = read(function, names, launchers)
+        reading = read(function, names, helpers)
         for code in codes:
             for node, message in RULES[code](reading):
                 line = getattr(node, "lineno", 1)

@@ -81,13 +81,15 @@ PIECES = frozenset("chunk split tensor_split unbind hsplit vsplit dsplit split_w
 PAIRS = frozenset("max min sort topk kthvalue median mode cummax cummin nanmedian".split())
 """(values, positions), of which only the values have a derivative."""
 
-TENSOR_METHODS = (
-    (SMOOTH | VIEW | CONTIGUOUS | PIECES)
-    - set("T H real imag add copy index pad split sum type mean std var take dot fft trace".split())
-    | {"size", "numel", "dim", "stride", "new_zeros", "new_empty", "new_ones", "is_contiguous"}
-    | {"detach", "data_ptr", "element_size", "masked_fill", "requires_grad_"}
+TENSOR_METHODS = frozenset(
+    """
+    bmm clamp contiguous data_ptr detach dim element_size exp expand expand_as flatten
+    is_contiguous masked_fill masked_select matmul mm new_empty new_ones new_tensor new_zeros numel
+    permute requires_grad_ reshape softmax sqrt squeeze storage_offset stride transpose unsqueeze
+    untyped_storage view view_as
+    """.split()
 )
-"""Methods that no other object of a forward is likely to have."""
+"""Methods that no other argument of a forward is likely to have."""
 
 COLLECTIVES = frozenset("all_reduce broadcast reduce".split())
 """Of torch.distributed: they write into their first argument."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import re
 from dataclasses import dataclass
 from functools import cached_property
 
-from derive.linting import operations as ops
-from derive.linting.evaluate import Event, is_launch
+from derive.linting.calls import is_launch
 from derive.linting.flow import Flow
 from derive.linting.functions import Function
 from derive.linting.names import Names
-from derive.linting.values import UNKNOWN, Level, Token, Value, deep_roots, join, of
+from derive.linting.state import Event
+from derive.linting.values import UNKNOWN, Token, Value, deep_roots, join, of
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Reading:
         found = []
         for event in self.backward.of_kind("return"):
             items = _several(event.value)
-            found += [v for v in items or (event.value,) if not v.void]
+            found += [v for v in ((event.value,) if items is None else items) if not v.void]
         return found
 
     @cached_property
@@ -75,22 +75,20 @@ class Reading:
         """``input``, ``output`` or ``intermediate``; empty where that is not sure."""
         if not value.tensor or not value.roots or "other" in value.kinds():
             return ""
+        own = value.identity
+        if own is not None and own.kind in {"input", "output"}:
+            return own.kind
+        if own is not None and any(own == result.identity for result in self.results):
+            return "output"
         if value.kinds() <= {"input", "output"}:
-            if len(value.roots) == 1 and value.level == Level.ITSELF:
-                return value.kinds().pop()
-            return "intermediate" if value.level == Level.VIEW else ""
+            return "intermediate" if own is not None else ""
         if value.kinds() != {"made"}:
             return ""
         if not value.known and any(not v.roots and not v.known for v in self.results):
             return ""
         alike = [v for v in self.results if deep_roots(v) & value.roots]
-        if not alike:
-            return "intermediate"
-        if value.level == Level.ITSELF and any(v.level == Level.ITSELF for v in alike):
-            return "output"
-        if max(value.level, *(v.level for v in alike)) == Level.VIEW:
-            return "intermediate"
-        return ""
+        unsure = own is None or any(v.identity is None for v in alike)
+        return "" if alike and unsure else "intermediate"
 
     def kept_value(self, token: Token) -> Value | None:
         """The value of forward behind ``saved`` or ``kept``."""
@@ -127,25 +125,25 @@ class Reading:
         return ""
 
 
-def read(function: Function, names: Names, launchers: frozenset[str]) -> Reading:
-    forward = Flow(names, "" if function.setup else function.forward.ctx, {}, graph=False)
-    tensors = _tensors(function, names)
-    inputs = {
-        name: of(Token("input", n), name in tensors) for n, name in enumerate(function.inputs)
-    }
-    forward.env |= inputs
-    if function.forward.star:
-        forward.env[function.forward.star] = UNKNOWN
-    forward.run(function.forward.node.body)
-    keeping = forward
-    if function.setup:
-        keeping = Flow(names, function.setup.ctx, {}, graph=False)
-        _, *taken = function.setup.parameters
-        given = UNKNOWN if function.forward.star else Value(items=tuple(inputs.values()))
-        for name, value in zip(taken, (given, _outputs(forward)), strict=False):
-            keeping.env[name] = value
-        keeping.run(function.setup.node.body)
-    backward = Flow(names, function.backward.ctx, {}, launchers)
+def read(function: Function, names: Names, helpers: Helpers) -> Reading:
+    """Follow the methods, again while they show more inputs to be tensors."""
+    tensors = _annotated(function)
+    while True:
+        known = frozenset(tensors)
+        forward, keeping = _forward(function, names, known)
+        reading = Reading(
+            function, forward, keeping, _backward(function, names, helpers, forward, keeping)
+        )
+        tensors |= forward.tensors | keeping.tensors | reading.differentiable
+        tensors &= set(range(len(function.inputs)))
+        if tensors <= known:
+            return reading
+
+
+def _backward(
+    function: Function, names: Names, helpers: Helpers, forward: Flow, keeping: Flow
+) -> Flow:
+    backward = Flow(names, function.backward.ctx, {}, helpers.launchers, helpers.guards)
     backward.kept = keeping.kept
     backward.saved = _saved(keeping)
     for n, name in enumerate(function.cotangents):
@@ -153,36 +151,42 @@ def read(function: Function, names: Names, launchers: frozenset[str]) -> Reading
     if function.backward.star:
         backward.env[function.backward.star] = _starred(function, forward)
     backward.run(function.backward.node.body)
-    return Reading(function, forward, keeping, backward)
+    return backward
 
 
-def _tensors(function: Function, names: Names) -> set[str]:
-    """The inputs that forward uses as tensors."""
-    found = set()
+def _forward(function: Function, names: Names, tensors: frozenset[int]) -> tuple[Flow, Flow]:
+    """The flow of forward, and that of setup_context where there is one."""
+    ctx = "" if function.setup else function.forward.ctx
+    forward = Flow(names, ctx, {}, graph=False)
+    inputs = {name: of(Token("input", n), n in tensors) for n, name in enumerate(function.inputs)}
+    forward.env |= inputs
+    if function.forward.star:
+        forward.env[function.forward.star] = UNKNOWN
+    forward.run(function.forward.node.body)
+    if not function.setup:
+        return forward, forward
+    keeping = Flow(names, function.setup.ctx, {}, graph=False)
+    _, *taken = function.setup.parameters
+    given = UNKNOWN if function.forward.star else Value(items=tuple(inputs.values()))
+    for name, value in zip(taken, (given, _outputs(forward)), strict=False):
+        keeping.env[name] = value
+    keeping.run(function.setup.node.body)
+    return forward, keeping
+
+
+_TENSOR = re.compile(r"['\"]?(Optional\[)?(torch\.)?\w*Tensor\]?( \| None)?['\"]?")
+
+
+def _annotated(function: Function) -> set[int]:
+    """The inputs that are annotated as tensors, or tensors or None."""
     arguments = function.forward.node.args
-    for argument in (*arguments.posonlyargs, *arguments.args):
-        if argument.annotation is not None and "Tensor" in ast.unparse(argument.annotation):
-            found.add(argument.arg)
-    for node in _nodes(function):
-        if not isinstance(node, ast.Call):
-            continue
-        func = node.func
-        if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name):
-            if func.attr in ops.TENSOR_METHODS:
-                found.add(func.value.id)
-            if func.attr == "save_for_backward":
-                found |= {a.id for a in node.args if isinstance(a, ast.Name)}
-        dotted = names.dotted(func)
-        if dotted.startswith("torch.") and dotted.rpartition(".")[2] in ops.SMOOTH and node.args:
-            if isinstance(node.args[0], ast.Name):
-                found.add(node.args[0].id)
-    return found & set(function.inputs)
-
-
-def _nodes(function: Function) -> Iterator[ast.AST]:
-    yield from ast.walk(function.forward.node)
-    if function.setup:
-        yield from ast.walk(function.setup.node)
+    several = [*arguments.posonlyargs, *arguments.args][-len(function.inputs) :]
+    return {
+        n
+        for n, a in enumerate(several)
+        if a.annotation is not None
+        and _TENSOR.fullmatch(ast.unparse(a.annotation).replace("typing.", ""))
+    }
 
 
 def _several(value: Value) -> tuple[Value, ...] | None:
@@ -231,14 +235,31 @@ def _returns(forward: Flow) -> list[Value]:
     return [event.value for event in forward.of_kind("return")]
 
 
-def launchers_of(tree: ast.Module) -> frozenset[str]:
-    """The functions of a file that launch a kernel, in any number of steps."""
-    functions = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
+@dataclass(frozen=True)
+class Helpers:
+    """Functions of a file that launch a kernel, and those that ask whether grad mode is on."""
+
+    launchers: frozenset[str]
+    guards: frozenset[str]
+
+
+def helpers_of(tree: ast.Module) -> Helpers:
     calls = {
-        name: [n for n in ast.walk(node) if isinstance(n, ast.Call)]
-        for name, node in functions.items()
+        node.name: [n for n in ast.walk(node) if isinstance(n, ast.Call)]
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef)
     }
-    found = {name for name, several in calls.items() if any(map(is_launch, several))}
+    launch = {name for name, several in calls.items() if any(map(is_launch, several))}
+    guard = {
+        name
+        for name, several in calls.items()
+        if any(ast.unparse(c.func).endswith("is_grad_enabled") for c in several)
+    }
+    return Helpers(_callers(calls, launch), frozenset(guard))
+
+
+def _callers(calls: dict[str, list[ast.Call]], found: set[str]) -> frozenset[str]:
+    """These functions and those that call them, in any number of steps."""
     while True:
         more = {
             name

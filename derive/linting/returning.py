@@ -17,6 +17,9 @@ def number_of_gradients(reading: Reading) -> Iterator[At]:
     function = reading.function
     if not (function.forward.plain and function.backward.plain):
         return
+    marked = any(f.of_kind("mark_non_differentiable") for f in (reading.forward, reading.keeping))
+    if marked and not reading.returned:
+        return
     most = len(function.inputs)
     least = most - min(most, len(function.forward.node.args.defaults))
     for event, gradients in zip(reading.backward.of_kind("return"), reading.gradients, strict=True):
@@ -56,7 +59,7 @@ def number_of_cotangents(reading: Reading) -> Iterator[At]:
     function = reading.function
     if not (function.forward.plain and function.backward.plain) or not reading.outputs:
         return
-    if None in reading.outputs:
+    if None in reading.outputs or not reading.gradients:
         return
     counts = {len(o) for o in reading.outputs if o is not None}
     most = len(function.cotangents)

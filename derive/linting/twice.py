@@ -15,6 +15,8 @@ def saved_intermediate(reading: Reading) -> Iterator[At]:
     function = reading.function
     if function.once or not function.backward.plain or any(no_derivative(reading)):
         return
+    if reading.backward.of_kind("guard"):
+        return
     if any(f.own_graph for f in (reading.forward, reading.keeping, reading.backward)):
         return
     used: Tokens = frozenset().union(*(v.slopes for v in reading.returned))
@@ -42,7 +44,15 @@ def no_derivative(reading: Reading) -> Iterator[At]:
     function = reading.function
     if function.once or not function.backward.plain or not reading.returned:
         return
-    launch = first(reading.backward.of_kind("launch"))
+    if reading.backward.of_kind("guard"):
+        return
+    launch = first(
+        [
+            event
+            for event in reading.backward.of_kind("launch")
+            if any(_differentiable(reading, t) for t in event.value.reads)
+        ]
+    )
     found = [(launch.node, "a kernel")] if launch else []
     used: Tokens = frozenset().union(*(v.slopes for v in reading.returned))
     for token, cut in reading.backward.cuts.items():

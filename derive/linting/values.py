@@ -36,7 +36,8 @@ class Level(IntEnum):
 class Value:
     """A value; all sets grow where branches meet.
 
-    roots: the tensors that it is or may share memory with, ``level`` says how
+    identity: the one tensor object that it certainly is
+    roots: the tensors that it shares memory with, or may; ``level`` says how
     slopes: the tensors that it depends on by differentiable operations of torch
     reads: the tensors that it depends on in any way
     tensor: whether it is certainly a tensor (or None)
@@ -46,6 +47,7 @@ class Value:
     unbound: the conditions without which the name has no value
     """
 
+    identity: Token | None = None
     roots: Tokens = frozenset()
     level: int = Level.ITSELF
     slopes: Tokens = frozenset()
@@ -71,21 +73,26 @@ NONE = Value(none=True, void=True)
 def of(token: Token, tensor: bool = True) -> Value:
     """The tensor of a token itself."""
     alone = frozenset([token])
-    return Value(alone, Level.ITSELF, alone, alone, tensor)
+    return Value(token, alone, Level.ITSELF, alone, alone, tensor)
 
 
 def made(node: ast.AST, parts: Iterable[Value], flat: bool = False, tensor: bool = True) -> Value:
     """A new tensor that an operation makes of others."""
     parts = list(parts)
-    place = (getattr(node, "lineno", 0), getattr(node, "col_offset", 0))
+    own = Token("made", place(node))
     return Value(
-        frozenset([Token("made", place)]) if tensor else frozenset(),
+        own if tensor else None,
+        frozenset([own]) if tensor else frozenset(),
         Level.ITSELF,
         frozenset() if flat else frozenset().union(*(p.slopes for p in parts)),
         frozenset().union(*(deep_reads(p) for p in parts)),
         tensor,
         all(deep_known(p) for p in parts),
     )
+
+
+def place(node: ast.AST) -> tuple[int, int]:
+    return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
 
 
 def deep_reads(value: Value) -> Tokens:
@@ -105,9 +112,16 @@ def deep_roots(value: Value) -> Tokens:
     return value.roots.union(*(deep_roots(item) for item in value.items or ()))
 
 
-def alias(value: Value, level: int) -> Value:
-    """A tensor that shares the memory of another."""
-    return replace(value, level=max(level, value.level), items=None, unbound=frozenset())
+def alias(value: Value, level: int, node: ast.AST | None = None) -> Value:
+    """A tensor that shares the memory of another; a view is an object of its own."""
+    own = Token("made", place(node)) if node is not None and level == Level.VIEW else None
+    return replace(
+        value,
+        identity=own,
+        level=max(level, value.level),
+        items=None,
+        unbound=frozenset(),
+    )
 
 
 def join(a: Value, b: Value) -> Value:
@@ -117,8 +131,9 @@ def join(a: Value, b: Value) -> Value:
         items = tuple(map(join, a.items, b.items))
     lost = [v for v in (a, b) if items is None and v.items is not None]
     return Value(
-        _rooted(a) | _rooted(b),
-        max(a.level, b.level),
+        a.identity if a.identity == b.identity or b.none else b.identity if a.none else None,
+        (_rooted(a) | _rooted(b)).union(*map(deep_roots, lost)),
+        Level.CAST if lost else max(a.level, b.level),
         (a.slopes | b.slopes).union(*map(deep_slopes, lost)),
         (a.reads | b.reads).union(*map(deep_reads, lost)),
         (a.tensor or a.none) and (b.tensor or b.none) and not (a.none and b.none),
