@@ -165,8 +165,10 @@ class Calls(State):
         if name in ops.PAIRS and _is_pair(name, node, arguments, method):
             best = made(node, arguments)
             return Value(items=(best, made(node, arguments, flat=True)))
+        if name in ops.BLANK:
+            return replace(made(node, []), void=name in ops.NOTHING)
         if name in ops.FLAT:
-            return replace(made(node, arguments, flat=True), void=name in ops.NOTHING)
+            return made(node, arguments, flat=True)
         if name in ops.PIECES:
             return alias(replace(first, tensor=True), Level.VIEW, node)
         if name in ops.VIEW:

@@ -11,7 +11,60 @@ from derive.linting.values import Level, Token, Value
 
 
 def tensor_on_ctx(reading: Reading) -> Iterator[At]:
-    """A tensor is kept as an attribute of ctx."""
+    """A tensor is kept on ctx as an attribute.
+
+    **What.** Forward or `setup_context` stores a tensor by assignment, as in `ctx.x = x`.
+    Numbers, shapes, dtypes and flags are fine.
+
+    **Why it is wrong.** Three checks and services see only tensors given to `save_for_backward`:
+
+    - Autograd raises an error if an input changes between forward and backward. For an attribute,
+      the gradient is silently wrong.
+    - An output on ctx refers to its own node, so the memory is never freed by reference counting.
+    - Hooks of saved tensors, such as CPU offload and activation checkpointing, do not see an
+      attribute. Backward does not free it either.
+
+    ```python
+    # kept.py
+    import torch
+
+
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.x = x
+            return x * x
+
+        @staticmethod
+        def backward(ctx, g):
+            return 2 * ctx.x * g
+    ```
+
+    ```console
+    $ derive lint kept.py
+    kept.py:8:9: DRV101 `ctx.x` holds the input `x`; keep tensors with save_for_backward
+    1 finding in 1 Function of 1 file
+    ```
+
+    **The mend.** Save all tensors in one call of `save_for_backward`.
+
+    ```python
+    # kept.py
+    import torch
+
+
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            return 2 * x * g
+    ```
+    """
     flows = {id(f): f for f in (reading.forward, reading.keeping)}.values()
     for flow in flows:
         for event in flow.of_kind("keep"):
@@ -41,7 +94,56 @@ def _described(reading: Reading, value: Value) -> str:
 
 
 def second_save(reading: Reading) -> Iterator[At]:
-    """A second save_for_backward replaces the first."""
+    """A second save_for_backward replaces the first.
+
+    **What.** One block calls `save_for_backward` twice.
+
+    **Why it is wrong.** The second call replaces the tensors of the first. Backward unpacks fewer
+    tensors than it expects.
+
+    ```python
+    # twice.py
+    import torch
+
+
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            ctx.save_for_backward(x)
+            ctx.save_for_backward(y)
+            return x * y
+
+        @staticmethod
+        def backward(ctx, g):
+            x, y = ctx.saved_tensors
+            return g * y, g * x
+    ```
+
+    ```console
+    $ derive lint twice.py
+    twice.py:9:9: DRV102 this call replaces the tensors saved in line 8
+    1 finding in 1 Function of 1 file
+    ```
+
+    **The mend.** Save all tensors in one call.
+
+    ```python
+    # twice.py
+    import torch
+
+
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            ctx.save_for_backward(x, y)
+            return x * y
+
+        @staticmethod
+        def backward(ctx, g):
+            x, y = ctx.saved_tensors
+            return g * y, g * x
+    ```
+    """
     for body in _bodies(reading):
         seen = None
         for statement in body:
@@ -49,8 +151,7 @@ def second_save(reading: Reading) -> Iterator[At]:
                 if seen is not None:
                     yield At(
                         statement,
-                        f"this call replaces the tensors saved in line {seen}; "
-                        "save all tensors in one call",
+                        f"this call replaces the tensors saved in line {seen}",
                     )
                 seen = statement.lineno
 
@@ -66,7 +167,55 @@ def _bodies(reading: Reading) -> Iterator[list[ast.stmt]]:
 
 
 def unmarked_change(reading: Reading) -> Iterator[At]:
-    """forward changes an input in place without mark_dirty."""
+    """Forward changes an input in place without mark_dirty.
+
+    **What.** Forward writes into an input that has a gradient, and declares nothing.
+
+    **Why it is wrong.** Autograd still takes the input for its old value. Other uses of the input
+    get gradients that miss this Function.
+
+    ```python
+    # doubled.py
+    import torch
+
+
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            x.mul_(2)
+            return x
+
+        @staticmethod
+        def backward(ctx, g):
+            return 2 * g
+    ```
+
+    ```console
+    $ derive lint doubled.py
+    doubled.py:8:9: DRV103 forward changes the input `x` in place; clone it, or call ctx.mark_dirty
+    1 finding in 1 Function of 1 file
+    ```
+
+    **The mend.** Compute a new tensor. To change the input on purpose, return it and declare it
+    with `ctx.mark_dirty`.
+
+    ```python
+    # doubled.py
+    import torch
+
+
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            x.mul_(2)
+            ctx.mark_dirty(x)
+            return x
+
+        @staticmethod
+        def backward(ctx, g):
+            return 2 * g
+    ```
+    """
     flows = [reading.forward, reading.keeping]
     if any(f.escapes or f.of_kind("mark_dirty") or f.of_kind("lost") for f in flows):
         return
@@ -85,5 +234,5 @@ def unmarked_change(reading: Reading) -> Iterator[At]:
             yield At(
                 event.node,
                 f"forward changes the input {listed([reading.input_name(value)])} in place; "
-                "clone it, or return it and declare it with ctx.mark_dirty",
+                "clone it, or call ctx.mark_dirty",
             )

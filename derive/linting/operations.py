@@ -44,6 +44,14 @@ FLAT = frozenset(
 )
 """A new tensor whose derivative is 0 wherever it has one, or that reads no values."""
 
+BLANK = frozenset(
+    """
+    arange empty empty_like eye full full_like linspace new_empty new_full new_ones new_tensor
+    new_zeros ones ones_like rand rand_like randn randn_like randperm zeros zeros_like
+    """.split()
+)
+"""A new tensor that reads no values of other tensors."""
+
 NOTHING = frozenset("zeros zeros_like new_zeros empty empty_like new_empty".split())
 """A new tensor of zeros, or of nothing yet."""
 

@@ -2,18 +2,66 @@
 
 from __future__ import annotations
 
-import ast
-import re
 from collections.abc import Iterator
 
 from derive.linting.finding import At
-from derive.linting.functions import Method
 from derive.linting.reading import Reading
-from derive.linting.values import Level, Value
+from derive.linting.values import Value
 
 
 def number_of_gradients(reading: Reading) -> Iterator[At]:
-    """backward returns a wrong number of gradients."""
+    """Backward returns a wrong number of gradients.
+
+    **What.** The number of returned values differs from the number of arguments of forward.
+    Additional values may only be None. A list counts as one value.
+
+    **Why it is wrong.** PyTorch raises an error when the backward runs: "returned an incorrect
+    number of gradients".
+
+    ```python
+    # slope.py
+    import torch
+
+
+    class Leaky(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, slope):
+            ctx.save_for_backward(x)
+            ctx.slope = slope
+            return torch.where(x > 0, x, slope * x)
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            return torch.where(x > 0, g, ctx.slope * g)
+    ```
+
+    ```console
+    $ derive lint slope.py
+    slope.py:15:9: DRV201 backward returns 1 gradient; forward has 2 arguments besides ctx
+    1 finding in 1 Function of 1 file
+    ```
+
+    **The mend.** Return one value for each argument, and None for an argument without a gradient.
+
+    ```python
+    # slope.py
+    import torch
+
+
+    class Leaky(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, slope):
+            ctx.save_for_backward(x)
+            ctx.slope = slope
+            return torch.where(x > 0, x, slope * x)
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            return torch.where(x > 0, g, ctx.slope * g), None
+    ```
+    """
     function = reading.function
     if not (function.forward.plain and function.backward.plain):
         return
@@ -55,7 +103,52 @@ def _is_gradient(value: Value) -> bool:
 
 
 def number_of_cotangents(reading: Reading) -> Iterator[At]:
-    """backward takes a wrong number of cotangents."""
+    """Backward takes a wrong number of cotangents.
+
+    **What.** The number of parameters of backward after ctx differs from the number of outputs of
+    forward. An output that is no tensor counts too.
+
+    **Why it is wrong.** PyTorch calls backward with one cotangent for each output, so the call
+    raises a TypeError.
+
+    ```python
+    # pair.py
+    import torch
+
+
+    class Both(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x, 3 * x
+
+        @staticmethod
+        def backward(ctx, g):
+            return 2 * g
+    ```
+
+    ```console
+    $ derive lint pair.py
+    pair.py:10:5: DRV202 backward takes 1 cotangent; forward returns 2 outputs
+    1 finding in 1 Function of 1 file
+    ```
+
+    **The mend.** Take one cotangent for each output.
+
+    ```python
+    # pair.py
+    import torch
+
+
+    class Both(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x, 3 * x
+
+        @staticmethod
+        def backward(ctx, g, h):
+            return 2 * g + 3 * h
+    ```
+    """
     function = reading.function
     if not (function.forward.plain and function.backward.plain) or not reading.outputs:
         return
@@ -72,135 +165,3 @@ def number_of_cotangents(reading: Reading) -> Iterator[At]:
                 f"backward takes {most} cotangent{'s' * (most != 1)}; "
                 f"forward returns {count} output{'s' * (count != 1)}",
             )
-
-
-def unbound_gradient(reading: Reading) -> Iterator[At]:
-    """A returned gradient has a value only if some input needs one."""
-    if len(reading.differentiable) < 2:
-        return
-    ctx = re.escape(reading.function.backward.ctx)
-    wanted = re.compile(rf"(?:{ctx}\.needs_input_grad\[\d+\]|[\s()]|\b(?:and|not)\b)+")
-    returned = {
-        id(n)
-        for statement in ast.walk(reading.function.backward.node)
-        if isinstance(statement, ast.Return)
-        for n in ast.walk(statement)
-    }
-    for event in reading.backward.of_kind("unbound"):
-        if id(event.node) in returned and all(map(wanted.fullmatch, event.value.unbound)):
-            (condition, *_) = sorted(event.value.unbound)
-            yield At(
-                event.node,
-                f"`{ast.unparse(event.node)}` has no value unless `{condition}`; "
-                "set it to None before",
-            )
-
-
-def other_needs(reading: Reading) -> Iterator[At]:
-    """A gradient is computed if another input needs one."""
-    backward = reading.function.backward
-    places = _places(backward)
-    if places is None or not backward.plain or len(reading.differentiable) < 2:
-        return
-    tests = _tests_of_names(backward)
-    for name, positions in places.items():
-        several = tests.get(name, [])
-        if len(several) != 1 or len(positions) != 1:
-            continue
-        node, numbers, exact = several[0]
-        (position,) = positions
-        if exact is not None and position not in numbers:
-            if position in reading.differentiable and exact in reading.differentiable:
-                inputs = reading.function.inputs
-                if max(exact, position) < len(inputs):
-                    yield At(
-                        node,
-                        f"`{name}`, the gradient of `{inputs[position]}`, is computed only if "
-                        f"`{inputs[exact]}` needs one: needs_input_grad[{exact}]",
-                    )
-
-
-def _places(backward: Method) -> dict[str, set[int]] | None:
-    """Each name that is returned alone, and its positions."""
-    found: dict[str, set[int]] = {}
-    for node in ast.walk(backward.node):
-        if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple):
-            for n, element in enumerate(node.value.elts):
-                if isinstance(element, ast.Starred):
-                    return None
-                if isinstance(element, ast.Name):
-                    found.setdefault(element.id, set()).add(n)
-                else:
-                    for part in ast.walk(element):
-                        if isinstance(part, ast.Name):
-                            found.setdefault(part.id, set()).update({n, -1})
-    return found
-
-
-Tested = tuple[ast.AST, set[int], int | None]
-
-
-def _tests_of_names(backward: Method) -> dict[str, list[Tested]]:
-    """For each name, where it gets a value, under which needs_input_grad[i]."""
-    found: dict[str, list[Tested]] = {}
-
-    def visit(body: list[ast.stmt], numbers: set[int], exact: int | None) -> None:
-        for statement in body:
-            if isinstance(statement, ast.If):
-                inner = _indices(statement.test, backward.ctx)
-                only = _exact(statement.test, backward.ctx)
-                here = only if only is not None else None if inner is None else exact
-                visit(statement.body, numbers | (inner or set()), here)
-                visit(statement.orelse, numbers | {-1}, None)
-                continue
-            for node in ast.walk(statement):
-                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                    if not _is_none(statement):
-                        found.setdefault(node.id, []).append((statement, numbers, exact))
-            if not isinstance(statement, ast.Assign | ast.AnnAssign | ast.Expr | ast.Return):
-                names = [n.id for n in ast.walk(statement) if isinstance(n, ast.Name)]
-                for name in names:
-                    found.setdefault(name, []).append((statement, {-1}, None))
-
-    visit(backward.node.body, set(), None)
-    return found
-
-
-def _is_none(statement: ast.stmt) -> bool:
-    """Whether a statement sets names to None."""
-    if not isinstance(statement, ast.Assign | ast.AnnAssign):
-        return False
-    values = statement.value.elts if isinstance(statement.value, ast.Tuple) else [statement.value]
-    return all(isinstance(v, ast.Constant) and v.value is None for v in values)
-
-
-def _indices(test: ast.expr, ctx: str) -> set[int] | None:
-    """The i of each needs_input_grad[i] in a condition; None for any other condition."""
-    found = re.findall(rf"{re.escape(ctx)}\.needs_input_grad\[(\d+)\]", ast.unparse(test))
-    return set(map(int, found)) if found else None
-
-
-def _exact(test: ast.expr, ctx: str) -> int | None:
-    """The i of a condition that is needs_input_grad[i]."""
-    found = re.fullmatch(rf"{re.escape(ctx)}\.needs_input_grad\[(\d+)\]", ast.unparse(test))
-    return int(found[1]) if found else None
-
-
-def asked_of_copy(reading: Reading) -> Iterator[At]:
-    """requires_grad is asked of a saved copy."""
-    for event in reading.backward.of_kind("requires_grad"):
-        for token in event.value.roots:
-            kept = reading.kept_value(token)
-            if kept is not None and len(event.value.roots) == 1 and _is_copy(reading, kept):
-                if event.value.level == Level.ITSELF and reading.in_test(event.node):
-                    yield At(
-                        event.node,
-                        f"`{ast.unparse(event.node)}` is False for a saved copy; "
-                        "ask ctx.needs_input_grad",
-                    )
-
-
-def _is_copy(reading: Reading, value: Value) -> bool:
-    if reading.kind(value) == "intermediate":
-        return True
-    return value.tensor and value.kinds() == {"input"} and value.level >= Level.VIEW

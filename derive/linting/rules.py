@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from inspect import cleandoc
 
-from derive.linting import cotangents, keeping, returning, twice
+from derive.linting import cotangents, keeping, needing, returning, twice
 from derive.linting.finding import At
 from derive.linting.reading import Reading
 
@@ -16,9 +17,9 @@ RULES: dict[str, Rule] = {
     "DRV103": keeping.unmarked_change,
     "DRV201": returning.number_of_gradients,
     "DRV202": returning.number_of_cotangents,
-    "DRV203": returning.unbound_gradient,
-    "DRV204": returning.other_needs,
-    "DRV205": returning.asked_of_copy,
+    "DRV203": needing.unbound_gradient,
+    "DRV204": needing.other_needs,
+    "DRV205": needing.asked_of_copy,
     "DRV301": cotangents.never_read,
     "DRV302": cotangents.without_cotangent,
     "DRV303": cotangents.changed_cotangent,
@@ -32,5 +33,10 @@ cotangents and saved tensors; DRV4: second derivatives."""
 
 
 def title(code: str) -> str:
-    """The first line of a rule's page."""
-    return (RULES[code].__doc__ or "").split("\n")[0]
+    """What a rule finds, in one line."""
+    return page(code).split("\n")[0]
+
+
+def page(code: str) -> str:
+    """The page of a rule: what, why it is wrong, an example, the mend."""
+    return f"{code}: {cleandoc(RULES[code].__doc__ or '')}"

@@ -11,7 +11,62 @@ from derive.linting.values import Token, Tokens
 
 
 def saved_intermediate(reading: Reading) -> Iterator[At]:
-    """Double backward takes a saved intermediate for a constant."""
+    """Double backward takes a saved intermediate for a constant.
+
+    **What.** Forward saves a tensor that is neither an input nor an output. Backward uses it, and
+    is not marked `once_differentiable`.
+
+    **Why it is wrong.** Forward runs without a graph. In double backward the saved intermediate
+    has no derivative, although it depends on the inputs. Gradient penalties and Hessians are
+    silently wrong. A view of an input or of an output is such a tensor too.
+
+    ```python
+    # unit.py
+    import torch
+
+
+    class Normalize(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            r = x.norm()
+            y = x / r
+            ctx.save_for_backward(y, r)
+            return y
+
+        @staticmethod
+        def backward(ctx, g):
+            y, r = ctx.saved_tensors
+            return (g - y * (g * y).sum()) / r
+    ```
+
+    ```console
+    $ derive lint unit.py
+    unit.py:10:9: DRV401 double backward takes `r` for a constant; mark backward once_differentiable
+    1 finding in 1 Function of 1 file
+    ```
+
+    **The mend.** Mark backward `once_differentiable`, so that double backward raises an error. Or
+    save inputs and outputs only, and compute the intermediate again in backward.
+
+    ```python
+    # unit.py
+    import torch
+
+
+    class Normalize(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x / x.norm()
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            r = x.norm()
+            y = x / r
+            return (g - y * (g * y).sum()) / r
+    ```
+    """
     function = reading.function
     if function.once or not function.backward.plain or any(no_derivative(reading)):
         return
@@ -35,12 +90,65 @@ def saved_intermediate(reading: Reading) -> Iterator[At]:
                 event.node,
                 f"double backward takes {listed(names)} for "
                 f"{'a constant' if len(names) == 1 else 'constants'}; "
-                "mark backward once_differentiable or save inputs and outputs only",
+                "mark backward once_differentiable",
             )
 
 
 def no_derivative(reading: Reading) -> Iterator[At]:
-    """backward calls what has no derivative, without once_differentiable."""
+    """Backward calls what has no derivative, without once_differentiable.
+
+    **What.** A returned gradient passes through a step that autograd cannot follow: `.detach()`,
+    `.data`, `.item()`, `.numpy()`, `torch.no_grad()`, a Triton kernel, or `torch.autograd.grad`
+    without `create_graph`. Functions of the same file that launch a kernel count too.
+
+    **Why it is wrong.** The gradient has no graph. With `create_graph=True` its derivative is
+    silently taken to be 0.
+
+    ```python
+    # detached.py
+    import torch
+
+
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            return 2 * x.detach() * g
+    ```
+
+    ```console
+    $ derive lint detached.py
+    detached.py:14:20: DRV402 `.detach()` has no derivative; mark backward once_differentiable
+    1 finding in 1 Function of 1 file
+    ```
+
+    **The mend.** Mark backward `once_differentiable`, so that double backward raises an error. A
+    backward that calls `torch.is_grad_enabled()` is taken to handle double backward itself.
+
+    ```python
+    # detached.py
+    import torch
+    from torch.autograd.function import once_differentiable
+
+
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        @once_differentiable
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            return 2 * x.detach() * g
+    ```
+    """
     function = reading.function
     if function.once or not function.backward.plain or not reading.returned:
         return
@@ -61,8 +169,7 @@ def no_derivative(reading: Reading) -> Iterator[At]:
     for node, what in sorted(found, key=lambda f: (f[0].lineno, f[0].col_offset))[:1]:  # type: ignore[attr-defined]
         yield At(
             node,
-            f"{what} has no derivative; mark backward once_differentiable, "
-            "else double backward is silently wrong",
+            f"{what} has no derivative; mark backward once_differentiable",
         )
 
 
