@@ -72,13 +72,18 @@ def never_read(reading: Reading) -> Iterator[At]:
     if not unread or not any(map(_sure, reading.returned)):
         return
     if len(names) == 1:
-        if reading.results and all(v.tensor and v.known and not v.slopes for v in reading.results):
-            return  # outputs are constants
-        yield At(_argument(node, names[0]), f"backward never reads the cotangent `{names[0]}`")
+        if not _constant(reading):
+            yield At(_argument(node, names[0]), f"backward never reads the cotangent `{names[0]}`")
         return
     for n, name in enumerate(function.cotangents):
         if name in unread and _needs_gradient(reading, n):
             yield At(_argument(node, name), f"backward never reads the cotangent `{name}`")
+
+
+def _constant(reading: Reading) -> bool:
+    """Whether all outputs are constants, as of a Function that exists for its side effects."""
+    results = reading.results
+    return bool(results) and all(v.tensor and v.known and not v.slopes for v in results)
 
 
 def _loads(node: ast.Name) -> bool:
@@ -159,7 +164,7 @@ def without_cotangent(reading: Reading) -> Iterator[At]:
             return g, g * logits
     ```
     """
-    if any(never_read(reading)) or _has(reading.backward.steering):
+    if any(never_read(reading)) or _has(reading.backward.steering) or _constant(reading):
         return
     if reading.backward.escapes or reading.backward.of_kind("lost"):
         return

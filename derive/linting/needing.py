@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 
 from derive.linting.finding import At
-from derive.linting.functions import Method
+from derive.linting.functions import Function, Method
 from derive.linting.reading import Reading
-from derive.linting.values import Level, Value
+from derive.linting.values import Level, Token, Value
 
 
 def unbound_gradient(reading: Reading) -> Iterator[At]:
@@ -290,16 +290,34 @@ def asked_of_copy(reading: Reading) -> Iterator[At]:
             return 2 * x * g if ctx.needs_input_grad[0] else None
     ```
     """
+    if _sets_requires_grad(reading.function):
+        return
+    seen: set[Token] = set()
     for event in reading.backward.of_kind("requires_grad"):
-        for token in event.value.roots:
-            kept = reading.kept_value(token)
-            if kept is not None and len(event.value.roots) == 1 and _is_copy(reading, kept):
-                if event.value.level == Level.ITSELF and reading.in_test(event.node):
-                    yield At(
-                        event.node,
-                        f"`{ast.unparse(event.node)}` is False for a saved copy; "
-                        "ask ctx.needs_input_grad",
-                    )
+        token = event.value.identity
+        kept = reading.kept_value(token) if token is not None else None
+        if token is None or kept is None or token in seen:
+            continue
+        if _is_copy(reading, kept) and reading.in_test(event.node):
+            seen.add(token)
+            yield At(
+                event.node,
+                f"`{ast.unparse(event.node)}` is False for a saved copy; ask ctx.needs_input_grad",
+            )
+
+
+def _sets_requires_grad(function: Function) -> bool:
+    """Whether forward gives a copy the flag of its original."""
+    return any(
+        isinstance(node, ast.Attribute)
+        and (
+            node.attr == "requires_grad_"
+            or (node.attr == "requires_grad" and isinstance(node.ctx, ast.Store))
+        )
+        for method in (function.forward, function.setup)
+        if method is not None
+        for node in ast.walk(method.node)
+    )
 
 
 def _is_copy(reading: Reading, value: Value) -> bool:

@@ -134,8 +134,9 @@ def read(function: Function, names: Names, helpers: Helpers) -> Reading:
         reading = Reading(
             function, forward, keeping, _backward(function, names, helpers, forward, keeping)
         )
-        tensors |= forward.tensors | keeping.tensors | reading.differentiable
-        tensors &= set(range(len(function.inputs)))
+        tensors |= forward.tensors | keeping.tensors
+        if all(g is not None and len(g) == len(function.inputs) for g in reading.gradients):
+            tensors |= reading.differentiable
         if tensors <= known:
             return reading
 
