@@ -33,7 +33,7 @@ class _Found(NamedTuple):
 def lint(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[FILE | FOLDER]...", help="What to lint; else this folder."),
+        typer.Argument(metavar="[FILE | FOLDER]...", help="Else this folder."),
     ] = None,
     select: Annotated[
         list[str] | None,
@@ -52,7 +52,7 @@ def lint(
     json_: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Faults of hand-written autograd Functions that their source shows; nothing is run.
+    """Faults of hand-written autograd Functions, from their source alone.
 
     Exits with 0 where there is none, 1 where there is one, 2 where a file cannot be read.
     """

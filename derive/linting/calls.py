@@ -131,7 +131,8 @@ class Calls(State):
         if name == "view":
             self.record("view", node, base)
         if name in ops.NUMBER or name in {"is_contiguous", "numel"}:
-            self.record("asked", node, base)
+            if name in {"is_contiguous", "stride"}:
+                self.record("layout", node, base)
             return NUMBER
         if name in ops.VALUE:
             return self.cut(

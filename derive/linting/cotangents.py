@@ -18,8 +18,8 @@ def never_read(reading: Reading) -> Iterator[At]:
     **What.** Backward returns gradients, but a parameter for a cotangent is unused.
 
     **Why it is wrong.** The gradient must be multiplied by the cotangent. Otherwise a factor on
-    the loss, loss scaling or gradient accumulation changes nothing. With several outputs, what
-    flows through this one is lost.
+    the loss, loss scaling or gradient accumulation changes nothing. With several outputs, the
+    gradient through this one is lost.
 
     ```python
     # unread.py
@@ -325,8 +325,8 @@ def viewed_cotangent(reading: Reading) -> Iterator[At]:
     **What.** Backward calls `.view` on a cotangent with fewer axes, such as `g.view(-1,
     g.shape[-1])` or `g.view(b * t, d)`.
 
-    **Why it is wrong.** A cotangent has any strides. If the output was transposed or summed over
-    one axis, the cotangent is strided or expanded, and `view` raises an error.
+    **Why it is wrong.** A cotangent can have any strides. If the output was transposed or summed
+    over one axis, the cotangent is strided or expanded, and `view` raises an error.
 
     ```python
     # viewed.py
@@ -375,15 +375,13 @@ def viewed_cotangent(reading: Reading) -> Iterator[At]:
     backward = reading.function.backward
     if not backward.plain or any(d.rpartition(".")[2] in COPYING for d in backward.decorators):
         return
-    asked = frozenset().union(*(e.value.roots for e in reading.backward.of_kind("asked")))
+    checked = frozenset().union(*(e.value.roots for e in reading.backward.of_kind("layout")))
     for event in reading.backward.of_kind("view"):
-        value = event.value
-        if value.kinds() == {"cotangent"} and value.level == Level.ITSELF:
-            if not value.roots & asked and isinstance(event.node, ast.Call) and _merges(event.node):
-                yield At(
-                    event.node,
-                    f"`{ast.unparse(event.node)}` raises for a strided cotangent; use reshape",
-                )
+        token, node = event.value.identity, event.node
+        if token is None or token.kind != "cotangent" or token in checked:
+            continue
+        if isinstance(node, ast.Call) and _merges(node):
+            yield At(node, f"`{ast.unparse(node)}` raises for a strided cotangent; use reshape")
 
 
 def _merges(node: ast.Call) -> bool:

@@ -16,7 +16,7 @@ def tensor_on_ctx(reading: Reading) -> Iterator[At]:
     **What.** Forward or `setup_context` stores a tensor by assignment, as in `ctx.x = x`.
     Numbers, shapes, dtypes and flags are fine.
 
-    **Why it is wrong.** Three checks and services see only tensors given to `save_for_backward`:
+    **Why it is wrong.** Three mechanisms see only tensors given to `save_for_backward`:
 
     - Autograd raises an error if an input changes between forward and backward. For an attribute,
       the gradient is silently wrong.
@@ -171,7 +171,7 @@ def unmarked_change(reading: Reading) -> Iterator[At]:
 
     **What.** Forward writes into an input that has a gradient, and declares nothing.
 
-    **Why it is wrong.** Autograd still takes the input for its old value. Other uses of the input
+    **Why it is wrong.** Autograd still treats the input as its old value. Other uses of the input
     get gradients that miss this Function.
 
     ```python

@@ -235,8 +235,8 @@ def _exact(test: ast.expr, ctx: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def asked_of_copy(reading: Reading) -> Iterator[At]:
-    """Backward asks a saved copy whether it requires a gradient.
+def flag_of_copy(reading: Reading) -> Iterator[At]:
+    """Backward tests requires_grad of a saved copy.
 
     **What.** Backward tests `requires_grad` of a saved tensor that is no argument of forward
     itself. Examples are `x.contiguous()`, `x.view(..)` and an intermediate.
@@ -246,7 +246,7 @@ def asked_of_copy(reading: Reading) -> Iterator[At]:
     so the mistake depends on the layout.
 
     ```python
-    # asked.py
+    # copied.py
     import torch
 
 
@@ -264,15 +264,15 @@ def asked_of_copy(reading: Reading) -> Iterator[At]:
     ```
 
     ```console
-    $ derive lint asked.py
-    asked.py:15:29: DRV205 `x.requires_grad` is False for a saved copy; ask ctx.needs_input_grad
+    $ derive lint copied.py
+    copied.py:15:29: DRV205 `x.requires_grad` is False for a saved copy; use ctx.needs_input_grad
     1 finding in 1 Function of 1 file
     ```
 
-    **The mend.** Ask `ctx.needs_input_grad`, which has one flag for each argument of forward.
+    **The mend.** Use `ctx.needs_input_grad`, which has one flag for each argument of forward.
 
     ```python
-    # asked.py
+    # copied.py
     import torch
 
 
@@ -302,7 +302,7 @@ def asked_of_copy(reading: Reading) -> Iterator[At]:
             seen.add(token)
             yield At(
                 event.node,
-                f"`{ast.unparse(event.node)}` is False for a saved copy; ask ctx.needs_input_grad",
+                f"`{ast.unparse(event.node)}` is False for a saved copy; use ctx.needs_input_grad",
             )
 
 

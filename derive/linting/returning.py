@@ -128,7 +128,7 @@ def number_of_cotangents(reading: Reading) -> Iterator[At]:
 
     ```console
     $ derive lint pair.py
-    pair.py:10:5: DRV202 backward takes 1 cotangent; forward returns 2 outputs
+    pair.py:11:5: DRV202 backward takes 1 cotangent; forward returns 2 outputs
     1 finding in 1 Function of 1 file
     ```
 

@@ -19,7 +19,7 @@ RULES: dict[str, Rule] = {
     "DRV202": returning.number_of_cotangents,
     "DRV203": needing.unbound_gradient,
     "DRV204": needing.other_needs,
-    "DRV205": needing.asked_of_copy,
+    "DRV205": needing.flag_of_copy,
     "DRV301": cotangents.never_read,
     "DRV302": cotangents.without_cotangent,
     "DRV303": cotangents.changed_cotangent,

@@ -11,7 +11,7 @@ from derive.linting.values import Token, Tokens
 
 
 def saved_intermediate(reading: Reading) -> Iterator[At]:
-    """Double backward takes a saved intermediate for a constant.
+    """Double backward treats a saved intermediate as a constant.
 
     **What.** Forward saves a tensor that is neither an input nor an output. Backward uses it, and
     is not marked `once_differentiable`.
@@ -41,7 +41,7 @@ def saved_intermediate(reading: Reading) -> Iterator[At]:
 
     ```console
     $ derive lint unit.py
-    unit.py:10:9: DRV401 double backward takes `r` for a constant; mark backward once_differentiable
+    unit.py:10:9: DRV401 double backward treats `r` as a constant; mark backward once_differentiable
     1 finding in 1 Function of 1 file
     ```
 
@@ -88,21 +88,21 @@ def saved_intermediate(reading: Reading) -> Iterator[At]:
         if names and not any(isinstance(a, ast.Starred) for a in event.node.args):  # type: ignore[attr-defined]
             yield At(
                 event.node,
-                f"double backward takes {listed(names)} for "
+                f"double backward treats {listed(names)} as "
                 f"{'a constant' if len(names) == 1 else 'constants'}; "
                 "mark backward once_differentiable",
             )
 
 
 def no_derivative(reading: Reading) -> Iterator[At]:
-    """Backward calls what has no derivative, without once_differentiable.
+    """Backward has a step without a derivative, and is not once_differentiable.
 
     **What.** A returned gradient passes through a step that autograd cannot follow: `.detach()`,
     `.data`, `.item()`, `.numpy()`, `torch.no_grad()`, a Triton kernel, or `torch.autograd.grad`
     without `create_graph`. Functions of the same file that launch a kernel count too.
 
     **Why it is wrong.** The gradient has no graph. With `create_graph=True` its derivative is
-    silently taken to be 0.
+    silently 0.
 
     ```python
     # detached.py
@@ -127,8 +127,9 @@ def no_derivative(reading: Reading) -> Iterator[At]:
     1 finding in 1 Function of 1 file
     ```
 
-    **The mend.** Mark backward `once_differentiable`, so that double backward raises an error. A
-    backward that calls `torch.is_grad_enabled()` is taken to handle double backward itself.
+    **The mend.** Mark backward `once_differentiable`, so that double backward raises an error.
+    The rule does not apply if backward calls `torch.is_grad_enabled()`, as a backward does that
+    handles double backward itself.
 
     ```python
     # detached.py
