@@ -101,8 +101,8 @@ def no_derivative(reading: Reading) -> Iterator[At]:
     `.data`, `.item()`, `.numpy()`, `torch.no_grad()`, a Triton kernel, or `torch.autograd.grad`
     without `create_graph`. Functions of the same file that launch a kernel count too.
 
-    **Why it is wrong.** The gradient has no graph. With `create_graph=True` its derivative is
-    silently 0.
+    **Why it is wrong.** The gradient has no graph. With `create_graph=True`, its contribution to
+    second derivatives is silently 0.
 
     ```python
     # detached.py
