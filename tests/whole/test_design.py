@@ -34,7 +34,15 @@ from derive.pipeline import source
 
 PACKAGE = ROOT / "derive"
 FILES = sorted(p for p in PACKAGE.rglob("*.py") if "generated" not in p.parts)
-NAMED_COMMANDS = ("auditing", "cli", "options", "tracing", "verifying", "writing")
+NAMED_COMMANDS = (
+    "auditing",
+    "cli",
+    "linting",
+    "options",
+    "tracing",
+    "verifying",
+    "writing",
+)
 COMMANDS = [PACKAGE / name for name in (f"command/{n}.py" for n in NAMED_COMMANDS)]
 EXAMPLES = [p for p in FILES if p.parent.name == "examples"]
 ENGINE = [p for p in FILES if p.parent.name != "catalog" and p not in EXAMPLES]
@@ -62,6 +70,7 @@ ROOMS = (
     ("check",),
     ("tracing",),
     ("auditing",),
+    ("linting",),
     ("command",),
     ("__main__",),
     ("generated",),
