@@ -21,7 +21,7 @@ def audit(
         str,
         typer.Argument(
             metavar="MODULE:CLASS | PACKAGE",
-            help="The Function: MODULE:CLASS, or FILE.py:CLASS. With --examples, a package or file.",
+            help="The Function: MODULE:CLASS, or FILE.py:CLASS. With --examples, a package.",
         ),
     ],
     example: Annotated[

@@ -100,11 +100,12 @@ def _table(path: Path) -> Any:
 
 def _project(path: Path, table: Any) -> Project:
     if not isinstance(table, dict):
-        raise DeriveError(f"{path}: [tool.derive] must be a table with the keys specs, out and lint")
+        raise DeriveError(f"{path}: [tool.derive] must be a table: specs, out and lint")
     unknown = sorted(set(table) - {"specs", "out", "lint"})
     if unknown:
         raise DeriveError(
-            f"{path}: [tool.derive] has no key {', '.join(unknown)}; its keys are specs, out and lint"
+            f"{path}: [tool.derive] has no key {', '.join(unknown)}; "
+            "its keys are specs, out and lint"
         )
     specs, out = table.get("specs", []), table.get("out", "generated")
     if not isinstance(specs, list) or not all(isinstance(s, str) for s in specs):
