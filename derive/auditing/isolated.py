@@ -106,7 +106,11 @@ def _received(read: int, until: float) -> tuple[bytes, bool]:
 
 def _child(run: Callable[[Enter], Any], left_out: frozenset[str], write: int) -> None:
     """Runs and sends what it finds, then ends without anything that the parent would do."""
+    import faulthandler
+
     import torch
+
+    faulthandler.disable()  # that it dies is told by the parent
 
     def send(kind: str, value: Any) -> None:
         data = pickle.dumps((kind, value))

@@ -13,7 +13,7 @@ import typer
 
 from derive import __version__
 from derive.command.auditing import as_json
-from derive.command.console import print_json, print_note, shown
+from derive.command.console import print_json, shown
 from derive.command.objects import mapping_of, named_object, reference_of
 from derive.command.parallel import each
 from derive.errors import DeriveError
@@ -80,7 +80,7 @@ def audit_package(
 
 def _is_within(name: str, within: str) -> bool:
     place = name.rpartition(":")[0]
-    return place == within or place.startswith((f"{within}.", f"{within.rstrip('/')}/"))
+    return within == "." or place == within or place.startswith((f"{within}.", f"{within.rstrip('/')}/"))
 
 
 @cache
@@ -139,7 +139,7 @@ def _print(found: Sequence[Audited], github: bool, quiet: bool) -> None:
     if not quiet:
         counts = {v: sum(a.verdict == v for a in found) for v in _VERDICTS}
         told = ", ".join(f"{n} {verdict}" for verdict, n in counts.items() if n)
-        print_note(f"{len(found)} Functions: {told}")
+        typer.echo(f"\n{len(found)} Function{'s' if len(found) != 1 else ''}: {told}")
 
 
 _VERDICTS = ("right", "fragile", "wrong", "not judged")
