@@ -1,4 +1,4 @@
-"""A Function whose source has one text in place of another, and tables of such texts."""
+"""Functions with one text of their source replaced, and tables of replacements."""
 
 import inspect
 import sys
@@ -6,7 +6,7 @@ import textwrap
 
 
 def seeded(function, old, new):
-    """The class with the text replaced where it last stands."""
+    """The class with the last occurrence of a text replaced."""
     source = textwrap.dedent(inspect.getsource(function))
     head, found, tail = source.rpartition(old)
     assert found, f"{function.__name__} has no {old!r}"
