@@ -30,6 +30,7 @@ from derive.auditing.points import (
     is_float,
     is_tensor,
     layouts,
+    made_up,
     scaled,
     special,
 )
@@ -100,11 +101,15 @@ class Judge:
         if not self.subject.copied:
             for point in layouts(base, self.names):
                 yield from self.at(point, copied=False)
-        for point in flags(base, self.names):
-            if point.condition.endswith("=None"):
-                yield from self.at(point, FRAGILE, loud=None)
-            else:
-                yield from self.at(point)
+        for point in flags(base, self.names, self.subject.words()):
+            yield from self.at(point)
+        left_out = self.subject.defaults(len(base.args))
+        whole = Point((*base.args, *left_out))
+        for point in flags(whole, self.subject.names(len(whole.args)), self.subject.words()):
+            if all(a is b for a, b in zip(point.args, base.args, strict=False)):
+                yield from self.at(point, WRONG, loud=None)
+        for point in made_up(base, self.names):
+            yield from self.at(point, FRAGILE, loud=None)
         yield from self.at_large_values(base)
         # What a reference means at a tie is a convention.
         level = FRAGILE if self.subject.reference is None else REMARK
@@ -210,7 +215,8 @@ class Judge:
             return False
         try:
             at = made.args[n].detach().double()
-            sides = [kind.tangent(g.detach().double(), at) for g in (given, right)]
+            ours, theirs = given.detach().double(), right.detach().double()
+            sides = [ours if kind.closed else kind.tangent(ours, at), kind.tangent(theirs, at)]
         except Exception:
             return False
         return near(sides[0], sides[1], tolerance + 3 * made.doubt)
@@ -239,6 +245,10 @@ class Judge:
             or self._jumps(made, n, p)
             for p in places
         )
+
+    def is_smooth(self, made: Outcome, n: int) -> bool:
+        """Whether the right gradient is the same at points that are close: no kink, no tie."""
+        return all(near(r, made.right[n], 1e-5) for r in self._near_by(made, n))
 
     def _near_by(self, made: Outcome, n: int) -> list[Any]:
         """The right gradient at points that are close: one of them is ours where slopes jump."""
@@ -472,7 +482,7 @@ def widened(args: Sequence[Any]) -> tuple[Any, ...]:
 
 def _shapes(names: Sequence[str], args: Sequence[Any]) -> str:
     return ", ".join(
-        f"{n}: {list(a.shape)}" for n, a in zip(names, args, strict=True) if is_tensor(a)
+        f"{n}: {list(a.shape)}" for n, a in zip(names, args, strict=False) if is_tensor(a)
     )
 
 

@@ -128,6 +128,28 @@ class Subject:
             parameters = parameters[1:]
         return _spread(parameters, count)
 
+    def defaults(self, count: int) -> tuple[Any, ...]:
+        """What forward takes for the arguments after so many, as far as it says."""
+        parameters = list(inspect.signature(self.function.forward).parameters.values())
+        rest = parameters[count + (not self.has_setup) :]
+        found = []
+        for parameter in rest:
+            if parameter.default is parameter.empty or parameter.kind is parameter.KEYWORD_ONLY:
+                break
+            found.append(parameter.default)
+        return tuple(found)
+
+    def words(self) -> tuple[str, ...]:
+        """The short texts in the code of the class, such as those that an argument may be."""
+        own = self.function
+        found: dict[str, None] = {}
+        for method in (own.forward, own.setup_context, inspect.unwrap(own.backward)):
+            code = getattr(method, "__code__", None)
+            for text in code.co_consts if code is not None else ():
+                if isinstance(text, str) and text.isidentifier():
+                    found[text] = None
+        return tuple(found)
+
     def plain_names(self, count: int) -> tuple[str, ...]:
         """The same as identifiers: those that ``*args`` takes are numbered."""
         return tuple(n.replace("[", "").replace("]", "") for n in self.names(count))

@@ -123,8 +123,7 @@ def audit_all(
         raise DeriveError(
             "an audit needs example inputs, and at least one of them must be a float tensor"
         )
-    first = tuple(examples[0])
-    names = Subject(function).names(len(first))
+    names = Subject(function).names(max(map(len, examples)))
     unknown = [name for name in constants if name not in names]
     if unknown:
         raise DeriveError(f"forward has no argument {unknown[0]}; it has {', '.join(names)}")
@@ -361,7 +360,7 @@ class _Audit:
         if made.raw is None:
             shapes = ", ".join(
                 f"{name}: {list(a.shape)}"
-                for name, a in zip(self.names, made.args, strict=True)
+                for name, a in zip(self.names, made.args, strict=False)
                 if is_tensor(a)
             )
             return f"backward fails: {made.error} ({shapes})"

@@ -48,9 +48,7 @@ def _wrong_ones(
                 break
             if made.error or n not in made.wrong(subject.tolerance) or not _is_exact(made, n):
                 continue
-            if not judge.is_kept(made, n, subject.tolerance) and not judge.is_kink(
-                made, n, subject.tolerance
-            ):
+            if not judge.is_kept(made, n, subject.tolerance) and judge.is_smooth(made, n):
                 yield made
 
 

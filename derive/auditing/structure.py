@@ -71,6 +71,8 @@ class Kind:
     name: str
     keep: Callable[[Any], Any]
     tangent: Callable[[Any, Any], Any] | None = None
+    closed: bool = False
+    """Whether a gradient has to lie in the tangent itself, as that of one triangle does."""
     moves: bool = True
     """Whether values may move at all."""
     exact: Callable[[Any], Any] | None = None
@@ -198,11 +200,11 @@ _KINDS: tuple[tuple[Callable[[Any], bool], Kind], ...] = (
         _is_symmetric,
         Kind("symmetric", lambda t: (t + t.mT) / 2, lambda g, t: g + g.mT),
     ),
-    (_is_lower, Kind("lower triangular", lambda t: t.tril(), lambda g, t: g.tril())),
-    (_is_upper, Kind("upper triangular", lambda t: t.triu(), lambda g, t: g.triu())),
-    (_is_one_hot, Kind("one-hot", _hot, None, False)),
-    (_is_binary, Kind("0 and 1", _same, None, False)),
-    (_is_whole, Kind("whole numbers", _same, None, False)),
+    (_is_lower, Kind("lower triangular", lambda t: t.tril(), lambda g, t: g.tril(), True)),
+    (_is_upper, Kind("upper triangular", lambda t: t.triu(), lambda g, t: g.triu(), True)),
+    (_is_one_hot, Kind("one-hot", _hot, moves=False)),
+    (_is_binary, Kind("0 and 1", _same, moves=False)),
+    (_is_whole, Kind("whole numbers", _same, moves=False)),
     (
         _is_stochastic,
         Kind(
