@@ -114,7 +114,7 @@ class Judge:
         # What a reference means at a tie is a convention.
         level = FRAGILE if self.subject.reference is None else REMARK
         for point in special(base, self.names, self._may_vanish):
-            yield from self.at(point, level, tolerance=_FAR)
+            yield from self.at(point, level, loud=None, tolerance=_FAR)
         for point in self.of_other_sizes():
             yield from self.at(point, FRAGILE)
         for point in self.of_other_forms():

@@ -19,6 +19,8 @@ from derive.errors import DeriveError
 _DOUBTED = 1e-2
 """A difference whose steps disagree by more, relative to the largest, tells nothing."""
 _MOST_DIFFERENCES = 300
+_DIRECTIONS = (11, 211)
+"""Seeds: along one direction a slope may be right by chance."""
 
 
 @dataclass
@@ -160,8 +162,18 @@ def _zeros(leaves: Mapping[int, Any]) -> dict[int, Any]:
 def _is_slope(
     subject: Subject, args: Sequence[Any], cotangents: Sequence[Any], found: Mapping[int, Any]
 ) -> bool:
-    """Whether gradients are the slope along a direction, as far as differences can tell."""
-    direction = {n: random_like(args[n], 11 + n) * _unit(args[n]) for n in found}
+    """Whether gradients are the slope along some directions, as far as differences can tell."""
+    return all(_is_slope_along(subject, args, cotangents, found, s) for s in _DIRECTIONS)
+
+
+def _is_slope_along(
+    subject: Subject,
+    args: Sequence[Any],
+    cotangents: Sequence[Any],
+    found: Mapping[int, Any],
+    seed: int,
+) -> bool:
+    direction = {n: random_like(args[n], seed + n) * _unit(args[n]) for n in found}
     parts = [found[n].double() * v.double() for n, v in direction.items()]
     along = sum(float(p.sum()) for p in parts)
     size = max(sum(float(p.abs().sum()) for p in parts), 1e-2)

@@ -183,6 +183,9 @@ def _same(t: Any) -> Any:
 
 
 _KINDS: tuple[tuple[Callable[[Any], bool], Kind], ...] = (
+    (_is_one_hot, Kind("one-hot", _hot, moves=False)),
+    (_is_binary, Kind("0 and 1", _same, moves=False)),
+    (_is_whole, Kind("whole numbers", _same, moves=False)),
     (
         _is_orthogonal,
         Kind("orthogonal", _rotated, lambda g, t: t.mT @ g - (t.mT @ g).mT),
@@ -202,9 +205,6 @@ _KINDS: tuple[tuple[Callable[[Any], bool], Kind], ...] = (
     ),
     (_is_lower, Kind("lower triangular", lambda t: t.tril(), lambda g, t: g.tril(), True)),
     (_is_upper, Kind("upper triangular", lambda t: t.triu(), lambda g, t: g.triu(), True)),
-    (_is_one_hot, Kind("one-hot", _hot, moves=False)),
-    (_is_binary, Kind("0 and 1", _same, moves=False)),
-    (_is_whole, Kind("whole numbers", _same, moves=False)),
     (
         _is_stochastic,
         Kind(
