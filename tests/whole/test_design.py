@@ -36,7 +36,7 @@ PACKAGE = ROOT / "derive"
 FILES = sorted(p for p in PACKAGE.rglob("*.py") if "generated" not in p.parts)
 NAMED_COMMANDS = ("auditing", "cli", "options", "tracing", "verifying", "writing")
 COMMANDS = [PACKAGE / name for name in (f"command/{n}.py" for n in NAMED_COMMANDS)]
-EXAMPLES = [p for p in FILES if p.parent.name == "examples"]
+EXAMPLES = [p for p in FILES if (PACKAGE / "examples") in p.parents]
 ENGINE = [p for p in FILES if p.parent.name != "catalog" and p not in EXAMPLES]
 
 ROOMS = (
