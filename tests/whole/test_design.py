@@ -44,7 +44,7 @@ NAMED_COMMANDS = (
     "writing",
 )
 COMMANDS = [PACKAGE / name for name in (f"command/{n}.py" for n in NAMED_COMMANDS)]
-EXAMPLES = [p for p in FILES if p.parent.name == "examples"]
+EXAMPLES = [p for p in FILES if (PACKAGE / "examples") in p.parents]
 ENGINE = [p for p in FILES if p.parent.name != "catalog" and p not in EXAMPLES]
 
 ROOMS = (
