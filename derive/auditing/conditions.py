@@ -7,9 +7,8 @@ torch's conventions decide, such as the slope at a kink, is a *remark*.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 from typing import Any
 
 from derive.auditing.forward import TOLERANCES, Subject
@@ -18,9 +17,7 @@ from derive.auditing.gradients import (
     cotangents_of,
     near,
     outcome,
-    right_gradients,
     said_by,
-    slope,
 )
 from derive.auditing.points import (
     Point,
@@ -34,8 +31,9 @@ from derive.auditing.points import (
     scaled,
     special,
 )
-from derive.auditing.structure import Path, Sizes, Structure, tensors_in
-from derive.errors import DeriveError
+from derive.auditing.sizes import other_proportions, other_sizes, shapes_of
+from derive.auditing.structure import Structure
+from derive.auditing.truth import right_gradients, slope
 
 WRONG, FRAGILE, REMARK = "wrong", "fragile", "remark"
 
@@ -115,9 +113,9 @@ class Judge:
         level = FRAGILE if self.subject.reference is None else REMARK
         for point in special(base, self.names, self._may_vanish):
             yield from self.at(point, level, loud=None, tolerance=_FAR)
-        for point in self.of_other_sizes():
+        for point in other_sizes(self.structure, self.names):
             yield from self.at(point, FRAGILE)
-        for point in self.of_other_forms():
+        for point in other_proportions(self.structure, self.names):
             yield from self.at(point, FRAGILE, loud=None)
         for point in broadcasts(base, self.names):
             yield from self.at(point, REMARK, loud=None)
@@ -184,7 +182,7 @@ class Judge:
         """What is wrong with an outcome."""
         if made.error:
             if loud is not None:
-                shapes = _shapes(self.names, made.args)
+                shapes = shapes_of(self.names, made.args)
                 yield Found(None, f"backward fails {condition} ({shapes}): {made.error}", loud)
             return
         for n in made.wrong(max(self.subject.tolerance, tolerance)):
@@ -358,73 +356,6 @@ class Judge:
             if self.enter(condition):
                 yield from self.told(outcome(self.subject, self.args, only), condition)
 
-    # ------------------------------------------------------- at made-up sizes
-
-    def of_other_sizes(self) -> Iterator[Point]:
-        """Larger and smaller sizes of the same structure."""
-        met = {tuple(self.structure.sizes.items())}
-        for turn in range(6):
-            sizes = self.structure.varied(turn)
-            if tuple(sizes.items()) not in met:
-                met.add(tuple(sizes.items()))
-                args = self.structure.resized(sizes, turn)
-                yield Point(
-                    args, f"at other sizes than the examples' ({_shapes(self.names, args)})"
-                )
-
-    def of_other_forms(self) -> Iterator[Point]:
-        """Rectangular where a square was given, and the other way."""
-        first = dict(tensors_in(self.structure.args))
-        matrices = {
-            path: t for path, t in first.items() if is_float(t) and t.ndim == 2 and min(t.shape) > 1
-        }
-        met: set[str] = set()
-        for path, t in matrices.items():
-            if path in self.structure.kept or path in self.structure.kinds:
-                continue
-            rows, columns = t.shape
-            if rows == columns:
-                changes = list(self._split(path, rows))
-            else:
-                one, other = (self.structure.classes[path, axis] for axis in (0, 1))
-                more = columns + 2 * self.structure.step(one)
-                wanted = ({one: columns, other: rows}, {one: columns, other: columns}, {one: more})
-                changes = [self._shaped(sizes) for sizes in wanted if self._is_allowed(sizes)]
-            for args in changes:
-                shapes = _shapes(self.names, args)
-                if shapes not in met:
-                    met.add(shapes)
-                    yield Point(args, f"at other proportions than the examples' ({shapes})")
-
-    def _is_allowed(self, sizes: Mapping[Sizes, int]) -> bool:
-        """Whether classes stay even, or multiples, and none is fixed."""
-        return all(
-            size % self.structure.step(c) == 0 and c not in self.structure.fixed
-            for c, size in sizes.items()
-        )
-
-    def _shaped(self, sizes: Mapping[Sizes, int]) -> tuple[Any, ...]:
-        return self.structure.resized({**self.structure.sizes, **sizes}, 5)
-
-    def _split(self, path: Path, size: int) -> Iterator[tuple[Any, ...]]:
-        """Some of the axes that are as long as a square's at another size."""
-        of = self.structure.classes[path, 0]
-        axes = [key for key, c in self.structure.classes.items() if c == of]
-        step, tried = self.structure.step(of), 0
-        for count in range(1, len(axes)):
-            for chosen in combinations(axes, count):
-                if ((path, 0) in chosen) == ((path, 1) in chosen) or tried >= _SUBSETS:
-                    continue
-                tried += 1
-                for other in (size + 2 * step, size - step):
-                    apart = {
-                        key: (*c, -1) if key in chosen else c
-                        for key, c in self.structure.classes.items()
-                    }
-                    # The class of what is split off: its sizes, and a mark.
-                    if other > 1:
-                        yield replace(self.structure, classes=apart).resized({(*of, -1): other}, 5)
-
     # ---------------------------------------------------------------- dtypes
 
     def in_half(self) -> Iterator[Found]:
@@ -480,12 +411,6 @@ def widened(args: Sequence[Any]) -> tuple[Any, ...]:
     )
 
 
-def _shapes(names: Sequence[str], args: Sequence[Any]) -> str:
-    return ", ".join(
-        f"{n}: {list(a.shape)}" for n, a in zip(names, args, strict=False) if is_tensor(a)
-    )
-
-
 def _expanded(cotangent: Any) -> Any:
     return cotangent.reshape(-1)[:1].clone().reshape([1] * cotangent.ndim).expand(cotangent.shape)
 
@@ -508,60 +433,3 @@ def by_how_much(made: Outcome, n: int) -> str:
     far = (given.double() - right.double()).nan_to_num(0).abs().max()
     largest = right.nan_to_num(0).abs().max()
     return f": it is off by {float(far):.3g}, where the largest is {float(largest):.3g}"
-
-
-def second_order(subject: Subject, args: Sequence[Any], cotangents: Sequence[Any]) -> str:
-    """``right``, ``wrong``, ``nan``, ``constant`` or ``refused``: the gradient of the gradients."""
-    import torch
-
-    wanted = subject.wanted(args)
-
-    def twice(run: Callable[[Sequence[Any]], tuple[Any, ...]]) -> Any:
-        leaves = {n: args[n].detach().clone().requires_grad_() for n in wanted}
-        given = [g if g is None else g.detach().clone().requires_grad_() for g in cotangents]
-        call = [leaves[n].clone() if n in leaves else a for n, a in enumerate(args)]
-        pairs = [
-            (o, g)
-            for o, g in zip(run(call), given, strict=False)
-            if g is not None and is_tensor(o) and o.requires_grad
-        ]
-        if not pairs:
-            raise DeriveError("autograd records no operation of the forward")
-        first = torch.autograd.grad(
-            [o for o, _ in pairs],
-            list(leaves.values()),
-            [g for _, g in pairs],
-            create_graph=True,
-            allow_unused=True,
-        )
-        roots = [g for g in first if g is not None and g.requires_grad]
-        wrt = [*leaves.values(), *(g for _, g in pairs)]
-        if not roots:
-            return [torch.zeros_like(w) for w in wrt]
-        random = torch.Generator().manual_seed(5)
-        total = torch.zeros((), dtype=torch.float64)
-        for g in first:
-            if g is not None:
-                weight = torch.randn(g.shape, generator=random, dtype=torch.float64)
-                total = total + (g * weight.to(g.device)).sum().cpu()
-        # All of the graph is run, so that a node which refuses is met.
-        total.backward()  # type: ignore[no-untyped-call]
-        return [torch.zeros_like(w) if w.grad is None else w.grad for w in wrt]
-
-    if subject.owned:
-        return ""
-    try:
-        right = twice(subject.plain)
-    except Exception:
-        return ""
-    try:
-        given = twice(subject.applied)
-    except Exception:
-        return "refused"
-    if all(near(g, r, max(1e-6, subject.tolerance)) for g, r in zip(given, right, strict=True)):
-        return "right"
-    if not all(bool(g.isfinite().all()) for g in given):
-        return "nan"
-    if all(not bool(g.any()) for g in given[: len(wanted)]):
-        return "constant"
-    return "wrong"

@@ -149,7 +149,7 @@ def _is_unit(t: Any) -> bool:
 
 
 def _is_sorted(t: Any) -> bool:
-    return t.ndim > 0 and t.shape[-1] > 3 and bool((t.diff(dim=-1) >= 0).all())
+    return t.ndim > 0 and t.shape[-1] > 3 and bool((t[..., 1:] >= t[..., :-1]).all())
 
 
 def _is_share(t: Any) -> bool:

@@ -160,6 +160,8 @@ def test_a_library_is_imported_where_it_belongs(library):
     torch |= {"strides.py", "wanted.py", "in_place.py", "rounding.py", "half.py", "tracing.py"}
     torch |= {"exporting.py", "distributed.py", "objects.py"}
     torch |= {"conditions.py", "forward.py", "gradients.py", "judged.py", "points.py"}
+    torch |= {"audited.py", "explained.py", "isolated.py", "prepared.py", "second.py"}
+    torch |= {"structure.py", "truth.py", "verdict.py"}
     allowed = {"torch": torch, "jinja2": {"templating.py"}}[library]
     users = set()
     for path in FILES:
