@@ -33,7 +33,7 @@ from derive.auditing.points import (
 )
 from derive.auditing.sizes import other_proportions, other_sizes, shapes_of
 from derive.auditing.structure import Structure
-from derive.auditing.truth import right_gradients, slope
+from derive.auditing.truth import by_autograd, check_reference, right_gradients, slope
 
 WRONG, FRAGILE, REMARK = "wrong", "fragile", "remark"
 
@@ -56,8 +56,9 @@ class Found:
 
 
 def runs(subject: Subject, args: Sequence[Any]) -> bool:
-    """Whether the forward takes these arguments and gives finite numbers."""
+    """Whether the forward takes these arguments, gives finite numbers, and is its reference."""
     try:
+        check_reference(subject, args)
         for outputs in (subject.plain(args), subject.own(args)):
             for o in outputs:
                 if is_float(o) and not bool(o.detach().isfinite().all()):
@@ -101,7 +102,7 @@ class Judge:
                 yield from self.at(point, copied=False)
         for point in flags(base, self.names, self.subject.words()):
             yield from self.at(point)
-        left_out = self.subject.defaults(len(base.args))
+        left_out = self.subject.defaults(len(base.args)) if self.subject.reference is None else ()
         whole = Point((*base.args, *left_out))
         for point in flags(whole, self.subject.names(len(whole.args)), self.subject.words()):
             if all(a is b for a, b in zip(point.args, base.args, strict=False)):
@@ -112,7 +113,8 @@ class Judge:
         # What a reference means at a tie is a convention.
         level = FRAGILE if self.subject.reference is None else REMARK
         for point in special(base, self.names, self._may_vanish):
-            yield from self.at(point, level, loud=None, tolerance=_FAR)
+            found = [*self.at(point, level, loud=None, tolerance=_FAR)]
+            yield from found or self.at_a_kink(point)
         for point in other_sizes(self.structure, self.names):
             yield from self.at(point, FRAGILE)
         for point in other_proportions(self.structure, self.names):
@@ -169,6 +171,17 @@ class Judge:
         except Exception:
             return
         yield from self.told(made, point.condition, silent, loud, tolerance, overflow)
+
+    def at_a_kink(self, point: Point) -> Iterator[Found]:
+        """Remarks on slopes that autograd of the forward takes otherwise where they jump."""
+        try:
+            cotangents = cotangents_of(self.subject, point.args, 3)
+            right = by_autograd(self.subject, point.args, cotangents)
+            made = outcome(self.subject, point.args, cotangents, right=(right or {}, 0.0))
+        except Exception:
+            return
+        found = self.told(made, point.condition, REMARK, None, _FAR)
+        yield from (f for f in found if "the slope jumps" in f.text)
 
     def told(
         self,

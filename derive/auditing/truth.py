@@ -56,7 +56,7 @@ def right_gradients(
     import torch
 
     try:
-        found = _by_autograd(subject, args, cotangents)
+        found = by_autograd(subject, args, cotangents)
     except RuntimeError as error:
         if subject.reference is not None:
             raise DeriveError(
@@ -73,7 +73,7 @@ def right_gradients(
     return differences(subject, args, cotangents)
 
 
-def _by_autograd(
+def by_autograd(
     subject: Subject, args: Sequence[Any], cotangents: Sequence[Any]
 ) -> dict[int, Any] | None:
     """What autograd finds through the forward; None where it finds nothing at all."""

@@ -52,7 +52,7 @@ def lint(
     json_: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Faults of hand-written autograd Functions, from their source alone.
+    """Report faults of hand-written Functions from their source.
 
     Exits with 0 where there is none, 1 where there is one, 2 where a file cannot be read.
     """

@@ -35,6 +35,7 @@ from derive.pipeline import source
 PACKAGE = ROOT / "derive"
 FILES = sorted(p for p in PACKAGE.rglob("*.py") if "generated" not in p.parts)
 NAMED_COMMANDS = (
+    "audited",
     "auditing",
     "cli",
     "linting",
