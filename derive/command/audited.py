@@ -55,8 +55,10 @@ def audit_package(
     quiet: bool,
 ) -> int:
     """Prints what is found; the exit code is 1 for a wrong one, else 2 for one not judged."""
-    import torch  # noqa: F401  before the processes are made, which then have it
+    import torch  # before the processes are made, which then have it
 
+    # A pool of threads that this process has made is not there in its copies, which wait for it.
+    torch.set_num_threads(1)
     if format_ not in ("text", "github", "sarif"):
         raise typer.BadParameter("--format is text, github or sarif")
     names = [name for name in mapping_of(path) if _is_within(name, within)]
