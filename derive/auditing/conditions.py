@@ -15,6 +15,7 @@ from derive.auditing.forward import TOLERANCES, Subject
 from derive.auditing.gradients import (
     Outcome,
     cotangents_of,
+    narrowest,
     near,
     outcome,
     said_by,
@@ -170,6 +171,10 @@ class Judge:
             made = outcome(self.subject, args, cotangents, copied=copied)
         except Exception:
             return
+        if made.wrong(max(self.subject.tolerance, tolerance)):
+            # A flag may choose a narrower dtype.
+            bits = narrowest(self.subject, args, cotangents)
+            tolerance = max(tolerance, TOLERANCES[bits])
         yield from self.told(made, point.condition, silent, loud, tolerance, overflow)
 
     def at_a_kink(self, point: Point) -> Iterator[Found]:
@@ -308,7 +313,7 @@ class Judge:
 
         dtypes = {a.dtype for n, a in enumerate(example) if is_float(a)}
         given = tuple(
-            a.detach() if is_float(a) and not _is_owned(self, n) else a
+            a.detach() if is_float(a) and not n in self.subject.owned else a
             for n, a in enumerate(example)
         )
         if dtypes == {torch.float64} or not self.enter("in the dtypes of the examples"):
@@ -407,10 +412,6 @@ class Judge:
         except Exception as error:
             text = f"backward fails where forward ran under autocast: {said_by(error)}"
             yield Found(None, f"{text}; decorate with torch.amp.custom_fwd and custom_bwd", REMARK)
-
-
-def _is_owned(judge: Judge, n: int) -> bool:
-    return n in judge.subject.owned
 
 
 def widened(args: Sequence[Any]) -> tuple[Any, ...]:

@@ -15,7 +15,7 @@ from typing import Any
 from derive.auditing.points import cast, is_float
 from derive.errors import DeriveError
 
-TOLERANCES = {64: 1e-7, 32: 2e-4, 16: 4e-2}
+TOLERANCES = {64: 1e-7, 32: 2e-4, 16: 4e-2, 8: 0.3}
 """What is equal, relative to the largest element, by the bits of the narrowest dtype used."""
 
 

@@ -246,4 +246,4 @@ def narrowest(subject: Subject, args: Sequence[Any], cotangents: Sequence[Any]) 
 
     with Watch():  # type: ignore[no-untyped-call]
         outcome(subject, args, cotangents, right=({}, 0.0))
-    return max(16, min(met))
+    return max(8, min(met))

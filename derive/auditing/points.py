@@ -55,6 +55,13 @@ def is_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
 
 
+def is_strided(tensor: Any) -> bool:
+    """Whether a tensor has its elements in memory, and is not sparse."""
+    import torch
+
+    return bool(tensor.layout is torch.strided)
+
+
 def is_integer(value: Any) -> bool:
     """Whether it is a tensor of integers, no bool among them."""
     return is_tensor(value) and not _has_fraction(value)

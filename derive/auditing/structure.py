@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from typing import Any
 
-from derive.auditing.points import is_float, is_integer, is_plain, is_tensor
+from derive.auditing.points import cast, is_float, is_integer, is_plain, is_strided, is_tensor
 
 Sizes = tuple[int, ...]
 """A size in each example: what names a class of axes."""
@@ -28,7 +28,7 @@ _EXACT = 1e-5
 def tensors_in(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
     """The tensors of an argument, in lists, tuples and dicts too."""
     if is_tensor(value):
-        if is_float(value) or is_plain(value):
+        if is_strided(value) and (is_float(value) or is_plain(value)):
             yield path, value
     elif isinstance(value, Mapping):
         for key, part in value.items():
@@ -307,12 +307,14 @@ class Structure:
 
     def exact(self, args: Sequence[Any]) -> tuple[Any, ...]:
         """An example in float64, where it is of its kind to all digits."""
+        import torch
+
         made = {}
         for path, t in tensors_in(tuple(args)):
             if is_float(t) and path not in self.kept:
                 kind, values = self.kinds.get(path), t.detach().double()
                 made[path] = values if kind is None else (kind.exact or kind.keep)(values)
-        return tuple(rebuilt(tuple(args), made))
+        return tuple(rebuilt(cast(tuple(args), torch.float64), made))
 
     def moved(self, path: Path, values: Any, random: Any, larger: bool = False) -> Any:
         """Values a little smaller, or larger, each by another factor, of the same kind."""

@@ -160,7 +160,7 @@ def slope(
 
     The doubt is the difference of two steps, and the rounding of the forward over the step.
     """
-    rounding = 2.0 ** -{64: 52, 32: 23, 16: 8}[subject.bits]
+    rounding = 2.0 ** -{64: 52, 32: 23, 16: 8, 8: 3}[subject.bits]
     h = rounding**0.2 if step is None else step
 
     def at(s: float) -> float:
