@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -145,10 +146,21 @@ class Evidence:
             every = [o.args[n] for o in self.outcomes]
             if is_tensor(arg) and arg.is_floating_point() and not arg.ndim:
                 found[self.names[n]] = [float(a) for a in every]
+            if type(arg) is float and len(set(every)) > 1:
+                found[self.names[n]] = every
         for n, given in enumerate(first.cotangents):
             if given is not None and not given.ndim:
                 found[self.cotangents[n]] = [float(o.cotangents[n]) for o in self.outcomes]
         return found
+
+    @property
+    def chunks(self) -> list[int]:
+        """The arguments that are whole numbers, the same at every point."""
+        return [
+            n
+            for n, a in enumerate(self.outcomes[0].args)
+            if type(a) is int and a > 0 and all(o.args[n] == a for o in self.outcomes)
+        ]
 
     @property
     def symbols(self) -> Mapping[str, Sequence[float]]:
@@ -177,6 +189,20 @@ def has_inverse_sizes(e: Expr) -> bool:
         and part.exponent.value < 0
         for part in walk(e)
     )
+
+
+def has_other_name(told: str, evidence: Evidence) -> bool:
+    """Whether a number of the text is a size, or a whole number of the call, at every point."""
+    number = re.match(r"the factor (?:1/)?(\d+) is", told)
+    if number is None:
+        return False
+    args = evidence.outcomes[0].args
+    known = [a for n, a in enumerate(args) if n in evidence.chunks]
+    for n, arg in enumerate(args):
+        for axis in range(arg.ndim if is_tensor(arg) else 0):
+            sizes = {o.args[n].shape[axis] for o in evidence.outcomes}
+            known += sizes if len(sizes) == 1 else ()
+    return int(number[1]) in {*known, *(a * b for a in known for b in known)} - {1}
 
 
 def _array(tensor: Any) -> Array:

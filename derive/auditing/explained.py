@@ -8,22 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 from derive.auditing.backward import written
 from derive.auditing.conditions import runs
-from derive.auditing.evidence import EXACT, Evidence
+from derive.auditing.evidence import EXACT, Evidence, has_other_name
 from derive.auditing.explain import explain
 from derive.auditing.forward import Subject
 from derive.auditing.gradients import Outcome, cotangents_of, near, outcome, raw_of
+from derive.auditing.limited import limited
+from derive.auditing.mended import mended
 from derive.auditing.model import Model
 from derive.auditing.operation import model_of
 from derive.auditing.points import Classes, by_size, classes, inverses, is_tensor, resized
 from derive.auditing.structure import Structure
+from derive.auditing.where import where
 
 _PRIMES = (2, 3, 5, 4, 7, 6)
 _ROUNDS = 3
+_POINTS = 7
+_SECONDS = 10.0
+"""CPU time to read the forward in, and to explain what is wrong in."""
 _SHARP = 1e-4
+_MORE = 1.03125
+"""No sizes or numbers of a formula have this ratio."""
+_TINY = 1e-2
+"""A smaller number keeps a division from zero."""
 
 
 @dataclass(frozen=True)
@@ -50,21 +61,112 @@ def explanation(
     first = outcomes[0]
     # With no operation yet, much can be told from numbers alone.
     why = {n: _without_reading(subject, names, outcomes, n) for n in wrong}
-    found = model_of(subject, structure.args, names, reference)
-    model, unread = (None, found) if isinstance(found, str) else (found, "")
-    several = [*_outcomes(subject, structure.args, model), *outcomes]
-    cotangents = subject.cotangents(len(first.cotangents))
+    model: Model | None = None
+    unread = f"it takes more than {_SECONDS:g} s to read"
+    with limited(_SECONDS):
+        found = model_of(subject, structure.args, names, reference)
+        model, unread = (None, found) if isinstance(found, str) else (found, "")
+    own = _structured(subject, structure, outcomes)
+    several = [*_outcomes(subject, structure.args, model), *own]
     tolerance = max(EXACT, subject.tolerance * 3, *(5 * o.doubt for o in several))
-    for n in wrong:
-        telling = [o for o in several if bool(o.error) == bool(first.error)]
-        small = tuple(o for o in telling if _is_known(o, n))[:_ROUNDS]
-        evidence = Evidence(n, names, cotangents, small, model, tolerance)
-        told = (_or(lambda e=evidence: explain(e)) or "") if small else ""
-        refused = first.shape_error(n)
-        why[n] = f"{refused}: {told}" if refused and told else refused or told or why[n]
-    formulas = () if model is None else tuple(_or(model.formulas) or ())
-    lines = _or(lambda: written(subject, first.args, first.cotangents, wrong, model)) or ()
-    return Explanation(why, formulas, lines, _fixed(model), unread)
+    cotangents = subject.cotangents(len(first.cotangents))
+
+    def evidence(n: int, points: Sequence[Outcome], model: Model | None) -> Evidence:
+        return Evidence(n, names, cotangents, tuple(points), model, tolerance)
+
+    doubted: dict[int, str] = {}
+    with limited(_SECONDS):
+        for n in wrong:
+            told = ""
+            for points in _known(n, several, own, bool(first.error)):
+                known = evidence(n, points, model)
+                told = told or _or(lambda e=known: explain(e)) or ""
+                if told and has_other_name(told, known):
+                    doubted[n], told = told, ""
+            refused = first.shape_error(n)
+            why[n] = f"{refused}: {told}" if refused and told else refused or told or why[n]
+    _by_edits(subject, names, structure, own, several, why, tolerance)
+    for n in (n for n in wrong if not why[n]):
+        ran = [o for o in several if not o.error and _is_known(o, n)]
+        plain = evidence(n, ran, None)
+        why[n] = doubted.get(n) or _unread_cotangents(subject, outcomes, n)
+        why[n] = why[n] or _or(lambda e=plain: where(e)) or ""
+    formulas: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
+    fixed = ""
+    with limited(_SECONDS):
+        formulas = () if model is None else tuple(_or(model.formulas) or ())
+        lines = _or(lambda: written(subject, first.args, first.cotangents, wrong, model)) or ()
+        fixed = _fixed(model)
+    return Explanation(why, formulas, lines, fixed, unread)
+
+
+def _known(
+    n: int, several: Sequence[Outcome], own: Sequence[Outcome], fails: bool
+) -> Iterator[list[Outcome]]:
+    """The points to explain a gradient at: all, then those of the examples' structure alone."""
+    points = [o for o in several if bool(o.error) == fails and _is_known(o, n)][:_POINTS]
+    if points:
+        yield points
+    alone = [o for o in points if any(o is p for p in own)]
+    if alone and len(alone) < len(points):
+        yield alone
+
+
+def _by_edits(
+    subject: Subject,
+    names: tuple[str, ...],
+    structure: Structure,
+    own: Sequence[Outcome],
+    several: Sequence[Outcome],
+    why: dict[int, str],
+    tolerance: float,
+) -> None:
+    """Adds what one edit of the code mends."""
+    # Values that are made up may be none of the kind that an argument is.
+    for some in (own,) if structure.kinds else (several, own):
+        unnamed = [n for n, told in why.items() if not told]
+        ran = [o for o in some if not o.error]
+        if unnamed:
+            why |= mended(subject, names, ran, unnamed, tolerance, structure.kinds)
+
+
+def _unread_cotangents(subject: Subject, outcomes: Sequence[Outcome], n: int) -> str:
+    """Whether the gradient stays the same for another cotangent."""
+    for made in outcomes[:2]:
+        other = tuple(None if g is None else 2 * g + 1 for g in made.cotangents)
+        again = _or(lambda m=made, o=other: outcome(subject, m.args, o, right=({}, 0.0)))
+        given = made.given.get(n)
+        if again is None or again.error or given is None or not bool(given.any()):
+            return ""
+        if again.given.get(n) is None or not near(again.given[n], given, EXACT):
+            return ""
+    called = subject.cotangents(len(outcomes[0].cotangents))
+    return f"backward does not read {' or '.join(called)}: another one gives the same gradient"
+
+
+def _structured(
+    subject: Subject, structure: Structure, outcomes: Sequence[Outcome]
+) -> list[Outcome]:
+    """Points of the examples' structure: other sizes, other numbers, and those at hand."""
+    found = []
+    for turn in range(2):
+        found += _at(subject, structure.resized(structure.varied(turn), turn), turn)
+    found += _at(subject, _with_other_numbers(structure.args), 3)
+    return [*found, *outcomes[:2]]
+
+
+def _at(subject: Subject, args: tuple[Any, ...], seed: int) -> list[Outcome]:
+    """The outcome at these arguments, where the forward takes them."""
+    made = None
+    if runs(subject, args):
+        made = _or(lambda: outcome(subject, args, cotangents_of(subject, args, seed)))
+    return [] if made is None or made.doubt > _SHARP else [_with_raw(subject, made)]
+
+
+def _with_other_numbers(args: Sequence[Any]) -> tuple[Any, ...]:
+    """The same with float arguments that are no tensors a little larger."""
+    return tuple(a * _MORE if type(a) is float and abs(a) > _TINY else a for a in args)
 
 
 def _is_known(made: Outcome, n: int) -> bool:
@@ -121,13 +223,18 @@ def _outcomes(subject: Subject, args: tuple[Any, ...], model: Model | None) -> I
             made = outcome(subject, point, cotangents_of(subject, point, 7 * n + 1))
         except Exception:
             continue
-        if made.error:
-            made.raw = _or(lambda m=made: raw_of(subject, m))
-            for k in made.right:
-                raw = None if made.raw is None or k >= len(made.raw) else made.raw[k]
-                if raw is not None and is_tensor(raw) and not made.shape_error(k):
-                    made.given[k] = raw.sum_to_size(made.right[k].shape)
-        yield made
+        yield _with_raw(subject, made)
+
+
+def _with_raw(subject: Subject, made: Outcome) -> Outcome:
+    """The outcome with what backward returned, where the engine refused it."""
+    if made.error:
+        made.raw = _or(lambda: raw_of(subject, made))
+        for k in made.right:
+            raw = None if made.raw is None or k >= len(made.raw) else made.raw[k]
+            if raw is not None and is_tensor(raw) and not made.shape_error(k):
+                made.given[k] = raw.sum_to_size(made.right[k].shape)
+    return made
 
 
 def _points(
@@ -139,11 +246,20 @@ def _points(
         known = sorted(classes(args, of).items(), key=lambda item: item[1])
         if len(known) > len(_PRIMES):
             continue
-        for turn in range(max(1, min(len(known), _ROUNDS))):
-            sizes = {c: _PRIMES[(n + turn) % len(_PRIMES)] for n, (c, _) in enumerate(known)}
-            if len(known) == 1:
+        turns = range(max(1, min(len(known), _ROUNDS)))
+        even = False
+        for scale, turn in product((1, 2), turns):
+            even = even or (scale > 1 and not found)
+            if scale > 1 and found and not even:
+                break  # only where all sizes have to be even
+            sizes = {
+                c: scale * _PRIMES[(n + turn) % len(_PRIMES)] for n, (c, _) in enumerate(known)
+            }
+            if len(known) == 1 and scale == 1:
                 sizes = {known[0][0]: 3}
             made = resized(args, of, sizes, found)
+            if found % 2 and runs(subject, _with_other_numbers(made)):
+                made = _with_other_numbers(made)
             if runs(subject, made):
                 found += 1
                 yield made

@@ -163,7 +163,7 @@ class Subject:
         """The outputs of the forward, or of the reference, by torch operations under autograd."""
         import torch
 
-        with _same_draws(), torch.enable_grad():
+        with same_draws(), torch.enable_grad():
             if self.reference is not None:
                 return tensors_of(self.reference(*args))
             return self._cast_back(self._own(self._cast(args)))
@@ -174,7 +174,7 @@ class Subject:
 
     def own(self, args: Sequence[Any]) -> tuple[Any, ...]:
         """The outputs of the person's forward, which may write into copies of its arguments."""
-        with _same_draws():
+        with same_draws():
             copies = [a.clone() if is_float(a) else a for a in args]
             return self._cast_back(self._own(self._cast(copies)))
 
@@ -193,11 +193,12 @@ class Subject:
         """The stand-in for ctx after a forward, with the inputs and outputs of that call."""
         context = Context([is_float(a) and n not in self.constants for n, a in enumerate(args)])
         copies = [a.detach().clone() if hasattr(a, "detach") else a for a in self._cast(args)]
-        if self.has_setup:
-            result = self.function.forward(*copies)
-            self.function.setup_context(context, tuple(copies), result)
-        else:
-            result = self.function.forward(context, *copies)
+        with same_draws():
+            if self.has_setup:
+                result = self.function.forward(*copies)
+                self.function.setup_context(context, tuple(copies), result)
+            else:
+                result = self.function.forward(context, *copies)
         return context, copies, tensors_of(result)
 
     def _own(self, args: Sequence[Any]) -> tuple[Any, ...]:
@@ -210,12 +211,12 @@ class Subject:
         """The outputs of the Function as it is used, its own backward behind them."""
         import torch
 
-        with _same_draws(), torch.enable_grad():
+        with same_draws(), torch.enable_grad():
             return self._cast_back(tensors_of(self.function.apply(*self._cast(args))))
 
 
 @contextmanager
-def _same_draws() -> Iterator[None]:
+def same_draws() -> Iterator[None]:
     """What is drawn is the same in each run, and what a person draws later is as it was."""
     import torch
 

@@ -1,0 +1,65 @@
+"""Single edits of code: the code of a backward with one thing changed, the likely edits first.
+
+A mistake is one wrong name, sign, factor, term, index or function in most cases, so one edit mends
+it. Each edit has a sentence that says what is wrong if the edited code is right.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from derive.auditing.missing import around, is_arithmetic, with_factor, with_product, with_term
+from derive.auditing.replaced import exchanged_for, inverted, named, removed, replaced, statements
+from derive.auditing.scope import Edit, Scope, is_target
+from derive.auditing.turned import throughout, turned
+
+
+def sites(tree: ast.AST) -> Iterator[tuple[Any, str | int, ast.expr]]:
+    """Each expression that is read, and where it stands; larger ones first."""
+    for parent in ast.walk(tree):
+        for name, value in ast.iter_fields(parent):
+            if isinstance(value, ast.expr) and not is_target(value):
+                if not (isinstance(parent, ast.Call) and name == "func"):
+                    yield parent, name, value
+            elif isinstance(value, list):
+                for n, part in enumerate(value):
+                    if isinstance(part, ast.expr) and not is_target(part):
+                        yield value, n, part
+
+
+def edits(trees: Sequence[ast.AST], scope: Scope) -> Iterator[Edit]:
+    """Edits of one thing, the likely ones first."""
+    bodies = [part for tree in trees for part in _bodies(tree)]
+    every = [site for part in bodies for site in sites(part)]
+    for make in (removed, replaced, turned, inverted, exchanged_for):
+        for where, key, node in every:
+            for after, text in make(node, scope):
+                yield Edit(where, key, after, text, node.lineno)
+    for part in bodies:
+        yield from statements(part)
+    for tree in trees:
+        yield from throughout(tree, scope)
+    values = [s for s in every if is_arithmetic(s[2])]
+    for make in (with_factor, around, with_term, with_product):
+        for where, key, node in values:
+            for after, text in make(node, scope):
+                yield Edit(where, key, after, text, node.lineno)
+
+
+def saved(tree: ast.AST, scope: Scope) -> Iterator[Edit]:
+    """Edits of what a forward keeps for its backward, and of nothing else that it does."""
+    for statement in ast.walk(tree):
+        if not isinstance(statement, ast.Expr | ast.Assign):
+            continue
+        if "ctx." not in ast.unparse(statement):
+            continue
+        for where, key, node in sites(statement):
+            if isinstance(node, ast.Name):
+                for after, text in named(node, scope):
+                    yield Edit(where, key, after, text, node.lineno)
+
+
+def _bodies(tree: ast.AST) -> list[ast.stmt]:
+    return list(tree.body) if isinstance(tree, ast.FunctionDef) else []

@@ -1,0 +1,91 @@
+"""Code with one factor, term or mask more."""
+
+from __future__ import annotations
+
+import ast
+from itertools import combinations
+
+from derive.auditing.points import is_tensor
+from derive.auditing.scope import Made, Scope, parsed, stands
+
+_SHORT = 30
+
+
+def is_arithmetic(node: ast.expr) -> bool:
+    """Whether a factor or a term may stand beside it."""
+    return isinstance(node, ast.BinOp | ast.UnaryOp | ast.Call | ast.Name | ast.Subscript)
+
+
+def with_factor(node: ast.expr, scope: Scope) -> Made:
+    """A factor more: a number, a tensor or its inverse, a mask."""
+    beside = _where(node)
+    for number in (2, 3):
+        value = ast.Constant(number)
+        yield ast.BinOp(node, ast.Mult(), value), f"the factor {number} is missing{beside}"
+        yield ast.BinOp(node, ast.Div(), value), f"the factor 1/{number} is missing{beside}"
+    for text in scope.factors():
+        value = scope.values[text]
+        is_mask = is_tensor(value) and not value.is_floating_point()
+        for name in scope.spread(text) if is_tensor(value) else (text,):
+            factor, what = parsed(name), "mask" if is_mask else "factor"
+            yield ast.BinOp(node, ast.Mult(), factor), f"the {what} {name} is missing{beside}"
+            if is_mask:
+                continue
+            if name != ast.unparse(node):
+                inverse = f"the factor 1/{name} is missing{beside}"
+                yield ast.BinOp(node, ast.Div(), factor), inverse
+            other = ast.BinOp(ast.Constant(1), ast.Sub(), factor)
+            yield ast.BinOp(node, ast.Mult(), other), f"the factor (1 - {name}) is missing{beside}"
+    yield ast.UnaryOp(ast.USub(), node), f"the sign of {ast.unparse(node)} is wrong"
+    for text in scope.masks():
+        yield ast.BinOp(node, ast.Mult(), parsed(text)), f"the mask {text} is missing{beside}"
+
+
+def around(node: ast.expr, scope: Scope) -> Made:
+    """A function around it: clamped, chosen by a mask, or in another order."""
+    whole = ast.unparse(node)
+    whole = f"({whole})" if isinstance(node, ast.BinOp | ast.UnaryOp) else whole
+    numbers = [text for text, value in scope.values.items() if isinstance(value, float)]
+    for text in numbers:
+        yield stands(node, parsed(f"{whole}.clamp(-{text}, {text})"))
+    for name in scope.tensors:
+        value = scope.values[name]
+        if value.is_floating_point() or not value.ndim:
+            continue
+        if "bool" not in str(value.dtype):
+            yield stands(node, parsed(f"{whole}.gather(-1, {name})"))
+            yield stands(node, parsed(f"{whole}[{name}]"))
+            continue
+        for text in numbers:
+            for sides in (f"{whole}, {text} * {whole}", f"{text} * {whole}, {whole}"):
+                yield stands(node, parsed(f"torch.where({name}, {sides})"))
+
+
+def _where(node: ast.expr) -> str:
+    """The place, where the whole line does not say it."""
+    text = ast.unparse(node)
+    return f" beside {text}" if len(text) <= _SHORT else ""
+
+
+def with_term(node: ast.expr, scope: Scope) -> Made:
+    """A term more: 1, a tensor, or a unit matrix."""
+    one = ast.Constant(1)
+    yield ast.BinOp(one, ast.Add(), node), f"the term 1 is missing beside {ast.unparse(node)}"
+    yield ast.BinOp(one, ast.Sub(), node), f"{ast.unparse(node)} stands where 1 - it should"
+    sizes = [f"torch.eye({t})" for t, v in scope.values.items() if ".shape[" in t]
+    for text in [*(t for f in scope.floats for t in scope.spread(f)), *sizes]:
+        yield from _beside(node, text)
+
+
+def with_product(node: ast.expr, scope: Scope) -> Made:
+    """A term more: a product of two tensors, or of their slopes where they are sigmoids."""
+    for a, b in combinations(scope.floats, 2):
+        yield from _beside(node, f"{a} * {b}")
+        yield from _beside(node, f"{a} * {b} * (1 - {b})")
+        yield from _beside(node, f"{a} * (1 - {a}) * {b}")
+
+
+def _beside(node: ast.expr, text: str) -> Made:
+    term, beside = parsed(text), f"is missing beside {ast.unparse(node)}"
+    yield ast.BinOp(node, ast.Add(), term), f"the term {text} {beside}"
+    yield ast.BinOp(node, ast.Sub(), term), f"the term -{text} {beside}"

@@ -1,0 +1,232 @@
+"""One name, sign, number or function for another, and an operand or a call left out."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from itertools import combinations
+from typing import Any
+
+from derive.auditing.points import is_tensor
+from derive.auditing.scope import Edit, Made, Scope, is_number, kind_of_value, parsed, stands
+
+# ------------------------------------------------------------ one for another
+
+_OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+}
+_SIGNS: dict[type[ast.operator], type[ast.operator]] = {ast.Add: ast.Sub, ast.Sub: ast.Add}
+_OTHERS = {
+    "sum": ("mean",),
+    "mean": ("sum",),
+    "numel": ("sum",),
+    "sin": ("cos",),
+    "cos": ("sin",),
+    "tril": ("triu",),
+    "triu": ("tril",),
+    "sinh": ("cosh",),
+    "cosh": ("sinh",),
+    "maximum": ("minimum",),
+    "minimum": ("maximum",),
+    "zeros_like": ("ones_like",),
+    "ones_like": ("zeros_like",),
+}
+
+_SUMMED = {
+    "scatter": "scatter_add",
+    "scatter_": "scatter_add_",
+    "index_copy": "index_add",
+    "index_copy_": "index_add_",
+}
+
+
+def named(node: ast.Name, scope: Scope) -> Made:
+    """Another name of the same kind."""
+    for other in scope.like(node.id):
+        yield stands(node, parsed(other))
+    if node.id in scope.functions:
+        for other in scope.functions:
+            if other != node.id:
+                yield stands(node, parsed(other))
+
+
+def replaced(node: ast.expr, scope: Scope) -> Made:
+    """Another name, sign, number or function."""
+    match node:
+        case ast.Name():
+            yield from named(node, scope)
+        case ast.Attribute(value=ast.Name()):
+            for other in scope.like(ast.unparse(node)):
+                yield stands(node, parsed(other))
+        case ast.UnaryOp(op=ast.USub(), operand=inner):
+            yield inner, f"the sign of {ast.unparse(inner)} is wrong"
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _SIGNS:
+            after = ast.BinOp(left, _SIGNS[type(op)](), right)
+            yield after, f"the sign of {ast.unparse(right)} is wrong"
+            if isinstance(op, ast.Sub):
+                after = ast.BinOp(right, op, left)
+                yield (
+                    after,
+                    f"the sign is wrong: {ast.unparse(left)} and {ast.unparse(right)} are swapped",
+                )
+            else:
+                after = ast.BinOp(right, ast.Sub(), left)
+                yield after, f"the sign of {ast.unparse(left)} is wrong"
+        case ast.Constant(value=bool() as truth):
+            yield stands(node, ast.Constant(not truth))
+        case ast.Constant(value=int() | float() as value):
+            near = (2 * value, value / 2, -value, value + 1, value - 1, 1, 0)
+            for near_by in dict.fromkeys(near):
+                is_whole = isinstance(value, int) and near_by == int(near_by)
+                number = int(near_by) if is_whole else near_by
+                if number != value:
+                    yield stands(node, ast.Constant(number))
+        case ast.Compare(left=left, ops=[op], comparators=[right]):
+            for kind in (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq):
+                if not isinstance(op, kind):
+                    yield stands(node, ast.Compare(left, [kind()], [right]))
+        case ast.Call(func=function, args=args, keywords=keywords):
+            yield from _called(node, function, args, keywords, scope)
+        case ast.Tuple(elts=elements) | ast.List(elts=elements):
+            yield from _exchanged(node, elements, lambda made: type(node)(made, ast.Load()))
+
+
+def _called(
+    node: ast.Call, function: ast.expr, args: list[Any], keywords: list[Any], scope: Scope
+) -> Made:
+    if isinstance(function, ast.Attribute):
+        for other in _OTHERS.get(function.attr, ()):
+            made = ast.Attribute(function.value, other, ast.Load())
+            yield stands(node, ast.Call(made, args, keywords))
+        if function.attr in _SUMMED:
+            after = ast.Call(
+                ast.Attribute(function.value, _SUMMED[function.attr], ast.Load()), args, keywords
+            )
+            yield after, f"{ast.unparse(node)} keeps one value of each place; it should sum them"
+        if function.attr in ("index_put", "index_put_"):
+            every = [k for k in keywords if k.arg != "accumulate"]
+            every.append(ast.keyword("accumulate", ast.Constant(True)))
+            after = ast.Call(function, args[:2], every)
+            yield after, f"{ast.unparse(node)} keeps one value of each place; it should sum them"
+    if isinstance(function, ast.Name) and function.id in scope.functions:
+        for other in scope.functions:
+            if other != function.id:
+                yield stands(node, ast.Call(parsed(other), args, keywords))
+    yield from _exchanged(node, args, lambda made: ast.Call(function, made, keywords))
+    if isinstance(function, ast.Attribute) and args and not isinstance(args[0], ast.Constant):
+        first = function.value
+        if ast.unparse(first) not in ("torch", "F", "math", "np"):
+            method = ast.Attribute(args[0], function.attr, ast.Load())
+            yield stands(node, ast.Call(method, [first, *args[1:]], keywords))
+
+
+def _exchanged(node: ast.expr, parts: list[Any], make: Any) -> Made:
+    """Two parts in each other's place, and all in reverse order."""
+    for a, b in combinations(range(len(parts)), 2):
+        made = list(parts)
+        made[a], made[b] = made[b], made[a]
+        if not any(isinstance(parts[k], ast.Starred) for k in (a, b)):
+            yield make(made), f"{ast.unparse(parts[a])} and {ast.unparse(parts[b])} are swapped"
+    if len(parts) == 1 and isinstance(parts[0], ast.Starred):
+        inside = parts[0].value
+        if isinstance(inside, ast.Call) and ast.unparse(inside.func) == "reversed":
+            rest = ast.Starred(inside.args[0], ast.Load())
+            yield make([rest]), f"{ast.unparse(inside.args[0])} is in reverse order"
+
+
+def inverted(node: ast.expr, scope: Scope) -> Made:
+    """Divided by what it is multiplied by, and the other way."""
+    match node:
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            after = ast.BinOp(left, _OPERATORS[type(op)](), right)
+            how = ("divided", "multiplied")[:: 1 if isinstance(op, ast.Div) else -1]
+            yield after, f"it is {how[0]} by {ast.unparse(right)} where it should be {how[1]} by it"
+
+
+def exchanged_for(node: ast.expr, scope: Scope) -> Made:
+    """A name, or a number, for a part of the code."""
+    if isinstance(node, ast.Subscript | ast.Call | ast.Constant | ast.Attribute):
+        if isinstance(node, ast.Constant) and not is_number(node.value):
+            return
+        for other in scope.tensors:
+            for text in scope.spread(other):
+                yield stands(node, parsed(text))
+        for other, value in scope.values.items():
+            if is_number(value):
+                yield stands(node, parsed(other))
+    if isinstance(node, ast.Constant) and node.value in (1, 1.0):
+        for name in scope.floats:
+            for axis in range(scope.values[name].ndim):
+                yield stands(node, parsed(f"{name}.sum({axis}, keepdim=True)"))
+    if isinstance(node, ast.Name) and is_tensor(scope.values.get(node.id)):
+        own = kind_of_value(scope.values[node.id])
+        for other in scope.tensors:
+            if other != node.id and kind_of_value(scope.values[other]) != own:
+                yield stands(node, parsed(other))
+    if isinstance(node, ast.Call):
+        for option in ("adjoint", "accumulate", "upper"):
+            if all(k.arg != option for k in node.keywords):
+                more = [*node.keywords, ast.keyword(option, ast.Constant(True))]
+                after = ast.Call(node.func, node.args, more)
+                yield after, f"{option}=True is missing in {ast.unparse(node)}"
+
+
+# ---------------------------------------------------------------- left out
+
+
+def removed(node: ast.expr, scope: Scope) -> Made:
+    """Without one of its operands, or without a function around it."""
+    match node:
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            yield right, f"the factor {ast.unparse(left)} is too many"
+            yield left, f"the factor {ast.unparse(right)} is too many"
+        case ast.BinOp(left=left, op=ast.Div(), right=right):
+            below = ast.unparse(right)
+            below = f"({below})" if isinstance(right, ast.BinOp) else below
+            yield left, f"the factor 1/{below} is too many"
+        case ast.BinOp(left=left, op=ast.Pow()):
+            yield stands(node, left)
+        case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=right):
+            yield left, f"the term {ast.unparse(right)} is too many"
+            yield right, f"the term {ast.unparse(left)} is too many"
+        case ast.IfExp(body=body, orelse=orelse):
+            yield stands(node, body)
+            yield stands(node, orelse)
+        case ast.Call(func=function, args=args):
+            if len(args) == 1 and not isinstance(args[0], ast.Starred):
+                yield stands(node, args[0])
+            if isinstance(function, ast.Attribute):
+                yield stands(node, function.value)
+            if isinstance(function, ast.Attribute) and "zeros" in function.attr:
+                for other, value in scope.values.items():
+                    if is_tensor(value) and value.is_floating_point() and value.ndim:
+                        yield stands(node, parsed(other))
+        case ast.Attribute(value=value) if node.attr in ("mT", "T"):
+            yield stands(node, value)
+
+
+def statements(body: ast.stmt) -> Iterator[Edit]:
+    """A value that should be added where it is put, or put where it is added."""
+    for parent in ast.walk(body):
+        for name, value in ast.iter_fields(parent):
+            if isinstance(value, list):
+                for n, part in enumerate(value):
+                    for after, text in _assigned(part):
+                        yield Edit(value, n, after, text, part.lineno)
+            elif isinstance(value, ast.stmt):
+                for after, text in _assigned(value):
+                    yield Edit(parent, name, after, text, value.lineno)
+
+
+def _assigned(part: Any) -> Made:
+    match part:
+        case ast.Assign(targets=[ast.Subscript() | ast.Name() as target], value=value):
+            after: ast.stmt = ast.AugAssign(target, ast.Add(), value)
+            text = f"{ast.unparse(target)} keeps the last value alone; the values should be summed"
+            yield after, text
+        case ast.AugAssign(target=target, op=ast.Add() | ast.Sub() as op, value=value):
+            other = ast.Sub() if isinstance(op, ast.Add) else ast.Add()
+            yield ast.AugAssign(target, other, value), f"the sign of {ast.unparse(value)} is wrong"
+            text = f"{ast.unparse(value)} is added to {ast.unparse(target)}; it should replace it"
+            yield ast.Assign([target], value), text
