@@ -313,7 +313,7 @@ class Judge:
 
         dtypes = {a.dtype for n, a in enumerate(example) if is_float(a)}
         given = tuple(
-            a.detach() if is_float(a) and not n in self.subject.owned else a
+            a.detach() if is_float(a) and n not in self.subject.owned else a
             for n, a in enumerate(example)
         )
         if dtypes == {torch.float64} or not self.enter("in the dtypes of the examples"):
