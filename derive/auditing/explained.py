@@ -86,7 +86,7 @@ def explanation(
             refused = first.shape_error(n)
             why[n] = f"{refused}: {told}" if refused and told else refused or told or why[n]
     _by_edits(subject, names, structure, own, several, why, tolerance)
-    for n in (n for n in wrong if not why[n]):
+    for n in (n for n in wrong if not why[n] and not _is_flat(several, n)):
         ran = [o for o in several if not o.error and _is_known(o, n)]
         plain = evidence(n, ran, None)
         why[n] = doubted.get(n) or _unread_cotangents(subject, outcomes, n)
@@ -99,6 +99,11 @@ def explanation(
         lines = _or(lambda: written(subject, first.args, first.cotangents, wrong, model)) or ()
         fixed = _fixed(model)
     return Explanation(why, formulas, lines, fixed, unread)
+
+
+def _is_flat(several: Sequence[Outcome], n: int) -> bool:
+    """Whether the right gradient is 0 everywhere, so that another one may be meant."""
+    return not any(bool(o.right[n].nan_to_num(0).any()) for o in several if n in o.right)
 
 
 def _known(
@@ -125,7 +130,7 @@ def _by_edits(
     """Adds what one edit of the code mends."""
     # Values that are made up may be none of the kind that an argument is.
     for some in (own,) if structure.kinds else (several, own):
-        unnamed = [n for n, told in why.items() if not told]
+        unnamed = [n for n, told in why.items() if not told and not _is_flat(several, n)]
         ran = [o for o in some if not o.error]
         if unnamed:
             why |= mended(subject, names, ran, unnamed, tolerance, structure.kinds)
@@ -152,7 +157,7 @@ def _structured(
     found = []
     for turn in range(2):
         found += _at(subject, structure.resized(structure.varied(turn), turn), turn)
-    found += _at(subject, _with_other_numbers(structure.args), 3)
+    found += _at(subject, _with_other_numbers(structure.exact(structure.args)), 3)
     return [*found, *outcomes[:2]]
 
 

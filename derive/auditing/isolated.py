@@ -36,7 +36,7 @@ def isolated(run: Callable[[Enter], T], seconds: float = SECONDS) -> tuple[T, di
 
     Where copies of a process are not safe, elsewhere than on Linux or beside a GPU, it runs here.
     """
-    if not _may_fork():
+    if not may_fork():
         return run(lambda part: True), {}
     ended: dict[str, str] = {}
     while True:
@@ -55,7 +55,8 @@ def isolated(run: Callable[[Enter], T], seconds: float = SECONDS) -> tuple[T, di
             seconds = max(seconds / 4, _LEAST_SECONDS)
 
 
-def _may_fork() -> bool:
+def may_fork() -> bool:
+    """Whether a copy of this process is safe."""
     import torch
 
     if torch.distributed.is_available() and torch.distributed.is_initialized():

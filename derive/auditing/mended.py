@@ -13,14 +13,16 @@ import textwrap
 import time
 import types
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
+from io import StringIO
 from itertools import chain
 from typing import Any
 
 from derive.auditing.edits import edits, saved
 from derive.auditing.forward import Context, Subject, same_draws, tensors_of
 from derive.auditing.gradients import Outcome, near
-from derive.auditing.isolated import isolated
+from derive.auditing.isolated import isolated, may_fork
 from derive.auditing.points import cast, is_float, is_tensor
 from derive.auditing.scope import Edit, Scope
 from derive.auditing.structure import Kind, Path
@@ -46,13 +48,14 @@ def mended(
     The search has a process of its own: edited code may do anything.
     """
     points = [o for o in outcomes if not _on_device(o)][:_POINTS]
-    if not points or not wrong:
+    if not points or not wrong or not may_fork():
         return {}
     try:
         search = _Search(
             subject, tuple(names), points, tuple(wrong), tolerance, kinds or {}, seconds
         )
-        return isolated(lambda enter: search.found(), _WALL)[0]
+        with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+            return isolated(lambda enter: search.found(), _WALL)[0]
     except Exception:
         return {}
 
@@ -113,6 +116,11 @@ class _Search:
         self.helpers = [_code(f) for f in self._called(self.backward)]
         self.trees: list[ast.stmt] = [c.tree for c in (self.backward, *self.helpers)]
         self.points = [self._point(o) for o in outcomes]
+        self.summed = set(outcomes[0].right)
+        raw = self._run(self.points[0], self._compiled())
+        for n, right in outcomes[0].right.items():
+            if n < len(raw) and is_tensor(raw[n]) and raw[n].shape == right.shape:
+                self.summed.discard(n)
 
     def _called(self, code: _Code) -> list[Any]:
         """The functions of the same file that it calls."""
@@ -169,7 +177,8 @@ class _Search:
     def _given(self, point: _Point, raw: Sequence[Any], n: int) -> Any:
         value: Any = raw[n] if n < len(raw) else None
         right = point.made.right[n]
-        if is_tensor(value) and value.shape != right.shape:
+        # What the engine sums by itself is as it was meant only where it was so before the edit.
+        if n in self.summed and is_tensor(value) and value.shape != right.shape:
             try:
                 return value.sum_to_size(right.shape)
             except RuntimeError:

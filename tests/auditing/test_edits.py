@@ -1,0 +1,114 @@
+"""An audit names the one edit of the code after which a gradient is right."""
+
+import re
+
+import pytest
+import torch
+from kit.right import RIGHT
+from kit.right.chunked import ChunkedLinearCrossEntropy
+from kit.right.gated import GeGLUTanh, SwiGLUHalves
+from kit.right.losses import LovaszHinge, PairedContrast, ReducedHuber, SmoothedCrossEntropy
+from kit.right.matrices import BatchedSolve, MatrixInverse
+from kit.right.protocols import InPlaceLeaky, SortedRows
+from kit.right.rotary import RotaryComplex, RotaryHalves
+from kit.right.scans import CumulativeSum, DiscountedReturns, LinearRecurrence, RunningMaximum
+from kit.right.structured import LoopedPower, PermutedRows
+from kit.seeded import seeded
+
+import derive
+
+EXAMPLE = {entry.function: entry.example for entry in RIGHT}
+
+EDITS = [
+    (SwiGLUHalves, "(grad_gate, grad_up)", "(grad_up, grad_gate)", "x", r"are swapped in line \d+"),
+    (GeGLUTanh, "dy * gelu", "dy * t", "x", r"^t stands where gelu should in line"),
+    (RotaryHalves, "g * sin", "g * cos", "x", r"cos stands where sin should"),
+    (RotaryComplex, "table.conj()", "table", "x", r"table stands where table.conj\(\) should"),
+    (CumulativeSum, "_reversed_cumsum(g, ctx.dim)", "g.cumsum(ctx.dim)", "x", r"from the end"),
+    (RunningMaximum, "scatter_add(1", "scatter(1", "x", r"it should sum them"),
+    (LinearRecurrence, "carried * before", "carried * states[:, t]", "a", r"where before should"),
+    (
+        DiscountedReturns,
+        "torch.where(done[:, t], 0, flow)",
+        "flow",
+        "rewards",
+        r"mask .*done\[:, t",
+    ),
+    (MatrixInverse, "y.mT @ g @ y.mT", "y @ g @ y", "a", r"y and its transpose"),
+    (BatchedSolve, ", adjoint=True", "", "b", r"adjoint=True is missing"),
+    (LovaszHinge, "growth * (errors > 0)", "growth", "logits", r"mask \(errors > 0\) is missing"),
+    (ReducedHuber, ".clamp(-ctx.delta, ctx.delta)", "", "x", r"\.clamp\(-delta, delta\) should"),
+    (
+        PairedContrast,
+        " - torch.eye(len(a), dtype=a.dtype)",
+        "",
+        "a",
+        r"term -torch.eye\(.* missing",
+    ),
+    (SmoothedCrossEntropy, "g / kept.sum()", "g / kept.numel()", "logits", r"where kept.sum\(\)"),
+    (SortedRows, "g.gather(-1, back)", "g", "x", r"g.gather\(-1, back\) should"),
+    (InPlaceLeaky, "torch.where(kept, g, ctx.slope * g)", "g", "x", r"torch.where\(kept, g, slope"),
+    (LoopedPower, "visited[-2::-1]", "visited[:0:-1]", "matrix", r"-2::-1 should"),
+    # what forward keeps, and gradients that forward computes
+    (PermutedRows, "save_for_backward(inverse)", "save_for_backward(order)", "x", r"order|inverse"),
+    (ChunkedLinearCrossEntropy, "dweight += d.t()", "dweight = d.t()", "weight", r"be summed"),
+]
+
+
+@pytest.mark.parametrize(("function", "old", "new", "name", "said"), EDITS)
+def test_the_edit_that_mends_a_gradient_is_named(function, old, new, name, said):
+    torch.manual_seed(0)
+    report = derive.audit(seeded(function, old, new), *EXAMPLE[function]())
+    (row,) = [row for row in report.rows if row.input == name]
+    assert not row.right and re.search(said, row.wrong), row.wrong
+
+
+def test_an_edit_is_quoted_with_its_line():
+    class Gate(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            a, b = x.chunk(2, -1)
+            ctx.save_for_backward(a, b)
+            return a.sin() * b
+
+        @staticmethod
+        def backward(ctx, g):
+            a, b = ctx.saved_tensors
+            return torch.cat([g * a.sin() * b, g * a.sin()], -1)
+
+    (row,) = derive.audit(Gate, torch.randn(2, 6)).rows
+    assert not row.right
+    assert "a.sin()" in row.wrong or "cos" in row.wrong, row.wrong
+
+
+def test_a_backward_without_source_is_judged_all_the_same():
+    names = {"torch": torch}
+    exec(
+        "class Twice(torch.autograd.Function):\n"
+        "    @staticmethod\n"
+        "    def forward(ctx, x):\n"
+        "        return torch.linalg.svdvals(x) * 2\n"
+        "    @staticmethod\n"
+        "    def backward(ctx, g):\n"
+        "        return torch.ones(4, 3, dtype=g.dtype)\n",
+        names,
+    )
+    (row,) = derive.audit(names["Twice"], torch.randn(4, 3)).rows
+    assert not row.right and "does not read g" in row.wrong, row.wrong
+
+
+def test_what_edited_code_prints_is_not_shown(capfd):
+    class Loud(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return torch.linalg.svdvals(x).exp()
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            print("backward runs")
+            return torch.zeros_like(x) + 1
+
+    derive.audit(Loud, torch.randn(4, 3))
+    assert len(capfd.readouterr().out.splitlines()) < 1000
