@@ -19,7 +19,7 @@ MISTAKES = {
     "linear:Linear": ("wrong", "weight  wrong: it is transposed"),
     "weighted_sum:WeightedSum": ("wrong", "grad_y[c] = G·Σ[c2] target[c2]"),
     "split_heads:SplitHeads": ("fragile", "the cotangent is not contiguous"),
-    "encoder:Encoder": ("wrong", "the cotangent G_acts (of output 2) is not read"),
+    "encoder:Encoder": ("wrong", "the term Σₖ [acts[n,k] > 0]·G_acts[n,k]·weight[k,c] is missing"),
     "l2_wrap:L2Wrap": ("wrong", "logits  wrong: the factor G is missing"),
     "swish:Swish": ("wrong", "a second call of backward gives another gradient"),
     "var_mean:VarMean": ("wrong", "the factor 1/size(c) is too many"),
