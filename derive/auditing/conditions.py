@@ -7,20 +7,18 @@ torch's conventions decide, such as the slope at a kink, is a *remark*.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 from typing import Any
 
 from derive.auditing.forward import TOLERANCES, Subject
 from derive.auditing.gradients import (
     Outcome,
     cotangents_of,
+    narrowest,
     near,
     outcome,
-    right_gradients,
     said_by,
-    slope,
 )
 from derive.auditing.points import (
     Point,
@@ -30,11 +28,13 @@ from derive.auditing.points import (
     is_float,
     is_tensor,
     layouts,
+    made_up,
     scaled,
     special,
 )
-from derive.auditing.structure import Path, Sizes, Structure, tensors_in
-from derive.errors import DeriveError
+from derive.auditing.sizes import other_proportions, other_sizes, shapes_of
+from derive.auditing.structure import Structure
+from derive.auditing.truth import by_autograd, check_reference, right_gradients, slope
 
 WRONG, FRAGILE, REMARK = "wrong", "fragile", "remark"
 
@@ -57,8 +57,9 @@ class Found:
 
 
 def runs(subject: Subject, args: Sequence[Any]) -> bool:
-    """Whether the forward takes these arguments and gives finite numbers."""
+    """Whether the forward takes these arguments, gives finite numbers, and is its reference."""
     try:
+        check_reference(subject, args)
         for outputs in (subject.plain(args), subject.own(args)):
             for o in outputs:
                 if is_float(o) and not bool(o.detach().isfinite().all()):
@@ -100,19 +101,24 @@ class Judge:
         if not self.subject.copied:
             for point in layouts(base, self.names):
                 yield from self.at(point, copied=False)
-        for point in flags(base, self.names):
-            if point.condition.endswith("=None"):
-                yield from self.at(point, FRAGILE, loud=None)
-            else:
-                yield from self.at(point)
+        for point in flags(base, self.names, self.subject.words()):
+            yield from self.at(point)
+        left_out = self.subject.defaults(len(base.args)) if self.subject.reference is None else ()
+        whole = Point((*base.args, *left_out))
+        for point in flags(whole, self.subject.names(len(whole.args)), self.subject.words()):
+            if all(a is b for a, b in zip(point.args, base.args, strict=False)):
+                yield from self.at(point, WRONG, loud=None)
+        for point in made_up(base, self.names):
+            yield from self.at(point, FRAGILE, loud=None)
         yield from self.at_large_values(base)
         # What a reference means at a tie is a convention.
         level = FRAGILE if self.subject.reference is None else REMARK
         for point in special(base, self.names, self._may_vanish):
-            yield from self.at(point, level, tolerance=_FAR)
-        for point in self.of_other_sizes():
+            found = [*self.at(point, level, loud=None, tolerance=_FAR)]
+            yield from found or self.at_a_kink(point)
+        for point in other_sizes(self.structure, self.names):
             yield from self.at(point, FRAGILE)
-        for point in self.of_other_forms():
+        for point in other_proportions(self.structure, self.names):
             yield from self.at(point, FRAGILE, loud=None)
         for point in broadcasts(base, self.names):
             yield from self.at(point, REMARK, loud=None)
@@ -165,7 +171,22 @@ class Judge:
             made = outcome(self.subject, args, cotangents, copied=copied)
         except Exception:
             return
+        if made.wrong(max(self.subject.tolerance, tolerance)):
+            # A flag may choose a narrower dtype.
+            bits = narrowest(self.subject, args, cotangents)
+            tolerance = max(tolerance, TOLERANCES[bits])
         yield from self.told(made, point.condition, silent, loud, tolerance, overflow)
+
+    def at_a_kink(self, point: Point) -> Iterator[Found]:
+        """Remarks on slopes that autograd of the forward takes otherwise where they jump."""
+        try:
+            cotangents = cotangents_of(self.subject, point.args, 3)
+            right = by_autograd(self.subject, point.args, cotangents)
+            made = outcome(self.subject, point.args, cotangents, right=(right or {}, 0.0))
+        except Exception:
+            return
+        found = self.told(made, point.condition, REMARK, None, _FAR)
+        yield from (f for f in found if "the slope jumps" in f.text)
 
     def told(
         self,
@@ -179,7 +200,7 @@ class Judge:
         """What is wrong with an outcome."""
         if made.error:
             if loud is not None:
-                shapes = _shapes(self.names, made.args)
+                shapes = shapes_of(self.names, made.args)
                 yield Found(None, f"backward fails {condition} ({shapes}): {made.error}", loud)
             return
         for n in made.wrong(max(self.subject.tolerance, tolerance)):
@@ -210,7 +231,8 @@ class Judge:
             return False
         try:
             at = made.args[n].detach().double()
-            sides = [kind.tangent(g.detach().double(), at) for g in (given, right)]
+            ours, theirs = given.detach().double(), right.detach().double()
+            sides = [ours if kind.closed else kind.tangent(ours, at), kind.tangent(theirs, at)]
         except Exception:
             return False
         return near(sides[0], sides[1], tolerance + 3 * made.doubt)
@@ -239,6 +261,10 @@ class Judge:
             or self._jumps(made, n, p)
             for p in places
         )
+
+    def is_smooth(self, made: Outcome, n: int) -> bool:
+        """Whether the right gradient is the same at points that are close: no kink, no tie."""
+        return all(near(r, made.right[n], 1e-5) for r in self._near_by(made, n))
 
     def _near_by(self, made: Outcome, n: int) -> list[Any]:
         """The right gradient at points that are close: one of them is ours where slopes jump."""
@@ -287,7 +313,7 @@ class Judge:
 
         dtypes = {a.dtype for n, a in enumerate(example) if is_float(a)}
         given = tuple(
-            a.detach() if is_float(a) and not _is_owned(self, n) else a
+            a.detach() if is_float(a) and n not in self.subject.owned else a
             for n, a in enumerate(example)
         )
         if dtypes == {torch.float64} or not self.enter("in the dtypes of the examples"):
@@ -348,73 +374,6 @@ class Judge:
             if self.enter(condition):
                 yield from self.told(outcome(self.subject, self.args, only), condition)
 
-    # ------------------------------------------------------- at made-up sizes
-
-    def of_other_sizes(self) -> Iterator[Point]:
-        """Larger and smaller sizes of the same structure."""
-        met = {tuple(self.structure.sizes.items())}
-        for turn in range(6):
-            sizes = self.structure.varied(turn)
-            if tuple(sizes.items()) not in met:
-                met.add(tuple(sizes.items()))
-                args = self.structure.resized(sizes, turn)
-                yield Point(
-                    args, f"at other sizes than the examples' ({_shapes(self.names, args)})"
-                )
-
-    def of_other_forms(self) -> Iterator[Point]:
-        """Rectangular where a square was given, and the other way."""
-        first = dict(tensors_in(self.structure.args))
-        matrices = {
-            path: t for path, t in first.items() if is_float(t) and t.ndim == 2 and min(t.shape) > 1
-        }
-        met: set[str] = set()
-        for path, t in matrices.items():
-            if path in self.structure.kept or path in self.structure.kinds:
-                continue
-            rows, columns = t.shape
-            if rows == columns:
-                changes = list(self._split(path, rows))
-            else:
-                one, other = (self.structure.classes[path, axis] for axis in (0, 1))
-                more = columns + 2 * self.structure.step(one)
-                wanted = ({one: columns, other: rows}, {one: columns, other: columns}, {one: more})
-                changes = [self._shaped(sizes) for sizes in wanted if self._is_allowed(sizes)]
-            for args in changes:
-                shapes = _shapes(self.names, args)
-                if shapes not in met:
-                    met.add(shapes)
-                    yield Point(args, f"at other proportions than the examples' ({shapes})")
-
-    def _is_allowed(self, sizes: Mapping[Sizes, int]) -> bool:
-        """Whether classes stay even, or multiples, and none is fixed."""
-        return all(
-            size % self.structure.step(c) == 0 and c not in self.structure.fixed
-            for c, size in sizes.items()
-        )
-
-    def _shaped(self, sizes: Mapping[Sizes, int]) -> tuple[Any, ...]:
-        return self.structure.resized({**self.structure.sizes, **sizes}, 5)
-
-    def _split(self, path: Path, size: int) -> Iterator[tuple[Any, ...]]:
-        """Some of the axes that are as long as a square's at another size."""
-        of = self.structure.classes[path, 0]
-        axes = [key for key, c in self.structure.classes.items() if c == of]
-        step, tried = self.structure.step(of), 0
-        for count in range(1, len(axes)):
-            for chosen in combinations(axes, count):
-                if ((path, 0) in chosen) == ((path, 1) in chosen) or tried >= _SUBSETS:
-                    continue
-                tried += 1
-                for other in (size + 2 * step, size - step):
-                    apart = {
-                        key: (*c, -1) if key in chosen else c
-                        for key, c in self.structure.classes.items()
-                    }
-                    # The class of what is split off: its sizes, and a mark.
-                    if other > 1:
-                        yield replace(self.structure, classes=apart).resized({(*of, -1): other}, 5)
-
     # ---------------------------------------------------------------- dtypes
 
     def in_half(self) -> Iterator[Found]:
@@ -455,10 +414,6 @@ class Judge:
             yield Found(None, f"{text}; decorate with torch.amp.custom_fwd and custom_bwd", REMARK)
 
 
-def _is_owned(judge: Judge, n: int) -> bool:
-    return n in judge.subject.owned
-
-
 def widened(args: Sequence[Any]) -> tuple[Any, ...]:
     """The arguments with their float tensors in float64; parameters of modules stay."""
     import torch
@@ -467,12 +422,6 @@ def widened(args: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(
         cast(a.detach() if is_float(a) and not isinstance(a, own) else a, torch.float64)
         for a in args
-    )
-
-
-def _shapes(names: Sequence[str], args: Sequence[Any]) -> str:
-    return ", ".join(
-        f"{n}: {list(a.shape)}" for n, a in zip(names, args, strict=True) if is_tensor(a)
     )
 
 
@@ -498,60 +447,3 @@ def by_how_much(made: Outcome, n: int) -> str:
     far = (given.double() - right.double()).nan_to_num(0).abs().max()
     largest = right.nan_to_num(0).abs().max()
     return f": it is off by {float(far):.3g}, where the largest is {float(largest):.3g}"
-
-
-def second_order(subject: Subject, args: Sequence[Any], cotangents: Sequence[Any]) -> str:
-    """``right``, ``wrong``, ``nan``, ``constant`` or ``refused``: the gradient of the gradients."""
-    import torch
-
-    wanted = subject.wanted(args)
-
-    def twice(run: Callable[[Sequence[Any]], tuple[Any, ...]]) -> Any:
-        leaves = {n: args[n].detach().clone().requires_grad_() for n in wanted}
-        given = [g if g is None else g.detach().clone().requires_grad_() for g in cotangents]
-        call = [leaves[n].clone() if n in leaves else a for n, a in enumerate(args)]
-        pairs = [
-            (o, g)
-            for o, g in zip(run(call), given, strict=False)
-            if g is not None and is_tensor(o) and o.requires_grad
-        ]
-        if not pairs:
-            raise DeriveError("autograd records no operation of the forward")
-        first = torch.autograd.grad(
-            [o for o, _ in pairs],
-            list(leaves.values()),
-            [g for _, g in pairs],
-            create_graph=True,
-            allow_unused=True,
-        )
-        roots = [g for g in first if g is not None and g.requires_grad]
-        wrt = [*leaves.values(), *(g for _, g in pairs)]
-        if not roots:
-            return [torch.zeros_like(w) for w in wrt]
-        random = torch.Generator().manual_seed(5)
-        total = torch.zeros((), dtype=torch.float64)
-        for g in first:
-            if g is not None:
-                weight = torch.randn(g.shape, generator=random, dtype=torch.float64)
-                total = total + (g * weight.to(g.device)).sum().cpu()
-        # All of the graph is run, so that a node which refuses is met.
-        total.backward()  # type: ignore[no-untyped-call]
-        return [torch.zeros_like(w) if w.grad is None else w.grad for w in wrt]
-
-    if subject.owned:
-        return ""
-    try:
-        right = twice(subject.plain)
-    except Exception:
-        return ""
-    try:
-        given = twice(subject.applied)
-    except Exception:
-        return "refused"
-    if all(near(g, r, max(1e-6, subject.tolerance)) for g, r in zip(given, right, strict=True)):
-        return "right"
-    if not all(bool(g.isfinite().all()) for g in given):
-        return "nan"
-    if all(not bool(g.any()) for g in given[: len(wanted)]):
-        return "constant"
-    return "wrong"

@@ -193,16 +193,15 @@ def has_inverse_sizes(e: Expr) -> bool:
 
 def has_other_name(told: str, evidence: Evidence) -> bool:
     """Whether a number of the text is a size, or a whole number of the call, at every point."""
-    number = re.match(r"the factor (?:1/)?(\d+) is", told)
-    if number is None:
-        return False
+    found = re.findall(r"factor (\d+)(?:/(\d+))? is", told)
+    numbers = {int(part) for pair in found for part in pair if part} - {1}
     args = evidence.outcomes[0].args
     known = [a for n, a in enumerate(args) if n in evidence.chunks]
     for n, arg in enumerate(args):
         for axis in range(arg.ndim if is_tensor(arg) else 0):
             sizes = {o.args[n].shape[axis] for o in evidence.outcomes}
             known += sizes if len(sizes) == 1 else ()
-    return int(number[1]) in {*known, *(a * b for a in known for b in known)} - {1}
+    return bool(numbers & {*known, *(a * b for a in known for b in known)})
 
 
 def _array(tensor: Any) -> Array:

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 def derive_audit() -> Callable[..., Report]:
     """Audit a Function at example inputs, and fail the test if it is wrong.
 
-    The arguments are those of `derive.audit`. With ``strict=True`` a fragile Function fails too;
-    otherwise its report is printed.
+    The arguments are those of `derive.audit`. With ``strict=True`` a fragile Function fails too.
     """
 
     def judge(function: Any, *examples: Any, strict: bool = False, **options: Any) -> Report:
@@ -29,8 +28,6 @@ def derive_audit() -> Callable[..., Report]:
         report = audit(function, *examples, **options)
         if report.verdict == "wrong" or (strict and report.verdict == "fragile"):
             pytest.fail(str(report), pytrace=False)
-        if report.verdict == "fragile":
-            print(report)
         return report
 
     return judge

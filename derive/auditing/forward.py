@@ -15,7 +15,7 @@ from typing import Any
 from derive.auditing.points import cast, is_float
 from derive.errors import DeriveError
 
-TOLERANCES = {64: 1e-7, 32: 2e-4, 16: 4e-2}
+TOLERANCES = {64: 1e-7, 32: 2e-4, 16: 4e-2, 8: 0.3}
 """What is equal, relative to the largest element, by the bits of the narrowest dtype used."""
 
 
@@ -127,6 +127,28 @@ class Subject:
         if not self.has_setup:
             parameters = parameters[1:]
         return _spread(parameters, count)
+
+    def defaults(self, count: int) -> tuple[Any, ...]:
+        """What forward takes for the arguments after so many, as far as it says."""
+        parameters = list(inspect.signature(self.function.forward).parameters.values())
+        rest = parameters[count + (not self.has_setup) :]
+        found = []
+        for parameter in rest:
+            if parameter.default is parameter.empty or parameter.kind is parameter.KEYWORD_ONLY:
+                break
+            found.append(parameter.default)
+        return tuple(found)
+
+    def words(self) -> tuple[str, ...]:
+        """The short texts in the code of the class, such as those that an argument may be."""
+        own = self.function
+        found: dict[str, None] = {}
+        for method in (own.forward, own.setup_context, inspect.unwrap(own.backward)):
+            code = getattr(method, "__code__", None)
+            for text in code.co_consts if code is not None else ():
+                if isinstance(text, str) and text.isidentifier():
+                    found[text] = None
+        return tuple(found)
 
     def plain_names(self, count: int) -> tuple[str, ...]:
         """The same as identifiers: those that ``*args`` takes are numbered."""

@@ -50,7 +50,7 @@ class Model:
         known = {p.name for p in self.operation.parameters}
         return {
             name: a
-            for name, a in zip(self.names, args, strict=True)
+            for name, a in zip(self.names, args, strict=False)
             if name in known and not is_tensor(a)
         }
 

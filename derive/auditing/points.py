@@ -55,6 +55,13 @@ def is_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
 
 
+def is_strided(tensor: Any) -> bool:
+    """Whether a tensor has its elements in memory, and is not sparse."""
+    import torch
+
+    return bool(tensor.layout is torch.strided)
+
+
 def is_integer(value: Any) -> bool:
     """Whether it is a tensor of integers, no bool among them."""
     return is_tensor(value) and not _has_fraction(value)
@@ -181,24 +188,39 @@ def _sparse(tensor: Any) -> Any:
     return wide[..., ::2]
 
 
-def flags(point: Point, names: Sequence[str]) -> Iterator[Point]:
-    """Other values of flags and numbers, and None for a tensor that may be left out."""
-    for n, (name, arg) in enumerate(zip(names, point.args, strict=True)):
+def flags(point: Point, names: Sequence[str], words: Sequence[str]) -> Iterator[Point]:
+    """Other values of flags and numbers: of a text the words that the code compares with."""
+    for n, arg in enumerate(point.args):
         others: list[Any] = []
         if isinstance(arg, bool):
             others = [not arg]
         elif isinstance(arg, float) and arg not in (0.0, float("inf")):
             others = [arg * 1.5]
+        elif isinstance(arg, str):
+            others = [word for word in words if word != arg]
+        yield from _others(point, names, n, others)
+
+
+def made_up(point: Point, names: Sequence[str]) -> Iterator[Point]:
+    """What may be no call at all: another whole number, None for a tensor."""
+    for n, arg in enumerate(point.args):
+        others: list[Any] = []
+        if isinstance(arg, int) and not isinstance(arg, bool):
+            others = [arg + 1, arg - 1]
         elif is_float(arg) and n:
             others = [None]
-        for other in others:
-            args = (*point.args[:n], other, *point.args[n + 1 :])
-            yield Point(args, f"where {name}={other}")
+        yield from _others(point, names, n, others)
+
+
+def _others(point: Point, names: Sequence[str], n: int, others: Sequence[Any]) -> Iterator[Point]:
+    for other in others:
+        args = (*point.args[:n], other, *point.args[n + 1 :])
+        yield Point(args, f"where {names[n]}={other!r}")
 
 
 def broadcasts(point: Point, names: Sequence[str]) -> Iterator[Point]:
     """One axis of one float tensor at size 1."""
-    for n, (name, arg) in enumerate(zip(names, point.args, strict=True)):
+    for n, (name, arg) in enumerate(zip(names, point.args, strict=False)):
         if is_float(arg):
             for axis, size in enumerate(arg.shape):
                 if size > 1:

@@ -11,6 +11,7 @@ from derive.auditing.gradients import Outcome, cotangents_of, outcome
 from derive.auditing.points import by_size, classes, is_float, is_tensor, resized
 from derive.auditing.structure import Structure
 
+_SEEN = 1e-2
 _DIGITS = (4, 6, 9)
 """Of numbers: more where two would look alike."""
 
@@ -22,6 +23,19 @@ def counterexample(subject: Subject, structure: Structure, names: tuple[str, ...
     """
     if not all(is_tensor(a) or isinstance(a, int | float | str | None) for a in structure.args):
         return ""
+    plain = ""
+    for made in _wrong_ones(subject, structure, names, n):
+        text = _pasteable(subject, names, made, n)
+        if text and _is_plain(made, n):
+            return text
+        plain = plain or text
+    return plain
+
+
+def _wrong_ones(
+    subject: Subject, structure: Structure, names: tuple[str, ...], n: int
+) -> Iterator[Outcome]:
+    """Calls where the gradient in argument n is wrong, the smallest first."""
     nothing: frozenset[int] = frozenset()
     judge = Judge(subject, structure, [structure.args], names, nothing, nothing, lambda part: True)
     for args, whole in _candidates(structure):
@@ -34,14 +48,16 @@ def counterexample(subject: Subject, structure: Structure, names: tuple[str, ...
                 break
             if made.error or n not in made.wrong(subject.tolerance) or not _is_exact(made, n):
                 continue
-            if judge.is_kept(made, n, subject.tolerance) or judge.is_kink(
-                made, n, subject.tolerance
-            ):
-                continue
-            text = _pasteable(subject, names, made, n)
-            if text:
-                return text
-    return ""
+            if not judge.is_kept(made, n, subject.tolerance) and judge.is_smooth(made, n):
+                yield made
+
+
+def _is_plain(made: Outcome, n: int) -> bool:
+    """Whether the difference is seen at a glance, and does not look like rounding."""
+    given, right = made.given.get(n), made.right[n]
+    if given is None or given.shape != right.shape:
+        return True
+    return bool((given - right).abs().max() > _SEEN)
 
 
 def _is_exact(made: Outcome, n: int) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from typing import Any
 
-from derive.auditing.points import is_float, is_integer, is_plain, is_tensor
+from derive.auditing.points import cast, is_float, is_integer, is_plain, is_strided, is_tensor
 
 Sizes = tuple[int, ...]
 """A size in each example: what names a class of axes."""
@@ -28,7 +28,7 @@ _EXACT = 1e-5
 def tensors_in(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
     """The tensors of an argument, in lists, tuples and dicts too."""
     if is_tensor(value):
-        if is_float(value) or is_plain(value):
+        if is_strided(value) and (is_float(value) or is_plain(value)):
             yield path, value
     elif isinstance(value, Mapping):
         for key, part in value.items():
@@ -71,6 +71,8 @@ class Kind:
     name: str
     keep: Callable[[Any], Any]
     tangent: Callable[[Any, Any], Any] | None = None
+    closed: bool = False
+    """Whether a gradient has to lie in the tangent itself, as that of one triangle does."""
     moves: bool = True
     """Whether values may move at all."""
     exact: Callable[[Any], Any] | None = None
@@ -147,7 +149,7 @@ def _is_unit(t: Any) -> bool:
 
 
 def _is_sorted(t: Any) -> bool:
-    return t.ndim > 0 and t.shape[-1] > 3 and bool((t.diff(dim=-1) >= 0).all())
+    return t.ndim > 0 and t.shape[-1] > 3 and bool((t[..., 1:] >= t[..., :-1]).all())
 
 
 def _is_share(t: Any) -> bool:
@@ -181,6 +183,9 @@ def _same(t: Any) -> Any:
 
 
 _KINDS: tuple[tuple[Callable[[Any], bool], Kind], ...] = (
+    (_is_one_hot, Kind("one-hot", _hot, moves=False)),
+    (_is_binary, Kind("0 and 1", _same, moves=False)),
+    (_is_whole, Kind("whole numbers", _same, moves=False)),
     (
         _is_orthogonal,
         Kind("orthogonal", _rotated, lambda g, t: t.mT @ g - (t.mT @ g).mT),
@@ -198,11 +203,8 @@ _KINDS: tuple[tuple[Callable[[Any], bool], Kind], ...] = (
         _is_symmetric,
         Kind("symmetric", lambda t: (t + t.mT) / 2, lambda g, t: g + g.mT),
     ),
-    (_is_lower, Kind("lower triangular", lambda t: t.tril(), lambda g, t: g.tril())),
-    (_is_upper, Kind("upper triangular", lambda t: t.triu(), lambda g, t: g.triu())),
-    (_is_one_hot, Kind("one-hot", _hot, None, False)),
-    (_is_binary, Kind("0 and 1", _same, None, False)),
-    (_is_whole, Kind("whole numbers", _same, None, False)),
+    (_is_lower, Kind("lower triangular", lambda t: t.tril(), lambda g, t: g.tril(), True)),
+    (_is_upper, Kind("upper triangular", lambda t: t.triu(), lambda g, t: g.triu(), True)),
     (
         _is_stochastic,
         Kind(
@@ -305,12 +307,14 @@ class Structure:
 
     def exact(self, args: Sequence[Any]) -> tuple[Any, ...]:
         """An example in float64, where it is of its kind to all digits."""
+        import torch
+
         made = {}
         for path, t in tensors_in(tuple(args)):
             if is_float(t) and path not in self.kept:
                 kind, values = self.kinds.get(path), t.detach().double()
                 made[path] = values if kind is None else (kind.exact or kind.keep)(values)
-        return tuple(rebuilt(tuple(args), made))
+        return tuple(rebuilt(cast(tuple(args), torch.float64), made))
 
     def moved(self, path: Path, values: Any, random: Any, larger: bool = False) -> Any:
         """Values a little smaller, or larger, each by another factor, of the same kind."""

@@ -13,7 +13,7 @@ import typer
 
 from derive import __version__
 from derive.command.auditing import as_json
-from derive.command.console import print_json, print_note, shown
+from derive.command.console import print_json, shown
 from derive.command.objects import mapping_of, named_object, reference_of
 from derive.command.parallel import each
 from derive.errors import DeriveError
@@ -55,8 +55,10 @@ def audit_package(
     quiet: bool,
 ) -> int:
     """Prints what is found; the exit code is 1 for a wrong one, else 2 for one not judged."""
-    import torch  # noqa: F401  before the processes are made, which then have it
+    import torch  # before the processes are made, which then have it
 
+    # A pool of threads that this process has made is not there in its copies, which wait for it.
+    torch.set_num_threads(1)
     if format_ not in ("text", "github", "sarif"):
         raise typer.BadParameter("--format is text, github or sarif")
     names = [name for name in mapping_of(path) if _is_within(name, within)]
@@ -80,7 +82,11 @@ def audit_package(
 
 def _is_within(name: str, within: str) -> bool:
     place = name.rpartition(":")[0]
-    return place == within or place.startswith((f"{within}.", f"{within.rstrip('/')}/"))
+    return (
+        within == "."
+        or place == within
+        or place.startswith((f"{within}.", f"{within.rstrip('/')}/"))
+    )
 
 
 @cache
@@ -139,7 +145,7 @@ def _print(found: Sequence[Audited], github: bool, quiet: bool) -> None:
     if not quiet:
         counts = {v: sum(a.verdict == v for a in found) for v in _VERDICTS}
         told = ", ".join(f"{n} {verdict}" for verdict, n in counts.items() if n)
-        print_note(f"{len(found)} Functions: {told}")
+        typer.echo(f"\n{len(found)} Function{'s' if len(found) != 1 else ''}: {told}")
 
 
 _VERDICTS = ("right", "fragile", "wrong", "not judged")

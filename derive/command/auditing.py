@@ -21,7 +21,7 @@ def audit(
         str,
         typer.Argument(
             metavar="MODULE:CLASS | PACKAGE",
-            help="The Function: MODULE:CLASS, or FILE.py:CLASS. With --examples, a package or file.",
+            help="The Function: MODULE:CLASS, or FILE.py:CLASS. With --examples, a package.",
         ),
     ],
     example: Annotated[
@@ -135,7 +135,7 @@ def audit(
         if fix is not None:
             typer.echo(f"wrote {shown(fix)}")
     if report.verdict == "fragile" and not strict and not quiet and not json_:
-        print_note("fragile is no failure; with --strict it exits with 1")
+        print_note("a fragile Function exits with 0; --strict makes it 1")
     raise typer.Exit(exit_code(report, strict))
 
 

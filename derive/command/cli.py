@@ -19,6 +19,7 @@ from derive import __version__, catalog
 from derive.budget import allow
 from derive.command.auditing import audit
 from derive.command.console import print_json, print_note, print_warning, shown
+from derive.command.linting import lint
 from derive.command.options import LIMIT, Json, Limit, Quiet, complete_name, hush, warn
 from derive.command.project import find_project, lines_of, lookup
 from derive.command.tracing import read
@@ -317,7 +318,7 @@ def _has_all(op: Operation, option: str | None, names: list[str]) -> bool:
     return set(names) <= set(names_with_gradient(dict(options(op))[option]))
 
 
-# ---------------------------------------- generate, check, verify, compare, audit
+# ---------------------------------- generate, check, verify, compare, audit, lint
 
-for command in (generate, check, verify, compare, read, audit):
+for command in (generate, check, verify, compare, read, audit, lint):
     app.command()(command)

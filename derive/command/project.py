@@ -52,13 +52,37 @@ class Found:
 
 def find_project(start: Path) -> Project | None:
     """The project of the nearest pyproject.toml with ``[tool.derive]``, from start upwards."""
+    path, table = _nearest_table(start)
+    return _project(path, table) if path is not None else None
+
+
+def lint_table(start: Path) -> dict[str, list[str]]:
+    """``[tool.derive.lint]`` of the nearest project: lists of text by their keys."""
+    path, table = _nearest_table(start)
+    found = table.get("lint", {}) if isinstance(table, dict) else {}
+    where = f"{path}: [tool.derive.lint]"
+    if not isinstance(found, dict):
+        raise DeriveError(f"{where} is a table of select, ignore and exclude")
+    unknown = sorted(set(found) - {"select", "ignore", "exclude"})
+    if unknown:
+        raise DeriveError(
+            f"{where} has no key {', '.join(unknown)}; it has select, ignore and exclude"
+        )
+    for key, value in found.items():
+        if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
+            raise DeriveError(f"{where} {key} is a list of strings")
+    return found
+
+
+def _nearest_table(start: Path) -> tuple[Path | None, Any]:
+    """The nearest pyproject.toml with ``[tool.derive]``, and that table."""
     for folder in (start, *start.parents):
         path = folder / "pyproject.toml"
         if path.is_file():
             table = _table(path)
             if table is not None:
-                return _project(path, table)
-    return None
+                return path, table
+    return None, None
 
 
 def _table(path: Path) -> Any:
@@ -76,11 +100,12 @@ def _table(path: Path) -> Any:
 
 def _project(path: Path, table: Any) -> Project:
     if not isinstance(table, dict):
-        raise DeriveError(f"{path}: [tool.derive] must be a table with the keys specs and out")
-    unknown = sorted(set(table) - {"specs", "out"})
+        raise DeriveError(f"{path}: [tool.derive] must be a table: specs, out and lint")
+    unknown = sorted(set(table) - {"specs", "out", "lint"})
     if unknown:
         raise DeriveError(
-            f"{path}: [tool.derive] has no key {', '.join(unknown)}; its keys are specs and out"
+            f"{path}: [tool.derive] has no key {', '.join(unknown)}; "
+            "its keys are specs, out and lint"
         )
     specs, out = table.get("specs", []), table.get("out", "generated")
     if not isinstance(specs, list) or not all(isinstance(s, str) for s in specs):

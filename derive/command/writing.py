@@ -103,8 +103,8 @@ def generate(
         )
     else:
         verified = "not verified" if no_verify else "verified"
-        files = f"{len(written)} file{'s' if len(written) != 1 else ''}"
-        state = f"{verified}, {files} written to {shown(folder)}"
+        many = f"{len(written)} file{'s' if len(written) != 1 else ''}"
+        state = f"{verified}, {many} written to {shown(folder)}"
         outcome = (count(operations), f"{count(modules)} {state}")
         print_generated(failures, written, removed, outcome, keep_going, quiet)
     raise typer.Exit(1 if failures else 0)

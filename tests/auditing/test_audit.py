@@ -54,7 +54,10 @@ def test_a_mistake_is_named(function, old, new, name, said):
     assert row.wrong in str(report) and name in str(report)
 
 
-@pytest.mark.parametrize(("function", "old", "new", "name", "said"), MISTAKES)
+@pytest.mark.parametrize(
+    ("function", "old", "new", "name", "said"),
+    [pytest.param(*m, marks=[pytest.mark.long] if n % 4 else []) for n, m in enumerate(MISTAKES)],
+)
 def test_a_mistake_is_found_where_no_operation_is_known(function, old, new, name, said):
     report = report_of(function, old, new, known=False)
     assert not row_of(report, name).right

@@ -19,7 +19,7 @@ def each(rows):
 
 
 def found(function, old, new, name):
-    """The uses that differ, at the example and at the other valid calls."""
+    """The uses that differ, for the example and each other valid call."""
     entry, wrong = OF[function], seeded(function, old, new)
     return [
         differs(entry, wrong, arguments(example), name)

@@ -1,7 +1,7 @@
 """Hand-written Functions of packages that only the extra `corpus` installs, with examples.
 
-Each row is (what is expected, what makes the arguments, a reference or None). A package is
-imported where the arguments are made, so that a row without its package is skipped.
+Each row is (expected judgement, function that makes the arguments, reference or None). Packages
+are imported by these functions, so that `audits.py` skips the rows of missing packages.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def step(x: Any, smooth: Any) -> Any:
 
 
 def group() -> Any:
-    """A group of this process alone, in which every collective returns what it is given."""
+    """A group of this process alone; each collective returns its input."""
     return distributed.group.WORLD
 
 
@@ -88,7 +88,7 @@ def square_distance(a: Tensor, b: Tensor) -> Tensor:
 
 
 def tree(matrix: Tensor) -> Any:
-    """How linear_operator makes its operator of a matrix again."""
+    """The representation tree, by which linear_operator rebuilds an operator of a matrix."""
     from linear_operator import to_linear_operator
 
     return to_linear_operator(matrix).representation_tree()
@@ -210,7 +210,7 @@ rows(
 
 
 def parallel() -> None:
-    """Megatron's groups, of this process alone."""
+    """Initialize Megatron's groups with this process alone."""
     from megatron.core import parallel_state
 
     if not parallel_state.model_parallel_is_initialized():
@@ -262,7 +262,6 @@ rows(
             lambda: (r(3, 4), r(5, 4), r(5), False, group()),
             None,
         ),
-        "random.CheckpointFunction": ("right", lambda: (torch.sin, False, r(3, 4)), None),
     },
 )
 
@@ -303,7 +302,7 @@ def coupled(*modules: nn.Module) -> tuple[Any, ...]:
 
 
 def affine_pair() -> tuple[nn.Module, nn.Module]:
-    """Modules as the affine coupling wants them, which scales and adds."""
+    """Two modules that return a scale and a shift, for the affine coupling."""
     from memcnn import AffineAdapterNaive
 
     return AffineAdapterNaive(layer(2)), AffineAdapterNaive(layer(2))
@@ -475,7 +474,7 @@ def event(t: Any, x: Any) -> Any:
 
 
 def rerouted(slope: Any, event: Any, t: Any, x: Any) -> Any:
-    """Where a change of the state moves the event in time, and the state with it."""
+    """A change of the state moves the event in time, and the state along the flow."""
     flow = slope(t, x).detach()
     fixed = x.detach().requires_grad_()
     with torch.enable_grad():

@@ -3,8 +3,8 @@
 python tests/corpus/proofs.py
 python tests/corpus/proofs.py --only 'entmax*'
 
-Nothing of derive is run. The table says what the oracle of `kit.right.oracle` finds, beside what
-`audits.py` expects, and names the float arguments that the Function gives no gradient.
+The table has the judgement of `kit.right.oracle`, which does not run derive, the judgement that
+`audits.py` expects, and the float arguments without a gradient.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SINGLE = {
     f"memory_efficient_attention_pytorch.{name}flash_attention.FlashAttentionFunction"
     for name in ("", "cosine_sim_")
 }
-"""What computes in float32 alone."""
+"""Functions that compute in float32 only."""
 
 
 def floats(args: Any) -> list[int]:
@@ -56,7 +56,7 @@ def has_gradient(function: Any, args: Any, place: int) -> bool:
 
 
 def proved(name: str) -> tuple[str, str]:
-    """(right, wrong or nothing; why, or the constants)"""
+    """The judgement, and an error or the constants; `nothing` where no gradient is found."""
     _, example, reference = AUDITS[name]
     try:
         function = function_of(name)
@@ -86,7 +86,7 @@ def proved(name: str) -> tuple[str, str]:
 
 
 def structured(name: str) -> Any:
-    """What keeps the matrix of a linear operator symmetric: it is the last argument."""
+    """A map that makes the last argument, an operator's matrix, symmetric, or None."""
     if not name.startswith("linear_operator.") or name.endswith("DSMM"):
         return None
     return lambda *args: (*args[:-1], (args[-1] + args[-1].mT) / 2)

@@ -16,6 +16,7 @@ its lines stand in that file of the checkout; ``<!-- not run: REASON -->``, why 
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sys
@@ -148,7 +149,8 @@ def said(command: str, folder: Path, code: int) -> tuple[str, int]:
         case "derive":
             done = derive(*arguments, cwd=folder)
         case "python":
-            done = run(sys.executable, *arguments, cwd=folder, PYTHONPATH=str(folder))
+            places = os.pathsep.join(map(str, (folder, ROOT)))
+            done = run(sys.executable, *arguments, cwd=folder, PYTHONPATH=places)
         case "pytest":
             pytest = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider")
             done = run(*pytest, *arguments, cwd=folder)

@@ -1,4 +1,4 @@
-"""Functions that take their rows in chunks, or compute a gradient in the forward."""
+"""Functions that process rows in chunks, or compute gradients in the forward."""
 
 import torch
 from kit.right.entry import entry
@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 
 class ChunkedLinearCrossEntropy(Function):
-    """Logits of a few rows at a time; the gradients are made in the forward."""
+    """A linear cross-entropy in chunks of rows; the forward computes the gradients."""
 
     @staticmethod
     def forward(ctx, x, weight, target, chunk=2, ignore_index=-100):
@@ -37,7 +37,7 @@ class ChunkedLinearCrossEntropy(Function):
 
 
 class ChunkedLogSumExp(Function):
-    """A running maximum and a running sum over chunks of the columns."""
+    """Logsumexp with a running maximum and sum over chunks of the columns."""
 
     @staticmethod
     def forward(ctx, x, chunk):
@@ -82,7 +82,7 @@ class ChunkedMeanSquares(Function):
 
 
 class ChunkedAttention(Function):
-    """Causal, over chunks of keys with a running softmax; keeps the log-normalizers."""
+    """Causal attention with a running softmax over chunks of keys; saves the log-normalizers."""
 
     @staticmethod
     def forward(ctx, q, k, v, chunk):
@@ -123,7 +123,7 @@ class ChunkedAttention(Function):
 
 
 class TiledFeedForward(Function):
-    """Two layers computed again in the backward, in a number of tiles."""
+    """Two layers in tiles; the backward recomputes them."""
 
     @staticmethod
     def forward(ctx, x, up, down, tiles):
@@ -147,7 +147,7 @@ class TiledFeedForward(Function):
 
 
 class ChunkedPairwise(Function):
-    """The mean of a kernel of all pairs, over chunks of the first points."""
+    """The mean of a Gaussian kernel over all pairs, in chunks of the first points."""
 
     @staticmethod
     def forward(ctx, x, y, width, chunk):
@@ -172,7 +172,7 @@ class ChunkedPairwise(Function):
 
 
 class ChunkedPolicyLoss(Function):
-    """Log-probabilities of chosen tokens and entropies, in chunks: two outputs."""
+    """Two outputs in chunks: log-probabilities of chosen tokens, and entropies."""
 
     @staticmethod
     def forward(ctx, logits, chosen, chunk):

@@ -1,4 +1,4 @@
-"""Axes of two, three or four columns that have meanings of their own."""
+"""Axes of exactly two, three or four columns, such as coordinates and boxes."""
 
 import torch
 from kit.right.entry import entry
@@ -62,7 +62,7 @@ class QuaternionProduct(Function):
 
 
 class QuaternionRotation(Function):
-    """The rotation matrix of a quaternion of any length but 0."""
+    """The rotation matrix of a nonzero quaternion."""
 
     @staticmethod
     def forward(ctx, q):
@@ -97,7 +97,7 @@ class QuaternionRotation(Function):
 
 
 class ConicOfCovariance(Function):
-    """The inverses of symmetric 2 x 2 matrices, both as three numbers."""
+    """Inverses of symmetric 2 x 2 matrices; three numbers stand for each matrix."""
 
     @staticmethod
     def forward(ctx, covariance):
@@ -119,7 +119,7 @@ class ConicOfCovariance(Function):
 
 
 class GaussianSplat(Function):
-    """Weights of pixels under Gaussians with conics of 3 and centers of 2 numbers."""
+    """Weights of pixels under Gaussians; a center has 2 numbers, a conic has 3."""
 
     @staticmethod
     def forward(ctx, center, conic, pixels):
@@ -143,7 +143,7 @@ class GaussianSplat(Function):
 
 
 class BoxOverlap(Function):
-    """1 - intersection over union of boxes (x0, y0, x1, y1), pair by pair."""
+    """1 - intersection over union of paired boxes (x0, y0, x1, y1)."""
 
     @staticmethod
     def forward(ctx, a, b):
@@ -171,7 +171,7 @@ class BoxOverlap(Function):
 
 
 class ComplexProduct(Function):
-    """Complex numbers as pairs of a real and an imaginary part."""
+    """The product of complex numbers; each is a pair (real, imaginary)."""
 
     @staticmethod
     def forward(ctx, x, y):
@@ -207,7 +207,7 @@ class BinaryMargin(Function):
 
 
 class HomogeneousProjection(Function):
-    """Points of three coordinates seen by a camera matrix of 3 x 4."""
+    """Image points of 3-D points under a 3 x 4 camera matrix."""
 
     @staticmethod
     def forward(ctx, points, camera):

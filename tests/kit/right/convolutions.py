@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 
 class CausalConvolution(Function):
-    """Depthwise, from a state of width - 1 positions; returns the next state too."""
+    """A depthwise causal convolution; the state, and the next one, have width - 1 positions."""
 
     @staticmethod
     def forward(ctx, x, weight, bias, state):
@@ -35,7 +35,7 @@ class CausalConvolution(Function):
 
 
 class ConvolutionStep(Function):
-    """One token of a causal convolution: its window is the state and the token."""
+    """One token of a causal convolution; the window joins the state and the token."""
 
     @staticmethod
     def forward(ctx, x, state, weight):
@@ -51,7 +51,7 @@ class ConvolutionStep(Function):
 
 
 class DepthwiseConvolution(Function):
-    """Of the same length, for an odd width."""
+    """A depthwise convolution of odd width that keeps the length."""
 
     @staticmethod
     def forward(ctx, x, weight, bias):
@@ -76,7 +76,7 @@ class DepthwiseConvolution(Function):
 
 
 class ConvolutionByColumns(Function):
-    """A matrix product with the unfolded image."""
+    """A convolution as a matrix product with the unfolded image."""
 
     @staticmethod
     def forward(ctx, x, weight, stride, padding):
@@ -97,7 +97,7 @@ class ConvolutionByColumns(Function):
 
 
 class MeanPool(Function):
-    """Of blocks of size k, which divides the image."""
+    """Means of k x k blocks; k divides both sides of the image."""
 
     @staticmethod
     def forward(ctx, x, k):
@@ -111,7 +111,7 @@ class MeanPool(Function):
 
 
 class MaximumPool(Function):
-    """Returns the places of the maxima too, which have no gradient."""
+    """Maxima of windows; a second output, without a gradient, has their positions."""
 
     @staticmethod
     def forward(ctx, x, k):
@@ -128,7 +128,7 @@ class MaximumPool(Function):
 
 
 class PackedConvolution(Function):
-    """Sequences of different lengths in one tensor; a window stays in its sequence."""
+    """A causal convolution of packed sequences; no window crosses a boundary."""
 
     @staticmethod
     def forward(ctx, x, weight, starts):
@@ -152,7 +152,7 @@ class PackedConvolution(Function):
 
 
 class PatchEmbedding(Function):
-    """Square patches of size p, each mapped to a vector."""
+    """A linear map of square patches of size p."""
 
     @staticmethod
     def forward(ctx, image, weight, p):
@@ -173,7 +173,7 @@ class PatchEmbedding(Function):
 
 
 class PixelShuffle(Function):
-    """Channels in groups of r*r become positions."""
+    """Groups of r*r channels become r x r positions."""
 
     @staticmethod
     def forward(ctx, x, r):

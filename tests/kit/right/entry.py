@@ -1,4 +1,4 @@
-"""A right Function with what is needed to call it and to prove it."""
+"""A right Function with example calls and an oracle."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

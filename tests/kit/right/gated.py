@@ -1,4 +1,4 @@
-"""Gates: an axis that holds two, three or four equal parts, or pairs."""
+"""Gates: an axis has two, three or four equal parts, or interleaved pairs."""
 
 import math
 
@@ -69,7 +69,7 @@ class GeGLUExact(Function):
 
 
 class GLUChannels(Function):
-    """The gate of channels, as in convolutional networks: dim is an argument."""
+    """A gate along any axis; `dim` is an argument."""
 
     @staticmethod
     def forward(ctx, x, dim):
@@ -123,7 +123,7 @@ class SwiGLUInterleaved(Function):
 
 
 class ClampedSwiGLU(Function):
-    """Interleaved, with both parts clamped, and one added to the linear part."""
+    """An interleaved SwiGLU that clamps both parts and adds one to the linear part."""
 
     @staticmethod
     def forward(ctx, x, alpha=1.702, limit=7.0):
@@ -146,7 +146,7 @@ class ClampedSwiGLU(Function):
 
 
 class WeightedSwiGLU(Function):
-    """The gate of routed tokens, each with the weight of its expert."""
+    """A SwiGLU of routed tokens, weighted by their experts."""
 
     @staticmethod
     def forward(ctx, x, weights):
@@ -167,7 +167,7 @@ class WeightedSwiGLU(Function):
 
 
 class LSTMCell(Function):
-    """Four gates of one axis, two outputs."""
+    """One axis has four gates; there are two outputs."""
 
     @staticmethod
     def forward(ctx, gates, c):
@@ -190,7 +190,7 @@ class LSTMCell(Function):
 
 
 class GRUCell(Function):
-    """Three gates of one axis, of the input and of the state."""
+    """One axis has three gates, both for the input and for the state."""
 
     @staticmethod
     def forward(ctx, gi, gh, h):

@@ -37,7 +37,7 @@ class NeighborMean(Function):
 
 
 class EdgeScore(Function):
-    """The product of the ends of each edge."""
+    """The inner product of both ends of each edge."""
 
     @staticmethod
     def forward(ctx, x, y, edges):
@@ -54,7 +54,7 @@ class EdgeScore(Function):
 
 
 class SegmentSum(Function):
-    """Sums of the rows that have the same number; numbers are sorted."""
+    """Sums of rows with the same segment number; the numbers are sorted."""
 
     @staticmethod
     def forward(ctx, x, segment, count):
@@ -68,7 +68,7 @@ class SegmentSum(Function):
 
 
 class SegmentSoftmax(Function):
-    """A softmax among the entries of each segment."""
+    """A softmax within each segment."""
 
     @staticmethod
     def forward(ctx, scores, segment, count):
@@ -89,7 +89,7 @@ class SegmentSoftmax(Function):
 
 
 class SparseProduct(Function):
-    """A sparse matrix of (rows, columns, values) times a dense one."""
+    """A sparse matrix, given as (rows, columns, values), times a dense matrix."""
 
     @staticmethod
     def forward(ctx, values, x, rows, columns, size):
@@ -106,7 +106,7 @@ class SparseProduct(Function):
 
 
 class EmbeddingBag(Function):
-    """Means of rows of a table; offsets are where the bags start."""
+    """Means of bags of table rows; `offsets` has the first position of each bag."""
 
     @staticmethod
     def forward(ctx, table, tokens, offsets):
@@ -128,7 +128,7 @@ class EmbeddingBag(Function):
 
 
 class PaddedEmbedding(Function):
-    """Rows of a table; the padding token's row has no gradient."""
+    """Rows of a table; the padding row is zero and has no gradient."""
 
     @staticmethod
     def forward(ctx, table, tokens, padding):
@@ -144,7 +144,7 @@ class PaddedEmbedding(Function):
 
 
 class ScatterMaximum(Function):
-    """The largest entry of each segment; returns its place too."""
+    """The largest entry of each segment, and its position."""
 
     @staticmethod
     def forward(ctx, x, segment, count):

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 
 class MaskedCrossEntropy(Function):
-    """The mean over the rows whose target is not ignore_index."""
+    """The mean cross-entropy over rows without ignore_index."""
 
     @staticmethod
     def forward(ctx, logits, target, ignore_index=-100):
@@ -28,7 +28,7 @@ class MaskedCrossEntropy(Function):
 
 
 class SmoothedCrossEntropy(Function):
-    """Label smoothing, with a reduction and ignored rows."""
+    """Cross-entropy with label smoothing, a reduction and ignored rows."""
 
     @staticmethod
     def forward(ctx, logits, target, smoothing=0.1, reduction="mean"):
@@ -61,7 +61,7 @@ class SmoothedCrossEntropy(Function):
 
 
 class ShardCrossEntropy(Function):
-    """The part of a vocabulary-parallel loss: targets of other shards pick no logit."""
+    """One shard of a vocabulary-parallel loss; targets of other shards select no logit."""
 
     @staticmethod
     def forward(ctx, logits, target, start):
@@ -84,7 +84,7 @@ class ShardCrossEntropy(Function):
 
 
 class WeightedNegativeLogLikelihood(Function):
-    """The mean of log-probabilities, weighted by the classes of the targets."""
+    """A mean weighted by class."""
 
     @staticmethod
     def forward(ctx, logp, target, weight):
@@ -101,7 +101,7 @@ class WeightedNegativeLogLikelihood(Function):
 
 
 class CrossEntropyWithZLoss(Function):
-    """Two outputs: the loss, and a penalty of the normalizer."""
+    """Two outputs: the loss, and a penalty on the log-normalizer."""
 
     @staticmethod
     def forward(ctx, logits, target, scale):
@@ -122,7 +122,7 @@ class CrossEntropyWithZLoss(Function):
 
 
 class SigmoidFocal(Function):
-    """Targets are floats of 0 and 1, and have no gradient."""
+    """Labels are floats, 0 or 1, without a gradient."""
 
     @staticmethod
     def forward(ctx, logits, labels, alpha=0.25, gamma=2.0):
@@ -161,7 +161,7 @@ class SoftDice(Function):
 
 
 class BinaryCrossEntropy(Function):
-    """Targets are probabilities; positive ones have a weight for each class."""
+    """Targets are probabilities; each class has a weight for positives."""
 
     @staticmethod
     def forward(ctx, x, target, positive):
@@ -178,7 +178,7 @@ class BinaryCrossEntropy(Function):
 
 
 class LogTargetDivergence(Function):
-    """The Kullback-Leibler divergence of log-probabilities, per row of a batch."""
+    """The Kullback-Leibler divergence of log-probabilities, divided by the batch size."""
 
     @staticmethod
     def forward(ctx, logp, log_target):
@@ -193,7 +193,7 @@ class LogTargetDivergence(Function):
 
 
 class Distillation(Function):
-    """The divergence of softened logits; the teacher's have no gradient."""
+    """The divergence of softened logits; the teacher has no gradient."""
 
     @staticmethod
     def forward(ctx, student, teacher, temperature):
@@ -212,7 +212,7 @@ class Distillation(Function):
 
 
 class PairContrastive(Function):
-    """Pairs of rows, each the same or not; those apart by more than a margin do not count."""
+    """Similar pairs attract; other pairs repel within a margin."""
 
     @staticmethod
     def forward(ctx, x, pairs, same, margin=1.0):
@@ -252,7 +252,7 @@ class TripletMargin(Function):
 
 
 class PairedContrast(Function):
-    """InfoNCE: row n of one view belongs to row n of the other."""
+    """InfoNCE: row n of one view matches row n of the other."""
 
     @staticmethod
     def forward(ctx, a, b, temperature):
@@ -270,7 +270,7 @@ class PairedContrast(Function):
 
 
 class GaussianLikelihood(Function):
-    """Three float inputs with gradients; the variance is positive."""
+    """All three inputs have gradients; the variance is positive."""
 
     @staticmethod
     def forward(ctx, mean, target, variance):
@@ -302,7 +302,7 @@ class MulticlassHinge(Function):
 
 
 class LovaszHinge(Function):
-    """Errors in descending order, weighted by the growth of the Jaccard loss."""
+    """Sorted hinge errors, weighted by increments of the Jaccard loss."""
 
     @staticmethod
     def forward(ctx, logits, labels):
@@ -323,7 +323,7 @@ class LovaszHinge(Function):
 
 
 class ReducedHuber(Function):
-    """A reduction by name; both arguments have gradients."""
+    """A Huber loss with a reduction by name; both arguments have gradients."""
 
     @staticmethod
     def forward(ctx, x, y, delta, reduction="mean"):

@@ -1,4 +1,4 @@
-"""Functions of matrices: square ones, symmetric ones, triangular ones."""
+"""Functions of square, symmetric, triangular and rectangular matrices."""
 
 import torch
 from kit.right.entry import entry
@@ -38,7 +38,7 @@ class LinearSolve(Function):
 
 
 class BatchedSolve(Function):
-    """Of one right-hand side for each matrix."""
+    """One right-hand side per matrix."""
 
     @staticmethod
     def forward(ctx, a, b):
@@ -56,7 +56,7 @@ class BatchedSolve(Function):
 
 
 class LogDeterminantSPD(Function):
-    """Of a symmetric positive definite matrix, by its Cholesky factor."""
+    """The log-determinant of a symmetric positive definite matrix."""
 
     @staticmethod
     def forward(ctx, a):
@@ -89,7 +89,7 @@ class CholeskyFactor(Function):
 
 
 class SquareRootSPD(Function):
-    """Of a symmetric positive definite matrix, by its eigenvalues."""
+    """The square root of a symmetric positive definite matrix."""
 
     @staticmethod
     def forward(ctx, a):
@@ -121,7 +121,7 @@ class SymmetricEigenvalues(Function):
 
 
 class SymmetricExponential(Function):
-    """Divided differences of exp between the eigenvalues of a symmetric matrix."""
+    """The exponential of a symmetric matrix; the backward uses divided differences."""
 
     @staticmethod
     def forward(ctx, a):
@@ -141,7 +141,7 @@ class SymmetricExponential(Function):
 
 
 class RectangularTrace(Function):
-    """The sum of the diagonal of a matrix with any number of rows and columns."""
+    """The trace of a rectangular matrix."""
 
     @staticmethod
     def forward(ctx, x):
@@ -154,7 +154,7 @@ class RectangularTrace(Function):
 
 
 class SylvesterSolve(Function):
-    """X with A X + X B = C."""
+    """The solution X of A X + X B = C."""
 
     @staticmethod
     def solved(a, b, c):
@@ -192,7 +192,7 @@ class TriangularSolve(Function):
 
 
 class SymmetricForm(Function):
-    """x P x of each row, right where P is symmetric."""
+    """x P x for each row; the backward requires a symmetric P."""
 
     @staticmethod
     def forward(ctx, x, p):
@@ -222,7 +222,7 @@ class KroneckerProduct(Function):
 
 
 class MatrixPower(Function):
-    """For a whole number k > 0."""
+    """The k-th power of a matrix, k > 0."""
 
     @staticmethod
     def forward(ctx, a, k):
@@ -241,7 +241,7 @@ class MatrixPower(Function):
 
 
 class GramSchmidtPair(Function):
-    """The part of b that is orthogonal to a."""
+    """The component of b orthogonal to a."""
 
     @staticmethod
     def forward(ctx, a, b):

@@ -1,4 +1,4 @@
-"""Norms: groups, training flags, float32 and float64 inside, memory used again."""
+"""Norms: groups, training flags, other dtypes inside, in-place memory."""
 
 import torch
 from kit.right.entry import entry
@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 
 class RMSNormFloat32(Function):
-    """Computes in float32, whatever the dtype of the input."""
+    """Computes in float32 for every input dtype."""
 
     @staticmethod
     def forward(ctx, x, weight, eps=1e-6):
@@ -29,7 +29,7 @@ class RMSNormFloat32(Function):
 
 
 class LayerNormFloat64(Function):
-    """Computes in float64; one is added to the weight."""
+    """Computes in float64; the weight is relative to one."""
 
     @staticmethod
     def forward(ctx, x, weight, bias):
@@ -53,7 +53,7 @@ class LayerNormFloat64(Function):
 
 
 class GroupNorm(Function):
-    """Channels in a number of groups, which divides them."""
+    """The number of groups divides the number of channels."""
 
     @staticmethod
     def forward(ctx, x, weight, bias, groups):
@@ -76,7 +76,7 @@ class GroupNorm(Function):
 
 
 class BatchNorm(Function):
-    """By the batch in training, by running statistics else."""
+    """Batch statistics in training, running statistics otherwise."""
 
     @staticmethod
     def forward(ctx, x, weight, bias, mean, var, training):
@@ -115,7 +115,7 @@ class WeightNorm(Function):
 
 
 class UnitRows(Function):
-    """Rows divided by their length, or by eps where they are shorter."""
+    """Rows divided by max(length, eps)."""
 
     @staticmethod
     def forward(ctx, x, eps=1e-6):
@@ -133,7 +133,7 @@ class UnitRows(Function):
 
 
 class InPlaceSoftmax(Function):
-    """The scores are scaled and made probabilities in memory of the Function's own."""
+    """Scales scores and normalizes them in one buffer, in place."""
 
     @staticmethod
     def forward(ctx, x, scale):
@@ -154,7 +154,7 @@ class InPlaceSoftmax(Function):
 
 
 class LogitsFloat32(Function):
-    """A normalizer of logits that are float32, and used again in place."""
+    """The log-normalizer of float32 logits, computed in place."""
 
     @staticmethod
     def forward(ctx, x, weight):
@@ -174,7 +174,7 @@ class LogitsFloat32(Function):
 
 
 class ResidualRMSNorm(Function):
-    """Adds a residual; returns the sum and its norm."""
+    """Adds a residual; returns the normalized sum and the sum."""
 
     @staticmethod
     def forward(ctx, x, residual, weight):
@@ -209,7 +209,7 @@ class DynamicTanh(Function):
 
 
 class HeadNorm(Function):
-    """Vectors of heads, which divide the last axis, become unit vectors times a gain."""
+    """Unit vectors of each head, times a gain."""
 
     @staticmethod
     def forward(ctx, x, gain, heads):

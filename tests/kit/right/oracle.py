@@ -9,7 +9,7 @@ WIDE = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 
 
 def widened(value):
-    """The argument in float64; parameters stay those of their module."""
+    """Cast an argument to float64; parameters stay those of their module."""
     if isinstance(value, nn.Module):
         return value.double()
     if isinstance(value, nn.Parameter):
@@ -32,7 +32,7 @@ def arguments(example, dtype=torch.float64):
 
 
 def named(function, args):
-    """The name of forward's parameter for each of the arguments."""
+    """The names of forward's parameters, one per argument."""
     names = list(inspect.signature(function.forward).parameters)
     if function.setup_context is torch.autograd.Function.setup_context:
         names = names[1:]
@@ -40,7 +40,7 @@ def named(function, args):
 
 
 def places(entry, args):
-    """Where the arguments stand that have a gradient."""
+    """The positions of arguments with a gradient."""
     return [
         place
         for place, (name, value) in enumerate(zip(named(entry.function, args), args, strict=True))
@@ -49,14 +49,14 @@ def places(entry, args):
 
 
 def strided(value):
-    """The same numbers, the first axis innermost, and a nan after each of them."""
+    """A strided copy: the first axis is innermost, and a nan follows each number."""
     back = tuple(reversed(range(value.dim())))
     turned = value.permute(back)
     return torch.stack((turned, torch.full_like(turned, torch.nan)), -1)[..., 0].permute(back)
 
 
 def leaves(args, where, made=torch.clone):
-    """The arguments; those at the places are leaves that need a gradient."""
+    """Copies of the arguments; those at the given positions need a gradient."""
     return [
         value
         if isinstance(value, nn.Parameter)
@@ -92,7 +92,7 @@ def pulled(outputs, inputs, given, **more):
 
 
 def gradients(entry, args, where, given=None, made=torch.clone, function=None):
-    """Of the Function, or of another function, at copies of the arguments."""
+    """Gradients of the Function, or of another function, at copies of the arguments."""
     args = leaves(args, where, made)
     outputs = outputs_of(function or entry.function.apply, args, entry.in_place)
     given = cotangents(outputs) if given is None else given
@@ -105,7 +105,7 @@ def same(found, wanted, tolerance):
 
 
 def prove_values(entry, args):
-    """Values and gradients are those of a plain forward, or of the one that is meant."""
+    """Assert that values and gradients equal those of the plain or reference function."""
     plain = entry.reference or entry.plain
     where = places(entry, args)
     same(outputs_of(entry.function.apply, args), outputs_of(plain, args), entry.tolerance)
@@ -114,7 +114,7 @@ def prove_values(entry, args):
 
 
 def prove_gradients(entry, args):
-    """Gradients are those of differences, where arguments keep their structure."""
+    """Assert gradcheck; `structured` keeps the structure of arguments."""
     args = leaves(args, places(entry, args))
 
     def valid(*given):
@@ -123,11 +123,11 @@ def prove_gradients(entry, args):
             given = given if isinstance(given, tuple) else (given,)
         return tuple(outputs_of(entry.function.apply, given, entry.in_place))
 
-    assert torch.autograd.gradcheck(valid, args)
+    assert torch.autograd.gradcheck(valid, args, rtol=1e-6, atol=1e-7)
 
 
 def prove(entry, args):
-    """The gradients are right, linear in cotangents, and the same under every use."""
+    """Assert that gradients are right, linear in cotangents, and equal in every use."""
     tolerance, where = entry.tolerance, places(entry, args)
     if entry.reference or entry.plain:
         prove_values(entry, args)

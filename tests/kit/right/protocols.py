@@ -1,4 +1,4 @@
-"""Uses of autograd's protocol: flags of ctx, modules, tuples, refusals, arguments in any number."""
+"""Features of autograd.Function: ctx flags, modules, tuples, errors, varargs."""
 
 import torch
 from kit.right.entry import entry
@@ -8,7 +8,7 @@ from torch.autograd.function import once_differentiable
 
 
 class InPlaceLeaky(Function):
-    """Changes its input and says so."""
+    """Changes its input in place and marks it dirty."""
 
     @staticmethod
     def forward(ctx, x, slope):
@@ -40,7 +40,7 @@ class SavedOutput(Function):
 
 
 class TopChoices(Function):
-    """The k largest of each row, their places, and all values again."""
+    """The k largest entries of each row, their positions, and all values doubled."""
 
     @staticmethod
     def forward(ctx, x, k):
@@ -91,7 +91,7 @@ class Moments(Function):
 
 
 class CovarianceKernel(Function):
-    """Has the gradient of its width, and refuses one of its points."""
+    """The width has a gradient; the forward raises if the points need one."""
 
     @staticmethod
     def forward(ctx, x, y, width):
@@ -109,7 +109,7 @@ class CovarianceKernel(Function):
 
 
 class OptionalBias(Function):
-    """Asks for each gradient whether it is needed; the bias may be None."""
+    """Computes only the gradients that are needed; the bias may be None."""
 
     @staticmethod
     def forward(ctx, x, weight, bias=None):
@@ -130,7 +130,7 @@ class OptionalBias(Function):
 
 
 class WeightedStack(Function):
-    """Any number of tensors, mixed by weights."""
+    """A weighted sum of any number of tensors."""
 
     @staticmethod
     def forward(ctx, weights, *tensors):
@@ -156,7 +156,7 @@ class JoinAlong(Function):
 
 
 class MixtureOfTables(Function):
-    """A list of tables that are data, and weights that are learned."""
+    """Learned weights mix a list of constant tables."""
 
     @staticmethod
     def forward(ctx, weights, tables):
@@ -169,7 +169,7 @@ class MixtureOfTables(Function):
 
 
 class Recomputed(Function):
-    """Calls a module again in the backward; its parameters are arguments, too."""
+    """The backward recomputes a module, whose parameters are arguments too."""
 
     @staticmethod
     def forward(ctx, x, module, *parameters):
@@ -259,7 +259,7 @@ class Bisection(Function):
 
 
 class MaskedDropout(Function):
-    """By a mask that is an argument; nothing happens but in training."""
+    """Dropout by a given mask; the identity outside training."""
 
     @staticmethod
     def forward(ctx, x, mask, rate, training):
@@ -279,7 +279,7 @@ class MaskedDropout(Function):
 
 
 class BitMaskedRelu(Function):
-    """Keeps signs as bytes."""
+    """Saves the signs as bytes."""
 
     @staticmethod
     def forward(ctx, x):
@@ -294,7 +294,7 @@ class BitMaskedRelu(Function):
 
 
 class NormOfOrder(Function):
-    """A choice by a string: the norm of order 1, 2 or inf."""
+    """A norm chosen by a string: order 1, 2 or infinity."""
 
     @staticmethod
     def forward(ctx, x, order="two"):

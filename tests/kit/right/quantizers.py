@@ -1,4 +1,4 @@
-"""Quantizers whose gradient is another function's on purpose: `reference` is what is meant."""
+"""Quantizers with a straight-through gradient; `reference` states the intended one."""
 
 import torch
 from kit.right.entry import entry
@@ -22,7 +22,7 @@ class RoundThrough(Function):
 
 
 class SignClipped(Function):
-    """The sign, with the gradient of hardtanh."""
+    """The sign in the forward, the gradient of hardtanh in the backward."""
 
     @staticmethod
     def forward(ctx, x):
@@ -36,7 +36,7 @@ class SignClipped(Function):
 
 
 class LearnedStepSize(Function):
-    """Weights in steps of a size that is learned."""
+    """Weights rounded to multiples of a learned step."""
 
     @staticmethod
     def forward(ctx, w, step, low, high):
@@ -61,7 +61,7 @@ def learned_step_size(w, step, low, high):
 
 
 class FakeQuantize(Function):
-    """With a scale and a zero point for each row, which have no gradient."""
+    """Each row has a constant scale and zero point."""
 
     @staticmethod
     def forward(ctx, x, scale, zero, bits):
@@ -83,7 +83,7 @@ def fake_quantize(x, scale, zero, bits):
 
 
 class ClippedActivation(Function):
-    """Activations between 0 and a bound that is learned, in 2**bits - 1 steps."""
+    """Activations between 0 and a learned bound, in 2**bits - 1 steps."""
 
     @staticmethod
     def forward(ctx, x, bound, bits):
@@ -107,7 +107,7 @@ def clipped_activation(x, bound, bits):
 
 
 class ScaledSign(Function):
-    """Signs of weights by the mean of their absolute values, for each row."""
+    """Signs of weights, times the mean absolute value of their row."""
 
     @staticmethod
     def forward(ctx, w):
@@ -128,7 +128,7 @@ def scaled_sign(w):
 
 
 class NearestCode(Function):
-    """The nearest row of a codebook: its cotangent passes to the input; its place is an output."""
+    """The nearest codebook row and its position; the cotangent passes to the input."""
 
     @staticmethod
     def forward(ctx, x, codebook):
@@ -172,7 +172,7 @@ def hard_choice(logits, temperature):
 
 
 class TernaryWeights(Function):
-    """-1, 0 or 1 beside a threshold; the gradient passes where the weight is small enough."""
+    """-1, 0 or 1 by a threshold; the gradient passes where |w| <= 1.5."""
 
     @staticmethod
     def forward(ctx, w, threshold):

@@ -17,7 +17,7 @@ def _rotated_back(x):
 
 
 def angles(length, count, base=10000.0):
-    """Of `length` positions and `count` frequencies."""
+    """Angles for `length` positions and `count` frequencies."""
     steps = base ** (-torch.arange(count) / count)
     return torch.arange(length)[:, None] * steps
 
@@ -35,7 +35,7 @@ class RotaryHalves(Function):
 
 
 class RotaryPair(Function):
-    """Query and key, of different numbers of heads, by the same tables."""
+    """One table rotates queries and keys, which have different numbers of heads."""
 
     @staticmethod
     def forward(ctx, q, k, cos, sin):
@@ -51,7 +51,7 @@ class RotaryPair(Function):
 
 
 class RotaryInterleaved(Function):
-    """Pairs of neighbors; the tables hold half as many columns."""
+    """Rotates neighboring columns; the tables have half as many columns."""
 
     @staticmethod
     def forward(ctx, x, cos, sin):
@@ -74,7 +74,7 @@ class RotaryInterleaved(Function):
 
 
 class RotaryComplex(Function):
-    """The table holds complex numbers of absolute value 1."""
+    """The table has complex numbers of absolute value 1."""
 
     @staticmethod
     def forward(ctx, x, table):
@@ -90,7 +90,7 @@ class RotaryComplex(Function):
 
 
 class RotaryCached(Function):
-    """Positions pick rows of a cached table, whose halves are cosines and sines."""
+    """Positions select rows of a cached table; its halves are cosines and sines."""
 
     @staticmethod
     def forward(ctx, x, cache, positions):
@@ -107,7 +107,7 @@ class RotaryCached(Function):
 
 
 class RotaryPartial(Function):
-    """Only the first columns are rotated; the tables come as a tuple."""
+    """Rotates the first columns only; the tables are a tuple."""
 
     @staticmethod
     def forward(ctx, x, tables):
@@ -126,7 +126,7 @@ class RotaryPartial(Function):
 
 
 class RotaryByAngle(Function):
-    """The angles are learned: cosine and sine are computed inside."""
+    """The angles are learned; the forward computes cosine and sine."""
 
     @staticmethod
     def forward(ctx, x, theta):

@@ -47,7 +47,7 @@ class LogCumulativeSumExp(Function):
 
 
 class RunningMaximum(Function):
-    """The places of the maxima are an output without a gradient."""
+    """Running maxima and their positions, which have no gradient."""
 
     @staticmethod
     def forward(ctx, x):
@@ -63,7 +63,7 @@ class RunningMaximum(Function):
 
 
 class MovingAverage(Function):
-    """An exponential moving average, with a rate that is learned."""
+    """An exponential moving average with a learned rate."""
 
     @staticmethod
     def forward(ctx, x, rate):
@@ -91,7 +91,7 @@ class MovingAverage(Function):
 
 
 class LinearRecurrence(Function):
-    """h[t] = a[t]*h[t-1] + b[t], from a first state."""
+    """h[t] = a[t]*h[t-1] + b[t], from an initial state."""
 
     @staticmethod
     def forward(ctx, a, b, h0):
@@ -118,7 +118,7 @@ class LinearRecurrence(Function):
 
 
 class SelectiveScan(Function):
-    """A state-space layer whose step sizes and projections depend on the input."""
+    """A state-space layer with step sizes and projections per token."""
 
     @staticmethod
     def forward(ctx, u, delta, A, B, C, D):
@@ -184,7 +184,7 @@ class MinimalGRU(Function):
 
 
 class Retention(Function):
-    """Attention whose scores decay by a constant of each head."""
+    """Linear attention with a constant decay per head."""
 
     @staticmethod
     def forward(ctx, q, k, v, decay):
@@ -204,7 +204,7 @@ class Retention(Function):
 
 
 class DiscountedReturns(Function):
-    """Returns of rewards, cut where an episode ends."""
+    """Discounted sums of rewards that stop at the end of an episode."""
 
     @staticmethod
     def forward(ctx, rewards, done, gamma):
@@ -229,7 +229,7 @@ class DiscountedReturns(Function):
 
 
 class DeltaRule(Function):
-    """Linear attention whose state is corrected by its own error."""
+    """Linear attention with the delta rule."""
 
     @staticmethod
     def forward(ctx, q, k, v, beta):
@@ -265,7 +265,7 @@ class DeltaRule(Function):
 
 
 class TokenShift(Function):
-    """Each token is mixed with the one before it; the first one with a state."""
+    """Mixes each token with the previous one; the first with a state."""
 
     @staticmethod
     def forward(ctx, x, last, mix):

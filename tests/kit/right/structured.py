@@ -1,4 +1,4 @@
-"""Arguments with a structure that the backward relies on, or that the forward needs."""
+"""Arguments with a structure that the forward or the backward requires."""
 
 import torch
 from kit.right.entry import entry
@@ -7,7 +7,7 @@ from torch.autograd.function import once_differentiable
 
 
 class LogGammaRatio(Function):
-    """log B(a, b) of positive numbers."""
+    """log B(a, b) for positive a and b."""
 
     @staticmethod
     def forward(ctx, a, b):
@@ -22,7 +22,7 @@ class LogGammaRatio(Function):
 
 
 class PositivePower(Function):
-    """x**p of positive numbers, both with gradients."""
+    """x**p for positive x; both have gradients."""
 
     @staticmethod
     def forward(ctx, x, p):
@@ -37,7 +37,7 @@ class PositivePower(Function):
 
 
 class HotSelection(Function):
-    """Picks a score by a one-hot row, which is data of floats."""
+    """Selects a score by a one-hot row of floats, a constant."""
 
     @staticmethod
     def forward(ctx, scores, hot):
@@ -52,7 +52,7 @@ class HotSelection(Function):
 
 
 class RowEntropy(Function):
-    """Of rows of probabilities."""
+    """The entropy of rows of probabilities."""
 
     @staticmethod
     def forward(ctx, p):
@@ -67,7 +67,7 @@ class RowEntropy(Function):
 
 
 class CenteredAverage(Function):
-    """Averages values around a center, which has no effect as each row of weights sums to 1."""
+    """Averages deviations from a center. Rows of weights sum to 1, so the center cancels."""
 
     @staticmethod
     def forward(ctx, transition, values, mean):
@@ -97,7 +97,7 @@ class UnitAngle(Function):
 
 
 class TriangularLogDeterminant(Function):
-    """Of a lower triangular factor with a positive diagonal, and a whitened vector."""
+    """log det of a triangular factor with positive diagonal, plus a whitened square."""
 
     @staticmethod
     def forward(ctx, factor, x):
@@ -114,7 +114,7 @@ class TriangularLogDeterminant(Function):
 
 
 class OrthogonalSolve(Function):
-    """Solves with an orthogonal matrix, whose inverse is its transpose."""
+    """A solve with an orthogonal matrix; the backward uses its transpose as the inverse."""
 
     @staticmethod
     def forward(ctx, q, x):
@@ -128,7 +128,7 @@ class OrthogonalSolve(Function):
 
 
 class PiecewiseLinear(Function):
-    """Values between sorted knots, which are data."""
+    """Linear interpolation between sorted, constant knots."""
 
     @staticmethod
     def forward(ctx, x, knots, values):
@@ -149,7 +149,7 @@ class PiecewiseLinear(Function):
 
 
 class PermutedRows(Function):
-    """The backward gathers by the inverse of the permutation."""
+    """Permutes rows; the backward gathers by the inverse permutation."""
 
     @staticmethod
     def forward(ctx, x, order, inverse):
@@ -163,7 +163,7 @@ class PermutedRows(Function):
 
 
 class Sparsemax(Function):
-    """The projection on probabilities, by a sort."""
+    """The projection onto the simplex, by a sort."""
 
     @staticmethod
     def forward(ctx, x):
@@ -184,7 +184,7 @@ class Sparsemax(Function):
 
 
 class SortedQuantiles(Function):
-    """The distance of two samples of one size, each sorted already."""
+    """The squared distance of two sorted samples of one size."""
 
     @staticmethod
     def forward(ctx, x, y):
@@ -200,7 +200,7 @@ class SortedQuantiles(Function):
 
 
 class LoopedPower(Function):
-    """A stochastic matrix to the power of a whole number, applied to rows."""
+    """Applies a stochastic matrix to rows several times."""
 
     @staticmethod
     def forward(ctx, rows, matrix, steps):

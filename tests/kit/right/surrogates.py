@@ -1,4 +1,4 @@
-"""Steps with the slope of a smooth function, and gradients that are changed on purpose."""
+"""Steps with the gradient of a smooth function, and scaled or reversed gradients."""
 
 import math
 
@@ -49,7 +49,7 @@ class SpikeFastSigmoid(Function):
 
 
 class LeakyNeuron(Function):
-    """A leaky integrator over time that fires and is reset; the reset passes no gradient."""
+    """A leaky integrator over time with spikes; the reset has no gradient."""
 
     @staticmethod
     def forward(ctx, current, leak):
@@ -107,7 +107,7 @@ class GradientScale(Function):
 
 
 class LowerBoundThrough(Function):
-    """max(x, bound), whose gradient passes everywhere."""
+    """max(x, bound) with a gradient that passes everywhere."""
 
     @staticmethod
     def forward(ctx, x, bound):

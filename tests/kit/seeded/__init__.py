@@ -1,4 +1,4 @@
-"""A Function whose source has one text in place of another, and tables of such texts."""
+"""Functions with one text of their source replaced, and tables of replacements."""
 
 import inspect
 import linecache

@@ -1,4 +1,4 @@
-"""Mistakes in quantizers and surrogates beside their references, in graphs and in protocols."""
+"""Mistakes in quantizers, surrogates, graphs and features of autograd.Function."""
 
 from kit.right.graphs import (
     EdgeScore,
@@ -47,11 +47,7 @@ from kit.right.surrogates import (
     SpikeFastSigmoid,
     SpikeSigmoid,
 )
-
-MISSING = r"factor .* is missing"
-TERM = r"term .* is missing"
-TURNED = r"transposed|stands where"
-BOUND = r"[≤<≥>]|clamp|mask"
+from kit.seeded.words import BOUND, MISSING, TERM, TURNED
 
 MISTAKES = [
     # ---- quantizers

@@ -44,11 +44,7 @@ from kit.right.scans import (
     SelectiveScan,
     TokenShift,
 )
-
-MISSING = r"factor .* is missing"
-TERM = r"term .* is missing"
-SWAPPED = r"swapped|halves|stands where|gradient of"
-STATE = r"stands where|off by one|previous|t ?[-−] ?1"
+from kit.seeded.words import MANY, MISSING, STATE, SWAPPED, TERM
 
 MISTAKES = [
     # ---- gates
@@ -72,7 +68,7 @@ MISTAKES = [
         "dh.flatten(0, -2).sum(0)",
         "dh.flatten(0, -2).mean(0)",
         "bias",
-        r"1/.* is too many",
+        MANY,
     ),
     (
         QuickGeGLUBias,
@@ -141,8 +137,8 @@ MISTAKES = [
     ),
     (CausalConvolution, "grad_padded[..., : width - 1]", "None", "state", r"returns None"),
     (ConvolutionStep, "F.pad(dstate, (1, 0))", "F.pad(dstate, (0, 1))", "state", None),
-    (DepthwiseConvolution, "g.sum((0, 2))", "g.mean((0, 2))", "bias", r"1/.* is too many"),
-    (ConvolutionByColumns, "columns.mT).sum(0)", "columns.mT).mean(0)", "weight", r"1/size"),
+    (DepthwiseConvolution, "g.sum((0, 2))", "g.mean((0, 2))", "bias", MANY),
+    (ConvolutionByColumns, "columns.mT).sum(0)", "columns.mT).mean(0)", "weight", MANY),
     (MeanPool, "/ k**2", "/ k", "x", r"factor 1/k is missing|\bk\b"),
     (PackedConvolution, "dx[first : last - k]", "dx[first + k : last]", "x", None),
     (PackedConvolution, "dweight[:, k] +=", "dweight[:, k] =", "weight", None),

@@ -1,4 +1,4 @@
-"""In which uses a seeded Function differs from the right one, without derive."""
+"""Find the uses in which a seeded Function differs from the right one, without derive."""
 
 from functools import partial
 
@@ -58,7 +58,7 @@ USES = {
 
 
 def differs(entry, wrong, args, name=None):
-    """The uses in which a gradient is another one, or an error is raised.
+    """The uses with a different gradient or an error.
 
     With a name, the gradient of that argument alone is compared.
     """

@@ -1,4 +1,4 @@
-"""All mistakes that are seeded in the right Functions of the corpus.
+"""All mistakes seeded in the right Functions of the corpus.
 
 Each row is a class, a text of its source, what stands there instead, the input whose gradient is
 wrong, and what a report says of it: `None` where finding it is enough. `CONDITIONS` holds mistakes

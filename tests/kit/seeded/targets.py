@@ -1,4 +1,4 @@
-"""Mistakes in losses with targets, and in what takes its rows in chunks."""
+"""Mistakes in losses with targets and in Functions of chunks."""
 
 from kit.right.chunked import (
     ChunkedAttention,
@@ -28,11 +28,7 @@ from kit.right.losses import (
     TripletMargin,
     WeightedNegativeLogLikelihood,
 )
-
-MISSING = r"factor .* is missing"
-TERM = r"term .* is missing"
-MASK = r"≠|mask|target|ignore|labels"
-ADDED = r"sum|accumul|chunk|first|last|twice|repeat"
+from kit.seeded.words import ADDED, MASK, MISSING, TERM
 
 MISTAKES = [
     # ---- losses
@@ -41,13 +37,19 @@ MISTAKES = [
     (MaskedCrossEntropy, "(grad, -1.0)", "(grad, 1.0)", "logits", r"sign"),
     (SmoothedCrossEntropy, "1 - ctx.smoothing", "1.0", "logits", r"smoothing|factor|stands where"),
     (SmoothedCrossEntropy, "g / kept.sum()", "g / kept.numel()", "logits", r"factor|size|kept"),
-    (ShardCrossEntropy, "mine[..., None].to(p.dtype)", "1.0", "logits", r"mine|start|target|≤|<"),
-    (WeightedNegativeLogLikelihood, "-g * w / total", "-g / total", "logp", r"weight|\bw\b"),
+    (ShardCrossEntropy, "mine[..., None].to(p.dtype)", "1.0", "logits", r"mine|start|≤|<|" + MASK),
+    (
+        WeightedNegativeLogLikelihood,
+        "-g * w / total",
+        "-g * torch.ones_like(w) / total",
+        "logp",
+        r"weight|\bw\b",
+    ),
     (WeightedNegativeLogLikelihood, "w / total", "w / len(target)", "logp", r"factor|total|size"),
     (CrossEntropyWithZLoss, "(g + 2 * ctx.scale * gz * lse[:, None])", "g", "logits", r"\bgz\b"),
     (CrossEntropyWithZLoss, "2 * ctx.scale", "ctx.scale", "logits", r"factor 2 is missing"),
     (SigmoidFocal, " * sign, None", ", None", "logits", r"sign"),
-    (SigmoidFocal, "ctx.gamma * p * F", "p * F", "logits", r"gamma"),
+    (SigmoidFocal, "ctx.gamma * p * F", "p * F", "logits", r"gamma|stands where"),
     (SigmoidFocal, "return g * share", "return share", "logits", r"\bg\b"),
     (SoftDice, " * p * (1 - p)", "", "logits", MISSING),
     (SoftDice, " / p.shape[0]", "", "logits", r"factor 1/size\(.*\) is missing"),
@@ -55,7 +57,13 @@ MISTAKES = [
     (BinaryCrossEntropy, "x.numel()", "len(x)", "x", r"factor 1/size\(.*\) is missing"),
     (LogTargetDivergence, "(log_target - logp + 1)", "(log_target - logp)", "log_target", TERM),
     (LogTargetDivergence, "return -t", "return t", "logp", r"sign is wrong"),
-    (Distillation, "ctx.temperature * (log_s", "ctx.temperature**2 * (log_s", "student", r"temp"),
+    (
+        Distillation,
+        "ctx.temperature * (log_s",
+        "ctx.temperature**2 * (log_s",
+        "student",
+        r"temp|factor 2 is too many",
+    ),
     (
         Distillation,
         "log_s.exp() - log_t.exp()",

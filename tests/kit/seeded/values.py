@@ -1,4 +1,4 @@
-"""Mistakes in functions of matrices, norms, columns of meaning, and structured arguments."""
+"""Mistakes in functions of matrices, norms, columns and structured arguments."""
 
 from kit.right.columns import (
     BinaryMargin,
@@ -57,10 +57,7 @@ from kit.right.structured import (
     TriangularLogDeterminant,
     UnitAngle,
 )
-
-MISSING = r"factor .* is missing"
-TERM = r"term .* is missing"
-TURNED = r"transposed|stands where"
+from kit.seeded.words import MISSING, TERM, TURNED
 
 MISTAKES = [
     # ---- matrices

@@ -1,0 +1,88 @@
+"""The examples of a Function at other sizes: of their structure, and of other proportions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+from derive.auditing.points import Point, is_float, is_tensor
+from derive.auditing.structure import Path, Sizes, Structure, tensors_in
+
+_MOST = 12
+"""Ways to split the axes that are as long as a square's."""
+
+
+def other_sizes(structure: Structure, names: Sequence[str]) -> Iterator[Point]:
+    """Larger and smaller sizes of the same structure."""
+    met = {tuple(structure.sizes.items())}
+    for turn in range(6):
+        sizes = structure.varied(turn)
+        if tuple(sizes.items()) not in met:
+            met.add(tuple(sizes.items()))
+            args = structure.resized(sizes, turn)
+            yield Point(args, f"at other sizes than the examples' ({shapes_of(names, args)})")
+
+
+def other_proportions(structure: Structure, names: Sequence[str]) -> Iterator[Point]:
+    """Rectangular where a square was given, and the other way."""
+    first = dict(tensors_in(structure.args))
+    matrices = {
+        path: t for path, t in first.items() if is_float(t) and t.ndim == 2 and min(t.shape) > 1
+    }
+    met: set[str] = set()
+    for path, t in matrices.items():
+        if path in structure.kept or path in structure.kinds:
+            continue
+        rows, columns = t.shape
+        if rows == columns:
+            changes = list(_split(structure, path, rows))
+        else:
+            one, other = (structure.classes[path, axis] for axis in (0, 1))
+            more = columns + 2 * structure.step(one)
+            wanted = ({one: columns, other: rows}, {one: columns, other: columns}, {one: more})
+            changes = [
+                _shaped(structure, sizes) for sizes in wanted if _is_allowed(structure, sizes)
+            ]
+        for args in changes:
+            shapes = shapes_of(names, args)
+            if shapes not in met:
+                met.add(shapes)
+                yield Point(args, f"at other proportions than the examples' ({shapes})")
+
+
+def _is_allowed(structure: Structure, sizes: Mapping[Sizes, int]) -> bool:
+    """Whether classes stay even, or multiples, and none is fixed."""
+    return all(
+        size % structure.step(c) == 0 and c not in structure.fixed for c, size in sizes.items()
+    )
+
+
+def _shaped(structure: Structure, sizes: Mapping[Sizes, int]) -> tuple[Any, ...]:
+    return structure.resized({**structure.sizes, **sizes}, 5)
+
+
+def _split(structure: Structure, path: Path, size: int) -> Iterator[tuple[Any, ...]]:
+    """Some of the axes that are as long as a square's at another size."""
+    of = structure.classes[path, 0]
+    axes = [key for key, c in structure.classes.items() if c == of]
+    step, tried = structure.step(of), 0
+    for count in range(1, len(axes)):
+        for chosen in combinations(axes, count):
+            if ((path, 0) in chosen) == ((path, 1) in chosen) or tried >= _MOST:
+                continue
+            tried += 1
+            for other in (size + 2 * step, size - step):
+                apart = {
+                    key: (*c, -1) if key in chosen else c for key, c in structure.classes.items()
+                }
+                # The class of what is split off: its sizes, and a mark.
+                if other > 1:
+                    yield replace(structure, classes=apart).resized({(*of, -1): other}, 5)
+
+
+def shapes_of(names: Sequence[str], args: Sequence[Any]) -> str:
+    return ", ".join(
+        f"{n}: {list(a.shape)}" for n, a in zip(names, args, strict=False) if is_tensor(a)
+    )

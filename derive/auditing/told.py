@@ -1,0 +1,51 @@
+"""What was found, by its level and by the argument, each thing once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from derive.auditing.conditions import FRAGILE, REMARK, WRONG, Found
+
+
+@dataclass
+class Told:
+    """What was found by level, and by the argument."""
+
+    wrong: dict[int | None, list[str]]
+    fragile: dict[int | None, list[str]]
+    remarks: dict[int | None, list[str]]
+
+
+def by_level(found: Sequence[Found], constant: dict[int, str]) -> Told:
+    """What was found, each thing once: a second subset, layout or size says no more."""
+    levels: dict[str, dict[int | None, list[str]]] = {WRONG: {}, FRAGILE: {}, REMARK: {}}
+    met: set[tuple[int | None, str, str]] = set()
+    for f in found:
+        if f.n in constant:
+            continue
+        kind = f.text.split(":")[0].split("(")[0]
+        kind = "subset" if "where only" in kind else "layout" if "contiguous" in kind else kind
+        kind = "scale" if "times as" in kind else kind
+        if (f.n, f.level, kind) in met:
+            continue
+        met.add((f.n, f.level, kind))
+        levels[f.level].setdefault(f.n, []).append(f.text)
+    return Told(levels[WRONG], levels[FRAGILE], levels[REMARK])
+
+
+def remarks_on_second_order(second: str) -> list[str]:
+    if second == "constant":
+        return [
+            "the second backward is silently 0: the gradients are constants for autograd; mark "
+            "backward with torch.autograd.function.once_differentiable, or derive it"
+        ]
+    if second == "nan":
+        return ["the second backward has nan or inf where that of the forward is finite"]
+    if second == "wrong":
+        return [
+            "the second backward is silently wrong: backward reads values that forward computed "
+            "and saved, which autograd takes for constants; mark backward with "
+            "torch.autograd.function.once_differentiable, or compute them from the inputs"
+        ]
+    return []

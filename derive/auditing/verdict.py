@@ -1,0 +1,430 @@
+"""The verdict on one Function: its examples, what is made of them, and why it is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from derive.auditing.conditions import (
+    REMARK,
+    WRONG,
+    Found,
+    Judge,
+    by_how_much,
+    runs,
+    widened,
+)
+from derive.auditing.explained import Explanation, explanation
+from derive.auditing.forward import Subject
+from derive.auditing.gradients import (
+    Outcome,
+    cotangents_of,
+    narrowest,
+    near,
+    outcome,
+    raw_of,
+    said_by,
+)
+from derive.auditing.isolated import Enter, isolated
+from derive.auditing.points import is_float, is_tensor
+from derive.auditing.prepared import kept_on_ctx, told_constants, with_wide_modules
+from derive.auditing.report import Report, Row
+from derive.auditing.second import second_order
+from derive.auditing.smallest import counterexample
+from derive.auditing.structure import structure_of
+from derive.auditing.told import Told, by_level, remarks_on_second_order
+from derive.auditing.truth import check_reference
+from derive.errors import DeriveError
+from derive.notation.operation import Operation
+
+Reference = Operation | str | Callable[..., Any] | None
+
+_TURNS = 3
+"""How often the values of an example are moved, beside the example itself."""
+_LARGEST = 20_000
+"""Examples with more elements are judged as they are, and moved once."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a person asks."""
+
+    subject: Subject
+    examples: list[tuple[Any, ...]]
+    names: tuple[str, ...]
+    reference: Reference
+    constants: frozenset[int]
+    explain: bool
+
+    def report(self, enter: Enter) -> Report:
+        """The report, from all that is run of the person's code."""
+        import logging
+
+        # What torch tells of its traces and fake tensors is no part of a report.
+        logging.disable(logging.ERROR)
+        try:
+            return Audit(self, enter).report()
+        finally:
+            logging.disable(logging.NOTSET)
+
+
+class Audit:
+    """One Function at its examples."""
+
+    def __init__(self, given: Given, enter: Enter) -> None:
+        self.given = given
+        self.names = given.names
+        self.enter = enter
+        self.remarks: list[str] = []
+        self.examples, owned = with_wide_modules(given.examples)
+        told = told_constants(self.examples, owned)
+        self.is_told = told is not None
+        subject = replace(given.subject, owned=owned, constants=given.constants | (told or set()))
+        if not subject.wanted(self.examples[0]):
+            raise DeriveError("no float argument is left that has a gradient: all are constants")
+        self.subject = self._runnable(subject, widened(self.examples[0]))
+        kept = frozenset((n,) for n in owned)
+        self.structure = structure_of(self.examples, kept)
+        self.outcomes = [self._outcome(args, n) for n, args in enumerate(self._points())]
+        self.subject = replace(self.subject, believed=not any(o.doubt for o in self.outcomes))
+        if not self.outcomes:
+            raise DeriveError(
+                f"{self.subject.name} cannot be judged: its forward gives no finite numbers for "
+                "the example inputs, in float64 or in their own dtype; give inputs from its domain"
+            )
+
+    # ------------------------------------------------------------- beforehand
+
+    def _runnable(self, subject: Subject, args: tuple[Any, ...]) -> Subject:
+        """The subject with what is found out about it by running it at the first example."""
+        subject = self._in_its_dtype(subject, args)
+        check_reference(subject, args)
+        context = _or(lambda: subject.context(args))
+        if context is not None:
+            kept, inputs, outputs = context
+            subject = replace(subject, copied=bool(kept.dirty))
+            self.remarks += kept_on_ctx(kept, inputs, outputs, self.names)
+        subject = self._without_refused(subject, args)
+        cotangents = cotangents_of(subject, args, 1)
+        bits = 32 if subject.dtype is not None else narrowest(subject, args, cotangents)
+        return replace(subject, bits=bits)
+
+    def _in_its_dtype(self, subject: Subject, args: tuple[Any, ...]) -> Subject:
+        """The subject, in the dtype of its examples where it does not take float64."""
+        given = next(a.dtype for a in self.examples[0] if is_float(a))
+        narrow = replace(subject, dtype=given)
+        try:
+            subject.own(args)
+        except Exception as error:
+            try:
+                narrow.own(args)
+            except Exception:
+                raise DeriveError(
+                    f"{subject.name} cannot be judged: its forward fails on the example inputs: "
+                    f"{said_by(error)}"
+                ) from error
+            return narrow
+        made = _or(lambda: outcome(subject, args, cotangents_of(subject, args, 1), right=({}, 0.0)))
+        if made is not None and made.error and made.args[0] is not None:
+            low = _or(
+                lambda: outcome(narrow, args, cotangents_of(narrow, args, 1), right=({}, 0.0))
+            )
+            if low is not None and not low.error:
+                name = str(given).removeprefix("torch.")
+                self.remarks.append(f"backward fails in float64, and is judged in {name}")
+                return narrow
+        return subject
+
+    def _without_refused(self, subject: Subject, args: tuple[Any, ...]) -> Subject:
+        """The subject, where forward raises if an input needs a gradient that one a constant."""
+        try:
+            cotangents_of(subject, args, 1)
+            return subject
+        except Exception as error:
+            wanted = subject.wanted(args)
+
+            def takes(some: Sequence[int]) -> bool:
+                others = frozenset(n for n in wanted if n not in some)
+                alone = replace(subject, constants=subject.constants | others)
+                return _or(lambda: cotangents_of(alone, args, 1)) is not None
+
+            taken = [n for n in wanted if takes([n])]
+            if not taken or not takes(taken):
+                raise DeriveError(
+                    f"{subject.name} cannot be judged: a call fails where its inputs need "
+                    f"gradients: {said_by(error)}"
+                ) from error
+            refused = [n for n in wanted if n not in taken]
+            names = " or ".join(self.names[n] for n in refused)
+            self.remarks.append(
+                f"forward raises where {names} needs a gradient, so it is a constant: "
+                f"{said_by(error)}"
+            )
+            return replace(subject, constants=subject.constants | frozenset(refused))
+
+    def _points(self) -> Iterable[tuple[Any, ...]]:
+        """The examples, and the same with their values moved a little."""
+        for example in self.examples:
+            args = self.structure.exact(example)
+            if runs(self.subject, args):
+                yield args
+        for turn in range(_TURNS):
+            moved = self.structure.resized({}, turn)
+            if runs(self.subject, moved):
+                yield moved
+            if sum(a.numel() for a in moved if is_tensor(a)) > _LARGEST:
+                break
+
+    def _outcome(self, args: tuple[Any, ...], n: int) -> Outcome:
+        cotangents = cotangents_of(self.subject, args, 7 * n + 1)
+        made = outcome(self.subject, args, cotangents)
+        if made.error:
+            made.raw = _or(lambda: raw_of(self.subject, made))
+            for k in made.right:
+                raw = None if made.raw is None or k >= len(made.raw) else made.raw[k]
+                if raw is not None and is_tensor(raw) and not made.shape_error(k):
+                    made.given[k] = raw.sum_to_size(made.right[k].shape)
+        return made
+
+    # ------------------------------------------------------------ the verdict
+
+    def report(self) -> Report:
+        """The verdict, with an explanation of what is wrong."""
+        found = [*self._at_the_examples()]
+        constant = self._constant()
+        wrong = [f.n for f in found if f.n is not None and f.level == WRONG]
+        at_all = [n for n in dict.fromkeys(wrong) if n not in constant]
+        if not any(f.n is None and f.level == WRONG for f in found):
+            judge = Judge(
+                self.subject,
+                self.structure,
+                self.examples,
+                self.names,
+                frozenset([*at_all, *constant]),
+                self._without(),
+                self.enter,
+            )
+            found += judge.all()
+        told = by_level(found, constant)
+        second = ""
+        if not told.wrong:
+            first = self.outcomes[0]
+            second = second_order(self.subject, first.args, first.cotangents)
+            self.remarks += remarks_on_second_order(second)
+        explained = self._explained(at_all, bool(told.wrong))
+        return self._made(told, constant, at_all, second, explained)
+
+    def _at_the_examples(self) -> Iterable[Found]:
+        """What is wrong at the examples themselves, and at values close to theirs."""
+        judge = Judge(
+            self.subject,
+            self.structure,
+            self.examples,
+            self.names,
+            frozenset(),
+            self._without(),
+            self.enter,
+        )
+        constant = self._constant()
+        for made in self.outcomes:
+            if made.error and not self._has_numbers(made):
+                yield Found(None, self._failure(made), WRONG)
+                return
+            for n in self._wrong(made):
+                if n in constant or judge.is_kept(made, n, self.subject.tolerance):
+                    continue
+                if judge.is_kink(made, n, self.subject.tolerance):
+                    yield Found(n, "the slope jumps, and backward takes another one", REMARK)
+                    continue
+                if self._is_unread(made, n):
+                    text = "forward does not read it, and backward returns a gradient for it"
+                    yield Found(n, text, REMARK)
+                    continue
+                yield Found(n, "", WRONG)
+            for text in made.changed:
+                yield Found(None, text, WRONG)
+
+    def _has_numbers(self, made: Outcome) -> bool:
+        """Whether backward ran, and the engine refused a gradient of what it returned."""
+        return made.raw is not None and _count(made.raw, len(made.args)) == len(made.args)
+
+    def _failure(self, made: Outcome) -> str:
+        if made.raw is None:
+            shapes = ", ".join(
+                f"{name}: {list(a.shape)}"
+                for name, a in zip(self.names, made.args, strict=False)
+                if is_tensor(a)
+            )
+            return f"backward fails: {made.error} ({shapes})"
+        given, wanted = _count(made.raw, len(made.args)), len(made.args)
+        if given != wanted:
+            return f"backward returns {given} gradients where forward takes {wanted} arguments"
+        return f"backward fails: {made.error}"
+
+    def _wrong(self, made: Outcome) -> list[int]:
+        found = made.wrong(self.subject.tolerance)
+        found += [n for n in made.right if made.shape_error(n) and n not in found]
+        return sorted(found)
+
+    def _constant(self) -> dict[int, str]:
+        """Why a float argument is a constant: as told, or since backward returns None for it.
+
+        Where some input of the examples requires a gradient, those that do are judged.
+        """
+        args = self.examples[0]
+        found = {n: "as given" for n in sorted(self.subject.constants) if n < len(args)}
+        if self.is_told:
+            return found
+        for n in sorted(self._without()):
+            if any(n in self._wrong(o) for o in self.outcomes):
+                found[n] = (
+                    "backward returns None for it; give it requires_grad in the examples to have "
+                    "it judged"
+                )
+        if len(found) >= len(self.subject.wanted(args)) + len(self.subject.constants):
+            return {n: why for n, why in found.items() if n in self.subject.constants}
+        return found
+
+    def _without(self) -> frozenset[int]:
+        """The arguments that backward returns None for at every example, and nobody asks for."""
+        if self.is_told:
+            return frozenset()
+        every = self.outcomes[0].right
+        return frozenset(n for n in every if all(_is_none(o, n) for o in self.outcomes))
+
+    def _is_unread(self, made: Outcome, n: int) -> bool:
+        """Whether forward gives the same whatever the argument is."""
+        import torch
+
+        right = made.right[n]
+        if bool(right.nan_to_num(1).any()) or n in self.subject.owned:
+            return False
+        other = torch.randn_like(made.args[n]) + 3 * made.args[n] + 1
+        changed = tuple(other if k == n else a for k, a in enumerate(made.args))
+        try:
+            before, after = self.subject.own(made.args), self.subject.own(changed)
+            return all(
+                torch.equal(a, b) for a, b in zip(before, after, strict=True) if is_tensor(a)
+            )
+        except Exception:
+            return False
+
+    # ---------------------------------------------------------- what is known
+
+    def _explained(self, at_all: Sequence[int], is_wrong: bool) -> Explanation | None:
+        if not at_all and not self.given.explain:
+            return None
+        return explanation(
+            self.subject, self.names, self.structure, self.outcomes, self.given.reference, at_all
+        )
+
+    def _made(
+        self,
+        told: Told,
+        constant: dict[int, str],
+        at_all: Sequence[int],
+        second: str,
+        explained: Explanation | None,
+    ) -> Report:
+        rows = []
+        every = [n for n, a in enumerate(self.examples[0]) if is_float(a)]
+        for n in every:
+            wrong = [t for t in told.wrong.get(n, []) if t]
+            if n in at_all:
+                assert explained is not None
+                wrong = [explained.why.get(n) or self._unexplained(n), *wrong]
+            wrong += told.wrong.get(None, [])
+            if n in constant and n not in at_all:
+                rows.append(Row(self.names[n], True, constant=constant[n]))
+                continue
+            fragile = [] if wrong else told.fragile.get(n, [])
+            rows.append(
+                Row(self.names[n], not wrong, "; ".join(dict.fromkeys(wrong)), "; ".join(fragile))
+            )
+        remarks = [*self.remarks]
+        for of, texts in told.remarks.items():
+            remarks += [t if of is None else f"{self.names[of]}: {t}" for t in texts]
+        if explained is not None and explained.unread and at_all:
+            remarks.append(
+                f"no term is named: {explained.unread}; give the operation of the forward as "
+                "reference="
+            )
+        small = _or(lambda: self._counterexample(at_all[0])) if at_all else ""
+        return Report(
+            self.subject.name,
+            tuple(rows),
+            tuple(dict.fromkeys(remarks)),
+            () if explained is None else explained.formulas,
+            small or "",
+            self._judged(second),
+            second,
+            "" if explained is None else explained.fixed,
+            () if explained is None or not at_all else explained.written,
+            tuple(told.fragile.get(None, [])),
+        )
+
+    def _unexplained(self, n: int) -> str:
+        import torch
+
+        if all(not bool(o.right[n].nan_to_num(0).any()) for o in self.outcomes):
+            return (
+                "it is 0 everywhere, as forward only jumps, and backward gives another; if that is "
+                "meant, as in a straight-through estimator, give reference= with "
+                "value.detach() + smooth - smooth.detach()"
+            )
+        for made in self.outcomes:
+            if n not in self._wrong(made):
+                continue
+            refused = made.shape_error(n)
+            if refused:
+                return refused
+            given = made.given.get(n)
+            given = torch.zeros_like(made.right[n]) if given is None else given
+            if made.error and near(given, made.right[n], self.subject.tolerance):
+                return f"backward fails: {made.error}"
+            return by_how_much(made, n).removeprefix(": ")
+        return "it is wrong"
+
+    def _counterexample(self, n: int) -> str:
+        def found(enter: Enter) -> str:
+            return counterexample(self.subject, self.structure, self.names, n)
+
+        # In a process of its own again, where no call before has changed what backward keeps.
+        return isolated(found, 20.0)[0]
+
+    def _judged(self, second: str) -> tuple[str, ...]:
+        count = len(self.outcomes)
+        told = [
+            f"{count} calls of the examples' structure",
+            "needs_input_grad",
+            "layouts",
+            "flags",
+            "dtypes",
+            "large values",
+            "other sizes",
+        ]
+        return tuple([*told, f"second order: {second}"] if second else told)
+
+
+def _is_none(made: Outcome, n: int) -> bool:
+    """Whether backward returned None for an argument."""
+    if made.raw is not None:
+        return n < len(made.raw) and made.raw[n] is None
+    return not made.error and made.given.get(n) is None
+
+
+def _count(raw: Sequence[Any], wanted: int) -> int:
+    """How many gradients backward returns; torch lets it return None for what there is not."""
+    count = len(raw)
+    while count > wanted and raw[count - 1] is None:
+        count -= 1
+    return count
+
+
+def _or(call: Callable[..., Any], *args: Any) -> Any:
+    """What the call gives, None where it fails: an explanation is never the reason of an error."""
+    try:
+        return call(*args)
+    except Exception:
+        return None

@@ -1,0 +1,149 @@
+"""``derive lint``: faults of hand-written Functions that their source alone shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from derive.command.console import print_json, print_note, shown
+from derive.command.options import Json, Quiet
+from derive.command.project import lint_table
+from derive.errors import DeriveError
+
+if TYPE_CHECKING:
+    from derive.linting.finding import Finding
+
+
+class Style(StrEnum):
+    """How ``lint`` writes findings."""
+
+    text = "text"
+    github = "github"
+
+
+class _Found(NamedTuple):
+    file: str
+    finding: Finding
+
+
+def lint(
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FILE | FOLDER]...", help="Else this folder."),
+    ] = None,
+    select: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CODES", help="These rules alone: DRV101,DRV4; repeated."),
+    ] = None,
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CODES", help="All rules but these; repeated."),
+    ] = None,
+    explain: Annotated[
+        str | None, typer.Option(metavar="CODE", help="Print the page of a rule.")
+    ] = None,
+    format_: Annotated[
+        Style, typer.Option("--format", help="Lines of text, or annotations of GitHub.")
+    ] = Style.text,
+    json_: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Report faults of hand-written Functions from their source.
+
+    Exits with 0 where there is none, 1 where there is one, 2 where a file cannot be read.
+    """
+    from derive.linting.rules import RULES, page
+
+    if explain is not None:
+        if explain not in RULES:
+            raise DeriveError(f"no rule {explain}; the rules are {', '.join(RULES)}")
+        typer.echo(page(explain))
+        return
+    table = lint_table(Path.cwd())
+    codes = _codes(select or table.get("select", []), ignore or table.get("ignore", []))
+    found, functions, files, unread = _lint(paths or [Path()], codes, table.get("exclude", []))
+    _print(found, format_, json_)
+    if not (quiet or json_) and format_ is Style.text:
+        typer.echo(_summary(len(found), functions, files))
+    raise typer.Exit(2 if unread else 1 if found else 0)
+
+
+def _lint(
+    paths: Sequence[Path], codes: Sequence[str], exclude: Sequence[str]
+) -> tuple[list[_Found], int, int, int]:
+    """The findings; the number of Functions, of files that have some, and of unreadable files."""
+    from derive.linting.files import python_files
+    from derive.linting.lint import lint as lint_text
+
+    found: list[_Found] = []
+    functions = files = unread = 0
+    for path in python_files(paths, exclude):
+        try:
+            text = path.read_text(encoding="utf-8-sig")
+            if "Function" not in text and path not in paths:
+                continue
+            linted = lint_text(text, codes)
+        except (OSError, SyntaxError, ValueError, RecursionError) as error:
+            print_note(_problem(path, error))
+            unread += 1
+            continue
+        files += bool(linted.functions)
+        functions += linted.functions
+        found += [_Found(shown(path), finding) for finding in linted.findings]
+    return found, functions, files, unread
+
+
+def _problem(path: Path, error: Exception) -> str:
+    """Why a file cannot be read, with the place of a syntax error."""
+    match error:
+        case SyntaxError():
+            return f"{shown(path)}:{error.lineno or 1}:{error.offset or 1}: {error.msg}"
+        case OSError():
+            return f"{shown(path)}: {error.strerror}"
+        case RecursionError():
+            return f"{shown(path)}: the code is nested too deeply"
+    return f"{shown(path)}: {error}"
+
+
+def _codes(select: Sequence[str], ignore: Sequence[str]) -> list[str]:
+    """The codes that are selected and not ignored; ``DRV1`` stands for all that begin so."""
+    from derive.linting.rules import RULES
+
+    wanted, unwanted = (
+        [code.strip().upper() for text in texts for code in text.split(",")]
+        for texts in (select, ignore)
+    )
+    for prefix in (*wanted, *unwanted):
+        if prefix != "ALL" and not (prefix and any(code.startswith(prefix) for code in RULES)):
+            raise DeriveError(f"no rule begins with {prefix!r}; the rules are {', '.join(RULES)}")
+
+    def among(code: str, prefixes: Sequence[str]) -> bool:
+        return any(prefix == "ALL" or code.startswith(prefix) for prefix in prefixes)
+
+    return [c for c in RULES if (not wanted or among(c, wanted)) and not among(c, unwanted)]
+
+
+def _print(found: Sequence[_Found], style: Style, json_: bool) -> None:
+    if json_:
+        print_json([{"file": file, **finding._asdict()} for file, finding in found])
+        return
+    for file, finding in found:
+        place = f"{file}:{finding.line}:{finding.column}: {finding.code} {finding.message}"
+        if style is Style.github:
+            where = f"file={file},line={finding.line},col={finding.column}"
+            typer.echo(f"::error title=derive ({finding.code}),{where}::{place}")
+        else:
+            typer.echo(place)
+
+
+def _summary(found: int, functions: int, files: int) -> str:
+    place = f"{_counted(functions, 'Function')} of {_counted(files, 'file')}"
+    return f"{_counted(found, 'finding') if found else 'no findings'} in {place}"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"

@@ -1,0 +1,270 @@
+"""The value of a call in a method, by the tables of `operations`."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, replace
+
+from derive.linting import operations as ops
+from derive.linting.state import State, constant
+from derive.linting.values import (
+    NONE,
+    NUMBER,
+    UNKNOWN,
+    Level,
+    Tokens,
+    Value,
+    alias,
+    deep_reads,
+    deep_roots,
+    deep_slopes,
+    made,
+)
+
+SWITCHES = {"no_grad": False, "inference_mode": False, "enable_grad": True}
+
+
+@dataclass
+class Calls(State):
+    """Calls of torch, of methods and of ctx; any other may read and write all that it gets."""
+
+    def call(self, node: ast.Call) -> Value:
+        func = node.func
+        if isinstance(func, ast.Attribute):
+            if isinstance(func.value, ast.Name) and func.value.id == self.ctx:
+                return self.call_on_ctx(node, func.attr)
+        dotted = self.names.dotted(func) if not self.shadowed(func) else ""
+        if dotted.startswith("torch.") or dotted == "torch":
+            return self.call_torch(node, dotted)
+        if isinstance(func, ast.Attribute) and not dotted:
+            return self.call_method(node, func)
+        arguments = self.arguments(node)
+        if isinstance(func, ast.Name) and not self.shadowed(func) and not dotted:
+            if func.id in {"float", "complex"} and len(arguments) == 1 and arguments[0].tensor:
+                return self.cut(node, f"{func.id}()", replace(arguments[0], tensor=False))
+            if func.id in {"len", "isinstance", "int", "bool", "range", "type", "hasattr", "str"}:
+                return made(node, arguments, flat=True, tensor=False)
+            if func.id in {"tuple", "list"} and len(arguments) == 1 and arguments[0].items:
+                return replace(arguments[0], listed=func.id == "list")
+        self.launch(node, frozenset().union(*map(deep_reads, arguments)))
+        return self.unknown(node, arguments)
+
+    def shadowed(self, func: ast.expr) -> bool:
+        """Whether the name at the head is a variable of the method."""
+        while isinstance(func, ast.Attribute):
+            func = func.value
+        return isinstance(func, ast.Name) and func.id in self.env
+
+    def arguments(self, node: ast.Call) -> list[Value]:
+        return [self.value(a) for a in (*node.args, *(k.value for k in node.keywords))]
+
+    def unknown(self, node: ast.AST, arguments: list[Value]) -> Value:
+        """The result of a call that may read and write all that it gets."""
+        reads = frozenset().union(*map(deep_reads, arguments))
+        touched = frozenset().union(*map(deep_roots, arguments))
+        for name, value in self.env.items():
+            if deep_roots(value) & touched:
+                self.env[name] = _touched(value, reads)
+        return replace(UNKNOWN, reads=reads)
+
+    def launch(self, node: ast.Call, reads: Tokens) -> None:
+        """``kernel[grid](..)`` of Triton, or a function of this file that does so."""
+        func = node.func
+        name = func.id if isinstance(func, ast.Name) else ""
+        if is_launch(node) or (name in self.launchers and name not in self.env):
+            self.record("launch", node, replace(UNKNOWN, reads=reads))
+        if name in self.guards and name not in self.env:
+            self.record("guard", node, UNKNOWN)
+
+    def call_on_ctx(self, node: ast.Call, name: str) -> Value:
+        together = self.value(ast.Tuple(list(node.args), ast.Load()))
+        items = together.items
+        if name in {"save_for_backward", "mark_dirty", "mark_non_differentiable"}:
+            for item in items or ():
+                self.used_as_tensor(item)
+            self.record(name, node, together if items is None else Value(items=items), items or ())
+            return NONE
+        if name in {"set_materialize_grads", "save_for_forward"}:
+            return NONE
+        self.escapes = True
+        return UNKNOWN
+
+    def call_torch(self, node: ast.Call, dotted: str) -> Value:
+        name = dotted.rpartition(".")[2]
+        switch = SWITCHES.get(name)
+        if switch is not None:
+            self.own_graph |= switch
+            return NUMBER
+        arguments = self.arguments(node)
+        if dotted.startswith("torch.distributed."):
+            if name in ops.COLLECTIVES and arguments:
+                self.changed(node, arguments[0], [])
+                return UNKNOWN
+            return self.unknown(node, arguments)
+        if dotted == "torch.autograd.grad":
+            if not any(k.arg in {"create_graph", None} for k in node.keywords) and arguments:
+                outside = replace(UNKNOWN, slopes=deep_slopes(arguments[-1]))
+                together = made(node, [*arguments, outside], tensor=False)
+                return replace(self.cut(node, "torch.autograd.grad()", together), known=False)
+            return self.unknown(node, arguments)
+        if name in {"from_numpy", "as_tensor", "tensor", "asarray", "from_dlpack"}:
+            together = made(node, arguments)
+            lost = frozenset(t for t in together.reads if t.kind == "cut")
+            return replace(together, slopes=lost)
+        if name == "is_grad_enabled":
+            self.record("guard", node, UNKNOWN)
+        if name in {"Size", "finfo", "iinfo", "is_tensor", "numel", "is_grad_enabled"}:
+            return made(node, arguments, flat=True, tensor=False)
+        return self.operation(node, name, arguments, method=False)
+
+    def call_method(self, node: ast.Call, func: ast.Attribute) -> Value:
+        base = self.value(func.value)
+        arguments = self.arguments(node)
+        name = func.attr
+        if not base.tensor:
+            if base.items is not None and base.listed and name in {"append", "extend", "insert"}:
+                self.forget(base, arguments)
+                return NONE
+            if name in ops.TENSOR_METHODS:
+                self.used_as_tensor(base)
+            return self.unknown(node, [base, *arguments])
+        if name == "view":
+            self.record("view", node, base)
+        if name in ops.NUMBER or name in {"is_contiguous", "numel"}:
+            if name in {"is_contiguous", "stride"}:
+                self.record("layout", node, base)
+            return NUMBER
+        if name in ops.VALUE:
+            return self.cut(
+                node, f".{ops.VALUE[name]}", replace(base, tensor=False, level=Level.CAST)
+            )
+        return self.operation(node, name, [base, *arguments], method=True)
+
+    def forget(self, base: Value, arguments: list[Value]) -> None:
+        """A list that grows: its names hold something unknown."""
+        for name, value in self.env.items():
+            if value is base:
+                reads = deep_reads(base).union(*map(deep_reads, arguments))
+                self.env[name] = replace(UNKNOWN, reads=reads)
+
+    def operation(self, node: ast.Call, name: str, arguments: list[Value], method: bool) -> Value:
+        """A function of torch, or a method of a tensor."""
+        first = arguments[0] if arguments else NUMBER
+        if name in ops.SMOOTH:
+            self.used_as_tensor(first)
+        out = next((k.value for k in node.keywords if k.arg == "out"), None)
+        if out is not None:
+            return self.changed(node, self.value(out), arguments, fresh=True)
+        if any(k.arg == "inplace" and constant(k.value) is True for k in node.keywords):
+            return self.changed(node, first, arguments[1:])
+        if ops.in_place(name):
+            return self.changed(node, first, arguments[1:], name in {"zero_", "fill_", "copy_"})
+        if name in {"detach", "clone"}:
+            if name == "detach":
+                return self.cut(node, ".detach()", alias(first, Level.VIEW, node))
+            return made(node, arguments)
+        if name in ops.PAIRS and _is_pair(name, node, arguments, method):
+            best = made(node, arguments)
+            return Value(items=(best, made(node, arguments, flat=True)))
+        if name in ops.BLANK:
+            return replace(made(node, []), void=name in ops.NOTHING)
+        if name in ops.FLAT:
+            return made(node, arguments, flat=True)
+        if name in ops.PIECES:
+            return alias(replace(first, tensor=True), Level.VIEW, node)
+        if name in ops.VIEW:
+            return self.shared(first, arguments, Level.VIEW, node)
+        if name in ops.CONTIGUOUS:
+            return self.shared(first, arguments, Level.CONTIGUOUS)
+        if name in ops.CAST and method:
+            if _to_integer(node):
+                return made(node, arguments, flat=True)
+            return self.shared(first, arguments, Level.CAST)
+        if name == "where" and len(node.args) == 3:
+            _, *branches = arguments
+            return replace(
+                made(node, branches), reads=frozenset().union(*map(deep_reads, arguments))
+            )
+        if name in ops.SMOOTH or name in ops.PAIRS:
+            together = made(node, arguments)
+            return replace(together, void=_scaled(name) and first.void)
+        return self.unknown(node, arguments)
+
+    def shared(
+        self, first: Value, arguments: list[Value], level: int, node: ast.AST | None = None
+    ) -> Value:
+        reads = frozenset().union(*map(deep_reads, arguments))
+        return replace(alias(first, level, node), reads=reads, tensor=True)
+
+    def changed(self, node: ast.AST, base: Value, parts: list[Value], fresh: bool = False) -> Value:
+        """A tensor changed in place, under each name that shares its memory."""
+        self.record("changed", node, base, parts)
+        together = made(node, parts, tensor=False)
+        zero = isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "zero_"
+
+        def after(value: Value) -> Value:
+            if value.items is not None:
+                return replace(value, items=tuple(map(after, value.items)))
+            if not value.roots & base.roots:
+                return value
+            slopes = together.slopes if fresh and value == base else value.slopes | together.slopes
+            return replace(
+                value,
+                slopes=slopes,
+                reads=value.reads | together.reads,
+                known=value.known and together.known,
+                void=zero or (value.void and bool(parts) and all(p.void for p in parts)),
+            )
+
+        if base.roots:
+            self.env = {name: after(value) for name, value in self.env.items()}
+        return after(base)
+
+    def grad_mode(self, node: ast.expr) -> bool | None:
+        """What a with statement sets grad mode to."""
+        if isinstance(node, ast.Call):
+            dotted = self.names.dotted(node.func)
+            name = dotted.rpartition(".")[2]
+            if dotted.startswith("torch.") and name in SWITCHES:
+                return SWITCHES[name]
+            if dotted.startswith("torch.") and name == "set_grad_enabled" and node.args:
+                self.own_graph |= constant(node.args[0]) is not False
+                return constant(node.args[0]) is not False
+        return None
+
+
+def is_launch(node: ast.Call) -> bool:
+    """``kernel[grid](..)``: a grid is a tuple, a lambda or a name with grid in it."""
+    if not isinstance(node.func, ast.Subscript):
+        return False
+    index = node.func.slice
+    named = isinstance(index, ast.Name) and "grid" in index.id.lower()
+    return named or isinstance(index, ast.Tuple | ast.Lambda)
+
+
+def _touched(value: Value, reads: Tokens) -> Value:
+    items = value.items and tuple(_touched(item, reads) for item in value.items)
+    return replace(value, reads=value.reads | reads, known=False, void=value.none, items=items)
+
+
+def _scaled(name: str) -> bool:
+    return name in {"mul", "neg", "sum", "clone", "div", "masked_fill"}
+
+
+def _is_pair(name: str, node: ast.Call, arguments: list[Value], method: bool) -> bool:
+    """Whether an extremum is (values, positions): along an axis, or one of sort and topk."""
+    if name not in {"max", "min", "median", "nanmedian"}:
+        return True
+    if any(k.arg in {"dim", "keepdim", "axis"} for k in node.keywords):
+        return True
+    given = node.args[0 if method else 1 :]
+    return bool(given) and isinstance(constant(given[0]), int)
+
+
+def _to_integer(node: ast.Call) -> bool:
+    """Whether a cast names an integer or bool dtype."""
+    parts = [*node.args, *(k.value for k in node.keywords)]
+    names = {p.attr if isinstance(p, ast.Attribute) else getattr(p, "id", "") for p in parts}
+    return bool(
+        names & {"bool", "int", "long", "int8", "int16", "int32", "int64", "uint8", "short"}
+    )

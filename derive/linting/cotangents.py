@@ -1,0 +1,399 @@
+"""Rules DRV3xx: what backward does with cotangents and saved tensors."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from derive.linting.finding import At
+from derive.linting.functions import COPYING
+from derive.linting.reading import Reading
+from derive.linting.state import Event
+from derive.linting.values import Level, Token, Value
+
+
+def never_read(reading: Reading) -> Iterator[At]:
+    """Backward never reads a cotangent.
+
+    **What.** Backward returns gradients, but a parameter for a cotangent is unused.
+
+    **Why it is wrong.** The gradient must be multiplied by the cotangent. Otherwise a factor on
+    the loss, loss scaling or gradient accumulation changes nothing. With several outputs, the
+    gradient through this one is lost.
+
+    ```python
+    # unread.py
+    import torch
+
+
+    class SquaredError(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, target):
+            ctx.save_for_backward(x, target)
+            return ((x - target) ** 2).sum()
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            x, target = ctx.saved_tensors
+            return 2 * (x - target), None
+    ```
+
+    ```console
+    $ derive lint unread.py
+    unread.py:12:23: DRV301 backward never reads the cotangent `grad_output`
+    1 finding in 1 Function of 1 file
+    ```
+
+    **The mend.** Multiply by the cotangent. If an output has no gradient, call
+    `ctx.mark_non_differentiable` in forward, or begin the name with `_`.
+
+    ```python
+    # unread.py
+    import torch
+
+
+    class SquaredError(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, target):
+            ctx.save_for_backward(x, target)
+            return ((x - target) ** 2).sum()
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            x, target = ctx.saved_tensors
+            return grad_output * 2 * (x - target), None
+    ```
+    """
+    function = reading.function
+    node = function.backward.node
+    read = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and _loads(n)}
+    names = [*function.cotangents, *([function.backward.star] if function.backward.star else [])]
+    unread = [n for n in names if n not in read and not n.startswith("_")]
+    if not unread or not any(map(_sure, reading.returned)):
+        return
+    if len(names) == 1:
+        if not _constant(reading):
+            yield At(_argument(node, names[0]), f"backward never reads the cotangent `{names[0]}`")
+        return
+    for n, name in enumerate(function.cotangents):
+        if name in unread and _needs_gradient(reading, n):
+            yield At(_argument(node, name), f"backward never reads the cotangent `{name}`")
+
+
+def _constant(reading: Reading) -> bool:
+    """Whether all outputs are constants, as of a Function that exists for its side effects."""
+    results = reading.results
+    return bool(results) and all(v.tensor and v.known and not v.slopes for v in results)
+
+
+def _loads(node: ast.Name) -> bool:
+    return isinstance(node.ctx, ast.Load)
+
+
+def _argument(node: ast.FunctionDef, name: str) -> ast.AST:
+    arguments = node.args
+    several = [*arguments.posonlyargs, *arguments.args, arguments.vararg]
+    return next(a for a in several if a is not None and a.arg == name)
+
+
+def _sure(value: Value) -> bool:
+    return not value.void and (value.known or value.tensor or bool(value.reads))
+
+
+def _needs_gradient(reading: Reading, n: int) -> bool:
+    """Whether output n is a tensor that depends on an input, and is not marked otherwise."""
+    flows = [reading.forward, reading.keeping]
+    if any(flow.escapes or flow.of_kind("mark_non_differentiable") for flow in flows):
+        return False
+    if not reading.outputs or None in reading.outputs:
+        return False
+    several = [o[n] for o in reading.outputs if o is not None and n < len(o)]
+    return len(several) == len(reading.outputs) and all(
+        v.tensor and not v.none and reading.smooth(v) for v in several
+    )
+
+
+def without_cotangent(reading: Reading) -> Iterator[At]:
+    """A returned gradient depends on no cotangent.
+
+    **What.** Backward reads its cotangents, but one of the returned gradients is computed without
+    them.
+
+    **Why it is wrong.** A gradient is linear in the cotangents. This one stays the same if the
+    loss is scaled.
+
+    ```python
+    # penalty.py
+    import torch
+
+
+    class WithPenalty(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, loss, logits):
+            ctx.save_for_backward(logits)
+            return loss + 0.5 * (logits**2).sum()
+
+        @staticmethod
+        def backward(ctx, g):
+            (logits,) = ctx.saved_tensors
+            return g, 1.0 * logits
+    ```
+
+    ```console
+    $ derive lint penalty.py
+    penalty.py:14:19: DRV302 the gradient of `logits` depends on no cotangent
+    1 finding in 1 Function of 1 file
+    ```
+
+    **The mend.** Multiply each gradient by the cotangent.
+
+    ```python
+    # penalty.py
+    import torch
+
+
+    class WithPenalty(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, loss, logits):
+            ctx.save_for_backward(logits)
+            return loss + 0.5 * (logits**2).sum()
+
+        @staticmethod
+        def backward(ctx, g):
+            (logits,) = ctx.saved_tensors
+            return g, g * logits
+    ```
+    """
+    if any(never_read(reading)) or _has(reading.backward.steering) or _constant(reading):
+        return
+    if reading.backward.escapes or reading.backward.of_kind("lost"):
+        return
+    for event, gradients in zip(reading.backward.of_kind("return"), reading.gradients, strict=True):
+        for n, value in enumerate(gradients or ()):
+            if value.tensor and value.known and not value.void and value.reads:
+                if value.identity is not None and value.identity.kind == "saved":
+                    continue  # a gradient from elsewhere, handed on
+                if not _has(value.reads) and n < len(reading.function.inputs):
+                    name = reading.function.inputs[n]
+                    yield At(
+                        _element(event.node, n),
+                        f"the gradient of `{name}` depends on no cotangent",
+                    )
+
+
+def _has(reads: frozenset[Token]) -> bool:
+    return any(token.kind == "cotangent" for token in reads)
+
+
+def _element(node: ast.AST, n: int) -> ast.AST:
+    """Element n of a returned tuple."""
+    if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple):
+        if n < len(node.value.elts):
+            return node.value.elts[n]
+    return node
+
+
+def changed_cotangent(reading: Reading) -> Iterator[At]:
+    """Backward changes a cotangent in place.
+
+    **What.** Backward writes into a cotangent, as with `g.mul_(..)`, `g *= ..`, `g[..] = ..`,
+    `out=g` or `all_reduce(g)`. Views and `g.contiguous()` share the memory.
+
+    **Why it is wrong.** Autograd may hand the same tensor to other nodes, which then read the
+    changed values. An expanded cotangent, such as that of a sum, raises an error.
+
+    ```python
+    # changed.py
+    import torch
+
+
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, g):
+            return g.mul_(2)
+    ```
+
+    ```console
+    $ derive lint changed.py
+    changed.py:12:16: DRV303 backward changes a cotangent in place; other nodes may read it
+    1 finding in 1 Function of 1 file
+    ```
+
+    **The mend.** Compute a new tensor, or clone the cotangent first.
+
+    ```python
+    # changed.py
+    import torch
+
+
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 2
+    ```
+    """
+    for event in _changes(reading, {"cotangent"}):
+        yield At(
+            event.node,
+            "backward changes a cotangent in place; other nodes may read it",
+        )
+
+
+def _changes(reading: Reading, kinds: set[str]) -> Iterator[Event]:
+    """The first change of each tensor of these kinds."""
+    seen: set[Token] = set()
+    for event in reading.backward.of_kind("changed"):
+        value = event.value
+        if value.roots and value.kinds() <= kinds and value.level <= Level.CONTIGUOUS:
+            if not value.roots <= seen:
+                yield event
+            seen |= value.roots
+
+
+def changed_saved(reading: Reading) -> Iterator[At]:
+    """Backward changes a saved tensor in place.
+
+    **What.** Backward writes into a tensor that forward saved or kept on ctx.
+
+    **Why it is wrong.** With `retain_graph=True`, a second backward raises an error. If the
+    change goes around autograd, by `.data`, an attribute of ctx or a kernel, it is silently
+    wrong. If the tensor is an input, the caller's data changes too.
+
+    ```python
+    # reused.py
+    import torch
+
+
+    class Sigmoid(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            y = torch.sigmoid(x)
+            ctx.save_for_backward(y)
+            return y
+
+        @staticmethod
+        def backward(ctx, g):
+            (y,) = ctx.saved_tensors
+            slope = 1 - y
+            return y.mul_(slope).mul_(g)
+    ```
+
+    ```console
+    $ derive lint reused.py
+    reused.py:16:16: DRV304 backward changes a saved tensor; a second backward fails or is wrong
+    1 finding in 1 Function of 1 file
+    ```
+
+    **The mend.** Compute a new tensor.
+
+    ```python
+    # reused.py
+    import torch
+
+
+    class Sigmoid(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            y = torch.sigmoid(x)
+            ctx.save_for_backward(y)
+            return y
+
+        @staticmethod
+        def backward(ctx, g):
+            (y,) = ctx.saved_tensors
+            return g * y * (1 - y)
+    ```
+    """
+    for event in _changes(reading, {"saved", "kept"}):
+        yield At(
+            event.node,
+            "backward changes a saved tensor; a second backward fails or is wrong",
+        )
+
+
+def viewed_cotangent(reading: Reading) -> Iterator[At]:
+    """Backward merges axes of a cotangent with view.
+
+    **What.** Backward calls `.view` on a cotangent with fewer axes, such as `g.view(-1,
+    g.shape[-1])` or `g.view(b * t, d)`.
+
+    **Why it is wrong.** A cotangent can have any strides. If the output was transposed or summed
+    over one axis, the cotangent is strided or expanded, and `view` raises an error.
+
+    ```python
+    # viewed.py
+    import torch
+
+
+    class Linear(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, w):
+            ctx.save_for_backward(x, w)
+            return x @ w.T
+
+        @staticmethod
+        def backward(ctx, g):
+            x, w = ctx.saved_tensors
+            rows = g.view(-1, g.shape[-1])
+            return g @ w, rows.T @ x.reshape(-1, x.shape[-1])
+    ```
+
+    ```console
+    $ derive lint viewed.py
+    viewed.py:14:16: DRV305 `g.view(-1, g.shape[-1])` raises for a strided cotangent; use reshape
+    1 finding in 1 Function of 1 file
+    ```
+
+    **The mend.** Use `reshape`, which copies only if it must.
+
+    ```python
+    # viewed.py
+    import torch
+
+
+    class Linear(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, w):
+            ctx.save_for_backward(x, w)
+            return x @ w.T
+
+        @staticmethod
+        def backward(ctx, g):
+            x, w = ctx.saved_tensors
+            rows = g.reshape(-1, g.shape[-1])
+            return g @ w, rows.T @ x.reshape(-1, x.shape[-1])
+    ```
+    """
+    backward = reading.function.backward
+    if not backward.plain or any(d.rpartition(".")[2] in COPYING for d in backward.decorators):
+        return
+    checked = frozenset().union(*(e.value.roots for e in reading.backward.of_kind("layout")))
+    for event in reading.backward.of_kind("view"):
+        token, node = event.value.identity, event.node
+        if token is None or token.kind != "cotangent" or token in checked:
+            continue
+        if isinstance(node, ast.Call) and _merges(node):
+            yield At(node, f"`{ast.unparse(node)}` raises for a strided cotangent; use reshape")
+
+
+def _merges(node: ast.Call) -> bool:
+    """Whether a view has axes that are products of others."""
+    given = node.args
+    if len(given) == 1 and isinstance(given[0], ast.Tuple | ast.List):
+        given = given[0].elts
+    if any(isinstance(a, ast.Starred) for a in given) or not given:
+        return False
+    texts = [ast.unparse(a) for a in given]
+    if texts == ["-1"]:
+        return True
+    if any(isinstance(n, ast.Mult) for a in given for n in ast.walk(a)):
+        return True
+    return len(texts) == 2 and "-1" in texts and "1" not in texts

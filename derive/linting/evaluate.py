@@ -1,0 +1,254 @@
+"""The value of an expression in a method."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from derive.linting import operations as ops
+from derive.linting.calls import Calls
+from derive.linting.state import constant
+from derive.linting.values import (
+    NONE,
+    NUMBER,
+    UNKNOWN,
+    Level,
+    Token,
+    Value,
+    alias,
+    deep_known,
+    deep_reads,
+    join,
+    made,
+    of,
+)
+
+ABOUT = {"shape", "dtype", "device", "ndim", "layout", "is_cuda", "names", "itemsize", "nbytes"}
+"""Attributes of a tensor other than its values."""
+
+
+@dataclass
+class Evaluator(Calls):
+    """Expressions other than calls."""
+
+    def value(self, node: ast.expr) -> Value:
+        match node:
+            case ast.Constant(None):
+                return NONE
+            case ast.Constant() | ast.JoinedStr():
+                return NUMBER
+            case ast.Name(name):
+                found = self.env.get(name, UNKNOWN)
+                if name == self.ctx:
+                    self.escapes = True
+                if found.unbound:
+                    self.record("unbound", node, found)
+                return found
+            case ast.Tuple(elts) | ast.List(elts):
+                return self.tuple_of(elts, isinstance(node, ast.List))
+            case ast.Attribute():
+                return self.attribute(node)
+            case ast.Subscript():
+                return self.subscript(node)
+            case ast.Call():
+                return self.through(self.call(node))
+            case ast.BinOp(left, operator, right):
+                return self.through(
+                    self.binary(node, operator, self.value(left), self.value(right))
+                )
+            case ast.UnaryOp(operator, operand):
+                return self.unary(node, operator, self.value(operand))
+            case ast.Compare():
+                return self.comparison(node)
+            case ast.BoolOp(_, values):
+                return self.any_of([self.value(v) for v in values])
+            case ast.IfExp(test, body, orelse):
+                return self.either(test, body, orelse)
+            case ast.NamedExpr(ast.Name(name), value):
+                self.env[name] = self.value(value)
+                return self.env[name]
+            case ast.Starred(inner):
+                return self.value(inner)
+            case ast.Slice(lower, upper, step):
+                return made(node, [self.value(e) for e in (lower, upper, step) if e], True, False)
+        for part in ast.walk(node):
+            if isinstance(part, ast.Name) and part.id == self.ctx:
+                self.escapes = True
+        return replace(UNKNOWN, reads=self.mentioned(node))
+
+    def unary(self, node: ast.AST, operator: ast.unaryop, one: Value) -> Value:
+        if isinstance(operator, ast.Not):
+            return replace(NUMBER, reads=deep_reads(one), known=deep_known(one))
+        flat = isinstance(operator, ast.Invert)
+        return self.through(made(node, [one], flat=flat, tensor=one.tensor))
+
+    def comparison(self, node: ast.Compare) -> Value:
+        several = [self.value(node.left), *map(self.value, node.comparators)]
+        single = ast.Is | ast.IsNot | ast.In | ast.NotIn
+        plain = any(isinstance(operator, single) for operator in node.ops)
+        return made(node, several, True, not plain and any(v.tensor for v in several))
+
+    def any_of(self, values: Sequence[Value]) -> Value:
+        together = values[0]
+        for one in values[1:]:
+            together = join(together, one)
+        return together
+
+    def either(self, test: ast.expr, body: ast.expr, orelse: ast.expr) -> Value:
+        self.steering |= deep_reads(self.value(test))
+        condition, before = ast.unparse(test), self.env
+        self.env = {
+            name: replace(v, unbound=v.unbound - {condition}) if condition in v.unbound else v
+            for name, v in before.items()
+        }
+        first = self.value(body)
+        self.env = before
+        return join(first, self.value(orelse))
+
+    def tuple_of(self, elts: list[ast.expr], listed: bool = False) -> Value:
+        items: list[Value] = []
+        for element in elts:
+            found = self.value(element)
+            if isinstance(element, ast.Starred):
+                if found.items is None:
+                    rest = [self.value(e) for e in elts[elts.index(element) + 1 :]]
+                    several = [*items, found, *rest]
+                    return replace(made(element, several, tensor=False), known=False)
+                items += found.items
+            else:
+                items.append(found)
+        return Value(items=tuple(items), listed=listed)
+
+    def binary(self, node: ast.AST, operator: ast.operator, a: Value, b: Value) -> Value:
+        if isinstance(operator, ast.Add) and a.items is not None:
+            return self.added(node, a, b)
+        if isinstance(operator, ast.Mult) and a.items is not None:
+            return self.repeated(node, a)
+        flat = isinstance(operator, ast.FloorDiv | ast.BitAnd | ast.BitOr | ast.BitXor)
+        tensor = a.tensor or b.tensor
+        return replace(made(node, [a, b], flat, tensor), void=tensor and _nothing(operator, a, b))
+
+    def added(self, node: ast.AST, a: Value, b: Value) -> Value:
+        """``a + b`` of tuples."""
+        if a.items is not None and b.items is not None:
+            return Value(items=a.items + b.items, listed=a.listed)
+        return replace(made(node, [a, b], tensor=False), known=False)
+
+    def repeated(self, node: ast.AST, a: Value) -> Value:
+        """``(None,) * n`` of a tuple."""
+        count = node.right.value if _is_count(node) else None  # type: ignore[attr-defined]
+        if a.items is not None and count is not None:
+            return Value(items=a.items * count, listed=a.listed)
+        return replace(made(node, [a], tensor=False), known=False)
+
+    def element(self, value: Value) -> Value:
+        """Any element of a value that is unpacked or looped over."""
+        if value.items:
+            return self.any_of(value.items)
+        return Value(
+            None,
+            value.roots,
+            max(value.level, Level.VIEW),
+            value.slopes,
+            value.reads,
+            False,
+            value.known,
+        )
+
+    def saved_items(self, value: Value, count: int, starred: bool) -> tuple[Value, ...] | None:
+        """The saved tensors, where their tuple is unpacked; their number is that of the names."""
+        if value.items is not None or value.roots != SAVED.roots:
+            return None
+        return tuple(of(Token("saved", n)) for n in range(count if not starred else 0)) or None
+
+    # ------------------------------------------------- attributes, subscripts
+
+    def attribute(self, node: ast.Attribute) -> Value:
+        if isinstance(node.value, ast.Name) and node.value.id == self.ctx:
+            return self.on_ctx(node.attr)
+        base = self.value(node.value)
+        name = node.attr
+        if name == "requires_grad":
+            self.record("requires_grad", node, base)
+        if name in ABOUT or name in {"requires_grad", "is_leaf", "grad_fn"}:
+            return NUMBER
+        if base.items is not None and name in {"values", "indices"}:
+            return base.items[0 if name == "values" else 1]
+        if not (base.tensor or base.roots):
+            return replace(UNKNOWN, reads=base.reads)
+        if name == "data":
+            return self.cut(node, ".data", alias(base, Level.VIEW, node))
+        if name in ops.VIEW:
+            return alias(base, Level.VIEW, node)
+        return replace(UNKNOWN, reads=base.reads)
+
+    def on_ctx(self, name: str) -> Value:
+        if name in {"saved_tensors", "saved_variables"}:
+            if self.saved is not None:
+                return Value(items=tuple(of(Token("saved", n)) for n in range(len(self.saved))))
+            return SAVED
+        if name == "needs_input_grad":
+            return NUMBER
+        found = self.kept.get(name)
+        if found is None:
+            return UNKNOWN
+        if found.none or not found.tensor:
+            return replace(
+                found, slopes=frozenset(), roots=frozenset(), reads=frozenset(), unbound=frozenset()
+            )
+        return of(Token("kept", name))
+
+    def subscript(self, node: ast.Subscript) -> Value:
+        base, index = self.value(node.value), self.value(node.slice)
+        if base.items is not None:
+            return _picked(base, node.slice) or self.element(base)
+        if base.roots == SAVED.roots:
+            number = constant(node.slice)
+            return (
+                of(Token("saved", number)) if isinstance(number, int) and number >= 0 else UNKNOWN
+            )
+        if not base.tensor:
+            together = made(node, [base, index], tensor=False)
+            return replace(together, slopes=base.slopes, roots=base.roots, level=Level.CAST)
+        if _basic(node.slice):
+            return replace(alias(base, Level.VIEW, node), reads=base.reads | deep_reads(index))
+        return replace(made(node, [base, index]), slopes=base.slopes)
+
+
+SAVED = Value(roots=frozenset([Token("saved", -1)]))
+"""``ctx.saved_tensors`` of which the number is not known."""
+
+
+def _is_count(node: ast.AST) -> bool:
+    right = node.right if isinstance(node, ast.BinOp) else None
+    return isinstance(right, ast.Constant) and isinstance(right.value, int)
+
+
+def _picked(base: Value, index: ast.expr) -> Value | None:
+    """An element of a tuple, or a part of it."""
+    items = base.items or ()
+    number = constant(index)
+    if isinstance(number, int) and -len(items) <= number < len(items):
+        return items[number]
+    if isinstance(index, ast.Slice) and index.step is None:
+        start, stop = (None if e is None else constant(e) for e in (index.lower, index.upper))
+        if isinstance(start, int | None) and isinstance(stop, int | None):
+            if (index.lower is None) == (start is None) and (index.upper is None) == (stop is None):
+                return replace(base, items=items[start:stop])
+    return None
+
+
+def _basic(index: ast.expr) -> bool:
+    """Whether an index makes a view: numbers, slices, None and the ellipsis."""
+    parts = index.elts if isinstance(index, ast.Tuple) else [index]
+    return all(
+        isinstance(p, ast.Slice) or isinstance(constant(p), int) or isinstance(p, ast.Constant)
+        for p in parts
+    )
+
+
+def _nothing(operator: ast.operator, a: Value, b: Value) -> bool:
+    if isinstance(operator, ast.Mult):
+        return (a.tensor and a.void) or (b.tensor and b.void)
+    return isinstance(operator, ast.Add | ast.Sub) and a.void and b.void

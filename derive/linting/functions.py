@@ -1,0 +1,148 @@
+"""The subclasses of ``torch.autograd.Function`` in a file, with the methods that they have."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from derive.linting.names import Names
+
+BASES = {
+    "torch.autograd.Function",
+    "torch.autograd.function.Function",
+    "torch.autograd.function.InplaceFunction",
+}
+ONCE = {"torch.autograd.function.once_differentiable"}
+PLAIN = {
+    "staticmethod",
+    "custom_fwd",
+    "custom_bwd",
+    "autocast_custom_fwd",
+    "autocast_custom_bwd",
+    "ensure_contiguous",
+    "input_guard",
+    "contiguous",
+    "no_grad",
+    "once_differentiable",
+    "disable",
+    "override",
+}
+"""Decorators by their last name that keep the arguments and the result of a method."""
+COPYING = {"ensure_contiguous", "input_guard", "contiguous"}
+"""Decorators that make the arguments contiguous."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method of a Function; ``owner`` is the class that defines it."""
+
+    node: ast.FunctionDef
+    owner: str
+    decorators: tuple[str, ...]
+
+    @property
+    def parameters(self) -> list[str]:
+        arguments = self.node.args
+        return [a.arg for a in (*arguments.posonlyargs, *arguments.args)]
+
+    @property
+    def star(self) -> str | None:
+        return self.node.args.vararg.arg if self.node.args.vararg else None
+
+    @property
+    def plain(self) -> bool:
+        """Whether no decorator may change what the method takes or returns."""
+        return all(name.rpartition(".")[2] in PLAIN for name in self.decorators)
+
+    @property
+    def ctx(self) -> str:
+        return self.parameters[0] if self.parameters else ""
+
+
+@dataclass(frozen=True)
+class Function:
+    """A subclass of ``torch.autograd.Function`` with a backward."""
+
+    name: str
+    node: ast.ClassDef
+    forward: Method
+    backward: Method
+    setup: Method | None
+
+    @property
+    def once(self) -> bool:
+        """Whether backward is marked ``once_differentiable``."""
+        found = (name.rpartition(".")[2] for name in self.backward.decorators)
+        return "once_differentiable" in found
+
+    @property
+    def inputs(self) -> list[str]:
+        """The parameters of forward without ctx."""
+        return self.forward.parameters[0 if self.setup else 1 :]
+
+    @property
+    def cotangents(self) -> list[str]:
+        """The parameters of backward without ctx."""
+        return self.backward.parameters[1:]
+
+
+def functions_of(tree: ast.Module, names: Names) -> tuple[list[Function], int]:
+    """The Functions that have a forward and a backward, and the number of all."""
+    classes = {n.name: n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)}
+    found, count = [], 0
+    for node in (n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)):
+        line = list(_line(node, classes, names))
+        if not line:
+            continue
+        count += 1
+        forward, backward, setup = (
+            _method(line, name, names) for name in ("forward", "backward", "setup_context")
+        )
+        if forward and backward and isinstance(forward, Method) and isinstance(backward, Method):
+            if setup is None or isinstance(setup, Method):
+                found.append(Function(node.name, node, forward, backward, setup))
+    return found, count
+
+
+def _line(
+    node: ast.ClassDef, classes: dict[str, ast.ClassDef], names: Names
+) -> Iterator[ast.ClassDef]:
+    """The class and its bases in this file up to Function; empty for any other class."""
+    line = [node]
+    while True:
+        bases = line[-1].bases
+        if len(bases) != 1:
+            return
+        if names.dotted(bases[0]) in BASES:
+            yield from line
+            return
+        base = classes.get(bases[0].id) if isinstance(bases[0], ast.Name) else None
+        if base is None or base in line:
+            return
+        line.append(base)
+
+
+def _method(line: list[ast.ClassDef], name: str, names: Names) -> Method | bool | None:
+    """The method of this name; True where the name stands for something that is no ``def``."""
+    for owner in line:
+        for statement in reversed(owner.body):
+            if isinstance(statement, ast.FunctionDef) and statement.name == name:
+                decorators = tuple(_decorator(d, names) for d in statement.decorator_list)
+                return Method(statement, owner.name, decorators)
+            bound = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and _stores(n)}
+            defined = {n.name for n in ast.walk(statement) if isinstance(n, ast.FunctionDef)}
+            if name in bound | defined and not isinstance(statement, ast.FunctionDef):
+                return True
+    return None
+
+
+def _stores(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+
+
+def _decorator(node: ast.expr, names: Names) -> str:
+    """The dotted name of a decorator, by its import or as written."""
+    if isinstance(node, ast.Call):
+        node = node.func
+    return names.dotted(node) or ast.unparse(node)

@@ -1,0 +1,278 @@
+"""A Function as rules see it: what forward keeps and returns, and what backward does with it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+from derive.linting.calls import is_launch
+from derive.linting.flow import Flow
+from derive.linting.functions import Function
+from derive.linting.names import Names
+from derive.linting.state import Event
+from derive.linting.values import UNKNOWN, Token, Value, deep_roots, join, of
+
+
+@dataclass(frozen=True)
+class Reading:
+    """forward (and setup_context) and backward of one Function, followed statement by statement.
+
+    ``keeping`` is the flow that has ctx: that of setup_context where there is one.
+    """
+
+    function: Function
+    forward: Flow
+    keeping: Flow
+    backward: Flow
+
+    @cached_property
+    def outputs(self) -> list[tuple[Value, ...] | None]:
+        """The outputs at each return of forward; None where their number is not known."""
+        return [_several(event.value) for event in self.forward.of_kind("return")]
+
+    @cached_property
+    def gradients(self) -> list[tuple[Value, ...] | None]:
+        """The gradients at each return of backward; None where their number is not known."""
+        return [_several(event.value) for event in self.backward.of_kind("return")]
+
+    @cached_property
+    def differentiable(self) -> frozenset[int]:
+        """The inputs for which some return has a gradient; none where the layout is not known."""
+        if not self.gradients or None in self.gradients:
+            return frozenset()
+        several = [g for g in self.gradients if g is not None]
+        return frozenset(n for g in several for n, value in enumerate(g) if not value.none)
+
+    @property
+    def saved(self) -> tuple[Value, ...]:
+        """The values given to save_for_backward, where they are known."""
+        return self.backward.saved or ()
+
+    @cached_property
+    def returned(self) -> list[Value]:
+        """Every gradient that some return has, where that is more than None or zeros."""
+        found = []
+        for event in self.backward.of_kind("return"):
+            items = _several(event.value)
+            found += [v for v in ((event.value,) if items is None else items) if not v.void]
+        return found
+
+    @cached_property
+    def results(self) -> list[Value]:
+        """Every value that some return of forward has."""
+        events = self.forward.of_kind("return")
+        return [v for e in events for v in (_several(e.value) or (e.value,))]
+
+    def smooth(self, value: Value) -> bool:
+        """Whether a value of forward depends on an input that has a gradient."""
+        return any(t.kind == "input" and t.key in self.differentiable for t in value.slopes) or any(
+            t.kind == "output" for t in value.slopes
+        )
+
+    def kind(self, value: Value) -> str:
+        """``input``, ``output`` or ``intermediate``; empty where that is not sure."""
+        if not value.tensor or not value.roots or "other" in value.kinds():
+            return ""
+        own = value.identity
+        if own is not None and own.kind in {"input", "output"}:
+            return own.kind
+        if own is not None and any(own == result.identity for result in self.results):
+            return "output"
+        if value.kinds() <= {"input", "output"}:
+            return "intermediate" if own is not None else ""
+        if value.kinds() != {"made"}:
+            return ""
+        if not value.known and any(not v.roots and not v.known for v in self.results):
+            return ""
+        alike = [v for v in self.results if deep_roots(v) & value.roots]
+        unsure = own is None or any(v.identity is None for v in alike)
+        return "" if alike and unsure else "intermediate"
+
+    def kept_value(self, token: Token) -> Value | None:
+        """The value of forward behind ``saved`` or ``kept``."""
+        if token.kind == "saved" and isinstance(token.key, int):
+            return self.saved[token.key] if 0 <= token.key < len(self.saved) else None
+        if token.kind == "kept" and isinstance(token.key, str):
+            return self.backward.kept.get(token.key)
+        return None
+
+    def is_save(self, statement: ast.stmt) -> bool:
+        """Whether a statement is a call of save_for_backward."""
+        return isinstance(statement, ast.Expr) and any(
+            statement.value is event.node for event in self.keeping.of_kind("save_for_backward")
+        )
+
+    def in_test(self, node: ast.AST) -> bool:
+        """Whether an expression of backward is, or is part of, a condition."""
+        return any(
+            node is part
+            for one in ast.walk(self.function.backward.node)
+            if isinstance(one, ast.If | ast.IfExp | ast.While)
+            for part in ast.walk(one.test)
+        )
+
+    def through_data(self, node: ast.AST) -> bool:
+        """Whether a change in place goes by ``.data``, around autograd on purpose."""
+        return any(isinstance(n, ast.Attribute) and n.attr == "data" for n in ast.walk(node))
+
+    def input_name(self, value: Value) -> str:
+        """The parameter of forward that a value is."""
+        for token in value.roots:
+            if token.kind == "input" and isinstance(token.key, int):
+                return self.function.inputs[token.key]
+        return ""
+
+
+def read(function: Function, names: Names, helpers: Helpers) -> Reading:
+    """Follow the methods, again while they show more inputs to be tensors."""
+    tensors = _annotated(function)
+    while True:
+        known = frozenset(tensors)
+        forward, keeping = _forward(function, names, known)
+        reading = Reading(
+            function, forward, keeping, _backward(function, names, helpers, forward, keeping)
+        )
+        tensors |= forward.tensors | keeping.tensors
+        if all(g is not None and len(g) == len(function.inputs) for g in reading.gradients):
+            tensors |= reading.differentiable
+        if tensors <= known:
+            return reading
+
+
+def _backward(
+    function: Function, names: Names, helpers: Helpers, forward: Flow, keeping: Flow
+) -> Flow:
+    backward = Flow(names, function.backward.ctx, {}, helpers.launchers, helpers.guards)
+    backward.kept = keeping.kept
+    backward.saved = _saved(keeping)
+    for n, name in enumerate(function.cotangents):
+        backward.env[name] = of(Token("cotangent", n))
+    if function.backward.star:
+        backward.env[function.backward.star] = _starred(function, forward)
+    backward.run(function.backward.node.body)
+    return backward
+
+
+def _forward(function: Function, names: Names, tensors: frozenset[int]) -> tuple[Flow, Flow]:
+    """The flow of forward, and that of setup_context where there is one."""
+    ctx = "" if function.setup else function.forward.ctx
+    forward = Flow(names, ctx, {}, graph=False)
+    inputs = {name: of(Token("input", n), n in tensors) for n, name in enumerate(function.inputs)}
+    forward.env |= inputs
+    if function.forward.star:
+        forward.env[function.forward.star] = UNKNOWN
+    forward.run(function.forward.node.body)
+    if not function.setup:
+        return forward, forward
+    keeping = Flow(names, function.setup.ctx, {}, graph=False)
+    _, *taken = function.setup.parameters
+    given = UNKNOWN if function.forward.star else Value(items=tuple(inputs.values()))
+    for name, value in zip(taken, (given, _outputs(forward)), strict=False):
+        keeping.env[name] = value
+    keeping.run(function.setup.node.body)
+    return forward, keeping
+
+
+_TENSOR = re.compile(r"['\"]?(Optional\[)?(torch\.)?\w*Tensor\]?( \| None)?['\"]?")
+
+
+def _annotated(function: Function) -> set[int]:
+    """The inputs that are annotated as tensors, or tensors or None."""
+    arguments = function.forward.node.args
+    several = [*arguments.posonlyargs, *arguments.args][-len(function.inputs) :]
+    return {
+        n
+        for n, a in enumerate(several)
+        if a.annotation is not None
+        and _TENSOR.fullmatch(ast.unparse(a.annotation).replace("typing.", ""))
+    }
+
+
+def _several(value: Value) -> tuple[Value, ...] | None:
+    """The elements of what is returned; a tensor or None is one."""
+    if value.items is not None:
+        return value.items
+    return (value,) if value.tensor or value.none else None
+
+
+def _outputs(forward: Flow) -> Value:
+    """``output`` of setup_context."""
+    several = [_several(event.value) for event in forward.of_kind("return")]
+    if not several or several[0] is None or len({len(s or ()) for s in several}) != 1:
+        return UNKNOWN
+    items = tuple(of(Token("output", n), v.tensor) for n, v in enumerate(several[0]))
+    value = forward.of_kind("return")[0].value
+    return items[0] if value.items is None else Value(items=items)
+
+
+def _saved(keeping: Flow) -> tuple[Value, ...] | None:
+    """What save_for_backward gets, where one call has it all."""
+    calls = keeping.of_kind("save_for_backward")
+    if keeping.escapes or keeping.of_kind("lost") or not calls:
+        return None
+    items = [call.value.items for call in calls]
+    if any(i is None for i in items) or len({len(i or ()) for i in items}) != 1:
+        return None
+    together = items[0] or ()
+    for other in items[1:]:
+        together = tuple(map(join, together, other or ()))
+    return together
+
+
+def _starred(function: Function, forward: Flow) -> Value:
+    """The cotangents of ``*grads``."""
+    several = {len(s) if s is not None else None for s in map(_several, _returns(forward))}
+    (count,) = several if len(several) == 1 else (None,)
+    first = len(function.cotangents)
+    if count is not None and count >= first:
+        return Value(items=tuple(of(Token("cotangent", n)) for n in range(first, count)))
+    one = of(Token("cotangent", -1), tensor=False)
+    return one
+
+
+def _returns(forward: Flow) -> list[Value]:
+    return [event.value for event in forward.of_kind("return")]
+
+
+@dataclass(frozen=True)
+class Helpers:
+    """Functions of a file that launch a kernel, and those that ask whether grad mode is on."""
+
+    launchers: frozenset[str]
+    guards: frozenset[str]
+
+
+def helpers_of(tree: ast.Module) -> Helpers:
+    calls = {
+        node.name: [n for n in ast.walk(node) if isinstance(n, ast.Call)]
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef)
+    }
+    launch = {name for name, several in calls.items() if any(map(is_launch, several))}
+    guard = {
+        name
+        for name, several in calls.items()
+        if any(ast.unparse(c.func).endswith("is_grad_enabled") for c in several)
+    }
+    return Helpers(_callers(calls, launch), frozenset(guard))
+
+
+def _callers(calls: dict[str, list[ast.Call]], found: set[str]) -> frozenset[str]:
+    """These functions and those that call them, in any number of steps."""
+    while True:
+        more = {
+            name
+            for name, several in calls.items()
+            if name not in found
+            and any(isinstance(c.func, ast.Name) and c.func.id in found for c in several)
+        }
+        if not more:
+            return frozenset(found)
+        found |= more
+
+
+def first(events: list[Event]) -> Event | None:
+    """The event that stands first in the file."""
+    return min(events, key=lambda e: (e.node.lineno, e.node.col_offset), default=None)  # type: ignore[attr-defined]

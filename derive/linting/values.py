@@ -1,0 +1,151 @@
+"""What is known of a value in a method: the tensors it shares memory with and depends on."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import NamedTuple
+
+Tokens = frozenset["Token"]
+
+
+class Token(NamedTuple):
+    """A tensor by its origin: ``input 0``, ``cotangent 1``, ``saved 2``, ``made line:column``.
+
+    ``cut`` is a place where values leave the graph.
+    """
+
+    kind: str
+    key: int | str | tuple[int, int]
+
+
+class Level(IntEnum):
+    """How a value relates to the tensors that it shares memory with."""
+
+    ITSELF = 0
+    VIEW = 1
+    CONTIGUOUS = 2
+    """The tensor or a view of it if it is contiguous, else a copy."""
+    CAST = 3
+    """The tensor if dtype and device fit, else a copy; or any other thing that may share memory."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value; all sets grow where branches meet.
+
+    identity: the one tensor object that it certainly is
+    roots: the tensors that it shares memory with, or may; ``level`` says how
+    slopes: the tensors that it depends on by differentiable operations of torch
+    reads: the tensors that it depends on in any way
+    tensor: whether it is certainly a tensor (or None)
+    known: whether ``reads`` is complete
+    items: the elements of a tuple
+    none, void: certainly None; certainly None or zeros
+    unbound: the conditions without which the name has no value
+    """
+
+    identity: Token | None = None
+    roots: Tokens = frozenset()
+    level: int = Level.ITSELF
+    slopes: Tokens = frozenset()
+    reads: Tokens = frozenset()
+    tensor: bool = False
+    known: bool = True
+    items: tuple[Value, ...] | None = None
+    listed: bool = False
+    none: bool = False
+    void: bool = False
+    unbound: frozenset[str] = field(default=frozenset())
+
+    def kinds(self) -> set[str]:
+        """The kinds of all roots."""
+        return {token.kind for token in self.roots}
+
+
+UNKNOWN = Value(known=False)
+NUMBER = Value()
+NONE = Value(none=True, void=True)
+
+
+def of(token: Token, tensor: bool = True) -> Value:
+    """The tensor of a token itself."""
+    alone = frozenset([token])
+    return Value(token, alone, Level.ITSELF, alone, alone, tensor)
+
+
+def made(node: ast.AST, parts: Iterable[Value], flat: bool = False, tensor: bool = True) -> Value:
+    """A new tensor that an operation makes of others."""
+    parts = list(parts)
+    own = Token("made", place(node))
+    return Value(
+        own if tensor else None,
+        frozenset([own]) if tensor else frozenset(),
+        Level.ITSELF,
+        frozenset() if flat else frozenset().union(*(p.slopes for p in parts)),
+        frozenset().union(*(deep_reads(p) for p in parts)),
+        tensor,
+        all(deep_known(p) for p in parts),
+    )
+
+
+def place(node: ast.AST) -> tuple[int, int]:
+    return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
+
+
+def deep_reads(value: Value) -> Tokens:
+    """The reads of a value and of its elements."""
+    return value.reads.union(*(deep_reads(item) for item in value.items or ()))
+
+
+def deep_known(value: Value) -> bool:
+    return value.known and all(deep_known(item) for item in value.items or ())
+
+
+def deep_slopes(value: Value) -> Tokens:
+    return value.slopes.union(*(deep_slopes(item) for item in value.items or ()))
+
+
+def deep_roots(value: Value) -> Tokens:
+    return value.roots.union(*(deep_roots(item) for item in value.items or ()))
+
+
+def alias(value: Value, level: int, node: ast.AST | None = None) -> Value:
+    """A tensor that shares the memory of another; a view is an object of its own."""
+    own = Token("made", place(node)) if node is not None and level == Level.VIEW else None
+    return replace(
+        value,
+        identity=own,
+        level=max(level, value.level),
+        items=None,
+        unbound=frozenset(),
+    )
+
+
+def join(a: Value, b: Value) -> Value:
+    """What is known where either may be."""
+    items = None
+    if a.items is not None and b.items is not None and len(a.items) == len(b.items):
+        items = tuple(map(join, a.items, b.items))
+    lost = [v for v in (a, b) if items is None and v.items is not None]
+    return Value(
+        a.identity if a.identity == b.identity or b.none else b.identity if a.none else None,
+        (_rooted(a) | _rooted(b)).union(*map(deep_roots, lost)),
+        Level.CAST if lost else max(a.level, b.level),
+        (a.slopes | b.slopes).union(*map(deep_slopes, lost)),
+        (a.reads | b.reads).union(*map(deep_reads, lost)),
+        (a.tensor or a.none) and (b.tensor or b.none) and not (a.none and b.none),
+        a.known and b.known and all(map(deep_known, lost)),
+        items,
+        a.listed and b.listed,
+        a.none and b.none,
+        a.void and b.void,
+        a.unbound | b.unbound,
+    )
+
+
+def _rooted(value: Value) -> Tokens:
+    """The roots; a value that has none and is not None is some other thing."""
+    return value.roots or (frozenset() if value.none else frozenset([Token("other", 0)]))

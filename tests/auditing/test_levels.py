@@ -1,0 +1,435 @@
+"""What is judged, at which inputs, and how wrong it is: wrong, fragile or a remark."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+import torch
+from torch.autograd import Function
+
+import derive
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+def audited(forward, backward, *examples, **options):
+    """The report on a Function of these two."""
+    made = type("Made", (Function,), {"forward": forward, "backward": backward})
+    made.forward, made.backward = staticmethod(forward), staticmethod(backward)
+    return derive.audit(made, *examples, **options)
+
+
+def kept(ctx, *tensors):
+    ctx.save_for_backward(*tensors)
+
+
+# ------------------------------------------------- the structure of the examples
+
+
+def area(ctx, u, v):
+    kept(ctx, u, v)
+    return u[:, 0] * v[:, 1] - u[:, 1] * v[:, 0]
+
+
+def area_back(ctx, G):
+    u, v = ctx.saved_tensors
+    du = torch.stack([G * v[:, 1], -G * v[:, 0]], 1)
+    return du, torch.stack([-G * u[:, 1], G * u[:, 0]], 1)
+
+
+def test_an_axis_that_is_read_by_constants_stays_short():
+    assert audited(area, area_back, torch.randn(6, 2), torch.randn(6, 2)).verdict == "right"
+
+
+def test_the_halves_of_an_axis_stay_halves():
+    def gated(ctx, x):
+        kept(ctx, x)
+        a, b = x.chunk(2, -1)
+        return a.tanh() * b
+
+    def back(ctx, G):
+        a, b = ctx.saved_tensors[0].chunk(2, -1)
+        t = a.tanh()
+        return torch.cat([G * b * (1 - t * t), G * t], -1)
+
+    assert audited(gated, back, torch.randn(5, 10)).verdict == "right"
+
+
+def test_a_size_that_is_one_less_stays_so():
+    def filtered(ctx, x, taps, past):
+        kept(ctx, x, taps, past)
+        return (torch.cat([past, x]).unfold(0, len(taps), 1) * taps).sum(-1)
+
+    def back(ctx, G):
+        x, taps, past = ctx.saved_tensors
+        both = torch.cat([past, x])
+        d = torch.zeros_like(both)
+        for k, tap in enumerate(taps):
+            d[k : k + len(x)] += G * tap
+        dtaps = (both.unfold(0, len(taps), 1) * G[:, None]).sum(0)
+        return d[len(past) :], dtaps, d[: len(past)]
+
+    assert audited(filtered, back, torch.randn(9), torch.randn(6), torch.randn(5)).right
+
+
+def test_a_target_stays_below_the_number_of_classes():
+    def back(ctx, G):
+        x, here, t = ctx.saved_tensors
+        d = 2 * x.gather(-1, t[..., None]) * (G * here)[..., None]
+        return torch.zeros_like(x).scatter(-1, t[..., None], d), None
+
+    def forward(ctx, x, t):
+        here = t < x.shape[-1]
+        place = torch.where(here, t, 0)
+        kept(ctx, x, here, place)
+        return torch.where(here, x.gather(-1, place[..., None])[..., 0] ** 2, 0.0)
+
+    report = audited(forward, back, torch.randn(4, 3, 7), torch.randint(0, 7, (4, 3)))
+    assert report.verdict == "right", str(report)
+
+
+def test_a_symmetric_gradient_of_a_symmetric_matrix_is_right():
+    def quadratic(ctx, A, b):
+        kept(ctx, A, b)
+        return b @ A.tril() @ b
+
+    def back(ctx, G):
+        A, b = ctx.saved_tensors
+        d = torch.outer(b, b).tril()
+        return G * (d + d.mT) / 2, G * (A.tril() + A.tril().mT) @ b
+
+    A = torch.randn(5, 5)
+    assert audited(quadratic, back, A + A.mT, torch.randn(5)).right
+
+
+def test_parameters_of_a_module_are_those_of_the_module():
+    class Again(Function):
+        @staticmethod
+        def forward(ctx, x, module, *weights):
+            ctx.module = module
+            kept(ctx, x)
+            return module(x)
+
+        @staticmethod
+        def backward(ctx, G):
+            with torch.enable_grad():
+                x = ctx.saved_tensors[0].detach().requires_grad_()
+                y = ctx.module(x)
+            dx, *rest = torch.autograd.grad(y, (x, *ctx.module.parameters()), G)
+            return dx, None, *rest
+
+    layer = torch.nn.Linear(4, 3)
+    report = derive.audit(Again, torch.randn(5, 4), layer, *layer.parameters())
+    assert report.verdict == "right" and len(report.rows) == 3
+
+
+# ------------------------------------------------------------------ three levels
+
+
+def diagonal_sum(ctx, x):
+    ctx.shape = x.shape
+    return torch.diagonal(x).sum()
+
+
+def diagonal_back(ctx, G):
+    n, m = ctx.shape
+    d = torch.zeros(n * m, dtype=G.dtype)
+    d[:: m + 1] = G
+    return d.view(n, m)
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (3, 4), (2, 4)])
+def test_other_proportions_than_the_examples_are_fragile(shape):
+    report = audited(diagonal_sum, diagonal_back, torch.randn(*shape))
+    assert report.verdict == "fragile" and report.right
+    assert "at other proportions" in report.rows[0].fragile
+
+
+def test_the_proportions_of_the_example_are_wrong():
+    assert audited(diagonal_sum, diagonal_back, torch.randn(5, 2)).verdict == "wrong"
+
+
+def test_a_mask_that_is_missed_by_large_values_of_one_input_is_wrong():
+    def clamped(ctx, x, scale):
+        kept(ctx, x, scale)
+        return torch.clamp(x / scale, -50, 50)
+
+    def back(ctx, G):
+        x, scale = ctx.saved_tensors
+        return G / scale, -(G * x / scale**2).sum()
+
+    report = audited(clamped, back, torch.randn(4, 3), torch.tensor(2.0))
+    assert report.verdict == "wrong"
+    assert "where x is 100 times as large" in report.rows[0].wrong
+
+
+def test_an_error_of_a_layout_is_fragile_and_says_the_shapes():
+    def flat(ctx, x):
+        kept(ctx, x)
+        return x * x
+
+    def back(ctx, G):
+        (x,) = ctx.saved_tensors
+        return 2 * x * G.view(-1).view(x.shape)
+
+    report = audited(flat, back, torch.randn(4, 3))
+    assert report.verdict == "fragile"
+    assert "the cotangent is not contiguous (x: [4, 3])" in report.fragile[0]
+
+
+def square(ctx, x):
+    kept(ctx, x)
+    return x * x
+
+
+def test_a_process_that_dies_is_a_finding():
+    def back(ctx, G):
+        (x,) = ctx.saved_tensors
+        if not x.is_contiguous():
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return 2 * x * G
+
+    report = audited(square, back, torch.randn(4, 3))
+    assert report.verdict == "fragile"
+    assert "dies (SIGSEGV) where inputs are not contiguous" in report.fragile[0]
+
+
+def test_a_process_that_hangs_is_a_finding():
+    def back(ctx, G):
+        (x,) = ctx.saved_tensors
+        while not x.is_contiguous():
+            pass
+        return 2 * x * G
+
+    report = audited(square, back, torch.randn(4, 3), seconds=3)
+    assert "does not end within 3 s where inputs are not contiguous" in report.fragile[0]
+
+
+def test_a_second_call_that_differs_is_named_so():
+    def forward(ctx, x):
+        ctx.slope = 3 * x**2
+        return x**3
+
+    def back(ctx, G):
+        ctx.slope *= G
+        return ctx.slope
+
+    report = audited(forward, back, torch.randn(4, 3))
+    assert report.rows[0].wrong.startswith("a second call of backward gives another gradient")
+    assert audited(forward, back, torch.randn(4, 3), once=True).right
+
+
+def test_an_input_on_ctx_and_autocast_are_remarks():
+    def forward(ctx, x, w):
+        ctx.x = x
+        kept(ctx, w)
+        return x @ w
+
+    def back(ctx, G):
+        (w,) = ctx.saved_tensors
+        return G @ w.mT, ctx.x.mT @ G
+
+    report = audited(forward, back, torch.randn(4, 3), torch.randn(3, 5))
+    assert report.verdict == "right"
+    assert any("x is kept as ctx.x" in text for text in report.remarks)
+    assert any("under autocast" in text for text in report.remarks)
+
+
+# --------------------------------------------------------------------- constants
+
+
+def entropy(ctx, x, t):
+    kept(ctx, x, t)
+    return torch.nn.functional.softplus(x) - x * t
+
+
+def entropy_back(ctx, G):
+    x, t = ctx.saved_tensors
+    return G * (torch.sigmoid(x) - t), None
+
+
+def test_none_says_a_constant_unless_a_gradient_is_wanted():
+    x, t = torch.randn(3, 4), torch.rand(3, 4)
+    report = audited(entropy, entropy_back, x, t)
+    assert report.verdict == "right" and "backward returns None" in report.rows[1].constant
+    wanted = audited(entropy, entropy_back, x.requires_grad_(), t.requires_grad_())
+    assert [row.verdict for row in wanted.rows] == ["right", "wrong"]
+    told = audited(entropy, entropy_back, x, t.detach())
+    assert told.rows[1].constant == "as given"
+
+
+def test_a_constant_is_named():
+    def back(ctx, G):
+        return entropy_back(ctx, G)[0], torch.zeros_like(G)
+
+    x, t = torch.randn(3, 4), torch.rand(3, 4)
+    assert audited(entropy, back, x, t).verdict == "wrong"
+    assert audited(entropy, back, x, t, constants=["t"]).verdict == "right"
+    with pytest.raises(derive.DeriveError, match="forward has no argument target; it has x, t"):
+        audited(entropy, back, x, t, constants=["target"])
+
+
+def test_an_input_that_may_need_no_gradient_is_a_constant():
+    def forward(ctx, x, scale):
+        if ctx.needs_input_grad[0]:
+            raise RuntimeError("no gradient in x")
+        kept(ctx, x * (-x * scale).exp())
+        return (-x * scale).exp()
+
+    def back(ctx, G):
+        return None, -(G * ctx.saved_tensors[0]).sum()
+
+    report = audited(forward, back, torch.rand(3, 4), torch.tensor(0.7))
+    assert [row.verdict for row in report.rows] == ["constant", "right"]
+
+
+# ------------------------------------------------------- what is right, and where
+
+
+def test_float32_inside_is_judged_as_float32():
+    def forward(ctx, x):
+        y = (9 * x).float()
+        y -= y.amax(1, keepdim=True)
+        p = y.exp_().div_(y.sum(1, keepdim=True))
+        kept(ctx, p)
+        return p.to(x.dtype)
+
+    def back(ctx, G):
+        p = ctx.saved_tensors[0].to(G.dtype)
+        return 9 * p * (G - (G * p).sum(1, keepdim=True))
+
+    assert audited(forward, back, torch.randn(4, 6)).right
+
+
+def test_a_root_by_bisection_is_judged_by_differences():
+    def forward(ctx, x, newton):
+        low, high = torch.zeros_like(x), x + 1
+        for _ in range(60):
+            middle = (low + high) / 2
+            less = middle**3 < x
+            low, high = torch.where(less, middle, low), torch.where(less, high, middle)
+        y = (low + high) / 2
+        y = y - (y**3 - x) / (3 * y**2) if newton else y
+        kept(ctx, y)
+        return y
+
+    def back(ctx, G):
+        return G / (3 * ctx.saved_tensors[0] ** 2), None
+
+    for newton in (True, False):
+        assert audited(forward, back, torch.rand(3, 4) + 0.5, newton).verdict == "right"
+
+
+def test_a_buffer_that_requires_a_gradient_is_judged():
+    def forward(ctx, x):
+        kept(ctx, x)
+        y = x.new_zeros(x.shape, requires_grad=x.requires_grad)
+        for n in range(len(x)):
+            y[n : n + 1] = x[n : n + 1].sin()
+        return y
+
+    def back(ctx, G):
+        return G * ctx.saved_tensors[0].cos()
+
+    assert audited(forward, back, torch.randn(3, 4)).verdict == "right"
+
+
+def test_a_jump_has_no_gradient():
+    def forward(ctx, x, t):
+        kept(ctx, t)
+        return (x > t).to(x.dtype)
+
+    def back(ctx, G):
+        return torch.zeros_like(G), torch.zeros_like(ctx.saved_tensors[0])
+
+    assert audited(forward, back, torch.randn(3, 5), torch.rand(5)).verdict == "right"
+
+
+def test_a_second_backward_that_is_nan_is_called_nan():
+    class Rooted(Function):
+        @staticmethod
+        def forward(ctx, x):
+            y = x.clamp(min=0) ** 2
+            kept(ctx, y)
+            return y
+
+        @staticmethod
+        def backward(ctx, G):
+            return G * 2 * ctx.saved_tensors[0].sqrt()
+
+    report = derive.audit(Rooted, torch.randn(3, 4))
+    assert report.second_order == "nan"
+    assert any("the second backward has nan" in text for text in report.remarks)
+
+
+# ------------------------------------------------------------------------- names
+
+
+def test_the_cotangent_that_is_dropped_is_named():
+    def forward(ctx, x):
+        kept(ctx, x)
+        return x.sort(-1).values.cumsum(-1), x * x
+
+    def back(ctx, grad_sorted, grad_square):
+        (x,) = ctx.saved_tensors
+        order = x.argsort(-1)
+        turned = grad_sorted.flip(-1).cumsum(-1).flip(-1)
+        return torch.zeros_like(x).scatter(-1, order, turned)
+
+    wrong = audited(forward, back, torch.randn(3, 5)).rows[0].wrong
+    assert "the cotangent grad_square (of output 1) is not read" in wrong
+
+
+def test_a_cotangent_and_an_adjoint_have_two_names():
+    def forward(ctx, x):
+        h = x * x + 1
+        kept(ctx, x, h)
+        return torch.sin(h) * h, h
+
+    def back(ctx, grad_y, grad_h):
+        x, h = ctx.saved_tensors
+        return 2 * x * (grad_y * (torch.cos(h) * h + torch.sin(h)) + 3 * grad_h)
+
+    for line in audited(forward, back, torch.randn(3, 5)).formulas:
+        left, _, right = line.partition(" = ")
+        assert left not in right
+
+
+def test_a_counterexample_stands_at_no_tie():
+    def forward(ctx, x, low):
+        kept(ctx, x)
+        ctx.low = low
+        return torch.max(x, torch.full_like(x, low))
+
+    def back(ctx, G):
+        return ((ctx.saved_tensors[0] >= ctx.low) | (G < 0)) * G, None
+
+    report = audited(forward, back, torch.randn(3, 5), 1.0)
+    assert report.verdict == "wrong"
+    assert "# gives" in report.counterexample and "0.5" not in report.counterexample
+
+
+def test_a_term_is_named_beside_an_axis_of_size_one():
+    def forward(ctx, w, s):
+        kept(ctx, w, s)
+        return torch.floor((w / s).clamp(-4, 3) + 0.5) * s
+
+    def back(ctx, G):
+        w, s = ctx.saved_tensors
+        q = w / s
+        low, high = (q < -4).to(q.dtype), (q > 3).to(q.dtype)
+        d = low * -4 + high * 3 + (1 - low - high) * (torch.floor(q + 0.5) - q)
+        return G, (d * G).sum().reshape(s.shape)
+
+    def meant(w, s):
+        v = (w / s).clamp(-4, 3)
+        return ((torch.floor(v + 0.5) - v).detach() + v) * s
+
+    for s in (torch.tensor(0.5), torch.tensor([0.5])):
+        row = audited(forward, back, torch.randn(4, 3) * 3, s, reference=meant).rows[0]
+        assert "is missing" in row.wrong

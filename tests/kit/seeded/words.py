@@ -1,0 +1,11 @@
+"""Patterns of what a report may say of a mistake, where several modules share them."""
+
+MISSING = r"factors? .* (?:is|are) missing|term .* is missing|stands where"
+TERM = r"term .* is missing|stands where"
+MANY = r"1/.* (?:is|are) too many|factor .* is missing"
+TURNED = r"transposed|stands where"
+SWAPPED = r"swapped|halves|stands where|gradient of"
+STATE = r"stands where|off by one|previous|t ?[-−] ?1"
+BOUND = r"[≤<≥>]|clamp|mask"
+MASK = r"≠|\bne\b|mask|target|ignore|labels|kept|factor .* is missing"
+ADDED = r"sum|accumul|chunk|first|last|twice|repeat"

@@ -1,0 +1,188 @@
+"""DRV2xx: what backward takes and returns."""
+
+import pytest
+from kit.written import function, set_up
+
+from derive.linting.lint import lint
+
+
+def codes(text):
+    return [finding.code for finding in lint(text).findings if finding.code < "DRV4"]
+
+
+SAVE = "ctx.save_for_backward(x, y)\nreturn x * y"
+NUMBER = {
+    "one of two": function("x, n", "return x * n", "g", "return g * 2"),
+    "two of three": function("x, y, n", "return x * y * n", "g", "return g, g"),
+    "three of two": function("x, y", "return x * y", "g", "return g, g, g * 2"),
+    "a list": function("x, y", "return x * y", "g", "return [g, g]"),
+    "None": function("x, y", "return x * y", "g", "if f():\n    return None\nreturn g, g"),
+    "a sum of tuples": function("x, *rest", "return x * 2", "g", "return ()"),
+    "a product of tuples": function("x, a, b, c", "return x", "g", "return (g,) + (None,) * 2"),
+    "by a name": function("x, y", "return x * y", "g", "grads = (g,)\nreturn grads"),
+    "setup_context": set_up("x, n", "return x * n", "ctx.n = inputs[1]", "g", "return g * ctx.n"),
+    "before defaults": function("x, y, n=1", "return x * y", "g", "return g * 2"),
+}
+RIGHT = {
+    "all": function("x, n", "return x * n", "g", "return g * 2, None"),
+    "more, of None": function("x", "return x * 2", "g", "return g * 2, None, None"),
+    "without defaults": function("x, n=2", "return x * n", "g", "return g * 2"),
+    "with defaults": function("x, n=2", "return x * n", "g", "return g * 2, None"),
+    "a helper's": function("x, y", "return x * y", "g", "return f(g)"),
+    "starred": function("x, *ys", "return f(x, *ys)", "g", "return (g, *f(g))"),
+    "several": function("x, *ys", "return f(x, *ys)", "g", "return g, g, g"),
+    "no tensor": function("x, y", "return x * y", "g", "return tuple(f(g))"),
+    "raises": function("x, y", "return x * y", "g", "raise NotImplementedError"),
+    "an odd decorator": function("x, y", "return x * y", "g", "return g", mark="doubled"),
+    "no derivative": function(
+        "x, y", "i = f(x)\nctx.mark_non_differentiable(i)\nreturn i", "g", "return None"
+    ),
+    "a product": function("x, a, b", "return x", "g", "return (g,) + (None,) * 2"),
+    "a count": function("x, *a", "ctx.n = len(a)\nreturn x", "g", "return (g,) + (None,) * ctx.n"),
+}
+
+
+@pytest.mark.parametrize("text", NUMBER.values(), ids=NUMBER)
+def test_a_wrong_number_of_gradients(text):
+    assert codes(text) == ["DRV201"]
+
+
+@pytest.mark.parametrize("text", RIGHT.values(), ids=RIGHT)
+def test_a_right_number_of_gradients(text):
+    assert codes(text) == []
+
+
+TAKEN = {
+    "too few": function("x", "return 2 * x, 3 * x", "g", "return g"),
+    "too many": function("x", "return 2 * x", "g, h", "return g + h"),
+    "no tensor": function("x", "return x.exp(), None, 3", "g, h", "return g + h"),
+    "setup_context": set_up("x", "return x.exp(), x.exp()", "pass", "g", "return g"),
+}
+TAKES = {
+    "two": function("x", "return 2 * x, 3 * x", "g, h", "return g + h"),
+    "starred": function("x", "return 2 * x, 3 * x", "*g", "return g[0] + g[1]"),
+    "a default": function("x", "return 2 * x, 3 * x", "g, h, k=None", "return g + h"),
+    "a helper's": function("x", "return f(x)", "g, h", "return g + h"),
+    "it depends": function(
+        "x, n", "return (x, x) if n else x.exp()", "g, h=None", "return g, None"
+    ),
+    "raises": function("x", "return 2 * x, 3 * x", "g", "raise NotImplementedError"),
+}
+
+
+@pytest.mark.parametrize("text", TAKEN.values(), ids=TAKEN)
+def test_a_wrong_number_of_cotangents(text):
+    assert "DRV202" in codes(text)
+
+
+@pytest.mark.parametrize("text", TAKES.values(), ids=TAKES)
+def test_a_right_number_of_cotangents(text):
+    assert "DRV202" not in codes(text)
+
+
+READ = "x, y = ctx.saved_tensors\n"
+UNBOUND = {
+    "one": "if ctx.needs_input_grad[0]:\n    a = g * y\nreturn a, g * x",
+    "both": "if ctx.needs_input_grad[0]:\n    a = g * y\nb = g * x\nreturn a, b",
+    "the other branch": "if not ctx.needs_input_grad[0]:\n    f()\nelse:\n    a = g\nreturn a, g",
+    "an and": (
+        "if ctx.needs_input_grad[0] and ctx.needs_input_grad[1]:\n    a = g * y\nreturn a, g * x"
+    ),
+}
+BOUND = {
+    "before": "a = None\nif ctx.needs_input_grad[0]:\n    a = g * y\nreturn a, g * x",
+    "else": "if ctx.needs_input_grad[0]:\n    a = g * y\nelse:\n    a = None\nreturn a, g * x",
+    "under the same test": (
+        "if ctx.needs_input_grad[0]:\n    a = g * y\n"
+        "if ctx.needs_input_grad[0]:\n    return a, g * x\nreturn None, g * x"
+    ),
+    "by choice": (
+        "if ctx.needs_input_grad[0]:\n    a = g * y\n"
+        "return a if ctx.needs_input_grad[0] else None, g * x"
+    ),
+    "another test": "if f():\n    a = g * y\nreturn a, g * x",
+    "any": "if any(ctx.needs_input_grad):\n    a = g * y\nreturn a, g * x",
+    "one gradient": "if ctx.needs_input_grad[0]:\n    a = g * y\nreturn a, None",
+    "a return before": "if not ctx.needs_input_grad[0]:\n    return None, g\na = g\nreturn a, g",
+}
+
+
+@pytest.mark.parametrize("backward", UNBOUND.values(), ids=UNBOUND)
+def test_a_gradient_without_a_value(backward):
+    assert codes(function("x, y", SAVE, "g", READ + backward)) == ["DRV203"]
+
+
+@pytest.mark.parametrize("backward", BOUND.values(), ids=BOUND)
+def test_a_gradient_with_a_value(backward):
+    assert codes(function("x, y", SAVE, "g", READ + backward)) == []
+
+
+NONE = READ + "a = b = None\n"
+OTHER = {
+    "under the first": "if ctx.needs_input_grad[0]:\n    a = g * y\n    b = g * x\nreturn a, b",
+    "swapped": ("if ctx.needs_input_grad[1]:\n    a = g * y\nb = g * x\nreturn a, b"),
+    "an elif": (
+        "if f():\n    pass\nif ctx.needs_input_grad[0]:\n    b = g * x\na = g * y\nreturn a, b"
+    ),
+}
+OWN = {
+    "each its own": (
+        "if ctx.needs_input_grad[0]:\n    a = g * y\n"
+        "if ctx.needs_input_grad[1]:\n    b = g * x\nreturn a, b"
+    ),
+    "either": (
+        "if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:\n    a = g * y\n    b = g * x\n"
+        "return a, b"
+    ),
+    "in two places": (
+        "if ctx.needs_input_grad[0]:\n    a = g * y\n    b = g\nelse:\n    b = g * x\nreturn a, b"
+    ),
+    "a part": "if ctx.needs_input_grad[0]:\n    c = g * y\n    a = c * 2\nb = g * x\nreturn a, b",
+    "used in both": "c = g\nif ctx.needs_input_grad[0]:\n    c = g * y\nreturn c, c * x",
+    "a loop": (
+        "if ctx.needs_input_grad[0]:\n    a = g * y\n    b = g\nfor i in range(2):\n    b = g * x\n"
+        "return a, b"
+    ),
+}
+
+
+@pytest.mark.parametrize("backward", OTHER.values(), ids=OTHER)
+def test_a_gradient_that_another_input_decides(backward):
+    assert codes(function("x, y", SAVE, "g", NONE + backward)) == ["DRV204"]
+
+
+@pytest.mark.parametrize("backward", OWN.values(), ids=OWN)
+def test_a_gradient_that_its_input_decides(backward):
+    assert codes(function("x, y", SAVE, "g", NONE + backward)) == []
+
+
+def asking(forward, question="x.requires_grad"):
+    backward = f"x, = ctx.saved_tensors\nif {question}:\n    return 2 * x * g\nreturn None"
+    return function("x", f"{forward}\nctx.save_for_backward(x)\nreturn x * x", "g", backward)
+
+
+COPIES = {
+    "contiguous": asking("x = x.contiguous()"),
+    "a cast": asking("x = x.float()"),
+    "a view": asking("x = x.flatten(0, 1)"),
+    "an intermediate": asking("x = torch.sigmoid(x)"),
+    "beside another test": asking("x = x.contiguous()", "x.requires_grad and g.sum() > 0"),
+}
+ORIGINALS = {
+    "the input itself": asking("pass"),
+    "needs_input_grad": asking("x = x.contiguous()", "ctx.needs_input_grad[0]"),
+    "a copy of the flag": asking("r = x.requires_grad\nx = x.contiguous()\nx.requires_grad_(r)"),
+    "the cotangent": asking("x = x.contiguous()", "g.requires_grad"),
+    "a helper's": asking("x = f(x)"),
+    "a name bound anew": asking("x = x.contiguous()", "f(x) and ctx.x.requires_grad"),
+}
+
+
+@pytest.mark.parametrize("text", COPIES.values(), ids=COPIES)
+def test_requires_grad_of_a_copy(text):
+    assert codes(text) == ["DRV205"]
+
+
+@pytest.mark.parametrize("text", ORIGINALS.values(), ids=ORIGINALS)
+def test_requires_grad_of_something_else(text):
+    assert codes(text) == []
