@@ -45,6 +45,8 @@ def edits(trees: Sequence[ast.AST], scope: Scope) -> Iterator[Edit]:
     for tree in trees:
         yield from throughout(tree, scope)
     values = [s for s in every if is_arithmetic(s[2]) and id(s[2]) not in compared]
+    # A whole number counts, such as the length of a chunk: another one may hide a mistake.
+    values = [s for s in values if type(scope.values.get(ast.unparse(s[2]))) is not int]
     for make in (with_factor, around, with_term, with_product):
         for where, key, node in values:
             for after, text in make(node, scope):

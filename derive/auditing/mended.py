@@ -297,7 +297,7 @@ class _Search:
 
     def _is_vague(self, edit: Edit, mends: Sequence[int]) -> bool:
         """Whether a value near by does as well, such as one that is only compared with another."""
-        return isinstance(edit.after, ast.expr) and bool(self._mends(edit.scaled(), mends))
+        return _has_value(edit) and bool(self._mends(edit.scaled(), mends))
 
     def _best(self, found: Edit, scope: Scope, mends: list[int]) -> Edit:
         """The same edit where it mends the most gradients: beside a product, and late."""
@@ -333,7 +333,7 @@ class _Search:
             if not left or time.process_time() - start > self.seconds:
                 break
             mends = self._mends_saved(edit, own, backward, left)
-            if mends and isinstance(edit.after, ast.expr):
+            if mends and _has_value(edit):
                 if self._mends_saved(edit.scaled(), own, backward, mends):
                     continue
             for n in mends:
@@ -364,6 +364,11 @@ class _Search:
             if not mends or not self.keep <= right:
                 return []
         return mends
+
+
+def _has_value(edit: Edit) -> bool:
+    """Whether the node is calculated; of a name, the shape alone may be read."""
+    return isinstance(edit.after, ast.expr) and not isinstance(edit.after, ast.Name)
 
 
 def _same(a: Any, b: Any) -> bool:
