@@ -24,6 +24,7 @@ from derive.auditing.points import (
     Point,
     broadcasts,
     cast,
+    expanded,
     flags,
     is_float,
     is_tensor,
@@ -31,8 +32,9 @@ from derive.auditing.points import (
     made_up,
     scaled,
     special,
+    turned,
 )
-from derive.auditing.sizes import other_proportions, other_sizes, shapes_of
+from derive.auditing.sizes import other_proportions, other_sizes, rectangles, shapes_of
 from derive.auditing.structure import Structure
 from derive.auditing.truth import by_autograd, check_reference, right_gradients, slope
 
@@ -118,6 +120,8 @@ class Judge:
             yield from found or self.at_a_kink(point)
         for point in other_sizes(self.structure, self.names):
             yield from self.at(point, FRAGILE)
+        for point in rectangles(self.structure, self.names):
+            yield from self.at(point, FRAGILE)
         for point in other_proportions(self.structure, self.names):
             yield from self.at(point, FRAGILE, loud=None)
         for point in broadcasts(base, self.names):
@@ -200,8 +204,9 @@ class Judge:
         """What is wrong with an outcome."""
         if made.error:
             if loud is not None:
-                shapes = shapes_of(self.names, made.args)
-                yield Found(None, f"backward fails {condition} ({shapes}): {made.error}", loud)
+                shapes = f"({shapes_of(self.names, made.args)})"
+                where = condition if shapes in condition else f"{condition} {shapes}"
+                yield Found(None, f"backward fails {where}: {made.error}", loud)
             return
         for n in made.wrong(max(self.subject.tolerance, tolerance)):
             if n in self.skipped:
@@ -361,9 +366,9 @@ class Judge:
         """Cotangents that are expanded, and outputs that nothing reads."""
         cotangents = cotangents_of(self.subject, self.args, 3)
         held = [n for n, g in enumerate(cotangents) if g is not None]
-        ways = [("where the cotangent is expanded, as sum() gives it", _expanded)]
+        ways = [("where the cotangent is expanded, as sum() gives it", expanded)]
         if any(g is not None and g.ndim > 1 for g in cotangents):
-            ways.append(("where the cotangent is not contiguous", _turned))
+            ways.append(("where the cotangent is not contiguous", turned))
         for condition, change in ways:
             given = tuple(g if g is None else change(g) for g in cotangents)
             if self.enter(condition):
@@ -423,15 +428,6 @@ def widened(args: Sequence[Any]) -> tuple[Any, ...]:
         cast(a.detach() if is_float(a) and not isinstance(a, own) else a, torch.float64)
         for a in args
     )
-
-
-def _expanded(cotangent: Any) -> Any:
-    return cotangent.reshape(-1)[:1].clone().reshape([1] * cotangent.ndim).expand(cotangent.shape)
-
-
-def _turned(cotangent: Any) -> Any:
-    axes = tuple(reversed(range(cotangent.ndim)))
-    return cotangent.permute(axes).contiguous().permute(axes)
 
 
 def by_how_much(made: Outcome, n: int) -> str:

@@ -252,3 +252,14 @@ def special(point: Point, names: Sequence[str], may: Callable[[int], bool]) -> I
     for change, condition in changes:
         args = tuple(change(a) if is_float(a) and may(n) else a for n, a in enumerate(point.args))
         yield Point(args, condition)
+
+
+def expanded(cotangent: Any) -> Any:
+    """One number, which is read at every place."""
+    return cotangent.reshape(-1)[:1].clone().reshape([1] * cotangent.ndim).expand(cotangent.shape)
+
+
+def turned(cotangent: Any) -> Any:
+    """The same numbers with the axes in the other order in memory."""
+    axes = tuple(reversed(range(cotangent.ndim)))
+    return cotangent.permute(axes).contiguous().permute(axes)

@@ -213,6 +213,13 @@ def removed(node: ast.expr, scope: Scope) -> Made:
                         yield stands(node, parsed(other))
         case ast.Attribute(value=value) if node.attr in ("mT", "T"):
             yield stands(node, value)
+        case ast.Subscript(value=value) if _has_new_axis(node):
+            yield stands(node, value)
+
+
+def _has_new_axis(node: ast.Subscript) -> bool:
+    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    return any(isinstance(part, ast.Constant) and part.value is None for part in parts)
 
 
 def statements(body: ast.stmt) -> Iterator[Edit]:

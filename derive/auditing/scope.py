@@ -112,10 +112,14 @@ class Scope:
     def spread(self, name: str) -> Iterator[str]:
         """The tensor, and the same with an axis more for a larger one."""
         yield name
-        if 0 < self.values[name].ndim < self.rank:
-            yield f"{name}[..., None]"
+        yield from self.along_rows(name)
         if self.values[name].ndim > 1:
             yield from (f"{name}[:, {t}]" for t in self.loops)
+
+    def along_rows(self, name: str) -> Iterator[str]:
+        """The tensor with one element for each row of a larger one, not for each column."""
+        if 0 < self.values[name].ndim < self.rank:
+            yield f"{name}[..., None]"
 
     def masks(self) -> Iterator[str]:
         """Conditions on an element."""

@@ -26,30 +26,39 @@ def other_sizes(structure: Structure, names: Sequence[str]) -> Iterator[Point]:
 
 
 def other_proportions(structure: Structure, names: Sequence[str]) -> Iterator[Point]:
-    """Rectangular where a square was given, and the other way."""
-    first = dict(tensors_in(structure.args))
-    matrices = {
-        path: t for path, t in first.items() if is_float(t) and t.ndim == 2 and min(t.shape) > 1
-    }
-    met: set[str] = set()
-    for path, t in matrices.items():
-        if path in structure.kept or path in structure.kinds:
-            continue
-        rows, columns = t.shape
-        if rows == columns:
-            changes = list(_split(structure, path, rows))
-        else:
+    """As many rows as columns where that was not so, and the two exchanged."""
+    changes = []
+    for path, (rows, columns) in _matrices(structure):
+        if rows != columns:
             one, other = (structure.classes[path, axis] for axis in (0, 1))
             more = columns + 2 * structure.step(one)
             wanted = ({one: columns, other: rows}, {one: columns, other: columns}, {one: more})
-            changes = [
+            changes += [
                 _shaped(structure, sizes) for sizes in wanted if _is_allowed(structure, sizes)
             ]
-        for args in changes:
-            shapes = shapes_of(names, args)
-            if shapes not in met:
-                met.add(shapes)
-                yield Point(args, f"at other proportions than the examples' ({shapes})")
+    return _each(changes, names)
+
+
+def rectangles(structure: Structure, names: Sequence[str]) -> Iterator[Point]:
+    """Rows and columns of two sizes where the matrices of the examples are squares."""
+    squares = [(path, rows) for path, (rows, columns) in _matrices(structure) if rows == columns]
+    return _each([c for path, size in squares for c in _split(structure, path, size)], names)
+
+
+def _matrices(structure: Structure) -> list[tuple[Path, tuple[int, int]]]:
+    """The sizes of those that may have others."""
+    return [
+        (path, tuple(t.shape))
+        for path, t in tensors_in(structure.args)
+        if is_float(t) and t.ndim == 2 and min(t.shape) > 1
+        if path not in structure.kept and path not in structure.kinds
+    ]
+
+
+def _each(changes: Sequence[tuple[Any, ...]], names: Sequence[str]) -> Iterator[Point]:
+    """Each of them once, by its shapes."""
+    for shapes, args in {shapes_of(names, args): args for args in changes}.items():
+        yield Point(args, f"at other proportions than the examples' ({shapes})")
 
 
 def _is_allowed(structure: Structure, sizes: Mapping[Sizes, int]) -> bool:

@@ -43,6 +43,8 @@ def turned(node: ast.expr, scope: Scope) -> Made:
         value = scope.values[node.id]
         if value.ndim > 1:
             yield stands(node, transposed(node))
+        for text in scope.along_rows(node.id):
+            yield stands(node, parsed(text))
         if value.ndim:
             ways = ["flip(-1)", "flip(0)"] if value.ndim > 1 else ["flip(0)"]
             ways += ["flip(1)"] if value.ndim > 2 else []

@@ -327,18 +327,21 @@ class Audit:
         second: str,
         explained: Explanation | None,
     ) -> Report:
-        rows = []
+        rows: list[Row] = []
         every = [n for n, a in enumerate(self.examples[0]) if is_float(a)]
+        of_all = told.wrong.get(None, [])
         for n in every:
             wrong = [t for t in told.wrong.get(n, []) if t]
             if n in at_all:
                 assert explained is not None
                 wrong = [explained.why.get(n) or self._unexplained(n), *wrong]
-            wrong += told.wrong.get(None, [])
+            wrong += of_all
             if n in constant and n not in at_all:
                 rows.append(Row(self.names[n], True, constant=constant[n]))
                 continue
             fragile = [] if wrong else told.fragile.get(n, [])
+            if all(row.right for row in rows):
+                of_all = [_shortened(text, self.names[n]) for text in of_all]
             rows.append(
                 Row(self.names[n], not wrong, "; ".join(dict.fromkeys(wrong)), "; ".join(fragile))
             )
@@ -405,6 +408,12 @@ class Audit:
             "other sizes",
         ]
         return tuple([*told, f"second order: {second}"] if second else told)
+
+
+def _shortened(text: str, name: str) -> str:
+    """The same of a second argument, where the message of an error stands at the first."""
+    what, colon, _ = text.partition(": ")
+    return f"{what} as for {name}" if colon else text
 
 
 def _is_none(made: Outcome, n: int) -> bool:

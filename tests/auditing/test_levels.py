@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -433,3 +435,100 @@ def test_a_term_is_named_beside_an_axis_of_size_one():
     for s in (torch.tensor(0.5), torch.tensor([0.5])):
         row = audited(forward, back, torch.randn(4, 3) * 3, s, reference=meant).rows[0]
         assert "is missing" in row.wrong
+
+
+def test_a_statistic_of_rows_that_is_laid_over_columns():
+    """Of a square matrix it runs and is wrong; of another one it raises, and the shape is said."""
+
+    def centred(ctx, x, gain):
+        spread = x.square().sum(1).sqrt()
+        kept(ctx, x, gain, spread)
+        return x / spread[:, None] * gain
+
+    def back(ctx, G):
+        x, gain, spread = ctx.saved_tensors
+        along = (G * gain * x).sum(1) / spread**3
+        return G * gain / spread[:, None] - x * along, (G * x / spread[:, None]).sum(0)
+
+    report = audited(centred, back, torch.randn(5, 5), torch.randn(5))
+    x, gain = report.rows
+    assert report.verdict == "wrong" and x.verdict == "wrong"
+    assert gain.verdict == "right" or "x: [" in gain.fragile
+    assert any("x: [" in text for text in report.fragile), str(report)
+
+
+@pytest.mark.parametrize("seen", ["kept", "attribute"])
+def test_a_cotangent_that_no_line_reads_is_named(seen):
+    def forward(ctx, x):
+        slope = 1 / (1 + x**4).sqrt().cumsum(-1)
+        if seen == "kept":
+            kept(ctx, slope)
+        ctx.slope = slope
+        return slope.log().sum(-1)
+
+    def back(ctx, grad_total):
+        slope = ctx.saved_tensors[0] if seen == "kept" else ctx.slope
+        return slope * 1.5
+
+    wrong = audited(forward, back, torch.rand(3, 4) + 0.5).rows[0].wrong
+    assert "grad_total" in wrong and "not read" in wrong
+
+
+def test_a_gradient_that_is_lost_in_a_copy_says_the_layout():
+    """A view of a leaf wants a gradient; what reshape copies in forward does not."""
+
+    def forward(ctx, x, w):
+        rows = x.reshape(-1, x.shape[-1])
+        kept(ctx, rows, w)
+        ctx.shape = x.shape
+        return rows.square() @ w
+
+    def back(ctx, G):
+        rows, w = ctx.saved_tensors
+        d = (2 * G[:, None] * rows * w).reshape(ctx.shape) if rows.requires_grad else None
+        return d, rows.square().mT @ G
+
+    report = audited(forward, back, torch.randn(2, 3, 4), torch.randn(4))
+    assert report.verdict == "wrong"
+    assert "not contiguous" in report.rows[0].wrong
+
+
+_PRINTS = """
+import torch, derive
+
+class Added(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, past):
+        y = torch.cat([past, x], 1)
+        y[:, : x.shape[1]] += x
+        return y
+
+    @staticmethod
+    def backward(ctx, G):
+        cut = G.shape[1] // 2
+        return G[:, cut:] + G[:, :cut], G[:, :cut]
+
+print(derive.audit(Added, torch.randn(3, 4), torch.randn(3, 4)).verdict)
+"""
+
+
+def test_nothing_is_printed_beside_the_report(tmp_path):
+    """Torch logs each operation that fails while it is traced at other sizes."""
+    path = tmp_path / "added.py"
+    path.write_text(_PRINTS)
+    run = subprocess.run([sys.executable, path], capture_output=True, text=True, check=True)
+    assert run.stderr == "" and run.stdout.strip() in ("right", "fragile")
+
+
+def test_an_error_of_backward_is_told_once():
+    def forward(ctx, x, gain):
+        kept(ctx, x, gain)
+        return x * gain
+
+    def back(ctx, G):
+        x, gain = ctx.saved_tensors
+        return (G * x).sum(1) * gain, (G * x).sum(0)
+
+    x, gain = audited(forward, back, torch.randn(4, 3), torch.randn(3)).rows
+    assert "x: [4, 3]" in x.wrong
+    assert gain.wrong == "backward fails as for x"
