@@ -208,6 +208,7 @@ class Judge:
                 where = condition if shapes in condition else f"{condition} {shapes}"
                 yield Found(None, f"backward fails {where}: {made.error}", loud)
             return
+        is_wrong = False
         for n in made.wrong(max(self.subject.tolerance, tolerance)):
             if n in self.skipped:
                 continue
@@ -222,8 +223,9 @@ class Judge:
                 level = REMARK  # backward says that it is a constant
             if overflow is not None and given is not None and not bool(given.isfinite().all()):
                 level = overflow
+            is_wrong = True
             yield Found(n, f"{condition}{by_how_much(made, n)}", level)
-        for text in made.changed:
+        for text in () if is_wrong else made.changed:
             yield Found(None, f"{text} {condition}".strip(), silent)
 
     def is_kept(self, made: Outcome, n: int, tolerance: float) -> bool:

@@ -36,6 +36,8 @@ def edits(trees: Sequence[ast.AST], scope: Scope) -> Iterator[Edit]:
     # Whether one number is larger than another says too little of what the numbers should be.
     compared = {id(p) for body in bodies for c in _compared(body) for p in ast.walk(c)}
     every = [s for s in every if not (isinstance(s[2], ast.Constant) and id(s[2]) in compared)]
+    # A word chooses among formulas: another one makes none of them right.
+    every = [s for s in every if not isinstance(scope.values.get(ast.unparse(s[2])), str)]
     for make in (removed, replaced, turned, inverted, exchanged_for):
         for where, key, node in every:
             for after, text in make(node, scope):

@@ -154,13 +154,18 @@ class Evidence:
         return found
 
     @property
-    def chunks(self) -> list[int]:
-        """The arguments that are whole numbers, the same at every point."""
+    def numerals(self) -> list[int]:
+        """The arguments that are one number at every point."""
         return [
             n
             for n, a in enumerate(self.outcomes[0].args)
-            if type(a) is int and a > 0 and all(o.args[n] == a for o in self.outcomes)
+            if type(a) in (int, float) and a > 0 and all(o.args[n] == a for o in self.outcomes)
         ]
+
+    @property
+    def chunks(self) -> list[int]:
+        """Those of them that are whole."""
+        return [n for n in self.numerals if type(self.outcomes[0].args[n]) is int]
 
     @property
     def symbols(self) -> Mapping[str, Sequence[float]]:
@@ -193,10 +198,10 @@ def has_inverse_sizes(e: Expr) -> bool:
 
 def has_other_name(told: str, evidence: Evidence) -> bool:
     """Whether a number of the text is a size, or a whole number of the call, at every point."""
-    found = re.findall(r"factor (\d+)(?:/(\d+))? is", told)
+    found = re.findall(r"(?:factor|where) (\d+)(?:/(\d+))? (?:is|should)", told)
     numbers = {int(part) for pair in found for part in pair if part} - {1}
     args = evidence.outcomes[0].args
-    known = [a for n, a in enumerate(args) if n in evidence.chunks]
+    known = [a for n, a in enumerate(args) if n in evidence.numerals]
     for n, arg in enumerate(args):
         for axis in range(arg.ndim if is_tensor(arg) else 0):
             sizes = {o.args[n].shape[axis] for o in evidence.outcomes}

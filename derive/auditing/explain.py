@@ -33,14 +33,22 @@ from derive.report.result import Formula
 
 _MOST_TERMS = 10
 _MOST_CHANGES = 3000
+_SEVERAL = range(2, 5)
 
 
 def explain(evidence: Evidence) -> str:
-    """What is wrong with the gradient; '' where no explanation is exact."""
+    """What is wrong with the gradient, if one thing is; '' where no explanation is exact."""
     found = _absent(evidence) or _as_a_whole(evidence) or _returned(evidence)
     if not found and evidence.formula is not None:
-        found = _by_shape(evidence) or _by_terms(evidence) or _by_changes(evidence)
+        found = _by_shape(evidence) or _by_terms(evidence, (1,)) or _by_changes(evidence)
     return found or _of_another(evidence, True)
+
+
+def explain_further(evidence: Evidence) -> str:
+    """The same by several terms, or by changes that fewer mistakes are: other fits may exist."""
+    if evidence.formula is None:
+        return ""
+    return _by_terms(evidence, _SEVERAL) or _by_further_changes(evidence)
 
 
 # ------------------------------------------------------- without a formula
@@ -165,8 +173,8 @@ def _summed(
     return f"the sum is over {letters(given)}; it should be over {letters(right)}"
 
 
-def _by_terms(evidence: Evidence) -> str:
-    """The hand-written gradient as a sum of the terms with other coefficients."""
+def _by_terms(evidence: Evidence, counts: Sequence[int]) -> str:
+    """The hand-written gradient as a sum of the terms, so many with other coefficients."""
     formula, model = evidence.formula, evidence.model
     assert formula is not None and model is not None
     if any(g.shape != r.shape for g, r in zip(evidence.given, evidence.right, strict=True)):
@@ -176,7 +184,7 @@ def _by_terms(evidence: Evidence) -> str:
         if not 2 <= len(parts) <= _MOST_TERMS:
             continue
         arrays = [[v.filled(formula.axes, t) for t in parts] for v in evidence.values]
-        for many in range(1, min(len(parts), 4) + 1):
+        for many in counts:
             for chosen in combinations(range(len(parts)), many):
                 found = _subset(evidence, parts, arrays, chosen)
                 if found:
@@ -218,14 +226,32 @@ def _subset(
 # ----------------------------------------------------------- with changes
 
 
+_Maker = Callable[[Expr], Iterator[Change]]
+
+
 def _by_changes(evidence: Evidence) -> str:
     """The first change of the formula, or of one of its terms, that gives this gradient."""
-    formula, model = evidence.formula, evidence.model
-    assert formula is not None and model is not None
-    if any(g.shape != r.shape for g, r in zip(evidence.given, evidence.right, strict=True)):
-        return ""
+    formula, bodies = _opened(evidence)
     free = free_indices_of(formula.axes)
-    bodies = list(dict.fromkeys((formula.body, model.opened(formula.body))))
+
+    def changed(e: Expr) -> Iterator[Change]:
+        return changes(e, free)
+
+    return _by_stages(
+        evidence,
+        (factors_left_out, bodies, False),
+        (everywhere, bodies, False),
+        (changed, bodies, True),
+        (changed, bodies, False),
+    )
+
+
+def _by_further_changes(evidence: Evidence) -> str:
+    """A factor more, another tensor, or a change of what a name stands for."""
+    formula, bodies = _opened(evidence)
+    model = evidence.model
+    assert model is not None
+    free = free_indices_of(formula.axes)
     near = [b for b in map(model.outputs_opened, bodies) if b not in bodies]
     once = list(map(model.written_out, bodies))
     every = (*near, *once, *map(model.written_out, once))
@@ -242,31 +268,43 @@ def _by_changes(evidence: Evidence) -> str:
     def replaced(e: Expr) -> Iterator[Change]:
         return replacements(e, axes, names)
 
-    tried: set[Expr] = set()
-    stages: list[tuple[Callable[[Expr], Iterator[Change]], list[Expr], bool]] = [
-        (factors_left_out, bodies, False),
-        (everywhere, bodies, False),
-        (changed, bodies, True),
+    return _by_stages(
+        evidence,
         (multiplied, bodies, False),
         (multiplied, bodies, True),
-        (changed, bodies, False),
         (replaced, bodies, False),
         (replaced, bodies, True),
         (changed, deep, True),
         (changed, deep, False),
         (replaced, deep, False),
         (everywhere, deep, False),
-    ]
+    ) or _by_definitions(evidence, [*bodies, *near])
+
+
+def _opened(evidence: Evidence) -> tuple[Formula, list[Expr]]:
+    """The formula, and its body as it is and with its adjoints put in."""
+    formula, model = evidence.formula, evidence.model
+    assert formula is not None and model is not None
+    return formula, list(dict.fromkeys((formula.body, model.opened(formula.body))))
+
+
+def _by_stages(evidence: Evidence, *stages: tuple[_Maker, list[Expr], bool]) -> str:
+    """The first change that fits; each stage makes some of bodies, or of their terms."""
+    if any(g.shape != r.shape for g, r in zip(evidence.given, evidence.right, strict=True)):
+        return ""
+    tried: set[Expr] = set()
     for make, of, apart in stages:
         for body in of:
             found = _among(evidence, make, body, apart, tried)
             if found:
                 return found
-    return _by_definitions(evidence, [*bodies, *near])
+    return ""
 
 
 def _by_definitions(evidence: Evidence, bodies: Sequence[Expr]) -> str:
     """A name of the operation that backward computes anew, and otherwise than forward."""
+    if any(g.shape != r.shape for g, r in zip(evidence.given, evidence.right, strict=True)):
+        return ""
     formula, model = evidence.formula, evidence.model
     assert formula is not None and model is not None
     every = (*model.derived.equations, *model.derived.definitions)

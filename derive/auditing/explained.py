@@ -7,14 +7,15 @@ verdict stands already.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
+from derive.auditing.alike import Alike
 from derive.auditing.backward import written
 from derive.auditing.conditions import runs
 from derive.auditing.evidence import EXACT, Evidence, has_other_name
-from derive.auditing.explain import explain
+from derive.auditing.explain import explain, explain_further
 from derive.auditing.forward import Subject
 from derive.auditing.gradients import Outcome, cotangents_of, near, outcome, raw_of
 from derive.auditing.limited import limited
@@ -51,16 +52,22 @@ class Explanation:
     unread: str = ""
     """Why the forward could not be read."""
 
+    def where(self, condition: str) -> Explanation:
+        """The same, said of the calls of this condition."""
+        if not condition:
+            return self
+        said = {n: f"{condition}: {text}" for n, text in self.why.items() if text}
+        return replace(self, why=said)
+
 
 def explanation(
     subject: Subject,
     names: tuple[str, ...],
-    structure: Structure,
-    outcomes: Sequence[Outcome],
+    calls: Alike,
     reference: Any,
-    wrong: Sequence[int],
 ) -> Explanation:
     """The first exact explanation for each wrong gradient, and what is derived and written."""
+    structure, outcomes, wrong = calls.structure, calls.outcomes, calls.wrong
     first = outcomes[0]
     # With no operation yet, much can be told from numbers alone.
     why = {n: _without_reading(subject, names, outcomes, n) for n in wrong}
@@ -79,22 +86,29 @@ def explanation(
         return Evidence(n, names, cotangents, tuple(points), model, tolerance)
 
     doubted: dict[int, str] = {}
-    with limited(_EXPLAINING):
-        for n in wrong:
-            told = ""
-            for points in _known(n, several, own, bool(first.error)):
-                known = evidence(n, points, model)
-                told = told or _or(lambda e=known: explain(e)) or ""
-                if told and has_other_name(told, known):
-                    doubted[n], told = told, ""
-            refused = first.shape_error(n)
-            why[n] = f"{refused}: {told}" if refused and told else refused or told or why[n]
-    _by_edits(subject, structure, own, several, why, tolerance)
+
+    def by_formula(explained: Callable[[Evidence], str], of: Sequence[int]) -> None:
+        with limited(_EXPLAINING):
+            for n in of:
+                told = ""
+                for points in _known(n, several, own, bool(first.error)):
+                    known = evidence(n, points, model)
+                    told = told or _or(lambda e=known: explained(e)) or ""
+                    if told and has_other_name(told, known):
+                        doubted[n], told = told, ""
+                why[n] = told or why[n]
+
+    refused = {n: first.shape_error(n) for n in wrong}
+    by_formula(explain, wrong)
+    _by_edits(subject, calls, own, several, why, tolerance)
+    by_formula(explain_further, [n for n in wrong if not why[n]])
     for n in (n for n in wrong if not why[n] and not _is_flat(several, n)):
         ran = [o for o in several if not o.error and _is_known(o, n)]
         plain = evidence(n, ran, None)
         why[n] = doubted.get(n) or _unread_cotangents(subject, outcomes, n)
         why[n] = why[n] or _or(lambda e=plain: where(e)) or ""
+    for n, told in refused.items():
+        why[n] = f"{told}: {why[n]}" if told and why[n] else told or why[n]
     formulas: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
     fixed = ""
@@ -124,7 +138,7 @@ def _known(
 
 def _by_edits(
     subject: Subject,
-    structure: Structure,
+    calls: Alike,
     own: Sequence[Outcome],
     several: Sequence[Outcome],
     why: dict[int, str],
@@ -139,8 +153,9 @@ def _by_edits(
         return [o for o in some if not o.error and all(_is_known(o, n) for n in unnamed)]
 
     # Values that are made up may be none of the kind that an argument is.
-    others = [] if structure.kinds else [o for o in several if all(o is not p for p in own)]
-    why |= mended(subject, known(own), known(others), unnamed, tolerance, structure.kinds)
+    kinds = calls.structure.kinds
+    others = [] if kinds else [o for o in several if all(o is not p for p in own)]
+    why |= mended(subject, known(own), known(others), unnamed, tolerance, kinds)
 
 
 def _unread_cotangents(subject: Subject, outcomes: Sequence[Outcome], n: int) -> str:

@@ -194,8 +194,9 @@ def raw_of(subject: Subject, made: Outcome) -> tuple[Any, ...] | None:
 
 
 def _as_given(cotangent: Any) -> Any:
-    """A copy in the same layout, which backward may not change."""
-    return cotangent.detach().clone()
+    """A copy in the same layout, which backward may not change; clone() fills expanded axes."""
+    once = tuple(slice(None, 1) if not step else slice(None) for step in cotangent.stride())
+    return cotangent.detach()[once].clone().expand(cotangent.shape)
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -24,14 +24,16 @@ def with_factor(node: ast.expr, scope: Scope) -> Made:
         is_mask = text in scope.values and scope.is_mask(text)
         for name in scope.spread(text) if is_tensor(value) else (text,):
             factor, what = parsed(name), "mask" if is_mask else "factor"
-            yield ast.BinOp(node, ast.Mult(), factor), f"the {what} {name} is missing{beside}"
+            also = scope.also(int(name)) if name.isdigit() else ""
+            missing = f"is missing{beside}{also}"
+            yield ast.BinOp(node, ast.Mult(), factor), f"the {what} {name} {missing}"
             if is_mask:
                 continue
             if name != ast.unparse(node):
-                inverse = f"the factor 1/{name} is missing{beside}"
+                inverse = f"the factor 1/{name} {missing}"
                 yield ast.BinOp(node, ast.Div(), factor), inverse
             other = ast.BinOp(ast.Constant(1), ast.Sub(), factor)
-            yield ast.BinOp(node, ast.Mult(), other), f"the factor (1 - {name}) is missing{beside}"
+            yield ast.BinOp(node, ast.Mult(), other), f"the factor (1 - {name}) {missing}"
     yield ast.UnaryOp(ast.USub(), node), f"the sign of {ast.unparse(node)} is wrong"
     for text in scope.masks():
         yield ast.BinOp(node, ast.Mult(), parsed(text)), f"the mask {text} is missing{beside}"

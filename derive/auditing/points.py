@@ -68,8 +68,8 @@ def is_integer(value: Any) -> bool:
 
 
 def is_float(value: Any) -> bool:
-    """Whether it is a tensor that may have a gradient."""
-    return is_tensor(value) and value.is_floating_point()
+    """Whether it is a tensor that may have a gradient; a sparse one is taken for a constant."""
+    return is_tensor(value) and value.is_floating_point() and is_strided(value)
 
 
 def is_plain(tensor: Any) -> bool:

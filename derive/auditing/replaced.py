@@ -81,8 +81,9 @@ def replaced(node: ast.expr, scope: Scope) -> Made:
             near += [] if value in (0, 1) else [2 * value, value / 2]
             for number in dict.fromkeys(near):
                 if number != value and (isinstance(value, float) or number == int(number)):
-                    whole = isinstance(value, int)
-                    yield stands(node, ast.Constant(int(number) if whole else number))
+                    near_by = int(number) if isinstance(value, int) else number
+                    made, text = stands(node, ast.Constant(near_by))
+                    yield made, text + scope.also(near_by)
         case ast.Compare(left=left, ops=[op], comparators=[right]):
             for kind in (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq):
                 if not isinstance(op, kind):

@@ -84,6 +84,12 @@ class Scope:
         yield from ("2", "3", *one)
         yield from (n for n, v in self.values.items() if is_number(v) and v not in (0, 1))
 
+    def also(self, number: float) -> str:
+        """What else is this number: an argument, or what forward kept."""
+        own = (n for n, v in self.values.items() if is_number(v) and v == number)
+        name = next((n for n in own if ".shape[" not in n), "")
+        return f" ({name} is {number})" if name else ""
+
     @property
     def tensors(self) -> list[str]:
         """Names of tensors."""

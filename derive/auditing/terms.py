@@ -28,6 +28,7 @@ from derive.algebra.expr import (
     num,
     product_of,
     sum_of,
+    walk,
 )
 from derive.algebra.substitution import fresh, replace, substitute
 
@@ -103,7 +104,18 @@ def factors_left_out(e: Expr) -> Iterator[Change]:
 
 
 def everywhere(e: Expr) -> Iterator[Change]:
-    """e with 1, or the inverse, for one of the tensors that it reads."""
+    """e with 1 for a condition, or with 1 or the inverse for one of the tensors that it reads."""
+    conditions: dict[Expr, list[Expr]] = {}
+    for part in walk(e):
+        if isinstance(part, Iverson):
+            conditions.setdefault(_without_letters(part), []).append(part)
+    for same in conditions.values():
+        if len(same) > 1:
+
+            def kept(part: Expr, same: list[Expr] = same) -> Expr | None:
+                return num(1) if part in same else None
+
+            yield Change(replace(e, kept), "everywhere", (same[0],))
     found: dict[Expr, None] = {}
     _collect(e, found)
     names = [access.tensor for access in found if isinstance(access, Access)]
@@ -121,6 +133,11 @@ def everywhere(e: Expr) -> Iterator[Change]:
                 yield Change(replace(e, put), kind, (access,))
 
 
+def _without_letters(e: Expr) -> Expr:
+    """The same for expressions that differ in their letters alone."""
+    return substitute(e, dict.fromkeys(free_indices(e), num(0)))
+
+
 def changes(e: Expr, free: frozenset[Index], is_deep: bool = True) -> Iterator[Change]:
     """Every expression with one factor, term, sign, number, power or function other than e.
 
@@ -131,6 +148,10 @@ def changes(e: Expr, free: frozenset[Index], is_deep: bool = True) -> Iterator[C
             for n, a in enumerate(args):
                 if isinstance(a, Num):
                     yield Change(product((num(-1), e)), "sign", (e,))
+                    if a.value.denominator == 1 and abs(a.value) != 1:
+                        unit = num(a.value / abs(a.value))
+                        without = product((unit, *args[:n], *args[n + 1 :]))
+                        yield Change(without, "no factor", (num(abs(a.value)),))
                 else:
                     yield Change(product((*args[:n], *args[n + 1 :])), "no factor", (a,))
                     yield Change(product((*args, a)), "factor twice", (a,))
@@ -144,7 +165,7 @@ def changes(e: Expr, free: frozenset[Index], is_deep: bool = True) -> Iterator[C
         case Add(args):
             for n, a in enumerate(args):
                 rest = (*args[:n], *args[n + 1 :])
-                yield Change(sum_of(rest), "no term", (a,))
+                yield Change(sum_of(rest), "no term", (a, e))
                 yield Change(sum_of((*rest, product((num(-1), a)))), "sign", (a,))
         case Pow(base, Num(value)):
             for other in (value + 1, value - 1, value * 2, value / 2, -value):

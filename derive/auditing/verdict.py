@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from derive.auditing.alike import alike
 from derive.auditing.conditions import (
     REMARK,
     WRONG,
@@ -77,6 +78,7 @@ class Audit:
         self.names = given.names
         self.enter = enter
         self.remarks: list[str] = []
+        self.unread: set[int] = set()
         self.examples, owned = with_wide_modules(given.examples)
         told = told_constants(self.examples, owned)
         self.is_told = told is not None
@@ -201,7 +203,7 @@ class Audit:
                 self.structure,
                 self.examples,
                 self.names,
-                frozenset([*at_all, *constant]),
+                frozenset([*at_all, *constant, *self.unread]),
                 self._without(),
                 self.enter,
             )
@@ -212,7 +214,7 @@ class Audit:
             first = self.outcomes[0]
             second = second_order(self.subject, first.args, first.cotangents)
             self.remarks += remarks_on_second_order(second)
-        explained = self._explained(at_all, bool(told.wrong))
+        explained = self._explained(at_all)
         return self._made(told, constant, at_all, second, explained)
 
     def _at_the_examples(self) -> Iterable[Found]:
@@ -238,6 +240,7 @@ class Audit:
                     yield Found(n, "the slope jumps, and backward takes another one", REMARK)
                     continue
                 if self._is_unread(made, n):
+                    self.unread.add(n)
                     text = "forward does not read it, and backward returns a gradient for it"
                     yield Found(n, text, REMARK)
                     continue
@@ -312,12 +315,17 @@ class Audit:
 
     # ---------------------------------------------------------- what is known
 
-    def _explained(self, at_all: Sequence[int], is_wrong: bool) -> Explanation | None:
+    def _explained(self, at_all: Sequence[int]) -> Explanation | None:
         if not at_all and not self.given.explain:
             return None
-        return explanation(
-            self.subject, self.names, self.structure, self.outcomes, self.given.reference, at_all
-        )
+        calls = [(made, self._wrong(made)) for made in self.outcomes]
+        found: Explanation | None = None
+        for kind in alike(self.structure, self.examples, self.names, calls, at_all):
+            made = explanation(
+                self.subject, self.names[: kind.count], kind, self.given.reference
+            ).where(kind.condition)
+            found = made if found is None else replace(found, why={**made.why, **found.why})
+        return found
 
     def _made(
         self,

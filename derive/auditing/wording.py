@@ -8,6 +8,8 @@ from fractions import Fraction
 from derive.algebra.expr import Expr, Mul, Num, Pow, num, product_of, walk
 from derive.auditing.terms import Change
 
+_SHORT = 60
+
 
 def scaled(
     number: Fraction | None,
@@ -58,7 +60,9 @@ def described(change: Change, right: Expr, shown: Callable[[Expr], str], where: 
         case "divided":
             return f"it is divided by {first} where it should be multiplied by it{where}"
         case "no term":
-            return f"the term {first} is missing{where}"
+            whole = shown(change.parts[1])
+            inside = f" in {whole}" if len(whole) < _SHORT and change.parts[1] is not right else ""
+            return f"the term {first} is missing{inside or where}"
         case "sign":
             return f"the sign of {first} is wrong{where}"
         case "factor twice" | "factor more":

@@ -6,8 +6,15 @@ import pytest
 import torch
 from kit.right import RIGHT
 from kit.right.chunked import ChunkedLinearCrossEntropy
+from kit.right.columns import BoxOverlap
 from kit.right.gated import GeGLUTanh, SwiGLUHalves
-from kit.right.losses import LovaszHinge, PairedContrast, ReducedHuber, SmoothedCrossEntropy
+from kit.right.losses import (
+    LovaszHinge,
+    PairedContrast,
+    ReducedHuber,
+    SmoothedCrossEntropy,
+    TripletMargin,
+)
 from kit.right.matrices import BatchedSolve, MatrixInverse
 from kit.right.protocols import InPlaceLeaky, SortedRows
 from kit.right.quantizers import TernaryWeights
@@ -50,6 +57,8 @@ EDITS = [
     (SmoothedCrossEntropy, "g / kept.sum()", "g / kept.numel()", "logits", r"where kept.sum\(\)"),
     (SortedRows, "g.gather(-1, back)", "g", "x", r"g.gather\(-1, back\) should"),
     (InPlaceLeaky, "torch.where(kept, g, ctx.slope * g)", "g", "x", r"torch.where\(kept, g, slope"),
+    (TripletMargin, " * active[:, None].to(x.dtype)", "", "x", r"mask active\[\.\.\., None\] is"),
+    (BoxOverlap, "(union + common)", "union", "a", r"factor 1 \+ prod_\[n\]/.* is missing$"),
     (LoopedPower, "visited[-2::-1]", "visited[:0:-1]", "matrix", r"-2::-1 should"),
     # what forward keeps, and gradients that forward computes
     (PermutedRows, "save_for_backward(inverse)", "save_for_backward(order)", "x", r"order|inverse"),

@@ -14,7 +14,7 @@ from derive.examples import found
 pytest.importorskip("torch")
 
 MISTAKES = {
-    "nll_loss:NLLLoss": ("wrong", "chosen[n′] stands where kept[n′] should"),
+    "nll_loss:NLLLoss": ("wrong", "chosen stands where kept should in line"),
     "linear_cross_entropy:LinearCrossEntropy": ("wrong", "b  wrong: it is 0"),
     "linear:Linear": ("wrong", "weight  wrong: it is transposed"),
     "weighted_sum:WeightedSum": ("wrong", "grad_y[c] = G·Σ[c2] target[c2]"),
@@ -22,7 +22,7 @@ MISTAKES = {
     "encoder:Encoder": ("wrong", "the term Σₖ [acts[n,k] > 0]·G_acts[n,k]·weight[k,c] is missing"),
     "l2_wrap:L2Wrap": ("wrong", "logits  wrong: the factor G is missing"),
     "swish:Swish": ("wrong", "a second call of backward gives another gradient"),
-    "var_mean:VarMean": ("wrong", "the factor 1/size(c) is too many"),
+    "var_mean:VarMean": ("wrong", "the factor 1/n is too many in line"),
     "artanh:Artanh": ("wrong", "the factor [−0.99999 ≤ x[c] ≤ 0.99999] is missing"),
 }
 PLACES = [place.partition(":")[0] for place in MISTAKES]

@@ -532,3 +532,44 @@ def test_an_error_of_backward_is_told_once():
     x, gain = audited(forward, back, torch.randn(4, 3), torch.randn(3)).rows
     assert "x: [4, 3]" in x.wrong
     assert gain.wrong == "backward fails as for x"
+
+
+def test_an_expanded_cotangent_stays_expanded():
+    """One that reads the memory of its cotangent, as a collective does, is wrong after sum()."""
+
+    def back(ctx, G):
+        (x,) = ctx.saved_tensors
+        G = torch.zeros_like(G) if G.stride(0) == 0 else G
+        return 2 * x * G
+
+    report = audited(square, back, torch.randn(4, 3))
+    assert "where the cotangent is expanded" in report.rows[0].wrong
+    assert "second call" not in report.rows[0].wrong
+
+
+def test_an_argument_that_forward_does_not_read_is_a_remark():
+    """Such as a loss whose gradient is put in beside what a layer gives."""
+
+    def forward(ctx, x, loss):
+        kept(ctx, loss)
+        return x * 1
+
+    def back(ctx, G):
+        return G, torch.ones_like(ctx.saved_tensors[0])
+
+    report = audited(forward, back, torch.randn(4, 3), torch.randn(()))
+    assert report.verdict == "right"
+    assert any("forward does not read it" in text for text in report.remarks)
+
+
+def test_a_sparse_tensor_is_a_constant():
+    def forward(ctx, graph, x):
+        ctx.graph = graph
+        return graph @ x
+
+    def back(ctx, G):
+        return None, ctx.graph.t() @ G
+
+    graph = torch.tensor([[0.0, 2.0, 0.0], [1.5, 0.0, 0.5]]).to_sparse()
+    report = audited(forward, back, graph, torch.randn(3, 4))
+    assert [row.input for row in report.rows] == ["x"] and report.right

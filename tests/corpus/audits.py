@@ -149,7 +149,7 @@ AUDITS: dict[str, tuple[str, Any, Any]] = {
     "kornia.geometry.epipolar.essential._NullSpaceBasis": ("other", (r(2, 6, 9),), None),
     # torch-geometric
     "torch_geometric.utils.cross_entropy.SparseCrossEntropy": (
-        "wrong",
+        "fragile",
         (r(4, 3), EDGES, None),
         None,
     ),
@@ -295,7 +295,7 @@ def judged(name: str) -> tuple[str, str, Any]:
     except Exception as error:
         return "crash", f"{type(error).__name__}: {error}", None
     told = [f"{row.input}: {row.wrong}" for row in report.rows if not row.right]
-    return "right" if report.right else "wrong", "; ".join(told or report.remarks), report
+    return report.verdict, "; ".join(told or report.fragile or report.remarks), report
 
 
 def rows(only: str) -> Iterator[tuple[str, str, str, str, Any]]:

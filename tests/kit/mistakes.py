@@ -51,7 +51,7 @@ MISTAKES = [
     (LayerNorm, "xhat * c1 - c2) * rstd", "xhat * c1 - c2)", "x", r"factor rstd\[n\] is missing"),
     (LayerNorm, "- c2) * rstd", "- c2) * rstd * rstd", "x", r"factor rstd\[n\] is too many"),
     (LayerNorm, "d = dy * weight", "d = dy", "x", None),
-    (LayerNorm, "dw = (dy * xhat)", "dw = (d * xhat)", "weight", r"factor weight\[c\] is too many"),
+    (LayerNorm, "dw = (dy * xhat)", "dw = (d * xhat)", "weight", r"d stands where dy should"),
     (LayerNorm, "dw = (dy * xhat).sum(0)", "dw = dy.sum(0)", "weight", r"xhat\[.*\] is missing"),
     (
         LayerNorm,
@@ -84,7 +84,7 @@ MISTAKES = [
         "dw = (dy * x * rstd)",
         "dw = (wdy * x * rstd)",
         "weight",
-        r"weight\[c\] is too many",
+        r"wdy stands where dy should",
     ),
     (
         RMSNorm,

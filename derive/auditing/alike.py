@@ -1,0 +1,88 @@
+"""The examples that are called alike, with the same flags, choices and whole numbers.
+
+A gradient may be wrong for one of them alone; it is explained there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from derive.auditing.gradients import Outcome
+from derive.auditing.points import is_tensor
+from derive.auditing.structure import Structure, structure_of
+
+_MOST = 40
+"""No longer value is said."""
+
+
+@dataclass(frozen=True)
+class Alike:
+    """Calls of one kind, at which the gradients in ``wrong`` are wrong and first explained."""
+
+    structure: Structure
+    outcomes: tuple[Outcome, ...]
+    wrong: tuple[int, ...]
+    condition: str
+    """What tells these calls from the others; '' where all kinds have something wrong."""
+
+    @property
+    def count(self) -> int:
+        """How many arguments a call has."""
+        return len(self.outcomes[0].args)
+
+
+def alike(
+    structure: Structure,
+    examples: Sequence[tuple[Any, ...]],
+    names: Sequence[str],
+    calls: Sequence[tuple[Outcome, Sequence[int]]],
+    wrong: Sequence[int],
+) -> Iterator[Alike]:
+    """The kinds of calls with a gradient that is wrong; ``calls`` says which are so at each."""
+    kinds = list(dict.fromkeys(_kind(o.args) for o, _ in calls))
+    bad = {_kind(o.args) for o, ns in calls if ns}
+    left = list(wrong)
+    for kind in kinds:
+        own = [(o, ns) for o, ns in calls if _kind(o.args) == kind]
+        here = [n for n in left if any(n in ns for _, ns in own)]
+        if not here and (wrong or kind != kinds[0]):
+            continue
+        left = [n for n in left if n not in here]
+        others = tuple(o for o, _ in calls if _kind(o.args) != kind)
+        mine = [e for e in examples if _kind(e) == kind]
+        is_first = _kind(structure.args) == kind or not mine
+        yield Alike(
+            structure if is_first else structure_of(mine, structure.kept),
+            tuple(o for o, _ in own),
+            tuple(here),
+            _said(names, own[0][0].args, [o.args for o in others]) if bad < set(kinds) else "",
+        )
+
+
+def _kind(args: Sequence[Any]) -> tuple[Any, ...]:
+    """What the arguments are that are no tensors and no floats."""
+    return tuple(_plain(a) for a in args)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return tuple(map(_plain, value))
+    if value is None or isinstance(value, bool | int | str):
+        return type(value).__name__, value
+    return "tensor" if is_tensor(value) else type(value).__name__
+
+
+def _said(names: Sequence[str], args: Sequence[Any], others: Sequence[Sequence[Any]]) -> str:
+    """The values that no other call has, as a condition."""
+    told = [
+        f"{name}={value!r}"
+        for n, (name, value) in enumerate(zip(names, args, strict=False))
+        if isinstance(value, bool | int | str | None)
+        and len(repr(value)) < _MOST
+        and all(len(o) <= n or _plain(o[n]) != _plain(value) for o in others)
+    ]
+    if not told and any(len(o) != len(args) for o in others):
+        return f"with {len(args)} arguments"
+    return f"where {' and '.join(told)}" if told else ""
