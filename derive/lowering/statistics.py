@@ -67,7 +67,8 @@ def offered(given: Given, scope: Scope) -> Offer:
     whole = {as_atom(given.lets[name].body) for name in given.op.outputs}
     for s in list(scope.statements):
         let = given.lets.get(s.name)
-        if let is not None and (winner := given.lets.winner_of(let)) is not None:
+        winner = None if let is None else given.lets.winner_of(let)
+        if winner is not None and winner not in given.op.outputs:
             found[winner] = scope.tensor(winner)
         if let is None or s.name in given.op.outputs or let.access in whole:
             continue

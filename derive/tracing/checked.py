@@ -9,6 +9,7 @@ from typing import Any
 
 import sympy
 
+from derive.algebra.expr import Access, Num, Rel, walk
 from derive.errors import DeriveError
 from derive.notation.operation import Operation
 from derive.tracing.branches import other_branches
@@ -22,6 +23,10 @@ _DRAWS = 8
 """So often values are drawn, until the function has no nan: of a row that a mask leaves empty."""
 _HELD = (0.6, 0.85, 0.15, 0.95, 0.05)
 """How much of a mask holds, one draw after another."""
+_FEW = 100_000
+"""Elements of an example at whose values gradients are held."""
+_MARKED = 0.25
+"""How many integers of a draw are one that marks its place, such as -100."""
 
 
 def check(
@@ -56,7 +61,8 @@ def _held(
     inputs: Mapping[str, Value],
 ) -> None:
     held, silent = 0, None
-    for drawn, asked, spare in _samples(tensors, sizes, inputs):
+    marks = _marks(op, tensors)
+    for drawn, asked, spare in _samples(tensors, sizes, inputs, marks):
         if spare and held >= _ENOUGH:
             break
         for attempt in range(_DRAWS):
@@ -97,7 +103,10 @@ def _held(
 
 
 def _samples(
-    tensors: Mapping[str, Any], sizes: Sizes, inputs: Mapping[str, Value]
+    tensors: Mapping[str, Any],
+    sizes: Sizes,
+    inputs: Mapping[str, Value],
+    marks: Mapping[str, Sequence[int]],
 ) -> Iterator[tuple[Callable[[int], dict[str, Any]], str, bool]]:
     """Draws of inputs: of the sizes of the examples, odd ones, equal ones, and other branches.
 
@@ -117,20 +126,64 @@ def _samples(
     near = ({**hints, s: 2 * h + 1} for s, h in hints.items())
     ways += [(way, "", True) for way in near if sizes.takes(way)]
     for seed, (way, asked, spare) in enumerate(ways):
-        yield partial(_draw, tensors, sizes, inputs, way, 100 * seed), asked, spare
+        yield partial(_draw, tensors, sizes, inputs, marks, way, 100 * seed), asked, spare
+    if sizes.takes(hints):
+        yield partial(_own, tensors, sizes, inputs, hints), "", False
+
+
+def _own(
+    tensors: Mapping[str, Any],
+    sizes: Sizes,
+    inputs: Mapping[str, Value],
+    way: Mapping[Any, int],
+    attempt: int,
+) -> dict[str, Any]:
+    """The examples; after the first attempt only their integers, which may have a pattern.
+
+    Gradients are asked for where no two elements are equal and none is 0, so that none is at a
+    kink.
+    """
+    if attempt:
+        made = _draw(tensors, sizes, inputs, {}, way, 7, attempt)
+        return {n: tensors[n] if inputs[n].kind == "int" else t for n, t in made.items()}
+    floats = [t for t in tensors.values() if t.is_floating_point()]
+    smooth = all(t.numel() <= _FEW and bool(t.all()) for t in floats)
+    smooth = smooth and all(t.unique().numel() == t.numel() for t in floats)
+    return {
+        n: t.detach().double().requires_grad_(smooth) if t.is_floating_point() else t
+        for n, t in tensors.items()
+    }
+
+
+def _marks(op: Operation, tensors: Mapping[str, Any]) -> dict[str, list[int]]:
+    """Of each integer input, the numbers that mark a place.
+
+    These are those below 0 in the example, and those that the operation compares the input with.
+    """
+    found = {
+        t.name: {int(n) for n in tensors[t.name].unique() if n < 0}
+        for t in op.inputs
+        if t.kind == "int"
+    }
+    for rel in (r for e in op.equations for r in walk(e.body) if isinstance(r, Rel)):
+        for own, other in ((rel.left, rel.right), (rel.right, rel.left)):
+            if isinstance(own, Access) and isinstance(other, Num) and own.tensor in found:
+                found[own.tensor].add(int(other.value))
+    return {name: sorted(numbers) for name, numbers in found.items()}
 
 
 def _draw(
     tensors: Mapping[str, Any],
     sizes: Sizes,
     inputs: Mapping[str, Value],
+    marks: Mapping[str, Sequence[int]],
     way: Mapping[Any, int],
     seed: int,
     attempt: int,
 ) -> dict[str, Any]:
     """Inputs of these sizes, others at each attempt."""
     return {
-        name: _tensor(tensors[name], v, way, sizes, seed + n, attempt)
+        name: _tensor(tensors[name], v, marks.get(name, ()), way, sizes, seed + n, attempt)
         for n, (name, v) in enumerate(inputs.items())
     }
 
@@ -206,9 +259,18 @@ def _is_nan(results: tuple[list[Any], list[Any]]) -> bool:
 
 
 def _tensor(
-    example: Any, value: Value, way: Mapping[Any, int], sizes: Sizes, seed: int, attempt: int
+    example: Any,
+    value: Value,
+    marks: Sequence[int],
+    way: Mapping[Any, int],
+    sizes: Sizes,
+    seed: int,
+    attempt: int,
 ) -> Any:
-    """Values like those of the example; after the first attempt also within 1, as they are."""
+    """Values like those of the example; after the first attempt also within 1, as they are.
+
+    Integers have marks at the first attempt, which not every function takes.
+    """
     import torch
 
     shape = [
@@ -220,7 +282,12 @@ def _tensor(
         return torch.rand(shape, generator=generator) < _HELD[attempt % len(_HELD)]
     if value.kind == "int":
         top = int(example.max()) + 1 if example.numel() else 1
-        return torch.randint(0, max(1, min(top, 3)), shape, generator=generator)
+        positions = torch.randint(0, max(1, min(top, 3)), shape, generator=generator)
+        if attempt or not marks:
+            return positions
+        marked = torch.rand(shape, generator=generator) < _MARKED
+        which = torch.randint(0, len(marks), shape, generator=generator)
+        return torch.where(marked, torch.tensor(marks)[which], positions)
     positive = example.numel() > 0 and bool((example > 0).all())
     if attempt and example.numel() and bool((example.abs() < 1).all()):
         x = 0.05 + 0.9 * torch.rand(shape, generator=generator, dtype=torch.float64)

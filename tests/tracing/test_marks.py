@@ -1,0 +1,55 @@
+"""A reading is held at integers that mark a place, and at the example's own values."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import derive
+
+
+def agrees(function, *args):
+    """What is read has the value and the gradient of the function, or is refused."""
+    try:
+        read = derive.load(derive.read_torch(function, *args))
+    except derive.DeriveError:
+        return True
+    x = args[0].double().requires_grad_()
+    sides = [f(x, *args[1:]) for f in (read, function)]
+    slopes = [torch.autograd.grad(y.sum(), x)[0] for y in sides]
+    return torch.allclose(*sides) and torch.allclose(*slopes)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        torch.tensor([[2, 0, -1, 1], [1, -1, 0, 2], [-1, 3, 2, 0]]),
+        torch.tensor([[2, 0, 1, 3], [1, 3, 0, 2], [3, 1, 2, 0]]),
+    ],
+)
+def test_labels_that_end_with_a_mark(target):
+    torch.manual_seed(0)
+    assert agrees(F.multilabel_margin_loss, torch.randn(3, 4), target)
+
+
+@pytest.mark.parametrize("mark", [-1, -100, 255])
+def test_a_mark_that_no_example_has(mark):
+    def picked(x, t):
+        kept = t != mark
+        chosen = x.gather(1, torch.where(kept, t, 0)[:, None])[:, 0]
+        return torch.where(kept, chosen.exp(), 0.0).sum() / kept.sum()
+
+    torch.manual_seed(0)
+    x, t = torch.randn(4, 3), torch.tensor([0, 2, 1, 2])
+    read = derive.load(derive.read_torch(picked, x, t))
+    t[1] = mark
+    assert torch.allclose(read(x, t), picked(x, t))
+
+
+def test_a_pattern_that_the_example_has():
+    """Its positions are a permutation, for which the inverse is one; drawn ones repeat."""
+
+    def undone(x, order):
+        return x[order][torch.empty_like(order).scatter(0, order, torch.arange(len(order)))]
+
+    torch.manual_seed(0)
+    assert agrees(undone, torch.randn(5), torch.tensor([3, 0, 4, 1, 2]))
