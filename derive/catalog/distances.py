@@ -66,7 +66,8 @@ OPERATIONS = (
     Operation(
         "pairwise_distance",
         Eq(delta[p, k], x1[p, k] - x2[p, k] + eps),
-        Eq(output[p], sqrt(Sum(delta[p, k] ** 2, k))),
+        Eq(squared[p], Sum(delta[p, k] ** 2, k)),
+        Eq(output[p], Piecewise((0, Eq(squared[p], 0)), (sqrt(squared[p]), True))),
         inputs=(x1[p, k], x2[p, k]),
         parameters={eps: Rational(1, 10**6), "keepdim": keep(k)},
     ),

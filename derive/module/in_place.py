@@ -121,6 +121,7 @@ class _Own:
             is_large=lambda shape: _axes(shape) >= self.full,
             width=WIDTH,
             numbers={p.name for p in self.op.parameters},
+            groups={e.name for e in self.op.extents if e.group},
         )
         found = list(writer.write(entries, worlds))
         own = [line for line in lines if line.kept]

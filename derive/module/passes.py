@@ -27,7 +27,7 @@ from derive.program.in_place import Writer
 from derive.program.needs import conditions, read_first
 from derive.program.precision import DTYPE, LOW, WIDE, Precision
 from derive.program.program import BackwardLine, Program
-from derive.program.shapes import Shape
+from derive.program.shapes import Shape, reads_extent
 from derive.program.tidy import Line
 
 WIDTH = 76
@@ -96,6 +96,7 @@ def formed_part(name: str, stage: Stage, program: Program, formed: Formed) -> Pa
         taken={*places, *(n for x in entries for n in (x.line.name, *names_in(x.line.code)))},
         is_large=_is_large,
         width=WIDTH,
+        groups={e.name for e in op.extents if e.group},
     )
     written = writer.write([(x.line, x.needs) for x in entries], [trace])
     entries = [BackwardLine(line, needs) for line, needs in written]
@@ -117,6 +118,7 @@ def _accumulated(
 ) -> tuple[list[BackwardLine], tuple[str, ...]]:
     """The lines with the products that are added up over blocks added to the totals so far."""
     summed = {gradients[g.name] for g in stage.given if g.axis is None and g.name in gradients}
+    groups = {e.name for e in stage.operation.extents if e.group}
     totals = []
     made = []
     for n, x in enumerate(entries):
@@ -125,7 +127,7 @@ def _accumulated(
         alone = alone and not any(x.line.name in names_in(o.line.code) for o in others)
         match x.line.code:
             case Binary("@", a, b) if (
-                alone and x.line.name in summed and _are_matrices(a, b, trace)
+                alone and x.line.name in summed and _are_matrices(a, b, trace, groups)
             ):
                 totals.append(x.line.name)
                 code = Function("_product_added", (Name(x.line.name), a, b))
@@ -135,10 +137,13 @@ def _accumulated(
     return made, tuple(totals)
 
 
-def _are_matrices(a: Code, b: Code, trace: Trace) -> bool:
-    """Whether the product of both is one of two matrices."""
+def _are_matrices(a: Code, b: Code, trace: Trace, groups: Collection[str]) -> bool:
+    """Whether the product of both is one of two matrices; a group may have any number of axes."""
     shapes = trace.shape(a), trace.shape(b)
-    return all(shape is not None and len(shape) == 2 for shape in shapes)
+    return all(
+        shape is not None and len(shape) == 2 and not reads_extent(shape, groups)
+        for shape in shapes
+    )
 
 
 def _unrounded(stage: Stage, program: Program, lines: Sequence[Line]) -> list[Line]:

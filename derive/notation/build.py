@@ -86,6 +86,8 @@ def power(base: Expr, exponent: Expr) -> Expr:
     if isinstance(base, Num):
         if base.value == 0 and n < 0:
             raise ZeroDivisionError
+        if n == 0:
+            return num(1)
         if base.value in (0, 1):
             return base
         small = max(abs(base.value.numerator), base.value.denominator) < 2**_LARGEST

@@ -34,7 +34,7 @@ from derive.program.code import (
 from derive.program.needs import Needs, any_wanted
 from derive.program.placed_late import adding, placed_late, with_adding
 from derive.program.product_added import product_added
-from derive.program.shapes import Shape
+from derive.program.shapes import Shape, reads_extent
 from derive.program.tidy import Line, cut, numbered
 from derive.program.torch_ops import torch_op
 
@@ -86,6 +86,8 @@ class Writer:
     width: int
     numbers: Collection[str] = ()
     """The names of what is no tensor."""
+    groups: Collection[str] = ()
+    """The extents of groups: an axis of such a size stands for any number of axes."""
     written: int = 0
     """How many results needed no memory of their own."""
     _memory: dict[str, Memory] = field(default_factory=dict)
@@ -286,6 +288,8 @@ class Writer:
         for w in worlds:
             sides = self._shape(w, made.left), self._shape(w, made.right)
             if not made.fits(*sides) or self._shape(w, made.product) != self._shape(w, code):
+                return None
+            if any(reads_extent(side or (), self.groups) for side in sides):
                 return None
         if not all(self._is_float(x, worlds) for x in (made.addend, made.left, made.right)):
             return None

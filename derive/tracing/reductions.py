@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import sympy
@@ -12,7 +12,7 @@ from derive.tracing.elementwise import number, op, where
 from derive.tracing.masks import of_mask, over_all
 from derive.tracing.operations import of_elements, operation
 from derive.tracing.reader import Reader
-from derive.tracing.values import Apply, Atom, Position, Read, Reduce, Value, apply, reduced
+from derive.tracing.values import Apply, Atom, Node, Position, Read, Reduce, Value, apply, reduced
 from derive.tracing.whole import as_number
 
 
@@ -187,9 +187,23 @@ def norm(
     if ord in (float("inf"), float("-inf")):
         x = reader.elementwise(lambda a: apply("abs", a), x)
         return over(reader, "amax" if ord > 0 else "amin", x, dim, keepdim)
-    x = reader.elementwise(lambda a: apply("**", apply("abs", a), number(ord)), x)
-    made = over(reader, "sum", x, dim, keepdim)
-    return reader.elementwise(lambda a: apply("**", a, number(1 / ord)), made)
+
+    def power(a: Node) -> Node:
+        return apply("**", apply("abs", a), number(ord))
+
+    def root(a: Node) -> Node:
+        exponent = sympy.Rational(1, int(ord)) if ord == int(ord) else 1 / ord
+        return apply("**", a, number(exponent))
+
+    # Where |x|**p, or the root of their sum, is infinitely steep, the gradient is 0.
+    x = reader.elementwise(_but_at_zero(power) if ord < 1 else power, x)
+    total = reader.named(over(reader, "sum", x, dim, keepdim), "total")
+    return reader.elementwise(_but_at_zero(root), total)
+
+
+def _but_at_zero(f: Callable[[Node], Node]) -> Callable[[Node], Node]:
+    """f, and 0 at 0 without a gradient."""
+    return lambda a: apply("where", apply("==", a, number(0)), number(0), f(a))
 
 
 # -------------------------------------------------------------------- along an axis
