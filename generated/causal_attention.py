@@ -197,7 +197,9 @@ def _added_mask(query, key, mask):
         unseen = rows if rows.any() else None
         added = mask.to(dtype).contiguous()
     else:
-        added = torch.zeros(mask.shape, dtype=dtype).masked_fill_(~mask, -torch.inf)
+        added = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(
+            ~mask, -torch.inf
+        )
     shape = *query.shape[:-1], key.shape[-2]
     return _with_axes(4, added.expand(shape)), unseen
 

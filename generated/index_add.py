@@ -199,7 +199,7 @@ def index_add(
 
     Args:
         input[*p, v, *q]: float
-        index[k]: int64
+        index[k]: int64; a value that is no position of axis v is ignored
         source[*p, k, *q]: float
         dim: position of axis v
         alpha: float

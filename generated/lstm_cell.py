@@ -208,6 +208,7 @@ def _lstm_cell_backward(ctx, G_h, G_c):
         grad_w_hh = part3 @ hx
     if needs[6]:
         grad_b_hh = grad_b_ih
+        grad_b_hh = grad_b_hh.clone() if ctx.needs_input_grad[5] else grad_b_hh
     if needs_grad_b_ih:
         grad_b_ih = grad_b_ih if ctx.needs_input_grad[5] else None
     return grad_input, grad_hx, grad_cx, grad_w_ih, grad_w_hh, grad_b_ih, grad_b_hh
@@ -287,6 +288,7 @@ class _LstmCell(Function):
             grad_w_hh = part5 @ hx
         if needs[6]:
             grad_b_hh = grad_b_ih
+            grad_b_hh = grad_b_hh.clone() if ctx.needs_input_grad[5] else grad_b_hh
         if needs_grad_b_ih:
             grad_b_ih = grad_b_ih if ctx.needs_input_grad[5] else None
         return grad_input, grad_hx, grad_cx, grad_w_ih, grad_w_hh, grad_b_ih, grad_b_hh

@@ -124,7 +124,7 @@ def one_hot_embedding(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor
         output[*p,d] = Σ[v | input[*p] = v] weight[v,d]
 
     Args:
-        input[*p]: int64
+        input[*p]: int64; a value that is no position of axis v is ignored
         weight[v, d]: float
 
     Raises:

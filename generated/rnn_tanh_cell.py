@@ -140,6 +140,7 @@ def _rnn_tanh_cell_backward(ctx, G):
         grad_w_hh = part3 @ hx
     if ctx.needs_input_grad[5]:
         grad_b_hh = grad_b_ih
+        grad_b_hh = grad_b_hh.clone() if ctx.needs_input_grad[4] else grad_b_hh
     if ctx.needs_input_grad[4] or ctx.needs_input_grad[5]:
         grad_b_ih = grad_b_ih if ctx.needs_input_grad[4] else None
     return grad_input, grad_hx, grad_w_ih, grad_w_hh, grad_b_ih, grad_b_hh
@@ -194,6 +195,7 @@ class _RnnTanhCell(Function):
             grad_w_hh = part @ hx
         if ctx.needs_input_grad[5]:
             grad_b_hh = grad_b_ih
+            grad_b_hh = grad_b_hh.clone() if ctx.needs_input_grad[4] else grad_b_hh
         if ctx.needs_input_grad[4] or ctx.needs_input_grad[5]:
             grad_b_ih = grad_b_ih if ctx.needs_input_grad[4] else None
         return grad_input, grad_hx, grad_w_ih, grad_w_hh, grad_b_ih, grad_b_hh

@@ -225,7 +225,7 @@ def scatter_add(
 
     Args:
         input[*p, v, *q]: float
-        index[*p, k, *q]: int64
+        index[*p, k, *q]: int64; a value that is no position of axis v is ignored
         src[*p, k, *q]: float
         dim: position of axis v
 

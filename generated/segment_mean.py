@@ -164,7 +164,7 @@ def segment_mean(
 
     Args:
         data[n, *q]: float
-        segment_ids[n]: int64
+        segment_ids[n]: int64; a value that is no position of axis g is ignored
         num_segments: size of index g
 
     Raises:

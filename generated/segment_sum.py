@@ -138,7 +138,7 @@ def segment_sum(
 
     Args:
         data[n, *q]: float
-        segment_ids[n]: int64
+        segment_ids[n]: int64; a value that is no position of axis g is ignored
         num_segments: size of index g
 
     Raises:

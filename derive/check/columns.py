@@ -6,6 +6,7 @@ from functools import partial
 
 from derive.check.batching import batched
 from derive.check.column import Column
+from derive.check.default_device import default_device
 from derive.check.derivatives import forward, gradcheck, gradgradcheck, gradient, reference, value
 from derive.check.distributed import replicated
 from derive.check.exporting import exported, in_onnx
@@ -73,6 +74,13 @@ QUICK = (
         rounds=True,
     ),
     Column("twice", "one tensor may be passed as two inputs", twice, rounds=True, typical=True),
+    Column(
+        "device",
+        "results do not depend on the default device",
+        default_device,
+        rounds=True,
+        typical=True,
+    ),
     Column("unchanged", "inputs and cotangents are not modified", unchanged),
     Column(
         "in-place",

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from textwrap import wrap
 
-from derive.algebra.expr import Composite, Const, Expr, Index, Mul, Num
+from derive.algebra.expr import (
+    Access,
+    Composite,
+    Const,
+    Expr,
+    Index,
+    Mul,
+    Num,
+    Rel,
+    accesses,
+    walk,
+)
 from derive.kernels.table import KERNELS
 from derive.module.arguments import KINDS, Check
 from derive.notation.operation import AxisOf, Choice, KeepDim, Number, Operation, SizeOf, Tensor
@@ -224,7 +235,7 @@ def _tangents(op: Operation, t: Tangents) -> list[str]:
 
 def _arguments(op: Operation) -> list[str]:
     """One entry for each tensor and parameter."""
-    tensors = [f"{_axes(t)}: {_kind(t)}{_default(t)}" for t in op.inputs]
+    tensors = [f"{_axes(t)}: {_kind(t)}{_default(t)}{_sought(op, t)}" for t in op.inputs]
     return [*tensors, *(f"{p.name}: {_meaning(p)}" for p in op.parameters)]
 
 
@@ -243,6 +254,25 @@ def _default(t: Tensor) -> str:
         value = "False" if value == "0" else "True"
         value = f"{value} everywhere" if t.axes else value
     return f"; None means {value}"
+
+
+def _sought(op: Operation, t: Tensor) -> str:
+    """What becomes of an integer that is compared with an index, [t = v], and equals none."""
+    if t.kind != "int":
+        return ""
+    bodies = [e.body for e in op.equations]
+    if any(a.tensor == t.name for e in bodies for b in accesses(e) for a in _positions(b)):
+        return ""
+    for rel in (r for e in bodies for r in walk(e) if isinstance(r, Rel) and r.op == "=="):
+        match rel.left, rel.right:
+            case (Access(name), Index() as v) | (Index() as v, Access(name)) if name == t.name:
+                return f"; a value that is no position of axis {_axis(v)} is ignored"
+    return ""
+
+
+def _positions(a: Access) -> Iterator[Access]:
+    """What is read in the positions of an access."""
+    return (inner for position in a.positions for inner in accesses(position))
 
 
 def _constant(value: Fraction | Expr) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
+from derive.algebra.expr import Index
 from derive.cost.amount import degree
 from derive.cost.costs import backward_trace, forward_trace, shapes_of
 from derive.cost.trace import ABSENT, Tensor, Trace
@@ -49,6 +50,14 @@ def with_in_place(op: Operation, program: Program) -> Program:
             program = replace(program, first_order=entries, first_order_precision=precision)
     written, lines = own.forward()
     return replace(program, forward_in_place=lines) if written else program
+
+
+def grouped(op: Operation, program: Program) -> set[str]:
+    """The names of what comes with a group of axes."""
+    axes = {t.name: t.axes for t in op.inputs} | {e.name: e.axes for e in op.equations}
+    found = {n for n, own in axes.items() if any(isinstance(a, Index) and a.group for a in own)}
+    cotangents = {c for output, c in program.cotangents if c is not None and output in found}
+    return found | cotangents | set(program.statistics if found else ())
 
 
 class _Own:
@@ -121,7 +130,7 @@ class _Own:
             is_large=lambda shape: _axes(shape) >= self.full,
             width=WIDTH,
             numbers={p.name for p in self.op.parameters},
-            groups={e.name for e in self.op.extents if e.group},
+            grouped=grouped(self.op, self.program),
         )
         found = list(writer.write(entries, worlds))
         own = [line for line in lines if line.kept]

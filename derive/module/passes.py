@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from derive.blocks.stages import Stage
 from derive.cost.costs import forward_trace, shapes_of
 from derive.cost.trace import Trace
+from derive.module.in_place import grouped
 from derive.module.statements import COLUMNS, assigned, called, indented
 from derive.program.apart import apart
 from derive.program.code import (
@@ -26,8 +27,9 @@ from derive.program.gradients import gradients_apart
 from derive.program.in_place import Writer
 from derive.program.needs import conditions, read_first
 from derive.program.precision import DTYPE, LOW, WIDE, Precision
+from derive.program.product_added import has_groups
 from derive.program.program import BackwardLine, Program
-from derive.program.shapes import Shape, reads_extent
+from derive.program.shapes import Shape
 from derive.program.tidy import Line
 
 WIDTH = 76
@@ -96,11 +98,11 @@ def formed_part(name: str, stage: Stage, program: Program, formed: Formed) -> Pa
         taken={*places, *(n for x in entries for n in (x.line.name, *names_in(x.line.code)))},
         is_large=_is_large,
         width=WIDTH,
-        groups={e.name for e in op.extents if e.group},
+        grouped=grouped(op, program),
     )
     written = writer.write([(x.line, x.needs) for x in entries], [trace])
     entries = [BackwardLine(line, needs) for line, needs in written]
-    entries, totals = _accumulated(stage, entries, formed.gradients, trace)
+    entries, totals = _accumulated(stage, entries, formed.gradients, trace, writer.grouped)
     lines = [*_cast(formed.precision), *_conditional(stage, entries, formed.gradients, totals)]
     body = [entry.line for entry in entries]
     return _part(name, stage, program, lines, body, results, formed.precision, totals)
@@ -115,10 +117,10 @@ def _accumulated(
     entries: Sequence[BackwardLine],
     gradients: Mapping[str, str],
     trace: Trace,
+    grouped: Collection[str],
 ) -> tuple[list[BackwardLine], tuple[str, ...]]:
     """The lines with the products that are added up over blocks added to the totals so far."""
     summed = {gradients[g.name] for g in stage.given if g.axis is None and g.name in gradients}
-    groups = {e.name for e in stage.operation.extents if e.group}
     totals = []
     made = []
     for n, x in enumerate(entries):
@@ -126,8 +128,11 @@ def _accumulated(
         alone = all(o.line.name != x.line.name for o in others)
         alone = alone and not any(x.line.name in names_in(o.line.code) for o in others)
         match x.line.code:
-            case Binary("@", a, b) if (
-                alone and x.line.name in summed and _are_matrices(a, b, trace, groups)
+            case Binary("@", a, b) as product if (
+                alone
+                and x.line.name in summed
+                and _are_matrices(a, b, trace)
+                and not has_groups(product, grouped)
             ):
                 totals.append(x.line.name)
                 code = Function("_product_added", (Name(x.line.name), a, b))
@@ -137,13 +142,10 @@ def _accumulated(
     return made, tuple(totals)
 
 
-def _are_matrices(a: Code, b: Code, trace: Trace, groups: Collection[str]) -> bool:
-    """Whether the product of both is one of two matrices; a group may have any number of axes."""
+def _are_matrices(a: Code, b: Code, trace: Trace) -> bool:
+    """Whether the product of both is one of two matrices."""
     shapes = trace.shape(a), trace.shape(b)
-    return all(
-        shape is not None and len(shape) == 2 and not reads_extent(shape, groups)
-        for shape in shapes
-    )
+    return all(shape is not None and len(shape) == 2 for shape in shapes)
 
 
 def _unrounded(stage: Stage, program: Program, lines: Sequence[Line]) -> list[Line]:

@@ -1,9 +1,9 @@
 """Gradients that share no memory where autograd would not see it.
 
-A gradient may be the cotangent, or another gradient: autograd copies a tensor that somebody else
-holds. It does not see that two views are of one memory, and would keep both as they are, so that
-scaling one scales the other. All but one of them are copies, where several are asked for; parts
-of a tensor that lie beside each other stay views.
+A gradient may be the cotangent itself, which autograd copies where somebody else holds it. It does
+not see that two views are of one memory, and ``torch.autograd.grad`` gives one tensor for two
+inputs as it is, so that scaling one gradient would scale the other. All but one of them are copies,
+where several are asked for; parts of a tensor that lie beside each other stay views.
 """
 
 from __future__ import annotations
@@ -85,12 +85,12 @@ class _Body:
         return self.tensors[self.program.gradients[t]] in cotangents
 
     def share(self, t: str, u: str) -> bool:
-        """Whether the gradients of two inputs are other tensors of one memory."""
+        """Whether the gradients of two inputs are in one memory."""
         one, two = self.program.gradients[t], self.program.gradients[u]
         if not self.memories[one].owners & self.memories[two].owners:
             return False
         if self.tensors[one] == self.tensors[two]:
-            return False
+            return True
         a, b = self.parts.get(one), self.parts.get(two)
         return a is None or b is None or not (a.ends_before(b) or b.ends_before(a))
 

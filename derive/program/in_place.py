@@ -27,14 +27,15 @@ from derive.program.code import (
     Method,
     Name,
     Unary,
+    names_in,
     replaced,
     subexpressions,
     text,
 )
 from derive.program.needs import Needs, any_wanted
 from derive.program.placed_late import adding, placed_late, with_adding
-from derive.program.product_added import product_added
-from derive.program.shapes import Shape, reads_extent
+from derive.program.product_added import has_groups, product_added
+from derive.program.shapes import Shape
 from derive.program.tidy import Line, cut, numbered
 from derive.program.torch_ops import torch_op
 
@@ -86,8 +87,8 @@ class Writer:
     width: int
     numbers: Collection[str] = ()
     """The names of what is no tensor."""
-    groups: Collection[str] = ()
-    """The extents of groups: an axis of such a size stands for any number of axes."""
+    grouped: set[str] = field(default_factory=set)
+    """The names of what has a group of axes, which stands for any number of them."""
     written: int = 0
     """How many results needed no memory of their own."""
     _memory: dict[str, Memory] = field(default_factory=dict)
@@ -118,6 +119,9 @@ class Writer:
                 self.floats[line.name] = None
             else:
                 self.floats.pop(line.name, None)
+            self.grouped.discard(line.name)
+            if has_groups(line.code, self.grouped):
+                self.grouped.add(line.name)
 
     def _line(
         self, line: Line, needs: Needs, later: Sequence[Entry], worlds: Sequence[World]
@@ -285,11 +289,11 @@ class Writer:
         made = product_added(code, self.numbers)
         if made is None or not self._is_large(code, worlds):
             return None
+        if not self.grouped.isdisjoint(names_in(made.product)):
+            return None
         for w in worlds:
             sides = self._shape(w, made.left), self._shape(w, made.right)
             if not made.fits(*sides) or self._shape(w, made.product) != self._shape(w, code):
-                return None
-            if any(reads_extent(side or (), self.groups) for side in sides):
                 return None
         if not all(self._is_float(x, worlds) for x in (made.addend, made.left, made.right)):
             return None

@@ -12,7 +12,17 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from derive.program.code import Binary, Code, Function, Literal, Method, Name
+from derive.program.code import (
+    Binary,
+    Code,
+    Function,
+    Literal,
+    Method,
+    Name,
+    Tuple,
+    Unary,
+    names_in,
+)
 from derive.program.shapes import Shape
 from derive.program.torch_ops import ADDED_PRODUCTS
 
@@ -86,3 +96,12 @@ def _scaled(code: Code, numbers: Collection[str]) -> tuple[Code, Code]:
             if isinstance(factor, Literal) or factor.id in numbers:
                 return factor, rest
     return _ONE, code
+
+
+def has_groups(code: Code, grouped: Collection[str]) -> bool:
+    """Whether the value may have a group of axes, as these names have."""
+    match code:
+        case Method(_, "reshape", (Tuple(sizes),)):
+            # x.reshape((*p_shape, n)) has one, x.reshape((math.prod(p_shape), n)) has none.
+            return any(isinstance(size, Unary) and size.op == "*" for size in sizes)
+    return not set(grouped).isdisjoint(names_in(code))

@@ -6,12 +6,12 @@ the shape of the result. A position is a whole number that no size decides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
-from derive.algebra.expr import Add, Call, Expr, Mul, Num, Pow, Size, walk
+from derive.algebra.expr import Add, Call, Expr, Mul, Num, Pow
 from derive.algebra.poly import (
     ONE,
     ZERO,
@@ -75,12 +75,6 @@ def extremum(function: str, args: tuple[Poly, ...]) -> Poly:
 def elements(shape: Iterable[Poly]) -> Poly:
     """The number of elements."""
     return mul(ONE, *shape)
-
-
-def reads_extent(shape: Iterable[Poly], extents: Collection[str]) -> bool:
-    """Whether some size is made of the size of one of these extents."""
-    parts = (part for size in shape for part in walk(size))
-    return any(isinstance(part, Size) and part.extent in extents for part in parts)
 
 
 def number(x: Any) -> int:

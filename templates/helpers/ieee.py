@@ -15,5 +15,5 @@ def _ieee(function, *numbers):
     try:
         return function(*numbers)
     except (ValueError, OverflowError):
-        tensors = (torch.tensor(n, dtype=torch.float64) for n in numbers)
+        tensors = (torch.tensor(n, dtype=torch.float64, device="cpu") for n in numbers)
         return float(getattr(torch, function.__name__)(*tensors))

@@ -65,6 +65,7 @@ WRONG = {
         CALLS.format("Product"),
         f"    B = B.detach() if A is B else B\n{CALLS.format('Product')}",
     ),
+    "device": (CUBE, "(x**3)", "(x**3 + torch.zeros(x.shape, dtype=x.dtype))"),
     "unchanged": (CUBE, "grad_x = ", "G.mul_(1); grad_x = "),
     "in-place": (CUBE, "return _cube_forward(x)", "return _cube_forward(x)[:]"),
     "saved": (CUBE, "save_for_backward(x)", "save_for_backward(x, x + 1, x + 2)"),

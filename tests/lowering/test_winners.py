@@ -28,3 +28,16 @@ def test_winners_are_kept_in_their_own_dtype_and_have_no_gradient():
         torch.testing.assert_close(one, other, rtol=1e-2, atol=1e-2)
     x, w = x.detach().double().requires_grad_(), w.detach().double().requires_grad_()
     assert torch.autograd.gradgradcheck(f, (x, w))
+
+
+@pytest.mark.parametrize("outputs", ["y, place", "place, y"])
+@pytest.mark.parametrize("kind", ["min", "max"])
+def test_an_extremum_and_its_position_are_outputs_together(outputs, kind):
+    lines = f"y[n] = {kind}[t](x[n,t]**2)", f"place[n] = arg{kind}[t](x[n,t]**2)"
+    f = derive.load(derive.parse("\n".join([f"op f(x[n,t]) -> {outputs}", *lines])))
+    x = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
+    made = dict(zip(outputs.split(", "), f(x), strict=True))
+    right = getattr(x.square(), kind)(1)
+    assert torch.equal(made["place"], right.indices)
+    ours, theirs = (torch.autograd.grad(y.sum(), x)[0] for y in (made["y"], right.values))
+    torch.testing.assert_close(ours, theirs)

@@ -27,6 +27,7 @@ def test_what_cancels_stays_but_for_numbers():
 
 def test_powers_of_numbers_are_numbers():
     assert power(num(4), num(-2)) is Num(Fraction(1, 16))
+    assert power(num(0), num(0)) is power(num(3), num(0)) is num(1)
     assert power(x, num(1)) is x
     assert power(x, y) is Call("pow", (x, y))
     with pytest.raises(ZeroDivisionError):

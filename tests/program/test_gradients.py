@@ -94,3 +94,12 @@ def test_parts_beside_each_other_and_a_tensor_itself_are_no_copies(one, two, cop
         gradients={"x": "grad_x", "z": "grad_z"},
     )
     assert len(gradients_apart(program, lines)) == 2 + copied
+
+
+def test_one_tensor_is_not_the_gradient_of_two_inputs():
+    f = load(parse("op f(a[n,c], b[c], d[c]) -> y\ny[n,c] = tanh(a[n,c] + b[c] + d[c])"))
+    tensors = [torch.randn(s, requires_grad=True) for s in ((2, 3), (3,), (3,))]
+    _, one, other = torch.autograd.grad(f(*tensors).sum(), tensors)
+    assert torch.equal(one, other) and storage(one) != storage(other)
+    one.zero_()
+    assert other.any()
