@@ -36,14 +36,17 @@ from derive.algebra.partials import (
     digamma_slope,
     erfinv_slope,
     exp2_slope,
+    fmod_y,
     larger,
     logaddexp_slope,
     logarithm_of,
+    one,
     over_hypot,
     polygamma_x,
     pow_base,
     pow_exponent,
     relu_slope,
+    remainder_y,
     smaller,
     zero,
 )
@@ -89,7 +92,7 @@ class Function:
     argument has to lie within ``domain``. It is ``total`` if value and derivatives are finite at
     all real arguments but for those at which it ``overflows``, which are of moderate size, and
     ``linear`` if it grows no faster than its arguments. It is ``whole`` if its value is an integer
-    where the arguments are.
+    where the arguments are, and ``steps`` if it is one everywhere.
     """
 
     name: str
@@ -107,6 +110,7 @@ class Function:
     overflows: bool = False
     linear: bool = False
     whole: bool = False
+    steps: bool = False
     head: str = ""
     about: str = ""
     written: bool = True
@@ -164,6 +168,7 @@ _POSITIVE: Mapping[str, Any] = {"least": 0, "open": True}
 _ABOVE_0: Mapping[str, Any] = {"total": False, "domain": (0, math.inf)}
 _WITHIN_1: Mapping[str, Any] = {"total": False, "domain": (-1, 1)}
 _KEEPS: Mapping[str, Any] = {"linear": True, "whole": True}
+_STEPS: Mapping[str, Any] = {**_KEEPS, "steps": True}
 _LARGER = "The larger of two numbers; in a tie both have half of the gradient."
 _SMALLER = "The smaller of two numbers; in a tie both have half of the gradient."
 _LOGARITHM = "The logarithm of x to the base {}."
@@ -224,8 +229,26 @@ _ROWS = (
         **_KEEPS,
     ),
     _unary("abs", np.abs, lambda x, y: Call("sign", (x,)), sympy="Abs", least=0, **_KEEPS),
-    _unary("sign", sign, zero, sympy="sign", **_UNIT, **_KEEPS),
-    _unary("floor", np.floor, zero, sympy="floor", **_KEEPS),
+    _unary("sign", sign, zero, sympy="sign", **_UNIT, **_STEPS),
+    _unary("floor", np.floor, zero, sympy="floor", **_STEPS),
+    _unary("ceil", np.ceil, zero, sympy="ceiling", **_STEPS),
+    _unary("trunc", np.trunc, zero, "x without what comes after the point; slope 0.", **_STEPS),
+    _unary(
+        *("round", np.round, zero, "The nearest whole number, of two the even one; slope 0."),
+        head="round_half_even",
+        **_STEPS,
+    ),
+    _unary("frac", lambda x: x - np.trunc(x), one, "x - trunc(x), with the sign of x.", **_KEEPS),
+    _several(
+        *("remainder", np.mod, (one, remainder_y)),
+        "x - y*floor(x/y), which has the sign of y.",
+        total=False,
+    ),
+    _several(
+        *("fmod", np.fmod, (one, fmod_y)),
+        "x - y*trunc(x/y), which has the sign of x.",
+        total=False,
+    ),
     _unary("detach", lambda x: x, zero, "x with gradient 0, like torch.Tensor.detach.", **_KEEPS),
     _several("maximum", np.maximum, both(larger), _LARGER, **_KEEPS),
     _several("minimum", np.minimum, both(smaller), _SMALLER, **_KEEPS),
@@ -274,6 +297,9 @@ FUNCTIONS: Mapping[str, Function] = {row.name: row for row in _ROWS}
 
 OF_INTEGERS = frozenset(row.name for row in _ROWS if row.whole)
 """The functions that are integers where their arguments are."""
+
+STEPS = frozenset(row.name for row in _ROWS if row.steps)
+"""The functions whose values are whole numbers."""
 
 WRITTEN = (*POWERS, *(row.name for row in _ROWS if row.written))
 """The functions that are words of the notation."""

@@ -40,6 +40,20 @@ def zero(*_: Expr) -> Expr:
     return num(0)
 
 
+def one(*_: Expr) -> Expr:
+    return num(1)
+
+
+def remainder_y(x: Expr, y: Expr, _: Expr) -> Expr:
+    """-floor(x/y), as torch.remainder."""
+    return Mul((num(-1), Call("floor", (Mul((x, Pow(y, num(-1)))),))))
+
+
+def fmod_y(x: Expr, y: Expr, _: Expr) -> Expr:
+    """-trunc(x/y), as torch.fmod."""
+    return Mul((num(-1), Call("trunc", (Mul((x, Pow(y, num(-1)))),))))
+
+
 def larger(a: Expr, b: Expr) -> Expr:
     """d max(a, b)/da = [a > b] + [a == b]/2, as torch.maximum: a tie is shared evenly."""
     return bracket(">", a, b) + Fraction(1, 2) * bracket("==", a, b)

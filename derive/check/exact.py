@@ -39,13 +39,22 @@ def _sigmoid(x: Any) -> Any:
     return 1 / (1 + mp.exp(-x))
 
 
+def _truncated(x: Any) -> Any:
+    return mpmath.floor(x) if x > 0 else mpmath.ceil(x)
+
+
 _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     **{name: getattr(mpmath, name) for name in ("exp", "expm1", "log", "log1p", "atan2")},
     **{name: getattr(mpmath, name) for name in ("sin", "cos", "tan", "asin", "acos", "atan")},
     **{name: getattr(mpmath, name) for name in ("sinh", "cosh", "tanh", "erf", "erfc")},
-    **{name: getattr(mpmath, name) for name in ("sign", "floor", "digamma")},
+    **{name: getattr(mpmath, name) for name in ("sign", "floor", "ceil", "digamma")},
     **{name: getattr(mpmath, name) for name in ("log10", "hypot", "erfinv")},
     "abs": abs,
+    "trunc": _truncated,
+    "round": mpmath.nint,
+    "frac": lambda x: x - _truncated(x),
+    "remainder": lambda x, y: x - y * mpmath.floor(x / y),
+    "fmod": lambda x, y: x - y * _truncated(x / y),
     "log2": lambda x: mp.log(x, 2),
     "exp2": lambda x: mp.power(2, x),
     "logaddexp": lambda x, y: max(x, y) + mp.log1p(mp.exp(-abs(x - y))),

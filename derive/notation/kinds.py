@@ -26,7 +26,7 @@ from derive.algebra.expr import (
     accesses,
     walk,
 )
-from derive.algebra.functions import OF_INTEGERS
+from derive.algebra.functions import OF_INTEGERS, STEPS
 from derive.algebra.reductions import CONDITIONS, REDUCTIONS
 from derive.algebra.substitution import replace_inside_out
 from derive.notation.build import whole
@@ -82,9 +82,7 @@ class Kinds:
         """What an integer equation is made of is an integer too."""
         for name, body in reversed(list(self._bodies.items())):
             if name in self._must:
-                floors = [
-                    e for e in _outside(body) if isinstance(e, Call) and e.function == "floor"
-                ]
+                floors = [e for e in _outside(body) if isinstance(e, Call) and e.function in STEPS]
                 inside = {a.tensor for e in floors for a in accesses(e)}
                 self._floors |= dict.fromkeys(sorted(inside), name)
                 for part in _values(body):
@@ -198,7 +196,7 @@ class Kinds:
                 made = self._bodies.get(tensor) if whole and self.of[tensor] == "float" else None
                 return self.of[tensor] != "float" if made is None else self._integral(made, True)
             case Call(function, args) if function in OF_INTEGERS:
-                known = whole and function in ("floor", "sign")
+                known = whole and function in STEPS
                 return known or all(self._integral(a, whole) for a in args)
             case Add(args) | Mul(args):
                 return all(self._integral(a, whole) for a in args)
@@ -234,7 +232,7 @@ class Kinds:
                     fail(
                         self._declared.equations[name].at,
                         f"the argument of int(...) in {name} may not be an integer; write "
-                        "int(floor(...)), or int(-floor(-...)) to round up",
+                        "int(floor(...)), int(ceil(...)) or int(round(...))",
                     )
 
 

@@ -27,14 +27,13 @@ from derive.program.code import (
     Method,
     Name,
     Unary,
-    names_in,
     replaced,
     subexpressions,
     text,
 )
 from derive.program.needs import Needs, any_wanted
 from derive.program.placed_late import adding, placed_late, with_adding
-from derive.program.product_added import has_groups, product_added
+from derive.program.product_added import note_groups, product_added
 from derive.program.shapes import Shape
 from derive.program.tidy import Line, cut, numbered
 from derive.program.torch_ops import torch_op
@@ -88,7 +87,7 @@ class Writer:
     numbers: Collection[str] = ()
     """The names of what is no tensor."""
     grouped: set[str] = field(default_factory=set)
-    """The names of what has a group of axes, which stands for any number of them."""
+    """The names of what may have a group of axes."""
     written: int = 0
     """How many results needed no memory of their own."""
     _memory: dict[str, Memory] = field(default_factory=dict)
@@ -97,7 +96,6 @@ class Writer:
     _asked: dict[int, dict[str, None]] = field(default_factory=dict)
     """The inputs whose gradients alone read a tensor after the line at hand."""
     _shapes: dict[tuple[int, Code], Shape | None] = field(default_factory=dict)
-    """What was asked of worlds, since the last line."""
     _whole: Code | None = None
     _before: list[Line] = field(default_factory=list)
     _made: int = 0
@@ -119,9 +117,7 @@ class Writer:
                 self.floats[line.name] = None
             else:
                 self.floats.pop(line.name, None)
-            self.grouped.discard(line.name)
-            if has_groups(line.code, self.grouped):
-                self.grouped.add(line.name)
+            note_groups(line, self.grouped)
 
     def _line(
         self, line: Line, needs: Needs, later: Sequence[Entry], worlds: Sequence[World]
@@ -192,7 +188,7 @@ class Writer:
         return None
 
     def _shape(self, world: World, code: Code) -> Shape | None:
-        """The shape of a value, which is asked for again and again before a line is written."""
+        """The shape of a value, asked for again and again before a line is written."""
         key = id(world), code
         if key not in self._shapes:
             self._shapes[key] = world.shape(code)
@@ -286,10 +282,8 @@ class Writer:
         self, code: Code, worlds: Sequence[World], alone: bool
     ) -> tuple[Code, Memory] | None:
         """a + b @ c in one call, written over a where that may be."""
-        made = product_added(code, self.numbers)
+        made = product_added(code, self.numbers, self.grouped)
         if made is None or not self._is_large(code, worlds):
-            return None
-        if not self.grouped.isdisjoint(names_in(made.product)):
             return None
         for w in worlds:
             sides = self._shape(w, made.left), self._shape(w, made.right)
@@ -408,11 +402,8 @@ def _method(code: Code, place: int, name: str) -> Code:
 
 def _filled(x: Code, mask: Code, code: Code, number: int) -> Code:
     """x.masked_fill_(mask, number), of which that of 0 has a faster way."""
-    mask = (
-        mask.operand.operand
-        if isinstance(mask, Unary) and isinstance(mask.operand, Unary)
-        else mask
-    )
+    if isinstance(mask, Unary) and isinstance(mask.operand, Unary):
+        mask = mask.operand.operand
     filling = code.parts()[number]
     if filling != Literal("0"):
         return Method(x, "masked_fill_", (mask, filling))

@@ -24,6 +24,7 @@ from derive.program.code import (
     names_in,
 )
 from derive.program.shapes import Shape
+from derive.program.tidy import Line
 from derive.program.torch_ops import ADDED_PRODUCTS
 
 _ONE = Literal("1")
@@ -69,8 +70,13 @@ class ProductAdded:
         return Method(total, f"{ADDED_PRODUCTS[axes].removeprefix('torch.')}_", (left, right))
 
 
-def product_added(code: Code, numbers: Collection[str]) -> ProductAdded | None:
-    """The code as one; ``numbers`` are the names of what is no tensor."""
+def product_added(
+    code: Code, numbers: Collection[str], grouped: Collection[str] = ()
+) -> ProductAdded | None:
+    """The code as one; ``numbers`` are the names of what is no tensor.
+
+    The number of axes decides the call, and is not known of what is ``grouped``.
+    """
     if not isinstance(code, Binary) or code.op != "+":
         return None
     for total, part in ((code.left, code.right), (code.right, code.left)):
@@ -83,6 +89,8 @@ def product_added(code: Code, numbers: Collection[str]) -> ProductAdded | None:
                 pass
             case _:
                 continue
+        if has_groups(product, grouped):
+            continue
         # A cast makes a choice of it at run time, which factors alone are worth.
         if not cast or factor is not _ONE or scale is not _ONE:
             return ProductAdded(addend, scale, left, right, factor, cast)
@@ -105,3 +113,10 @@ def has_groups(code: Code, grouped: Collection[str]) -> bool:
             # x.reshape((*p_shape, n)) has one, x.reshape((math.prod(p_shape), n)) has none.
             return any(isinstance(size, Unary) and size.op == "*" for size in sizes)
     return not set(grouped).isdisjoint(names_in(code))
+
+
+def note_groups(line: Line, grouped: set[str]) -> None:
+    """Adds the name of a line to those of what may have a group of axes, or takes it out."""
+    has = has_groups(line.code, grouped)
+    grouped.discard(line.name)
+    grouped |= {line.name} if has else set()

@@ -140,8 +140,8 @@ def _windows() -> Iterator[TorchOp]:
 
 
 _FUNCTIONS = (
-    "abs acos asin atan clamp clamp_max clamp_min cos cosh digamma erf erfc expm1 floor lgamma log "
-    "log1p reciprocal relu sigmoid sign sin sinh sqrt tan tanh"
+    "abs acos asin atan ceil clamp clamp_max clamp_min cos cosh digamma erf erfc expm1 floor frac "
+    "lgamma log log1p reciprocal relu round sigmoid sign sin sinh sqrt tan tanh trunc"
 )
 _READS = "_read_at", "_read_at_if_any"
 _IF_ANY = "_index_added_if_any", "_scatter_added_if_any"

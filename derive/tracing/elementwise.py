@@ -18,7 +18,7 @@ from derive.tracing.whole import as_number, as_truth, is_whole, towards_zero
 
 _SAME = (
     "exp log log1p expm1 exp2 log2 log10 sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh "
-    "sigmoid relu erf erfc erfinv lgamma digamma abs sign floor softplus square"
+    "sigmoid relu erf erfc erfinv lgamma digamma abs sign floor ceil trunc frac softplus square"
 ).split()
 
 
@@ -49,6 +49,21 @@ for _name in _SAME:
         return reader.elementwise(call(_own), x, kind="float" if _own != "abs" else None)
 
     of_each_element(_name, f"special_{_name}", f"{_name}_")(_function)
+
+
+@of_each_element("fix")
+def fixed(reader: Reader, x: Value) -> Value:
+    return reader.elementwise(towards_zero, as_number(x))
+
+
+@of_each_element("round", "round_")
+def rounded(reader: Reader, x: Value, decimals: int = 0) -> Value:
+    """round(x), or round(10**n*x)/10**n."""
+    x = as_number(x)
+    if not decimals:
+        return reader.elementwise(call("round"), x)
+    scale = number(sympy.Integer(10) ** decimals)
+    return reader.elementwise(lambda a: apply("/", apply("round", times(scale, a)), scale), x)
 
 
 @of_each_element("softplus")
@@ -256,29 +271,13 @@ def quotient(reader: Reader, a: Any, b: Any) -> Value:
     return div(reader, a, b, "floor")
 
 
-@of_each_element("remainder", "remainder_")
+@of_each_element("remainder", "remainder_", "fmod", "fmod_")
 def remainder(reader: Reader, a: Any, b: Any) -> Value:
-    """a - b*floor(a/b), which has the sign of b."""
-    if reader.value(a).kind == reader.value(b).kind == "int":
+    """What is left of a, with the sign of b, or with its own."""
+    name = reader.called.rstrip("_")
+    if name == "remainder" and reader.value(a).kind == reader.value(b).kind == "int":
         return reader.elementwise(op("%"), a, b)
-    return _left(reader, a, b, lambda x: apply("floor", x))
-
-
-@of_each_element("fmod")
-def fmod(reader: Reader, a: Any, b: Any) -> Value:
-    """What is left of a, which has the sign of a."""
-    return _left(reader, a, b, lambda x: times(apply("sign", x), apply("floor", apply("abs", x))))
-
-
-def _left(reader: Reader, a: Any, b: Any, whole: Callable[[Node], Node]) -> Value:
-    a = reader.simple(reader.value(a))
-
-    def f(x: Node, y: Node) -> Node:
-        if y == number(1):
-            return apply("-", x, whole(x))
-        return apply("-", x, times(y, whole(apply("/", x, y))))
-
-    return reader.elementwise(f, a, b)
+    return reader.elementwise(call(name), as_number(a), as_number(b))
 
 
 @of_each_element("pow", "pow_", "float_power")
@@ -409,26 +408,6 @@ def cast(reader: Reader, x: Value) -> Value:
         return apply("int", a if is_whole(a, reader.equations) else towards_zero(a))
 
     return reader.elementwise(cut, x, kind="int")
-
-
-@of_each_element("trunc", "fix", "trunc_")
-def truncated(reader: Reader, x: Value) -> Value:
-    return reader.elementwise(towards_zero, reader.simple(x))
-
-
-@of_each_element("ceil", "ceil_")
-def ceiling(reader: Reader, x: Value) -> Value:
-    """-floor(-x)."""
-    return reader.elementwise(
-        lambda a: Apply("neg", (apply("floor", Apply("neg", (a,))),)), reader.simple(x)
-    )
-
-
-@of_each_element("frac")
-def fraction(reader: Reader, x: Value) -> Value:
-    """What comes after the point."""
-    x = reader.simple(x)
-    return reader.elementwise(lambda a: apply("-", a, towards_zero(a)), x)
 
 
 @of_each_element("isnan", "isfinite", "isinf")

@@ -1,7 +1,7 @@
 """Truths and floats as numbers and as integers.
 
 A truth is the number [c]; a float that becomes an integer loses what comes after its point, which
-floor says, so that it is whole by its form: x.long() is int(sign(x)*floor(abs(x))).
+trunc says, so that it is whole by its form: x.long() is int(trunc(x)).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 import sympy
 
+from derive.algebra.functions import STEPS
 from derive.tracing.values import Apply, Node, Number, Position, Read, Value, apply
 
 _KEEP = ("+", "-", "*", "neg", "abs", "sign", "maximum", "minimum", "clamp", "where", "%", "//")
@@ -43,7 +44,7 @@ def as_truth(x: Value) -> Value:
 
 def towards_zero(node: Node) -> Node:
     """The whole number of a float without what comes after its point."""
-    return apply("*", apply("sign", node), apply("floor", apply("abs", node)))
+    return apply("trunc", node)
 
 
 def is_whole(node: Node, equations: Sequence[Any]) -> bool:
@@ -51,7 +52,9 @@ def is_whole(node: Node, equations: Sequence[Any]) -> bool:
     match node:
         case Number(value):
             return not isinstance(value, float) and bool(sympy.sympify(value).is_integer)
-        case Position() | Apply("int" | "floor" | "truth" | "sign"):
+        case Position() | Apply("int" | "truth"):
+            return True
+        case Apply(name) if name in STEPS:
             return True
         case Read(name):
             body = next((e for e in equations if e.name == name), None)

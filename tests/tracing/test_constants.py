@@ -44,7 +44,8 @@ def test_numbers_that_grow_evenly_are_a_position_and_those_of_no_axes_are_number
 
 
 def test_remainders():
-    assert "floor" in line(wrapped, 3, 4)
+    made = line(wrapped, 3, 4)
+    assert "remainder(x[n, c], 1)" in made and "fmod(x[n, c], 2.5)" in made
 
 
 def test_many_numbers_are_refused():

@@ -159,7 +159,7 @@ def test_a_library_is_imported_where_it_belongs(library):
     torch = {"options.py", "comparison.py", "grid.py", "inputs.py", "points.py", "reference.py"}
     torch |= {"calling.py", "detached.py", "verify.py", "derivatives.py", "batching.py"}
     torch |= {"strides.py", "wanted.py", "in_place.py", "rounding.py", "half.py", "tracing.py"}
-    torch |= {"exporting.py", "distributed.py", "objects.py"}
+    torch |= {"exporting.py", "distributed.py", "objects.py", "default_device.py"}
     torch |= {"conditions.py", "forward.py", "gradients.py", "judged.py", "points.py"}
     torch |= {"audited.py", "explained.py", "isolated.py", "prepared.py", "second.py"}
     torch |= {"structure.py", "truth.py", "verdict.py"}
