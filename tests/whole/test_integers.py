@@ -106,8 +106,8 @@ REFUSED = {
         "write the floor of a float as int(floor(...)), or "
     ),
     "op f(a[k], x[n]) -> y; y[n] = a[int(x[n])]": (
-        "the argument of int(...) in y may not be an integer; write int(floor(...)), or "
-        "int(-floor(-...)) to round up"
+        "the argument of int(...) in y may not be an integer; write int(floor(...)), "
+        "int(ceil(...)) or int(round(...))"
     ),
     "op f(a[k], x[n]) -> y; y[n] = a[int(floor(x[n])/2)]": "may not be an integer",
     "op f(a[k], x[n]) -> y; y[n] = a[int(floor(x[n]), 1)]": "int takes 1 argument, not 2",
