@@ -4,7 +4,7 @@
 
 Gradients, where G is the cotangent of output:
 
-    grad_input[*p] = G[*p]·where(input[*p] > 0, 1.0507009873554805, 8790496704236883909170257921223·exp(input[*p])/5000000000000000000000000000000)
+    grad_input[*p] = G[*p]·where(input[*p] > 0, 1.0507009873554805, 1.7580993408473768·exp(input[*p]))
 
 Fused kernels of torch, with the equation that each computes:
 

@@ -9,7 +9,6 @@ The derivatives are closed: each is made of powers and of functions that are in 
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -65,16 +64,6 @@ from derive.algebra.scalars import (
     softplus,
 )
 from derive.errors import DeriveError
-
-RELATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
-"""What the op of a `Rel` asks of two numbers, or of two tensors elementwise."""
 
 
 @dataclass(frozen=True)

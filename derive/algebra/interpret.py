@@ -45,7 +45,8 @@ from derive.algebra.expr import (
     num,
     walk,
 )
-from derive.algebra.functions import FUNCTIONS, OF_INTEGERS, RELATIONS
+from derive.algebra.functions import FUNCTIONS, OF_INTEGERS
+from derive.algebra.logic import RELATIONS
 from derive.algebra.loops import REDUCTIONS
 
 Array: TypeAlias = "np.ndarray[Any, Any]"

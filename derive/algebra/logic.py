@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from derive.algebra.expr import And, Expr, Index, Not, Or, Rel, free_indices
+
+RELATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+"""What the op of a `Rel` asks of two numbers, or of two tensors elementwise."""
 
 
 def conditions_of(c: Expr) -> tuple[Expr, ...]:

@@ -22,21 +22,25 @@ from math import ceil, factorial, floor, prod
 from typing import Any
 
 from derive.algebra.expr import (
+    And,
     Call,
     Const,
     Delta,
     Expr,
     Index,
     Iverson,
+    Not,
     Num,
+    Or,
     Pow,
+    Rel,
     Size,
     free_indices,
     num,
     sort_key,
     tensors,
 )
-from derive.algebra.logic import negate
+from derive.algebra.logic import RELATIONS, negate
 from derive.algebra.nodes import interned, node
 from derive.algebra.roots import add_root, is_root, rational_power
 from derive.algebra.substitution import substitute
@@ -108,6 +112,48 @@ def is_mask(factor: Expr) -> bool:
     return isinstance(factor, Delta | Iverson)
 
 
+def decided(condition: Expr) -> bool | None:
+    """Whether a condition on numbers holds; None where it depends on more."""
+    match condition:
+        case Rel(op, left, right):
+            a, b = _number(left), _number(right)
+            return None if a is None or b is None else bool(RELATIONS[op](a, b))
+        case Not(inner):
+            found = decided(inner)
+            return None if found is None else not found
+        case And(args) | Or(args):
+            every, is_all = list(map(decided, args)), isinstance(condition, And)
+            if (not is_all) in every:
+                return not is_all
+            return None if None in every else is_all
+    return None
+
+
+def _number(e: Expr) -> Fraction | None:
+    match e:
+        case Num(value):
+            return value
+        case Poly(()):
+            return Fraction(0)
+        case Poly((Term(coef, (), ()),)):
+            return coef
+    return None
+
+
+def _mask(mask: Expr) -> Expr | bool:
+    """The mask without what is decided of it; whether it holds where all is."""
+    if isinstance(mask, Delta):
+        a, b = _number(mask.axis), _number(mask.position)
+        return mask if a is None or b is None else a == b
+    assert isinstance(mask, Iverson)
+    found = decided(mask.condition)
+    if found is None and isinstance(mask.condition, And):
+        left = [c for c in mask.condition.args if decided(c) is None]
+        if len(left) < len(mask.condition.args):
+            return Iverson(left[0] if len(left) == 1 else And(tuple(left)))
+    return mask if found is None else found
+
+
 def base_and_power(factor: Expr) -> tuple[Expr, Fraction]:
     """The atom of a factor and its rational power."""
     if isinstance(factor, Pow):
@@ -126,8 +172,8 @@ def make_term(coef: Fraction, binders: Sequence[Index], factors: Sequence[Expr])
 
     A root of a number is that of a whole number, to a power below 1.
 
-    Sum_i 1 = size(i). A product with [c] and [not c], or with two different constant positions
-    in a delta, is 0.
+    Sum_i 1 = size(i). A product with [c] and [not c], or with a condition on numbers that fails,
+    is 0; one that holds is no factor.
     """
     tick()
     coef, powers = _merged(coef, factors)
@@ -161,7 +207,11 @@ def _merged(coef: Fraction, factors: Sequence[Expr]) -> tuple[Fraction, dict[Exp
                 add_root(roots, base.value, exponent)
                 continue
         if is_mask(base):
-            powers[base] = _UNIT
+            mask = _mask(base)
+            if mask is False:
+                return Fraction(0), {}
+            if isinstance(mask, Expr):
+                powers[mask] = _UNIT
         elif base in powers:
             powers[base] += exponent
         else:
@@ -246,6 +296,23 @@ def _skeleton(e: Expr, this: Index, bound: frozenset[Index]) -> Any:
     return (*head, *children)
 
 
+def _without_complements(terms: list[Term]) -> list[Term]:
+    """The terms with t for [c]*t + [not c]*t."""
+    places = {(t.binders, frozenset(t.factors)): n for n, t in enumerate(terms)}
+    for n, t in enumerate(terms):
+        for bracket in t.factors:
+            if not (isinstance(bracket, Iverson) and isinstance(bracket.condition, Not)):
+                continue
+            rest = frozenset(t.factors) - {bracket}
+            other = places.get((t.binders, rest | {Iverson(bracket.condition.arg)}))
+            if other is None or terms[other].coef != t.coef:
+                continue
+            whole = make_term(t.coef, t.binders, [f for f in t.factors if f is not bracket])
+            left = [x for k, x in enumerate(terms) if k not in (n, other)]
+            return list(poly([*left, whole]).terms)
+    return terms
+
+
 def poly(terms: Iterable[Term]) -> Poly:
     """The canonical sum: like terms merged, zero terms dropped, the rest sorted."""
     merged: dict[tuple[Any, Any], Term] = {}
@@ -253,6 +320,8 @@ def poly(terms: Iterable[Term]) -> Poly:
         key = (t.binders, t.factors)
         merged[key] = Term(merged[key].coef + t.coef, *key) if key in merged else t
     kept = [t for t in merged.values() if t.coef]
+    if len(kept) > 1:
+        kept = _without_complements(kept)
     if len(kept) > 1:
         kept.sort(key=lambda t: sort_key(t)[2:] + sort_key(t)[1:2])
     return Poly(tuple(kept))

@@ -39,8 +39,7 @@ from derive.algebra.expr import (
     sort_key,
     walk,
 )
-from derive.algebra.functions import RELATIONS
-from derive.algebra.logic import conditions_of, negate
+from derive.algebra.logic import RELATIONS, conditions_of, negate
 from derive.algebra.poly import (
     Group,
     Poly,

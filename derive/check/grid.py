@@ -40,7 +40,8 @@ from derive.algebra.expr import (
     num,
     walk,
 )
-from derive.algebra.functions import FUNCTIONS, OF_INTEGERS, RELATIONS
+from derive.algebra.functions import FUNCTIONS, OF_INTEGERS
+from derive.algebra.logic import RELATIONS
 from derive.check.points import REDUCTIONS, Scope, digits, reduced, spread
 
 if TYPE_CHECKING:

@@ -32,8 +32,7 @@ from derive.algebra.expr import (
     sort_key,
     walk,
 )
-from derive.algebra.functions import RELATIONS
-from derive.algebra.logic import conjunction, connected
+from derive.algebra.logic import RELATIONS, conjunction, connected
 from derive.algebra.substitution import substitute
 from derive.notation.build import difference
 from derive.notation.operation import Extent, Kind

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
 from fractions import Fraction
+from itertools import count
 
 from derive.algebra.expr import (
     Access,
@@ -45,6 +46,9 @@ _OR, _AND, _NOT, _REL, _ADD, _MUL, _POW, _ATOM = range(8)
 _PREFIX = {"sum", "prod"}
 _LARGEST_DENOMINATOR = 100
 """Beyond it a number is a decimal, where it has one: 0.044715."""
+_ZEROS = 4
+"""A smaller number is 1e-12, not 0.000000000001."""
+_DIGITS = 17
 
 
 def unicode(e: Expr) -> str:
@@ -388,12 +392,20 @@ def _flat(kind: type[Add] | type[Mul], args: Iterable[Expr]) -> list[Expr]:
 
 
 def _decimal(value: Fraction) -> str | None:
-    """The digits of a finite decimal with a large denominator."""
+    """The digits of a finite decimal with a large denominator, at most those of float64."""
     if value.denominator <= _LARGEST_DENOMINATOR:
         return None
-    for places in range(1, 31):
-        scaled = value * 10**places
-        if scaled.denominator == 1:
-            whole, rest = divmod(scaled.numerator, 10**places)
-            return f"{whole}.{rest:0{places}d}"
-    return None
+    below = value.denominator
+    for prime in (2, 5):
+        while below % prime == 0:
+            below //= prime
+    # A number with more digits was computed of decimals.
+    if below != 1 and max(value.numerator, value.denominator) < 10**_DIGITS:
+        return None
+    if below == 1 and value * 10**_ZEROS >= 1:
+        places = next(n for n in count(1) if (value * 10**n).denominator == 1)
+        whole, rest = divmod((value * 10**places).numerator, 10**places)
+        text = f"{whole}.{rest:0{places}d}"
+        if len(text) <= _DIGITS:
+            return text
+    return repr(float(value)).replace("e-0", "e-").replace(".0e", "e")

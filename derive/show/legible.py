@@ -35,6 +35,7 @@ from derive.algebra.expr import (
     Size,
     Where,
     num,
+    product_of,
     walk,
 )
 from derive.algebra.substitution import replace, replace_inside_out
@@ -87,12 +88,13 @@ def _legible(e: Expr) -> Expr:
         collected = _collected(e)
         return _cases(collected.args) if isinstance(collected, Add) else collected
     if isinstance(e, Mul):
-        return _in_chains(_without_zeros(_in_powers(e)))
+        made = _in_powers(e)
+        return _in_chains(_without_zeros(made)) if isinstance(made, Mul) else made
     return e
 
 
-def _in_powers(e: Mul) -> Mul:
-    """s*s*t is s**2*t."""
+def _in_powers(e: Mul) -> Expr:
+    """s*s*t is s**2*t, and s*t/s is t."""
     args = [a for part in e.args for a in (part.args if isinstance(part, Mul) else (part,))]
     numbers = tuple(a for a in args if isinstance(a, Num))
     powers: dict[Expr, Fraction] = {}
@@ -105,7 +107,8 @@ def _in_powers(e: Mul) -> Mul:
         powers[base] = powers.get(base, Fraction(0)) + power
     if len(powers) + len(numbers) == len(args):
         return e
-    return Mul((*numbers, *(b if n == 1 else Pow(b, Num(n)) for b, n in powers.items())))
+    left = (b if n == 1 else Pow(b, Num(n)) for b, n in powers.items() if n)
+    return product_of([*numbers, *left])
 
 
 def _collected(e: Add) -> Expr:

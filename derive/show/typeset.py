@@ -134,6 +134,13 @@ class _Latex(Style):
         "floor": (r"\lfloor ", r"\rfloor"),
     }
 
+    def number(self, text: str) -> str:
+        digits, _, exponent = text.partition("e")
+        if not exponent:
+            return digits
+        times = "" if digits == "1" else rf"{digits} \cdot "
+        return f"{times}10^{{{exponent}}}"
+
     def name(self, name: str) -> str:
         bare = name.rstrip("'")
         primes = name[len(bare) :]
@@ -210,7 +217,11 @@ class _MathML(Style):
         return f'<math xmlns="http://www.w3.org/1998/Math/MathML">{text}</math>'
 
     def number(self, text: str) -> str:
-        return f"<mn>{text}</mn>"
+        digits, _, exponent = text.partition("e")
+        if not exponent:
+            return f"<mn>{digits}</mn>"
+        power = self.power("<mn>10</mn>", f"<mn>{exponent.replace('-', '−')}</mn>", True)
+        return power if digits == "1" else f"<mn>{digits}</mn>{self.times}{power}"
 
     def name(self, name: str) -> str:
         bare = name.rstrip("'")

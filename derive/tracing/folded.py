@@ -5,6 +5,7 @@ An index counts from 0: n == -100 never holds, and where(n != -100, a, b) is a.
 
 from __future__ import annotations
 
+from derive.algebra.logic import RELATIONS
 from derive.tracing.values import Apply, Joined, Node, Number, Position, apply
 
 _OF_NEGATIVE = {"==": False, "<": False, "<=": False, "!=": True, ">": True, ">=": True}
@@ -13,7 +14,10 @@ _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def compared(symbol: str, a: Node, b: Node) -> Node:
-    """a and b compared; an index and a negative number are compared for good."""
+    """a and b compared; numbers, and an index and a negative number, are compared for good."""
+    if _is_plain(a) and _is_plain(b):
+        assert isinstance(a, Number) and isinstance(b, Number)
+        return Number(bool(RELATIONS[symbol](a.value, b.value)))
     for one, other, own in ((a, b, symbol), (b, a, _TURNED.get(symbol, symbol))):
         if isinstance(one, Position | Joined) and _is_position(one) and _is_negative(other):
             return Number(_OF_NEGATIVE[own])
@@ -58,6 +62,12 @@ def _is_counted(node: Node) -> bool:
 def _is_position(node: Node) -> bool:
     items = node.items if isinstance(node, Joined) else (node,)
     return all(isinstance(i, Position) for i in items)
+
+
+def _is_plain(node: Node) -> bool:
+    """Whether it is a number that no size decides."""
+    value = node.value if isinstance(node, Number) else None
+    return isinstance(value, int | float)
 
 
 def _is_negative(node: Node) -> bool:

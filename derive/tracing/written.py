@@ -12,6 +12,7 @@ from derive.errors import DeriveError
 from derive.tracing.reader import Equation, Reader
 from derive.tracing.said import Said
 from derive.tracing.sizes import Sizes, at
+from derive.tracing.spelled import spelled
 from derive.tracing.values import (
     Apply,
     Atom,
@@ -194,7 +195,10 @@ class Writer:
         if isinstance(value, float):
             if value in (float("inf"), float("-inf")):
                 return ("inf", 9) if value > 0 else ("-inf", _UNARY)
-            return (repr(value), 9) if value >= 0 else (repr(value), _UNARY)
+            text, level = spelled(abs(value)) or (repr(abs(value)), 9)
+            if value >= 0:
+                return text, level
+            return f"-({text})" if level == 5 else f"-{text}", min(level, _UNARY)
         if value in (sympy.oo, -sympy.oo):
             return ("inf", 9) if value == sympy.oo else ("-inf", _UNARY)
         text = self.size(value, self.whole)

@@ -1,0 +1,90 @@
+"""Floats as a person writes them: sqrt(2) for 1.4142135623730951, 1e-6 for 9.999999974752427e-07.
+
+A number with as many digits as its dtype holds is the nearest to something shorter, as a rule: to a
+root, a logarithm or a multiple of pi, to a fraction, or to a decimal that float32 has rounded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import cache
+
+_LONG = 15
+"""The digits of a float that is no number which somebody has written down."""
+_MOST = 12
+"""The largest number of a fraction, or under a root."""
+_SHORTER = 4
+"""So many digits fewer make a decimal that of float32."""
+_EXACT = 2.3e-16
+
+_PRODUCT, _POWER, _ATOM = 6, 8, 9
+"""How tightly a text binds, as in the text of an expression."""
+
+
+def spelled(value: float) -> tuple[str, int] | None:
+    """(the text of a positive float, how tightly it binds); None where the float is as short."""
+    if not math.isfinite(value) or value <= 0 or _digits(value) < _LONG:
+        return None
+    for exact in (True, False):
+        if not exact and _single(value) != value:
+            return None
+        for text, level, form in _forms():
+            if math.isclose(value, form, rel_tol=_EXACT) if exact else _single(form) == value:
+                return text, level
+    short = _shortest(value)
+    return (short, _ATOM) if len(short) + _SHORTER < len(repr(value)) else None
+
+
+def _digits(value: float) -> int:
+    return len(repr(value).partition("e")[0].replace(".", "").strip("0"))
+
+
+def _single(value: float) -> float:
+    """The nearest float32."""
+    import numpy as np
+
+    with np.errstate(over="ignore"):
+        return float(np.float32(value))
+
+
+def _shortest(value: float) -> str:
+    """The shortest decimal whose nearest float32 it is."""
+    import numpy as np
+
+    return repr(float(str(np.float32(value))))
+
+
+@cache
+def _forms() -> tuple[tuple[str, int, float], ...]:
+    """What a float may be, the plainest first."""
+    return tuple(_each())
+
+
+def _each() -> Iterator[tuple[str, int, float]]:
+    yield "pi", _ATOM, math.pi
+    for n in range(2, _MOST):
+        yield f"{n}*pi", _PRODUCT, n * math.pi
+        yield f"pi/{n}", _PRODUCT, math.pi / n
+        yield f"{n}/pi", _PRODUCT, n / math.pi
+    yield "1/pi", _PRODUCT, 1 / math.pi
+    yield "pi/180", _PRODUCT, math.pi / 180
+    yield "180/pi", _PRODUCT, 180 / math.pi
+    yield "pi**2", _POWER, math.pi**2
+    yield "exp(1)", _ATOM, math.e
+    inside = [(f"{n}", float(n)) for n in range(2, _MOST) if math.isqrt(n) ** 2 != n]
+    inside += [("pi", math.pi), ("2*pi", 2 * math.pi), ("pi/2", math.pi / 2), ("2/pi", 2 / math.pi)]
+    for text, x in inside:
+        yield f"sqrt({text})", _ATOM, math.sqrt(x)
+    for text, x in inside:
+        yield f"1/sqrt({text})", _PRODUCT, 1 / math.sqrt(x)
+    yield "2/sqrt(pi)", _PRODUCT, 2 / math.sqrt(math.pi)
+    for text, x in [*((f"{n}", float(n)) for n in (2, 3, 10)), *inside[-4:]]:
+        if x > 1:
+            yield f"log({text})", _ATOM, math.log(x)
+            yield f"1/log({text})", _PRODUCT, 1 / math.log(x)
+            yield f"log({text})/2", _PRODUCT, math.log(x) / 2
+    for below in range(3, _MOST + 1):
+        for above in range(1, 2 * _MOST):
+            if math.gcd(above, below) == 1:
+                yield f"{above}/{below}", _PRODUCT, above / below
