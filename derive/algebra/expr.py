@@ -6,7 +6,8 @@ through `substitute`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -185,6 +186,17 @@ class Rel(Expr):
     op: str
     left: Expr
     right: Expr
+
+
+RELATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+"""What the op of a `Rel` asks of two numbers, or of two tensors elementwise."""
 
 
 @node

@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from derive.algebra.expr import (
+    RELATIONS,
     Access,
     Add,
     And,
@@ -46,7 +47,6 @@ from derive.algebra.expr import (
     walk,
 )
 from derive.algebra.functions import FUNCTIONS, OF_INTEGERS
-from derive.algebra.logic import RELATIONS
 from derive.algebra.loops import REDUCTIONS
 
 Array: TypeAlias = "np.ndarray[Any, Any]"

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
 
-from derive.algebra.expr import And, Expr, Index, Not, Or, Rel, free_indices
-
-RELATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
-"""What the op of a `Rel` asks of two numbers, or of two tensors elementwise."""
+from derive.algebra.expr import (
+    RELATIONS,
+    And,
+    Delta,
+    Expr,
+    Index,
+    Iverson,
+    Not,
+    Or,
+    Rel,
+    free_indices,
+)
 
 
 def conditions_of(c: Expr) -> tuple[Expr, ...]:
@@ -64,3 +64,34 @@ def negate(condition: Expr) -> Expr:
     if isinstance(condition, Rel) and condition.op in _OPPOSITE:
         return Rel(_OPPOSITE[condition.op], condition.left, condition.right)
     return Not(condition)
+
+
+def decided(condition: Expr, number: Callable[[Expr], Fraction | None]) -> bool | None:
+    """Whether a condition on numbers holds; None where it depends on more."""
+    match condition:
+        case Rel(op, left, right):
+            a, b = number(left), number(right)
+            return None if a is None or b is None else bool(RELATIONS[op](a, b))
+        case Not(inner):
+            found = decided(inner, number)
+            return None if found is None else not found
+        case And(args) | Or(args):
+            every, is_all = [decided(a, number) for a in args], isinstance(condition, And)
+            if (not is_all) in every:
+                return not is_all
+            return None if None in every else is_all
+    return None
+
+
+def without_decided(mask: Expr, number: Callable[[Expr], Fraction | None]) -> Expr | bool:
+    """A delta or a bracket without what is decided of it; whether it holds where all is."""
+    if isinstance(mask, Delta):
+        a, b = number(mask.axis), number(mask.position)
+        return mask if a is None or b is None else a == b
+    assert isinstance(mask, Iverson)
+    found = decided(mask.condition, number)
+    if found is not None:
+        return found
+    conditions = conditions_of(mask.condition)
+    left = [c for c in conditions if decided(c, number) is None]
+    return Iverson(conjunction(left)) if len(left) < len(conditions) else mask

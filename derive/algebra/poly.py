@@ -22,7 +22,6 @@ from math import ceil, factorial, floor, prod
 from typing import Any
 
 from derive.algebra.expr import (
-    And,
     Call,
     Const,
     Delta,
@@ -31,16 +30,14 @@ from derive.algebra.expr import (
     Iverson,
     Not,
     Num,
-    Or,
     Pow,
-    Rel,
     Size,
     free_indices,
     num,
     sort_key,
     tensors,
 )
-from derive.algebra.logic import RELATIONS, negate
+from derive.algebra.logic import negate, without_decided
 from derive.algebra.nodes import interned, node
 from derive.algebra.roots import add_root, is_root, rational_power
 from derive.algebra.substitution import substitute
@@ -112,46 +109,14 @@ def is_mask(factor: Expr) -> bool:
     return isinstance(factor, Delta | Iverson)
 
 
-def decided(condition: Expr) -> bool | None:
-    """Whether a condition on numbers holds; None where it depends on more."""
-    match condition:
-        case Rel(op, left, right):
-            a, b = _number(left), _number(right)
-            return None if a is None or b is None else bool(RELATIONS[op](a, b))
-        case Not(inner):
-            found = decided(inner)
-            return None if found is None else not found
-        case And(args) | Or(args):
-            every, is_all = list(map(decided, args)), isinstance(condition, And)
-            if (not is_all) in every:
-                return not is_all
-            return None if None in every else is_all
-    return None
-
-
 def _number(e: Expr) -> Fraction | None:
-    match e:
-        case Num(value):
-            return value
-        case Poly(()):
-            return Fraction(0)
-        case Poly((Term(coef, (), ()),)):
-            return coef
-    return None
+    if isinstance(e, Poly):
+        return sum((t.coef for t in e.terms), Fraction(0)) if _is_number(e) else None
+    return e.value if isinstance(e, Num) else None
 
 
-def _mask(mask: Expr) -> Expr | bool:
-    """The mask without what is decided of it; whether it holds where all is."""
-    if isinstance(mask, Delta):
-        a, b = _number(mask.axis), _number(mask.position)
-        return mask if a is None or b is None else a == b
-    assert isinstance(mask, Iverson)
-    found = decided(mask.condition)
-    if found is None and isinstance(mask.condition, And):
-        left = [c for c in mask.condition.args if decided(c) is None]
-        if len(left) < len(mask.condition.args):
-            return Iverson(left[0] if len(left) == 1 else And(tuple(left)))
-    return mask if found is None else found
+def _is_number(p: Poly) -> bool:
+    return not any(t.binders or t.factors for t in p.terms)
 
 
 def base_and_power(factor: Expr) -> tuple[Expr, Fraction]:
@@ -172,8 +137,7 @@ def make_term(coef: Fraction, binders: Sequence[Index], factors: Sequence[Expr])
 
     A root of a number is that of a whole number, to a power below 1.
 
-    Sum_i 1 = size(i). A product with [c] and [not c], or with a condition on numbers that fails,
-    is 0; one that holds is no factor.
+    Sum_i 1 = size(i). A product with [c] and [not c], or a condition that fails, is 0.
     """
     tick()
     coef, powers = _merged(coef, factors)
@@ -207,7 +171,7 @@ def _merged(coef: Fraction, factors: Sequence[Expr]) -> tuple[Fraction, dict[Exp
                 add_root(roots, base.value, exponent)
                 continue
         if is_mask(base):
-            mask = _mask(base)
+            mask = without_decided(base, _number)
             if mask is False:
                 return Fraction(0), {}
             if isinstance(mask, Expr):
@@ -298,18 +262,16 @@ def _skeleton(e: Expr, this: Index, bound: frozenset[Index]) -> Any:
 
 def _without_complements(terms: list[Term]) -> list[Term]:
     """The terms with t for [c]*t + [not c]*t."""
-    places = {(t.binders, frozenset(t.factors)): n for n, t in enumerate(terms)}
-    for n, t in enumerate(terms):
-        for bracket in t.factors:
-            if not (isinstance(bracket, Iverson) and isinstance(bracket.condition, Not)):
-                continue
-            rest = frozenset(t.factors) - {bracket}
-            other = places.get((t.binders, rest | {Iverson(bracket.condition.arg)}))
-            if other is None or terms[other].coef != t.coef:
-                continue
-            whole = make_term(t.coef, t.binders, [f for f in t.factors if f is not bracket])
-            left = [x for k, x in enumerate(terms) if k not in (n, other)]
-            return list(poly([*left, whole]).terms)
+    known = {(t.coef, t.binders, frozenset(t.factors)): t for t in terms}
+    for t in terms:
+        for f in t.factors:
+            if isinstance(f, Iverson) and isinstance(f.condition, Not):
+                rest = frozenset(t.factors) - {f}
+                other = known.get((t.coef, t.binders, rest | {Iverson(f.condition.arg)}))
+                if other is not None:
+                    whole = make_term(t.coef, t.binders, [g for g in t.factors if g is not f])
+                    left = [x for x in terms if x is not t and x is not other]
+                    return list(poly([*left, whole]).terms)
     return terms
 
 
@@ -320,8 +282,7 @@ def poly(terms: Iterable[Term]) -> Poly:
         key = (t.binders, t.factors)
         merged[key] = Term(merged[key].coef + t.coef, *key) if key in merged else t
     kept = [t for t in merged.values() if t.coef]
-    if len(kept) > 1:
-        kept = _without_complements(kept)
+    kept = _without_complements(kept) if len(kept) > 1 else kept
     if len(kept) > 1:
         kept.sort(key=lambda t: sort_key(t)[2:] + sort_key(t)[1:2])
     return Poly(tuple(kept))

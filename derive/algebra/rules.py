@@ -11,9 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from derive.algebra.expr import Call, Delta, Expr, Index, Num, free_indices
+from derive.algebra.expr import Call, Delta, Expr, Index, free_indices
 from derive.algebra.poly import (
-    ZERO,
     Poly,
     Term,
     add,
@@ -80,14 +79,6 @@ def _reflexive(t: Term) -> Poly | None:
     return None
 
 
-def _distinct(t: Term) -> Poly | None:
-    for f in t.factors:
-        if isinstance(f, Delta) and isinstance(f.axis, Num) and isinstance(f.position, Num):
-            if f.axis is not f.position:
-                return ZERO
-    return None
-
-
 def contraction(t: Term, delta: Delta) -> tuple[Index, Expr] | None:
     """The summed index that the delta fixes, and what it is fixed to.
 
@@ -133,7 +124,6 @@ CONTRACT = Rule(
 
 DELTA_RULES: tuple[Rule, ...] = (
     Rule("equal positions", "δ(i, i) = 1", "the number of deltas", _reflexive),
-    Rule("distinct positions", "δ(0, 1) = 0", "the number of terms", _distinct),
     CONTRACT,
 )
 

@@ -14,6 +14,7 @@ from fractions import Fraction
 from math import prod
 
 from derive.algebra.expr import (
+    RELATIONS,
     Access,
     Add,
     And,
@@ -39,7 +40,7 @@ from derive.algebra.expr import (
     sort_key,
     walk,
 )
-from derive.algebra.logic import RELATIONS, conditions_of, negate
+from derive.algebra.logic import conditions_of, negate
 from derive.algebra.poly import (
     Group,
     Poly,

@@ -16,6 +16,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from derive.algebra.expr import (
+    RELATIONS,
     Access,
     Add,
     And,
@@ -41,7 +42,6 @@ from derive.algebra.expr import (
     walk,
 )
 from derive.algebra.functions import FUNCTIONS, OF_INTEGERS
-from derive.algebra.logic import RELATIONS
 from derive.check.points import REDUCTIONS, Scope, digits, reduced, spread
 
 if TYPE_CHECKING:

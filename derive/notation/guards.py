@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from derive.algebra.affine import Affine, Polynomial, affine, room
 from derive.algebra.expr import (
+    RELATIONS,
     Access,
     And,
     Composite,
@@ -32,7 +33,7 @@ from derive.algebra.expr import (
     sort_key,
     walk,
 )
-from derive.algebra.logic import RELATIONS, conjunction, connected
+from derive.algebra.logic import conjunction, connected
 from derive.algebra.substitution import substitute
 from derive.notation.build import difference
 from derive.notation.operation import Extent, Kind

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from derive.algebra.logic import RELATIONS
+from derive.algebra.expr import RELATIONS
 from derive.algebra.recursion import Recursion
 from derive.program.code import (
     Binary,

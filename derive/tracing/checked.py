@@ -13,6 +13,7 @@ from derive.algebra.expr import Access, Num, Rel, walk
 from derive.errors import DeriveError
 from derive.notation.operation import Operation
 from derive.tracing.branches import other_branches
+from derive.tracing.dearer import cost_of
 from derive.tracing.sizes import Sizes
 from derive.tracing.values import Value
 
@@ -25,6 +26,9 @@ _HELD = (0.6, 0.85, 0.15, 0.95, 0.05)
 """How much of a mask holds, one draw after another."""
 _FEW = 100_000
 """Elements of an example at whose values gradients are held."""
+_MANY = 8192
+"""Fewer elements make no tensor that is too large."""
+_ROOM = 2**30
 _MARKED = 0.25
 """How many integers of a draw are one that marks its place, such as -100."""
 
@@ -60,7 +64,7 @@ def _held(
     sizes: Sizes,
     inputs: Mapping[str, Value],
 ) -> None:
-    held, silent = 0, None
+    held, large, silent = 0, 0, None
     marks = _marks(op, tensors)
     for drawn, asked, spare in _samples(tensors, sizes, inputs, marks):
         if spare and held >= _ENOUGH:
@@ -81,6 +85,9 @@ def _held(
         if want is None:
             continue
         names = [t.name for t in op.inputs]
+        if _is_too_large(f, {n: _narrow(given[n], inputs[n]) for n in names}):
+            large += 1
+            continue
         try:
             have = _results(f(*(_narrow(given[n], inputs[n]) for n in names)), given)
         except Exception as error:
@@ -95,6 +102,11 @@ def _held(
         if differs:
             raise DeriveError(f"the spec differs from the function: {differs}\n{op}")
         held += 1
+    if held < _ENOUGH and large:
+        raise DeriveError(
+            f"derived code needs more than {_ROOM >> 30} GiB for one tensor at such sizes; read "
+            "the function with smaller examples"
+        )
     if held < _ENOUGH:
         raise DeriveError(
             f"the function runs at {held} of the sets of sizes of the check, too few to check the "
@@ -234,6 +246,14 @@ def exact() -> Iterator[None]:
 def _narrow(tensor: Any, value: Value) -> Any:
     """The tensor without the axes of size 1, which have no index."""
     return tensor.reshape([n for n, axis in zip(tensor.shape, value.axes, strict=True) if axis])
+
+
+def _is_too_large(f: Callable[..., Any], given: Mapping[str, Any]) -> bool:
+    """Whether derived code needs a tensor that memory has no room for."""
+    if sum(t.numel() for t in given.values()) < _MANY:
+        return False
+    cost = cost_of(lambda **tensors: f(*tensors.values()), given)
+    return cost is not None and cost.largest > _ROOM
 
 
 def _without_gradient(function: Callable[..., Any], given: Mapping[str, Any]) -> list[str]:

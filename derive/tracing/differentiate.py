@@ -37,6 +37,8 @@ class Made:
     axes: Mapping[str, tuple[bool, ...]]
     outputs: tuple[tuple[bool, ...] | None, ...]
     structure: Any
+    refused: list[str] = field(default_factory=list)
+    """What was said of sizes that it does not take, the first time."""
 
     def __call__(self, tensors: Mapping[str, Any], numbers: Mapping[str, float]) -> Any:
         from torch.utils._pytree import tree_unflatten
@@ -73,6 +75,10 @@ class _New:
 class Known:
     """What was made for each kind of arguments; None where the function cannot be read."""
 
+    time: float = 1.2
+    """How many times as long as the function derived code may take, by what is counted of both."""
+    memory: float = 1.5
+    """The same of the largest tensor, and of what is saved."""
     made: dict[Any, list[Made] | None] = field(default_factory=dict)
     calls: dict[Any, direct.Call] = field(default_factory=dict)
     """How calls are run that came before, by their exact shapes."""
@@ -101,7 +107,7 @@ class Known:
 
     def __deepcopy__(self, memo: Any) -> Known:
         """What a copy of a module knows: the code that was made has no tensors in it."""
-        return Known(dict(self.made))
+        return Known(self.time, self.memory, dict(self.made))
 
     def find(
         self,
@@ -123,7 +129,7 @@ class Known:
         if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
             return None
         try:
-            new = _read(function, bound)
+            new = _read(function, bound, self.time, self.memory)
         except DeriveError as error:
             self.made[key] = None
             if warn:
@@ -134,13 +140,21 @@ class Known:
         return new
 
 
-def differentiate(function: Callable[..., Any]) -> Callable[..., Any]:
+def differentiate(
+    function: Callable[..., Any], time: float = 1.2, memory: float = 1.5
+) -> Callable[..., Any]:
     """Return the same function with derived forward and backward; also a decorator.
 
     The arguments may be tensors, lists and dicts of tensors, numbers and flags. The first call with
     each combination of ranks, flags and integers reads the function, derives the code, compares it
     with the function, and keeps it. If the function cannot be read, it runs unchanged, after one
-    `DeriveWarning`.
+    `DeriveWarning`. So does a function of which derived code would be dearer at the sizes of that
+    call: both are counted on tensors without data before either runs.
+
+    Args:
+        function: a function of tensors.
+        time: derived code runs if its flops and bytes take at most so many times as long.
+        memory: the same for the largest tensor and for what is saved for the backward.
 
     Raises:
         DeriveError: ``function`` is a module; use `derive.replace`.
@@ -157,7 +171,7 @@ def differentiate(function: Callable[..., Any]) -> Callable[..., Any]:
     if isinstance(function, torch.nn.Module):
         kind = type(function).__name__
         raise DeriveError(f"{kind} is a module, not a function; use derive.replace(module)")
-    known, signature = Known(), inspect.signature(function)
+    known, signature = Known(time, memory), inspect.signature(function)
     name = getattr(function, "__name__", "a function")
 
     @functools.wraps(function)
@@ -179,12 +193,17 @@ def differentiate(function: Callable[..., Any]) -> Callable[..., Any]:
     return derived
 
 
-def replace(model: Any) -> Any:
+def replace(model: Any, time: float = 1.2, memory: float = 1.5) -> Any:
     """Make the modules of a model run derived code, and return the model.
 
     The largest modules that can be read are replaced, at their first call. A module that cannot be
-    read runs unchanged, with the modules inside it replaced. Parameters, buffers and ``state_dict``
-    do not change.
+    read, or that derived code would make dearer, runs unchanged, with the modules inside it
+    replaced. Parameters, buffers and ``state_dict`` do not change.
+
+    Args:
+        model: an ``nn.Module``.
+        time: derived code runs if its flops and bytes take at most so many times as long.
+        memory: the same for the largest tensor and for what is saved for the backward.
 
     >>> import derive, torch
     >>> model = derive.replace(torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh()))
@@ -193,7 +212,7 @@ def replace(model: Any) -> Any:
     """
     for module in model.modules():
         if "forward" not in vars(module) and not hasattr(module, "_derived"):
-            module._derived = Known()
+            module._derived = Known(time, memory)
             kind: Any = type(module)
             module.__class__ = _derived_class(kind)
     return model
@@ -286,9 +305,15 @@ def _run(
         tensors[name] = t
     try:
         return made(tensors, _numbers(bound))
-    except ValueError:
+    except ValueError as error:
         # Sizes that the reading does not take: the function says what is wrong, or takes them.
-        return function(*bound.args, **bound.kwargs)
+        result = function(*bound.args, **bound.kwargs)
+        if not made.refused:
+            made.refused.append(str(error))
+            name = getattr(function, "__qualname__", "a function").removesuffix(".forward")
+            message = f"{name} runs unchanged at sizes that derived code does not take: {error}"
+            warnings.warn(message, DeriveWarning, stacklevel=3)
+        return result
 
 
 def _traced(bound: inspect.BoundArguments) -> bool:
@@ -334,9 +359,10 @@ def _numbers(bound: inspect.BoundArguments) -> dict[str, float]:
     return {k: v for k, v in bound.arguments.items() if type(v) is float}
 
 
-def _read(function: Any, bound: inspect.BoundArguments) -> Made:
+def _read(function: Any, bound: inspect.BoundArguments, time: float, memory: float) -> Made:
     """What is made of a function for such arguments."""
     from derive.pipeline import load
+    from derive.tracing.dearer import cost_of, dearer
     from derive.tracing.read import reading_of
 
     reading = _READING.set(True)
@@ -349,7 +375,7 @@ def _read(function: Any, bound: inspect.BoundArguments) -> Made:
     if found.asked:
         raise DeriveError(f"derived code would skip a check of values: {found.asked[0]}")
     numbers = _numbers(bound)
-    return Made(
+    made = Made(
         function=load(found.operation),
         inputs=tuple(t.name for t in found.operation.inputs),
         numbers=found.numbers,
@@ -358,3 +384,9 @@ def _read(function: Any, bound: inspect.BoundArguments) -> Made:
         outputs=found.outputs,
         structure=found.structure,
     )
+    plain = cost_of(found.function, found.tensors)
+    ours = cost_of(lambda **tensors: made(tensors, numbers), found.tensors)
+    more = dearer(ours, plain, time, memory) if ours is not None and plain is not None else ""
+    if more:
+        raise DeriveError(f"derived code would take {more}")
+    return made

@@ -5,7 +5,7 @@ An index counts from 0: n == -100 never holds, and where(n != -100, a, b) is a.
 
 from __future__ import annotations
 
-from derive.algebra.logic import RELATIONS
+from derive.algebra.expr import RELATIONS
 from derive.tracing.values import Apply, Joined, Node, Number, Position, apply
 
 _OF_NEGATIVE = {"==": False, "<": False, "<=": False, "!=": True, ">": True, ">=": True}

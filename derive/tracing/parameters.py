@@ -124,16 +124,42 @@ def _label(node: Node) -> Any:
 
 
 def _same(a: Any, b: Any) -> bool:
+    """Whether two numbers are one; sizes have symbols of their own in each reading."""
     if isinstance(a, sympy.Expr) and a.free_symbols:
-        return True
+        return _floats(a) == _floats(b)
     return bool(a == b)
 
 
+def _floats(e: Any) -> list[float]:
+    return sorted(map(float, e.atoms(sympy.Float))) if isinstance(e, sympy.Expr) else [float(e)]
+
+
 def _of(one: Number, other: Number, name: str, value: float) -> Node | None:
+    if isinstance(one.value, sympy.Expr) and one.value.free_symbols:
+        return _times_size(one.value, other.value, name, value)
     try:
         a, b = float(one.value), float(other.value)
     except (TypeError, ValueError):
         return None
+    return _way(a, b, name, value)
+
+
+def _times_size(one: sympy.Expr, other: Any, name: str, value: float) -> Node | None:
+    """A number made of a parameter, times sizes or divided by them: p/size(c)."""
+    if not isinstance(other, sympy.Expr):
+        return None
+    (a, sizes), (b, _) = one.as_coeff_Mul(), other.as_coeff_Mul()
+    if _floats(sizes):
+        return None
+    made = _way(float(a), float(b), name, value)
+    above, below = sympy.fraction(sizes)
+    if made is not None and above != 1:
+        made = apply("*", made, Number(above))
+    return made if made is None or below == 1 else apply("/", made, Number(below))
+
+
+def _way(a: float, b: float, name: str, value: float) -> Node | None:
+    """The parameter, or what Python makes of it, that is a, and b for another value of it."""
     for number, node in _WAYS:
         if value == 0 and number is _INVERSE:
             continue

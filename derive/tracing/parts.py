@@ -120,7 +120,7 @@ def parts(reader: Reader, x: Value, *args: Any, **named: Any) -> list[Value]:
 def diagonal(reader: Reader, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
     """x[k,k+offset], its index the last."""
     dim1, dim2 = reader.place_of(x, dim1), reader.place_of(x, dim2)
-    (*_, length) = reader.counted_shape()
+    length = _diagonal_length(reader, x, offset, dim1, dim2)
     new = () if length == 1 else (Atom.new(length),)
     at: Node = Position(new[0]) if new else number(0)
     row, column = (at, moved(at, offset)) if offset >= 0 else (moved(at, -offset), at)
@@ -132,15 +132,22 @@ def diagonal(reader: Reader, x: Value, offset: int = 0, dim1: int = 0, dim2: int
     return replace(x, axes=(*kept, new))
 
 
+def _diagonal_length(reader: Reader, x: Value, offset: int, dim1: int, dim2: int) -> sympy.Expr:
+    """The smaller of the rows and columns that are left, where neither is so for all sizes."""
+    rows = length_of(x, dim1) + min(offset, 0)
+    columns = length_of(x, dim2) - max(offset, 0)
+    if reader.sizes.equal(rows, columns):
+        return rows
+    if not (rows.free_symbols or columns.free_symbols):
+        return min(rows, columns)
+    return sympy.Min(rows, columns)
+
+
 @operation("trace")
 def trace(reader: Reader, x: Value) -> Value:
     """sum[k](x[k,k])."""
-    rows, columns = x.axes
-    if not rows or not columns or not reader.sizes.equal(length_of(x, 0), length_of(x, 1)):
-        raise DeriveError("the trace of a non-square matrix is not supported")
-    x, row = reader.single(x, 0)
-    x, column = reader.single(x, 1)
-    return Value((), reduced("sum", (row,), substituted(x.node, {column: Position(row)})), x.kind)
+    made = diagonal(reader, x)
+    return Value((), reduced("sum", made.axes[-1], made.node), made.kind)
 
 
 @operation("diag_embed", "diag")

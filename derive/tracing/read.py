@@ -138,7 +138,15 @@ def reading_of(
 ) -> Reading:
     """The reading of a call."""
     with left_as_it_is(function) as changed:
-        made = _reading(function, bound, name, letters, parameters, comments)
+        try:
+            made = _reading(function, bound, name, letters, parameters, comments)
+        except DeriveError:
+            raise
+        except Exception as error:
+            raise DeriveError(
+                f"the function cannot be read, by an error of derive's own, which you may report: "
+                f"{type(error).__name__}: {error}"
+            ) from error
     return replace(made, changed=tuple(changed()))
 
 

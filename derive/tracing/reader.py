@@ -167,7 +167,7 @@ class Reader:
                 made = without_gradient(made)
         except DeriveError as error:
             raise self.error(str(error)) from error
-        except (TypeError, IndexError, ValueError, NotImplementedError) as error:
+        except Exception as error:
             raise self.error(f"{name} with these arguments is not supported: {error}") from error
         return made
 

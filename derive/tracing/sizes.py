@@ -113,10 +113,13 @@ class Sizes:
 
     def takes(self, way: Mapping[Any, int]) -> bool:
         """Whether these sizes are multiples of what they are taken to be, and large enough."""
-        pairs = [(self.value(a, way), self.value(b, way)) for a, b in self.divided]
-        if any(b == 0 or int(a) % int(b) for a, b in pairs):
+        try:
+            pairs = [(self.value(a, way), self.value(b, way)) for a, b in self.divided]
+            if any(b == 0 or int(a) % int(b) for a, b in pairs):
+                return False
+            least = [sympy.sympify(self.value(e, way)) for e in self.least]
+        except ValueError:
             return False
-        least = [sympy.sympify(self.value(e, way)) for e in self.least]
         return all(e.is_integer and e >= 0 for e in least)
 
     def value(self, e: Any, way: Mapping[Any, int]) -> sympy.Expr:
@@ -239,8 +242,16 @@ class Sizes:
 
 
 def at(e: Any, values: Mapping[Any, Any]) -> sympy.Expr:
-    """The expression for these values of its symbols, of which none is summed over."""
-    return sympy.sympify(e).xreplace(dict(values))
+    """The expression for these values of its symbols, of which none is summed over.
+
+    Raises:
+        ValueError: a size would be negative.
+    """
+    try:
+        return sympy.sympify(e).xreplace(dict(values))
+    except AssertionError as error:
+        # The functions of torch's sizes do not take a negative one.
+        raise ValueError(f"a size would be {error}") from error
 
 
 def _solved(e: sympy.Expr, symbol: sympy.Symbol) -> list[Any]:

@@ -271,6 +271,8 @@ def _text(e: sympy.Expr, level: int = 0) -> str:
             made, own = text.removeprefix("+ ").replace("- ", "-", text.startswith("- ")), 5
         case _Down() | FloorDiv():
             made, own = f"{_text(e.args[0], 6)}//{_text(e.args[1], 7)}", 6
+        case sympy.Min():
+            made, own = f"minimum({', '.join(map(_text, e.args))})", 9
         case Mod() | PythonMod() | sympy.Mod():
             made, own = f"{_text(e.args[0], 6)} % {_text(e.args[1], 7)}", 6
         case sympy.Mul() if e.is_integer and not e.could_extract_minus_sign():

@@ -92,10 +92,6 @@ FIRES = {
         (term((i,), Delta(i, i), x(i)), poly([term((i,), x(i))])),
         (term((i,), Delta(T(j), T(j)), x(i)), poly([term((i,), x(i))])),
     ],
-    "distinct positions": [
-        (term((), Delta(num(0), num(1)), x(i)), ZERO),
-        (term((i,), Delta(num(2), num(0)), x(i)), ZERO),
-    ],
     "contract delta": [
         (term((i1,), Delta(i1, i), x(i1)), atom(x(i))),
         (term((i1,), Delta(i, i1), D(i1, i1), coef=3), scale(atom(D(i, i)), 3)),
@@ -106,7 +102,6 @@ FIRES = {
 
 STANDS = {
     "equal positions": [term((), Delta(i, i1), x(i)), term((), Delta(i, T(j)), x(i))],
-    "distinct positions": [term((), Delta(num(0), i), x(i)), term((), Delta(i, i1))],
     "contract delta": [term((), Delta(i, i1), x(i)), term((i2,), Delta(i, i1), x(i2))],
 }
 

@@ -97,7 +97,7 @@ UNICODE = [
     (Add(()), "0"),
     (Mul(()), "1"),
     (Num(Fraction(44715, 1000000)) * x**3, "0.044715·x³"),
-    (Num(Fraction(1, 100000)), "0.00001"),
+    (Num(Fraction(1, 100000)), "1e-5"),
     (Num(Fraction(1, 300)), "1/300"),
     (Const("pi") * x * 2, "2·π·x"),
     (x * Size("k"), "size(k)·x"),

@@ -44,7 +44,9 @@ def test_of_parameters():
 
 
 def test_a_rounded_float_is_a_position():
-    f = derive.load(derive.parse("op f(x[n], T[k]) -> y\nat[n] = int(round(x[n]))\ny[n] = T[at[n]]"))
+    f = derive.load(
+        derive.parse("op f(x[n], T[k]) -> y\nat[n] = int(round(x[n]))\ny[n] = T[at[n]]")
+    )
     assert f(torch.tensor([0.2, 1.6, 2.5]), torch.arange(5.0)).tolist() == [0, 2, 2]
 
 

@@ -22,6 +22,8 @@ POSITIVE = {"exp", "cosh", "sigmoid", "softplus", "erfc", "acos"}
 ALIKE = {
     **{"exp": ("exp2",), "sigmoid": ("expit",), "asin": ("erfinv",), "log": ("log2", "log10")},
     "maximum": ("hypot", "logaddexp"),
+    "minimum": ("remainder", "fmod"),
+    **dict.fromkeys(("sign", "floor"), ("ceil", "trunc", "round", "frac")),
 }
 """What also takes such arguments, and is positive where the first is; pairs see to that."""
 EXTREMA = ("max", "min", "amax", "amin")
@@ -101,7 +103,7 @@ class Expressions(Conditions):
             if name == "floor" and self.alike.random() < 0.5:
                 # Times a fraction, it is no integer equation; of a sine, it fits an integer.
                 return Text(f"0.5*int(floor(2*sin({value})))")
-            return Text(f"{name}({value})")
+            return Text(f"{self.or_alike(name)}({value})")
         name = pick.choice(ONE)
         value = self.float(scope, depth).text
         if name == "exp":
@@ -125,6 +127,8 @@ class Expressions(Conditions):
         if draw < 0.4 and not self.exact:
             return Text(f"atan2({a.text}, {self.above(scope, depth).text})")
         name = self.or_alike(self.random.choice(("maximum", "minimum")))
+        if name in ("remainder", "fmod"):
+            return Text(f"{name}({a.text}, {self.positive(b).text})")
         if name == "hypot":
             # At the origin it has no slope.
             return Text(f"hypot({a.text}, {self.positive(b).text})", True)
