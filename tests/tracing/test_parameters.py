@@ -66,3 +66,14 @@ def test_a_number_under_a_name_of_the_notation_stays_a_number():
 def test_logarithms_of_a_size(function, said):
     op = derive.read_torch(function, torch.randn(4, 3), name="f")
     assert "log(size(" in str(op), (op, said)
+
+
+def test_a_parameter_that_is_divided_by_a_size():
+    def loss(x, t, smoothing=0.1):
+        return torch.nn.functional.cross_entropy(x, t, label_smoothing=smoothing)
+
+    x, t = torch.randn(6, 5), torch.tensor([0, 3, 1, 2, 4, 2])
+    op = derive.read_torch(loss, x, t)
+    assert "smoothing/size(c)" in str(op)
+    f = derive.load(op)
+    torch.testing.assert_close(f(x, t, smoothing=0.3), loss(x, t, 0.3))
