@@ -227,7 +227,9 @@ _ROWS = (
         head="round_half_even",
         **_STEPS,
     ),
-    _unary("frac", lambda x: x - np.trunc(x), one, "x - trunc(x), with the sign of x.", **_KEEPS),
+    _unary(
+        "frac", lambda x: x - np.trunc(x), one, "x - trunc(x), with the sign of x.", linear=True
+    ),
     _several(
         *("remainder", np.mod, (one, remainder_y)),
         "x - y*floor(x/y), which has the sign of y.",

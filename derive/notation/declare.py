@@ -12,6 +12,7 @@ from derive.notation.advice import IN_SYMPY, IN_TEXT, Declaring
 from derive.notation.build import power, product, total
 from derive.notation.names import CONSTANTS, WORDS, check_name
 from derive.notation.raw import Place, Raw, fail, show
+from derive.notation.unit_axes import with_unit_axes
 
 
 @dataclass
@@ -54,6 +55,7 @@ class Declared:
 
 def declare(written: raw.Operation) -> Declared:
     """All names of the operation, each standing for one thing."""
+    written = with_unit_axes(written)
     d = Declared(written)
     check_name(written.name, "an operation", written.at)
     for tensor in written.inputs or ():
@@ -111,8 +113,8 @@ def _tensor(d: Declared, tensor: raw.Tensor) -> None:
             case _:
                 fail(
                     axis.at,
-                    f"axis {show(axis)} of {tensor.name}: an axis must be an index, a group *p or "
-                    "a composite (a b)",
+                    f"axis {show(axis)} of {tensor.name}: an axis must be an index, a group *p, "
+                    "a composite (a b) or 0, which has size 1",
                 )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from itertools import chain, combinations, islice
 
-from derive.algebra.expr import Composite, Expr, Index, Num, Reduce, Size, walk
+from derive.algebra.expr import Composite, Expr, Index, Num, Reduce, Size, num, walk
 from derive.algebra.substitution import replace_inside_out, substitute
 from derive.errors import SpecError
 from derive.notation.measure import shown
@@ -23,6 +24,7 @@ from derive.notation.operation import (
     Tensor,
 )
 from derive.notation.text_form import parse
+from derive.notation.unit_axes import STEM
 from derive.show.formula import equation
 
 _TRIES = 32
@@ -132,7 +134,9 @@ def _renumbered(e: Expr, depth: int) -> Expr:
 
 
 def _text(op: Operation, said: Mapping[str, Expr]) -> str:
-    inputs = ", ".join(_tensor(t) for t in op.inputs)
+    units = _units(op)
+    said = {letter: size for letter, size in said.items() if letter not in units}
+    inputs = ", ".join(_tensor(t, units) for t in op.inputs)
     options = [_parameter(p) for p in op.parameters] + ["stable"] * op.stable
     options += [f"size({letter})={shown(size)}" for letter, size in said.items()]
     choice = next((p for p in op.parameters if isinstance(p, Choice)), None)
@@ -142,10 +146,24 @@ def _text(op: Operation, said: Mapping[str, Expr]) -> str:
     return "\n".join((head, *(e.text or equation(e.name, e.axes, e.body) for e in op.equations)))
 
 
-def _tensor(t: Tensor) -> str:
-    axes = f"[{', '.join(map(_axis, t.axes))}]" if t.axes else ""
+def _units(op: Operation) -> frozenset[str]:
+    """The indices of axes that are written 0: those of our making that no equation has."""
+    own = re.compile(rf"{STEM}\d*")
+    ones = {e.name for e in op.extents if e.size is num(1) and own.fullmatch(e.name)}
+    parts = (part for e in op.equations for x in (*e.axes, e.body) for part in walk(x))
+    used = {x.extent for x in parts if isinstance(x, Index | Size)}
+    return frozenset(ones - used)
+
+
+def _tensor(t: Tensor, units: Collection[str] = ()) -> str:
+    shown_axes = ("0" if _is_unit(axis, units) else _axis(axis) for axis in t.axes)
+    axes = f"[{', '.join(shown_axes)}]" if t.axes else ""
     kind = "" if t.kind == "float" else f": {t.kind}"
     return t.name + axes + kind + ("" if t.default is None else f"={_constant(t.default)}")
+
+
+def _is_unit(e: Expr, units: Collection[str]) -> bool:
+    return isinstance(e, Index) and e.extent in units
 
 
 def _axis(e: Expr) -> str:

@@ -34,8 +34,7 @@ class Made:
     numbers: tuple[str, ...]
     constants: Mapping[str, float]
     """Numbers of which it is not seen what becomes of them: those of this reading."""
-    axes: Mapping[str, tuple[bool, ...]]
-    outputs: tuple[tuple[bool, ...] | None, ...]
+    outputs: tuple[bool, ...]
     structure: Any
     refused: list[str] = field(default_factory=list)
     """What was said of sizes that it does not take, the first time."""
@@ -43,25 +42,12 @@ class Made:
     def __call__(self, tensors: Mapping[str, Any], numbers: Mapping[str, float]) -> Any:
         from torch.utils._pytree import tree_unflatten
 
-        given = [_narrow(tensors[name], self.axes[name]) for name in self.inputs]
+        given = [tensors[name] for name in self.inputs]
         found = self.function(*given, **{n: numbers[n] for n in self.numbers})
         results = found if isinstance(found, tuple) else (found,)
         left = iter(results)
-        wide = [None if own is None else _wide(next(left), own) for own in self.outputs]
-        return tree_unflatten(wide, self.structure)
-
-
-def _narrow(t: Any, axes: tuple[bool, ...]) -> Any:
-    """The tensor without the axes that have no index."""
-    if all(axes):
-        return t
-    return t.reshape([n for n, kept in zip(t.shape, axes, strict=True) if kept])
-
-
-def _wide(t: Any, axes: tuple[bool, ...]) -> Any:
-    for n, kept in enumerate(axes):
-        t = t if kept else t.unsqueeze(n)
-    return t
+        every = [next(left) if has else None for has in self.outputs]
+        return tree_unflatten(every, self.structure)
 
 
 @dataclass(frozen=True)
@@ -380,7 +366,6 @@ def _read(function: Any, bound: inspect.BoundArguments, time: float, memory: flo
         inputs=tuple(t.name for t in found.operation.inputs),
         numbers=found.numbers,
         constants={n: v for n, v in numbers.items() if n not in found.numbers},
-        axes=found.axes,
         outputs=found.outputs,
         structure=found.structure,
     )

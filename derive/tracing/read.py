@@ -64,10 +64,8 @@ class Reading:
     tensors: dict[str, Any]
     numbers: tuple[str, ...]
     """The parameters of the operation that are arguments."""
-    axes: Mapping[str, tuple[bool, ...]]
-    """Of each tensor, which axes have an index: the others have size 1."""
-    outputs: tuple[tuple[bool, ...] | None, ...]
-    """The same of each output; None where it returns None."""
+    outputs: tuple[bool, ...]
+    """Whether each output is a tensor, and not None."""
     structure: Any
     """That of what the function returns."""
     changed: tuple[str, ...] = ()
@@ -163,7 +161,7 @@ def _reading(
         raise DeriveError("the example arguments contain no tensor; pass examples of the arguments")
     title = name or _name(function)
     reader, inputs, made = _read(call, tensors, title)
-    outputs = [output[0] for output in made[0] if output is not None]
+    shapes = {o[0]: tuple(map(bool, o[1].axes)) for o in made[0] if o is not None}
     numbers: dict[str, float] = {}
     others: list[tuple[Callable[..., Any], dict[str, float]]] = []
     wanted = numbers_in(bound.arguments)
@@ -190,9 +188,7 @@ def _reading(
             )
     seen = letters_in(function, {n: len(v.axes) for n, v in inputs.items()})
     own_letters = {**seen, **(letters or {})}
-    written = partial(
-        operation_text, title, reader, inputs, outputs, own_letters, comments, numbers
-    )
+    written = partial(operation_text, title, reader, inputs, shapes, own_letters, comments, numbers)
     op, text = least(written)
     check(op, [(call, {}), *others], tensors, reader.sizes, inputs)
     known = {p.name for p in op.parameters}
@@ -202,8 +198,7 @@ def _reading(
         function=call,
         tensors=tensors,
         numbers=tuple(n for n in numbers if n in known),
-        axes={n: tuple(map(bool, v.axes)) for n, v in inputs.items()},
-        outputs=tuple(x if x is None else tuple(map(bool, x[1].axes)) for x in made[0]),
+        outputs=tuple(x is not None for x in made[0]),
         structure=made[1],
         asked=tuple(map(str, reader.graph.answers)),
     )

@@ -84,6 +84,8 @@ class Writer:
     letters: Letters
     axes: Mapping[str, Sequence[Axis]]
     """Those of each tensor that have an index."""
+    units: Mapping[str, tuple[bool, ...]]
+    """Which axes have one, of inputs and outputs: the others have size 1."""
     names: dict[Atom, str] = field(default_factory=dict)
     whole: bool = False
     """Whether a position is written, or what is compared with one."""
@@ -139,9 +141,9 @@ class Writer:
             case Read(name, positions):
                 outer, self.whole = self.whole, True
                 pairs = zip(positions, self.axes[name], strict=True)
-                inner = ",".join(self._position(p, axis) for p, axis in pairs)
+                inner = self._with_units(name, [self._position(p, axis) for p, axis in pairs])
                 self.whole = outer
-                return (f"{name}[{inner}]" if positions else name), 9
+                return name + inner, 9
             case Reduce(kind, atoms, body, condition):
                 letters = ",".join(self.names[a] for a in atoms)
                 test = "" if condition is None else f" | {self.text(condition)}"
@@ -163,6 +165,13 @@ class Writer:
             case Apply(name, args):
                 return f"{name}({', '.join(map(self.text, args))})", 9
         raise DeriveError(f"no index notation for {node}")
+
+    def _with_units(self, name: str, positions: Sequence[str]) -> str:
+        """[i,0,j]: the positions of a tensor, 0 on its axes of size 1."""
+        left = iter(positions)
+        has = self.units.get(name, (True,) * len(positions))
+        every = [next(left) if own else "0" for own in has]
+        return f"[{','.join(every)}]" if every else ""
 
     def _binary(self, name: str, a: Node, b: Node) -> tuple[str, int]:
         level = _LEVELS[name]
@@ -232,8 +241,7 @@ class Writer:
     def equation(self, e: Equation) -> str:
         self.names = self.letters.in_equation(e.axes, e.body)
         axes = [_axis(axis, self.names) for axis in e.axes if axis]
-        left = f"{e.name}[{','.join(axes)}]" if axes else e.name
-        return f"{left} = {self.text(e.body)}"
+        return f"{e.name}{self._with_units(e.name, axes)} = {self.text(e.body)}"
 
 
 def _reads(node: Node) -> bool:
@@ -303,13 +311,18 @@ def operation_text(
     name: str,
     reader: Reader,
     inputs: Mapping[str, Value],
-    outputs: Sequence[str],
+    shapes: Mapping[str, tuple[bool, ...]],
     given: Mapping[str, Sequence[str | None]],
     comments: bool = True,
     numbers: Mapping[str, float] | None = None,
     unsaid: Collection[str] = (),
 ) -> Said:
-    """The whole operation; ``given`` has letters of inputs, ``unsaid`` those of unsaid sizes."""
+    """The whole operation.
+
+    ``shapes`` says of each output which of its axes have an index: the others have size 1.
+    ``given`` has letters of inputs, ``unsaid`` those of unsaid sizes.
+    """
+    outputs = list(shapes)
     names = {*inputs, *(e.name for e in reader.equations)}
     letters = Letters(reader.sizes, set(names))
     equations = _read_in(reader.equations, outputs)
@@ -329,6 +342,7 @@ def operation_text(
         axes, own = [], dict[str, int]()
         for n, axis in enumerate(v for v in value.axes):
             if not axis:
+                axes.append("0")
                 continue
             hint = wanted[n] if n < len(wanted) else None
             letter = letters.of(axis[0].size, hint)
@@ -338,7 +352,8 @@ def operation_text(
         declared.append(f"{text}: {value.kind}" if value.kind != "float" else text)
     kept = {n: [a for a in v.axes if a] for n, v in inputs.items()}
     kept |= {e.name: [a for a in e.axes if a] for e in equations}
-    writer = Writer(letters, kept)
+    units = {n: tuple(map(bool, v.axes)) for n, v in inputs.items()} | dict(shapes)
+    writer = Writer(letters, kept, units)
     lines = []
     if comments:
         lines += [

@@ -332,8 +332,8 @@ WRONG = [
     ),
     (
         "op f(x[i+1]) -> y; y[i] = x[i]",
-        "line 1, column 8: axis i + 1 of x: an axis must be an index, a group *p or a "
-        "composite (a b)",
+        "line 1, column 8: axis i + 1 of x: an axis must be an index, a group *p, a "
+        "composite (a b) or 0, which has size 1",
     ),
     (
         "op f(x[i]: complex) -> y; y[i] = x[i]",

@@ -24,7 +24,7 @@ READ = [
     (lambda x, w: F.conv1d(x, w, padding="same"), [(2, 4, 8), (5, 4, 3)], "(size(m) - 1)//2"),
     (lambda x, w: F.conv1d(x, w), [(4, 8), (5, 4, 3)], "sum[n,m]"),
     (lambda x, w: F.conv1d(x, w, groups=2), [(2, 4, 8), (6, 2, 3)], "[n,(j m),i + d]"),
-    (lambda x, w: F.conv1d(x, w, groups=x.shape[1]), [(2, 4, 8), (4, 1, 3)], "w[t,k]"),
+    (lambda x, w: F.conv1d(x, w, groups=x.shape[1]), [(2, 4, 8), (4, 1, 3)], "w[t,0,k]"),
     (
         lambda x, w, b: F.conv2d(x, w, b, stride=2, padding=1),
         [(2, 3, 8, 7), (5, 3, 4, 2), (5,)],
@@ -34,7 +34,7 @@ READ = [
     (
         lambda x, w: F.conv3d(x, w),
         [(1, 2, 4, 5, 6), (3, 2, 2, 3, 2)],
-        "sum[c,d,j,h](x[c,i + d,o + j,p + h]",
+        "sum[c,d,j,h](x[0,c,i + d,o + j,p + h]",
     ),
     (
         lambda x, w: F.conv_transpose1d(x, w, stride=2, padding=1, output_padding=1),

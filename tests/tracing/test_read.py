@@ -351,4 +351,4 @@ def test_what_leads_to_nothing_is_not_read():
 def test_a_list_of_one_position_counts_from_the_end():
     x = torch.randn(2, 5, 4)
     op = derive.read_torch(lambda x: x[:, [-1]] * 2, x)
-    torch.testing.assert_close(derive.load(op)(x), x[:, -1] * 2)
+    torch.testing.assert_close(derive.load(op)(x), x[:, [-1]] * 2)

@@ -16,6 +16,7 @@ BOUNDED = ("exp", "expm1", "sinh", "cosh", "tan", "asin", "acos")
 ABOVE = ("log", "sqrt", "rsqrt", "log1p", "lgamma", "digamma")
 """Functions of a positive number."""
 STEPS = ("sign", "floor")
+LIKE_STEPS = ("ceil", "trunc", "round", "frac")
 EXACT = ("relu", "abs", "square", "sign", "floor", "relu", "abs")
 """Functions that keep dyadic numbers exact."""
 POSITIVE = {"exp", "cosh", "sigmoid", "softplus", "erfc", "acos"}
@@ -23,7 +24,6 @@ ALIKE = {
     **{"exp": ("exp2",), "sigmoid": ("expit",), "asin": ("erfinv",), "log": ("log2", "log10")},
     "maximum": ("hypot", "logaddexp"),
     "minimum": ("remainder", "fmod"),
-    **dict.fromkeys(("sign", "floor"), ("ceil", "trunc", "round", "frac")),
 }
 """What also takes such arguments, and is positive where the first is; pairs see to that."""
 EXTREMA = ("max", "min", "amax", "amin")
@@ -103,7 +103,7 @@ class Expressions(Conditions):
             if name == "floor" and self.alike.random() < 0.5:
                 # Times a fraction, it is no integer equation; of a sine, it fits an integer.
                 return Text(f"0.5*int(floor(2*sin({value})))")
-            return Text(f"{self.or_alike(name)}({value})")
+            return Text(f"{self.alike.choice((name, *LIKE_STEPS))}({value})")
         name = pick.choice(ONE)
         value = self.float(scope, depth).text
         if name == "exp":

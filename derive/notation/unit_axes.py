@@ -1,0 +1,54 @@
+"""Axes of size 1 on an op line, x[n, 0]: indices of our own, each of size 1.
+
+    op f(x[n,0]) -> y      is     op f(x[n,one]; size(one)=1) -> y
+
+The equations read such an axis at its only position, 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+from derive.notation import raw
+
+STEM = "one"
+
+
+def with_unit_axes(written: raw.Operation) -> raw.Operation:
+    """The operation with an index, and its size, for each axis that is written 0."""
+    if not any(_is_unit(axis) for t in written.inputs or () for axis in t.axes or ()):
+        return written
+    named = (raw.Name, raw.Star, raw.Tensor, raw.Parameter, raw.Equation)
+    taken = {e.name for e in _parts(written) if isinstance(e, named)}
+    letters: list[str] = []
+    inputs = tuple(_named(t, letters, taken) for t in written.inputs or ())
+    sizes = (raw.Parameter(letter, raw.Number(Fraction(1)), fixes=True) for letter in letters)
+    return replace(written, inputs=inputs, parameters=(*written.parameters, *sizes))
+
+
+def _is_unit(axis: raw.Raw) -> bool:
+    return isinstance(axis, raw.Number) and axis.value == 0
+
+
+def _parts(written: raw.Operation) -> list[raw.Raw]:
+    whole = [*(written.inputs or ()), *written.parameters, *written.equations]
+    return [part for e in whole for part in raw.walk(e)]
+
+
+def _named(t: raw.Tensor, letters: list[str], taken: set[str]) -> raw.Tensor:
+    """The tensor with the first of the letters for its first such axis, and so on."""
+    axes: list[raw.Raw] = []
+    count = 0
+    for axis in t.axes or ():
+        if _is_unit(axis):
+            if count == len(letters):
+                number = len(letters) + 1
+                while (letter := f"{STEM}{number}" if number > 1 else STEM) in taken:
+                    number += 1
+                letters.append(letter)
+                taken.add(letter)
+            axis = raw.Name(letters[count], at=axis.at)
+            count += 1
+        axes.append(axis)
+    return replace(t, axes=tuple(axes) if t.axes is not None else None)
