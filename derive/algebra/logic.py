@@ -75,7 +75,8 @@ def decided(condition: Expr, number: Callable[[Expr], Fraction | None]) -> bool 
         case Not(inner):
             found = decided(inner, number)
             return None if found is None else not found
-        case And(args) | Or(args):
+        case And(args) | Or(args) if args:
+            # What holds everywhere by itself is the value of an equation of truths.
             every, is_all = [decided(a, number) for a in args], isinstance(condition, And)
             if (not is_all) in every:
                 return not is_all
