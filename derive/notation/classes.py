@@ -5,7 +5,10 @@ Keys are letters, and ``x@0`` for an axis of x.
 
 from __future__ import annotations
 
-from derive.algebra.expr import Expr, Size
+from fractions import Fraction
+from math import prod
+
+from derive.algebra.expr import Add, Expr, Mul, Num, Size
 from derive.algebra.substitution import replace
 from derive.notation.measure import places, shown
 from derive.notation.raw import Place, fail
@@ -85,13 +88,35 @@ class Known(Classes):
         size = self.canonical(size)
         known = self.given.setdefault(root, size)
         first = self._why.setdefault(root, why)
-        if known is not size:
+        if known is not size and not self._is_same_number(known, size):
             one, other = shown(known, self.say), shown(size, self.say)
             fail(
                 at,
                 f"index {self.say(root)} has two sizes: {one} ({first}) and {other} ({why})"
                 f"{self.axes(root)}; rename one of the two indices",
             )
+
+    def _is_same_number(self, a: Expr, b: Expr) -> bool:
+        """Whether both are one number where sizes that are numbers stand in them."""
+        one = self._number(a)
+        return one is not None and one == self._number(b)
+
+    def _number(self, e: Expr) -> Fraction | None:
+        match e:
+            case Num(value):
+                return value
+            case Size(extent):
+                known = self.given.get(self.root(extent))
+                return known.value if isinstance(known, Num) else None
+            case Add(args) | Mul(args):
+                parts = [p for a in args if (p := self._number(a)) is not None]
+                if len(parts) == len(args):
+                    return (
+                        sum(parts, Fraction(0))
+                        if isinstance(e, Add)
+                        else prod(parts, start=Fraction(1))
+                    )
+        return None
 
     def canonical(self, e: Expr) -> Expr:
         """e with one key for each class."""

@@ -115,7 +115,7 @@ class Sizes:
         """Whether these sizes are multiples of what they are taken to be, and large enough."""
         try:
             pairs = [(self.value(a, way), self.value(b, way)) for a, b in self.divided]
-            if any(b == 0 or int(a) % int(b) for a, b in pairs):
+            if any(int(b) == 0 or int(a) % int(b) for a, b in pairs):
                 return False
             least = [sympy.sympify(self.value(e, way)) for e in self.least]
         except ValueError:

@@ -19,6 +19,7 @@ from derive.tracing.values import (
     Node,
     Number,
     Position,
+    Read,
     Value,
     apply,
     substituted,
@@ -180,6 +181,9 @@ def cat(reader: Reader, tensors: Sequence[Value], dim: int = 0) -> Value:
     singles = []
     for t in tensors:
         t, atom = reader.single(t, dim)
+        if not _is_read_alone(reader, t.node, atom):
+            # A name says how long the part is.
+            t, atom = reader.single(reader.again_named(t, "part"), dim)
         singles.append(
             replace(
                 t, axes=_without(t.axes, dim), node=substituted(t.node, {atom: Position(total)})
@@ -190,6 +194,19 @@ def cat(reader: Reader, tensors: Sequence[Value], dim: int = 0) -> Value:
     body = Apply("concat", (Position(total), *(v.node for v in values)))
     made = Value((*axes[:dim], (total,), *axes[dim:]), body, values[0].kind)
     return reader.named(made, reader.place.variable or "joined" if reader.place else "joined")
+
+
+def _is_read_alone(reader: Reader, node: Node, atom: Atom) -> bool:
+    """Whether something is read at the index alone, on an axis of that size which has no parts."""
+    axes = {e.name: [axis for axis in e.axes if axis] for e in reader.equations}
+    return any(
+        isinstance(p, Position)
+        and p.atom is atom
+        and (x.name not in axes or len(axes[x.name][n]) == 1)
+        for x in walk(node)
+        if isinstance(x, Read)
+        for n, p in enumerate(x.positions)
+    )
 
 
 def _in_turn(reader: Reader, tensors: Sequence[Value], dim: int) -> Value:
