@@ -189,11 +189,11 @@ class Sizes:
         if b == 0 or self.hint(b) == 0:
             return None
         made = sympy.cancel(sympy.together(self.plain(a) / self.plain(b)))
-        _, below = sympy.fraction(made)
+        above, below = sympy.fraction(made)
         if below == 1 and sympy.sympify(self.hint(made)).is_integer:
             return made
         whole = below.is_Integer and self.hint(a) % self.hint(b) == 0
-        return made if whole else None
+        return made if whole or (above, below) in self.divided else None
 
     def refined(
         self, one: Sequence[sympy.Expr], other: Sequence[sympy.Expr]

@@ -1,7 +1,8 @@
-"""Parts of unequal sizes that are joined again: rotary embeddings of a part of each head."""
+"""Attention as it is written today: a rotary part of each head, heads that share keys."""
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import derive
 
@@ -36,11 +37,29 @@ def latent(q, kv, shared, w, cos, sin, nope=6, rope=4, width=8):
     return torch.einsum("bhts,bshd->bthd", scores.softmax(-1), v)
 
 
+def by_repeats(q, k, v):
+    times = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(times, 1), v.repeat_interleave(times, 1)
+    return F.scaled_dot_product_attention(q, k, v)
+
+
+def by_views(q, k, v):
+    def repeated(x):
+        b, h, t, d = x.shape
+        n = q.shape[1] // h
+        return x[:, :, None, :, :].expand(b, h, n, t, d).reshape(b, h * n, t, d)
+
+    return F.scaled_dot_product_attention(q, repeated(k), repeated(v))
+
+
 r = torch.randn
+HEADS = [(2, 6, 5, 4), (2, 3, 7, 4), (2, 3, 7, 4)]
 READ = {
     "tail": (tail, [(3, 9)]),
     "by_sizes": (by_sizes, [(2, 5, 10), (5, 3), (5, 3)]),
     "by_slices": (by_slices, [(2, 5, 10), (5, 3), (5, 3)]),
+    "by_repeats": (by_repeats, HEADS),
+    "by_views": (by_views, HEADS),
     "latent": (
         latent,
         [(2, 3, 5, 10), (2, 3, 7), (2, 3, 4), (7, 5 * 14), (3, 1, 2), (3, 1, 2)],
