@@ -11,6 +11,7 @@ import sympy
 from derive.errors import DeriveError
 from derive.tracing.reader import Equation, Reader
 from derive.tracing.said import Said
+from derive.tracing.size_text import Down, number_text, size_text
 from derive.tracing.sizes import Sizes, at
 from derive.tracing.spelled import spelled
 from derive.tracing.values import (
@@ -107,7 +108,7 @@ class Writer:
 
     def _said(self, e: sympy.Expr, known: Sequence[tuple[sympy.Expr, str]], whole: bool) -> str:
         if not e.free_symbols:
-            return _plain_number(e)
+            return number_text(e)
         sizes = self.letters.sizes
         parts: dict[sympy.Symbol, sympy.Symbol] = {}
         for s in e.free_symbols:
@@ -122,7 +123,7 @@ class Writer:
             else:
                 raise DeriveError("the function computes with a size that is not that of an axis")
         above, below = sympy.fraction(sympy.together(at(e, parts))) if whole else (at(e, parts), 1)
-        return _text(above if below == 1 else _Down(above, below))
+        return size_text(above if below == 1 else Down(above, below))
 
     def text(self, node: Node, level: int = 0) -> str:
         made, own = self._text(node)
@@ -261,45 +262,8 @@ def _is_whole(value: Any) -> bool:
     return not isinstance(value, bool | float) and bool(sympy.sympify(value).is_Integer)
 
 
-class _Down(sympy.Function):  # type: ignore[misc]
-    """A quotient rounded down, as it is written."""
-
-
-def _text(e: sympy.Expr, level: int = 0) -> str:
-    """A size in the notation: what is added, what is subtracted, the number last."""
-    from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
-
-    match e:
-        case sympy.Add():
-            terms = [(t.could_extract_minus_sign(), t) for t in e.as_ordered_terms()]
-            terms.sort(key=lambda t: (bool(t[1].is_number), t[0]))
-            text = " ".join(
-                f"{'-' if minus else '+'} {_text(-t if minus else t, 6)}" for minus, t in terms
-            )
-            made, own = text.removeprefix("+ ").replace("- ", "-", text.startswith("- ")), 5
-        case _Down() | FloorDiv():
-            made, own = f"{_text(e.args[0], 6)}//{_text(e.args[1], 7)}", 6
-        case sympy.Min():
-            made, own = f"minimum({', '.join(map(_text, e.args))})", 9
-        case Mod() | PythonMod() | sympy.Mod():
-            made, own = f"{_text(e.args[0], 6)} % {_text(e.args[1], 7)}", 6
-        case sympy.Mul() if e.is_integer and not e.could_extract_minus_sign():
-            made, own = "*".join(_text(f, 7) for f in e.as_ordered_factors()), 6
-        case _:
-            made, own = str(e), 9 if e.is_Atom else 5
-    return f"({made})" if own < level else made
-
-
 def _is_negative(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value < 0
-
-
-def _plain_number(e: Any) -> str:
-    if e.is_Integer:
-        return str(e)
-    if e.is_Rational and e.q < 100:
-        return f"{e.p}/{e.q}"
-    return repr(float(e))
 
 
 def _axis(axis: Axis, names: Mapping[Atom, str]) -> str:

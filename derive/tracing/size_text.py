@@ -1,0 +1,43 @@
+"""Sizes, which torch has as expressions, as text in the notation."""
+
+from __future__ import annotations
+
+import sympy
+
+
+class Down(sympy.Function):  # type: ignore[misc]
+    """A quotient rounded down, as it is written."""
+
+
+def size_text(e: sympy.Expr, level: int = 0) -> str:
+    """A size in the notation: what is added, what is subtracted, the number last."""
+    from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
+
+    match e:
+        case sympy.Add():
+            terms = [(t.could_extract_minus_sign(), t) for t in e.as_ordered_terms()]
+            terms.sort(key=lambda t: (bool(t[1].is_number), t[0]))
+            text = " ".join(
+                f"{'-' if minus else '+'} {size_text(-t if minus else t, 6)}" for minus, t in terms
+            )
+            made, own = text.removeprefix("+ ").replace("- ", "-", text.startswith("- ")), 5
+        case Down() | FloorDiv():
+            made, own = f"{size_text(e.args[0], 6)}//{size_text(e.args[1], 7)}", 6
+        case sympy.Min():
+            made, own = f"minimum({', '.join(map(size_text, e.args))})", 9
+        case Mod() | PythonMod() | sympy.Mod():
+            made, own = f"{size_text(e.args[0], 6)} % {size_text(e.args[1], 7)}", 6
+        case sympy.Mul() if e.is_integer and not e.could_extract_minus_sign():
+            made, own = "*".join(size_text(f, 7) for f in e.as_ordered_factors()), 6
+        case _:
+            made, own = str(e), 9 if e.is_Atom else 5
+    return f"({made})" if own < level else made
+
+
+def number_text(e: sympy.Expr) -> str:
+    """A number that no size decides."""
+    if e.is_Integer:
+        return str(e)
+    if e.is_Rational and e.q < 100:
+        return f"{e.p}/{e.q}"
+    return repr(float(e))
