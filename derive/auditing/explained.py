@@ -17,12 +17,12 @@ from derive.auditing.conditions import runs
 from derive.auditing.evidence import EXACT, Evidence, has_other_name
 from derive.auditing.explain import explain, explain_further
 from derive.auditing.forward import Subject
-from derive.auditing.gradients import Outcome, cotangents_of, near, outcome, raw_of
+from derive.auditing.gradients import Outcome, cotangents_of, near, outcome, with_raw
 from derive.auditing.limited import limited
 from derive.auditing.mended import mended
 from derive.auditing.model import Model
 from derive.auditing.operation import model_of
-from derive.auditing.points import Classes, by_size, classes, inverses, is_tensor, resized
+from derive.auditing.points import Classes, by_size, classes, inverses, resized
 from derive.auditing.structure import Structure
 from derive.auditing.where import where
 
@@ -188,7 +188,7 @@ def _at(subject: Subject, args: tuple[Any, ...], seed: int) -> list[Outcome]:
     made = None
     if runs(subject, args):
         made = _or(lambda: outcome(subject, args, cotangents_of(subject, args, seed)))
-    return [] if made is None or made.doubt > _SHARP else [_with_raw(subject, made)]
+    return [] if made is None or made.doubt > _SHARP else [with_raw(subject, made)]
 
 
 def _with_other_numbers(args: Sequence[Any]) -> tuple[Any, ...]:
@@ -250,18 +250,7 @@ def _outcomes(subject: Subject, args: tuple[Any, ...], model: Model | None) -> I
             made = outcome(subject, point, cotangents_of(subject, point, 7 * n + 1))
         except Exception:
             continue
-        yield _with_raw(subject, made)
-
-
-def _with_raw(subject: Subject, made: Outcome) -> Outcome:
-    """The outcome with what backward returned, where the engine refused it."""
-    if made.error:
-        made.raw = _or(lambda: raw_of(subject, made))
-        for k in made.right:
-            raw = None if made.raw is None or k >= len(made.raw) else made.raw[k]
-            if raw is not None and is_tensor(raw) and not made.shape_error(k):
-                made.given[k] = raw.sum_to_size(made.right[k].shape)
-    return made
+        yield with_raw(subject, made)
 
 
 def _points(

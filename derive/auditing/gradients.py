@@ -193,6 +193,20 @@ def raw_of(subject: Subject, made: Outcome) -> tuple[Any, ...] | None:
     return raw if isinstance(raw, tuple) else None
 
 
+def with_raw(subject: Subject, made: Outcome) -> Outcome:
+    """The outcome with what backward returned, where the engine refused it."""
+    if made.error:
+        try:
+            made.raw = raw_of(subject, made)
+        except Exception:
+            made.raw = None
+        for n, right in made.right.items():
+            raw = None if made.raw is None or n >= len(made.raw) else made.raw[n]
+            if raw is not None and is_tensor(raw) and not made.shape_error(n):
+                made.given[n] = raw.sum_to_size(right.shape)
+    return made
+
+
 def _as_given(cotangent: Any) -> Any:
     """A copy in the same layout, which backward may not change; clone() fills expanded axes."""
     once = tuple(slice(None, 1) if not step else slice(None) for step in cotangent.stride())

@@ -24,8 +24,8 @@ from derive.auditing.gradients import (
     narrowest,
     near,
     outcome,
-    raw_of,
     said_by,
+    with_raw,
 )
 from derive.auditing.isolated import Enter, isolated
 from derive.auditing.points import is_float, is_tensor
@@ -180,14 +180,7 @@ class Audit:
 
     def _outcome(self, args: tuple[Any, ...], n: int) -> Outcome:
         cotangents = cotangents_of(self.subject, args, 7 * n + 1)
-        made = outcome(self.subject, args, cotangents)
-        if made.error:
-            made.raw = _or(lambda: raw_of(self.subject, made))
-            for k in made.right:
-                raw = None if made.raw is None or k >= len(made.raw) else made.raw[k]
-                if raw is not None and is_tensor(raw) and not made.shape_error(k):
-                    made.given[k] = raw.sum_to_size(made.right[k].shape)
-        return made
+        return with_raw(self.subject, outcome(self.subject, args, cotangents))
 
     # ------------------------------------------------------------ the verdict
 
