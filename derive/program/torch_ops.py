@@ -188,6 +188,7 @@ _ROWS = (
     _moves("pad", shapes.pad, new=True),
     _moves("cat", shapes.cat, new=True),
     _moves("stack", shapes.stack, new=True),
+    _moves("_stacked", shapes.stack, new=True),
     TorchOp("where", None, work.none, "chosen", new=True),
     TorchOp("_where", None, work.none, "chosen", new=True),
     _each_of("threshold_backward", "grad_input", "chosen"),

@@ -2,13 +2,14 @@
 
 Operands are joined in pairs: the pair with the fewest joint indices first, then the one with
 the smallest result. Indices that stand in one operand alone are summed before it is joined.
-Indices that stand side by side wherever they stand are one index of a matrix product.
+Indices that stand side by side wherever they stand are one index of a matrix product. A mask is
+applied to the first product that has all of its indices, which are not summed before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 
 from derive.algebra.expr import Index
@@ -35,38 +36,86 @@ def times(frame: Frame, a: Value, b: Value, order: Sequence[Index]) -> Value:
     return Value(Binary("*", a.code, b.code), broadcast(a.axes, b.axes))
 
 
+@dataclass(frozen=True)
+class Mask:
+    """A factor that is 0 or 1, which no operand has all indices of."""
+
+    indices: frozenset[Index]
+    applied: Callable[[Value], Value]
+    """A value that has the indices, 0 where the factor is."""
+
+
 def contract(
-    frame: Frame, operands: Sequence[Value], binders: Sequence[Index], order: Sequence[Index]
+    frame: Frame,
+    operands: Sequence[Value],
+    binders: Sequence[Index],
+    order: Sequence[Index],
+    masks: Sequence[Mask] = (),
 ) -> Value:
-    """Sum over binders of the product of the operands.
+    """Sum over binders of the product of the operands and the masks.
 
     ``order`` lists all free and bound indices: the layout of elementwise intermediates and,
     without the binders, of the result.
     """
     values = [frame.squeeze(v) for v in operands]
     rank = {i: n for n, i in enumerate(order)}
-    while len(values) > 1:
-        a, b = min(
-            combinations(range(len(values)), 2),
-            key=lambda pair: _price(values, pair, binders),
-        )
-        others = [v for n, v in enumerate(values) if n not in (a, b)]
-        kept = {i for v in others for i in v.indices}
-        now = [i for i in binders if i not in kept]
-        joined = _join(frame, values[a], values[b], now, order)
-        values = [*others[:a], joined, *others[a:]]
+    pending = list(masks)
+    for joint in joins([v.indices for v in values], binders, [m.indices for m in masks]):
+        a, b = joint.pair
+        joined = _join(frame, values[a], values[b], joint.summed, order)
+        for mask in [m for m in pending if m.indices <= joint.result]:
+            pending.remove(mask)
+            joined = mask.applied(joined)
+        values = [v for n, v in enumerate(values) if n not in (a, b)]
+        values.insert(a, joined)
     (value,) = values
     left = [i for i in binders if i in value.axes]
     return _sum_out(frame, value, left, rank)
 
 
-def _price(
-    values: Sequence[Value], pair: tuple[int, int], binders: Sequence[Index]
-) -> tuple[int, int, tuple[int, int]]:
-    a, b = (frozenset(values[n].indices) for n in pair)
-    kept = {i for n, v in enumerate(values) if n not in pair for i in v.indices}
-    result = {i for i in a | b if i not in binders or i in kept}
-    return len(a | b), len(result), pair
+@dataclass(frozen=True)
+class Joint:
+    """A pair of operands that is joined."""
+
+    pair: tuple[int, int]
+    """Their positions; the product takes the first, and the second goes."""
+    summed: tuple[Index, ...]
+    indices: frozenset[Index]
+    """The indices of both: its number of multiplications is the product of their sizes."""
+    result: frozenset[Index]
+
+
+def joins(
+    operands: Sequence[Iterable[Index]],
+    binders: Sequence[Index],
+    masks: Sequence[frozenset[Index]] = (),
+) -> Iterator[Joint]:
+    """The pairs in the order in which operands with these indices are joined."""
+    sets, pending = [frozenset(o) for o in operands], list(masks)
+    while len(sets) > 1:
+        pairs = combinations(range(len(sets)), 2)
+        joint = min((_joint(sets, p, binders, pending) for p in pairs), key=_price)
+        yield joint
+        a, b = joint.pair
+        sets[a] = joint.result
+        del sets[b]
+        pending = [m for m in pending if not m <= joint.result]
+
+
+def _joint(
+    sets: Sequence[frozenset[Index]],
+    pair: tuple[int, int],
+    binders: Sequence[Index],
+    masks: Sequence[frozenset[Index]],
+) -> Joint:
+    indices = frozenset[Index]().union(*(sets[n] for n in pair))
+    kept = frozenset[Index]().union(*(s for n, s in enumerate(sets) if n not in pair), *masks)
+    summed = tuple(i for i in binders if i not in kept)
+    return Joint(pair, summed, indices, indices.difference(summed))
+
+
+def _price(joint: Joint) -> tuple[int, int, tuple[int, int]]:
+    return len(joint.indices), len(joint.result), joint.pair
 
 
 def _sum_out(frame: Frame, value: Value, binders: Sequence[Index], rank: dict[Index, int]) -> Value:

@@ -9,7 +9,7 @@ run may overlap, whatever the sizes are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from derive.algebra.affine import Affine, Polynomial
@@ -176,6 +176,20 @@ def padded(scope: Scope, value: Value, n: int, before: Code, after: Code) -> Val
         return value
     place = scope.frame.position(value.axes, n)
     return replace(value, code=Function("torch.cat", (Tuple(tuple(parts)), place)))
+
+
+def padded_along(scope: Scope, value: Value, amounts: Mapping[int, tuple[Code, Code]]) -> Value:
+    """value with zeros before and after along several axes."""
+    if not amounts:
+        return value
+    inner = value.axes[min(amounts) :]
+    if any(i is not None and i.group for i in inner):
+        for n, around in amounts.items():
+            value = padded(scope, value, n, *around)
+        return value
+    zero = literal(0), literal(0)
+    at = range(len(value.axes) - 1, min(amounts) - 1, -1)
+    return replace(value, code=pad(value.code, [a for n in at for a in amounts.get(n, zero)]))
 
 
 def pad(code: Code, amounts: Sequence[Code]) -> Code:

@@ -9,7 +9,7 @@ from functools import reduce
 from derive.algebra.expr import Delta, Index, Iverson, Mul, free_indices, product_of
 from derive.algebra.logic import conditions_of
 from derive.lowering.ground.binders import binders_behind, keeps, merged, with_binders
-from derive.lowering.ground.contract import contract, times
+from derive.lowering.ground.contract import Mask, contract, times
 from derive.lowering.ground.pattern import recognised
 from derive.lowering.ground.scope import Scope
 from derive.lowering.ground.summation import Summation
@@ -28,8 +28,8 @@ def lower_sum(scope: Scope, s: Summation) -> Value:
     inner, spread = _around(s), _spread(s)
     operands = _operands(scope, s, inner)
     if len(operands) > 1 and _is_contraction(operands):
-        operands = _mask_product(scope, operands, _uncovered(s), inner)
-        return contract(scope.frame, operands, s.binders, inner)
+        operands, masks = _masked(scope, operands, _uncovered(s), inner)
+        return contract(scope.frame, operands, s.binders, inner, masks)
     return _reduced(scope, s, spread, "sum")
 
 
@@ -104,25 +104,38 @@ def _is_contraction(operands: Sequence[Value]) -> bool:
     return len(sets) > 1 and len(tensors) == len(operands)
 
 
-def _mask_product(
-    scope: Scope, operands: list[Value], masks: Sequence[Iverson], order: Sequence[Index]
-) -> list[Value]:
-    """Each mask that no operand has the indices of, applied to a product of some that has.
+def _masked(
+    scope: Scope, operands: list[Value], brackets: Sequence[Iverson], order: Sequence[Index]
+) -> tuple[list[Value], list[Mask]]:
+    """The operands and the masks of brackets of which no operand has all indices.
 
-    Where an index is in none, what has no other index than the mask is enough.
+    An index that no operand has is given to those that have no other one than the bracket, or to
+    the one that has the most of the bracket's.
     """
-    for mask in masks:
-        needed = free_indices(mask)
-        own = [v for v in operands if needed >= frozenset(v.indices)]
-        if own and not needed <= frozenset(i for v in operands for i in v.indices):
+    masks = []
+    for bracket in brackets:
+        needed, mask = free_indices(bracket), _mask(scope, bracket, order)
+        if not needed <= frozenset(i for v in operands for i in v.indices):
+            own = [v for v in operands if needed >= frozenset(v.indices)]
+            own = own or [max(operands, key=lambda v: len(needed.intersection(v.indices)))]
+            inside = [i for i in order if i in needed or i in own[0].indices]
             whole = reduce(lambda a, b: times(scope.frame, a, b, order), own)
-            rest = [v for v in operands if v not in own]
+            operands = [v for v in operands if v not in own]
+            operands.insert(0, scope.frame.expand(whole, inside, scope.like))
+        covering = [v for v in operands if needed <= frozenset(v.indices)]
+        if covering:
+            operands = [mask.applied(v) if v is covering[0] else v for v in operands]
         else:
-            whole, *rest = operands
-            while rest and not needed <= frozenset(whole.indices):
-                whole = times(scope.frame, whole, rest.pop(0), order)
-        inside = [i for i in order if i in needed or i in whole.indices]
-        whole = scope.frame.expand(whole, inside, scope.like)
-        test = scope.condition(mask.condition, inside)
-        operands = [scope.where(test, whole, ZERO, inside), *rest]
-    return operands
+            masks.append(mask)
+    return operands, masks
+
+
+def _mask(scope: Scope, bracket: Iverson, order: Sequence[Index]) -> Mask:
+    """The bracket as a mask of what has its indices."""
+
+    def applied(value: Value) -> Value:
+        inside = [i for i in order if i in value.indices]
+        test = scope.condition(bracket.condition, inside)
+        return scope.where(test, value, ZERO, inside)
+
+    return Mask(free_indices(bracket), applied)

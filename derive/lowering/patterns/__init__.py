@@ -15,7 +15,11 @@ from derive.lowering.patterns.branches import added_branches, scaled_by_branches
 from derive.lowering.patterns.clamps import added_clamp
 from derive.lowering.patterns.convolve import convolution, pooled, transposed
 from derive.lowering.patterns.convolved import convolution_within
-from derive.lowering.patterns.cumulative import cumulative_reduction, cumulative_sum
+from derive.lowering.patterns.cumulative import (
+    cumulative_reduction,
+    cumulative_sum,
+    weighted_cumulative_sum,
+)
 from derive.lowering.patterns.equalities import sum_at_known_index
 from derive.lowering.patterns.others import product_of_others
 from derive.lowering.patterns.pieces import (
@@ -28,6 +32,7 @@ from derive.lowering.patterns.placed import (
     along_each_axis,
     at_a_number,
     at_computed,
+    at_numbers,
     in_a_run,
     on_all_axes,
     on_diagonal,
@@ -59,6 +64,11 @@ SUMS = (
         convolution_within,
     ),
     Pattern("cumulative sum", "Sum_l [l <= k] f(l) = cumsum(f)[k]", cumulative_sum),
+    Pattern(
+        "weighted cumulative sum",
+        "Sum_{l,d} [l <= k] w(k, d) f(l, d) = Sum_d w(k, d) cumsum(f)[k, d]",
+        weighted_cumulative_sum,
+    ),
     Pattern("band", "Sum_l [k - a <= l <= k + b] f(l) = windows of f.sum()[k]", band_sum),
     Pattern(
         "recurrence of products",
@@ -101,6 +111,7 @@ PLACEMENTS = (
     Pattern("run", "Sum_k delta(i, s + n*k) f(k) = zeros.slice_scatter(f, s, n)[i]", in_a_run),
     Pattern("one place", "delta(i, n) f = zeros.slice_scatter(f, n)[i]", at_a_number),
     Pattern("places", "Sum_k delta(i, e(k)) f(k) = zeros.index_add(e, f)[i]", at_computed),
+    Pattern("numbered places", "delta(i, m) delta(j, n) f = f with zeros around it", at_numbers),
     Pattern(
         "places along several axes",
         "Sum_{k,l} delta(i, e(k)) delta(j, g(l)) f(k, l) = along i, then along j",
@@ -120,7 +131,7 @@ PLACEMENTS = (
 """Values with the positions that they go to; the last row takes any."""
 
 ADDED_PLACES = (
-    Pattern("cases of a short axis", "delta(t, 0) a + delta(t, 1) b = stack(a, b)[t]", stacked),
+    Pattern("numbered cases", "delta(t, 0) a + delta(t, 1) b = stack(a, b)[t]", stacked),
 )
 """Sums of terms of which some have deltas."""
 

@@ -4,12 +4,15 @@
     Sum_l [l <  k] f(l)  =  cumsum of f moved on by one position
     Sum_l [l >= k] f(l)  =  flip(cumsum(flip(f)))[k]
 
-l and k run over the same positions, and nothing but the condition has k.
+    Sum_{l,d} [l <= k] w(k, d) f(l, d)  =  Sum_d w(k, d) cumsum(f)[k, d]
+
+l and k run over the same positions, and nothing but the condition and w has k. A product with a
+masked matrix of all k and l stands in place of the last one where that is cheaper.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -17,6 +20,8 @@ from derive.algebra.expr import Expr, Index, Iverson, Rel, free_indices, indices
 from derive.algebra.logic import conditions_of, conjunction
 from derive.algebra.sizes import Bounds
 from derive.calculus.lets import Let
+from derive.lowering.ground.binders import merged, with_binders
+from derive.lowering.ground.contract import Joint, contract, joins
 from derive.lowering.ground.scope import Scope
 from derive.lowering.ground.summation import Summation, total
 from derive.lowering.ground.value import Value
@@ -120,6 +125,58 @@ def cumulative_sum(scope: Scope, s: Summation) -> Value | None:
     if value.kind == "bool":
         value = scope.as_float(value)
     return where_outside(scope, found, _cumulated(scope, value, found.along, "cumsum"))
+
+
+def weighted_cumulative_sum(scope: Scope, s: Summation) -> Value | None:
+    """Sum_{l,d} [l <= k] w(k, d) f(l, d) = Sum_d w(k, d) cumsum(f)[k, d]."""
+    found = running_sum(scope, s)
+    if found is None or not found.weights or found.along.outside:
+        return None
+    along = found.along
+    weighing = frozenset[Index]().union(*map(free_indices, found.weights))
+    if along.binder in weighing or along.binder not in free_indices(found.x):
+        return None
+    shared = [i for i in s.binders if i in weighing]
+    inside = tuple(i for i in s.binders if i is not along.binder and i not in shared)
+    kept = [f for f in s.factors if f not in found.weights and not isinstance(f, Iverson)]
+    kept += [Iverson(c) for c in along.within]
+    if not _is_cheaper(along, kept, found.weights, shared, inside):
+        return None
+    x = total(inside, kept)
+    whole = with_binders([i for i in s.order if i in free_indices(s.expr)], shared, s.expr)
+    inner = [along.binder if i is along.index else i for i in whole]
+    value = scope.as_float(scope.frame.fit(scope.lower(x, inner), inner))
+    value = scope.frame.squeeze(_cumulated(scope, value, along, "cumsum"))
+    weights = [scope.as_float(scope.lower(w, merged(w))) for w in found.weights]
+    return contract(scope.frame, [*weights, value], shared, whole)
+
+
+def _is_cheaper(
+    along: Running,
+    kept: Sequence[Expr],
+    weights: Sequence[Expr],
+    shared: Sequence[Index],
+    inside: Sequence[Index],
+) -> bool:
+    """Whether the cumulative sum has fewer multiplications than the masked product.
+
+    Where they have as many, whether its largest tensor is not larger.
+    """
+    have = [free_indices(w) for w in weights]
+    own = [free_indices(f) for f in kept]
+    x = frozenset[Index]().union(*own).difference(inside)
+    moved = frozenset(along.index if i is along.binder else i for i in x)
+    cumulative = [*joins(own, inside), *joins([*have, moved], shared)]
+    masked = joins(
+        [*have, *own], [*shared, *inside, along.binder], [frozenset((along.index, along.binder))]
+    )
+    return _cost(cumulative, x) <= _cost(masked, frozenset())
+
+
+def _cost(joints: Iterable[Joint], least: frozenset[Index]) -> tuple[int, int]:
+    """The number of indices of the largest product, and of the largest tensor."""
+    found = [(least, least), *((j.indices, j.result) for j in joints)]
+    return max(len(i) for i, _ in found), max(len(r) for _, r in found)
 
 
 def cumulative_reduction(scope: Scope, let: Let) -> Value | None:

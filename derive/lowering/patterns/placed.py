@@ -41,7 +41,7 @@ from derive.lowering.ground.numbers import has_positions
 from derive.lowering.ground.scope import Scope
 from derive.lowering.ground.summation import Summation, total
 from derive.lowering.ground.value import Value, axis_size, zeros
-from derive.lowering.ground.windows import Window, lies_inside, number_of, window
+from derive.lowering.ground.windows import Window, lies_inside, number_of, padded_along, window
 from derive.lowering.patterns.nothing import may_be_nowhere, only_where_there_is
 from derive.notation.build import product
 from derive.program.code import (
@@ -53,6 +53,7 @@ from derive.program.code import (
     Keyword,
     Method,
     Shape,
+    Tuple,
     literal,
 )
 
@@ -257,6 +258,22 @@ def at_computed(scope: Scope, p: Placement) -> Placed | None:
 # Several targets
 
 
+def at_numbers(scope: Scope, p: Placement) -> Placed | None:
+    """delta(i, m) delta(j, n) f: f with zeros around it."""
+    numbers = {axis: int(e.value) for axis, e in p.targets if isinstance(e, Num)}
+    if len(numbers) < len(p.targets) or any(i.group for i in numbers):
+        return None
+    order = [i for i in p.order if i in numbers or i in p.source.indices]
+    layout = tuple(None if i in numbers else i for i in order)
+    value = replace(scope.frame.fill(p.source, layout), axes=tuple(order))
+    amounts: dict[int, tuple[Code, Code]] = {}
+    for n, i in enumerate(order):
+        if i in numbers:
+            behind = Binary("-", Dim(i.extent), literal(numbers[i] + 1))
+            amounts[n] = literal(numbers[i]), behind
+    return padded_along(scope, value, amounts), False
+
+
 def along_each_axis(scope: Scope, p: Placement) -> Placed | None:
     """Positions that have no index in common: f added along one axis, then along the next."""
     indices = [i for _, e in p.targets for i in free_indices(e)]
@@ -318,7 +335,12 @@ def on_all_axes(scope: Scope, p: Placement) -> Placed:
     placed += [(i, scope.positions(i)) for i in p.order if i in read and i not in p.summed]
     device = Keyword("device", Attribute(scope.like, "device"))
     placed = [
-        (i, Value(Function("torch.tensor", (v.code, device)), (), "int") if v.scalar else v)
+        (
+            i,
+            Value(Function("torch.full", (Tuple(()), v.code, device)), (), "int")
+            if v.scalar
+            else v,
+        )
         for i, v in placed
     ]
     value = put_at(scope.frame, p.source, placed, p.summed, p.order, scope.like)

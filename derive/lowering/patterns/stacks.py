@@ -1,47 +1,96 @@
-"""Cases of a short axis: one value for each position.
+"""Cases at numbered positions: one value for each position.
 
-delta(t, 0)*a + delta(t, 1)*b  =  a and b stacked along t        where t has two positions
+delta(t, 0)*a + delta(t, 1)*b  =  a and b stacked along t
+delta(t, 0)*delta(u, 1)*a + delta(t, 2)*delta(u, 0)*b  =  a block of a, b and zeros, padded
+
+The block is what the positions span on each of the axes. It is padded where an axis has more
+positions, or may have.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
+from math import prod
 
 from derive.algebra.expr import Delta, Expr, Index, Num, factors_of, product_of, sum_of
 from derive.lowering.ground.scope import Scope
-from derive.lowering.ground.value import Value
-from derive.program.code import Function, Tuple
+from derive.lowering.ground.value import ZERO, Value
+from derive.lowering.ground.windows import padded_along
+from derive.program.code import Binary, Code, Dim, Function, Method, Tuple, literal
+
+_SPARSEST = 4
+"""A block has at most so many positions for each case."""
+
+Cases = dict[tuple[int, ...], list[Expr]]
+"""What stands at the positions, in the order of the axes."""
 
 
 def stacked(
     scope: Scope, addends: Sequence[Expr], order: Sequence[Index]
 ) -> tuple[Value, list[Expr]] | None:
-    """(the cases of an axis as one tensor, the addends that are none of them), if all are there."""
-    for axis in order:
-        cases: dict[int, list[Expr]] = {}
-        rest: list[Expr] = []
-        for e in addends:
-            at = None if axis.group else _case(e, axis)
-            if at is None:
-                rest.append(e)
-            else:
-                position, content = at
-                cases.setdefault(position, []).append(content)
-        size = scope.frame.bounds.size(axis.extent).number
-        if not cases or size is None or sorted(cases) != list(range(int(size))):
-            continue
-        around = [i for i in order if i is not axis]
-        wholes = (scope.as_float(scope.lower(sum_of(cases[n]), around)) for n in sorted(cases))
-        codes = tuple(scope.frame.expand(v, around, scope.like).code for v in wholes)
-        place = scope.frame.position(tuple(order), list(order).index(axis))
-        return Value(Function("torch.stack", (Tuple(codes), place)), tuple(order)), rest
+    """(the cases along some axes as one tensor, the addends that are none of them)."""
+    found: dict[tuple[Index, ...], tuple[Cases, list[Expr]]] = {}
+    for e in addends:
+        axes, at, content = _case(e, order)
+        if axes:
+            cases, terms = found.setdefault(axes, ({}, []))
+            cases.setdefault(at, []).append(content)
+            terms.append(e)
+    for axes, (cases, terms) in found.items():
+        value = _block(scope, axes, cases, order)
+        if value is not None:
+            return value, [e for e in addends if e not in terms]
     return None
 
 
-def _case(e: Expr, axis: Index) -> tuple[int, Expr] | None:
-    """(n, f) where e = delta(axis, n)*f."""
-    deltas = [a for a in factors_of(e) if isinstance(a, Delta)]
-    if len(deltas) != 1 or deltas[0].axis is not axis or not isinstance(deltas[0].position, Num):
+def _block(
+    scope: Scope, axes: tuple[Index, ...], cases: Cases, order: Sequence[Index]
+) -> Value | None:
+    """The cases as one tensor, unless they are few among many positions."""
+    spans = [(min(along), max(along)) for along in zip(*cases, strict=True)]
+    lengths = [last - first + 1 for first, last in spans]
+    sizes = [scope.frame.bounds.size(i.extent).number for i in axes]
+    is_whole = all(n == last + 1 for n, (_, last) in zip(sizes, spans, strict=True))
+    cells = prod(lengths)
+    is_full = cells == len(cases) and is_whole and all(first == 0 for first, _ in spans)
+    if not is_full and (len(cases) < 2 or cells > _SPARSEST * len(cases)):
         return None
-    rest = [a for a in factors_of(e) if a not in deltas]
-    return int(deltas[0].position.value), product_of(rest)
+    around = [i for i in order if i not in axes]
+    codes = []
+    for at in product(*(range(first, last + 1) for first, last in spans)):
+        held = scope.lower(sum_of(cases[at]), around) if at in cases else ZERO
+        codes.append(scope.frame.expand(scope.as_float(held), around, scope.like).code)
+    n = list(order).index(axes[0])
+    if order[n : n + len(axes)] != axes:
+        n = len(around)
+    layout = (*around[:n], *axes, *around[n:])
+    place = scope.frame.position((*around[:n], axes[0], *around[n:]), n)
+    name = "_stacked" if n == len(around) else "torch.stack"
+    code: Code = Function(name, (Tuple(tuple(codes)), place))
+    if len(axes) > 1:
+        at_end = scope.frame.position((*around[:n], axes[-1], *around[n:]), n)
+        code = Method(code, "unflatten", (at_end, Tuple(tuple(map(literal, lengths)))))
+    value = Value(code, layout)
+    amounts = {}
+    for m, (i, size, (first, last)) in enumerate(zip(axes, sizes, spans, strict=True)):
+        after = Binary("-", Dim(i.extent), literal(last + 1))
+        behind = after if size is None else literal(int(size) - last - 1)
+        if first or behind is not literal(0):
+            amounts[n + m] = literal(first), behind
+    return padded_along(scope, value, amounts)
+
+
+def _case(e: Expr, order: Sequence[Index]) -> tuple[tuple[Index, ...], tuple[int, ...], Expr]:
+    """(axes, positions, f) where e = delta(axes, positions)*f; no axes where it is none."""
+    deltas = [a for a in factors_of(e) if isinstance(a, Delta)]
+    at = {
+        d.axis: int(d.position.value)
+        for d in deltas
+        if isinstance(d.axis, Index) and isinstance(d.position, Num) and not d.axis.group
+    }
+    if len(at) < len(deltas):
+        return (), (), e
+    axes = tuple(i for i in order if i in at)
+    content = product_of([a for a in factors_of(e) if a not in deltas])
+    return axes, tuple(at[i] for i in axes), content

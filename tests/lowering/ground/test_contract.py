@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from kit.lines import made
 from kit.lowered import assert_code, assert_right
+from kit.recognised import functions
+
+from derive import parse
+from derive.pipeline import source
 
 FORMS = {
     "op f(A[i,k], B[k,j]) -> y\ny[i,j] = sum[k](A[i,k]*B[k,j])": "A @ B",
@@ -26,3 +31,51 @@ def test_a_contraction_is_the_product_that_one_would_write(text):
 def test_the_gradients_of_a_matrix_product_are_matrix_products():
     text = "op f(A[i,k], B[k,j]) -> y\ny[i,j] = sum[k](A[i,k]*B[k,j])"
     assert_code(text, ["y = A @ B"], ["grad_A = G @ B.mT", "grad_B = A.mT @ G"])
+
+
+MASKED = {
+    "op f(q[b,t,d], k[b,s,d], v[b,s,e]) -> y\n"
+    "y[b,t,e] = sum[s,d | s <= t](q[b,t,d]*k[b,s,d]*v[b,s,e])": (
+        "torch.where(mask, q @ k.mT, 0) @ v",
+        "chosen @ k",
+    ),
+    "op f(a[i,k], c[j,k], w[i,e]) -> y\ny[j,e] = sum[i,k | i != j](a[i,k]*c[j,k]*w[i,e])": (
+        "torch.where(mask, a @ c.mT, 0).mT @ w",
+        "torch.where(mask, w @ G.mT, 0) @ c",
+    ),
+    "op f(a[i,k], c[j,k], m[i,j]: bool) -> y\ny[i] = sum[j,k | m[i,j]](a[i,k]*c[j,k]**2)": (
+        "_where(m, a @ c.square().mT, 0).sum(1)",
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("text", MASKED)
+def test_a_mask_is_applied_to_the_product_that_has_its_indices(text):
+    value, gradient = MASKED[text]
+    ours = functions(source(made(text)))
+    assert ours[0][-1] == f"y = {value}"
+    name = parse(text).inputs[0].name
+    assert gradient is None or f"grad_{name} = {gradient}" in ours[1]
+
+
+BETWEEN = [
+    "sum[s,d | s <= t and d < 3](q[b,t,d]*k[b,s,d]*v[b,s,e])",
+    "sum[s,d | s <= t and s != e](q[b,t,d]*k[b,s,d]*v[b,s,e])",
+    "sum[s,d | s + d <= t](q[b,t,d]*k[b,s,d]*v[b,s,e])",
+    "sum[s,d | s <= t or d == e](q[b,t,d]*k[b,s,d]*v[b,s,e])",
+    "mean[s,d | s <= t](q[b,t,d]*exp(k[b,s,d])*v[b,s,e])",
+    "sum[s,d | s <= t + 1 and d <= s](q[b,t,d]*k[b,s,d]*v[b,s,e]**2)",
+    "sum[s,d | d <= e](q[b,t,d]*v[b,s,e])",
+    "sum[s,d | s <= e and d <= t](k[b,s,d])*sum[d](q[b,t,d])",
+    "sum[s | s <= t](k[b,s,s]*v[b,s,e])*q[b,t,0]",
+    "sum[s,d | s != t](q[b,t,d]*k[b,s,d]*k[b,s,e]*v[b,s,e])",
+]
+
+
+@pytest.mark.parametrize("body", BETWEEN)
+def test_masks_between_what_is_multiplied_are_right(body):
+    inputs = "q[b,t,d], k[b,s,d], v[b,s,e]"
+    if "k[b,s,s]" in body:
+        inputs = inputs.replace("k[b,s,d]", "k[b,s,s]")
+    assert_right(f"op f({inputs}) -> y\ny[b,t,e] = {body}".replace("k[b,s,e]", "v[b,s,e]"))

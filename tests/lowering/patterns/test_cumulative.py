@@ -43,6 +43,21 @@ CODE = {
     ),
     "op f(A[n,k]) -> y\ny[n,k] = prod[l | l<=k](A[n,l])": (["y = A.cumprod(1)"], None),
     "op f(A[n,k]) -> y\ny[n,k] = mean[l | l<=k](A[n,l])": (None, None),
+    "op f(q[b,k,d], x[b,k,d]) -> y\ny[b,k] = sum[l,d | l<=k](q[b,k,d]*x[b,l,d])": (
+        ["y = (q * x.cumsum(1)).sum(2)"],
+        None,
+    ),
+    "op f(q[k,d], x[k,e]) -> y\ny[k] = sum[l,d,e | l>=k and e<2](q[k,d]*x[l,e])": (None, None),
+    "op f(q[k,d], x[k,d], z[d]) -> y\ny[k] = sum[l,d | l<k](q[k,d]*x[l,d]*z[d])": (None, None),
+    # A product with a masked matrix is cheaper where the cumulative sum has an axis more.
+    "op f(q[k,d], x[k,d], v[k,e]) -> y\ny[k,e] = sum[l,d | l<=k](q[k,d]*x[l,d]*v[l,e])": (
+        [
+            "position = torch.arange(q.shape[0], device=q.device)",
+            "mask = position <= position.unsqueeze(1)",
+            "y = torch.where(mask, q @ x.mT, 0) @ v",
+        ],
+        None,
+    ),
     # Not cumulative: two ends, another size, a factor with both.
     "op f(A[k]) -> y\ny[k] = sum[l | k-2<=l and l<=k](A[l])": (None, None),
     "op f(A[k], B[t]) -> y\ny[t] = B[t]*sum[k | k<=t](A[k])": (None, None),
@@ -103,7 +118,7 @@ def test_the_whole_family_of_checks(text):
 @pytest.mark.parametrize("text", [t for t in CODE if "s[n" not in t and "B[t]" not in t], ids=named)
 def test_axes_without_or_with_one_value(text, size):
     op = made(text)
-    sizes = {"k": size, "n": 3, "d": 4, "p": 2, "q": 3}
+    sizes = {"k": size, "n": 3, "d": 4, "p": 2, "q": 3, "b": 5, "e": 6}
     rng = np.random.default_rng(0)
     tensors = {}
     for t in op.inputs:
@@ -144,6 +159,13 @@ def test_a_nan_does_not_reach_positions_before_it():
         y = load(made(f"op f(A[k]) -> y\n{text}"))(A)
         assert y[: len(expected)].tolist() == expected
         assert y[len(expected) :].isnan().all()
+
+
+def test_gradients_of_a_weighted_cumulative_sum_are_such_sums():
+    code = source(made("op f(q[k,d], x[k,d]) -> y\ny[k] = sum[l,d | l<=k](q[k,d]*x[l,d])"))
+    backward = lines(code, "backward")
+    assert backward[2].endswith("grad_q = G.unsqueeze(1) * x.cumsum(0)")
+    assert backward[3].endswith("grad_x = (G.unsqueeze(1) * q).flip(0).cumsum(0).flip(0)")
 
 
 def test_no_mask_of_all_pairs_is_made():

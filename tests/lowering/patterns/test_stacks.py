@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
+import torch
+from kit.lines import made, run
 from kit.lowered import assert_code, assert_right
+
+from derive import load, parse
+from derive.pipeline import source
 
 STACKED = "op f(x[n], z[n]; size(k)=2) -> y\ny[n,k] = [k == 0]*x[n] + [k == 1]*z[n]**2"
 
@@ -10,7 +17,7 @@ STACKED = "op f(x[n], z[n]; size(k)=2) -> y\ny[n,k] = [k == 0]*x[n] + [k == 1]*z
 def test_a_value_for_each_position_is_a_stack():
     assert_code(
         STACKED,
-        ["y = torch.stack((x, z.square()), 1)"],
+        ["y = _stacked((x, z.square()), 1)"],
         ["grad_x = G.select(1, 0)", "grad_z = 2 * G.select(1, 1) * z"],
     )
     assert_right(STACKED)
@@ -19,3 +26,58 @@ def test_a_value_for_each_position_is_a_stack():
 def test_where_one_position_has_none_nothing_is_stacked():
     text = STACKED.replace("size(k)=2", "size(k)=3")
     assert_right(text)
+
+
+ELEMENTS = {
+    "op f(c[n,i,j]) -> y\ny[n] = c[n,0,0]*c[n,1,1] - c[n,0,1]*c[n,1,0]": ["_stacked(", "pad("],
+    "op f(c[n,i,j]; size(i)=3, size(j)=4) -> y\ny[n] = c[n,0,0]*c[n,1,1] - c[n,0,1]*c[n,1,0]": [
+        "_stacked(",
+        "(0, 2, 0, 1)",
+    ],
+    "op f(c[i,n,j]) -> y\ny[n] = c[0,n,1]*sin(c[1,n,1])": ["_stacked(", "pad("],
+    "op f(c[n,i]) -> y\ny[n] = exp(c[n,0])*c[n,2]": ["_stacked(", "pad("],
+    "op f(c[n,i]) -> y\ny[n] = exp(c[n,0])*c[n,2] + c[n,0]**2": ["_stacked(", "pad("],
+    "op f(c[n,*g,i]) -> y\ny[n,*g] = exp(c[n,*g,0])*c[n,*g,1]": ["_stacked(", "pad("],
+    "op f(c[i,*g,n]) -> y\ny[n,*g] = exp(c[0,*g,n])*c[1,*g,n]": None,
+    "op f(c[n,i,j]) -> y\ny[n] = exp(c[n,1,2])": ["pad("],
+    "op f(c[n,i,j]; p=1) -> y\ny[n] = exp(c[n,p,2])": ["torch.full("],
+    "op f(c[i,j], z[n]) -> y\ny[n] = c[0,0]*z[n] + c[1,1]*z[n]**2": ["_stacked(", "pad("],
+    "op f(c[n,i,j]; size(i)=3, size(j)=3, size(k)=3) -> y\ny[n] = sum[k](c[n,k,k]) + c[n,0,2]**2": None,
+    "op f(c[i,j]) -> y\ny = exp(c[0,0])*c[1,2]": ["_stacked(", "pad("],
+}
+
+
+@pytest.mark.parametrize("text", ELEMENTS)
+def test_gradients_of_elements_are_stacked_without_a_copy_from_the_host(text):
+    code = source(made(text))
+    backward = code[code.index("def backward(") :]
+    assert "torch.tensor(" not in backward
+    assert all(call in backward for call in ELEMENTS[text] or ())
+    sizes = {"n": 5, "i": 3, "j": 3 if "size(j)=3" in text else 4}
+    for rank in (0, 1, 2) if "*g" in text else (1,):
+        axes = parse(text).inputs
+        shapes = {
+            t.name: [
+                s for a in t.axes for s in ([2, 6][:rank] if a.extent == "g" else [sizes[a.extent]])
+            ]
+            for t in axes
+        }
+        rng = np.random.default_rng(rank)
+        run(text, {name: rng.uniform(0.5, 1.5, shape) for name, shape in shapes.items()})
+
+
+def test_elements_far_from_each_other_are_placed_one_by_one():
+    text = "op f(c[n,i]) -> y\ny[n] = exp(c[n,0])*c[n,40]"
+    assert "_stacked(" not in source(made(text))
+    run(text, {"c": np.random.default_rng(0).uniform(0.5, 1.5, (3, 50))})
+
+
+def test_many_stacked_values_are_those_of_few():
+    """From 4096 elements on they are copied into place."""
+    text = "op f(c[n,i]) -> y\ny[n] = c[n,0]*sin(c[n,1])"
+    run(text, {"c": np.random.default_rng(0).uniform(0.5, 1.5, (5000, 2))[:2]})
+    f = load(parse(text))
+    c = torch.randn(5000, 2, dtype=torch.float64, requires_grad=True)
+    (found,) = torch.autograd.grad(f(c).sum(), c)
+    (wanted,) = torch.autograd.grad((c[:, 0] * c[:, 1].sin()).sum(), c)
+    torch.testing.assert_close(found, wanted)
