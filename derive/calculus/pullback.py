@@ -18,6 +18,7 @@ from fractions import Fraction
 from derive.algebra.expr import Access, Call, Delta, Expr, Guard, Index, Iverson, Rel, walk
 from derive.algebra.functions import partial as function_partial
 from derive.algebra.match import match
+from derive.algebra.nested import to_tree
 from derive.algebra.poly import (
     ONE,
     ZERO,
@@ -153,12 +154,11 @@ def _others(lets: Lets, let: Let) -> Poly:
 
 
 def _named(lets: Lets, e: Call) -> Expr:
-    """The name that the spec gives to f(u), where it gives one."""
-    for let in lets.calls(e):
-        (factor,) = let.body.terms[0].factors
-        for binding in match(factor, e, frozenset(let.formals), {}):
+    """f(u) by the name that the spec gives to it or, divided by c, to c*f(u)."""
+    for let, call, scale in lets.calls(e):
+        for binding in match(call, e, frozenset(let.formals), {}):
             if (name := let.at(binding)) is not None:
-                return name
+                return name / to_tree(poly([scale]))
     return e
 
 

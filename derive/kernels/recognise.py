@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import islice
 
-from derive.algebra.expr import Access, Expr, Where, num, tensors
+from derive.algebra.expr import Access, Expr, Where, num, tensors, walk
 from derive.algebra.poly import ZERO, Poly, Term, add, make_term, poly
 from derive.algebra.substitution import replace_inside_out
 from derive.calculus.lets import Find, Let
@@ -198,4 +198,5 @@ def _elementwise(find: Find, name: str) -> Let | None:
     let = find(name)
     if let is None or let.kind != "sum" or let.dtype != "float" or let.result:
         return None
-    return None if any(t.binders for t in let.body.terms) else let
+    sums = (part.binders for part in walk(let.body) if isinstance(part, Term))
+    return None if any(sums) else let
