@@ -27,7 +27,7 @@ from derive.lowering.ground.value import NeedsFlatGroups
 from derive.lowering.groups import with_flat_groups
 from derive.lowering.joint import Joint, joint
 from derive.lowering.lines import Given, frame_of
-from derive.lowering.program import program
+from derive.lowering.program import Pulled, program
 from derive.lowering.tangent import tangent
 from derive.module.absent import with_absent
 from derive.module.at_hand import own_names
@@ -294,7 +294,24 @@ def _pulled_back(
 @no_recursion_leaves
 def program_of(op: Operation, option: str | None) -> Program:
     """The code of one option."""
-    return _program(dict(options(op))[option], derive_option(op, option, None))
+    chosen, derived = dict(options(op))[option], derive_option(op, option, None)
+    inputs = [t.name for t in chosen.inputs if t.kind == "float"]
+
+    def pulled(name: str, flat: bool) -> Given | None:
+        # Forward mode of its own has no tangents for what a graph would lead through.
+        if _slips(op):
+            return None
+        return _given(chosen, _differentiated(chosen, [*inputs, derived.lets.say(name)]), flat)
+
+    return _program(chosen, derived, pulled=pulled)
+
+
+@lru_cache(maxsize=256)
+def _slips(op: Operation) -> bool:
+    """Whether torch's own forward mode slips for any option."""
+    every = (_program(chosen, derive_option(op, name, None)) for name, chosen in options(op))
+    bodies = (p.composed or p.forward for p in every)
+    return not all(has_forward_mode(line.code for line in body) for body in bodies)
 
 
 def least_program_of(op: Operation, option: str | None) -> Program:
@@ -304,27 +321,31 @@ def least_program_of(op: Operation, option: str | None) -> Program:
 
 
 def _program(
-    op: Operation, derived: Derived, at_hand: Collection[str] | None = None, keeps: bool = True
+    op: Operation,
+    derived: Derived,
+    at_hand: Collection[str] | None = None,
+    keeps: bool = True,
+    pulled: Pulled | None = None,
 ) -> Program:
     """The code of what was derived from op, these outputs or all being at hand."""
-    with working(op.name):
-        lets, backward = with_centres(derived.operation, derived.lets, derived.backward)
+    with working(op.name), told_of(op, derived.lets.spoken):
+        plain, flat = (partial(_given, op, derived, flat) for flat in (False, True))
+        return program(plain(), flat, at_hand, keeps, pulled)
 
-    def given(flat: bool) -> Given:
-        made = derived.operation, lets, backward
-        made = with_flat_groups(*made) if flat else made
-        return Given(made[0], made[1].apart(), made[2], Border.of(op, flat=flat))
 
-    with working(op.name), told_of(op, lets.spoken):
-        return program(given(False), lambda: given(True), at_hand, keeps)
+def _given(op: Operation, derived: Derived, flat: bool) -> Given:
+    """What was derived from op, with each group as one axis if it is to be ``flat``."""
+    made = with_centres(derived.operation, derived.lets, derived.backward)
+    whole = derived.operation, *made
+    whole = with_flat_groups(*whole) if flat else whole
+    return Given(whole[0], whole[1].apart(), whole[2], Border.of(op, flat=flat))
 
 
 def own_tangent(op: Operation, option: str | None) -> Tangent | None:
     """The code of the tangents of one option, where torch's own forward mode slips for any."""
-    every = {name: program_of(op, name) for name, _ in options(op)}
-    bodies = (p.composed or p.forward for p in every.values())
-    if all(has_forward_mode(line.code for line in body) for body in bodies):
+    if not _slips(op):
         return None
+    every = {name: program_of(op, name) for name, _ in options(op)}
     still = any(
         p.rearranges or not tangents_of(op, n, None, None).backward.wanted for n, p in every.items()
     )

@@ -124,13 +124,6 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
-def _softmax_of(x, dim):
-    """torch.softmax, without the trailing axes of size 1 that would make it slow."""
-    if x.shape[dim + 1 :].numel() != 1:
-        return torch.softmax(x, dim)
-    return torch.softmax(x.reshape(x.shape[: dim + 1]), dim).reshape(x.shape)
-
-
 def _logsoftmax(x, dim):
     """torch.log_softmax, without the trailing axes of size 1 that would make it slow."""
     if x.shape[dim + 1 :].numel() != 1:
@@ -172,6 +165,42 @@ def _unflatten(x, at, sizes):
     """x.unflatten(at, sizes) by reshape; autograd's older vmap has no rule for unflatten."""
     at %= x.dim()
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
+
+
+def _where(mask, x, y):
+    """torch.where, by arithmetic on a CPU where that is faster."""
+    if torch.compiler.is_compiling() or mask.device.type != "cpu":
+        return torch.where(mask, x, y)
+    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
+    if mask.numel() < 4096 and not spread:
+        return torch.where(mask, x, y)
+    given = {t.dtype for t in (x, y) if isinstance(t, torch.Tensor)}
+    dtype = given.pop()
+    if given or not dtype.is_floating_point:
+        return torch.where(mask, x, y)
+    kept = mask.byte().to(dtype)
+    if not isinstance(x, torch.Tensor):
+        x = kept.new_full((), x)
+    if isinstance(y, int) and y == 0:
+        return _kept(x, kept)
+    if not isinstance(y, torch.Tensor):
+        y = kept.new_full((), y)
+    left = 0.5 - kept
+    chosen, other = _kept(x, kept), _kept(y, left)
+    own = chosen is kept and other is left
+    return chosen.add_(other) if own else chosen + other
+
+
+def _with_cotangent(x, g):
+    """x + g; x where there is no cotangent g."""
+    return x if g is None else x + g
+
+
+def _kept(x, kept):
+    """x where kept is positive, else 0; reuses the memory of kept where possible."""
+    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
+        return torch.ops.aten.threshold_backward(x, kept, 0)
+    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
 
 
 def _masked_(x, mask):
@@ -294,7 +323,7 @@ def _cross_entropy_mean_composed(input, target, weight, ignore_index, label_smoo
 
 
 def _cross_entropy_mean_backward(ctx, G):
-    _, target, weight, average, F, count = ctx.saved_tensors
+    target, weight, average, F, count = ctx.saved_tensors
     ignore_index = ctx.ignore_index
     label_smoothing = ctx.label_smoothing
     q_shape = ctx.q_shape
@@ -356,8 +385,9 @@ class _CrossEntropyMean(Function):
     def setup_context(ctx, inputs, output):
         input, target, weight, ignore_index, label_smoothing = inputs
         average, F, count = output
-        ctx.mark_non_differentiable(F, count)
+        ctx.mark_non_differentiable(count)
         ctx.set_materialize_grads(False)
+        ctx.output_shape = average.shape
         q_shape = input.shape[2:]
         weight_shape = (input.shape[1],)
         ctx.ignore_index = ignore_index
@@ -366,31 +396,26 @@ class _CrossEntropyMean(Function):
         ctx.weight_shape = weight_shape
         ctx.input_shape = input.shape
         ctx.save_for_backward(
-            input,
-            target,
-            weight,
-            average if ctx.needs_input_grad[2] else None,
-            F,
-            count,
+            target, weight, average if ctx.needs_input_grad[2] else None, F, count
         )
 
     @staticmethod
-    def backward(ctx, G, _grad_F, _grad_count):
-        if G is None:
+    def backward(ctx, G, G_F, _grad_count):
+        if G is None and G_F is None:
             return (None,) * 5
-        if _alone(G):
+        if G_F is None and _alone(G):
             return _cross_entropy_mean_backward(ctx, G)
-        input, target, weight, average, _, _ = ctx.saved_tensors
+        if G is None:
+            G = G_F.new_zeros(ctx.output_shape)
+        target, weight, average, F, _ = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
         q_shape = ctx.q_shape
         weight_shape = ctx.weight_shape
         input_shape = ctx.input_shape
-        input, weight, average, G = _wide(input, weight, average, G)
+        weight, average, F, G, G_F = _wide(weight, average, F, G, G_F)
         grad_input = grad_weight = None
-        size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], input_shape[1], size))
-        target = target.reshape((input_shape[0], size))
+        target = target.reshape((input_shape[0], math.prod(q_shape)))
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         chosen2 = chosen.flatten()
@@ -404,52 +429,36 @@ class _CrossEntropyMean(Function):
             if weight is None
             else torch.where(mask, picked, 0).sum()
         )
-        ratio = -label_smoothing * G / (input.shape[1] * count)
+        ratio = -label_smoothing * G / (F.shape[1] * count)
         chosen3 = chosen.unsqueeze(1)
-        difference = 1 - label_smoothing
-        ratio2 = -difference * G / count
+        ratio2 = -(1 - label_smoothing) * G / count
         mask2 = mask.unsqueeze(1)
-        if ctx.needs_input_grad[2]:
-            F = _logsoftmax(input, 1)
         if ctx.needs_input_grad[0]:
+            part = (
+                torch.where(mask, ratio2, 0)
+                if weight is None
+                else torch.where(mask, ratio2 * picked, 0)
+            )
+            chosen4 = part.unsqueeze(1)
             full_weight = (
                 G.new_full((), 1).expand(weight_shape) if weight is None else weight
             )
-            added = (
-                difference + label_smoothing * full_weight.mean()
-                if weight is None
-                else difference * picked + label_smoothing * full_weight.mean()
-            )
-            p = F.exp() if ctx.needs_input_grad[2] else _softmax_of(input, 1)
-            product = (
-                G * added / count * p
-                if weight is None
-                else G * added.unsqueeze(1) / count * p
-            )
-            added2 = (
-                product + ratio
-                if weight is None
-                else product + (ratio * weight).unsqueeze(1)
-            )
-            part = (
-                ratio2.expand(chosen3.shape)
-                if weight is None
-                else (ratio2 * picked).unsqueeze(1)
-            )
-            placed = _scatter_added(added2, 1, chosen3, part)
-            grad_input = torch.where(mask2, placed, 0).reshape(input_shape)
+            chosen5 = _where(mask2, ratio * full_weight.unsqueeze(1), 0)
+            grad_F = _with_cotangent(_scatter_added(chosen5, 1, chosen3, chosen4), G_F)
+            difference = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
+            grad_input = difference.reshape(input_shape)
         if ctx.needs_input_grad[2]:
-            chosen4 = torch.where(mask, ratio2 * _gathered(F, 1, chosen3).squeeze(1), 0)
-            part2 = chosen4.reshape((input.shape[0] * input.shape[2],))
-            chosen5 = torch.where(mask2, F, 0)
-            total = chosen5.sum((0, 2)) if label_smoothing != 0 else None
-            product2 = ratio * total if label_smoothing != 0 else None
-            chosen6 = torch.where(mask, -G * average / count, 0)
-            part3 = chosen6.reshape((input.shape[0] * input.shape[2],))
-            zeros = G.new_zeros(()).expand((input.shape[1],))
-            chosen7 = product2 if label_smoothing != 0 else zeros
-            placed2 = chosen7.index_add(0, chosen2, part3)
-            grad_weight = placed2.index_add(0, chosen2, part2)
+            chosen6 = torch.where(mask, ratio2 * _gathered(F, 1, chosen3).squeeze(1), 0)
+            part2 = chosen6.reshape((target.shape[0] * target.shape[1],))
+            chosen7 = torch.where(mask2, F, 0)
+            total = chosen7.sum((0, 2)) if label_smoothing != 0 else None
+            product = ratio * total if label_smoothing != 0 else None
+            chosen8 = torch.where(mask, -G * average / count, 0)
+            part3 = chosen8.reshape((target.shape[0] * target.shape[1],))
+            zeros = G.new_zeros(()).expand((F.shape[1],))
+            chosen9 = product if label_smoothing != 0 else zeros
+            placed = chosen9.index_add(0, chosen2, part3)
+            grad_weight = placed.index_add(0, chosen2, part2)
         return grad_input, None, grad_weight, None, None
 
 
@@ -525,7 +534,7 @@ def _cross_entropy_sum_composed(input, target, weight, ignore_index, label_smoot
 
 
 def _cross_entropy_sum_backward(ctx, G):
-    _, target, weight, F = ctx.saved_tensors
+    target, weight, F = ctx.saved_tensors
     ignore_index = ctx.ignore_index
     label_smoothing = ctx.label_smoothing
     q_shape = ctx.q_shape
@@ -584,9 +593,9 @@ class _CrossEntropySum(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, target, weight, ignore_index, label_smoothing = inputs
-        _, F = output
-        ctx.mark_non_differentiable(F)
+        total, F = output
         ctx.set_materialize_grads(False)
+        ctx.output_shape = total.shape
         q_shape = input.shape[2:]
         weight_shape = (input.shape[1],)
         ctx.ignore_index = ignore_index
@@ -594,75 +603,61 @@ class _CrossEntropySum(Function):
         ctx.q_shape = q_shape
         ctx.weight_shape = weight_shape
         ctx.input_shape = input.shape
-        ctx.save_for_backward(
-            input, target, weight if ctx.needs_input_grad[0] else None, F
-        )
+        ctx.save_for_backward(target, weight if ctx.needs_input_grad[0] else None, F)
 
     @staticmethod
-    def backward(ctx, G, _grad_F):
-        if G is None:
+    def backward(ctx, G, G_F):
+        if G is None and G_F is None:
             return (None,) * 5
-        if _alone(G):
+        if G_F is None and _alone(G):
             return _cross_entropy_sum_backward(ctx, G)
-        input, target, weight, _ = ctx.saved_tensors
+        if G is None:
+            G = G_F.new_zeros(ctx.output_shape)
+        target, weight, F = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
         q_shape = ctx.q_shape
         weight_shape = ctx.weight_shape
         input_shape = ctx.input_shape
-        input, weight, G = _wide(input, weight, G)
+        weight, F, G, G_F = _wide(weight, F, G, G_F)
         grad_input = grad_weight = None
-        size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], input_shape[1], size))
-        target = target.reshape((input_shape[0], size))
+        target = target.reshape((input_shape[0], math.prod(q_shape)))
+        ratio = -label_smoothing * G / F.shape[1]
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
-        chosen2 = chosen.flatten()
-        ratio = -label_smoothing * G / input.shape[1]
-        chosen3 = chosen.unsqueeze(1)
-        difference = 1 - label_smoothing
-        product = -difference * G
+        chosen2 = chosen.unsqueeze(1)
+        chosen3 = chosen.flatten()
+        product = -(1 - label_smoothing) * G
         mask2 = mask.unsqueeze(1)
-        if ctx.needs_input_grad[2]:
-            F = _logsoftmax(input, 1)
         if ctx.needs_input_grad[0]:
             picked = (
                 None
                 if weight is None
-                else _unflatten(weight.index_select(0, chosen2), 0, target.shape)
+                else _unflatten(weight.index_select(0, chosen3), 0, target.shape)
             )
+            part = (
+                torch.where(mask, product, 0)
+                if weight is None
+                else torch.where(mask, product * picked, 0)
+            )
+            chosen4 = part.unsqueeze(1)
             full_weight = (
                 G.new_full((), 1).expand(weight_shape) if weight is None else weight
             )
-            added = (
-                difference + label_smoothing * full_weight.mean()
-                if weight is None
-                else difference * picked + label_smoothing * full_weight.mean()
-            )
-            p = F.exp() if ctx.needs_input_grad[2] else _softmax_of(input, 1)
-            product2 = G * added * p if weight is None else G * added.unsqueeze(1) * p
-            added2 = (
-                product2 + ratio
-                if weight is None
-                else product2 + (ratio * weight).unsqueeze(1)
-            )
-            part = (
-                product.expand(chosen3.shape)
-                if weight is None
-                else (product * picked).unsqueeze(1)
-            )
-            placed = _scatter_added(added2, 1, chosen3, part)
-            grad_input = torch.where(mask2, placed, 0).reshape(input_shape)
+            chosen5 = _where(mask2, ratio * full_weight.unsqueeze(1), 0)
+            grad_F = _with_cotangent(_scatter_added(chosen5, 1, chosen2, chosen4), G_F)
+            difference = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
+            grad_input = difference.reshape(input_shape)
         if ctx.needs_input_grad[2]:
-            chosen4 = torch.where(mask2, F, 0)
-            total = chosen4.sum((0, 2)) if label_smoothing != 0 else None
-            product3 = ratio * total if label_smoothing != 0 else None
-            zeros = G.new_zeros(()).expand((input.shape[1],))
-            chosen5 = product3 if label_smoothing != 0 else zeros
-            product4 = product * _gathered(F, 1, chosen3).squeeze(1)
-            size2 = input.shape[0] * input.shape[2]
-            chosen6 = torch.where(mask, product4, 0).reshape((size2,))
-            grad_weight = chosen5.index_add(0, chosen2, chosen6)
+            chosen6 = torch.where(mask2, F, 0)
+            total = chosen6.sum((0, 2)) if label_smoothing != 0 else None
+            product2 = ratio * total if label_smoothing != 0 else None
+            product3 = product * _gathered(F, 1, chosen2).squeeze(1)
+            zeros = G.new_zeros(()).expand((F.shape[1],))
+            chosen7 = product2 if label_smoothing != 0 else zeros
+            size = target.shape[0] * target.shape[1]
+            chosen8 = torch.where(mask, product3, 0).reshape((size,))
+            grad_weight = chosen7.index_add(0, chosen3, chosen8)
         return grad_input, None, grad_weight, None, None
 
 
@@ -738,7 +733,7 @@ def _cross_entropy_none_composed(input, target, weight, ignore_index, label_smoo
 
 
 def _cross_entropy_none_backward(ctx, G):
-    _, target, weight, F = ctx.saved_tensors
+    target, weight, F = ctx.saved_tensors
     ignore_index = ctx.ignore_index
     label_smoothing = ctx.label_smoothing
     q_shape = ctx.q_shape
@@ -791,9 +786,9 @@ class _CrossEntropyNone(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, target, weight, ignore_index, label_smoothing = inputs
-        _, F = output
-        ctx.mark_non_differentiable(F)
+        loss, F = output
         ctx.set_materialize_grads(False)
+        ctx.output_shape = loss.shape
         q_shape = input.shape[2:]
         weight_shape = (input.shape[1],)
         ctx.ignore_index = ignore_index
@@ -801,79 +796,57 @@ class _CrossEntropyNone(Function):
         ctx.q_shape = q_shape
         ctx.weight_shape = weight_shape
         ctx.input_shape = input.shape
-        ctx.save_for_backward(
-            input, target, weight if ctx.needs_input_grad[0] else None, F
-        )
+        ctx.save_for_backward(target, weight if ctx.needs_input_grad[0] else None, F)
 
     @staticmethod
-    def backward(ctx, G, _grad_F):
-        if G is None:
+    def backward(ctx, G, G_F):
+        if G is None and G_F is None:
             return (None,) * 5
-        if _alone(G):
+        if G_F is None and _alone(G):
             return _cross_entropy_none_backward(ctx, G)
-        input, target, weight, _ = ctx.saved_tensors
+        if G is None:
+            G = G_F.new_zeros(ctx.output_shape)
+        target, weight, F = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
         q_shape = ctx.q_shape
         weight_shape = ctx.weight_shape
         input_shape = ctx.input_shape
-        input, weight, G = _wide(input, weight, G)
+        weight, F, G, G_F = _wide(weight, F, G, G_F)
         grad_input = grad_weight = None
         size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], input_shape[1], size))
         target = target.reshape((input_shape[0], size))
         G = G.reshape((input_shape[0], size))
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
-        chosen2 = chosen.flatten()
-        chosen3 = chosen.unsqueeze(1)
-        difference = 1 - label_smoothing
-        product = -difference * G
+        chosen2 = chosen.unsqueeze(1)
+        chosen3 = chosen.flatten()
+        product = -(1 - label_smoothing) * G
         mask2 = mask.unsqueeze(1)
         part = -label_smoothing
-        if ctx.needs_input_grad[2]:
-            F = _logsoftmax(input, 1)
         if ctx.needs_input_grad[0]:
-            picked = (
-                None
-                if weight is None
-                else _unflatten(weight.index_select(0, chosen2), 0, target.shape)
-            )
-            product2 = (
-                part / input.shape[1] * G.unsqueeze(1)
-                if weight is None
-                else part * weight.unsqueeze(1) / input.shape[1] * G.unsqueeze(1)
-            )
-            full_weight = (
+            weight = (
                 G.new_full((), 1).expand(weight_shape) if weight is None else weight
             )
-            added = (
-                difference + label_smoothing * full_weight.mean()
-                if weight is None
-                else difference * picked + label_smoothing * full_weight.mean()
+            picked = _unflatten(weight.index_select(0, chosen3), 0, target.shape)
+            product2 = part * weight.unsqueeze(1) / F.shape[1] * G.unsqueeze(1)
+            placed = _scatter_added(
+                product2, 1, chosen2, (product * picked).unsqueeze(1)
             )
-            p = F.exp() if ctx.needs_input_grad[2] else _softmax_of(input, 1)
-            part2 = (
-                G.unsqueeze(1) * added
-                if weight is None
-                else G.unsqueeze(1) * added.unsqueeze(1)
-            )
-            product3 = part2 * p
-            part3 = product if weight is None else product * picked
-            product4 = part3.unsqueeze(1)
-            placed = _scatter_added(product3 + product2, 1, chosen3, product4)
-            grad_input = torch.where(mask2, placed, 0).reshape(input_shape)
+            grad_F = _with_cotangent(torch.where(mask2, placed, 0), G_F)
+            difference = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
+            grad_input = difference.reshape(input_shape)
         if ctx.needs_input_grad[2]:
-            zeros = G.new_zeros(()).expand((input.shape[1],))
-            product5 = product * _gathered(F, 1, chosen3).squeeze(1)
-            product6 = torch.where(mask, G, 0).unsqueeze(1) * torch.where(mask2, F, 0)
-            total = product6.sum((0, 2)) if label_smoothing != 0 else None
-            ratio = part / (input.shape[1] or math.nan)
-            product7 = ratio * total if label_smoothing != 0 else None
-            chosen4 = product7 if label_smoothing != 0 else zeros
-            size2 = input.shape[0] * input.shape[2]
-            chosen5 = torch.where(mask, product5, 0).reshape((size2,))
-            grad_weight = chosen4.index_add(0, chosen2, chosen5)
+            product3 = product * _gathered(F, 1, chosen2).squeeze(1)
+            zeros = G.new_zeros(()).expand((F.shape[1],))
+            product4 = torch.where(mask, G, 0).unsqueeze(1) * torch.where(mask2, F, 0)
+            total = product4.sum((0, 2)) if label_smoothing != 0 else None
+            ratio = part / (F.shape[1] or math.nan)
+            product5 = ratio * total if label_smoothing != 0 else None
+            chosen4 = product5 if label_smoothing != 0 else zeros
+            size2 = target.shape[0] * target.shape[1]
+            chosen5 = torch.where(mask, product3, 0).reshape((size2,))
+            grad_weight = chosen4.index_add(0, chosen3, chosen5)
         return grad_input, None, grad_weight, None, None
 
 

@@ -99,13 +99,6 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
-def _softmax_of(x, dim):
-    """torch.softmax, without the trailing axes of size 1 that would make it slow."""
-    if x.shape[dim + 1 :].numel() != 1:
-        return torch.softmax(x, dim)
-    return torch.softmax(x.reshape(x.shape[: dim + 1]), dim).reshape(x.shape)
-
-
 def _logsoftmax(x, dim):
     """torch.log_softmax, without the trailing axes of size 1 that would make it slow."""
     if x.shape[dim + 1 :].numel() != 1:
@@ -125,6 +118,11 @@ def _logsoftmax_slope(g, y, dim):
 def _no_view(x):
     """The same data as x, but no view for autograd: it may be modified in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
+
+
+def _with_cotangent(x, g):
+    """x + g; x where there is no cotangent g."""
+    return x if g is None else x + g
 
 
 def _alone(*tensors):
@@ -203,7 +201,7 @@ def _cross_entropy_probabilities_mean_forward_in_place(
 
 
 def _cross_entropy_probabilities_mean_backward(ctx, G):
-    _, target, weight, F = ctx.saved_tensors
+    target, weight, F = ctx.saved_tensors
     label_smoothing = ctx.label_smoothing
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
@@ -249,60 +247,58 @@ class _CrossEntropyProbabilitiesMean(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, target, weight, label_smoothing = inputs
-        _, F = output
-        ctx.mark_non_differentiable(F)
+        average, F = output
         ctx.set_materialize_grads(False)
+        ctx.output_shape = average.shape
         q_shape = input.shape[2:]
         ctx.label_smoothing = label_smoothing
         ctx.q_shape = q_shape
         ctx.input_shape = input.shape
         ctx.target_shape = target.shape
         ctx.save_for_backward(
-            input,
             target,
             weight if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
             F,
         )
 
     @staticmethod
-    def backward(ctx, G, _grad_F):
-        if G is None:
+    def backward(ctx, G, G_F):
+        if G is None and G_F is None:
             return (None,) * 4
-        if _alone(G):
+        if G_F is None and _alone(G):
             return _cross_entropy_probabilities_mean_backward(ctx, G)
-        input, target, weight, _ = ctx.saved_tensors
+        if G is None:
+            G = G_F.new_zeros(ctx.output_shape)
+        target, weight, F = ctx.saved_tensors
         label_smoothing = ctx.label_smoothing
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
-        input, target, weight, G = _wide(input, target, weight, G)
+        target, weight, F, G, G_F = _wide(target, weight, F, G, G_F)
         grad_input = grad_target = grad_weight = None
         size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], input_shape[1], size))
+        target = target.reshape((input_shape[0], input_shape[1], size))
         difference = 1 - label_smoothing
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            target = target.reshape((input_shape[0], input_shape[1], size))
-            u = difference * target + label_smoothing / (input.shape[1] or math.nan)
+            u = difference * target + label_smoothing / (target.shape[1] or math.nan)
             part = -G
-        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            F = _logsoftmax(input, 1)
         if ctx.needs_input_grad[0]:
-            grad_F = (
-                part / (input.shape[0] * input.shape[2]) * u
+            ratio = (
+                part / (target.shape[0] * target.shape[2])
                 if weight is None
-                else part * weight.unsqueeze(1) / (input.shape[0] * input.shape[2]) * u
+                else part * weight.unsqueeze(1) / (target.shape[0] * target.shape[2])
             )
-            with_F = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
-            p = F.exp() if with_F else _softmax_of(input, 1)
-            difference2 = grad_F - grad_F.sum(1, keepdim=True) * p
+            grad_F = _with_cotangent(ratio * u, G_F)
+            difference2 = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
             grad_input = difference2.reshape(input_shape)
         if ctx.needs_input_grad[1]:
             part2 = -difference * G
             product = part2 if weight is None else part2 * weight.unsqueeze(1)
-            product2 = product / (input.shape[0] * input.shape[2]) * F
+            product2 = product / (target.shape[0] * target.shape[2]) * F
             grad_target = product2.reshape(target_shape)
         if ctx.needs_input_grad[2]:
-            grad_weight = part / (input.shape[0] * input.shape[2]) * (F * u).sum((0, 2))
+            ratio2 = part / (target.shape[0] * target.shape[2])
+            grad_weight = ratio2 * (F * u).sum((0, 2))
         return grad_input, grad_target, grad_weight, None
 
 
@@ -363,7 +359,7 @@ def _cross_entropy_probabilities_sum_forward_in_place(
 
 
 def _cross_entropy_probabilities_sum_backward(ctx, G):
-    _, target, weight, F = ctx.saved_tensors
+    target, weight, F = ctx.saved_tensors
     label_smoothing = ctx.label_smoothing
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
@@ -405,48 +401,45 @@ class _CrossEntropyProbabilitiesSum(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, target, weight, label_smoothing = inputs
-        _, F = output
-        ctx.mark_non_differentiable(F)
+        total, F = output
         ctx.set_materialize_grads(False)
+        ctx.output_shape = total.shape
         q_shape = input.shape[2:]
         ctx.label_smoothing = label_smoothing
         ctx.q_shape = q_shape
         ctx.input_shape = input.shape
         ctx.target_shape = target.shape
         ctx.save_for_backward(
-            input,
             target if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] else None,
             weight if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
             F,
         )
 
     @staticmethod
-    def backward(ctx, G, _grad_F):
-        if G is None:
+    def backward(ctx, G, G_F):
+        if G is None and G_F is None:
             return (None,) * 4
-        if _alone(G):
+        if G_F is None and _alone(G):
             return _cross_entropy_probabilities_sum_backward(ctx, G)
-        input, target, weight, _ = ctx.saved_tensors
+        if G is None:
+            G = G_F.new_zeros(ctx.output_shape)
+        target, weight, F = ctx.saved_tensors
         label_smoothing = ctx.label_smoothing
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
-        input, target, weight, G = _wide(input, target, weight, G)
+        target, weight, F, G, G_F = _wide(target, weight, F, G, G_F)
         grad_input = grad_target = grad_weight = None
-        size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], input_shape[1], size))
         difference = 1 - label_smoothing
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+            size = math.prod(q_shape)
             target = target.reshape((input_shape[0], input_shape[1], size))
-            u = difference * target + label_smoothing / (input.shape[1] or math.nan)
+            u = difference * target + label_smoothing / (target.shape[1] or math.nan)
             part = -G
-        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            F = _logsoftmax(input, 1)
         if ctx.needs_input_grad[0]:
-            grad_F = part * u if weight is None else part * weight.unsqueeze(1) * u
-            with_F = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
-            p = F.exp() if with_F else _softmax_of(input, 1)
-            difference2 = grad_F - grad_F.sum(1, keepdim=True) * p
+            part2 = part * u if weight is None else part * weight.unsqueeze(1) * u
+            grad_F = _with_cotangent(part2, G_F)
+            difference2 = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
             grad_input = difference2.reshape(input_shape)
         if ctx.needs_input_grad[1]:
             product = (
@@ -517,7 +510,7 @@ def _cross_entropy_probabilities_none_forward_in_place(
 
 
 def _cross_entropy_probabilities_none_backward(ctx, G):
-    _, target, weight, F = ctx.saved_tensors
+    target, weight, F = ctx.saved_tensors
     label_smoothing = ctx.label_smoothing
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
@@ -563,52 +556,49 @@ class _CrossEntropyProbabilitiesNone(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, target, weight, label_smoothing = inputs
-        _, F = output
-        ctx.mark_non_differentiable(F)
+        loss, F = output
         ctx.set_materialize_grads(False)
+        ctx.output_shape = loss.shape
         q_shape = input.shape[2:]
         ctx.label_smoothing = label_smoothing
         ctx.q_shape = q_shape
         ctx.input_shape = input.shape
         ctx.target_shape = target.shape
         ctx.save_for_backward(
-            input,
             target if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] else None,
             weight if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
             F,
         )
 
     @staticmethod
-    def backward(ctx, G, _grad_F):
-        if G is None:
+    def backward(ctx, G, G_F):
+        if G is None and G_F is None:
             return (None,) * 4
-        if _alone(G):
+        if G_F is None and _alone(G):
             return _cross_entropy_probabilities_none_backward(ctx, G)
-        input, target, weight, _ = ctx.saved_tensors
+        if G is None:
+            G = G_F.new_zeros(ctx.output_shape)
+        target, weight, F = ctx.saved_tensors
         label_smoothing = ctx.label_smoothing
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
-        input, target, weight, G = _wide(input, target, weight, G)
+        target, weight, F, G, G_F = _wide(target, weight, F, G, G_F)
         grad_input = grad_target = grad_weight = None
         size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], input_shape[1], size))
         G = G.reshape((input_shape[0], size))
         difference = 1 - label_smoothing
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             target = target.reshape((input_shape[0], input_shape[1], size))
-            u = difference * target + label_smoothing / (input.shape[1] or math.nan)
-        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            F = _logsoftmax(input, 1)
+            u = difference * target + label_smoothing / (target.shape[1] or math.nan)
         if ctx.needs_input_grad[0]:
-            grad_F = (
+            part = (
                 -G.unsqueeze(1) * u
                 if weight is None
                 else (-weight).unsqueeze(1) * G.unsqueeze(1) * u
             )
-            with_F = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
-            p = F.exp() if with_F else _softmax_of(input, 1)
-            difference2 = grad_F - grad_F.sum(1, keepdim=True) * p
+            grad_F = _with_cotangent(part, G_F)
+            difference2 = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
             grad_input = difference2.reshape(input_shape)
         if ctx.needs_input_grad[1]:
             product = (

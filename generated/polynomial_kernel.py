@@ -4,12 +4,21 @@
 
 Gradients, where G is the cotangent of K:
 
-    grad_x1[*b,i,k] = gamma·degree·Σⱼ G[*b,i,j]·x2[*b,j,k]·(coef0 + gamma·Σₖ′ x1[*b,i,k′]·x2[*b,j,k′])^(degree − 1)
-    grad_x2[*b,j,k] = gamma·degree·Σᵢ G[*b,i,j]·x1[*b,i,k]·(coef0 + gamma·Σₖ′ x1[*b,i,k′]·x2[*b,j,k′])^(degree − 1)
+    grad_u[*b,i,j] = degree·G[*b,i,j]·u[*b,i,j]^(degree − 1)
+    grad_x1[*b,i,k] = gamma·Σⱼ grad_u[*b,i,j]·x2[*b,j,k]
+    grad_x2[*b,j,k] = gamma·Σᵢ grad_u[*b,i,j]·x1[*b,i,k]
+
+where
+
+    u[*b,i,j] = coef0 + gamma·Σₖ x1[*b,i,k]·x2[*b,j,k]
 
 Tangents, where d_x1 is the tangent of x1 and d_x2 is the tangent of x2:
 
-    d_K[*b,i,j] = gamma·degree·(coef0 + gamma·Σₖ x1[*b,i,k]·x2[*b,j,k])^(degree − 1)·(Σₖ d_x1[*b,i,k]·x2[*b,j,k] + Σₖ d_x2[*b,j,k]·x1[*b,i,k])
+    d_K[*b,i,j] = gamma·degree·u[*b,i,j]^(degree − 1)·(Σₖ d_x1[*b,i,k]·x2[*b,j,k] + Σₖ d_x2[*b,j,k]·x1[*b,i,k])
+
+where
+
+    u[*b,i,j] = coef0 + gamma·Σₖ x1[*b,i,k]·x2[*b,j,k]
 """
 # mypy: ignore-errors
 
@@ -92,11 +101,6 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
-def _copied(x):
-    """Copy x, unless it is expanded: autograd copies an expanded tensor when it stores it."""
-    return x if 0 in x.stride() else x.clone()
-
-
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -134,7 +138,9 @@ def _polynomial_kernel_forward(x1, x2, gamma, coef0, degree):
     dtype = _of_float32(x1, x2)
     wide = torch.promote_types(low, torch.float32)
     x1, x2 = _cast(low, x1, x2)
-    return ((coef0 + gamma * (x1 @ x2.mT).to(wide)) ** degree).to(dtype)
+    u = coef0 + gamma * (x1 @ x2.mT).to(wide)
+    K = (u**degree).to(dtype)
+    return K, u
 
 
 def _polynomial_kernel_forward_in_place(x1, x2, gamma, coef0, degree):
@@ -142,32 +148,26 @@ def _polynomial_kernel_forward_in_place(x1, x2, gamma, coef0, degree):
     dtype = _of_float32(x1, x2)
     wide = torch.promote_types(low, torch.float32)
     x1, x2 = _cast(low, x1, x2)
-    return (x1 @ x2.mT).to(wide).mul_(gamma).add_(coef0).pow_(degree).to(dtype)
+    u = (x1 @ x2.mT).to(wide).mul_(gamma).add_(coef0)
+    K = (u**degree).to(dtype)
+    return K, u
 
 
 def _polynomial_kernel_backward(ctx, G):
-    x1, x2 = ctx.saved_tensors
+    x1, x2, u = ctx.saved_tensors
     gamma = ctx.gamma
-    coef0 = ctx.coef0
     degree = ctx.degree
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
     x1, x2 = _cast(low, x1, x2)
-    G = _cast(wide, G)[0]
+    u, G = _cast(wide, u, G)
     grad_x1 = grad_x2 = None
-    mask = degree != 0
-    added = (x1 @ x2.mT).to(wide).mul_(gamma).add_(coef0) if mask else None
-    power = added.pow_(degree - 1) if mask else None
-    product = power.mul_(G) if mask else None
-    product2 = gamma * degree
-    zeros = G.new_zeros(())
+    zeros = G.new_zeros(()).expand(G.shape)
+    grad_u = (degree * G).mul_(u ** (degree - 1)) if degree != 0 else zeros
     if ctx.needs_input_grad[0]:
-        product3 = (product.to(low) @ x2).to(wide) if mask else None
-        grad_x1 = product3.mul_(product2) if mask else zeros.expand(x1.shape)
+        grad_x1 = (grad_u.to(low) @ x2).to(wide).mul_(gamma)
     if ctx.needs_input_grad[1]:
-        product4 = (product.mT.to(low) @ x1).to(wide) if mask else None
-        grad_x2 = product4.mul_(product2) if mask else zeros.expand(x2.shape)
-        grad_x2 = _copied(grad_x2) if ctx.needs_input_grad[0] else grad_x2
+        grad_x2 = (grad_u.mT.to(low) @ x1).to(wide).mul_(gamma)
     return grad_x1, grad_x2, None, None, None
 
 
@@ -181,18 +181,23 @@ class _PolynomialKernel(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         x1, x2, gamma, coef0, degree = inputs
+        _, u = output
+        ctx.mark_non_differentiable(u)
+        ctx.set_materialize_grads(False)
         ctx.low = _of_product(x1, x2)
         ctx.gamma = gamma
         ctx.coef0 = coef0
         ctx.degree = degree
-        ctx.save_for_backward(x1, x2)
+        ctx.save_for_backward(x1, x2, u)
 
     @staticmethod
     @_exactly
-    def backward(ctx, G):
+    def backward(ctx, G, _grad_u):
+        if G is None:
+            return (None,) * 5
         if _alone(G):
             return _polynomial_kernel_backward(ctx, G)
-        x1, x2 = ctx.saved_tensors
+        x1, x2, _ = ctx.saved_tensors
         gamma = ctx.gamma
         coef0 = ctx.coef0
         degree = ctx.degree
@@ -201,19 +206,14 @@ class _PolynomialKernel(Function):
         x1, x2 = _cast(low, x1, x2)
         G = _cast(wide, G)[0]
         grad_x1 = grad_x2 = None
-        mask = degree != 0
-        added = coef0 + gamma * (x1 @ x2.mT).to(wide) if mask else None
-        power = added ** (degree - 1) if mask else None
-        product = G * power if mask else None
-        product2 = gamma * degree
-        zeros = G.new_zeros(())
+        added = coef0 + gamma * (x1 @ x2.mT).to(wide) if degree != 0 else None
+        power = added ** (degree - 1) if degree != 0 else None
+        zeros = G.new_zeros(()).expand(G.shape)
+        grad_u = degree * G * power if degree != 0 else zeros
         if ctx.needs_input_grad[0]:
-            product3 = (product.to(low) @ x2).to(wide) if mask else None
-            grad_x1 = product2 * product3 if mask else zeros.expand(x1.shape)
+            grad_x1 = gamma * (grad_u.to(low) @ x2).to(wide)
         if ctx.needs_input_grad[1]:
-            product4 = (product.mT.to(low) @ x1).to(wide) if mask else None
-            grad_x2 = product2 * product4 if mask else zeros.expand(x2.shape)
-            grad_x2 = _copied(grad_x2) if ctx.needs_input_grad[0] else grad_x2
+            grad_x2 = gamma * (grad_u.mT.to(low) @ x1).to(wide)
         return grad_x1, grad_x2, None, None, None
 
 
@@ -240,7 +240,8 @@ class _PolynomialKernelDual(_PolynomialKernel):
     def setup_context(ctx, inputs, output):
         _PolynomialKernel.setup_context(ctx, inputs, output)
         x1, x2, _, _, _ = inputs
-        K = output
+        K, _ = output
+        ctx.set_materialize_grads(True)
         ctx.save_for_forward(x1, x2, K)
 
     @staticmethod
@@ -251,7 +252,7 @@ class _PolynomialKernelDual(_PolynomialKernel):
         degree = ctx.degree
         with forward_ad._set_fwd_grad_enabled(True):
             d_K = _polynomial_kernel_tangent(x1, x2, gamma, coef0, degree, d_x1, d_x2)
-            return d_K.to(K.dtype)
+            return d_K.to(K.dtype), None
 
 
 def polynomial_kernel(
@@ -335,7 +336,7 @@ def polynomial_kernel(
     if torch.compiler.is_compiling():
         x1, x2 = _distinct(x1, x2)
     if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
-        return _PolynomialKernelDual.apply(x1, x2, gamma, coef0, degree)
+        return _PolynomialKernelDual.apply(x1, x2, gamma, coef0, degree)[0]
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _polynomial_kernel_forward(x1, x2, gamma, coef0, degree)
-    return _applied(_PolynomialKernel, x1, x2, gamma, coef0, degree)
+        return _polynomial_kernel_forward(x1, x2, gamma, coef0, degree)[0]
+    return _applied(_PolynomialKernel, x1, x2, gamma, coef0, degree)[0]

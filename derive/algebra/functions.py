@@ -313,17 +313,31 @@ def partial(call: Call, n: int) -> Expr:
     return _convert(_fdiff(row.sympy, row.arity, n), call.args)
 
 
-@cache
 def repeats(function: str) -> int:
     """How often one derivative of f(x0, x1, ...) has one of these, beside the value of f; or 1."""
-    arguments = tuple(Access(f"x{n}", ()) for n in range(FUNCTIONS[function].arity))
+    return max(1, _repeated(function, tuple(map(_argument, range(FUNCTIONS[function].arity)))))
+
+
+def is_of_its_value(function: str) -> bool:
+    """Whether the derivatives of f(x0 + 1, ...) are of its value, as those of exp and relu."""
+    computed = (_argument(n) + num(1) for n in range(FUNCTIONS[function].arity))
+    return _repeated(function, tuple(computed)) == 0
+
+
+def _argument(n: int) -> Access:
+    return Access(f"x{n}", ())
+
+
+@cache
+def _repeated(function: str, arguments: tuple[Expr, ...]) -> int:
+    """How often one derivative of f has one of its arguments beside its value."""
     call = Call(function, arguments)
 
     def count(e: Expr, x: Expr) -> int:
         return 0 if e is call else (1 if e is x else sum(count(part, x) for part in e.parts()))
 
     partials = [partial(call, n) for n in range(len(arguments))]
-    return max(1, *(count(e, x) for e in partials for x in arguments))
+    return max(count(e, x) for e in partials for x in arguments)
 
 
 @cache

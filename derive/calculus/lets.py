@@ -118,6 +118,9 @@ def is_named_sum(let: Let) -> bool:
     return let.is_through and let.kind == "sum" and let.dtype == "float"
 
 
+Scaled = tuple[Let, Call, Term]
+"""A let that is c*f(u), with f(u) and c."""
+
 Find = Callable[[str], Let | None]
 """The definition of a name, if it is not an input's."""
 
@@ -160,7 +163,7 @@ class Lets:
     _shared: dict[tuple[object, ...], str] = field(default_factory=dict)
     _copies: dict[str, str] = field(default_factory=dict)
     _totals: dict[tuple[str, ...], list[Let]] = field(default_factory=dict)
-    _calls: dict[tuple[str, frozenset[str]], list[tuple[Let, Call, Term]]] = field(default_factory=dict)
+    _calls: dict[tuple[str, frozenset[str]], list[Scaled]] = field(default_factory=dict)
     _used: list[str] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[Let]:
@@ -242,7 +245,7 @@ class Lets:
             known = self._calls.setdefault((call.function, tensors(call)), [])
             known.append((let, call, scale))
 
-    def calls(self, call: Call) -> Sequence[tuple[Let, Call, Term]]:
+    def calls(self, call: Call) -> Sequence[Scaled]:
         """The lets of the spec that are a number times this function of the same tensors."""
         return self._calls.get((call.function, tensors(call)), ())
 

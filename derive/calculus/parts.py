@@ -3,10 +3,13 @@
     tanh(tanh(... tanh(x)))    =  tanh(tanh(u)),    u = tanh(... tanh(x))
     a*b*c*...                  =  u*v*...,          u = a*b*c,  v = ...
     (x - sum_r a_r*b_r)^2      =  u^2,              u = x - sum_r a_r*b_r
+    a*tanh(sum_r b_r*c_r)      =  a*tanh(u),        u = sum_r b_r*c_r
 
 The derivative of f(g) repeats g, and that of a product repeats every other factor. A name stands
 for what is repeated, and has an adjoint as an equation has, so that formulas are as long for a
-deep equation as for a network of short ones.
+deep equation as for a network of short ones. A contraction inside of a function is dear to compute
+again, and what has a name may be kept; none is needed where the value of the equation tells the
+derivative, as that of tanh(sum_r b_r*c_r) does.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from derive.algebra.expr import (
     Access,
     Add,
     Call,
+    Const,
     Delta,
     Expr,
     Index,
@@ -26,12 +30,13 @@ from derive.algebra.expr import (
     Num,
     Pow,
     Reduce,
+    Size,
     Where,
     accesses,
     free_indices,
     walk,
 )
-from derive.algebra.functions import repeats
+from derive.algebra.functions import is_of_its_value, repeats
 from derive.algebra.reductions import REDUCTIONS
 from derive.algebra.substitution import substitute
 from derive.calculus.values import is_everywhere
@@ -64,9 +69,11 @@ class _Parts:
         self._new: dict[_Place, Expr] = {}
         self._size: dict[Expr, int] = {}
         self._normalised: set[str] = set()
+        self._told: Expr | None = None
 
     def of(self, e: Expr) -> Expr:
         """e with its large parts named."""
+        self._told = _of_its_value(e)
         for place in _inside_out((e, False)):
             self._new[place] = self._rebuilt(*place)
         return self._new[e, False]
@@ -81,6 +88,8 @@ class _Parts:
                 opaque = not isinstance(e, Mul) or isinstance(new, Add | Where)
                 large = opaque and self._size_of(new) > _LARGEST
                 large = large or (_is_square(e) and _is_residual(new))
+                large = large or (e is not self._told and _is_of_contraction(e, new))
+                large = large or (isinstance(e, Mul) and _is_multiplied(new, inside.values()))
                 if large or (multiplied and _is_partial_sum(new)):
                     if self._may_be_named(new, own):
                         name = inside[part] = self._name(new)
@@ -160,12 +169,60 @@ def _is_residual(e: Expr) -> bool:
     if not isinstance(e, Add):
         return False
     sums = (a for term in e.args for a in (_members(term) if isinstance(term, Mul) else (term,)))
-    return any(
-        isinstance(a, Reduce)
-        and a.kind == "sum"
-        and len({x for x in accesses(a.body) if not free_indices(x).isdisjoint(a.indices)}) > 1
-        for a in sums
-    )
+    return any(map(_is_contraction, sums))
+
+
+def _is_of_contraction(e: Expr, argument: Expr) -> bool:
+    """Whether e is a function of what has a contraction of a product of tensors among its terms."""
+    if isinstance(e, Mul):
+        return False
+    terms = _members(argument) if isinstance(argument, Add) else (argument,)
+    factors = (f for t in terms for f in (_members(t) if isinstance(t, Mul) else (t,)))
+    return any(map(_is_matrix_product, factors))
+
+
+def _is_multiplied(e: Expr, factors: Iterable[Expr]) -> bool:
+    """Whether a contraction of a product is multiplied by what has a tensor and all its indices."""
+    if not _is_matrix_product(e):
+        return False
+    free = free_indices(e)
+    return any(f is not e and any(accesses(f)) and free_indices(f) >= free for f in factors)
+
+
+def _of_its_value(e: Expr) -> Expr | None:
+    """The f(u) of c*f(u), if the derivative of f is a function of its value.
+
+    c is a number that is not 0, as a parameter is not by which u is divided.
+    """
+    factors = list(_members(e)) if isinstance(e, Mul) else [e]
+    (f, *more) = [f for f in factors if any(accesses(f))] or [e]
+    inside = set(walk(f))
+    for c in factors:
+        if c is not f and not isinstance(c, Num | Const | Size) and 1 / c not in inside:
+            return None
+    match f:
+        case Call(function) if not more and is_of_its_value(function):
+            return f
+        case Pow(_, Num(p)) if not more and p and ((p - 1) / p).denominator == 1:
+            return f
+    return None
+
+
+def _is_contraction(e: Expr) -> bool:
+    """Whether e is a sum of what reads several tensors at each position."""
+    if not isinstance(e, Reduce) or e.kind != "sum":
+        return False
+    read = {x for x in accesses(e.body) if not free_indices(x).isdisjoint(e.indices)}
+    return len(read) > 1
+
+
+def _is_matrix_product(e: Expr) -> bool:
+    """Whether e sums a product of tensors none of which has all indices: it is dear."""
+    if not isinstance(e, Reduce) or e.kind != "sum" or not isinstance(e.body, Mul):
+        return False
+    read = [free_indices(f) for f in _members(e.body) if any(accesses(f))]
+    every = free_indices(e.body)
+    return len(read) > 1 and every not in read and every.issuperset(e.indices)
 
 
 def _is_partial_sum(e: Expr) -> bool:

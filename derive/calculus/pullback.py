@@ -155,10 +155,10 @@ def _others(lets: Lets, let: Let) -> Poly:
 
 def _named(lets: Lets, e: Call) -> Expr:
     """f(u) by the name that the spec gives to it or, divided by c, to c*f(u)."""
-    for let, call, scale in lets.calls(e):
+    for let, call, c in lets.calls(e):
         for binding in match(call, e, frozenset(let.formals), {}):
             if (name := let.at(binding)) is not None:
-                return name / to_tree(poly([scale]))
+                return name / to_tree(poly([c]))
     return e
 
 

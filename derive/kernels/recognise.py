@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import islice
 
-from derive.algebra.expr import Access, Expr, Where, num, tensors, walk
+from derive.algebra.expr import Access, Expr, Where, num, tensors
 from derive.algebra.poly import ZERO, Poly, Term, add, make_term, poly
 from derive.algebra.substitution import replace_inside_out
-from derive.calculus.lets import Find, Let
+from derive.calculus.lets import Find, Let, scaled_call
 from derive.calculus.normalised import Normal, parted
 from derive.kernels.along import Along
 from derive.kernels.attended import Attentions
@@ -194,9 +194,14 @@ def _kinds(body: Poly, find: Find) -> frozenset[object]:
 
 
 def _elementwise(find: Find, name: str) -> Let | None:
-    """The definition of a name that is one of each of its places, and sums nothing."""
+    """The definition of a name that is one of each of its places, and sums nothing.
+
+    What is a number times a function is read in place of the function, and stays closed.
+    """
     let = find(name)
     if let is None or let.kind != "sum" or let.dtype != "float" or let.result:
         return None
-    sums = (part.binders for part in walk(let.body) if isinstance(part, Term))
-    return None if any(sums) else let
+    scaled = scaled_call(let)
+    if scaled is not None and (scaled[1].coef != 1 or scaled[1].factors):
+        return None
+    return None if any(t.binders for t in let.body.terms) else let

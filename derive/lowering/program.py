@@ -58,7 +58,7 @@ from derive.lowering.lines import (
 from derive.lowering.nodes.lower import Lowering
 from derive.lowering.statistics import Offer, Statistics
 from derive.notation.operation import Choice, Operation, Tensor
-from derive.program.code import Code, Conditional, Method, Name, names_in, values_in
+from derive.program.code import Code, Conditional, Function, Method, Name, names_in, values_in
 from derive.program.needs import Needs, needed_by, ordered, softmaxes_shared
 from derive.program.orders import with_first_order
 from derive.program.precision import NAMES, all_wide, in_precision
@@ -69,32 +69,47 @@ from derive.program.tidy import Line, tidy
 from derive.program.torch_ops import count
 from derive.program.unguarded import unguarded
 
+Pulled = Callable[[str, bool], Given | None]
+"""What was derived with the adjoint of an equation as a result, each group as one axis or not."""
+
 
 def program(
     given: Given,
     flat: Callable[[], Given],
     at_hand: Collection[str] | None = None,
     keeps: bool = True,
+    pulled: Pulled | None = None,
 ) -> Program:
     """Lower the forward and the backward; ``flat`` has the same with each group as one axis.
 
     ``at_hand`` are the outputs that the backward may read, and then it reads no statistics; nor
-    does it where the forward ``keeps`` nothing.
+    does it where the forward ``keeps`` nothing. ``pulled`` is asked for a statistic in whose stead
+    nothing else would have to be saved.
 
     That is slower to read and as fast to run. Kernels take groups as they are, so that the body
     without kernels alone may need it.
     """
     try:
-        return _program(given, given, at_hand, keeps)
+        return _program(given, given, at_hand, keeps, _of_layout(pulled, False))
     except NeedsFlatGroups:
         other = flat()
     try:
         return _program(given, other, at_hand, keeps)
     except NeedsFlatGroups:
-        return _program(other, other, at_hand, keeps)
+        return _program(other, other, at_hand, keeps, _of_layout(pulled, True))
 
 
-def _program(given: Given, every: Given, at_hand: Collection[str] | None, keeps: bool) -> Program:
+def _of_layout(pulled: Pulled | None, flat: bool) -> Callable[[str], Given | None] | None:
+    return None if pulled is None else lambda name: pulled(name, flat)
+
+
+def _program(
+    given: Given,
+    every: Given,
+    at_hand: Collection[str] | None,
+    keeps: bool,
+    pulled: Callable[[str], Given | None] | None = None,
+) -> Program:
     """The program whose differentiable body is that of ``every``."""
     own = replace(given, lets=given.lets.apart())
     given, every = own, own if every is given else every
@@ -123,8 +138,18 @@ def _program(given: Given, every: Given, at_hand: Collection[str] | None, keeps:
         return _backward(every, lines, precision.has_products, (), outputs, {}, ())
 
     outputs = [n for n in given.op.outputs if at_hand is None or given.lets.say(n) in at_hand]
+
+    def through(name: str) -> Program | None:
+        """The body that reads a statistic as it reads an output, which has a cotangent then."""
+        other = None if pulled is None else pulled(name)
+        if other is None:
+            return None
+        held = {name: forward.offered.values[name]}
+        kept = (outputs, held, forward.stored)
+        return _backward(other, lines, precision.has_products, (), *kept, pulled=name)
+
     offered = forward.offered if keeps else Offer()
-    made = _in_orders(given, outputs, first, plain, offered, every is given)
+    made = _in_orders(given, outputs, first, plain, through, offered, every is given)
     if made.statistics:
         said = {given.lets.say(name): name for name in forward.offered.values}
         lines, precision, found = forward.lines([said[name] for name in made.statistics])
@@ -144,6 +169,7 @@ def _in_orders(
     outputs: Sequence[str],
     first_order: Callable[[Collection[str], Mapping[str, Value]], Program],
     plain: Callable[[Collection[str]], Program],
+    through: Callable[[str], Program | None],
     offered: Offer,
     alike: bool,
 ) -> Program:
@@ -170,7 +196,35 @@ def _in_orders(
         every = min([every, plain(kept)], key=lambda m: len(saved.union(s.name for s in m.saved)))
     if first.backward == every.backward:
         return every
-    return with_first_order(every, first)
+    return _saving_less(given, through, offered, every, first)
+
+
+def _saving_less(
+    given: Given,
+    through: Callable[[str], Program | None],
+    offered: Offer,
+    every: Program,
+    first: Program,
+) -> Program:
+    """Both bodies, where a graph leads through a statistic if an input is saved for it alone."""
+    made = with_first_order(every, first)
+    saved, own = ({s.name for s in p.saved} for p in (made, first))
+    if saved <= own or sum(c is not None for _, c in every.cotangents) != 1:
+        return made
+    inputs = {t.name: len(t.axes) for t in given.border.op.inputs}
+    for name, value in offered.values.items():
+        let = given.lets.given.get(name)
+        if given.lets.say(name) not in own or let is None or value.kind != "float":
+            continue
+        large = {n for n in saved - own if inputs.get(n, 0) >= len(let.formals)}
+        with suppress(NeedsFlatGroups):
+            other = through(name) if large else None
+            if other is not None:
+                less = with_first_order(other, first)
+                left = {s.name for s in less.saved}
+                if left < saved and not large <= left:
+                    return less
+    return made
 
 
 def _operations(made: Program) -> int:
@@ -187,8 +241,12 @@ def _backward(
     statistics: Mapping[str, Value],
     stored: Collection[str],
     shapeless: Collection[str] = (),
+    pulled: str | None = None,
 ) -> Program:
-    """The program of this backward, which reads no shape on what is ``shapeless``."""
+    """The program of this backward, which reads no shape on what is ``shapeless``.
+
+    The statistic ``pulled`` is differentiated: it has a cotangent of its own, which may be None.
+    """
     op, lets, backward, border = given.op, given.lets, given.backward, given.border.again()
     frame, taken = frame_of(op), given.taken()
     say, cotangents = lets.say, dict(backward.cotangents)
@@ -209,6 +267,7 @@ def _backward(
             pattern.look(bodies, find)
     for g in backward.gradients:
         scope.tensor(g.name)
+    added = _with_cotangent(given, scope, pulled)
     gradients = {say(g.tensor): say(g.name) for g in backward.gradients}
     held = (tensors, statistics, stored, shapeless)
     lines = _crossed(op.inputs, lets, backward, border, scope, *held, gradients)
@@ -221,7 +280,7 @@ def _backward(
     outer = [name for name in float_outputs(border.op) if name in known]
     kept = [say(name) for name in statistics]
     taken_in = [*floats, *outer, *(say(n) for n, v in statistics.items() if v.kind == "float")]
-    taken_in += map(say, cotangents.values())
+    taken_in += [*map(say, cotangents.values()), *added.values()]
     if products:
         lines, precision = in_precision(lines, taken_in, vectors=vectors_of(border.op))
     else:
@@ -242,7 +301,7 @@ def _backward(
         # Memory is not held for a shape.
         less = (*shapeless, *alone)
         at_first = (outputs_at_hand, statistics, stored)
-        return _backward(given, forward, products, kernels, *at_first, less)
+        return _backward(given, forward, products, kernels, *at_first, less, pulled)
     shared = softmaxes_shared(lines, needs, places, WIDTH)
     made = placed(border, [replace(line, code=ruled(line.code)) for line, _ in shared])
     shared = asked([(x, wanted) for x, (_, wanted) in zip(made, shared, strict=True)], places)
@@ -267,8 +326,23 @@ def _backward(
         kept_groups=tuple(g.name for g in setup if g.name.endswith("_shape")),
         recognised=noted(scope, lets),
         statistics=tuple(name for name in kept if name in readers),
+        pulled=added,
         backward_precision=precision,
     )
+
+
+def _with_cotangent(given: Given, scope: Scope, pulled: str | None) -> dict[str, str]:
+    """The statistic, with the name of a cotangent that is added to what its adjoint is."""
+    if pulled is None:
+        return {}
+    lets = given.lets
+    (adjoint,) = (a for a in given.backward.adjoints if a.tensor == pulled)
+    cotangent = lets.say(lets.derived_name(pulled, f"G_{lets.say(pulled)}"))
+    for n, s in enumerate(scope.statements):
+        if s.name == adjoint.name:
+            code = Function("_with_cotangent", (s.code, Name(cotangent)))
+            scope.statements[n] = replace(s, code=code)
+    return {lets.say(pulled): cotangent}
 
 
 def _at_hand(

@@ -16,6 +16,9 @@ from derive.program.program import BackwardLine, Program, Tangent
 from derive.program.tidy import Line
 from derive.program.torch_ops import torch_op
 
+KEPT_SHAPE = "output_shape"
+"""What the shape of an output is called whose cotangent may be None beside another."""
+
 
 @dataclass(frozen=True)
 class Variant:
@@ -221,7 +224,8 @@ def backward_signature(cotangents: Sequence[str], exact: bool) -> tuple[str, ...
 
 def _cotangents(program: Program) -> list[str]:
     """The names of the cotangents of all outputs; of one that has none, a name that is not read."""
-    given = (*program.cotangents, *((name, None) for name in program.statistics))
+    own = ((name, program.pulled.get(name)) for name in program.statistics)
+    given = (*program.cotangents, *own)
     return [f"_grad_{output}" if cotangent is None else cotangent for output, cotangent in given]
 
 
@@ -259,10 +263,10 @@ def _setup(op: Operation, program: Program) -> list[str]:
     product = program.backward_precision.has_products or program.first_order_precision.has_products
     read |= set(floats_of(op)) if product else set()
     silent = [output for output, cotangent in program.cotangents if cotangent is None]
-    silent += program.statistics
+    silent += [name for name in program.statistics if name not in program.pulled]
     results = (*program.outputs, *program.statistics)
     lines = unpacked(arguments(op), read, "inputs")
-    wanted = {*saved, *silent}
+    wanted = {*saved, *silent, *(program.outputs if program.pulled else ())}
     if len(results) > 1:
         lines += unpacked(results, wanted, outcome_of(op, program))
     elif wanted.intersection(program.outputs):
@@ -271,6 +275,8 @@ def _setup(op: Operation, program: Program) -> list[str]:
         lines += called("ctx.mark_non_differentiable(", silent, ")", 8)
     if may_be_none(program):
         lines.append("ctx.set_materialize_grads(False)")
+    if program.pulled:
+        lines.append(f"ctx.{KEPT_SHAPE} = {program.outputs[0]}.shape")
     lines += [s for line in program.setup for s in assigned(line, 8)]
     if product:
         lines += called("ctx.low = _of_product(", floats_of(op), ")", 8)
@@ -329,16 +335,22 @@ def _backward(op: Operation, variant: Variant) -> list[str]:
     program = variant.program
     lines = []
     if may_be_none(program):
-        (cotangent,) = _given(program)
-        lines += [f"if {cotangent} is None:", f"    {_no_gradient(op)}"]
+        every = [*_given(program), *program.pulled.values()]
+        test = " and ".join(f"{cotangent} is None" for cotangent in every)
+        lines += [f"if {test}:", f"    {_no_gradient(op)}"]
     if program.first_order:
         codes = (part for x in program.first_order for part in subexpressions(x.line.code))
         fused = any(torch_op(code).fused for code in codes)
-        test = "if _compiles() or _alone(" if fused else "if _alone("
-        lines += called(test, _given(program), "):", 8)
+        tests = [f"{cotangent} is None and " for cotangent in program.pulled.values()]
+        start, end = ("(_compiles() or ", "))") if fused and tests else ("", ")")
+        start = "_compiles() or " if fused and not tests else start
+        lines += called(f"if {''.join(tests)}{start}_alone(", _given(program), f"{end}:", 8)
         name = _first_name(op, variant.option)
         made = called(f"return {name}(", ["ctx", *_given(program)], ")", 12)
         lines += [f"    {line}" for line in made]
+    for cotangent in program.pulled.values():
+        (given,) = _given(program)
+        lines += [f"if {given} is None:", f"    {given} = {cotangent}.new_zeros(ctx.{KEPT_SHAPE})"]
     return lines + _body(op, program, program.backward, program.backward_precision, 8)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from derive.program.precision import PLAIN, Precision
 from derive.program.tidy import Line
@@ -66,6 +66,8 @@ class Program:
     first_order_precision: Precision = PLAIN
     statistics: tuple[str, ...] = ()
     """What the forward gives beside the outputs, for the backward alone."""
+    pulled: Mapping[str, str] = field(default_factory=dict)
+    """A statistic through which a graph leads -> the name of its cotangent, which may be None."""
     composed: tuple[Line, ...] = ()
     """The forward that torch itself differentiates, if that is another."""
     composed_precision: Precision = PLAIN

@@ -26,3 +26,8 @@ def _where(mask, x, y):
     chosen, other = _kept(x, kept), _kept(y, left)
     own = chosen is kept and other is left
     return chosen.add_(other) if own else chosen + other
+
+
+def _with_cotangent(x, g):
+    """x + g; x where there is no cotangent g."""
+    return x if g is None else x + g

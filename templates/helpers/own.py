@@ -22,18 +22,6 @@ def _masked_(x, mask):
     return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
 
 
-def _stacked(tensors, at):
-    """torch.stack along a last axis; on a CPU faster by one copy for each of the tensors."""
-    x = tensors[0]
-    slow = x.numel() >= 4096 and x.device.type == "cpu" and _alone(*tensors)
-    if not slow or any(t.dtype is not x.dtype for t in tensors):
-        return torch.stack(tensors, at)
-    made = x.new_empty((*x.shape, len(tensors)))
-    for part, given in zip(made.unbind(-1), tensors):
-        part.copy_(given)
-    return made
-
-
 def _added_product(total, a, b, beta, alpha):
     """beta*total + alpha*(a @ b); unlike in addmm, a factor of 0 still propagates nan."""
     if not (beta and alpha) or total.dtype is not a.dtype:

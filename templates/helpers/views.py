@@ -26,3 +26,15 @@ def _unflatten(x, at, sizes):
     """x.unflatten(at, sizes) by reshape; autograd's older vmap has no rule for unflatten."""
     at %= x.dim()
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
+
+
+def _stacked(tensors, at):
+    """torch.stack along a last axis; on a CPU faster by one copy for each of the tensors."""
+    x = tensors[0]
+    slow = x.numel() >= 4096 and x.device.type == "cpu" and _alone(*tensors)
+    if not slow or any(t.dtype is not x.dtype for t in tensors):
+        return torch.stack(tensors, at)
+    made = x.new_empty((*x.shape, len(tensors)))
+    for part, given in zip(made.unbind(-1), tensors):
+        part.copy_(given)
+    return made

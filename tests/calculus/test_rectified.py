@@ -18,7 +18,7 @@ SLOPES = {
     "op f(x[n], t[n]) -> y\ny = mean[n](relu(1 - t[n]*x[n]))": "[1 − x[n]·t[n] > 0]",
     "op f(x[n]) -> y\ny[n] = relu(x[n])": "[x[n] > 0]",
     "op f(x[n,k], W[k,c], v[c]) -> y\ny[n] = sum[c](v[c]*relu(sum[k](x[n,k]*W[k,c])))": (
-        "[Σₖ′ x[n,k′]·W[k′,c] > 0]"
+        "[u[n,c] > 0]"
     ),
 }
 

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from itertools import product
 from math import prod
 
-from derive.algebra.expr import Delta, Expr, Index, Num, factors_of, product_of, sum_of
+from derive.algebra.expr import Delta, Expr, Index, Num, factors_of, num, product_of, sum_of
+from derive.algebra.substitution import substitute
 from derive.lowering.ground.scope import Scope
 from derive.lowering.ground.value import ZERO, Value
 from derive.lowering.ground.windows import padded_along
@@ -92,5 +93,6 @@ def _case(e: Expr, order: Sequence[Index]) -> tuple[tuple[Index, ...], tuple[int
     if len(at) < len(deltas):
         return (), (), e
     axes = tuple(i for i in order if i in at)
-    content = product_of([a for a in factors_of(e) if a not in deltas])
-    return axes, tuple(at[i] for i in axes), content
+    there: dict[Index, Expr] = {i: num(n) for i, n in at.items()}
+    rest = [substitute(a, there) for a in factors_of(e) if a not in deltas]
+    return axes, tuple(at[i] for i in axes), product_of(rest)

@@ -40,7 +40,7 @@ PLAIN = {
     "op f(A[i,k], B[k,j]) -> y\ny[i,j] = 1 - 2*sum[k](A[i,k]*B[k,j])": "y = 1 - 2 * (A @ B)",
     "op f(A[i,k], B[k,j], C[i,j]) -> y\n"
     "y[i,j] = tanh(C[i,j] - 2*sum[k](A[i,k]*B[k,j])) + sin(sum[k](A[i,k]*B[k,j]))": (
-        "y = product.sin() + (C - 2 * product).tanh()"
+        "y = u.sin() + u2.tanh()"
     ),
 }
 
