@@ -152,6 +152,8 @@ def _alibi_attention_forward_in_place(query, key, value, slopes):
 
 def _alibi_attention_backward(ctx, G):
     query, key, value, _, P = ctx.saved_tensors
+    query_shape = ctx.query_shape
+    key_shape = ctx.key_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
     query, key, value, G = _cast(low, query, key, value, G)
@@ -162,17 +164,17 @@ def _alibi_attention_backward(ctx, G):
         grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
     if ctx.needs_input_grad[0]:
         product = (grad_S.to(low) @ key).to(wide)
-        grad_query = product.div_(math.sqrt(query.shape[-1]))
+        grad_query = product.div_(math.sqrt(query_shape[-1]))
     if ctx.needs_input_grad[1]:
         product2 = (grad_S.mT.to(low) @ query).to(wide)
-        grad_key = product2.div_(math.sqrt(query.shape[-1]))
+        grad_key = product2.div_(math.sqrt(query_shape[-1]))
     if ctx.needs_input_grad[2]:
         grad_value = P.mT.to(low) @ G
     if ctx.needs_input_grad[3]:
-        position = _positions(query.shape[-2], G).unsqueeze(1)
-        u = (_positions(key.shape[-2], G) - position).to(wide)
-        part = query.shape[-3]
-        product3 = grad_S.sum_to_size((part, query.shape[-2], key.shape[-2])) * u
+        position = _positions(query_shape[-2], G).unsqueeze(1)
+        u = (_positions(key_shape[-2], G) - position).to(wide)
+        part = query_shape[-3]
+        product3 = grad_S.sum_to_size((part, query_shape[-2], key_shape[-2])) * u
         grad_slopes = product3.sum((1, 2))
     return grad_query, grad_key, grad_value, grad_slopes
 
@@ -191,6 +193,8 @@ class _AlibiAttention(Function):
         ctx.mark_non_differentiable(P)
         ctx.set_materialize_grads(False)
         ctx.low = _of_product(query, key, value, slopes)
+        ctx.query_shape = query.shape
+        ctx.key_shape = key.shape
         ctx.save_for_backward(query, key, value, slopes, P)
 
     @staticmethod

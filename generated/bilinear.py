@@ -132,7 +132,7 @@ class _Bilinear(Function):
         ctx.save_for_backward(
             input1 if ctx.needs_input_grad[1] or ctx.needs_input_grad[2] else None,
             input2 if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] else None,
-            weight,
+            weight if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
         )
 
     @staticmethod
@@ -164,7 +164,7 @@ class _Bilinear(Function):
             grad_input2 = product4.reshape(input2_shape)
         if ctx.needs_input_grad[2]:
             product5 = product.mT.to(low) @ input2.to(low)
-            grad_weight = _unflatten(product5, 0, (weight.shape[0], input1.shape[1]))
+            grad_weight = _unflatten(product5, 0, (weight_shape[0], input1.shape[1]))
         if ctx.needs_input_grad[3]:
             grad_bias = G.sum(0)
         return grad_input1, grad_input2, grad_weight, grad_bias

@@ -131,9 +131,10 @@ class _CausalConv1d(Function):
         input, weight, bias, dilation = inputs
         ctx.low = _of_product(input, weight, bias)
         ctx.dilation = dilation
+        ctx.weight_shape = weight.shape
         ctx.save_for_backward(
             input if ctx.needs_input_grad[1] else None,
-            weight if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
+            weight if ctx.needs_input_grad[0] else None,
         )
 
     @staticmethod
@@ -141,13 +142,14 @@ class _CausalConv1d(Function):
     def backward(ctx, G):
         input, weight = ctx.saved_tensors
         dilation = ctx.dilation
+        weight_shape = ctx.weight_shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         weight = _cast(low, weight)[0]
         input, G = _cast(wide, input, G)
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            difference = dilation * weight.shape[2] - dilation
+            difference = dilation * weight_shape[2] - dilation
         if ctx.needs_input_grad[0]:
             part = torch.nn.functional.pad(G, (0, difference)).to(low)
             part2 = weight.transpose(0, 1)
@@ -155,7 +157,7 @@ class _CausalConv1d(Function):
         if ctx.needs_input_grad[1]:
             part3 = torch.nn.functional.pad(input, (difference, 0)).to(low)
             part4 = torch.nn.grad.conv1d_weight(
-                part3, weight.shape, G.to(low), dilation=dilation
+                part3, weight_shape, G.to(low), dilation=dilation
             )
             grad_weight = part4.flip(2)
         if ctx.needs_input_grad[2]:

@@ -325,12 +325,13 @@ def _causal_self_attention_composed(x, Wq, Wk, Wv):
 
 def _causal_self_attention_backward(ctx, G):
     x, Wq, Wk, Wv, output, kept, Q, K, V = ctx.saved_tensors
+    Wq_shape = ctx.Wq_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
     x, Wq, Wk, Wv, output, Q, K, V, G = _cast(low, x, Wq, Wk, Wv, output, Q, K, V, G)
     kept = _cast(wide, kept)[0]
     grad_x = grad_Wq = grad_Wk = grad_Wv = None
-    ratio = 1 / (math.sqrt(Wq.shape[0]) or math.nan)
+    ratio = 1 / (math.sqrt(Wq_shape[0]) or math.nan)
     grads = _attended_gradients(G, Q, K, V, output, kept, ratio, True)
     if ctx.needs_input_grad[1] or ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
         part = _flatten(x, 0, 1)
@@ -365,6 +366,7 @@ class _CausalSelfAttention(Function):
         ctx.mark_non_differentiable(kept, Q, K, V)
         ctx.set_materialize_grads(False)
         ctx.low = _of_product(x, Wq, Wk, Wv)
+        ctx.Wq_shape = Wq.shape
         ctx.save_for_backward(x, Wq, Wk, Wv, output, kept, Q, K, V)
 
     @staticmethod

@@ -194,6 +194,8 @@ def _character_model_backward(ctx, G):
         logits,
     ) = ctx.saved_tensors
     b1_shape = ctx.b1_shape
+    Xb_shape = ctx.Xb_shape
+    C_shape = ctx.C_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
     C, W1, W2 = _cast(low, C, W1, W2)
@@ -209,7 +211,7 @@ def _character_model_backward(ctx, G):
     if needs_grad_logits:
         probs = torch.softmax(logits, 1)
         part = G.new_full(Yb.shape, -1).unsqueeze(1)
-        grad_logits = G / Xb.shape[0] * probs.scatter_add(1, Yb.unsqueeze(1), part)
+        grad_logits = G / Xb_shape[0] * probs.scatter_add(1, Yb.unsqueeze(1), part)
     if needs_part2:
         bnraw = bnvar_inv * bndiff
         hpreact = bngain.select(0, 0) * bnraw + bnbias.select(0, 0)
@@ -220,17 +222,17 @@ def _character_model_backward(ctx, G):
     if needs_total:
         total = (grad_hpreact * bnraw).sum(0)
     if needs_part4:
-        difference = grad_hpreact - total / (Xb.shape[0] - 1) * bnraw
+        difference = grad_hpreact - total / (Xb_shape[0] - 1) * bnraw
         difference2 = difference - grad_hpreact.mean(0)
         grad_hprebn = bngain.select(0, 0) * bnvar_inv * difference2
         part3 = grad_hprebn.to(low)
         part4 = Xb.flatten()
     if needs[0]:
         grad_embcat = part3 @ W1.mT
-        part5 = grad_embcat.reshape((Xb.shape[0] * Xb.shape[1], C.shape[1]))
-        grad_C = G.new_zeros(C.shape).index_add(0, part4, part5.to(wide))
+        part5 = grad_embcat.reshape((Xb_shape[0] * Xb_shape[1], C_shape[1]))
+        grad_C = G.new_zeros(C_shape).index_add(0, part4, part5.to(wide))
     if needs[1]:
-        emb = _unflatten(C.index_select(0, part4), 0, Xb.shape)
+        emb = _unflatten(C.index_select(0, part4), 0, Xb_shape)
         embcat = _flatten(emb, 1, 2)
         grad_W1 = embcat.mT @ part3
     if needs[2]:
@@ -273,6 +275,8 @@ class _CharacterModel(Function):
         ctx.low = _of_product(C, W1, b1, W2, b2, bngain, bnbias)
         ctx.eps = eps
         ctx.b1_shape = b1.shape
+        ctx.Xb_shape = Xb.shape
+        ctx.C_shape = C.shape
         ctx.save_for_backward(
             C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, bndiff, bnvar_inv, logits
         )
@@ -286,6 +290,7 @@ class _CharacterModel(Function):
             return _character_model_backward(ctx, G)
         C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, _, _, _ = ctx.saved_tensors
         eps = ctx.eps
+        b1_shape = ctx.b1_shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         C, W1, b1, W2, b2 = _cast(low, C, W1, b1, W2, b2)
@@ -334,7 +339,7 @@ class _CharacterModel(Function):
         if needs[1]:
             grad_W1 = embcat.mT @ part5
         if needs[2]:
-            grad_b1 = G.new_zeros(b1.shape)
+            grad_b1 = G.new_zeros(b1_shape)
         if needs[3]:
             grad_W2 = h.mT.to(low) @ part4
         if needs[4]:

@@ -129,9 +129,11 @@ class _Conv1d(Function):
         ctx.stride = stride
         ctx.padding = padding
         ctx.dilation = dilation
+        ctx.input_shape = input.shape
+        ctx.weight_shape = weight.shape
         ctx.save_for_backward(
-            input if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            weight if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
+            input if ctx.needs_input_grad[1] else None,
+            weight if ctx.needs_input_grad[0] else None,
         )
 
     @staticmethod
@@ -141,12 +143,14 @@ class _Conv1d(Function):
         stride = ctx.stride
         padding = ctx.padding
         dilation = ctx.dilation
+        input_shape = ctx.input_shape
+        weight_shape = ctx.weight_shape
         low = ctx.low
         input, weight, G = _cast(low, input, weight, G)
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0]:
             grad_input = torch.nn.grad.conv1d_input(
-                input.shape,
+                input_shape,
                 weight,
                 G,
                 stride=stride,
@@ -156,7 +160,7 @@ class _Conv1d(Function):
         if ctx.needs_input_grad[1]:
             grad_weight = torch.nn.grad.conv1d_weight(
                 input,
-                weight.shape,
+                weight_shape,
                 G,
                 stride=stride,
                 padding=padding,

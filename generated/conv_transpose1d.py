@@ -150,9 +150,10 @@ class _ConvTranspose1d(Function):
         ctx.padding = padding
         ctx.output_padding = output_padding
         ctx.dilation = dilation
+        ctx.weight_shape = weight.shape
         ctx.save_for_backward(
             input if ctx.needs_input_grad[1] else None,
-            weight if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
+            weight if ctx.needs_input_grad[0] else None,
         )
 
     @staticmethod
@@ -163,6 +164,7 @@ class _ConvTranspose1d(Function):
         padding = ctx.padding
         output_padding = ctx.output_padding
         dilation = ctx.dilation
+        weight_shape = ctx.weight_shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         input, weight = _cast(low, input, weight)
@@ -177,7 +179,7 @@ class _ConvTranspose1d(Function):
             )
         if ctx.needs_input_grad[1]:
             grad_weight = torch.nn.grad.conv1d_weight(
-                part2, weight.shape, input, stride=stride, dilation=dilation
+                part2, weight_shape, input, stride=stride, dilation=dilation
             )
         if ctx.needs_input_grad[2]:
             grad_bias = G.sum((0, 2))

@@ -176,6 +176,7 @@ def _cosine_embedding_loss_mean_composed(input1, input2, target, margin):
 def _cosine_embedding_loss_mean_backward(ctx, G):
     input1, input2, target, square1, square2, cosine = ctx.saved_tensors
     margin = ctx.margin
+    target_shape = ctx.target_shape
     given = _wide(input1, input2, target, square1, square2, cosine, G)
     input1, input2, target, square1, square2, cosine, G = given
     grad_input1 = grad_input2 = grad_target = None
@@ -194,7 +195,7 @@ def _cosine_embedding_loss_mean_backward(ctx, G):
         product4 = 2 * grad_square2.unsqueeze(1) * input2
         grad_input2 = product4.addcmul_(product2, input1)
     if ctx.needs_input_grad[2]:
-        grad_target = G.new_zeros(target.shape)
+        grad_target = G.new_zeros(target_shape)
     return grad_input1, grad_input2, grad_target, None
 
 
@@ -212,10 +213,11 @@ class _CosineEmbeddingLossMean(Function):
         ctx.mark_non_differentiable(square1, square2, cosine)
         ctx.set_materialize_grads(False)
         ctx.margin = margin
+        ctx.target_shape = target.shape
         ctx.save_for_backward(
             input1 if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
             input2 if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            target,
+            target if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
             square1 if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
             square2 if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
             cosine if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
@@ -229,6 +231,7 @@ class _CosineEmbeddingLossMean(Function):
             return _cosine_embedding_loss_mean_backward(ctx, G)
         input1, input2, target, _, _, _ = ctx.saved_tensors
         margin = ctx.margin
+        target_shape = ctx.target_shape
         input1, input2, target, G = _wide(input1, input2, target, G)
         grad_input1 = grad_input2 = grad_target = None
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
@@ -247,7 +250,7 @@ class _CosineEmbeddingLossMean(Function):
             grad_square2 = product / square2
             grad_input2 = 2 * grad_square2.unsqueeze(1) * input2 + product2 * input1
         if ctx.needs_input_grad[2]:
-            grad_target = G.new_zeros(target.shape)
+            grad_target = G.new_zeros(target_shape)
         return grad_input1, grad_input2, grad_target, None
 
 
@@ -275,6 +278,7 @@ def _cosine_embedding_loss_sum_composed(input1, input2, target, margin):
 def _cosine_embedding_loss_sum_backward(ctx, G):
     input1, input2, target, square1, square2, cosine = ctx.saved_tensors
     margin = ctx.margin
+    target_shape = ctx.target_shape
     given = _wide(input1, input2, target, square1, square2, cosine, G)
     input1, input2, target, square1, square2, cosine, G = given
     grad_input1 = grad_input2 = grad_target = None
@@ -293,7 +297,7 @@ def _cosine_embedding_loss_sum_backward(ctx, G):
         product4 = 2 * grad_square2.unsqueeze(1) * input2
         grad_input2 = product4.addcmul_(product2, input1)
     if ctx.needs_input_grad[2]:
-        grad_target = G.new_zeros(target.shape)
+        grad_target = G.new_zeros(target_shape)
     return grad_input1, grad_input2, grad_target, None
 
 
@@ -311,10 +315,11 @@ class _CosineEmbeddingLossSum(Function):
         ctx.mark_non_differentiable(square1, square2, cosine)
         ctx.set_materialize_grads(False)
         ctx.margin = margin
+        ctx.target_shape = target.shape
         ctx.save_for_backward(
             input1 if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
             input2 if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            target,
+            target if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
             square1 if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
             square2 if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
             cosine if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
@@ -328,6 +333,7 @@ class _CosineEmbeddingLossSum(Function):
             return _cosine_embedding_loss_sum_backward(ctx, G)
         input1, input2, target, _, _, _ = ctx.saved_tensors
         margin = ctx.margin
+        target_shape = ctx.target_shape
         input1, input2, target, G = _wide(input1, input2, target, G)
         grad_input1 = grad_input2 = grad_target = None
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
@@ -346,7 +352,7 @@ class _CosineEmbeddingLossSum(Function):
             grad_square2 = product / square2
             grad_input2 = 2 * grad_square2.unsqueeze(1) * input2 + product2 * input1
         if ctx.needs_input_grad[2]:
-            grad_target = G.new_zeros(target.shape)
+            grad_target = G.new_zeros(target_shape)
         return grad_input1, grad_input2, grad_target, None
 
 
@@ -374,6 +380,7 @@ def _cosine_embedding_loss_none_composed(input1, input2, target, margin):
 def _cosine_embedding_loss_none_backward(ctx, G):
     input1, input2, target, square1, square2, cosine = ctx.saved_tensors
     margin = ctx.margin
+    target_shape = ctx.target_shape
     given = _wide(input1, input2, target, square1, square2, cosine, G)
     input1, input2, target, square1, square2, cosine, G = given
     grad_input1 = grad_input2 = grad_target = None
@@ -392,7 +399,7 @@ def _cosine_embedding_loss_none_backward(ctx, G):
         product4 = 2 * grad_square2.unsqueeze(1) * input2
         grad_input2 = product4.addcmul_(product2, input1)
     if ctx.needs_input_grad[2]:
-        grad_target = G.new_zeros(target.shape)
+        grad_target = G.new_zeros(target_shape)
     return grad_input1, grad_input2, grad_target, None
 
 
@@ -410,10 +417,11 @@ class _CosineEmbeddingLossNone(Function):
         ctx.mark_non_differentiable(square1, square2, cosine)
         ctx.set_materialize_grads(False)
         ctx.margin = margin
+        ctx.target_shape = target.shape
         ctx.save_for_backward(
             input1 if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
             input2 if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            target,
+            target if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
             square1 if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
             square2 if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
             cosine if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
@@ -427,6 +435,7 @@ class _CosineEmbeddingLossNone(Function):
             return _cosine_embedding_loss_none_backward(ctx, G)
         input1, input2, target, _, _, _ = ctx.saved_tensors
         margin = ctx.margin
+        target_shape = ctx.target_shape
         input1, input2, target, G = _wide(input1, input2, target, G)
         grad_input1 = grad_input2 = grad_target = None
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
@@ -445,7 +454,7 @@ class _CosineEmbeddingLossNone(Function):
             grad_square2 = product / square2
             grad_input2 = 2 * grad_square2.unsqueeze(1) * input2 + product2 * input1
         if ctx.needs_input_grad[2]:
-            grad_target = G.new_zeros(target.shape)
+            grad_target = G.new_zeros(target_shape)
         return grad_input1, grad_input2, grad_target, None
 
 

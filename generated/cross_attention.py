@@ -351,6 +351,7 @@ def _cross_attention_backward(ctx, G):
     x_shape = ctx.x_shape
     memory_shape = ctx.memory_shape
     Wo_shape = ctx.Wo_shape
+    Wq_shape = ctx.Wq_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
     given = _cast(low, x, memory, Wq, Wk, Wv, Wo, Q, K, V, context, G)
@@ -367,7 +368,7 @@ def _cross_attention_backward(ctx, G):
     G = G.reshape((size, x_shape[-2], Wo_shape[0]))
     if needs_grads:
         grad_context = G @ Wo
-        ratio = 1 / (math.sqrt(Wq.shape[0]) or math.nan)
+        ratio = 1 / (math.sqrt(Wq_shape[0]) or math.nan)
         grads = _attended_gradients(grad_context, Q, K, V, context, kept, ratio, None)
     if needs_part:
         memory = memory.reshape((size, memory_shape[-2], memory_shape[-1]))
@@ -413,6 +414,7 @@ class _CrossAttention(Function):
         ctx.x_shape = x.shape
         ctx.memory_shape = memory.shape
         ctx.Wo_shape = Wo.shape
+        ctx.Wq_shape = Wq.shape
         ctx.save_for_backward(x, memory, Wq, Wk, Wv, Wo, kept, Q, K, V, context)
 
     @staticmethod

@@ -135,9 +135,11 @@ class _DepthwiseConv1d(Function):
         ctx.stride = stride
         ctx.padding = padding
         ctx.dilation = dilation
+        ctx.input_shape = input.shape
+        ctx.weight_shape = weight.shape
         ctx.save_for_backward(
-            input if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            weight if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
+            input if ctx.needs_input_grad[1] else None,
+            weight if ctx.needs_input_grad[0] else None,
         )
 
     @staticmethod
@@ -147,14 +149,16 @@ class _DepthwiseConv1d(Function):
         stride = ctx.stride
         padding = ctx.padding
         dilation = ctx.dilation
+        input_shape = ctx.input_shape
+        weight_shape = ctx.weight_shape
         low = ctx.low
         input, weight, G = _cast(low, input, weight, G)
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0]:
             part = weight.unsqueeze(1)
-            part2 = input.shape[1]
+            part2 = input_shape[1]
             grad_input = torch.nn.grad.conv1d_input(
-                input.shape,
+                input_shape,
                 part,
                 G,
                 stride=stride,
@@ -163,8 +167,8 @@ class _DepthwiseConv1d(Function):
                 groups=part2,
             )
         if ctx.needs_input_grad[1]:
-            part3 = weight.shape[1]
-            part4 = input.shape[1]
+            part3 = weight_shape[1]
+            part4 = input_shape[1]
             part5 = torch.nn.grad.conv1d_weight(
                 input,
                 (part4, 1, part3),

@@ -75,12 +75,6 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
-def _unflatten(x, at, sizes):
-    """x.unflatten(at, sizes) by reshape; autograd's older vmap has no rule for unflatten."""
-    at %= x.dim()
-    return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
-
-
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -214,7 +208,7 @@ def _embedding_bag_max_composed(input, weight):
 
 
 def _embedding_bag_max_backward(ctx, G):
-    input, _, winner = ctx.saved_tensors
+    input, winner = ctx.saved_tensors
     weight_shape = ctx.weight_shape
     G = _wide(G)[0]
     zeros = G.new_zeros(weight_shape)
@@ -236,7 +230,7 @@ class _EmbeddingBagMax(Function):
         ctx.mark_non_differentiable(winner)
         ctx.set_materialize_grads(False)
         ctx.weight_shape = weight.shape
-        ctx.save_for_backward(input, weight, winner)
+        ctx.save_for_backward(input, winner)
 
     @staticmethod
     def backward(ctx, G, _grad_winner):
@@ -244,11 +238,10 @@ class _EmbeddingBagMax(Function):
             return (None,) * 2
         if _alone(G):
             return _embedding_bag_max_backward(ctx, G)
-        input, weight, _ = ctx.saved_tensors
-        weight, G = _wide(weight, G)
-        picked = _unflatten(weight.index_select(0, input.flatten()), 0, input.shape)
-        winner = picked.max(1).indices
-        zeros = G.new_zeros(weight.shape)
+        input, winner = ctx.saved_tensors
+        weight_shape = ctx.weight_shape
+        G = _wide(G)[0]
+        zeros = G.new_zeros(weight_shape)
         grad_weight = zeros.scatter_add(0, input.gather(1, winner), G)
         return None, grad_weight
 

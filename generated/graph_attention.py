@@ -251,6 +251,8 @@ def _graph_attention_backward(ctx, G):
         scores,
     ) = ctx.saved_tensors
     negative_slope = ctx.negative_slope
+    att_source_shape = ctx.att_source_shape
+    x_shape = ctx.x_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
     x, weight = _cast(low, x, weight)
@@ -258,18 +260,18 @@ def _graph_attention_backward(ctx, G):
     att_source, att_target, output, projected, scores, G = given
     grad_x = grad_weight = grad_att_source = grad_att_target = None
     part = torch.ops.aten.leaky_relu_backward(scores, scores, negative_slope, False)
-    part2 = G.new_full((x.shape[0], att_source.shape[0]), -math.inf)
+    part2 = G.new_full((x_shape[0], att_source_shape[0]), -math.inf)
     part3 = target.unsqueeze(1).expand(scores.shape)
     placed = part2.scatter_reduce(0, part3, part, "amax")
     chosen = torch.where(placed.isfinite(), placed, 0)
-    zeros = G.new_zeros((x.shape[0], att_source.shape[0]))
+    zeros = G.new_zeros((x_shape[0], att_source_shape[0]))
     e = (part - chosen.index_select(0, target)).exp()
     lse = chosen + zeros.index_add(0, target, e).log()
-    part4 = _unflatten(G, 1, (att_source.shape[0], att_source.shape[1]))
+    part4 = _unflatten(G, 1, (att_source_shape[0], att_source_shape[1]))
     picked = part4.index_select(0, target)
     e2 = (part - lse.index_select(0, target)).exp()
     picked2 = projected.index_select(0, source)
-    part5 = _unflatten(output, 1, (att_source.shape[0], att_source.shape[1]))
+    part5 = _unflatten(output, 1, (att_source_shape[0], att_source_shape[1]))
     grad_a = e2 * (picked2 - part5.index_select(0, target)).mul_(picked).sum(2)
     grad_scores = torch.ops.aten.leaky_relu_backward(
         grad_a, scores, negative_slope, False
@@ -312,6 +314,8 @@ class _GraphAttention(Function):
         ctx.set_materialize_grads(False)
         ctx.low = _of_product(x, weight, att_source, att_target)
         ctx.negative_slope = negative_slope
+        ctx.att_source_shape = att_source.shape
+        ctx.x_shape = x.shape
         ctx.save_for_backward(
             x, weight, att_source, att_target, source, target, output, projected, scores
         )

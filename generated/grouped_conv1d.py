@@ -165,9 +165,10 @@ class _GroupedConv1d(Function):
         ctx.dilation = dilation
         ctx.groups = groups
         ctx.weight_shape = weight.shape
+        ctx.input_shape = input.shape
         ctx.save_for_backward(
-            input if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            weight if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
+            input if ctx.needs_input_grad[1] else None,
+            weight if ctx.needs_input_grad[0] else None,
         )
 
     @staticmethod
@@ -179,13 +180,14 @@ class _GroupedConv1d(Function):
         dilation = ctx.dilation
         groups = ctx.groups
         weight_shape = ctx.weight_shape
+        input_shape = ctx.input_shape
         low = ctx.low
         input, weight, G = _cast(low, input, weight, G)
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0]:
-            product = groups * weight.shape[1]
-            part = input.shape[0]
-            part2 = input.shape[2]
+            product = groups * weight_shape[1]
+            part = input_shape[0]
+            part2 = input_shape[2]
             grad_input = torch.nn.grad.conv1d_input(
                 (part, product, part2),
                 weight,
@@ -196,9 +198,9 @@ class _GroupedConv1d(Function):
                 groups=groups,
             )
         if ctx.needs_input_grad[1]:
-            product2 = groups * (weight.shape[0] // groups)
-            part3 = weight.shape[1]
-            part4 = weight.shape[2]
+            product2 = groups * (weight_shape[0] // groups)
+            part3 = weight_shape[1]
+            part4 = weight_shape[2]
             grad_weight = torch.nn.grad.conv1d_weight(
                 input,
                 (product2, part3, part4),

@@ -157,14 +157,15 @@ def _hinge_embedding_loss_mean_forward_in_place(input, target, margin):
 def _hinge_embedding_loss_mean_backward(ctx, G):
     input, target = ctx.saved_tensors
     margin = ctx.margin
+    input_shape = ctx.input_shape
     input, target, G = _wide(input, target, G)
     grad_input = grad_target = None
     if ctx.needs_input_grad[0]:
         chosen = _where((target != 1) & (margin - input >= 0), G, 0)
         difference = torch.where(target == 1, G, 0).sub_(chosen)
-        grad_input = difference.div_(math.prod(input.shape))
+        grad_input = difference.div_(math.prod(input_shape))
     if ctx.needs_input_grad[1]:
-        grad_target = G.new_zeros(input.shape)
+        grad_target = G.new_zeros(input_shape)
     return grad_input, grad_target, None
 
 
@@ -179,7 +180,11 @@ class _HingeEmbeddingLossMean(Function):
     def setup_context(ctx, inputs, output):
         input, target, margin = inputs
         ctx.margin = margin
-        ctx.save_for_backward(input, target if ctx.needs_input_grad[0] else None)
+        ctx.input_shape = input.shape
+        ctx.save_for_backward(
+            input if ctx.needs_input_grad[0] else None,
+            target if ctx.needs_input_grad[0] else None,
+        )
 
     @staticmethod
     def backward(ctx, G):
@@ -187,14 +192,15 @@ class _HingeEmbeddingLossMean(Function):
             return _hinge_embedding_loss_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
         margin = ctx.margin
+        input_shape = ctx.input_shape
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         if ctx.needs_input_grad[0]:
             chosen = _where((target != 1) & (margin - input >= 0), G, 0)
             difference = torch.where(target == 1, G, 0) - chosen
-            grad_input = difference / math.prod(input.shape)
+            grad_input = difference / math.prod(input_shape)
         if ctx.needs_input_grad[1]:
-            grad_target = G.new_zeros(input.shape)
+            grad_target = G.new_zeros(input_shape)
         return grad_input, grad_target, None
 
 
@@ -225,19 +231,24 @@ class _HingeEmbeddingLossSum(Function):
     def setup_context(ctx, inputs, output):
         input, target, margin = inputs
         ctx.margin = margin
-        ctx.save_for_backward(input, target if ctx.needs_input_grad[0] else None)
+        ctx.input_shape = input.shape
+        ctx.save_for_backward(
+            input if ctx.needs_input_grad[0] else None,
+            target if ctx.needs_input_grad[0] else None,
+        )
 
     @staticmethod
     def backward(ctx, G):
         input, target = ctx.saved_tensors
         margin = ctx.margin
+        input_shape = ctx.input_shape
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         if ctx.needs_input_grad[0]:
             chosen = _where((target != 1) & (margin - input >= 0), G, 0)
             grad_input = torch.where(target == 1, G, 0) - chosen
         if ctx.needs_input_grad[1]:
-            grad_target = G.new_zeros(input.shape)
+            grad_target = G.new_zeros(input_shape)
         return grad_input, grad_target, None
 
 
@@ -268,19 +279,24 @@ class _HingeEmbeddingLossNone(Function):
     def setup_context(ctx, inputs, output):
         input, target, margin = inputs
         ctx.margin = margin
-        ctx.save_for_backward(input, target if ctx.needs_input_grad[0] else None)
+        ctx.input_shape = input.shape
+        ctx.save_for_backward(
+            input if ctx.needs_input_grad[0] else None,
+            target if ctx.needs_input_grad[0] else None,
+        )
 
     @staticmethod
     def backward(ctx, G):
         input, target = ctx.saved_tensors
         margin = ctx.margin
+        input_shape = ctx.input_shape
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         if ctx.needs_input_grad[0]:
             chosen = _where((target != 1) & (margin - input >= 0), G, 0)
             grad_input = torch.where(target == 1, G, 0) - chosen
         if ctx.needs_input_grad[1]:
-            grad_target = G.new_zeros(input.shape)
+            grad_target = G.new_zeros(input_shape)
         return grad_input, grad_target, None
 
 

@@ -149,9 +149,10 @@ def _kl_div_mean_forward_in_place(input, target):
 
 def _kl_div_mean_backward(ctx, G):
     input, target = ctx.saved_tensors
+    input_shape = ctx.input_shape
     input, target, G = _wide(input, target, G)
     grad_input = grad_target = None
-    product = input.shape[0] * math.prod(input.shape[1:])
+    product = input_shape[0] * math.prod(input_shape[1:])
     if ctx.needs_input_grad[0]:
         grad_input = -G / product * target
     if ctx.needs_input_grad[1]:
@@ -171,16 +172,18 @@ class _KlDivMean(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, target = inputs
-        ctx.save_for_backward(input, target)
+        ctx.input_shape = input.shape
+        ctx.save_for_backward(input if ctx.needs_input_grad[1] else None, target)
 
     @staticmethod
     def backward(ctx, G):
         if _alone(G):
             return _kl_div_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
+        input_shape = ctx.input_shape
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        product = input.shape[0] * math.prod(input.shape[1:])
+        product = input_shape[0] * math.prod(input_shape[1:])
         if ctx.needs_input_grad[0]:
             grad_input = -G / product * target
         if ctx.needs_input_grad[1]:
@@ -322,14 +325,15 @@ def _kl_div_batchmean_forward_in_place(input, target):
 
 def _kl_div_batchmean_backward(ctx, G):
     input, target = ctx.saved_tensors
+    input_shape = ctx.input_shape
     input, target, G = _wide(input, target, G)
     grad_input = grad_target = None
     if ctx.needs_input_grad[0]:
-        grad_input = -G / input.shape[0] * target
+        grad_input = -G / input_shape[0] * target
     if ctx.needs_input_grad[1]:
         mask = target > 0
         chosen = _where(mask, target.log().add_(1), 0)
-        grad_target = chosen.sub_(input).mul_(G / input.shape[0])
+        grad_target = chosen.sub_(input).mul_(G / input_shape[0])
     return grad_input, grad_target
 
 
@@ -343,21 +347,23 @@ class _KlDivBatchmean(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, target = inputs
-        ctx.save_for_backward(input, target)
+        ctx.input_shape = input.shape
+        ctx.save_for_backward(input if ctx.needs_input_grad[1] else None, target)
 
     @staticmethod
     def backward(ctx, G):
         if _alone(G):
             return _kl_div_batchmean_backward(ctx, G)
         input, target = ctx.saved_tensors
+        input_shape = ctx.input_shape
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         if ctx.needs_input_grad[0]:
-            grad_input = -G / input.shape[0] * target
+            grad_input = -G / input_shape[0] * target
         if ctx.needs_input_grad[1]:
             mask = target > 0
             chosen = _where(mask, 1 + torch.where(mask, target, 1).log(), 0)
-            grad_target = G / input.shape[0] * (chosen - input)
+            grad_target = G / input_shape[0] * (chosen - input)
         return grad_input, grad_target
 
 

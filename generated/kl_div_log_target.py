@@ -118,9 +118,10 @@ def _kl_div_log_target_mean_forward_in_place(input, target):
 
 def _kl_div_log_target_mean_backward(ctx, G):
     input, target = ctx.saved_tensors
+    input_shape = ctx.input_shape
     input, target, G = _wide(input, target, G)
     grad_input = grad_target = None
-    product = input.shape[0] * math.prod(input.shape[1:])
+    product = input_shape[0] * math.prod(input_shape[1:])
     target_exp = target.exp()
     if ctx.needs_input_grad[0]:
         part = -G / product
@@ -143,16 +144,18 @@ class _KlDivLogTargetMean(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, target = inputs
-        ctx.save_for_backward(input, target)
+        ctx.input_shape = input.shape
+        ctx.save_for_backward(input if ctx.needs_input_grad[1] else None, target)
 
     @staticmethod
     def backward(ctx, G):
         if _alone(G):
             return _kl_div_log_target_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
+        input_shape = ctx.input_shape
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        product = input.shape[0] * math.prod(input.shape[1:])
+        product = input_shape[0] * math.prod(input_shape[1:])
         target_exp = target.exp()
         if ctx.needs_input_grad[0]:
             grad_input = -G / product * target_exp
@@ -294,17 +297,18 @@ def _kl_div_log_target_batchmean_forward_in_place(input, target):
 
 def _kl_div_log_target_batchmean_backward(ctx, G):
     input, target = ctx.saved_tensors
+    input_shape = ctx.input_shape
     input, target, G = _wide(input, target, G)
     grad_input = grad_target = None
     target_exp = target.exp()
     if ctx.needs_input_grad[0]:
-        part = -G / input.shape[0]
+        part = -G / input_shape[0]
         grad_input = (
             part * target_exp if ctx.needs_input_grad[1] else target_exp.mul_(part)
         )
     if ctx.needs_input_grad[1]:
         loss = (target - input).mul_(target_exp)
-        grad_target = loss.add_(target_exp).mul_(G / input.shape[0])
+        grad_target = loss.add_(target_exp).mul_(G / input_shape[0])
     return grad_input, grad_target
 
 
@@ -318,21 +322,23 @@ class _KlDivLogTargetBatchmean(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, target = inputs
-        ctx.save_for_backward(input, target)
+        ctx.input_shape = input.shape
+        ctx.save_for_backward(input if ctx.needs_input_grad[1] else None, target)
 
     @staticmethod
     def backward(ctx, G):
         if _alone(G):
             return _kl_div_log_target_batchmean_backward(ctx, G)
         input, target = ctx.saved_tensors
+        input_shape = ctx.input_shape
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         target_exp = target.exp()
         if ctx.needs_input_grad[0]:
-            grad_input = -G / input.shape[0] * target_exp
+            grad_input = -G / input_shape[0] * target_exp
         if ctx.needs_input_grad[1]:
             loss = (target - input) * target_exp
-            grad_target = G / input.shape[0] * (loss + target_exp)
+            grad_target = G / input_shape[0] * (loss + target_exp)
         return grad_input, grad_target
 
 

@@ -302,12 +302,13 @@ def _linear_cross_entropy_mean_backward(ctx, G):
     input, linear_weight, target, _, weight, average, F, count = ctx.saved_tensors
     ignore_index = ctx.ignore_index
     label_smoothing = ctx.label_smoothing
+    linear_weight_shape = ctx.linear_weight_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
     input, linear_weight = _cast(low, input, linear_weight)
     weight, average, F, count, G = _cast(wide, weight, average, F, count, G)
     grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
-    ratio = -label_smoothing * G / (linear_weight.shape[0] * count)
+    ratio = -label_smoothing * G / (linear_weight_shape[0] * count)
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
     chosen2 = chosen.unsqueeze(1)
@@ -336,7 +337,7 @@ def _linear_cross_entropy_mean_backward(ctx, G):
         grad_linear_bias = grad_X.sum(0)
     if ctx.needs_input_grad[4]:
         chosen3 = torch.where(mask, ratio2 * F.gather(1, chosen2).squeeze(1), 0)
-        zeros = G.new_zeros(()).expand((linear_weight.shape[0],))
+        zeros = G.new_zeros(()).expand((linear_weight_shape[0],))
         chosen4 = torch.where(mask, -G * average / count, 0)
         total = torch.where(mask2, F, 0).sum(0) if label_smoothing != 0 else None
         product2 = ratio * total if label_smoothing != 0 else None
@@ -388,6 +389,7 @@ class _LinearCrossEntropyMean(Function):
         ctx.ignore_index = ignore_index
         ctx.label_smoothing = label_smoothing
         ctx.weight_shape = weight_shape
+        ctx.linear_weight_shape = linear_weight.shape
         ctx.save_for_backward(
             input,
             linear_weight,
@@ -602,12 +604,13 @@ def _linear_cross_entropy_sum_backward(ctx, G):
     input, linear_weight, target, _, weight, F = ctx.saved_tensors
     ignore_index = ctx.ignore_index
     label_smoothing = ctx.label_smoothing
+    linear_weight_shape = ctx.linear_weight_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
     input, linear_weight = _cast(low, input, linear_weight)
     weight, F, G = _cast(wide, weight, F, G)
     grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
-    ratio = -label_smoothing * G / linear_weight.shape[0]
+    ratio = -label_smoothing * G / linear_weight_shape[0]
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
     chosen2 = chosen.unsqueeze(1)
@@ -635,7 +638,7 @@ def _linear_cross_entropy_sum_backward(ctx, G):
     if ctx.needs_input_grad[3]:
         grad_linear_bias = grad_X.sum(0)
     if ctx.needs_input_grad[4]:
-        zeros = G.new_zeros(()).expand((linear_weight.shape[0],))
+        zeros = G.new_zeros(()).expand((linear_weight_shape[0],))
         product3 = product * F.gather(1, chosen2).squeeze(1)
         total = torch.where(mask2, F, 0).sum(0) if label_smoothing != 0 else None
         product4 = ratio * total if label_smoothing != 0 else None
@@ -686,6 +689,7 @@ class _LinearCrossEntropySum(Function):
         ctx.ignore_index = ignore_index
         ctx.label_smoothing = label_smoothing
         ctx.weight_shape = weight_shape
+        ctx.linear_weight_shape = linear_weight.shape
         ctx.save_for_backward(input, linear_weight, target, linear_bias, weight, F)
 
     @staticmethod
@@ -873,12 +877,13 @@ def _linear_cross_entropy_none_backward(ctx, G):
     ignore_index = ctx.ignore_index
     label_smoothing = ctx.label_smoothing
     weight_shape = ctx.weight_shape
+    linear_weight_shape = ctx.linear_weight_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
     input, linear_weight = _cast(low, input, linear_weight)
     weight, F, G = _cast(wide, weight, F, G)
     grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
-    ratio = -label_smoothing / (linear_weight.shape[0] or math.nan)
+    ratio = -label_smoothing / (linear_weight_shape[0] or math.nan)
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
     chosen2 = chosen.unsqueeze(1)
@@ -903,7 +908,7 @@ def _linear_cross_entropy_none_backward(ctx, G):
     if ctx.needs_input_grad[3]:
         grad_linear_bias = grad_X.sum(0)
     if ctx.needs_input_grad[4]:
-        zeros = G.new_zeros(()).expand((linear_weight.shape[0],))
+        zeros = G.new_zeros(()).expand((linear_weight_shape[0],))
         product4 = product * F.gather(1, chosen2).squeeze(1)
         part3 = torch.where(mask2, F, 0).mT.to(low)
         chosen3 = torch.where(mask, G, 0).to(low)
@@ -957,6 +962,7 @@ class _LinearCrossEntropyNone(Function):
         ctx.ignore_index = ignore_index
         ctx.label_smoothing = label_smoothing
         ctx.weight_shape = weight_shape
+        ctx.linear_weight_shape = linear_weight.shape
         ctx.save_for_backward(input, linear_weight, target, linear_bias, weight, F)
 
     @staticmethod

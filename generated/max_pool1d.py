@@ -90,7 +90,7 @@ def _max_pool1d_forward(input, kernel_size, stride):
 
 
 def _max_pool1d_backward(ctx, G):
-    _, winner = ctx.saved_tensors
+    (winner,) = ctx.saved_tensors
     stride = ctx.stride
     input_shape = ctx.input_shape
     G = _wide(G)[0]
@@ -108,14 +108,13 @@ class _MaxPool1d(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, result):
-        input, kernel_size, stride = inputs
+        input, _, stride = inputs
         _, winner = result
         ctx.mark_non_differentiable(winner)
         ctx.set_materialize_grads(False)
-        ctx.kernel_size = kernel_size
         ctx.stride = stride
         ctx.input_shape = input.shape
-        ctx.save_for_backward(input, winner)
+        ctx.save_for_backward(winner)
 
     @staticmethod
     def backward(ctx, G, _grad_winner):
@@ -123,13 +122,12 @@ class _MaxPool1d(Function):
             return (None,) * 3
         if _alone(G):
             return _max_pool1d_backward(ctx, G)
-        input, _ = ctx.saved_tensors
-        kernel_size = ctx.kernel_size
+        (winner,) = ctx.saved_tensors
         stride = ctx.stride
-        input, G = _wide(input, G)
-        winner = input.unfold(2, kernel_size, stride).max(3).indices
+        input_shape = ctx.input_shape
+        G = _wide(G)[0]
         added = winner + stride * _positions(G.shape[2], G)
-        grad_input = G.new_zeros(input.shape).scatter_add(2, added, G)
+        grad_input = G.new_zeros(input_shape).scatter_add(2, added, G)
         return grad_input, None, None
 
 

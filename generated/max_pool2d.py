@@ -72,18 +72,6 @@ def _flatten(x, start, end):
     return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
 
 
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
 def _applied(function, *args):
     """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -105,23 +93,6 @@ def _max_pool2d_forward(input, kernel_height, kernel_width, stride):
     return output, winner, winner2
 
 
-def _max_pool2d_backward(ctx, G):
-    _, winner, winner2 = ctx.saved_tensors
-    stride = ctx.stride
-    input_shape = ctx.input_shape
-    G = _wide(G)[0]
-    part = G.reshape((G.shape[0], G.shape[1], G.shape[2] * G.shape[3]))
-    product = stride * _positions(G.shape[2], G)
-    product2 = stride * _positions(G.shape[3], G)
-    added = winner.gather(2, winner2.unsqueeze(2)).squeeze(2) + product2
-    added2 = input_shape[3] * (winner2 + product.unsqueeze(1)) + added
-    size = input_shape[2] * input_shape[3]
-    zeros = G.new_zeros((G.shape[0], G.shape[1], size))
-    placed = zeros.scatter_add(2, _flatten(added2, 2, 3), part)
-    grad_input = placed.reshape(input_shape)
-    return grad_input, None, None, None
-
-
 class _MaxPool2d(Function):
     generate_vmap_rule = True
 
@@ -131,42 +102,31 @@ class _MaxPool2d(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, result):
-        input, kernel_height, kernel_width, stride = inputs
+        input, _, _, stride = inputs
         _, winner, winner2 = result
         ctx.mark_non_differentiable(winner, winner2)
         ctx.set_materialize_grads(False)
-        ctx.kernel_height = kernel_height
-        ctx.kernel_width = kernel_width
         ctx.stride = stride
         ctx.input_shape = input.shape
-        ctx.save_for_backward(input, winner, winner2)
+        ctx.save_for_backward(winner, winner2)
 
     @staticmethod
     def backward(ctx, G, _grad_winner, _grad_winner2):
         if G is None:
             return (None,) * 4
-        if _alone(G):
-            return _max_pool2d_backward(ctx, G)
-        input, _, _ = ctx.saved_tensors
-        kernel_height = ctx.kernel_height
-        kernel_width = ctx.kernel_width
+        winner, winner2 = ctx.saved_tensors
         stride = ctx.stride
-        input, G = _wide(input, G)
-        part = input.unfold(2, kernel_height, stride)
-        part2 = part.unfold(3, kernel_width, stride).permute(0, 1, 4, 2, 3, 5)
-        part3 = part2.max(5)
-        top = part3.values
-        winner2 = top.max(2).indices
-        winner = part3.indices
+        input_shape = ctx.input_shape
+        G = _wide(G)[0]
+        part = G.reshape((G.shape[0], G.shape[1], G.shape[2] * G.shape[3]))
         product = stride * _positions(G.shape[2], G)
         product2 = stride * _positions(G.shape[3], G)
         added = winner.gather(2, winner2.unsqueeze(2)).squeeze(2) + product2
-        added2 = input.shape[3] * (winner2 + product.unsqueeze(1)) + added
-        size = input.shape[2] * input.shape[3]
-        zeros = G.new_zeros((input.shape[0], input.shape[1], size))
-        part4 = G.reshape((input.shape[0], input.shape[1], G.shape[2] * G.shape[3]))
-        placed = zeros.scatter_add(2, _flatten(added2, 2, 3), part4)
-        grad_input = placed.reshape(input.shape)
+        added2 = input_shape[3] * (winner2 + product.unsqueeze(1)) + added
+        size = input_shape[2] * input_shape[3]
+        zeros = G.new_zeros((G.shape[0], G.shape[1], size))
+        placed = zeros.scatter_add(2, _flatten(added2, 2, 3), part)
+        grad_input = placed.reshape(input_shape)
         return grad_input, None, None, None
 
 

@@ -395,6 +395,7 @@ def _multi_head_attention_backward(ctx, G):
         context,
     ) = ctx.saved_tensors
     num_heads = ctx.num_heads
+    Wq_shape = ctx.Wq_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
     given = _cast(low, query, key, value, Wq, Wk, Wv, Wo, Q, K, V, context, G)
@@ -409,10 +410,10 @@ def _multi_head_attention_backward(ctx, G):
     grad_query = grad_key = grad_value = grad_Wq = grad_Wk = grad_Wv = grad_Wo = None
     grad_bq = grad_bk = grad_bv = grad_bo = None
     if needs_count:
-        count = Wq.shape[0] // num_heads
+        count = Wq_shape[0] // num_heads
     if needs_grads:
         grad_context = G @ Wo
-        count2 = Wq.shape[0] // num_heads
+        count2 = Wq_shape[0] // num_heads
         part = _unflatten(grad_context, 2, (num_heads, count2)).transpose(1, 2)
         part2 = _unflatten(context, 2, (num_heads, count2)).transpose(1, 2)
         ratio = 1 / (math.sqrt(count) or math.nan)

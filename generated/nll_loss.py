@@ -179,6 +179,7 @@ def _nll_loss_mean_forward(input, target, weight, ignore_index):
 def _nll_loss_mean_backward(ctx, G):
     input, target, weight, average = ctx.saved_tensors
     ignore_index = ctx.ignore_index
+    input_shape = ctx.input_shape
     input, weight, average, G = _wide(input, weight, average, G)
     grad_input = grad_weight = None
     mask = target != ignore_index
@@ -190,14 +191,14 @@ def _nll_loss_mean_backward(ctx, G):
     )
     if ctx.needs_input_grad[0]:
         ratio = (G / total).expand(target.shape)
-        part = input.shape[1]
+        part = input_shape[1]
         grad_input = _class_loss_slope(ratio, target, weight, ignore_index, 1, part)
     if ctx.needs_input_grad[2]:
         part2 = -G
         picked = input.gather(1, chosen.unsqueeze(1)).squeeze(1)
         chosen2 = torch.where(mask, part2 * average / total, 0)
         chosen3 = torch.where(mask, part2 / total * picked, 0)
-        placed = G.new_zeros((input.shape[1],)).index_add(0, chosen, chosen2)
+        placed = G.new_zeros((input_shape[1],)).index_add(0, chosen, chosen2)
         grad_weight = placed.index_add(0, chosen, chosen3)
     return grad_input, None, grad_weight, None
 
@@ -214,8 +215,12 @@ class _NllLossMean(Function):
         input, target, weight, ignore_index = inputs
         average = output
         ctx.ignore_index = ignore_index
+        ctx.input_shape = input.shape
         ctx.save_for_backward(
-            input, target, weight, average if ctx.needs_input_grad[2] else None
+            input if ctx.needs_input_grad[2] else None,
+            target,
+            weight,
+            average if ctx.needs_input_grad[2] else None,
         )
 
     @staticmethod
@@ -224,6 +229,7 @@ class _NllLossMean(Function):
             return _nll_loss_mean_backward(ctx, G)
         input, target, weight, average = ctx.saved_tensors
         ignore_index = ctx.ignore_index
+        input_shape = ctx.input_shape
         input, weight, average, G = _wide(input, weight, average, G)
         grad_input = grad_weight = None
         mask = target != ignore_index
@@ -244,10 +250,10 @@ class _NllLossMean(Function):
                 else torch.where(mask, ratio * picked, 0)
             )
             chosen3 = part2.unsqueeze(1)
-            grad_input = G.new_zeros(input.shape).scatter_add(1, chosen2, chosen3)
+            grad_input = G.new_zeros(input_shape).scatter_add(1, chosen2, chosen3)
         if ctx.needs_input_grad[2]:
             chosen4 = torch.where(mask, part * average / total, 0)
-            placed = G.new_zeros((input.shape[1],)).index_add(0, chosen, chosen4)
+            placed = G.new_zeros((input_shape[1],)).index_add(0, chosen, chosen4)
             product = ratio * input.gather(1, chosen2).squeeze(1)
             grad_weight = placed.index_add(0, chosen, torch.where(mask, product, 0))
         return grad_input, None, grad_weight, None
@@ -308,17 +314,18 @@ def _nll_loss_sum_forward(input, target, weight, ignore_index):
 def _nll_loss_sum_backward(ctx, G):
     input, target, weight = ctx.saved_tensors
     ignore_index = ctx.ignore_index
+    input_shape = ctx.input_shape
     input, weight, G = _wide(input, weight, G)
     grad_input = grad_weight = None
     if ctx.needs_input_grad[0]:
         part = G.expand(target.shape)
-        part2 = input.shape[1]
+        part2 = input_shape[1]
         grad_input = _class_loss_slope(part, target, weight, ignore_index, 1, part2)
     if ctx.needs_input_grad[2]:
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         picked = input.gather(1, chosen.unsqueeze(1)).squeeze(1)
-        zeros = G.new_zeros((input.shape[1],))
+        zeros = G.new_zeros((input_shape[1],))
         grad_weight = -G * zeros.index_add(0, chosen, torch.where(mask, picked, 0))
     return grad_input, None, grad_weight, None
 
@@ -334,8 +341,11 @@ class _NllLossSum(Function):
     def setup_context(ctx, inputs, output):
         input, target, weight, ignore_index = inputs
         ctx.ignore_index = ignore_index
+        ctx.input_shape = input.shape
         ctx.save_for_backward(
-            input, target, weight if ctx.needs_input_grad[0] else None
+            input if ctx.needs_input_grad[2] else None,
+            target,
+            weight if ctx.needs_input_grad[0] else None,
         )
 
     @staticmethod
@@ -344,6 +354,7 @@ class _NllLossSum(Function):
             return _nll_loss_sum_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         ignore_index = ctx.ignore_index
+        input_shape = ctx.input_shape
         input, weight, G = _wide(input, weight, G)
         grad_input = grad_weight = None
         mask = target != ignore_index
@@ -356,11 +367,11 @@ class _NllLossSum(Function):
                 if weight is None
                 else torch.where(mask, part * weight.index_select(0, chosen), 0)
             )
-            zeros = G.new_zeros(input.shape)
+            zeros = G.new_zeros(input_shape)
             grad_input = zeros.scatter_add(1, chosen2, chosen3.unsqueeze(1))
         if ctx.needs_input_grad[2]:
             chosen4 = torch.where(mask, input.gather(1, chosen2).squeeze(1), 0)
-            placed = G.new_zeros((input.shape[1],)).index_add(0, chosen, chosen4)
+            placed = G.new_zeros((input_shape[1],)).index_add(0, chosen, chosen4)
             grad_weight = part * placed
         return grad_input, None, grad_weight, None
 
@@ -415,16 +426,17 @@ def _nll_loss_none_forward(input, target, weight, ignore_index):
 def _nll_loss_none_backward(ctx, G):
     input, target, weight = ctx.saved_tensors
     ignore_index = ctx.ignore_index
+    input_shape = ctx.input_shape
     input, weight, G = _wide(input, weight, G)
     grad_input = grad_weight = None
     if ctx.needs_input_grad[0]:
-        part = input.shape[1]
+        part = input_shape[1]
         grad_input = _class_loss_slope(G, target, weight, ignore_index, 1, part)
     if ctx.needs_input_grad[2]:
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         product = G * input.gather(1, chosen.unsqueeze(1)).squeeze(1)
-        zeros = G.new_zeros((input.shape[1],))
+        zeros = G.new_zeros((input_shape[1],))
         grad_weight = -zeros.index_add(0, chosen, torch.where(mask, product, 0))
     return grad_input, None, grad_weight, None
 
@@ -440,8 +452,11 @@ class _NllLossNone(Function):
     def setup_context(ctx, inputs, output):
         input, target, weight, ignore_index = inputs
         ctx.ignore_index = ignore_index
+        ctx.input_shape = input.shape
         ctx.save_for_backward(
-            input, target, weight if ctx.needs_input_grad[0] else None
+            input if ctx.needs_input_grad[2] else None,
+            target,
+            weight if ctx.needs_input_grad[0] else None,
         )
 
     @staticmethod
@@ -450,6 +465,7 @@ class _NllLossNone(Function):
             return _nll_loss_none_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         ignore_index = ctx.ignore_index
+        input_shape = ctx.input_shape
         input, weight, G = _wide(input, weight, G)
         grad_input = grad_weight = None
         mask = target != ignore_index
@@ -458,11 +474,11 @@ class _NllLossNone(Function):
         if ctx.needs_input_grad[0]:
             part = -G if weight is None else -G * weight.index_select(0, chosen)
             chosen3 = torch.where(mask, part, 0)
-            zeros = G.new_zeros(input.shape)
+            zeros = G.new_zeros(input_shape)
             grad_input = zeros.scatter_add(1, chosen2, chosen3.unsqueeze(1))
         if ctx.needs_input_grad[2]:
             chosen4 = torch.where(mask, G * input.gather(1, chosen2).squeeze(1), 0)
-            grad_weight = -G.new_zeros((input.shape[1],)).index_add(0, chosen, chosen4)
+            grad_weight = -G.new_zeros((input_shape[1],)).index_add(0, chosen, chosen4)
         return grad_input, None, grad_weight, None
 
 

@@ -130,6 +130,8 @@ def _relative_attention_forward_in_place(query, key, value, bias, buckets):
 def _relative_attention_backward(ctx, G):
     query, key, value, _, buckets, P = ctx.saved_tensors
     bias_shape = ctx.bias_shape
+    query_shape = ctx.query_shape
+    key_shape = ctx.key_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
     query, key, value, G = _cast(low, query, key, value, G)
@@ -145,10 +147,10 @@ def _relative_attention_backward(ctx, G):
     if ctx.needs_input_grad[2]:
         grad_value = P.mT.to(low) @ G
     if ctx.needs_input_grad[3]:
-        size = query.shape[-2] * key.shape[-2]
+        size = query_shape[-2] * key_shape[-2]
         part = buckets.flatten()
-        part2 = query.shape[-3]
-        part3 = grad_S.sum_to_size((part2, query.shape[-2], key.shape[-2]))
+        part2 = query_shape[-3]
+        part3 = grad_S.sum_to_size((part2, query_shape[-2], key_shape[-2]))
         part4 = part3.permute(1, 2, 0).reshape((size, part2))
         grad_bias = G.new_zeros(bias_shape, dtype=wide).index_add(0, part, part4)
     return grad_query, grad_key, grad_value, grad_bias, None
@@ -169,6 +171,8 @@ class _RelativeAttention(Function):
         ctx.set_materialize_grads(False)
         ctx.low = _of_product(query, key, value, bias)
         ctx.bias_shape = bias.shape
+        ctx.query_shape = query.shape
+        ctx.key_shape = key.shape
         ctx.save_for_backward(query, key, value, bias, buckets, P)
 
     @staticmethod

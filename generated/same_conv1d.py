@@ -131,9 +131,10 @@ class _SameConv1d(Function):
         input, weight, bias, padding = inputs
         ctx.low = _of_product(input, weight, bias)
         ctx.padding = padding
+        ctx.weight_shape = weight.shape
         ctx.save_for_backward(
             input if ctx.needs_input_grad[1] else None,
-            weight if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
+            weight if ctx.needs_input_grad[0] else None,
         )
 
     @staticmethod
@@ -141,20 +142,21 @@ class _SameConv1d(Function):
     def backward(ctx, G):
         input, weight = ctx.saved_tensors
         padding = ctx.padding
+        weight_shape = ctx.weight_shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         weight = _cast(low, weight)[0]
         input, G = _cast(wide, input, G)
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            difference = weight.shape[2] - padding - 1
+            difference = weight_shape[2] - padding - 1
         if ctx.needs_input_grad[0]:
             part = torch.nn.functional.pad(G, (difference, padding)).to(low)
             part2 = weight.transpose(0, 1).flip(2)
             grad_input = torch.nn.functional.conv1d(part, part2)
         if ctx.needs_input_grad[1]:
             part3 = torch.nn.functional.pad(input, (padding, difference)).to(low)
-            grad_weight = torch.nn.grad.conv1d_weight(part3, weight.shape, G.to(low))
+            grad_weight = torch.nn.grad.conv1d_weight(part3, weight_shape, G.to(low))
         if ctx.needs_input_grad[2]:
             grad_bias = G.sum((0, 2))
         return grad_input, grad_weight, grad_bias, None

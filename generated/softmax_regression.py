@@ -125,13 +125,14 @@ def _softmax_regression_forward_in_place(features, weight, bias, targets):
 
 def _softmax_regression_backward(ctx, G_cost, G_logits):
     features, weight, targets, logits = ctx.saved_tensors
+    features_shape = ctx.features_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
     features, weight = _cast(low, features, weight)
     logits, G_cost, G_logits = _cast(wide, logits, G_cost, G_logits)
     grad_features = grad_weight = grad_bias = None
     part = G_cost.new_full(targets.shape, -1).unsqueeze(1)
-    ratio = G_cost / features.shape[0]
+    ratio = G_cost / features_shape[0]
     p = torch.softmax(logits, 1)
     product = p.scatter_add_(1, targets.unsqueeze(1), part).mul_(ratio)
     grad_logits = product.add_(G_logits)
@@ -156,8 +157,12 @@ class _SoftmaxRegression(Function):
         features, weight, bias, targets = inputs
         _, logits = output
         ctx.low = _of_product(features, weight, bias)
+        ctx.features_shape = features.shape
         ctx.save_for_backward(
-            features, weight if ctx.needs_input_grad[0] else None, targets, logits
+            features if ctx.needs_input_grad[1] else None,
+            weight if ctx.needs_input_grad[0] else None,
+            targets,
+            logits,
         )
 
     @staticmethod
@@ -166,13 +171,14 @@ class _SoftmaxRegression(Function):
         if _alone(G_cost, G_logits):
             return _softmax_regression_backward(ctx, G_cost, G_logits)
         features, weight, targets, logits = ctx.saved_tensors
+        features_shape = ctx.features_shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         features, weight = _cast(low, features, weight)
         logits, G_cost, G_logits = _cast(wide, logits, G_cost, G_logits)
         grad_features = grad_weight = grad_bias = None
         part = G_cost.new_full(targets.shape, -1).unsqueeze(1)
-        ratio = G_cost / features.shape[0]
+        ratio = G_cost / features_shape[0]
         p = torch.softmax(logits, 1)
         product = ratio * p.scatter_add(1, targets.unsqueeze(1), part)
         grad_logits = product + G_logits

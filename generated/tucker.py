@@ -117,12 +117,18 @@ class _Tucker(Function):
     def setup_context(ctx, inputs, output):
         core, U, V, W = inputs
         ctx.low = _of_product(core, U, V, W)
+        ctx.core_shape = core.shape
+        ctx.V_shape = V.shape
+        ctx.W_shape = W.shape
         ctx.save_for_backward(core, U, V, W)
 
     @staticmethod
     @_exactly
     def backward(ctx, G):
         core, U, V, W = ctx.saved_tensors
+        core_shape = ctx.core_shape
+        V_shape = ctx.V_shape
+        W_shape = ctx.W_shape
         low = ctx.low
         core, U, V, W, G = _cast(low, core, U, V, W, G)
         grad_core = grad_U = grad_V = grad_W = None
@@ -131,14 +137,14 @@ class _Tucker(Function):
             or ctx.needs_input_grad[2]
             or ctx.needs_input_grad[3]
         ):
-            product = _unflatten(_flatten(G, 1, 2).mT @ U, 0, (V.shape[0], W.shape[0]))
+            product = _unflatten(_flatten(G, 1, 2).mT @ U, 0, (V_shape[0], W_shape[0]))
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[3]:
             product2 = _flatten(product, 1, 2).mT @ V
             product3 = _flatten(
-                _unflatten(product2, 0, (W.shape[0], core.shape[0])), 1, 2
+                _unflatten(product2, 0, (W_shape[0], core_shape[0])), 1, 2
             )
         if ctx.needs_input_grad[0]:
-            grad_core = _unflatten(product3.mT @ W, 0, (core.shape[0], core.shape[1]))
+            grad_core = _unflatten(product3.mT @ W, 0, (core_shape[0], core_shape[1]))
         if ctx.needs_input_grad[1]:
             grad_U = _flatten((G.mT @ V).mT @ W, 1, 2) @ _flatten(core, 1, 2).mT
         if ctx.needs_input_grad[2]:

@@ -34,6 +34,7 @@ from derive.algebra.expr import (
     Where,
     accesses,
     free_indices,
+    num,
     walk,
 )
 from derive.algebra.functions import is_of_its_value, repeats
@@ -198,7 +199,7 @@ def _of_its_value(e: Expr) -> Expr | None:
     (f, *more) = [f for f in factors if any(accesses(f))] or [e]
     inside = set(walk(f))
     for c in factors:
-        if c is not f and not isinstance(c, Num | Const | Size) and 1 / c not in inside:
+        if c is not f and not isinstance(c, Num | Const | Size) and Pow(c, num(-1)) not in inside:
             return None
     match f:
         case Call(function) if not more and is_of_its_value(function):

@@ -7,7 +7,7 @@ again; the one of first order also reads what the forward offers to keep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -29,7 +29,6 @@ from derive.lowering.border import (
     leave,
     lines_read,
     multiplied_once,
-    own_shapes,
     sized,
     store,
 )
@@ -56,13 +55,21 @@ from derive.lowering.lines import (
     vectors_of,
 )
 from derive.lowering.nodes.lower import Lowering
+from derive.lowering.saved import readers_of, saved_of, with_kept_shapes, with_saved_shapes
 from derive.lowering.statistics import Offer, Statistics
 from derive.notation.operation import Choice, Operation, Tensor
-from derive.program.code import Code, Conditional, Function, Method, Name, names_in, values_in
-from derive.program.needs import Needs, needed_by, ordered, softmaxes_shared
+from derive.program.code import (
+    Conditional,
+    Function,
+    Method,
+    Name,
+    names_in,
+    values_in,
+)
+from derive.program.needs import needed_by, ordered, softmaxes_shared
 from derive.program.orders import with_first_order
 from derive.program.precision import NAMES, all_wide, in_precision
-from derive.program.program import BackwardLine, Program, Saved
+from derive.program.program import BackwardLine, Program
 from derive.program.ruled import ruled
 from derive.program.several import asked
 from derive.program.tidy import Line, tidy
@@ -134,8 +141,10 @@ def _program(
         held = (outputs, statistics, forward.stored)
         return _backward(given, lines, precision.has_products, kernels, *held, means.kept)
 
-    def plain(outputs: Collection[str]) -> Program:
-        return _backward(every, lines, precision.has_products, (), outputs, {}, ())
+    def plain(outputs: Collection[str], kept: Collection[str] = ()) -> Program:
+        held = {n: v for n, v in forward.offered.values.items() if n in kept}
+        known = (outputs, held, forward.stored)
+        return _backward(every, lines, precision.has_products, (), *known)
 
     outputs = [n for n in given.op.outputs if at_hand is None or given.lets.say(n) in at_hand]
 
@@ -168,7 +177,7 @@ def _in_orders(
     given: Given,
     outputs: Sequence[str],
     first_order: Callable[[Collection[str], Mapping[str, Value]], Program],
-    plain: Callable[[Collection[str]], Program],
+    plain: Callable[..., Program],
     through: Callable[[str], Program | None],
     offered: Offer,
     alike: bool,
@@ -191,9 +200,13 @@ def _in_orders(
         return first if alike and not offered.values else plain(outputs)
     saved = {s.name for s in first.saved}
     kept = [name for name in outputs if say(name) in saved]
-    every = plain(outputs)
+    # A position has no derivative, so that both bodies may read it.
+    places = [n for n, v in offered.values.items() if v.kind == "int" and say(n) in saved]
+    places = places if alike else []
+    every = plain(outputs, places)
     if {s.name for s in every.saved}.intersection(map(say, outputs)) - saved:
-        every = min([every, plain(kept)], key=lambda m: len(saved.union(s.name for s in m.saved)))
+        others = [every, plain(kept, places)]
+        every = min(others, key=lambda m: len(saved.union(s.name for s in m.saved)))
     if first.backward == every.backward:
         return every
     return _saving_less(given, through, offered, every, first)
@@ -294,9 +307,10 @@ def _backward(
     places = {say(t.name): n for n, t in enumerate(op.inputs)}
     outputs = {name: say(name) for name in op.outputs}
     said = (*places, *(outputs[name] for name in outputs_at_hand), *kept)
-    lines = _with_saved_shapes(lines, needs, [n for n in said if n not in border.entered])
-    readers = _readers(lines, needs)
-    values = _readers(lines, needs, values_in) if statistics else readers
+    lines = with_saved_shapes(lines, needs, [n for n in said if n not in border.entered])
+    lines = with_kept_shapes(lines, needs, [n for n in places if n not in border.entered], border)
+    readers = readers_of(lines, needs)
+    values = readers_of(lines, needs, values_in) if statistics else readers
     if alone := [n for n in statistics if readers.get(say(n), set()) - values.get(say(n), set())]:
         # Memory is not held for a shape.
         less = (*shapeless, *alone)
@@ -317,7 +331,7 @@ def _backward(
             (spoken, say(cotangents[name]) if name in cotangents else None)
             for name, spoken in outputs.items()
         ),
-        saved=_saved(said, gradients, readers),
+        saved=saved_of(said, gradients, readers),
         kept_parameters=tuple(name for name in parameters if name in readers),
         kept_shapes=tuple(t for t in border.shapes.used if f"{t}_shape" in readers),
         backward=tuple(BackwardLine(line, wanted) for line, wanted in shared),
@@ -392,36 +406,6 @@ def _crossed(
     shaped = {name: statistics[name] for name in statistics if name not in shapeless}
     at_hand |= {name: value for name, value in shaped.items() if name in read}
     return [*first, *sized(border, lines, sources_of(border, lets, at_hand, stored), saved)]
-
-
-def _with_saved_shapes(
-    lines: Sequence[Line], needs: Sequence[Needs], at_hand: Sequence[str]
-) -> list[Line]:
-    """The lines with shapes read on tensors that are saved anyway where they are needed."""
-    readers = _readers(lines, needs)
-    saved = [n for n in at_hand if n in readers and readers.get(f"{n}_shape", set()) <= readers[n]]
-    return own_shapes(lines, saved)
-
-
-def _saved(
-    names: Sequence[str], gradients: Mapping[str, str], readers: Mapping[str, Collection[str]]
-) -> tuple[Saved, ...]:
-    """Those of the names that are read, each with the gradients that read it."""
-    read = [name for name in names if name in readers]
-    return tuple(Saved(n, tuple(g for g in gradients if g in readers[n])) for n in read)
-
-
-def _readers(
-    lines: Sequence[Line],
-    needs: Sequence[Needs],
-    read: Callable[[Code], Iterable[str]] = names_in,
-) -> dict[str, set[str]]:
-    """The gradients whose lines read each name."""
-    readers: dict[str, set[str]] = {}
-    for line, wanted in zip(lines, needs, strict=True):
-        for name in read(line.code):
-            readers.setdefault(name, set()).update(wanted)
-    return readers
 
 
 def _enter_kept(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 from kit.equations import SIZES, index, samples
 
@@ -61,3 +63,35 @@ def test_a_residual_is_not_multiplied_out(loss):
     op = parse(f"op f(X[i,j], A[i,r], B[j,r], m[i,j]: bool) -> L\nL = {loss}")
     assert "r′" not in str(derivation(op).gradients["A"])
     assert all(c.ok for c in checks_of(op, load(op)))
+
+
+CONTRACTIONS = {
+    "y[n,v] = a[v]*tanh(sum[d](x[n,d]*w[d,v]))": ["u"],
+    "y[n,v] = sin(sum[d](x[n,d]*w[d,v]) + a[v])": ["u"],
+    "y[n,v] = sigmoid(sum[d](x[n,d]*w[d,v]))*sum[d](x[n,d]*z[d,v]) + a[v]": ["u", "u2"],
+    "y[n] = sum[v](a[v]*relu(sum[d](x[n,d]*w[d,v])))": ["u"],
+    "y[n,v] = c*tanh(sum[d](x[n,d]*w[d,v]))": ["u"],
+    # The value of the equation tells the derivative.
+    "y[n,v] = tanh(sum[d](x[n,d]*w[d,v]))": [],
+    "y[n,v] = 30*tanh(sum[d](x[n,d]*w[d,v])/30)": [],
+    "y[n,v] = c*tanh(sum[d](x[n,d]*w[d,v])/c)": [],
+    "y[n,v] = relu(sum[d](x[n,d]*w[d,v]) + a[v])": [],
+    "y[n,v] = sqrt(sum[d](x[n,d]**2*w[d,v]**2))": [],
+    # A sum of products of elements is cheap.
+    "y[n] = sin(sum[d](x[n,d]**2*z[d,n]))": [],
+    "y[n] = sum[v](a[v]*sum[d](x[n,d]*w[d,v]))": [],
+}
+
+
+@pytest.mark.parametrize("equation", CONTRACTIONS)
+def test_a_contraction_inside_of_a_function_has_a_name(equation):
+    given = "x[n,d], w[d,v], z[d,v], a[v]".replace(
+        "z[d,v]", "z[d,n]" if "z[d,n]" in equation else "z[d,v]"
+    )
+    parameters = "; c=3.0" if "c*" in equation else ""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        op = parse(f"op f({given}{parameters}) -> y\n{equation}")
+    names = [f.name for f in derivation(op).definitions]
+    assert [n for n in names if n.startswith("u")] == CONTRACTIONS[equation]
+    assert not [c for c in checks_of(op, load(op)) if not c.ok]

@@ -21,6 +21,7 @@ from derive.calculus.equations import flatten_operation
 from derive.calculus.pullback import partial_of_let, reads
 from derive.check import oracle
 from derive.check.samples import cases
+from derive.check.verify import checks_of
 from derive.notation.split import is_plain
 from derive.pipeline import options
 
@@ -192,3 +193,20 @@ def test_conditions_integers_and_detached_parts_are_not_read_smoothly():
     text = "op f(x[i], w[i], v[i], T[i]: int) -> y\ny[i] = where(w[i] > 1, x[T[i]]*detach(v[i]), 0)"
     lets = flatten_operation(derive.parse(text))
     assert reads(lets, lets["y"]) == ("x",)
+
+
+SCALED = {
+    "y[n] = 3*tanh(x[n]*z[n])": "3·G[n]·z[n]·(1 − y[n]²/9)",
+    "y[n] = c*tanh(x[n]*z[n]/c)": "G[n]·z[n]·(1 − y[n]²/c²)",
+    "y[n] = size(n)*sigmoid(x[n]*z[n])": "G[n]·z[n]·y[n]·(1 − y[n]/size(n))",
+    "y[n] = exp(x[n]*z[n])/c": "G[n]·z[n]·y[n]",
+    # c may be 0.
+    "y[n] = c*tanh(x[n]*z[n])": "c·G[n]·z[n]·(1 − tanh(x[n]·z[n])²)",
+}
+
+
+@pytest.mark.parametrize("equation", SCALED)
+def test_a_function_is_read_from_a_number_times_it(equation):
+    op = derive.parse(f"op f(x[n], z[n]{'; c=3.0' if 'c' in equation else ''}) -> y\n{equation}")
+    assert str(derive.derivation(op).gradients["x"]) == f"grad_x[n] = {SCALED[equation]}"
+    assert not [c for c in checks_of(op, derive.load(op)) if not c.ok]

@@ -11,7 +11,8 @@ from derive.check.verify import checks_of
 
 LOSSES = {
     "nll": (
-        "op f(x[n,k], t[n]: int) -> y\nF[n,k] = x[n,k] - logsumexp[k](x[n,k])\ny = -mean[n](F[n,t[n]])",
+        "op f(x[n,k], t[n]: int) -> y\nF[n,k] = x[n,k] - logsumexp[k](x[n,k])\n"
+        "y = -mean[n](F[n,t[n]])",
         lambda x, t: F.cross_entropy(x, t),
     ),
     "smoothed": (
@@ -29,7 +30,8 @@ LOSSES = {
         lambda x, t: _focal(F.log_softmax(x, 1).gather(1, t[:, None])).mean(),
     ),
     "along the first axis": (
-        "op f(x[k,n], t[n]: int) -> y\nF[k,n] = x[k,n] - logsumexp[k](x[k,n])\ny = -mean[n](F[t[n],n])",
+        "op f(x[k,n], t[n]: int) -> y\nF[k,n] = x[k,n] - logsumexp[k](x[k,n])\n"
+        "y = -mean[n](F[t[n],n])",
         lambda x, t: F.cross_entropy(x.T, t),
     ),
     "of all classes": (
@@ -76,11 +78,12 @@ def test_forward_mode_over_the_gradient_is_right(name):
     text, plain = LOSSES[name]
     x, t = _given(name)
     shift = torch.randn_like(x)
-    found, wanted = (
-        torch.func.jvp(torch.func.grad(lambda z: f(z, t).sin().sum()), (x.detach(),), (shift,))[1]
-        for f in (load(parse(text)), plain)
-    )
-    torch.testing.assert_close(found, wanted)
+
+    def along(f):
+        gradient = torch.func.grad(lambda z: f(z, t).sin().sum())
+        return torch.func.jvp(gradient, (x.detach(),), (shift,))[1]
+
+    torch.testing.assert_close(along(load(parse(text))), along(plain))
 
 
 @pytest.mark.parametrize("name", LOSSES)

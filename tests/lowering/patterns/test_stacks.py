@@ -42,7 +42,8 @@ ELEMENTS = {
     "op f(c[n,i,j]) -> y\ny[n] = exp(c[n,1,2])": ["pad("],
     "op f(c[n,i,j]; p=1) -> y\ny[n] = exp(c[n,p,2])": ["torch.full("],
     "op f(c[i,j], z[n]) -> y\ny[n] = c[0,0]*z[n] + c[1,1]*z[n]**2": ["_stacked(", "pad("],
-    "op f(c[n,i,j]; size(i)=3, size(j)=3, size(k)=3) -> y\ny[n] = sum[k](c[n,k,k]) + c[n,0,2]**2": None,
+    "op f(c[n,i,j]; size(i)=3, size(j)=3, size(k)=3) -> y\n"
+    "y[n] = sum[k](c[n,k,k]) + c[n,0,2]**2": None,
     "op f(c[i,j]) -> y\ny = exp(c[0,0])*c[1,2]": ["_stacked(", "pad("],
 }
 

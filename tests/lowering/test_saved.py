@@ -1,0 +1,50 @@
+"""A backward saves the tensors whose elements it reads, each for the gradients that read them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from derive import load, parse
+from derive.pipeline import program_of
+
+SAVED = {
+    "op f(x[n,k], y[n,k]) -> z\nz = mean[n,k](y[n,k]*log(y[n,k]) - y[n,k]*x[n,k])": {
+        "x": ("y",),
+        "y": ("x", "y"),
+    },
+    "op f(x[i,k], w[k,j], b[j]) -> z\nz[i,j] = sum[k](x[i,k]*w[k,j]) + b[j]": {
+        "x": ("w",),
+        "w": ("x",),
+    },
+    "op f(x[n,u], w[k]) -> z\nz[n,t] = sum[k](x[n,t+k]*w[k])": {"x": ("w",), "w": ("x",)},
+    "op f(x[n,k], t[n]: int) -> z\nz[n] = x[n,t[n]]": {"x": ("t",)},
+    # The position of an extremum is read in every order, and what it is of in none.
+    "op f(x[n,k]) -> z\nz[n] = max[k](sin(x[n,k]) + x[n,k])": {"x": ("x", "winner")},
+    "op f(x[n,k], v[k,m]) -> z\nz[n,m] = max[k](x[n,k]*v[k,m])": {
+        "x": ("v", "winner"),
+        "v": ("x", "winner"),
+    },
+}
+
+
+@pytest.mark.parametrize("text", SAVED)
+def test_a_tensor_is_saved_for_the_gradients_that_read_its_elements(text):
+    found: dict[str, list[str]] = {}
+    for s in program_of(parse(text), None).saved:
+        for gradient in s.needs:
+            found.setdefault(gradient, []).append(s.name)
+    assert {g: tuple(names) for g, names in found.items()} == SAVED[text]
+
+
+def test_positions_are_constants_of_derivatives_of_all_orders():
+    f = load(parse("op f(x[n,k]) -> z\nz[n] = max[k](x[n,k]**3)"))
+    torch.manual_seed(0)
+    x = torch.randn(5, 7, dtype=torch.float64, requires_grad=True)
+    shift = torch.randn_like(x)
+    results = []
+    for g in (f, lambda x: (x**3).max(1)[0]):
+        (first,) = torch.autograd.grad(g(x).square().sum(), x, create_graph=True)
+        (second,) = torch.autograd.grad((first * shift).sum(), x)
+        results.append((first, second))
+    torch.testing.assert_close(*results)
