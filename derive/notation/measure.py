@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from derive.algebra.affine import Affine
+from derive.algebra.affine import Affine, affine
 from derive.algebra.expr import (
     Add,
     Call,
@@ -74,13 +74,19 @@ _SAID = 4
 
 
 def factors(size: Expr, known: Callable[[str], Expr | None]) -> list[Expr]:
-    """What is multiplied, in one order; sizes that are known as numbers are one number."""
+    """What is multiplied, in one order; sizes that are known as numbers are one number.
+
+    Terms of a sum that are alike are one: size(n) + size(n) is 2*size(n).
+    """
 
     def number(part: Expr) -> Expr | None:
         found = known(part.extent) if isinstance(part, Size) else None
         return found if isinstance(found, Num) else None
 
     whole = replace(size, number)
+    known_sum = affine(whole) if any(isinstance(x, Add) for x in walk(whole)) else None
+    if known_sum is not None:
+        whole = known_sum.constant.expr()
     if isinstance(whole, Mul):
         whole = product(whole.args)
     return sorted(whole.args if isinstance(whole, Mul) else (whole,), key=sort_key)

@@ -354,7 +354,7 @@ def masked_fill(reader: Reader, x: Value, mask: Value, value: Any) -> Value:
 def _truth(reader: Reader, x: Value) -> Value:
     if x.kind == "bool":
         return x
-    return reader.elementwise(op("!="), x, 0, kind="bool")
+    return reader.elementwise(partial(compared, "!="), x, 0, kind="bool")
 
 
 # -------------------------------------------------------------------- the same elements

@@ -6,7 +6,7 @@ An index counts from 0: n == -100 never holds, and where(n != -100, a, b) is a.
 from __future__ import annotations
 
 from derive.algebra.expr import RELATIONS
-from derive.tracing.values import Apply, Joined, Node, Number, Position, apply
+from derive.tracing.values import Apply, Joined, Node, Number, Position, apply, gap_of
 
 _OF_NEGATIVE = {"==": False, "<": False, "<=": False, "!=": True, ">": True, ">=": True}
 """Whether a position stands so to a negative number."""
@@ -14,13 +14,26 @@ _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def compared(symbol: str, a: Node, b: Node) -> Node:
-    """a and b compared; numbers, and an index and a negative number, are compared for good."""
+    """a and b compared; for good where both are numbers, or positions a known way from each other.
+
+    So are an index and a negative number. A truth value that is compared as 1 or 0 is itself.
+    """
     if _is_plain(a) and _is_plain(b):
         assert isinstance(a, Number) and isinstance(b, Number)
         return Number(bool(RELATIONS[symbol](a.value, b.value)))
     for one, other, own in ((a, b, symbol), (b, a, _TURNED.get(symbol, symbol))):
-        if isinstance(one, Position | Joined) and _is_position(one) and _is_negative(other):
+        if _is_from_zero(one) and _is_negative(other):
             return Number(_OF_NEGATIVE[own])
+    if (gap := gap_of(a, b)) is not None:
+        return Number(bool(RELATIONS[symbol](gap, 0)))
+    match a:
+        case Apply("where", (c, x, y)) if isinstance(b, Number):
+            made = chosen(c, compared(symbol, x, b), compared(symbol, y, b))
+            if isinstance(made, Number):
+                return made
+    match symbol, a, b:
+        case "!=", Apply("where", (c, Number(1), Number(0))), Number(0):
+            return c
     return apply(symbol, a, b)
 
 
@@ -62,6 +75,20 @@ def _is_counted(node: Node) -> bool:
 def _is_position(node: Node) -> bool:
     items = node.items if isinstance(node, Joined) else (node,)
     return all(isinstance(i, Position) for i in items)
+
+
+def _is_from_zero(node: Node) -> bool:
+    """Whether it is a position, or a sum of positions and sizes."""
+    match node:
+        case Apply("+", parts):
+            return all(_is_from_zero(p) or _is_size(p) for p in parts)
+        case Position() | Joined():
+            return _is_position(node)
+    return False
+
+
+def _is_size(node: Node) -> bool:
+    return isinstance(node, Number) and getattr(node.value, "is_nonnegative", False) is True
 
 
 def _is_plain(node: Node) -> bool:

@@ -15,6 +15,7 @@ from derive.tracing.masks import MANY, masked
 from derive.tracing.operations import operation
 from derive.tracing.reader import Reader
 from derive.tracing.values import (
+    Apply,
     Atom,
     Node,
     Number,
@@ -97,8 +98,8 @@ def masked_select(reader: Reader, x: Value, mask: Value) -> Value:
 
 
 def _named(reader: Reader, index: Value) -> Value:
-    """The index as it can stand in a position: a read, or made of positions alone."""
-    return index if _plain(index) or not _reads(index.node) else reader.named(index, "index")
+    """The index as it can stand in a position: a read, or a sum of positions alone."""
+    return index if _plain(index) or not _is_made(index.node) else reader.named(index, "index")
 
 
 def _plain(x: Value) -> bool:
@@ -107,6 +108,11 @@ def _plain(x: Value) -> bool:
 
 def _reads(node: Node) -> bool:
     return any(isinstance(part, Read | Reduce) for part in walk(node))
+
+
+def _is_made(node: Node) -> bool:
+    """Whether it reads something, or chooses."""
+    return _reads(node) or any(isinstance(x, Apply) and x.name == "where" for x in walk(node))
 
 
 def _position(reader: Reader, node: Node, atom: Atom) -> Node:

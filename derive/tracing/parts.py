@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import sympy
@@ -21,9 +22,11 @@ from derive.tracing.values import (
     Node,
     Parameter,
     Position,
+    Read,
     Value,
     apply,
     reduced,
+    rewritten,
     substituted,
 )
 from derive.tracing.views import length_of, moved, select
@@ -55,10 +58,18 @@ def beginning_at(
     reader.sizes.at_least(first)
     reader.sizes.at_least(whole - first - length * step)
     position: Node = Position(new) if step == 1 else times(number(step), Position(new))
-    if first == 0 and step == 1 and not (whole.is_Symbol and whole in length.free_symbols):
-        # An index alone says that the axis has its size.
-        position = plus(position, Parameter(reader.start()))
+    if first == 0 and step == 1:
+        position = _within(reader, position, length, whole)
     return at_position(x, dim, atom, moved(position, first), [new])
+
+
+def _within(reader: Reader, at: Node, length: sympy.Expr, whole: sympy.Expr) -> Node:
+    """A position on an axis that may be longer: an index alone says that the axis has its size."""
+    if not isinstance(at, Position) or reader.sizes.equal(length, whole):
+        return at
+    if whole.is_Symbol and whole in length.free_symbols:
+        return at
+    return plus(at, Parameter(reader.start()))
 
 
 @operation("slice", "narrow", "slice_copy", "narrow_copy")
@@ -124,12 +135,24 @@ def diagonal(reader: Reader, x: Value, offset: int = 0, dim1: int = 0, dim2: int
     new = () if length == 1 else (Atom.new(length),)
     at: Node = Position(new[0]) if new else number(0)
     row, column = (at, moved(at, offset)) if offset >= 0 else (moved(at, -offset), at)
-    for dim, place in ((dim1, row), (dim2, column)):
-        if x.axes[dim]:
-            x, atom = reader.single(x, dim)
-            x = replace(x, node=substituted(x.node, {atom: place}))
+    places = [(dim, at) for dim, at in ((dim1, row), (dim2, column)) if x.axes[dim]]
+    for dim, _ in places:
+        x, _ = reader.single(x, dim)
+    for dim, place in places:
+        x = replace(x, node=substituted(x.node, {x.axes[dim][0]: place}))
+        within = _within(reader, place, length, length_of(x, dim))
+        if within is not place:
+            # Not before: what is compared with the position is decided without a parameter.
+            x = replace(x, node=rewritten(x.node, partial(_read_within, place, within)))
     kept = (axis for n, axis in enumerate(x.axes) if n not in (dim1, dim2))
     return replace(x, axes=(*kept, new))
+
+
+def _read_within(place: Node, within: Node, node: Node) -> Node:
+    """What is read at a place, read at the other."""
+    if not isinstance(node, Read):
+        return node
+    return node.with_parts([within if p == place else p for p in node.positions])
 
 
 def _diagonal_length(reader: Reader, x: Value, offset: int, dim1: int, dim2: int) -> sympy.Expr:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ import sympy
 
 from derive.errors import DeriveError
 from derive.tracing import held, masks
+from derive.tracing.axes import Axes, within
 from derive.tracing.constants import written_out
 from derive.tracing.graph import UNREAD, Graph, Place, unused
 from derive.tracing.infinite import Outward, leaves_out, left_of
@@ -19,15 +20,15 @@ from derive.tracing.operations import OPERATIONS, takes_elements
 from derive.tracing.refused import COMPLEX, NO_READING, advice, is_complex, refused
 from derive.tracing.sizes import Sizes
 from derive.tracing.values import (
-    Atom,
     Axis,
     Node,
     Number,
     Position,
     Read,
     Value,
+    at,
     joined,
-    pieces_of,
+    substituted,
     walk,
     without_gradient,
 )
@@ -45,7 +46,7 @@ class Equation:
     place: Place | None = None
 
 
-class Reader:
+class Reader(Axes):
     """Equations so far, and what each node is."""
 
     def __init__(self, graph: Graph, inputs: dict[str, Value], taken: set[str]) -> None:
@@ -289,6 +290,10 @@ class Reader:
             return held.named(self, value, stem)
         if masks.of_mask(value) is not None:
             raise DeriveError(masks.MANY)
+        if (left := left_of(value.node)) is not None:
+            rest = self.named(replace(value, node=left.rest), stem)
+            there = at(dict(zip(value.atoms, rest.atoms, strict=True)))
+            return replace(rest, node=within(left, substituted(left.condition, there), rest.node))
         said = content(value)
         name = self._said.get(said) or self.fresh(stem)
         if said not in self._said:
@@ -354,41 +359,6 @@ class Reader:
             self.starts.append(self.fresh("start"))
         return self.starts[0]
 
-    def place_of(self, value: Value, dim: int) -> int:
-        return dim % len(value.axes) if value.axes else 0
-
-    def aligned(self, *values: Value) -> list[Value]:
-        """Values of the same axes, from the right, axes of size 1 left out."""
-        rank = max(len(v.axes) for v in values)
-        found = [replace(v, axes=((),) * (rank - len(v.axes)) + v.axes) for v in map(_own, values)]
-        for n in range(rank):
-            leader = next((k for k, v in enumerate(found) if v.axes[n]), None)
-            if leader is None:
-                continue
-            for k in range(leader + 1, len(found)):
-                if found[k].axes[n]:
-                    found = self._joined_axis(found, leader, k, n)
-        return found
-
-    def _joined_axis(self, values: list[Value], leader: int, k: int, n: int) -> list[Value]:
-        """The values with axis n of the k-th as that of the leader."""
-        one, other = values[leader].axes[n], values[k].axes[n]
-        ours, theirs, pieces = self.sizes.refined([a.size for a in one], [a.size for a in other])
-        splits, atoms = pieces_of(one, ours, pieces)
-        names: dict[Atom, Atom] = {}
-        for atom, parts in zip(other, theirs, strict=True):
-            if len(parts) == 1:
-                names[atom] = atoms[parts[0]]
-            else:
-                splits[atom] = tuple(atoms[p] for p in parts)
-        return [v.split(splits).renamed(names) for v in values]
-
-    def axes_of(self, values: Sequence[Value]) -> tuple[Axis, ...]:
-        """The axes of a result of aligned values."""
-        return tuple(
-            next((v.axes[n] for v in values if v.axes[n]), ()) for n in range(len(values[0].axes))
-        )
-
     def elementwise(self, f: Callable[..., Node], *args: Any, kind: str | None = None) -> Value:
         """f of the elements of aligned values."""
         values = self.aligned(*map(self.value, args))
@@ -398,36 +368,6 @@ class Reader:
         kinds = {v.kind for v in values}
         found = kind or next((k for k in ("float", "int", "bool") if k in kinds), "float")
         return Value(self.axes_of(values), node, found)
-
-    def regrouped(self, value: Value, shape: Sequence[sympy.Expr]) -> Value:
-        """The same elements, row-major, with these sizes."""
-        flat = value.atoms
-        targets = [n for n in shape if n != 1]
-        ours, theirs, pieces = self.sizes.refined([a.size for a in flat], targets)
-        splits, atoms = pieces_of(flat, ours, pieces)
-        value = value.split(splits)
-        groups = iter(tuple(atoms[p] for p in parts) for parts in theirs)
-        return replace(value, axes=tuple(() if n == 1 else next(groups) for n in shape))
-
-    def single(self, value: Value, dim: int) -> tuple[Value, Atom]:
-        """The value with one index on an axis, and that."""
-        axis = value.axes[dim]
-        if len(axis) == 1:
-            return value, axis[0]
-        if not axis:
-            raise DeriveError("an axis of size 1 is not supported here")
-        value = self.named(value, "joined")
-        atom = Atom.new(sympy.prod([a.size for a in value.axes[dim]]))
-        kept = [n for n, own in enumerate(value.axes) if own]
-        assert isinstance(value.node, Read)
-        positions = list(value.node.positions)
-        positions[kept.index(dim)] = Position(atom)
-        axes = tuple((atom,) if n == dim else own for n, own in enumerate(value.axes))
-        return replace(value, axes=axes, node=Read(value.node.name, tuple(positions))), atom
-
-
-def _own(value: Value) -> Value:
-    return value.fresh()
 
 
 def _flat(x: Any) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import sympy
@@ -213,10 +214,10 @@ def _but_at_zero(f: Callable[[Node], Node]) -> Callable[[Node], Node]:
 def softmax(reader: Reader, x: Value, dim: int, *_: Any, **__: Any) -> Value:
     """An equation of its own, since it binds an index that it keeps."""
     dim = reader.place_of(x, dim)
-    if not x.axes[dim]:
-        raise DeriveError("a softmax along an axis of size 1 is not supported")
-    x, atom = reader.single(x, dim)
     name = "log_softmax" if "log" in str(reader.node.target) else "softmax"
+    if not x.axes[dim]:
+        return replace(x, node=number(1 if name == "softmax" else 0), kind="float")
+    x, atom = reader.single(x, dim)
     return along(reader, name, x, atom)
 
 

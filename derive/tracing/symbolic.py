@@ -75,6 +75,10 @@ def _others() -> Any:
         torch.rnn_relu_cell: _rnn_cell(torch.relu),
     }
 
+    others[torch.Tensor.fill_diagonal_] = _filled_on_diagonal
+    others |= dict.fromkeys((torch.diagonal, torch.Tensor.diagonal), _diagonal)
+    others |= dict.fromkeys((torch.diag, torch.Tensor.diag), _diag)
+
     class Others(TorchFunctionMode):
         def __torch_function__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -109,6 +113,28 @@ def _max_pool1d(
 
     sizes = pair(kernel_size, 1), pair(stride, 1), pair(padding, 0), pair(dilation, 1)
     return torch.max_pool2d(x.unsqueeze(-2), *sizes, ceil_mode).squeeze(-2)
+
+
+def _filled_on_diagonal(x: Any, value: Any, wrap: bool = False) -> Any:
+    import torch
+
+    if x.dim() != 2 or wrap:
+        return x.fill_diagonal_(value, wrap)
+    return x.masked_fill_(torch.eye(*x.shape, dtype=torch.bool, device=x.device), value)
+
+
+def _diagonal(x: Any, offset: Any = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """One that begins at a size is that of a part."""
+    import torch
+
+    if not isinstance(offset, torch.SymInt):
+        return x.diagonal(offset, dim1, dim2)
+    dim, first = (dim2, offset) if offset >= 0 else (dim1, -offset)
+    return x.narrow(dim, first, x.shape[dim] - first).diagonal(0, dim1, dim2)
+
+
+def _diag(x: Any, diagonal: Any = 0) -> Any:
+    return _diagonal(x, diagonal) if x.dim() == 2 else x.diag(diagonal)
 
 
 def _gru_cell(x: Any, h: Any, w: Any, u: Any, b: Any = None, c: Any = None) -> Any:

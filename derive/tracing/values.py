@@ -13,6 +13,8 @@ from typing import Any
 
 import sympy
 
+from derive.algebra.expr import RELATIONS
+
 _numbers = count()
 
 
@@ -173,11 +175,36 @@ def substituted(node: Node, positions: Mapping[Atom, Node]) -> Node:
     return _decided(node.with_parts(new))
 
 
+def gap_of(a: Node, b: Node) -> int | None:
+    """The sign of a - b where these are one position, a number of known sign apart."""
+    one, other = _from_position(a), _from_position(b)
+    if one is None or other is None or one[0] != other[0]:
+        return None
+    gap = sympy.expand(one[1] - other[1])
+    return 0 if gap == 0 else 1 if gap.is_positive else -1 if gap.is_negative else None
+
+
+def _from_position(node: Node) -> tuple[Position, sympy.Expr] | None:
+    """A position, and the number that is added to it."""
+    match node:
+        case Position():
+            return node, sympy.Integer(0)
+        case Apply("+", (Position() as p, Number(n))) | Apply("+", (Number(n), Position() as p)):
+            return p, sympy.sympify(n)
+        case Apply("-", (Position() as p, Number(n))):
+            return p, -sympy.sympify(n)
+        case Joined((Number(n), Position() as p), (_, size)):
+            return p, n * size
+    return None
+
+
 def _decided(node: Node) -> Node:
     """The branch of a choice at a known position."""
     match node:
         case Apply("==", (Number(a), Number(b))) if _is_integer(a) and _is_integer(b):
             return Number(bool(a == b))
+        case Apply(symbol, (a, b)) if symbol in RELATIONS and (gap := gap_of(a, b)) is not None:
+            return Number(bool(RELATIONS[symbol](gap, 0)))
         case Apply("where", (Number(bool() as holds), a, b)):
             return a if holds else b
     return node

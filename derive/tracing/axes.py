@@ -1,0 +1,158 @@
+"""The axes of values: aligned with each other, counted anew, and each with one index."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+
+import sympy
+
+from derive.errors import DeriveError
+from derive.tracing.infinite import Left, left_of
+from derive.tracing.sizes import Sizes
+from derive.tracing.values import (
+    Atom,
+    Axis,
+    Node,
+    Number,
+    Position,
+    Read,
+    Value,
+    at,
+    joined,
+    pieces_of,
+    rewritten,
+    substituted,
+    walk,
+)
+
+
+class Axes(ABC):
+    """What a reader does with the axes of values; it names what is read at other positions."""
+
+    sizes: Sizes
+
+    @abstractmethod
+    def named(self, value: Value, stem: str) -> Value:
+        """The value as a read of an equation of its own."""
+
+    def place_of(self, value: Value, dim: int) -> int:
+        return dim % len(value.axes) if value.axes else 0
+
+    def aligned(self, *values: Value) -> list[Value]:
+        """Values of the same axes, from the right, axes of size 1 left out."""
+        rank = max(len(v.axes) for v in values)
+        found = [replace(v, axes=((),) * (rank - len(v.axes)) + v.axes) for v in map(_own, values)]
+        for n in range(rank):
+            leader = next((k for k, v in enumerate(found) if v.axes[n]), None)
+            if leader is None:
+                continue
+            for k in range(leader + 1, len(found)):
+                if found[k].axes[n]:
+                    found = self._joined_axis(found, leader, k, n)
+        return found
+
+    def _joined_axis(self, values: list[Value], leader: int, k: int, n: int) -> list[Value]:
+        """The values with axis n of the k-th as that of the leader."""
+        one, other = values[leader].axes[n], values[k].axes[n]
+        ours, theirs, pieces = self.sizes.refined([a.size for a in one], [a.size for a in other])
+        splits, atoms = pieces_of(one, ours, pieces)
+        names: dict[Atom, Atom] = {}
+        for atom, parts in zip(other, theirs, strict=True):
+            if len(parts) == 1:
+                names[atom] = atoms[parts[0]]
+            else:
+                splits[atom] = tuple(atoms[p] for p in parts)
+        return [v.split(splits).renamed(names) for v in values]
+
+    def axes_of(self, values: Sequence[Value]) -> tuple[Axis, ...]:
+        """The axes of a result of aligned values."""
+        return tuple(
+            next((v.axes[n] for v in values if v.axes[n]), ()) for n in range(len(values[0].axes))
+        )
+
+    def regrouped(self, value: Value, shape: Sequence[sympy.Expr]) -> Value:
+        """The same elements, row-major, with these sizes."""
+        flat = value.atoms
+        targets = [n for n in shape if n != 1]
+        try:
+            ours, theirs, pieces = self.sizes.refined([a.size for a in flat], targets)
+        except DeriveError:
+            made = self._counted_anew(value, shape)
+            if made is None:
+                raise
+            return made
+        splits, atoms = pieces_of(flat, ours, pieces)
+        value = value.split(splits)
+        groups = iter(tuple(atoms[p] for p in parts) for parts in theirs)
+        return replace(value, axes=tuple(() if n == 1 else next(groups) for n in shape))
+
+    def _counted_anew(self, value: Value, shape: Sequence[sympy.Expr]) -> Value | None:
+        """The same elements where a row ends elsewhere: read at their row-major positions.
+
+        The axes before and after all that changes stay as they are.
+        """
+        sizes = [sympy.prod([a.size for a in axis]) for axis in value.axes]
+        first = 0
+        while first < min(map(len, (sizes, shape))) and sizes[first] == shape[first]:
+            first += 1
+        last = 0
+        while last < min(map(len, (sizes, shape))) - first and sizes[-1 - last] == shape[-1 - last]:
+            last += 1
+        end = len(sizes) - last
+        inner = tuple(a for axis in value.axes[first:end] for a in axis)
+        if not self.sizes.equal(
+            sympy.prod(sizes[first:end]), sympy.prod(shape[first : len(shape) - last])
+        ):
+            return None
+        axes = (*value.axes[:first], inner, *value.axes[end:])
+        whole, atom = self.single(replace(value, axes=axes), first)
+        new = [Atom.new(n) for n in shape[first : len(shape) - last] if n != 1]
+        groups = iter((a,) for a in new)
+        made = tuple(() if n == 1 else next(groups) for n in shape[first : len(shape) - last])
+        node = substituted(whole.node, {atom: joined(new)})
+        return Value((*whole.axes[:first], *made, *whole.axes[first + 1 :]), node, value.kind)
+
+    def single(self, value: Value, dim: int) -> tuple[Value, Atom]:
+        """The value with one index on an axis, and that."""
+        axis = value.axes[dim]
+        if len(axis) == 1:
+            return value, axis[0]
+        if not axis:
+            raise DeriveError("an axis of size 1 is not supported here")
+        if (left := left_of(value.node)) is not None:
+            return self._single_apart(value, left, dim)
+        value = self.named(value, "joined")
+        atom = Atom.new(sympy.prod([a.size for a in value.axes[dim]]))
+        kept = [n for n, own in enumerate(value.axes) if own]
+        assert isinstance(value.node, Read)
+        positions = list(value.node.positions)
+        positions[kept.index(dim)] = Position(atom)
+        axes = tuple((atom,) if n == dim else own for n, own in enumerate(value.axes))
+        return replace(value, axes=axes, node=Read(value.node.name, tuple(positions))), atom
+
+    def _single_apart(self, value: Value, left: Left, dim: int) -> tuple[Value, Atom]:
+        """The same where a branch is infinite, which no equation has: of the other branch."""
+        rest, atom = self.single(replace(value, node=left.rest), dim)
+        there = at(dict(zip(_others(value, dim), _others(rest, dim), strict=True)))
+        whole = joined(value.axes[dim])
+        test = rewritten(left.condition, lambda x: Position(atom) if x == whole else x)
+        if {x.atom for x in walk(test) if isinstance(x, Position)} & {*value.axes[dim]}:
+            own, place = self.single(replace(value, node=left.condition, kind="bool"), dim)
+            there = at(dict(zip(_others(own, dim), _others(rest, dim), strict=True)))
+            test = substituted(own.node, {place: Position(atom)})
+        return replace(rest, node=within(left, substituted(test, there), rest.node)), atom
+
+
+def within(left: Left, condition: Node, rest: Node) -> Node:
+    """The choice under another condition, with another finite branch."""
+    return replace(left, condition=condition).with_branches(Number(left.sign * sympy.oo), rest)
+
+
+def _others(value: Value, dim: int) -> list[Atom]:
+    return [a for n, axis in enumerate(value.axes) for a in axis if n != dim]
+
+
+def _own(value: Value) -> Value:
+    return value.fresh()
