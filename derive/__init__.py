@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         SpecError,
         VerificationError,
     )
+    from derive.joint import value_and_grad, value_and_grad_source
     from derive.notation.heads import (
         Composite,
         Concat,
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
     from derive.notation.operation import Operation
     from derive.notation.read import read
     from derive.notation.text_form import parse
-    from derive.pipeline import derivation, load, source, value_and_grad, value_and_grad_source
+    from derive.pipeline import derivation, load, source
     from derive.tracing.differentiate import differentiate, replace
     from derive.tracing.read import read_torch
 
@@ -123,7 +124,8 @@ _HOMES = {
     "derive.notation.text_form": "parse",
     "derive.tracing.differentiate": "differentiate replace",
     "derive.tracing.read": "read_torch",
-    "derive.pipeline": "derivation load source value_and_grad value_and_grad_source",
+    "derive.joint": "value_and_grad value_and_grad_source",
+    "derive.pipeline": "derivation load source",
 }
 """Where public names are defined, but those of what SymPy lacks, which are made of rows."""
 

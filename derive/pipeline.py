@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, TypeVar
 
@@ -25,7 +24,7 @@ from derive.loaded import function
 from derive.lowering.border import Border
 from derive.lowering.ground.value import NeedsFlatGroups
 from derive.lowering.groups import with_flat_groups
-from derive.lowering.joint import Joint, joint
+from derive.lowering.joint import Joint
 from derive.lowering.lines import Given, frame_of
 from derive.lowering.program import Pulled, program
 from derive.lowering.tangent import tangent
@@ -33,22 +32,21 @@ from derive.module.absent import with_absent
 from derive.module.at_hand import own_names
 from derive.module.blocked import blocked, emit_blocked
 from derive.module.bodies import Variant
-from derive.module.checks import checks, filled, one_dtype
-from derive.module.document import document, document_joint, kernels_of
+from derive.module.checks import checks
+from derive.module.document import document, kernels_of
 from derive.module.emit import emit
 from derive.module.in_place import with_in_place
-from derive.module.joint import emit_joint
 from derive.module.naming import coded
 from derive.notation.asked import (
     check_operation,
     known_names,
     known_option,
-    known_target,
     saves_least,
 )
 from derive.notation.operation import Operation
-from derive.notation.options import options, without_choice
+from derive.notation.options import options
 from derive.program.program import Program, Tangent
+from derive.program.tidy import Line
 from derive.program.torch_ops import has_forward_mode
 from derive.report.derived import Derived, as_formulas, cost_of, steps_and_names, trees
 from derive.report.result import Cost, Derivation, Formulas, Tangents
@@ -60,7 +58,7 @@ from derive.report.told import told_of
 @no_recursion_leaves
 def derive_option(op: Operation, option: str | None, wrt: tuple[str, ...] | None = None) -> Derived:
     """The backward of one option: adjoints and gradients, deltas eliminated."""
-    return _differentiated(dict(options(op))[option], wrt)
+    return differentiated(dict(options(op))[option], wrt)
 
 
 @lru_cache(maxsize=256)
@@ -81,7 +79,7 @@ def tangents_of(
         return Derived(plain, lets, inline_adjoints(forward, pieces))
 
 
-def _differentiated(
+def differentiated(
     op: Operation, wrt: Sequence[str] | None = None, of: str | None = None
 ) -> Derived:
     """The backward of op, each axis read by an index, under canonical names."""
@@ -97,7 +95,7 @@ def _differentiated(
 _Made = TypeVar("_Made", Joint, Tangent)
 
 
-def _lowered(
+def lowered(
     op: Operation, derived: Derived, lower: Callable[[Operation, Lets, Backward, Border], _Made]
 ) -> _Made:
     """The code of what was derived from op: with the axes as given, or each group as one axis."""
@@ -141,7 +139,7 @@ def derivation(
     """
     check_operation(op)
     option = known_option(op, option)
-    found = _formulas(op, option, wrt)
+    found = formulas_of(op, option, wrt)
     names = known_names(dict(options(op))[option], wrt)
     told, made = (
         partial(steps_and_names, derive_option, op, option, names),
@@ -199,7 +197,7 @@ def _made(
     )
 
 
-def _formulas(op: Operation, option: str | None, wrt: Sequence[str] | None = None) -> Formulas:
+def formulas_of(op: Operation, option: str | None, wrt: Sequence[str] | None = None) -> Formulas:
     """The formulas of one option."""
     given = dict(options(op))[option]
     wanted = known_names(given, wrt)
@@ -260,7 +258,7 @@ def source(op: Operation, blocks: str | None = None, save: str = "balanced") -> 
             Variant(n, with_in_place(chosen[n], p), own_tangent(code.operation, n))
             for n, p in whole.items()
         ]
-        derivations = [_formulas(op, option) for option in names]
+        derivations = [formulas_of(op, option) for option in names]
         moved = [tangents(op, v.option) for v in variants if v.tangent is not None]
         doc = document(op, derivations, moved, kernels_of(programs.values()), least=least)
         text = emit(code, variants, tests, doc)
@@ -277,7 +275,7 @@ def _source_in_blocks(op: Operation, letter: str) -> str:
             for option, chosen in options(named)
         ]
         kernels = kernels_of(s.program for v in variants for s in v.stages)
-        derivations = [_formulas(op, option) for option, _ in options(op)]
+        derivations = [formulas_of(op, option) for option, _ in options(op)]
         doc = document(op, derivations, kernels=kernels, blocks=letter)
         text = emit_blocked(code, variants, checks(named, frame_of(named)), doc)
         return check_code(op.name, text)
@@ -287,7 +285,7 @@ def _pulled_back(
     op: Operation, wrt: Sequence[str], of: str | None, at_hand: Collection[str] | None
 ) -> Program:
     """The code of an operation with the gradients in some inputs, some outputs being at hand."""
-    return with_absent(op, _program(op, _differentiated(op, wrt, of), at_hand))
+    return with_absent(op, _program(op, differentiated(op, wrt, of), at_hand))
 
 
 @lru_cache(maxsize=256)
@@ -301,17 +299,22 @@ def program_of(op: Operation, option: str | None) -> Program:
         # Forward mode of its own has no tangents for what a graph would lead through.
         if _slips(op):
             return None
-        return _given(chosen, _differentiated(chosen, [*inputs, derived.lets.say(name)]), flat)
+        return _given(chosen, differentiated(chosen, [*inputs, derived.lets.say(name)]), flat)
 
     return _program(chosen, derived, pulled=pulled)
 
 
-@lru_cache(maxsize=256)
 def _slips(op: Operation) -> bool:
     """Whether torch's own forward mode slips for any option."""
-    every = (_program(chosen, derive_option(op, name, None)) for name, chosen in options(op))
-    bodies = (p.composed or p.forward for p in every)
+    bodies = (_differentiable_forward(op, option) for option, _ in options(op))
     return not all(has_forward_mode(line.code for line in body) for body in bodies)
+
+
+@lru_cache(maxsize=256)
+def _differentiable_forward(op: Operation, option: str | None) -> tuple[Line, ...]:
+    """The forward of one option that torch itself differentiates."""
+    made = _program(dict(options(op))[option], derive_option(op, option, None))
+    return made.composed or made.forward
 
 
 def least_program_of(op: Operation, option: str | None) -> Program:
@@ -358,7 +361,7 @@ def tangent_program(op: Operation, option: str | None) -> Tangent:
     derived = tangents_of(op, option, None, None)
     safe = safe_forward(derived.backward)
     guarded = Derived(derived.operation, safe.lets, safe)
-    return _lowered(dict(options(op))[option], guarded, partial(tangent, low=low))
+    return lowered(dict(options(op))[option], guarded, partial(tangent, low=low))
 
 
 def costs(op: Operation) -> Iterator[tuple[str | None, Costs]]:
@@ -384,85 +387,3 @@ def load(op: Operation, blocks: str | None = None, save: str = "balanced") -> An
     """
     check_operation(op)
     return function(op.name, source(op, blocks, save))
-
-
-@no_recursion_leaves
-def value_and_grad_source(
-    op: Operation,
-    wrt: Sequence[str] | None = None,
-    option: str | None = None,
-    of: str | None = None,
-) -> str:
-    """Return the Python source of the function that `value_and_grad` imports.
-
-    The arguments are those of `value_and_grad`.
-
-    >>> import derive
-    >>> op = derive.parse("op mse(x[n], y[n]) -> L; L = mean[n]((x[n] - y[n])**2)")
-    >>> "def mse_value_and_grad(" in derive.value_and_grad_source(op)
-    True
-    """
-    check_operation(op)
-    chosen = without_choice(op, known_option(op, option))
-    wanted, target, code = known_names(chosen, wrt), known_target(chosen, of), coded(chosen)
-    derived, made = _joint(chosen, wanted, target)
-    if code.given:
-        called = {given: name for name, given in code.given.items()}
-        asked = None if wanted is None else [called.get(name, name) for name in wanted]
-        _, made = _joint(code.operation, asked, called.get(target, target))
-    gradients = [(code.say(name), variable, value) for name, variable, value in made.gradients]
-    if wanted is not None:
-        gradients.sort(key=lambda entry: wanted.index(entry[0]))
-    made = replace(made, gradients=tuple(gradients))
-    speech = Speech.of(chosen, derived.lets)
-    every = (*derived.backward.adjoints, *derived.backward.gradients)
-    cotangents = [(c.name, code.say(c.output)) for c in made.cotangents]
-    doc = document_joint(chosen, [formula(a, speech) for a in every], cotangents)
-    tests = [
-        *checks(code.operation, frame_of(code.operation)),
-        *one_dtype(code.operation),
-        *filled(code.operation),
-    ]
-    return emit_joint(_joint_name(op), code, made, tests, doc)
-
-
-def _joint_name(op: Operation) -> str:
-    return f"{op.name}_value_and_grad"
-
-
-def _joint(op: Operation, wrt: Sequence[str] | None, of: str) -> tuple[Derived, Joint]:
-    """Outputs and gradients."""
-    derived = _differentiated(op, wrt, of)
-    return derived, _lowered(op, derived, joint)
-
-
-def value_and_grad(
-    op: Operation,
-    wrt: Sequence[str] | None = None,
-    option: str | None = None,
-    of: str | None = None,
-) -> Any:
-    """Return one function that computes outputs and gradients together, without autograd.
-
-        f(*tensors, **parameters)  ->  outputs, {name: d of / d name}
-
-    Args:
-        op: the operation.
-        wrt: the float inputs and equations to differentiate with respect to. Default: all float
-            inputs. The adjoint of a named equation is computed on its own.
-        option: an option of its choice parameter. Default: the first one.
-        of: the output to differentiate. Default: the only float output, or the only one without
-            axes. The cotangent of an output without axes is 1; for any other, the function takes
-            the cotangent ``G`` with the shape of the output.
-
-    Raises:
-        DeriveError: a name has no gradient, or ``of`` is needed.
-
-    >>> import derive, torch
-    >>> op = derive.parse("L = mean[n]((x[n] - y[n])**2)")
-    >>> loss, gradients = derive.value_and_grad(op, wrt=["x"])(torch.ones(3), torch.zeros(3))
-    >>> gradients["x"]
-    tensor([0.6667, 0.6667, 0.6667])
-    """
-    text, name = value_and_grad_source(op, wrt, option, of), _joint_name(op)
-    return function(name, text)

@@ -17,18 +17,14 @@ from typing import Any
 from derive.algebra.expr import (
     Access,
     Call,
-    Const,
     Delta,
     Expr,
     Index,
     Iverson,
     Num,
-    Pow,
     Rel,
-    Size,
     accesses,
     free_indices,
-    is_number,
     sort_key,
     tensors,
     walk,
@@ -51,6 +47,7 @@ from derive.algebra.rules import Step
 from derive.algebra.sizes import Bounds
 from derive.algebra.substitution import numbered, numbers, substitute
 from derive.calculus.branches import part_in_branch
+from derive.calculus.scaled import scaled_call
 from derive.notation.operation import Kind
 
 
@@ -239,7 +236,7 @@ class Lets:
                 self._totals.setdefault(tensors_of(inside), []).append(let)
 
     def _note_call(self, let: Let) -> None:
-        found = scaled_call(let)
+        found = scaled_call(let.body) if let.kind == "sum" else None
         if found is not None:
             call, scale = found
             known = self._calls.setdefault((call.function, tensors(call)), [])
@@ -348,29 +345,6 @@ class Lets:
         """stem, stem2, stem3, ...: the first that nothing has."""
         taken = self.reserved, self.by_name
         return next(name for name in numbers(stem) if not any(name in names for names in taken))
-
-
-def scaled_call(let: Let) -> tuple[Call, Term] | None:
-    """f(u) and c where the let is c*f(u), and c is a number that is not 0.
-
-    A parameter is none where u is divided by it.
-    """
-    if let.kind != "sum" or len(let.body.terms) != 1:
-        return None
-    (t,) = let.body.terms
-    calls = [f for f in t.factors if isinstance(f, Call)]
-    if len(calls) != 1 or t.binders:
-        return None
-    divisors = {f.base for f in walk(calls[0]) if isinstance(f, Pow) and _is_negative(f)}
-    rest = tuple(f for f in t.factors if f is not calls[0])
-    bases = [base_and_power(f)[0] for f in rest]
-    if not all(isinstance(b, Const | Size) or (b in divisors and is_number(b)) for b in bases):
-        return None
-    return calls[0], make_term(t.coef, (), rest)
-
-
-def _is_negative(f: Pow) -> bool:
-    return isinstance(f.exponent, Num) and f.exponent.value < 0
 
 
 def tensors_of(factors: Sequence[Expr]) -> tuple[str, ...]:

@@ -16,10 +16,10 @@ from derive.algebra.expr import accesses
 from derive.check.inputs import Inputs, random_inputs
 from derive.check.reference import selected, target, values
 from derive.errors import DeriveError
+from derive.joint import value_and_grad
 from derive.memory import loaded
 from derive.notation.operation import Choice, KeepDim, Operation
 from derive.notation.options import options
-from derive.pipeline import value_and_grad
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -225,14 +225,10 @@ def show(
     if size and not cost:
         raise typer.BadParameter("--size requires --cost")
     # Before a spec is read, in a process that then has it.
+    from derive.joint import value_and_grad_source
     from derive.notation.asked import names_with_gradient
     from derive.notation.options import options
-    from derive.pipeline import (
-        derivation,
-        source,
-        tangents,
-        value_and_grad_source,
-    )
+    from derive.pipeline import derivation, source, tangents
 
     hush(quiet)
     op = _given(name, spec, limit)

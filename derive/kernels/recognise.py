@@ -14,8 +14,9 @@ from itertools import islice
 from derive.algebra.expr import Access, Expr, Where, num, tensors
 from derive.algebra.poly import ZERO, Poly, Term, add, make_term, poly
 from derive.algebra.substitution import replace_inside_out
-from derive.calculus.lets import Find, Let, scaled_call
+from derive.calculus.lets import Find, Let
 from derive.calculus.normalised import Normal, parted
+from derive.calculus.scaled import scaled_call
 from derive.kernels.along import Along
 from derive.kernels.attended import Attentions
 from derive.kernels.cases import Cases, Short
@@ -201,7 +202,7 @@ def _elementwise(find: Find, name: str) -> Let | None:
     let = find(name)
     if let is None or let.kind != "sum" or let.dtype != "float" or let.result:
         return None
-    scaled = scaled_call(let)
+    scaled = scaled_call(let.body)
     if scaled is not None and (scaled[1].coef != 1 or scaled[1].factors):
         return None
     return None if any(t.binders for t in let.body.terms) else let

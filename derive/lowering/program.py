@@ -229,7 +229,9 @@ def _saving_less(
         let = given.lets.given.get(name)
         if given.lets.say(name) not in own or let is None or value.kind != "float":
             continue
-        large = {n for n in saved - own if inputs.get(n, 0) >= len(let.formals)}
+        others = [x for x in given.lets.given.values() if x is not let]
+        read = {given.lets.say(n) for n in let.reads().difference(*(x.reads() for x in others))}
+        large = {n for n in read & (saved - own) if inputs.get(n, 0) >= len(let.formals)}
         with suppress(NeedsFlatGroups):
             other = through(name) if large else None
             if other is not None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from kit.shared import anew
 
 import derive
 from derive import pipeline
@@ -34,7 +35,7 @@ class Invented:
 
 def loaded(op: Operation) -> Any:
     """The generated function, with tangents of its own whether torch's are right or not."""
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, anew("program_of"):
         patch.setattr(pipeline, "has_forward_mode", lambda codes: False)
         return derive.load(op)
 

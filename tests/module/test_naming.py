@@ -13,10 +13,11 @@ import pytest
 import torch
 
 from derive.check.verify import verify_source
+from derive.joint import value_and_grad
 from derive.module.naming import OWN, coded
 from derive.notation.names import WORDS
 from derive.notation.text_form import parse
-from derive.pipeline import derivation, load, source, value_and_grad
+from derive.pipeline import derivation, load, source
 
 NAMES = sorted(OWN)
 NUMBERS = [name for name in NAMES if name not in WORDS]

@@ -68,6 +68,7 @@ ROOMS = (
     ("module",),
     ("catalog",),
     ("pipeline",),
+    ("joint",),
     ("check",),
     ("tracing",),
     ("auditing",),

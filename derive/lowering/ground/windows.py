@@ -16,7 +16,7 @@ from derive.algebra.affine import Affine, Polynomial
 from derive.algebra.expr import Call, Expr, Guard, Index, Size
 from derive.algebra.sizes import Bounds
 from derive.lowering.ground.scope import Scope
-from derive.lowering.ground.value import Value, shape_of
+from derive.lowering.ground.value import NeedsFlatGroups, Value, shape_of
 from derive.program.code import Code, Dim, Function, Method, Shape, Tuple, literal
 
 _ZERO = Polynomial({})
@@ -180,16 +180,20 @@ def padded(scope: Scope, value: Value, n: int, before: Code, after: Code) -> Val
 
 def padded_along(scope: Scope, value: Value, amounts: Mapping[int, tuple[Code, Code]]) -> Value:
     """value with zeros before and after along several axes."""
-    if not amounts:
-        return value
-    inner = value.axes[min(amounts) :]
-    if any(i is not None and i.group for i in inner):
-        for n, around in amounts.items():
-            value = padded(scope, value, n, *around)
-        return value
-    zero = literal(0), literal(0)
-    at = range(len(value.axes) - 1, min(amounts) - 1, -1)
-    return replace(value, code=pad(value.code, [a for n in at for a in amounts.get(n, zero)]))
+    groups = [n for n, i in enumerate(value.axes) if i is not None and i.group]
+    last = max(groups, default=-1)
+    ends = {n: around for n, around in amounts.items() if n > last}
+    if ends:
+        zero = literal(0), literal(0)
+        at = range(len(value.axes) - 1, min(ends) - 1, -1)
+        value = replace(value, code=pad(value.code, [a for n in at for a in ends.get(n, zero)]))
+    before = {n: around for n, around in amounts.items() if n <= last}
+    if len(before) > 1:
+        raise NeedsFlatGroups("zeros along several axes before a group")
+    for n, around in before.items():
+        # All other axes have their full size by now.
+        value = padded(scope, value, n, *around)
+    return value
 
 
 def pad(code: Code, amounts: Sequence[Code]) -> Code:

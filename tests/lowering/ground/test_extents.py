@@ -15,8 +15,8 @@ def test_a_size_is_read_where_a_tensor_has_it():
         text,
         ["y = x @ w / (x.shape[0] * x.shape[1])"],
         [
-            "grad_x = G.unsqueeze(1) * w / (x.shape[0] * x.shape[1])",
-            "grad_w = x.mT @ G / (x.shape[0] * x.shape[1])",
+            "grad_x = G.unsqueeze(1) * w / (x_shape[0] * x_shape[1])",
+            "grad_w = x.mT @ G / (x_shape[0] * x_shape[1])",
         ],
     )
     assert_right(text)

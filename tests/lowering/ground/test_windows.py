@@ -48,9 +48,8 @@ CODE = {
             "winner = part.indices",
         ],
         [
-            "winner = x.unfold(2, kernel, stride).max(3).indices",
             "added = winner + stride * torch.arange(G.shape[2], device=G.device)",
-            "grad_x = G.new_zeros(x.shape).scatter_add(2, added, G)",
+            "grad_x = G.new_zeros(x_shape).scatter_add(2, added, G)",
         ],
     ),
     DILATED: (

@@ -21,8 +21,8 @@ def test_the_plain_layout_is_one_call_in_both_directions():
         PLAIN,
         ["y = torch.nn.functional.conv1d(x, w, stride=2)"],
         [
-            "grad_x = torch.nn.grad.conv1d_input(x.shape, w, G, stride=2)",
-            "grad_w = torch.nn.grad.conv1d_weight(x, w.shape, G, stride=2)",
+            "grad_x = torch.nn.grad.conv1d_input(x_shape, w, G, stride=2)",
+            "grad_w = torch.nn.grad.conv1d_weight(x, w_shape, G, stride=2)",
         ],
     )
     assert_right(PLAIN)

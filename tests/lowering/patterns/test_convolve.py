@@ -73,31 +73,31 @@ CODE = {
     VALID: (
         ["y = torch.nn.functional.conv1d(x, w)"],
         [
-            "grad_x = torch.nn.grad.conv1d_input(x.shape, w, G)",
-            "grad_w = torch.nn.grad.conv1d_weight(x, w.shape, G)",
+            "grad_x = torch.nn.grad.conv1d_input(x_shape, w, G)",
+            "grad_w = torch.nn.grad.conv1d_weight(x, w_shape, G)",
         ],
     ),
     STRIDED: (
         ["y = torch.nn.functional.conv1d(x, w, stride=stride, dilation=dilation)"],
         [
-            "grad_x = torch.nn.grad.conv1d_input(x.shape, w, G, stride=stride, dilation=dilation)",
-            "grad_w = torch.nn.grad.conv1d_weight(x, w.shape, G, stride=stride, dilation=dilation)",
+            "grad_x = torch.nn.grad.conv1d_input(x_shape, w, G, stride=stride, dilation=dilation)",
+            "grad_w = torch.nn.grad.conv1d_weight(x, w_shape, G, stride=stride, dilation=dilation)",
         ],
     ),
     PADDED: (
         ["y = torch.nn.functional.conv1d(x, w, stride=stride, padding=padding, dilation=dilation)"],
         [
-            "grad_x = torch.nn.grad.conv1d_input(x.shape, w, G, "
+            "grad_x = torch.nn.grad.conv1d_input(x_shape, w, G, "
             "stride=stride, padding=padding, dilation=dilation)",
-            "grad_w = torch.nn.grad.conv1d_weight(x, w.shape, G, "
+            "grad_w = torch.nn.grad.conv1d_weight(x, w_shape, G, "
             "stride=stride, padding=padding, dilation=dilation)",
         ],
     ),
     IMAGE: (
         ["y = torch.nn.functional.conv2d(x, W, stride=stride)"],
         [
-            "grad_x = torch.nn.grad.conv2d_input(x.shape, W, G, stride=stride)",
-            "grad_W = torch.nn.grad.conv2d_weight(x, W.shape, G, stride=stride)",
+            "grad_x = torch.nn.grad.conv2d_input(x_shape, W, G, stride=stride)",
+            "grad_W = torch.nn.grad.conv2d_weight(x, W_shape, G, stride=stride)",
         ],
     ),
     VOLUME: (
@@ -116,10 +116,10 @@ CODE = {
             "y = torch.nn.functional.conv1d(part, w.flip(2))",
         ],
         [
-            "part = torch.nn.functional.pad(G, (0, w.shape[2] - 1))",
+            "part = torch.nn.functional.pad(G, (0, w_shape[2] - 1))",
             "grad_x = torch.nn.functional.conv1d(part, w.transpose(0, 1))",
-            "part2 = torch.nn.functional.pad(x, (w.shape[2] - 1, 0))",
-            "grad_w = torch.nn.grad.conv1d_weight(part2, w.shape, G).flip(2)",
+            "part2 = torch.nn.functional.pad(x, (w_shape[2] - 1, 0))",
+            "grad_w = torch.nn.grad.conv1d_weight(part2, w_shape, G).flip(2)",
         ],
     ),
     SAME: (
@@ -134,7 +134,7 @@ CODE = {
         ["y = torch.nn.functional.conv_transpose1d(x, w, stride=stride)"],
         [
             "grad_x = torch.nn.functional.conv1d(G, w, stride=stride)",
-            "grad_w = torch.nn.grad.conv1d_weight(G, w.shape, x, stride=stride)",
+            "grad_w = torch.nn.grad.conv1d_weight(G, w_shape, x, stride=stride)",
         ],
     ),
     CROPPED: (None, None),

@@ -76,8 +76,8 @@ CODE = {
         ["h = torch.cat((a, b), 1)", "y = h @ W.mT"],
         [
             "grad_h = G @ W",
-            "grad_a = grad_h.narrow(1, 0, a.shape[1])",
-            "grad_b = grad_h.narrow(1, a.shape[1], b.shape[1])",
+            "grad_a = grad_h.narrow(1, 0, a_shape[1])",
+            "grad_b = grad_h.narrow(1, a_shape[1], b_shape[1])",
             "h = torch.cat((a, b), 1)",
             "grad_W = G.mT @ h",
         ],

@@ -40,6 +40,9 @@ ELEMENTS = {
     "op f(c[n,*g,i]) -> y\ny[n,*g] = exp(c[n,*g,0])*c[n,*g,1]": ["_stacked(", "pad("],
     "op f(c[i,*g,n]) -> y\ny[n,*g] = exp(c[0,*g,n])*c[1,*g,n]": None,
     "op f(c[n,i,j]) -> y\ny[n] = exp(c[n,1,2])": ["pad("],
+    "op f(c[i,*g,n,j]) -> y\ny[n,*g] = exp(c[1,*g,n,2])": ["pad("],
+    "op f(c[i,j,*g]) -> y\ny[*g] = exp(c[1,2,*g])": None,
+    "op f(c[i,n,*g,j]) -> y\ny[n,*g] = exp(c[0,n,*g,1])*c[1,n,*g,0]": None,
     "op f(c[n,i,j]; p=1) -> y\ny[n] = exp(c[n,p,2])": ["torch.full("],
     "op f(c[i,j], z[n]) -> y\ny[n] = c[0,0]*z[n] + c[1,1]*z[n]**2": ["_stacked(", "pad("],
     "op f(c[n,i,j]; size(i)=3, size(j)=3, size(k)=3) -> y\n"
