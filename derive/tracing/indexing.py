@@ -226,8 +226,12 @@ def triangle(reader: Reader, x: Value, diagonal: int = 0) -> Value:
 
 @operation("eye")
 def eye(reader: Reader, *_: Any, **__: Any) -> Value:
+    import torch
+
     rows, columns = (Atom.new(n) for n in reader.shape())
     same = apply("==", Position(rows), Position(columns))
+    if reader.node.meta["val"].dtype is torch.bool:
+        return Value(((rows,), (columns,)), same, "bool")
     return Value(((rows,), (columns,)), apply("where", same, number(1), number(0)))
 
 

@@ -76,6 +76,7 @@ def _others() -> Any:
     }
 
     others[torch.Tensor.fill_diagonal_] = _filled_on_diagonal
+    others[torch.nn.functional.one_hot] = _one_hot
     others |= dict.fromkeys((torch.diagonal, torch.Tensor.diagonal), _diagonal)
     others |= dict.fromkeys((torch.diag, torch.Tensor.diag), _diag)
 
@@ -131,6 +132,15 @@ def _diagonal(x: Any, offset: Any = 0, dim1: int = 0, dim2: int = 1) -> Any:
         return x.diagonal(offset, dim1, dim2)
     dim, first = (dim2, offset) if offset >= 0 else (dim1, -offset)
     return x.narrow(dim, first, x.shape[dim] - first).diagonal(0, dim1, dim2)
+
+
+def _one_hot(x: Any, num_classes: Any = -1) -> Any:
+    """One of as many classes as a size."""
+    import torch
+
+    if not isinstance(num_classes, torch.SymInt):
+        return torch._C._nn.one_hot(x, num_classes)
+    return (x.unsqueeze(-1) == torch.arange(num_classes, device=x.device)).long()
 
 
 def _diag(x: Any, diagonal: Any = 0) -> Any:

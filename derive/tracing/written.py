@@ -287,8 +287,8 @@ def operation_text(
     ``given`` has letters of inputs, ``unsaid`` those of unsaid sizes.
     """
     outputs = list(shapes)
-    names = {*inputs, *(e.name for e in reader.equations)}
-    letters = Letters(reader.sizes, set(names))
+    names = {*inputs, *(e.name for e in reader.equations), *(numbers or ()), *reader.starts}
+    letters = Letters(reader.sizes, names)
     equations = _read_in(reader.equations, outputs)
     read = {x.name for e in equations for x in walk(e.body) if isinstance(x, Read)}
     declared = []

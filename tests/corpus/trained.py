@@ -107,7 +107,7 @@ def differential_attention(
 )
 def linear_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     q, k = F.elu(q) + 1, F.elu(k) + 1
-    mask = torch.ones(q.shape[2], q.shape[2]).tril()
+    mask = torch.ones(q.shape[2], q.shape[2], dtype=q.dtype).tril()
     out = (q @ k.transpose(-1, -2) * mask) @ v
     return out / ((q * k.cumsum(2)).sum(-1, keepdim=True) + 1e-6)
 
@@ -457,7 +457,7 @@ def multiple_negatives(a: Tensor, b: Tensor, hard: Tensor) -> Tensor:
 
 @case(lambda: (p(2, 3, 11, 9), p(2, 3, 11, 9)), lambda: (p(2, 3, 64, 64), p(2, 3, 64, 64)))
 def ssim(x: Tensor, y: Tensor) -> Tensor:
-    at = torch.arange(5.0) - 2
+    at = torch.arange(5, dtype=x.dtype) - 2
     g = torch.exp(-at.pow(2) / 2.0)
     g = g / g.sum()
     w = (g[:, None] * g).expand(x.shape[1], 1, 5, 5)
@@ -553,13 +553,13 @@ def patches(x: Tensor) -> Tensor:
 def gatv2(left: Tensor, right: Tensor, source: Tensor, target: Tensor, a: Tensor) -> Tensor:
     score = F.leaky_relu(left[source] + right[target], 0.2) @ a
     e = torch.exp(score - score.max())
-    total = torch.zeros(left.shape[0]).index_add(0, target, e)
+    total = torch.zeros_like(left[:, 0]).index_add(0, target, e)
     alpha = e / (total[target] + 1e-16)
     return torch.zeros_like(left).index_add(0, target, alpha[:, None] * left[source])
 
 
 @case(
-    lambda: (r(5, 3), r(5, 4), ints(5, 8), ints(5, 8), r(1, 9)),
+    lambda: (r(5, 3), r(5, 4), ints(5, 8), ints(5, 8), r(2, 9)),
     lambda: (r(512, 3), r(512, 32), ints(512, 4096), ints(512, 4096), r(16, 65)),
 )
 def egnn(x: Tensor, h: Tensor, source: Tensor, target: Tensor, w: Tensor) -> Tensor:
@@ -571,9 +571,10 @@ def egnn(x: Tensor, h: Tensor, source: Tensor, target: Tensor, w: Tensor) -> Ten
 
 @case(lambda: (r(8, 3), ints(5, 8)), lambda: (r(4096, 32), ints(512, 4096)))
 def principal_aggregation(x: Tensor, index: Tensor, count: int = 512) -> Tensor:
-    n = torch.zeros(count).index_add(0, index, torch.ones(x.shape[0])).clamp(min=1)[:, None]
-    mean = torch.zeros(count, x.shape[1]).index_add(0, index, x) / n
-    square = torch.zeros(count, x.shape[1]).index_add(0, index, x * x) / n
+    none = torch.zeros(count, x.shape[1], dtype=x.dtype)
+    n = none[:, 0].index_add(0, index, torch.ones_like(x[:, 0])).clamp(min=1)[:, None]
+    mean = none.index_add(0, index, x) / n
+    square = none.index_add(0, index, x * x) / n
     std = torch.sqrt(F.relu(square - mean * mean) + 1e-5)
     return torch.cat([mean, std, std * torch.log(n + 1)], 1)
 
