@@ -277,12 +277,11 @@ def _graph_attention_backward(ctx, G):
         grad_a, scores, negative_slope, False
     )
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        product = att_source.unsqueeze(2) * grad_scores.mT.unsqueeze(1)
-        product2 = att_target.unsqueeze(2) * grad_scores.mT.unsqueeze(1)
-        zeros2 = G.new_zeros(projected.shape)
-        placed2 = zeros2.index_add_(0, source, product.permute(2, 0, 1))
-        placed3 = placed2.index_add_(0, target, product2.permute(2, 0, 1))
-        grad_projected = placed3.index_add_(0, source, picked.mul_(e2.unsqueeze(2)))
+        product = att_target.unsqueeze(2) * grad_scores.mT.unsqueeze(1)
+        product2 = att_source * grad_scores.unsqueeze(2)
+        added = product2.addcmul_(e2.unsqueeze(2), picked)
+        placed2 = G.new_zeros(projected.shape).index_add_(0, source, added)
+        grad_projected = placed2.index_add_(0, target, product.permute(2, 0, 1))
         part6 = _flatten(grad_projected, 1, 2)
     if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
         part7 = grad_scores.unsqueeze(2)
@@ -367,12 +366,11 @@ class _GraphAttention(Function):
         grad_a = e2 * product.sum(2)
         grad_scores = _where(mask, grad_a, negative_slope * grad_a)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            product2 = att_source.unsqueeze(2) * grad_scores.mT.unsqueeze(1)
-            product3 = att_target.unsqueeze(2) * grad_scores.mT.unsqueeze(1)
+            product2 = att_target.unsqueeze(2) * grad_scores.mT.unsqueeze(1)
+            added = att_source * grad_scores.unsqueeze(2) + e2.unsqueeze(2) * picked4
             zeros2 = G.new_zeros((x.shape[0], att_source.shape[0], att_source.shape[1]))
-            placed2 = zeros2.index_add(0, source, product2.permute(2, 0, 1))
-            placed3 = placed2.index_add(0, target, product3.permute(2, 0, 1))
-            grad_projected = placed3.index_add(0, source, e2.unsqueeze(2) * picked4)
+            placed2 = zeros2.index_add(0, source, added)
+            grad_projected = placed2.index_add(0, target, product2.permute(2, 0, 1))
             part6 = _flatten(grad_projected, 1, 2)
         if ctx.needs_input_grad[0]:
             grad_x = part6.to(low) @ weight

@@ -9,8 +9,6 @@ Gradients, where G is the cotangent of C:
 """
 # mypy: ignore-errors
 
-import math
-
 import torch
 from torch.autograd import Function, forward_ad
 
@@ -54,35 +52,6 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _stacked(tensors, at):
-    """torch.stack along a last axis; on a CPU faster by one copy for each of the tensors."""
-    x = tensors[0]
-    slow = x.numel() >= 4096 and x.device.type == "cpu" and _alone(*tensors)
-    if not slow or any(t.dtype is not x.dtype for t in tensors):
-        return torch.stack(tensors, at)
-    made = x.new_empty((*x.shape, len(tensors)))
-    for part, given in zip(made.unbind(-1), tensors):
-        part.copy_(given)
-    return made
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
 def _applied(function, *args):
     """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -93,11 +62,7 @@ def _applied(function, *args):
 def _stack_forward(A, B):
     dtype = _promoted(A, B)
     A, B = _wide(A, B)
-    p_shape = A.shape
-    size = math.prod(p_shape)
-    A = A.reshape((size,))
-    B = B.reshape((size,))
-    return _no_view(_stacked((A, B), 1).mT.reshape((2, *p_shape)).to(dtype))
+    return torch.stack((A, B), 0).to(dtype)
 
 
 class _Stack(Function):
@@ -109,23 +74,15 @@ class _Stack(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        A, B = inputs
-        p_shape = A.shape
-        ctx.p_shape = p_shape
-        ctx.A_shape = A.shape
-        ctx.B_shape = B.shape
+        pass
 
     @staticmethod
     def backward(ctx, G):
-        p_shape = ctx.p_shape
-        A_shape = ctx.A_shape
-        B_shape = ctx.B_shape
         grad_A = grad_B = None
-        G = G.reshape((2, math.prod(p_shape)))
         if ctx.needs_input_grad[0]:
-            grad_A = G.select(0, 0).reshape(A_shape)
+            grad_A = G.select(0, 0)
         if ctx.needs_input_grad[1]:
-            grad_B = G.select(0, 1).reshape(B_shape)
+            grad_B = G.select(0, 1)
         return grad_A, grad_B
 
 

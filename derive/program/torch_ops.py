@@ -163,6 +163,7 @@ _ROWS = (
     _view("_flatten", shapes.flatten, reshaped=True),
     _view("_unflatten", shapes.unflatten, reshaped=True),
     _view("narrow", shapes.narrow, free=False, at_positions=True),
+    _view("_run_of", shapes.narrow, free=False, at_positions=True),
     _view("unfold", shapes.unfold, free=False, overlaps=True),
     _view("detach", shapes.like, free=False),
     _view("_no_view", shapes.like),

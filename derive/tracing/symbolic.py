@@ -140,7 +140,8 @@ def _one_hot(x: Any, num_classes: Any = -1) -> Any:
 
     if not isinstance(num_classes, torch.SymInt):
         return torch._C._nn.one_hot(x, num_classes)
-    return (x.unsqueeze(-1) == torch.arange(num_classes, device=x.device)).long()
+    classes: Any = num_classes
+    return (x.unsqueeze(-1) == torch.arange(classes, device=x.device)).long()
 
 
 def _diag(x: Any, diagonal: Any = 0) -> Any:

@@ -81,3 +81,10 @@ def _class_loss_slope(g, chosen, weight, ignored, dim, size):
     g, chosen = (t.reshape(rows, 1, columns) for t in (g, chosen))
     given = none.expand(rows, size, 1, columns), chosen, weight, 0, ignored, none
     return torch.ops.aten.nll_loss2d_backward(g, *given).reshape(shape)
+
+
+def _run_of(x, at, start, size):
+    """x.narrow(at, start, size); raise IndexError where that leaves the axis."""
+    if start < 0 or start + size > x.shape[at]:
+        raise IndexError(f"positions {start} to {start + size - 1} of {x.shape[at]}")
+    return x.narrow(at, start, size)

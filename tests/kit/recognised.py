@@ -47,7 +47,7 @@ def tensor(*shape: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
 nothing_recognised = partial(
     without,
     *("convolution", "convolution within", "transposed convolution", "pooling"),
-    *("windows", "every n-th", "known index"),
+    *("windows", "every n-th", "known index", "digits", "run by digits", "digits of places"),
 )
 """The general lowering alone: gathers, contractions and scatters."""
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 
 from derive.algebra.expr import Index
-from derive.lowering.ground.value import Axes, Frame, NeedsFlatGroups, Value, broadcast
+from derive.lowering.ground.value import Frame, NeedsFlatGroups, Value, broadcast, place_number
 from derive.lowering.ground.views import flattened, unflattened
 from derive.program.code import (
     Attribute,
@@ -23,8 +23,6 @@ from derive.program.code import (
     Function,
     Literal,
     Tuple,
-    Unary,
-    text,
 )
 
 _LETTERS = "ijklmnopqrstuvwxyzabcdefgh"
@@ -223,7 +221,7 @@ def _unmerged(frame: Frame, value: Value, runs: Sequence[tuple[Index, ...]]) -> 
     code, axes = value.code, list(value.indices)
     for n, i in reversed(list(enumerate(value.indices))):
         if i in parts:
-            at = _position(frame, value.axes, n)
+            at = place_number(frame, value.axes, n)
             code = unflattened(code, at, Tuple(tuple(Dim(x.extent) for x in parts[i])))
             axes[n : n + 1] = parts[i]
     return replace(value, code=code, axes=tuple(axes))
@@ -263,16 +261,8 @@ def _merge(frame: Frame, value: Value, run: tuple[Index, ...]) -> Value:
         return value
     n = value.axes.index(run[0])
     axes = (*value.axes[:n], _one(run), *value.axes[n + len(run) :])
-    ends = (_position(frame, value.axes, m) for m in (n, n + len(run) - 1))
+    ends = (place_number(frame, value.axes, m) for m in (n, n + len(run) - 1))
     return replace(value, code=flattened(value.code, *ends), axes=axes)
-
-
-def _position(frame: Frame, axes: Axes, n: int) -> int:
-    """The position of axis n, where it does not depend on a parameter."""
-    position = frame.position(axes, n)
-    if not isinstance(position, Literal | Unary):
-        raise NeedsFlatGroups("axes beside each other between two groups")
-    return int(text(position))
 
 
 def _with_one(indices: Sequence[Index], run: tuple[Index, ...]) -> list[Index]:

@@ -29,6 +29,7 @@ from derive.program.code import (
     Tuple,
     Unary,
     literal,
+    text,
 )
 
 Axes = tuple[Index | None, ...]
@@ -247,6 +248,14 @@ class Frame:
         if "." in row.torch:
             return Value(Function(row.torch, (value.code, *args)), axes, kind)
         return Value(Method(value.code, row.torch or name, args), axes, kind)
+
+
+def place_number(frame: Frame, axes: Axes, n: int) -> int:
+    """The position of axis n, where it does not depend on a parameter."""
+    position = frame.position(axes, n)
+    if not isinstance(position, Literal | Unary):
+        raise NeedsFlatGroups("axes beside each other between two groups")
+    return int(text(position))
 
 
 def axis_size(i: Index) -> Code:

@@ -14,6 +14,7 @@ from derive.lowering.ground.scope import Scope
 from derive.lowering.ground.value import Value
 from derive.lowering.ground.windows import reading
 from derive.lowering.patterns import READS
+from derive.lowering.patterns.digits import read_as_one
 from derive.lowering.patterns.nothing import may_be_nowhere
 
 
@@ -39,6 +40,7 @@ def lower_access(scope: Scope, e: Access) -> Value:
     together = _read_together(scope, value, pending)
     if together is not None:
         value, pending = together
+    value, pending = _read_as_one(scope, value, pending)
     for marker, position in pending:
         value = read(scope, value, value.axes.index(marker), position)
     return value
@@ -62,6 +64,20 @@ def _read_together(scope: Scope, value: Value, pending: Pending) -> tuple[Value,
     )
     made = read_together(scope.frame, value, places, positions, scope.positions, nowhere)
     return None if made is None else (made, [x for x in pending if x not in given])
+
+
+def _read_as_one(scope: Scope, value: Value, pending: Pending) -> tuple[Value, Pending]:
+    """value read where positions on axes beside each other are the digits of a number."""
+    for first in range(len(pending)):
+        for last in range(len(pending), first + 1, -1):
+            chosen = pending[first:last]
+            places = [(value.axes.index(axis), e) for axis, e in chosen]
+            if [n for n, _ in places] != list(range(places[0][0], places[0][0] + len(places))):
+                continue
+            made = read_as_one(scope, value, places)
+            if made is not None:
+                return _read_as_one(scope, made, [x for x in pending if x not in chosen])
+    return value, pending
 
 
 def _bare(position: Expr) -> Expr:

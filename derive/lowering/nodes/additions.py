@@ -12,7 +12,7 @@ from derive.lowering.ground.value import Value, broadcast
 from derive.lowering.nodes.placed import lower_placed
 from derive.lowering.patterns import ADDED, ADDED_PLACES
 from derive.lowering.patterns.fused import added_product, is_scaled_product
-from derive.lowering.patterns.placed import as_summation, is_placed
+from derive.lowering.patterns.placed import as_summation, at_the_same_places, is_placed
 from derive.notation.operation import Kind
 from derive.program.code import Binary, Code, Name, Unary
 
@@ -111,6 +111,7 @@ def _with_placed(
 ) -> Value:
     """The plain addends, and each placed one added into them instead of into zeros."""
     plain = [a for a in args if a not in placed]
+    args = [*plain, *at_the_same_places(placed, order)]
     result: Value | None = None
     if plain:
         result = scope.as_float(scope.lower(sum_of(plain), order))

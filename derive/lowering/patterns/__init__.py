@@ -20,6 +20,7 @@ from derive.lowering.patterns.cumulative import (
     cumulative_sum,
     weighted_cumulative_sum,
 )
+from derive.lowering.patterns.digits import at_digits, digits_in_a_run, read_digits
 from derive.lowering.patterns.equalities import sum_at_known_index
 from derive.lowering.patterns.others import product_of_others
 from derive.lowering.patterns.pieces import (
@@ -109,6 +110,16 @@ PLACED = (
 PLACEMENTS = (
     Pattern("on a diagonal", "delta(i, j) f(j) = diag_embed(f)[j, i]", on_diagonal),
     Pattern("run", "Sum_k delta(i, s + n*k) f(k) = zeros.slice_scatter(f, s, n)[i]", in_a_run),
+    Pattern(
+        "run by digits",
+        "Sum_{m,d} delta(i, s + size(d)*m + d) f(m, d) = zeros.slice_scatter(f.flatten(), s)[i]",
+        digits_in_a_run,
+    ),
+    Pattern(
+        "digits of places",
+        "Sum_n delta(m, n // size(d)) delta(d, n % size(d)) f(n) = f.unflatten(..)[m, d]",
+        at_digits,
+    ),
     Pattern("one place", "delta(i, n) f = zeros.slice_scatter(f, n)[i]", at_a_number),
     Pattern("places", "Sum_k delta(i, e(k)) f(k) = zeros.index_add(e, f)[i]", at_computed),
     Pattern("numbered places", "delta(i, m) delta(j, n) f = f with zeros around it", at_numbers),
@@ -166,6 +177,7 @@ READS = (
     Pattern("diagonal", "X[i, i] = X.diagonal()[i]", read_on_diagonal),
     Pattern("window", "X[s + i] = X.narrow(s, size(i))[i]", read_window),
     Pattern("every n-th", "X[s + n*i] = X[s::n][i]", read_strided),
+    Pattern("digits", "X[s + size(d)*m + d] = X.narrow(s).unflatten(..)[m, d]", read_digits),
     Pattern("windows", "X[s*i + d*k] = X.unfold(size(k), s)[i, k]", read_sliding),
     Pattern("guarded window", "X[e if 0 <= e < size] = padded X[e], e = s + i", read_guarded),
     Pattern("computed position", "X[e] = X.index_select(e) or X.gather(e)", read_computed),

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import reduce
 
+from derive.algebra.affine import affine
 from derive.algebra.expr import (
     Access,
     Delta,
@@ -27,6 +28,7 @@ from derive.algebra.expr import (
     free_indices,
     indices_of,
     is_number,
+    sum_of,
     walk,
 )
 from derive.algebra.factor import factor
@@ -105,6 +107,71 @@ def as_summation(e: Expr, order: Sequence[Index]) -> Summation:
 def is_placed(e: Expr) -> bool:
     """Whether the addend has a delta that its sums leave."""
     return any(isinstance(f, Delta) for f in as_summation(e, ()).factors)
+
+
+def at_the_same_places(addends: Sequence[Expr], order: Sequence[Index]) -> list[Expr]:
+    """The addends, of which those placed at the same positions are one: delta(i, e)*(f + g)."""
+    found: dict[tuple[Expr, ...], list[Summation]] = {}
+    made: list[Expr] = []
+    for e in addends:
+        s = as_summation(e, order)
+        if key := _places_of(s):
+            found.setdefault(key, []).append(s)
+        else:
+            made.append(e)
+    for several in found.values():
+        first, *others = several
+        if not others:
+            made.append(first.expr)
+            continue
+        deltas = [f for f in first.factors if isinstance(f, Delta)]
+        inside = _placing(first)
+        contents = [_content(first)]
+        for s in others:
+            names = renaming(_placing(s), inside)
+            contents.append(substitute(_content(s), names))
+        made.append(total(inside, (*deltas, sum_of(contents))))
+    return made
+
+
+def _placing(s: Summation) -> tuple[Index, ...]:
+    """The summed indices of the positions, in the order in which deltas have them."""
+    deltas = [f for f in s.factors if isinstance(f, Delta)]
+    read = dict.fromkeys(i for d in deltas for e in (d.axis, d.position) for i in _indices(e))
+    return tuple(i for i in read if i in s.binders)
+
+
+def _indices(e: Expr) -> list[Index]:
+    return [i for i in walk(e) if isinstance(i, Index)]
+
+
+def _content(s: Summation) -> Expr:
+    """What is placed, summed over what no position has."""
+    inside = _placing(s)
+    rest = [f for f in s.factors if not isinstance(f, Delta)]
+    return product(_summed_first(rest, [i for i in s.binders if i not in inside]))
+
+
+def _places_of(s: Summation) -> tuple[Expr, ...]:
+    """The deltas with one name for each summed index; none where a bracket is beside them.
+
+    What slides along windows is placed term by term: one of them may be a convolution.
+    """
+    deltas = [f for f in s.factors if isinstance(f, Delta)]
+    if not deltas or s.brackets or any(_is_in_windows(d.position) for d in deltas):
+        return ()
+    inside = _placing(s)
+    names: dict[Index, Expr] = {i: Index(f"%{n}", i.extent, i.group) for n, i in enumerate(inside)}
+    return tuple(substitute(d, names) for d in deltas)
+
+
+def _is_in_windows(position: Expr) -> bool:
+    found = affine(position)
+    return (
+        found is not None
+        and len(found.coefficients) > 1
+        and all(c.number is not None for c in found.coefficients.values())
+    )
 
 
 def only_if(scope: Scope, s: Summation) -> Value | None:

@@ -63,7 +63,7 @@ def _block(
         held = scope.lower(sum_of(cases[at]), around) if at in cases else ZERO
         codes.append(scope.frame.expand(scope.as_float(held), around, scope.like).code)
     n = list(order).index(axes[0])
-    if order[n : n + len(axes)] != axes:
+    if tuple(order[n : n + len(axes)]) != axes:
         n = len(around)
     layout = (*around[:n], *axes, *around[n:])
     place = scope.frame.position((*around[:n], axes[0], *around[n:]), n)

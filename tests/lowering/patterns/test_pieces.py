@@ -185,6 +185,7 @@ nothing_recognised = partial(
     without,
     *("window", "every n-th", "guarded window", "run", "places along several axes"),
     *("pieces", "piece", "zeros outside", "part of a range"),
+    *("digits", "run by digits", "digits of places"),
 )
 """The general lowering alone: gathers, masks and scatters."""
 
