@@ -295,11 +295,12 @@ def program_of(op: Operation, option: str | None) -> Program:
     chosen, derived = dict(options(op))[option], derive_option(op, option, None)
     inputs = [t.name for t in chosen.inputs if t.kind == "float"]
 
-    def pulled(name: str, flat: bool) -> Given | None:
+    def pulled(names: Sequence[str], flat: bool) -> Given | None:
         # Forward mode of its own has no tangents for what a graph would lead through.
         if _slips(op):
             return None
-        return _given(chosen, differentiated(chosen, [*inputs, derived.lets.say(name)]), flat)
+        said = map(derived.lets.say, names)
+        return _given(chosen, differentiated(chosen, [*inputs, *said]), flat)
 
     return _program(chosen, derived, pulled=pulled)
 

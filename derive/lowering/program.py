@@ -76,8 +76,8 @@ from derive.program.tidy import Line, tidy
 from derive.program.torch_ops import count
 from derive.program.unguarded import unguarded
 
-Pulled = Callable[[str, bool], Given | None]
-"""What was derived with the adjoint of an equation as a result, each group as one axis or not."""
+Pulled = Callable[[Sequence[str], bool], Given | None]
+"""What was derived with adjoints of equations as results, each group as one axis or not."""
 
 
 def program(
@@ -106,8 +106,8 @@ def program(
         return _program(other, other, at_hand, keeps, _of_layout(pulled, True))
 
 
-def _of_layout(pulled: Pulled | None, flat: bool) -> Callable[[str], Given | None] | None:
-    return None if pulled is None else lambda name: pulled(name, flat)
+def _of_layout(pulled: Pulled | None, flat: bool) -> Callable[[Sequence[str]], Given | None] | None:
+    return None if pulled is None else lambda names: pulled(names, flat)
 
 
 def _program(
@@ -115,7 +115,7 @@ def _program(
     every: Given,
     at_hand: Collection[str] | None,
     keeps: bool,
-    pulled: Callable[[str], Given | None] | None = None,
+    pulled: Callable[[Sequence[str]], Given | None] | None = None,
 ) -> Program:
     """The program whose differentiable body is that of ``every``."""
     own = replace(given, lets=given.lets.apart())
@@ -148,14 +148,14 @@ def _program(
 
     outputs = [n for n in given.op.outputs if at_hand is None or given.lets.say(n) in at_hand]
 
-    def through(name: str) -> Program | None:
-        """The body that reads a statistic as it reads an output, which has a cotangent then."""
-        other = None if pulled is None else pulled(name)
+    def through(names: Sequence[str]) -> Program | None:
+        """The body that reads statistics as it reads outputs, which have cotangents then."""
+        other = None if pulled is None else pulled(names)
         if other is None:
             return None
-        held = {name: forward.offered.values[name]}
+        held = {name: forward.offered.values[name] for name in names}
         kept = (outputs, held, forward.stored)
-        return _backward(other, lines, precision.has_products, (), *kept, pulled=name)
+        return _backward(other, lines, precision.has_products, (), *kept, pulled=names)
 
     offered = forward.offered if keeps else Offer()
     made = _in_orders(given, outputs, first, plain, through, offered, every is given)
@@ -178,7 +178,7 @@ def _in_orders(
     outputs: Sequence[str],
     first_order: Callable[[Collection[str], Mapping[str, Value]], Program],
     plain: Callable[..., Program],
-    through: Callable[[str], Program | None],
+    through: Callable[[Sequence[str]], Program | None],
     offered: Offer,
     alike: bool,
 ) -> Program:
@@ -214,7 +214,7 @@ def _in_orders(
 
 def _saving_less(
     given: Given,
-    through: Callable[[str], Program | None],
+    through: Callable[[Sequence[str]], Program | None],
     offered: Offer,
     every: Program,
     first: Program,
@@ -225,6 +225,7 @@ def _saving_less(
     if saved <= own or sum(c is not None for _, c in every.cotangents) != 1:
         return made
     inputs = {t.name: len(t.axes) for t in given.border.op.inputs}
+    chosen: list[str] = []
     for name, value in offered.values.items():
         let = given.lets.given.get(name)
         if given.lets.say(name) not in own or let is None or value.kind != "float":
@@ -233,12 +234,12 @@ def _saving_less(
         read = {given.lets.say(n) for n in let.reads().difference(*(x.reads() for x in others))}
         large = {n for n in read & (saved - own) if inputs.get(n, 0) >= len(let.formals)}
         with suppress(NeedsFlatGroups):
-            other = through(name) if large else None
+            other = through([*chosen, name]) if large else None
             if other is not None:
                 less = with_first_order(other, first)
                 left = {s.name for s in less.saved}
                 if left < saved and not large <= left:
-                    return less
+                    chosen, made, saved = [*chosen, name], less, left
     return made
 
 
@@ -256,11 +257,11 @@ def _backward(
     statistics: Mapping[str, Value],
     stored: Collection[str],
     shapeless: Collection[str] = (),
-    pulled: str | None = None,
+    pulled: Sequence[str] = (),
 ) -> Program:
     """The program of this backward, which reads no shape on what is ``shapeless``.
 
-    The statistic ``pulled`` is differentiated: it has a cotangent of its own, which may be None.
+    Statistics that are ``pulled`` are differentiated: each has a cotangent, which may be None.
     """
     op, lets, backward, border = given.op, given.lets, given.backward, given.border.again()
     frame, taken = frame_of(op), given.taken()
@@ -282,7 +283,7 @@ def _backward(
             pattern.look(bodies, find)
     for g in backward.gradients:
         scope.tensor(g.name)
-    added = _with_cotangent(given, scope, pulled)
+    added = _with_cotangents(given, scope, pulled)
     gradients = {say(g.tensor): say(g.name) for g in backward.gradients}
     held = (tensors, statistics, stored, shapeless)
     lines = _crossed(op.inputs, lets, backward, border, scope, *held, gradients)
@@ -347,18 +348,17 @@ def _backward(
     )
 
 
-def _with_cotangent(given: Given, scope: Scope, pulled: str | None) -> dict[str, str]:
-    """The statistic, with the name of a cotangent that is added to what its adjoint is."""
-    if pulled is None:
-        return {}
-    lets = given.lets
-    (adjoint,) = (a for a in given.backward.adjoints if a.tensor == pulled)
-    cotangent = lets.say(lets.derived_name(pulled, f"G_{lets.say(pulled)}"))
-    for n, s in enumerate(scope.statements):
-        if s.name == adjoint.name:
-            code = Function("_with_cotangent", (s.code, Name(cotangent)))
-            scope.statements[n] = replace(s, code=code)
-    return {lets.say(pulled): cotangent}
+def _with_cotangents(given: Given, scope: Scope, pulled: Sequence[str]) -> dict[str, str]:
+    """The statistics, with the names of cotangents that are added to what their adjoints are."""
+    lets, found = given.lets, dict[str, str]()
+    for name in pulled:
+        (adjoint,) = (a for a in given.backward.adjoints if a.tensor == name)
+        cotangent = found[lets.say(name)] = lets.say(lets.derived_name(name, f"G_{lets.say(name)}"))
+        for n, s in enumerate(scope.statements):
+            if s.name == adjoint.name:
+                code = Function("_with_cotangent", (s.code, Name(cotangent)))
+                scope.statements[n] = replace(s, code=code)
+    return found
 
 
 def _at_hand(

@@ -348,9 +348,12 @@ def _backward(op: Operation, variant: Variant) -> list[str]:
         name = _first_name(op, variant.option)
         made = called(f"return {name}(", ["ctx", *_given(program)], ")", 12)
         lines += [f"    {line}" for line in made]
-    for cotangent in program.pulled.values():
+    if program.pulled:
         (given,) = _given(program)
-        lines += [f"if {given} is None:", f"    {given} = {cotangent}.new_zeros(ctx.{KEPT_SHAPE})"]
+        first, *others = program.pulled.values()
+        like = f"next(g for g in ({', '.join((first, *others))}) if g is not None)"
+        like = like if others else first
+        lines += [f"if {given} is None:", f"    {given} = {like}.new_zeros(ctx.{KEPT_SHAPE})"]
     return lines + _body(op, program, program.backward, program.backward_precision, 8)
 
 
