@@ -298,8 +298,7 @@ def _causal_attention_composed(query, key, value):
     S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
     position = _positions(query.shape[-2], query).unsqueeze(1)
     mask = _positions(key.shape[-2], query) <= position
-    p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1)
-    P = torch.where(mask, p, 0)
+    P = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1).tril()
     return P.to(low) @ value
 
 
@@ -352,8 +351,7 @@ class _CausalAttention(Function):
         S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
         position = _positions(query.shape[-2], G).unsqueeze(1)
         mask = _positions(key.shape[-2], G) <= position
-        p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1)
-        P = torch.where(mask, p, 0)
+        P = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1).tril()
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             grad_P = G @ value.mT
             part = grad_P.to(wide)

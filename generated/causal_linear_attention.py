@@ -52,14 +52,6 @@ def _exactly(backward):
     return exact
 
 
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
 def _promoted(*tensors):
     """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
@@ -79,13 +71,6 @@ def _promoted(*tensors):
 def _cast(dtype, *tensors):
     """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _positions(size, x):
-    """The positions 0, 1, .., size - 1 on the device of x, or distributed like x."""
-    if type(x) in (torch.Tensor, torch.nn.Parameter):
-        return torch.arange(size, device=x.device)
-    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
 def _where(mask, x, y):
@@ -119,14 +104,6 @@ def _kept(x, kept):
     return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
 
 
-def _masked_(x, mask):
-    """Set x to 0 in place where the mask is False; faster than masked_fill_ on a CPU."""
-    if x.numel() < 4096 or x.device.type != "cpu":
-        return x.masked_fill_(~mask, 0)
-    kept = mask.byte().to(x.dtype)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
-
-
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -150,33 +127,27 @@ def _causal_linear_attention_forward(query, key, value):
     if _alone(query, key, value):
         return _causal_linear_attention_forward_in_place(query, key, value)
     low = _of_product(query, key, value)
-    dtype = _of_float32(query, key, value)
     wide = torch.promote_types(low, torch.float32)
     value = _cast(low, value)[0]
     query, key = _cast(wide, query, key)
     phi = _where(query > 0, 1 + query, query.clamp(max=0).exp())
     psi = _where(key > 0, 1 + key, key.clamp(max=0).exp())
-    position = _positions(query.shape[-2], query).unsqueeze(1)
-    mask = _positions(key.shape[-2], query) <= position
-    S = torch.where(mask, (phi.to(low) @ psi.mT.to(low)).to(wide), 0)
+    S = (phi.to(low) @ psi.mT.to(low)).tril()
     total = S.sum(-1)
-    output = ((S.to(low) @ value).to(wide) / total.unsqueeze(-1)).to(dtype)
+    output = ((S @ value).to(wide) / total.unsqueeze(-1).to(wide)).to(low)
     return output, S, total
 
 
 def _causal_linear_attention_forward_in_place(query, key, value):
     low = _of_product(query, key, value)
-    dtype = _of_float32(query, key, value)
     wide = torch.promote_types(low, torch.float32)
     value = _cast(low, value)[0]
     query, key = _cast(wide, query, key)
     phi = _where(query > 0, 1 + query, query.clamp(max=0).exp_())
     psi = _where(key > 0, 1 + key, key.clamp(max=0).exp_())
-    position = _positions(query.shape[-2], query).unsqueeze(1)
-    mask = _positions(key.shape[-2], query) <= position
-    S = _masked_((phi.to(low) @ psi.mT.to(low)).to(wide), mask)
+    S = (phi.to(low) @ psi.mT.to(low)).tril_()
     total = S.sum(-1)
-    output = (S.to(low) @ value).to(wide).div_(total.unsqueeze(-1)).to(dtype)
+    output = (S @ value).to(wide).div_(total.unsqueeze(-1).to(wide)).to(low)
     return output, S, total
 
 
@@ -193,17 +164,15 @@ def _causal_linear_attention_backward(ctx, G):
         grad_S = part.div_(total.unsqueeze(-1))
         e = key.clamp(max=0).exp_()
         mask = key > 0
-        position = _positions(query.shape[-2], G).unsqueeze(1)
-        mask2 = _positions(key.shape[-2], G) <= position
-        chosen = _masked_(grad_S, mask2)
         e2 = query.clamp(max=0).exp_()
-        mask3 = query > 0
+        mask2 = query > 0
+        chosen = grad_S.tril_()
     if ctx.needs_input_grad[0]:
         psi = _where(mask, 1 + key, e)
         product = (chosen.to(low) @ psi.to(low)).to(wide)
-        grad_query = product.mul_(_where(mask3, 1, e2))
+        grad_query = product.mul_(_where(mask2, 1, e2))
     if ctx.needs_input_grad[1]:
-        phi = _where(mask3, 1 + query, e2)
+        phi = _where(mask2, 1 + query, e2)
         product2 = (chosen.mT.to(low) @ phi.to(low)).to(wide)
         grad_key = product2.mul_(_where(mask, 1, e))
     if ctx.needs_input_grad[2]:
@@ -253,21 +222,20 @@ class _CausalLinearAttention(Function):
         e3 = key.clamp(max=0).exp()
         mask2 = key > 0
         psi = _where(mask2, 1 + key, e3)
-        position = _positions(query.shape[-2], G).unsqueeze(1)
-        mask3 = _positions(key.shape[-2], G) <= position
         part = phi.to(low)
-        S = torch.where(mask3, (part @ psi.mT.to(low)).to(wide), 0)
+        S = (part @ psi.mT.to(low)).tril()
         total = S.sum(-1)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             total2 = (G * output).sum(-1, keepdim=True)
-            grad_S = ((G.to(low) @ value.mT).to(wide) - total2) / total.unsqueeze(-1)
-            chosen = torch.where(mask3, grad_S, 0)
+            difference = (G.to(low) @ value.mT).to(wide) - total2
+            grad_S = difference / total.unsqueeze(-1).to(wide)
+            chosen = grad_S.tril()
         if ctx.needs_input_grad[0]:
             grad_query = (chosen.to(low) @ psi.to(low)).to(wide) * _where(mask, 1, e2)
         if ctx.needs_input_grad[1]:
             grad_key = (chosen.mT.to(low) @ part).to(wide) * _where(mask2, 1, e3)
         if ctx.needs_input_grad[2]:
-            grad_value = S.mT.to(low) @ (G * (1 / total).unsqueeze(-1)).to(low)
+            grad_value = S.mT @ (G * (1 / total.to(wide)).unsqueeze(-1)).to(low)
         return grad_query, grad_key, grad_value
 
 

@@ -318,8 +318,7 @@ def _causal_self_attention_composed(x, Wq, Wk, Wv):
     S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[0])
     position = _positions(x.shape[1], x)
     mask = position <= position.unsqueeze(1)
-    p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), 2)
-    P = torch.where(mask, p, 0)
+    P = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), 2).tril()
     return P.to(low) @ V
 
 
@@ -386,8 +385,7 @@ class _CausalSelfAttention(Function):
         S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[0])
         position = _positions(x.shape[1], G)
         mask = position <= position.unsqueeze(1)
-        p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), 2)
-        P = torch.where(mask, p, 0)
+        P = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), 2).tril()
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]

@@ -20,43 +20,6 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _positions(size, x):
-    """The positions 0, 1, .., size - 1 on the device of x, or distributed like x."""
-    if type(x) in (torch.Tensor, torch.nn.Parameter):
-        return torch.arange(size, device=x.device)
-    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
-
-
 def _applied(function, *args):
     """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -65,11 +28,7 @@ def _applied(function, *args):
 
 
 def _triu_forward(input, diagonal):
-    dtype = _promoted(input)
-    input = _wide(input)[0]
-    position = _positions(input.shape[-2], input).unsqueeze(1)
-    difference = _positions(input.shape[-1], input) - position
-    return torch.where(difference >= diagonal, input, 0).to(dtype)
+    return input.triu(diagonal)
 
 
 class _Triu(Function):
@@ -87,10 +46,7 @@ class _Triu(Function):
     @staticmethod
     def backward(ctx, G):
         diagonal = ctx.diagonal
-        G = _wide(G)[0]
-        position = _positions(G.shape[-2], G).unsqueeze(1)
-        difference = _positions(G.shape[-1], G) - position
-        grad_input = torch.where(difference >= diagonal, G, 0)
+        grad_input = G.triu(diagonal)
         return grad_input, None
 
 

@@ -184,6 +184,7 @@ _ROWS = (
     _moves("_gathered", shapes.gather, stem="picked", at_positions=True, new=True),
     *(_moves(name, shapes.read_at, stem="picked", at_positions=True, new=True) for name in _READS),
     _moves("flip", shapes.like, new=True),
+    *(_moves(name, shapes.like, stem="chosen", new=True, over="_") for name in ("tril", "triu")),
     _moves("clone", shapes.like, new=True),
     _moves("to", shapes.like),
     _moves("diag_embed", shapes.diag_embed, new=True),

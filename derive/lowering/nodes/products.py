@@ -35,6 +35,7 @@ from derive.lowering.ground.numbers import of_number, quotient_of_numbers
 from derive.lowering.ground.pattern import recognised
 from derive.lowering.ground.scope import Scope, number, whole
 from derive.lowering.ground.summation import Summation
+from derive.lowering.ground.triangles import only_where
 from derive.lowering.ground.value import Value, broadcast
 from derive.lowering.nodes.placed import lower_placed
 from derive.lowering.nodes.sums import lower_mean
@@ -75,7 +76,7 @@ def lower_product(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) ->
     if all(isinstance(a, Num) for a in rest) and coef.denominator == 1:
         return _bracket_product(scope, condition, coef, order)
     value = _unmasked(scope, rest, order)
-    return value if is_zero_outside(rest, condition) else scope.only_where(condition, value, order)
+    return value if is_zero_outside(rest, condition) else only_where(scope, condition, value, order)
 
 
 def _into_places(args: Sequence[Expr], order: Sequence[Index]) -> Expr | None:

@@ -13,7 +13,8 @@ from derive.lowering.ground.contract import Mask, contract, times
 from derive.lowering.ground.pattern import recognised
 from derive.lowering.ground.scope import Scope
 from derive.lowering.ground.summation import Summation
-from derive.lowering.ground.value import ZERO, Value
+from derive.lowering.ground.triangles import only_where
+from derive.lowering.ground.value import Value
 from derive.lowering.nodes.placed import lower_placed
 from derive.lowering.patterns import MEANS, SUMS
 
@@ -135,7 +136,6 @@ def _mask(scope: Scope, bracket: Iverson, order: Sequence[Index]) -> Mask:
 
     def applied(value: Value) -> Value:
         inside = [i for i in order if i in value.indices]
-        test = scope.condition(bracket.condition, inside)
-        return scope.where(test, value, ZERO, inside)
+        return only_where(scope, bracket.condition, value, inside)
 
     return Mask(free_indices(bracket), applied)

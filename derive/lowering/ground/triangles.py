@@ -1,0 +1,47 @@
+"""Triangles of a matrix: what a comparison of the indices of its two last axes leaves.
+
+[j - i <= c] x(i, j)  =  x.tril(c)[i, j]
+[i - j <= -c] x(i, j) =  x.triu(c)[i, j]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from derive.algebra.affine import Polynomial
+from derive.algebra.expr import Expr, Index, Param, Rel, Size
+from derive.lowering.ground.scope import Scope
+from derive.lowering.ground.value import Value
+from derive.lowering.ground.windows import affine, number_of
+
+_ZERO = Polynomial({})
+_ONE = Polynomial.of(1)
+
+
+def only_where(scope: Scope, condition: Expr, value: Value, order: Sequence[Index]) -> Value:
+    """The value where the condition holds, and 0 elsewhere."""
+    made = _triangle(scope, condition, value)
+    return scope.only_where(condition, value, order) if made is None else made
+
+
+def _triangle(scope: Scope, condition: Expr, value: Value) -> Value | None:
+    """The part of a matrix on one side of a diagonal."""
+    if value.scalar or value.kind != "float" or len(value.axes) < 2:
+        return None
+    if not (isinstance(condition, Rel) and condition.op in ("<", "<=")):
+        return None
+    i, j = value.axes[-2:]
+    found = affine(scope.frame.bounds, condition.left - condition.right)
+    if found is None or i is None or j is None or set(found.coefficients) != {i, j}:
+        return None
+    if not all(isinstance(x, Param | Size) for key in found.constant.terms for x in key):
+        return None
+    strict = _ONE if condition.op == "<" else _ZERO
+    match tuple(found.coefficients[k].number for k in (i, j)):
+        case (-1, 1):
+            name, diagonal = "tril", -found.constant - strict
+        case (1, -1):
+            name, diagonal = "triu", found.constant + strict
+        case _:
+            return None
+    return value.call(name, *([] if diagonal == _ZERO else [number_of(scope, diagonal)]))
