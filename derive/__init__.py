@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from derive.pipeline import derivation, load, source
     from derive.tracing.differentiate import differentiate, replace
     from derive.tracing.read import read_torch
+    from derive.tracing.reported import report
 
     __all__ = [
         "Comparison",
@@ -100,6 +101,7 @@ if TYPE_CHECKING:
         "read",
         "read_torch",
         "replace",
+        "report",
         "size",
         "source",
         "value_and_grad",
@@ -124,6 +126,7 @@ _HOMES = {
     "derive.notation.text_form": "parse",
     "derive.tracing.differentiate": "differentiate replace",
     "derive.tracing.read": "read_torch",
+    "derive.tracing.reported": "report",
     "derive.joint": "value_and_grad value_and_grad_source",
     "derive.pipeline": "derivation load source",
 }

@@ -18,8 +18,8 @@ from derive.notation.asked import check_operation, known_names, known_option, kn
 from derive.notation.operation import Operation
 from derive.notation.options import without_choice
 from derive.pipeline import differentiated, lowered
-from derive.report.derived import Derived
-from derive.report.speech import Speech, formula
+from derive.reports.derived import Derived
+from derive.reports.speech import Speech, formula
 
 
 @no_recursion_leaves

@@ -48,10 +48,10 @@ from derive.notation.options import options
 from derive.program.program import Program, Tangent
 from derive.program.tidy import Line
 from derive.program.torch_ops import has_forward_mode
-from derive.report.derived import Derived, as_formulas, cost_of, steps_and_names, trees
-from derive.report.result import Cost, Derivation, Formulas, Tangents
-from derive.report.speech import Speech, definitions, formula
-from derive.report.told import told_of
+from derive.reports.derived import Derived, as_formulas, cost_of, steps_and_names, trees
+from derive.reports.result import Cost, Derivation, Formulas, Tangents
+from derive.reports.speech import Speech, definitions, formula
+from derive.reports.told import told_of
 
 
 @lru_cache(maxsize=256)

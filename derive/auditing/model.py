@@ -14,7 +14,7 @@ from derive.auditing.points import is_float, is_tensor
 from derive.check import oracle
 from derive.notation.operation import Operation
 from derive.pipeline import derivation
-from derive.report.result import Derivation, Formula
+from derive.reports.result import Derivation, Formula
 from derive.show.formula import equation, sides
 
 

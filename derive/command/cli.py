@@ -29,7 +29,7 @@ from derive.errors import DeriveError, DeriveWarning, VerificationError
 
 if TYPE_CHECKING:
     from derive.notation.operation import Operation
-    from derive.report.result import Derivation, Tangents
+    from derive.reports.result import Derivation, Tangents
 
 
 class _Program(TyperGroup):

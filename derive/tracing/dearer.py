@@ -75,11 +75,12 @@ def dearer(ours: Cost, plain: Cost, time: float, memory: float) -> str:
         ("saved tensors of", ours.saved, plain.saved),
     ):
         if a > max(memory * b, _LITTLE):
-            found.append(f"{what} {_size(a)}, where the function has {_size(b)}")
+            found.append(f"{what} {size_of(a)}, where the function has {size_of(b)}")
     return " and ".join(found)
 
 
-def _size(count: int) -> str:
+def size_of(count: int) -> str:
+    """So many bytes in a unit."""
     for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if count >= factor:
             return f"{count / factor:.3g} {unit}"

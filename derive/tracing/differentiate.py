@@ -11,16 +11,19 @@ and within a transform before the first plain call.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
 from derive.errors import DeriveError, DeriveWarning
 from derive.tracing import direct
+from derive.tracing.reported import Fact
 
 _READING: ContextVar[bool] = ContextVar("_READING", default=False)
 
@@ -68,6 +71,8 @@ class Known:
     made: dict[Any, list[Made] | None] = field(default_factory=dict)
     calls: dict[Any, direct.Call] = field(default_factory=dict)
     """How calls are run that came before, by their exact shapes."""
+    facts: dict[Any, Fact] = field(default_factory=dict)
+    """What came of each reading."""
 
     def again(self, owner: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
         """The result of a call as one before; else the key that it is to be remembered by."""
@@ -93,7 +98,7 @@ class Known:
 
     def __deepcopy__(self, memo: Any) -> Known:
         """What a copy of a module knows: the code that was made has no tensors in it."""
-        return Known(self.time, self.memory, dict(self.made))
+        return Known(self.time, self.memory, dict(self.made), facts=dict(self.facts))
 
     def find(
         self,
@@ -115,9 +120,16 @@ class Known:
         if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
             return None
         try:
-            new = _read(function, bound, self.time, self.memory)
+            new, fact = _read(function, bound)
+            more = _more_than(fact, self.time, self.memory)
+            if more:
+                fact = dataclasses.replace(fact, refused=f"derived code would take {more}")
+            self.facts[key, len(found)] = fact
+            if more:
+                raise DeriveError(fact.refused)
         except DeriveError as error:
             self.made[key] = None
+            self.facts.setdefault((key, len(found)), Fact(str(error)))
             if warn:
                 message = f"{name} runs unchanged, under torch's autograd: {error}"
                 warnings.warn(message, DeriveWarning, stacklevel=3)
@@ -345,10 +357,19 @@ def _numbers(bound: inspect.BoundArguments) -> dict[str, float]:
     return {k: v for k, v in bound.arguments.items() if type(v) is float}
 
 
-def _read(function: Any, bound: inspect.BoundArguments, time: float, memory: float) -> Made:
-    """What is made of a function for such arguments."""
+def _more_than(fact: Fact, time: float, memory: float) -> str:
+    """What derived code takes more of than so many times the plain function's."""
+    from derive.tracing.dearer import dearer
+
+    if fact.ours is None or fact.plain is None:
+        return ""
+    return dearer(fact.ours, fact.plain, time, memory)
+
+
+def _read(function: Any, bound: inspect.BoundArguments) -> tuple[Made, Fact]:
+    """What is made of a function for such arguments, and what both cost."""
     from derive.pipeline import load
-    from derive.tracing.dearer import cost_of, dearer
+    from derive.tracing.dearer import cost_of
     from derive.tracing.read import reading_of
 
     reading = _READING.set(True)
@@ -370,8 +391,23 @@ def _read(function: Any, bound: inspect.BoundArguments, time: float, memory: flo
         structure=found.structure,
     )
     plain = cost_of(found.function, found.tensors)
-    ours = cost_of(lambda **tensors: made(tensors, numbers), found.tensors)
-    more = dearer(ours, plain, time, memory) if ours is not None and plain is not None else ""
-    if more:
-        raise DeriveError(f"derived code would take {more}")
-    return made
+    with _as_of_tensors(made.function):
+        ours = cost_of(lambda **tensors: made(tensors, numbers), found.tensors)
+    return made, Fact("", plain, ours)
+
+
+@contextmanager
+def _as_of_tensors(function: Any) -> Iterator[None]:
+    """Generated code takes the way that it takes with data: in place, by kernels."""
+    import torch
+
+    own = function.__globals__
+    if "_alone" not in own:
+        yield
+        return
+    before = own["_alone"]
+    own["_alone"] = lambda *_: not torch.is_grad_enabled()
+    try:
+        yield
+    finally:
+        own["_alone"] = before

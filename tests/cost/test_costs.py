@@ -27,7 +27,7 @@ from derive.kernels.table import KERNELS  # noqa: E402
 from derive.module.naming import coded  # noqa: E402
 from derive.program.code import Function, Method, subexpressions  # noqa: E402
 from derive.program.torch_ops import TORCH_OPS  # noqa: E402
-from derive.report import result  # noqa: E402
+from derive.reports import result  # noqa: E402
 
 BATCH_NORM = """op f(x[i,j], gain[j], bias[j]; eps=1e-5) -> y
 mu[j]     = mean[i](x[i,j])

@@ -12,7 +12,7 @@ from derive.algebra.expr import Expr, accesses, free_indices
 from derive.algebra.interpret import array
 from derive.check import oracle
 from derive.check.samples import cases
-from derive.report.result import Derivation, DerivationStep
+from derive.reports.result import Derivation, DerivationStep
 
 
 class Values:

@@ -64,7 +64,7 @@ ROOMS = (
     ("lowering/nodes",),
     ("lowering",),
     ("cost",),
-    ("report",),
+    ("reports",),
     ("module",),
     ("catalog",),
     ("pipeline",),

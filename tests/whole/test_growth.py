@@ -16,7 +16,7 @@ import derive
 from derive import budget
 from derive.calculus.equations import flatten_operation
 from derive.pipeline import derivation, load, source
-from derive.report.result import Derivation
+from derive.reports.result import Derivation
 
 torch = pytest.importorskip("torch")
 

@@ -13,7 +13,7 @@ import derive
 from derive.auditing.report import Report
 from derive.cost.amount import Amount
 from derive.notation import heads
-from derive.report.result import Cost, Derivation, DerivationStep, Formula, Tangents
+from derive.reports.result import Cost, Derivation, DerivationStep, Formula, Tangents
 
 RESULTS = (Derivation, Tangents, Formula, Cost)
 """What public functions return, with an example each."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from derive.algebra.expr import Expr
 from derive.cost.costs import Costs
-from derive.report.sheet import Sheet, as_html, as_latex, as_text, titled
+from derive.reports.sheet import Sheet, as_html, as_latex, as_text, titled
 from derive.show.formula import equation, sides
 from derive.show.typeset import in_display
 

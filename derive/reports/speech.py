@@ -18,7 +18,7 @@ from derive.calculus.lets import Let, Lets, is_named_sum
 from derive.errors import no_recursion_leaves
 from derive.notation.given import Given, given_axes, letters_of, on_given_axes, with_letters
 from derive.notation.operation import Operation
-from derive.report.result import DerivationStep, Formula
+from derive.reports.result import DerivationStep, Formula
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from derive.notation.operation import Operation
 from derive.notation.options import options
 from derive.program.program import Program
 from derive.program.torch_ops import count
-from derive.report.result import Cost, DerivationStep, Formula
-from derive.report.speech import Speech, definitions, steps_of
+from derive.reports.result import Cost, DerivationStep, Formula
+from derive.reports.speech import Speech, definitions, steps_of
 
 
 @dataclass(frozen=True)

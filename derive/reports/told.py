@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from derive.errors import LimitError, LoweringError
 from derive.notation.operation import Operation
-from derive.report.result import Formula
+from derive.reports.result import Formula
 
 
 @contextmanager
