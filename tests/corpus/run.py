@@ -33,8 +33,8 @@ from derive.tracing.reader import Reader
 SPECS = Path(__file__).with_name("specs.txt")
 """The specs of all functions that are read."""
 
-PACKAGES = ("transformers", "timm", "torchvision", "kornia", "geometric", "segmentation")
-"""Each has a file of its functions."""
+PACKAGES = ("trained", "transformers", "timm", "torchvision", "kornia", "geometric", "segmentation")
+"""Each has a file of its functions; `trained` are written by hand."""
 
 STAGES = ("traced", "read", "derived", "right")
 """torch's graph is recorded, a spec is made of it, it is differentiated, it is the function."""

@@ -117,7 +117,7 @@ def linear_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     lambda: (r(2, 256, 32), r(2, 256, 32), r(2, 256, 64), p(256)),
 )
 def retention(q: Tensor, k: Tensor, v: Tensor, decay: Tensor) -> Tensor:
-    n = torch.arange(q.shape[1])
+    n = torch.arange(q.shape[1], dtype=q.dtype)
     mask = torch.where(n[:, None] >= n, 0.9 ** (n[:, None] - n).clamp(min=0), 0.0)
     return (q @ k.mT * mask * decay) @ v
 
