@@ -36,7 +36,7 @@ def test_the_gradients_of_a_matrix_product_are_matrix_products():
 MASKED = {
     "op f(q[b,t,d], k[b,s,d], v[b,s,e]) -> y\n"
     "y[b,t,e] = sum[s,d | s <= t](q[b,t,d]*k[b,s,d]*v[b,s,e])": (
-        "torch.where(mask, q @ k.mT, 0) @ v",
+        "(q @ k.mT).tril() @ v",
         "chosen @ k",
     ),
     "op f(a[i,k], c[j,k], w[i,e]) -> y\ny[j,e] = sum[i,k | i != j](a[i,k]*c[j,k]*w[i,e])": (

@@ -26,12 +26,12 @@ def test_a_condition_of_parameters_is_a_branch():
 
 
 def test_a_position_is_compared_with_another():
-    text = "op f(x[i,j]) -> y\ny[i,j] = [j <= i]*x[i,j]"
+    text = "op f(x[i,j]) -> y\ny[i,j] = [j != i]*x[i,j]"
     assert_code(
         text,
         [
             "position = torch.arange(x.shape[0], device=x.device).unsqueeze(1)",
-            "y = torch.where(torch.arange(x.shape[1], device=x.device) <= position, x, 0)",
+            "y = torch.where(torch.arange(x.shape[1], device=x.device) != position, x, 0)",
         ],
     )
     assert_right(text)

@@ -51,11 +51,7 @@ CODE = {
     "op f(q[k,d], x[k,d], z[d]) -> y\ny[k] = sum[l,d | l<k](q[k,d]*x[l,d]*z[d])": (None, None),
     # A product with a masked matrix is cheaper where the cumulative sum has an axis more.
     "op f(q[k,d], x[k,d], v[k,e]) -> y\ny[k,e] = sum[l,d | l<=k](q[k,d]*x[l,d]*v[l,e])": (
-        [
-            "position = torch.arange(q.shape[0], device=q.device)",
-            "mask = position <= position.unsqueeze(1)",
-            "y = torch.where(mask, q @ x.mT, 0) @ v",
-        ],
+        ["y = (q @ x.mT).tril() @ v"],
         None,
     ),
     # Not cumulative: two ends, another size, a factor with both.
