@@ -31,7 +31,7 @@ def test_a_position_is_compared_with_another():
         text,
         [
             "position = torch.arange(x.shape[0], device=x.device).unsqueeze(1)",
-            "y = torch.where(torch.arange(x.shape[1], device=x.device) != position, x, 0)",
+            "y = torch.where(position != torch.arange(x.shape[1], device=x.device), x, 0)",
         ],
     )
     assert_right(text)
