@@ -3,6 +3,7 @@
 import math
 
 import torch
+from own import _alone
 
 
 def _no_view(x):
@@ -35,6 +36,6 @@ def _stacked(tensors, at):
     if not slow or any(t.dtype is not x.dtype for t in tensors):
         return torch.stack(tensors, at)
     made = x.new_empty((*x.shape, len(tensors)))
-    for part, given in zip(made.unbind(-1), tensors):
-        part.copy_(given)
+    for n, given in enumerate(tensors):
+        made.select(-1, n).copy_(given)
     return made
