@@ -14,7 +14,8 @@ def with_binders(
 ) -> tuple[Index, ...]:
     """``around`` with the binders put where the body's largest access has them.
 
-    What runs through windows comes last, as an axis of its own; where a tensor says the position,
+    One that no access has is of what is stacked, which is reduced fastest as the first axis. What
+    runs through windows comes last, as an axis of its own; where a tensor says the position,
     what is read there has the axes of that tensor as they are.
     """
     result = list(around)
@@ -24,9 +25,10 @@ def with_binders(
     positions = [p for p in read if not any(accesses(p))]
     within = {b for p in positions for b in free_indices(p) & set(known) if free_indices(p) != {b}}
     known.sort(key=lambda i: i in within)
+    held = frozenset[Index]().union(*map(free_indices, accesses(body)))
     for b in [*known, *(i for i in binders if i not in known)]:
-        at = len(result)
-        if b in natural and b not in within:
+        at = len(result) if b in held else 0
+        if b in natural and b in held and b not in within:
             n = natural.index(b)
             before = [i for i in natural[:n] if i in result]
             after = [i for i in natural[n + 1 :] if i in result]
