@@ -85,6 +85,8 @@ def _class_loss_slope(g, chosen, weight, ignored, dim, size):
 
 def _run_of(x, at, start, size):
     """x.narrow(at, start, size); raise IndexError where that leaves the axis."""
+    if not size:
+        return x.narrow(at, 0, 0)
     if start < 0 or start + size > x.shape[at]:
         raise IndexError(f"positions {start} to {start + size - 1} of {x.shape[at]}")
     return x.narrow(at, start, size)

@@ -50,6 +50,15 @@ def test_a_run_that_leaves_the_axis_is_an_error():
             f(x, p=p)
 
 
+def test_a_run_of_no_positions_is_anywhere():
+    f = load(made("op f(x[n,k], z[j]; p=1) -> y\ny[n,j] = exp(x[n,j + p])*z[j]"))
+    x = torch.rand(2, 5, requires_grad=True)
+    y = f(x, torch.rand(0), p=7)
+    assert y.shape == (2, 0)
+    (found,) = torch.autograd.grad(y.sum(), x)
+    assert found.tolist() == torch.zeros(2, 5).tolist()
+
+
 def test_what_is_placed_at_the_same_positions_is_added_first():
     text = "op f(x[n,k], w[k], t[n]: int) -> y\ny[n] = exp(x[n,t[n]])*w[t[n]] + x[n,t[n]]**2"
     backward = functions(source(made(text)))[1]
