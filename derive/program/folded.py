@@ -3,7 +3,7 @@
     min(4 - 1, 3)            3
     a if 1 != 0 else b       a
     m & m                    m
-    where(m, where(m, a, b), c)   where(m, a, c)
+    where(m, where(m, a, 0), c)   where(m, a, c)
 
 Only whole numbers are computed: a quotient or a root rounds as torch and Python round it.
 """
@@ -78,12 +78,15 @@ def _folded(code: Code) -> Code:
 
 
 def _taken(mask: Code, then: Code, other: Code) -> tuple[Code, Code]:
-    """What is chosen by the mask: of what is chosen by the same one, the branch that is taken."""
+    """What is chosen by the mask: of what is chosen by the same one, the branch that is taken.
+
+    The other branch is a number: a tensor may have axes that no other has.
+    """
     match then:
-        case Function("torch.where" | "_where", (inner, taken, _)) if inner is mask:
+        case Function("torch.where" | "_where", (inner, taken, Literal())) if inner is mask:
             then = taken
     match other:
-        case Function("torch.where" | "_where", (inner, _, taken)) if inner is mask:
+        case Function("torch.where" | "_where", (inner, Literal(), taken)) if inner is mask:
             other = taken
     return then, other
 

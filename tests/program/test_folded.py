@@ -42,8 +42,12 @@ FOLDED = {
         "b",
     ),
     "a mask": (Binary("&", Binary("&", m, n), m), "m & n"),
-    "a choice in a choice": (where(m, where(m, a, b), literal(0)), "torch.where(m, a, 0)"),
-    "a choice beside a choice": (where(m, a, where(m, b, n)), "torch.where(m, a, n)"),
+    "a choice in a choice": (where(m, where(m, a, literal(1)), b), "torch.where(m, a, b)"),
+    "a choice beside a choice": (where(m, a, where(m, literal(1), n)), "torch.where(m, a, n)"),
+    "a tensor that is left out": (
+        where(m, where(m, a, b), literal(0)),
+        "torch.where(m, torch.where(m, a, b), 0)",
+    ),
     "a double negation": (Unary("~", Unary("~", m)), "m"),
 }
 

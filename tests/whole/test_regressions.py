@@ -14,6 +14,10 @@ from derive.notation.text_form import parse
 from derive.pipeline import load, source
 
 FAULTS = {
+    "a branch that is left out, and with it an axis": (
+        "op f(v[j], q[*q], r[n], s[z]) -> y\n"
+        "y[z,*q] = mean[o](1/where(v[1] < 0.8, sum[d](r[o]*v[d]), q[*q]/s[z]))",
+    ),
     "capture when a substitution renames a binder": (
         "y[i,j] = z[i,j]/(sum[k](x[i,k])*sum[k](x[k,j]))",
         "y[i,j] = z[i,j]*exp(sum[k](x[i,k]) + sum[k](x[k,j]))",
