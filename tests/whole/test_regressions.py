@@ -15,8 +15,8 @@ from derive.pipeline import load, source
 
 FAULTS = {
     "a branch that is left out, and with it an axis": (
-        "op f(v[j], q[*q], r[n], s[z]) -> y\n"
-        "y[z,*q] = mean[o](1/where(v[1] < 0.8, sum[d](r[o]*v[d]), q[*q]/s[z]))",
+        "op f(v[j], b[*q], r[n], w[z]) -> y\n"
+        "y[z,*q] = mean[o](1/where(v[1] < 0.8, sum[d](r[o]*v[d]), b[*q]/w[z]))",
     ),
     "capture when a substitution renames a binder": (
         "y[i,j] = z[i,j]/(sum[k](x[i,k])*sum[k](x[k,j]))",
