@@ -287,7 +287,7 @@ def _backward(
     gradients = {say(g.tensor): say(g.name) for g in backward.gradients}
     held = (tensors, statistics, stored, shapeless)
     lines = _crossed(op.inputs, lets, backward, border, scope, *held, gradients)
-    if statistics:
+    if statistics and kernels:
         # Of first order alone, and what only a guard reads is not kept for it.
         own = tuple(gradients.values())
         lines = [line for line, _ in unguarded([(line, ()) for line in lines], own)]

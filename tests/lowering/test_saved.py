@@ -48,3 +48,25 @@ def test_positions_are_constants_of_derivatives_of_all_orders():
         (second,) = torch.autograd.grad((first * shift).sum(), x)
         results.append((first, second))
     torch.testing.assert_close(*results)
+
+
+GUARDED = (
+    "y[n] = where(m[n,0], max[k](sqrt(x[n,0] - 1)*x[n,k]), 0)",
+    "y[n] = where(m[n,0], max[k](x[n,k])*rsqrt(x[n,0] - 1), 0)",
+    "h[n] = max[k](x[n,k]**2)\ny[n] = where(m[n,0], h[n]*log(x[n,0] - 1), 0)",
+)
+
+
+@pytest.mark.parametrize("equations", GUARDED)
+def test_guards_stay_where_a_graph_is_wanted(equations):
+    """What is kept for both bodies makes none of first order alone."""
+    f = load(parse(f"op f(x[n,k], m[n,k]: bool) -> y\n{equations}"))
+    torch.manual_seed(0)
+    x = (torch.rand(4, 5, dtype=torch.float64) + 1.5).requires_grad_()
+    m = torch.tensor([[True] * 5, [False] * 5, [True] * 5, [False] * 5])
+    with torch.no_grad():
+        x[1, 0], x[3, 0] = 0.5, 1.0
+    (first,) = torch.autograd.grad(f(x, m).sum(), x, create_graph=True)
+    (second,) = torch.autograd.grad(first.square().sum(), x)
+    assert first.isfinite().all() and second.isfinite().all()
+    assert not first[1].any() and not second[3].any()
