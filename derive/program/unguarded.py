@@ -67,7 +67,9 @@ class _Read:
                 self.where[name] = self.where.get(name, masks) & masks
                 return code
             case Function(name, (test, then, other)) if name in _CHOICES:
-                if self._follows(test, masks) and not isinstance(then, Literal):
+                # A tensor that is left out may have axes that nothing else has.
+                plain = isinstance(other, Literal) and not isinstance(then, Literal)
+                if plain and self._follows(test, masks):
                     return self.without(then, masks)
                 then = self.without(then, masks | self._parts(test))
                 other = self.without(other, masks)
