@@ -139,11 +139,11 @@ def _asked(e: Expr) -> Expr:
 
 def _unmasked(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -> Value:
     """The product of factors that are no brackets."""
-    args, mean = _take_mean(args)
+    args, at = _take_mean(args)
     coef = Fraction(1)
     above: list[Value] = []
     below: list[Value] = []
-    for a in args:
+    for n, a in enumerate(args):
         if isinstance(a, Num):
             coef *= a.value
         elif isinstance(a, Pow) and isinstance(a.exponent, Num):
@@ -151,7 +151,7 @@ def _unmasked(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -> Val
             (below if divides else above).append(value)
         elif isinstance(a, Pow):
             raise LoweringError(f"no torch code for a power with the exponent {a.exponent!r}")
-        elif a is mean:
+        elif n == at:
             assert isinstance(a, Reduce)
             own = apart(a.indices, order)
             renamed = substitute(a.body, renaming(a.indices, own))
@@ -273,8 +273,11 @@ def _power(
     return replace(value, code=Binary("**", value.code, signed)), False
 
 
-def _take_mean(args: Sequence[Expr]) -> tuple[tuple[Expr, ...], Expr | None]:
-    """Sum_k f * 1/size(k) among the factors: the sum is a mean, one of that size is used up."""
+def _take_mean(args: Sequence[Expr]) -> tuple[tuple[Expr, ...], int | None]:
+    """Sum_k f * 1/size(k) among the factors: where the sum is, a mean; that size is used up.
+
+    The place and not the sum: the same one may be a factor twice, and one of them is the mean.
+    """
     for a in args:
         if not (isinstance(a, Reduce) and a.kind == "sum"):
             continue
@@ -287,5 +290,5 @@ def _take_mean(args: Sequence[Expr]) -> tuple[tuple[Expr, ...], Expr | None]:
             left = list(args)
             for s in sizes:
                 left.remove(s)
-            return tuple(left), a
+            return tuple(left), next(n for n, f in enumerate(left) if f is a)
     return tuple(args), None

@@ -59,3 +59,37 @@ def test_a_mean_uses_up_one_size(text):
     tensors = [torch.randn((3, 5)[-axes:], dtype=torch.float64, requires_grad=True)]
     tensors += [torch.randn_like(tensors[0]).requires_grad_() for _ in range(text.count(", z["))]
     assert torch.autograd.gradcheck(f, tensors)
+
+
+MOST = (
+    "maximum(logsumexp[t | t == i](amin[j](w[j]) + a[t]), "
+    "min[t](where(t == i, amin[j](w[j]) + a[t], 0)))"
+)
+
+
+def test_of_two_equal_sums_over_one_size_one_is_a_mean():
+    """The gradient of w has sum(w)*sum(w)/size(w) under the conditions of the maximum."""
+    mean, top = f"mean[l]({MOST} + w[l])", f"amax[l]({MOST} + w[l])"
+    op = made(
+        f"op f(a[i], b[i], w[j]) -> y\n"
+        f"y[i] = {top}*{mean}*(sum[u](b[i] + w[u]) - min[j](b[i] + w[j]))"
+    )
+
+    def plain(a, b, w):
+        low = w.min() + a
+        own = torch.eye(len(a), dtype=torch.bool)
+        most = torch.maximum(low, torch.where(own, low, 0.0).amin(1)).unsqueeze(1)
+        shifted = b.unsqueeze(1) + w
+        return (most + w).amax(1) * (most + w).mean(1) * (shifted.sum(1) - shifted.amin(1))
+
+    ours, torchs = (
+        [
+            t.requires_grad_()
+            for t in (torch.tensor([0.8]), torch.tensor([-0.3]), torch.tensor([1.1, -0.7, 0.4]))
+        ]
+        for _ in range(2)
+    )
+    load(op)(*ours).sum().backward()
+    plain(*torchs).sum().backward()
+    for x, y in zip(ours, torchs, strict=True):
+        torch.testing.assert_close(x.grad, y.grad)
