@@ -30,7 +30,6 @@ from derive.algebra.expr import (
     Num,
     Pow,
     Reduce,
-    Size,
     Where,
     accesses,
     free_indices,
@@ -193,13 +192,13 @@ def _is_multiplied(e: Expr, factors: Iterable[Expr]) -> bool:
 def _of_its_value(e: Expr) -> Expr | None:
     """The f(u) of c*f(u), if the derivative of f is a function of its value.
 
-    c is a number that is not 0, as a parameter is not by which u is divided.
+    c is a number that is not 0, as a parameter is not by which u is divided; a size may be.
     """
     factors = list(_members(e)) if isinstance(e, Mul) else [e]
     (f, *more) = [f for f in factors if any(accesses(f))] or [e]
     inside = set(walk(f))
     for c in factors:
-        if c is not f and not isinstance(c, Num | Const | Size) and Pow(c, num(-1)) not in inside:
+        if c is not f and not isinstance(c, Num | Const) and Pow(c, num(-1)) not in inside:
             return None
     match f:
         case Call(function) if not more and is_of_its_value(function):

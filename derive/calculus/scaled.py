@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from derive.algebra.expr import Call, Const, Num, Pow, Size, is_number, walk
+from collections.abc import Set
+
+from derive.algebra.expr import Call, Const, Expr, Num, Pow, Size, free_indices, is_number, walk
 from derive.algebra.poly import Poly, Term, base_and_power, make_term
 
 
 def scaled_call(body: Poly) -> tuple[Call, Term] | None:
     """f(u) and c where the body is c*f(u), and c is a number that is not 0.
 
-    A parameter is none where u is divided by it.
+    A parameter is none where u is divided by it. A size is one where it divides, or is that of an
+    axis of f(u), which has no elements else.
     """
     if len(body.terms) != 1:
         return None
@@ -19,11 +22,18 @@ def scaled_call(body: Poly) -> tuple[Call, Term] | None:
         return None
     divisors = {f.base for f in walk(calls[0]) if isinstance(f, Pow) and _is_negative(f)}
     rest = tuple(f for f in t.factors if f is not calls[0])
-    bases = [base_and_power(f)[0] for f in rest]
-    if not all(isinstance(b, Const | Size) or (b in divisors and is_number(b)) for b in bases):
+    own = {i.extent for i in free_indices(calls[0])}
+    if not all(_is_not_zero(f, divisors, own) for f in rest):
         return None
     return calls[0], make_term(t.coef, (), rest)
 
 
-def _is_negative(f: Pow) -> bool:
-    return isinstance(f.exponent, Num) and f.exponent.value < 0
+def _is_not_zero(f: Expr, divisors: Set[Expr], extents: Set[str]) -> bool:
+    base = base_and_power(f)[0]
+    if isinstance(base, Size):
+        return _is_negative(f) or base.extent in extents
+    return isinstance(base, Const) or (base in divisors and is_number(base))
+
+
+def _is_negative(f: Expr) -> bool:
+    return isinstance(f, Pow) and isinstance(f.exponent, Num) and f.exponent.value < 0
