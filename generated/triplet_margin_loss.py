@@ -245,21 +245,22 @@ def _triplet_margin_loss_mean_backward(ctx, G):
     grad_anchor = grad_positive = grad_negative = None
     near = powers_near ** _quotient(1, p)
     far = powers_far ** _quotient(1, p)
-    mask = (p != 0) & (near - far + margin >= 0)
-    mask2 = mask.unsqueeze(1)
-    difference = _quotient(1, p) - 1
+    mask = p != 0
+    mask2 = mask & (near - far + margin >= 0)
+    mask3 = mask2.unsqueeze(1)
+    difference = _quotient(1, p if mask else 1) - 1
     difference2 = p - 1
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         towards = (anchor - positive).add_(eps)
-        power = torch.where(mask, powers_near, 1) ** difference
+        power = torch.where(mask2, powers_near, 1) ** difference
         ratio = G * power.unsqueeze(1) / anchor.shape[0]
         product = towards.abs().pow_(difference2).mul_(ratio).mul_(towards.sign())
-        grad_towards = _where(mask2, product, 0)
+        grad_towards = _where(mask3, product, 0)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
         away = (anchor - negative).add_(eps)
-        power2 = (torch.where(mask, powers_far, 1) ** difference).unsqueeze(1)
+        power2 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
         product2 = away.abs().pow_(difference2).mul_(-G * power2 / anchor.shape[0])
-        grad_away = _where(mask2, product2.mul_(away.sign_()), 0)
+        grad_away = _where(mask3, product2.mul_(away.sign_()), 0)
     if ctx.needs_input_grad[0]:
         grad_anchor = (
             grad_towards + grad_away
@@ -313,20 +314,21 @@ class _TripletMarginLossMean(Function):
         away_magnitude = away.abs()
         powers_far = (away_magnitude**p).sum(1)
         far = powers_far ** _quotient(1, p)
-        mask = (p != 0) & (near - far + margin >= 0)
-        mask2 = mask.unsqueeze(1)
-        difference = _quotient(1, p) - 1
+        mask = p != 0
+        mask2 = mask & (near - far + margin >= 0)
+        mask3 = mask2.unsqueeze(1)
+        difference = _quotient(1, p if mask else 1) - 1
         difference2 = p - 1
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            power = torch.where(mask2, towards_magnitude, 1) ** difference2
-            power2 = torch.where(mask, powers_near, 1) ** difference
+            power = torch.where(mask3, towards_magnitude, 1) ** difference2
+            power2 = torch.where(mask2, powers_near, 1) ** difference
             product = G * power2.unsqueeze(1) / anchor.shape[0] * power
-            grad_towards = _where(mask2, product * towards.sign(), 0)
+            grad_towards = _where(mask3, product * towards.sign(), 0)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            power3 = (torch.where(mask, powers_far, 1) ** difference).unsqueeze(1)
-            power4 = torch.where(mask2, away_magnitude, 1) ** difference2
+            power3 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
+            power4 = torch.where(mask3, away_magnitude, 1) ** difference2
             product2 = -G * power3 / anchor.shape[0] * power4 * away.sign()
-            grad_away = _where(mask2, product2, 0)
+            grad_away = _where(mask3, product2, 0)
         if ctx.needs_input_grad[0]:
             grad_anchor = grad_towards + grad_away
         if ctx.needs_input_grad[1]:
@@ -459,20 +461,21 @@ def _triplet_margin_loss_sum_backward(ctx, G):
     grad_anchor = grad_positive = grad_negative = None
     near = powers_near ** _quotient(1, p)
     far = powers_far ** _quotient(1, p)
-    mask = (p != 0) & (near - far + margin >= 0)
-    mask2 = mask.unsqueeze(1)
-    difference = _quotient(1, p) - 1
+    mask = p != 0
+    mask2 = mask & (near - far + margin >= 0)
+    mask3 = mask2.unsqueeze(1)
+    difference = _quotient(1, p if mask else 1) - 1
     difference2 = p - 1
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         towards = (anchor - positive).add_(eps)
-        power = torch.where(mask, powers_near, 1) ** difference
+        power = torch.where(mask2, powers_near, 1) ** difference
         product = towards.abs().pow_(difference2).mul_(G * power.unsqueeze(1))
-        grad_towards = _where(mask2, product.mul_(towards.sign_()), 0)
+        grad_towards = _where(mask3, product.mul_(towards.sign_()), 0)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
         away = (anchor - negative).add_(eps)
-        power2 = (torch.where(mask, powers_far, 1) ** difference).unsqueeze(1)
+        power2 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
         product2 = away.abs().pow_(difference2).mul_(-G * power2).mul_(away.sign())
-        grad_away = _where(mask2, product2, 0)
+        grad_away = _where(mask3, product2, 0)
     if ctx.needs_input_grad[0]:
         grad_anchor = (
             grad_towards + grad_away
@@ -526,19 +529,20 @@ class _TripletMarginLossSum(Function):
         away_magnitude = away.abs()
         powers_far = (away_magnitude**p).sum(1)
         far = powers_far ** _quotient(1, p)
-        mask = (p != 0) & (near - far + margin >= 0)
-        mask2 = mask.unsqueeze(1)
-        difference = _quotient(1, p) - 1
+        mask = p != 0
+        mask2 = mask & (near - far + margin >= 0)
+        mask3 = mask2.unsqueeze(1)
+        difference = _quotient(1, p if mask else 1) - 1
         difference2 = p - 1
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            power = torch.where(mask2, towards_magnitude, 1) ** difference2
-            power2 = torch.where(mask, powers_near, 1) ** difference
+            power = torch.where(mask3, towards_magnitude, 1) ** difference2
+            power2 = torch.where(mask2, powers_near, 1) ** difference
             product = G * power2.unsqueeze(1) * power * towards.sign()
-            grad_towards = _where(mask2, product, 0)
+            grad_towards = _where(mask3, product, 0)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            power3 = (torch.where(mask, powers_far, 1) ** difference).unsqueeze(1)
-            power4 = torch.where(mask2, away_magnitude, 1) ** difference2
-            grad_away = _where(mask2, -G * power3 * power4 * away.sign(), 0)
+            power3 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
+            power4 = torch.where(mask3, away_magnitude, 1) ** difference2
+            grad_away = _where(mask3, -G * power3 * power4 * away.sign(), 0)
         if ctx.needs_input_grad[0]:
             grad_anchor = grad_towards + grad_away
         if ctx.needs_input_grad[1]:
@@ -667,22 +671,23 @@ def _triplet_margin_loss_none_backward(ctx, G):
     grad_anchor = grad_positive = grad_negative = None
     near = powers_near ** _quotient(1, p)
     far = powers_far ** _quotient(1, p)
-    mask = (p != 0) & (near - far + margin >= 0)
-    mask2 = mask.unsqueeze(1)
-    difference = _quotient(1, p) - 1
+    mask = p != 0
+    mask2 = mask & (near - far + margin >= 0)
+    mask3 = mask2.unsqueeze(1)
+    difference = _quotient(1, p if mask else 1) - 1
     difference2 = p - 1
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         towards = (anchor - positive).add_(eps)
-        power = torch.where(mask, powers_near, 1) ** difference
+        power = torch.where(mask2, powers_near, 1) ** difference
         product = G.unsqueeze(1) * power.unsqueeze(1)
         part = towards.abs().pow_(difference2).mul_(product)
         product2 = part.mul_(towards.sign())
-        grad_towards = _where(mask2, product2, 0)
+        grad_towards = _where(mask3, product2, 0)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
         away = (anchor - negative).add_(eps)
-        power2 = (torch.where(mask, powers_far, 1) ** difference).unsqueeze(1)
+        power2 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
         product3 = away.abs().pow_(difference2).mul_((-G).unsqueeze(1) * power2)
-        grad_away = _where(mask2, product3.mul_(away.sign_()), 0)
+        grad_away = _where(mask3, product3.mul_(away.sign_()), 0)
     if ctx.needs_input_grad[0]:
         grad_anchor = (
             grad_towards + grad_away
@@ -736,20 +741,21 @@ class _TripletMarginLossNone(Function):
         away_magnitude = away.abs()
         powers_far = (away_magnitude**p).sum(1)
         far = powers_far ** _quotient(1, p)
-        mask = (p != 0) & (near - far + margin >= 0)
-        mask2 = mask.unsqueeze(1)
-        difference = _quotient(1, p) - 1
+        mask = p != 0
+        mask2 = mask & (near - far + margin >= 0)
+        mask3 = mask2.unsqueeze(1)
+        difference = _quotient(1, p if mask else 1) - 1
         difference2 = p - 1
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            power = torch.where(mask2, towards_magnitude, 1) ** difference2
-            power2 = torch.where(mask, powers_near, 1) ** difference
+            power = torch.where(mask3, towards_magnitude, 1) ** difference2
+            power2 = torch.where(mask2, powers_near, 1) ** difference
             product = G.unsqueeze(1) * power2.unsqueeze(1) * power * towards.sign()
-            grad_towards = _where(mask2, product, 0)
+            grad_towards = _where(mask3, product, 0)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            power3 = (torch.where(mask, powers_far, 1) ** difference).unsqueeze(1)
-            power4 = torch.where(mask2, away_magnitude, 1) ** difference2
+            power3 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
+            power4 = torch.where(mask3, away_magnitude, 1) ** difference2
             product2 = (-G).unsqueeze(1) * power3 * power4 * away.sign()
-            grad_away = _where(mask2, product2, 0)
+            grad_away = _where(mask3, product2, 0)
         if ctx.needs_input_grad[0]:
             grad_anchor = grad_towards + grad_away
         if ctx.needs_input_grad[1]:
@@ -772,17 +778,18 @@ def _triplet_margin_loss_none_tangent(
     away_magnitude = away.abs()
     powers_far = (away_magnitude**p).sum(1)
     far = powers_far ** _quotient(1, p)
-    mask = (near - far + margin >= 0) & (p != 0)
-    mask2 = mask.unsqueeze(1)
-    difference = _quotient(1, p) - 1
+    mask = p != 0
+    mask2 = (near - far + margin >= 0) & mask
+    mask3 = mask2.unsqueeze(1)
+    difference = _quotient(1, p if mask else 1) - 1
     difference2 = p - 1
-    product = torch.where(mask2, away_magnitude, 1) ** difference2 * away.sign()
-    power = torch.where(mask2, towards_magnitude, 1) ** difference2
+    product = torch.where(mask3, away_magnitude, 1) ** difference2 * away.sign()
+    power = torch.where(mask3, towards_magnitude, 1) ** difference2
     total = (power * towards.sign() * (d_anchor - d_positive)).sum(1)
-    product2 = torch.where(mask, powers_near, 1) ** difference * total
-    power2 = torch.where(mask, powers_far, 1) ** difference
+    product2 = torch.where(mask2, powers_near, 1) ** difference * total
+    power2 = torch.where(mask2, powers_far, 1) ** difference
     difference3 = product2 - power2 * (product * (d_anchor - d_negative)).sum(1)
-    return _where(mask, difference3, 0)
+    return _where(mask2, difference3, 0)
 
 
 class _TripletMarginLossNoneDual(_TripletMarginLossNone):

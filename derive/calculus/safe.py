@@ -184,7 +184,9 @@ class Safe:
             for a in e.args:
                 assert isinstance(a, Poly)
                 inside = self.flat(a, over)
-                args.append(_as_poly(self._operand(as_atom(inside), over)) if fails else inside)
+                # At a tensor of 1 a function does no harm, whatever numbers are beside it.
+                asked = fails and is_number(inside) <= is_number(e)
+                args.append(_as_poly(self._operand(as_atom(inside), over)) if asked else inside)
             return e if tuple(args) == e.args else Call(e.function, tuple(args))
         self._note(e, over)
         return e
@@ -195,8 +197,10 @@ class Safe:
             self._reads.setdefault(a.tensor, []).append((a, over if a is e else ()))
 
     def _operand(self, e: Expr, over: Over) -> Expr:
+        """e where these conditions hold, 1 elsewhere; of a number, where those on numbers do."""
         if is_number(e):
-            return e
+            numbers = tuple(filter(is_number, over))
+            return Guard(conjunction(numbers), e, _ONE) if 0 < len(numbers) < len(over) else e
         inside, known = (e.position, e.condition) if _is_operand(e) else (e, None)
         asked = _and(
             () if known is None else conditions_of(known), *self._seen_from(over, free_indices(e))

@@ -195,3 +195,18 @@ def test_each_part_of_a_condition_guards_what_has_its_indices(body):
     value = derive.load(op)(*given)
     np.testing.assert_allclose(value.detach().numpy(), wanted)
     assert all(g.isfinite().all() for g in torch.autograd.grad(value.sum(), y))
+
+
+@pytest.mark.parametrize(
+    ("factor", "at"), [("log(h - 0.8)", 0), ("1/(h - 0.8)", 1), ("sqrt(h - 0.8)", 1)]
+)
+def test_a_number_beside_tensors_is_asked_where_the_conditions_on_numbers_hold(factor, at):
+    """The derivative in the cotangent multiplies 0 by the number, which is nan where it is not."""
+    op = parse(f"op f(b[i], x[i]; h) -> y\ny[i] = where(b[i] < 0.8 and h > 0.8, {factor}*x[i], 0)")
+    b, x, cotangent = (torch.rand(3, dtype=torch.float64, requires_grad=True) for _ in "bxG")
+    function = derive.load(op)
+    for h, expected in (0.8, 0), (0.5, 0), (1.8, at):
+        value = function(b.clamp(max=0.7), x, h=h)
+        (slope,) = torch.autograd.grad(value, x, cotangent, create_graph=True)
+        (second,) = torch.autograd.grad(slope.sum(), cotangent)
+        np.testing.assert_allclose(second.numpy(), [expected] * 3, atol=1e-12)
