@@ -147,11 +147,12 @@ def _vector_norm_backward(ctx, G):
     keepdim = ctx.keepdim
     A, total, G = _wide(A, total, G)
     G = G if keepdim else G.unsqueeze(dim)
-    mask = (total != 0) & (ord != 0)
-    power = torch.where(mask, total, 1) ** (_quotient(1, ord) - 1)
-    part = A.abs().pow_(ord - 1).mul_(G * power.unsqueeze(dim))
-    product = part.mul_(A.sign())
-    grad_A = _masked_(product, mask.unsqueeze(dim))
+    mask = ord != 0
+    mask2 = (total != 0) & mask
+    difference = _quotient(1, ord if mask else 1) - 1
+    product = G * (torch.where(mask2, total, 1) ** difference).unsqueeze(dim)
+    product2 = A.abs().pow_(ord - 1).mul_(product).mul_(A.sign())
+    grad_A = _masked_(product2, mask2.unsqueeze(dim))
     return grad_A, None, None, None
 
 
@@ -187,11 +188,13 @@ class _VectorNorm(Function):
         G = G if keepdim else G.unsqueeze(dim)
         A_magnitude = A.abs()
         total = (A_magnitude**ord).sum(dim)
-        mask = (total != 0) & (ord != 0)
-        mask2 = mask.unsqueeze(dim)
-        power = torch.where(mask, total, 1) ** (_quotient(1, ord) - 1)
-        power2 = torch.where(mask2, A_magnitude, 1) ** (ord - 1)
-        grad_A = torch.where(mask2, G * power.unsqueeze(dim) * power2 * A.sign(), 0)
+        mask = ord != 0
+        mask2 = (total != 0) & mask
+        mask3 = mask2.unsqueeze(dim)
+        power = torch.where(mask3, A_magnitude, 1) ** (ord - 1)
+        difference = _quotient(1, ord if mask else 1) - 1
+        product = G * (torch.where(mask2, total, 1) ** difference).unsqueeze(dim)
+        grad_A = torch.where(mask3, product * power * A.sign(), 0)
         return grad_A, None, None, None
 
 
@@ -199,10 +202,12 @@ def _vector_norm_tangent(A, ord, dim, keepdim, d_A):
     A, d_A = _wide(A, d_A)
     A_magnitude = A.abs()
     total = (A_magnitude**ord).sum(dim)
-    mask = (total != 0) & (ord != 0)
-    power = torch.where(mask.unsqueeze(dim), A_magnitude, 1) ** (ord - 1)
-    power2 = torch.where(mask, total, 1) ** (_quotient(1, ord) - 1)
-    d_F = torch.where(mask, power2 * (d_A * power * A.sign()).sum(dim), 0)
+    mask = ord != 0
+    mask2 = (total != 0) & mask
+    difference = _quotient(1, ord if mask else 1) - 1
+    power = torch.where(mask2, total, 1) ** difference
+    power2 = torch.where(mask2.unsqueeze(dim), A_magnitude, 1) ** (ord - 1)
+    d_F = torch.where(mask2, power * (d_A * power2 * A.sign()).sum(dim), 0)
     return d_F.unsqueeze(dim) if keepdim else d_F
 
 

@@ -134,7 +134,7 @@ def _renumbered(e: Expr, depth: int) -> Expr:
 
 
 def _text(op: Operation, said: Mapping[str, Expr]) -> str:
-    units = _units(op)
+    units = unit_letters(op)
     said = {letter: size for letter, size in said.items() if letter not in units}
     inputs = ", ".join(_tensor(t, units) for t in op.inputs)
     options = [_parameter(p) for p in op.parameters] + ["stable"] * op.stable
@@ -146,7 +146,7 @@ def _text(op: Operation, said: Mapping[str, Expr]) -> str:
     return "\n".join((head, *(e.text or equation(e.name, e.axes, e.body) for e in op.equations)))
 
 
-def _units(op: Operation) -> frozenset[str]:
+def unit_letters(op: Operation) -> frozenset[str]:
     """The indices of axes that are written 0: those of our making that no equation has."""
     own = re.compile(rf"{STEM}\d*")
     ones = {e.name for e in op.extents if e.size is num(1) and own.fullmatch(e.name)}

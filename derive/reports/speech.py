@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from derive.algebra.expr import Access, And, Expr, Guard, Index, Reduce, Rel, walk
+from derive.algebra.expr import (
+    Access,
+    And,
+    Expr,
+    Guard,
+    Index,
+    Reduce,
+    Rel,
+    free_indices,
+    num,
+    walk,
+)
 from derive.algebra.factor import factor
 from derive.algebra.nested import to_tree
 from derive.algebra.rules import Step
@@ -18,7 +29,9 @@ from derive.calculus.lets import Let, Lets, is_named_sum
 from derive.errors import no_recursion_leaves
 from derive.notation.given import Given, given_axes, letters_of, on_given_axes, with_letters
 from derive.notation.operation import Operation
+from derive.notation.written import unit_letters
 from derive.reports.result import DerivationStep, Formula
+from derive.show.legible import value_of
 
 
 @dataclass(frozen=True)
@@ -31,6 +44,8 @@ class Speech:
     """One index for several side by side, by the extents of those."""
     find: Callable[[str], Let | None]
     """The definition of a name."""
+    units: Collection[str] = ()
+    """The letters of axes of size 1 that are written 0."""
     _said: dict[Expr, Expr] = field(default_factory=dict, compare=False)
 
     @classmethod
@@ -41,7 +56,7 @@ class Speech:
         for adjoint, tensor in lets.derived_from.items():
             if say(tensor) in owners:
                 owners[say(adjoint)] = owners[say(tensor)]
-        return cls(say, owners, letters_of(op), lets.get)
+        return cls(say, owners, letters_of(op), lets.get, unit_letters(op))
 
     def written_out(self, e: Expr) -> Expr:
         """e, nested, with the engine's own names of short sums replaced by what they stand for."""
@@ -86,7 +101,12 @@ class Speech:
         spoken = [self._in_words(e) for e in whole]
         access, *rest = with_letters(spoken, self.letters)
         assert isinstance(access, Access)
-        return access.tensor, access.positions, tuple(rest)
+        read = frozenset[Index]().union(*map(free_indices, rest))
+        shown = (num(0) if self._is_unit(p) and p not in read else p for p in access.positions)
+        return access.tensor, tuple(shown), tuple(rest)
+
+    def _is_unit(self, position: Expr) -> bool:
+        return isinstance(position, Index) and position.extent in self.units
 
 
 def _is_short(let: Let) -> bool:
@@ -101,7 +121,7 @@ _SHORT = 24
 
 def formula(adjoint: Adjoint, speech: Speech) -> Formula:
     """The adjoint in nested form."""
-    nested = speech.written_out(factor(adjoint.body))
+    nested = value_of(speech.written_out(factor(adjoint.body)))
     name, axes, (body,) = speech.equation(adjoint.name, adjoint.formals, nested)
     return Formula(name, axes, body, partial(_steps, adjoint, speech))
 
@@ -123,6 +143,11 @@ def _steps(adjoint: Adjoint, speech: Speech) -> tuple[DerivationStep, ...]:
     last, nested = nested, speech.written_out(nested)
     if nested is not last:
         log.append(Step("write out", "a name equals its definition", last, nested, subject))
+    last, nested = nested, value_of(nested)
+    if nested is not last:
+        log.append(
+            Step("straight through", "x + detach(y − x) = y in value", last, nested, subject)
+        )
     return steps_of(log, speech)
 
 

@@ -23,6 +23,7 @@ from derive.algebra.expr import (
     Access,
     Add,
     And,
+    Call,
     Expr,
     Guard,
     Index,
@@ -47,6 +48,22 @@ _DENIED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 def legible(e: Expr) -> Expr:
     """e, nested, in the form that is read."""
     return replace_inside_out(replace(e, _where_something_is_read), _legible)
+
+
+def value_of(e: Expr) -> Expr:
+    """e with x + detach(y - x) written as y, which is its value and not its derivative."""
+
+    def visit(part: Expr) -> Expr:
+        still = part.args if isinstance(part, Add) else ()
+        for detached in still:
+            if isinstance(detached, Call) and detached.function == "detach":
+                others = (*(a for a in still if a is not detached), *detached.args)
+                summed = _collected(Add(others))
+                if len(list(_signed_terms(summed, Fraction(1)))) < len(still):
+                    return summed
+        return part
+
+    return replace_inside_out(e, visit)
 
 
 def _where_something_is_read(e: Expr) -> Expr | None:

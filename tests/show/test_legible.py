@@ -40,6 +40,9 @@ FORMS = {
     "p[n] = sigmoid(x[n])\ny[n] = p[n]**2*log(1 - p[n])": {
         "x": "G[n]·(2·y[n]·(1 − p[n]) − p[n]³)",
     },
+    # What is straight through is shown by its value.
+    "y[n] = sin(x[n] + detach(s*round(x[n]/s) - x[n]))": {"x": "G[n]·cos(s·round(x[n]/s))"},
+    "y[n] = exp(z[n] + detach(x[n]))": {"x": "0", "z": "G[n]·y[n]"},
     # The cases of a short axis, each by itself.
     "op f(x[n,t,k]; size(t)=2) -> y\ny[n,k] = x[n,0,k]*sin(x[n,1,k])": {
         "x": "δ[t,0]·G[n,k]·sin(x[n,1,k]) + δ[t,1]·G[n,k]·x[n,0,k]·cos(x[n,1,k])"
@@ -61,6 +64,12 @@ def test_the_gradient_reads_as_an_expert_writes_it(text):
     assert not d.adjoints
     found = {name: str(f).partition(" = ")[2] for name, f in d.gradients.items()}
     assert found == FORMS[text]
+
+
+def test_an_axis_of_size_1_is_0_on_the_left_side_too():
+    d = derive.derivation(derive.parse("op f(x[n,0], w[0,c]) -> y\ny[n,c] = x[n,0]*w[0,c]"))
+    assert str(d.gradients["x"]) == "grad_x[n,0] = Σ[c] G[n,c]·w[0,c]"
+    assert str(d.gradients["w"]) == "grad_w[0,c] = Σₙ G[n,c]·x[n,0]"
 
 
 def test_a_masked_softmax_has_the_closed_form():
