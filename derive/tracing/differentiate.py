@@ -73,6 +73,8 @@ class Known:
     """How calls are run that came before, by their exact shapes."""
     facts: dict[Any, Fact] = field(default_factory=dict)
     """What came of each reading."""
+    cheaper: dict[Any, int] = field(default_factory=dict)
+    """The elements below which the function is cheaper than derived code, as far as was tried."""
 
     def again(self, owner: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
         """The result of a call as one before; else the key that it is to be remembered by."""
@@ -98,7 +100,8 @@ class Known:
 
     def __deepcopy__(self, memo: Any) -> Known:
         """What a copy of a module knows: the code that was made has no tensors in it."""
-        return Known(self.time, self.memory, dict(self.made), facts=dict(self.facts))
+        held = dict(self.facts), dict(self.cheaper)
+        return Known(self.time, self.memory, dict(self.made), {}, *held)
 
     def find(
         self,
@@ -111,30 +114,33 @@ class Known:
         import torch
 
         key, numbers = (_mode(function), _key(bound)), _numbers(bound)
-        found = self.made.get(key, [])
-        if found is None:
+        found, count = self.made.get(key, []), _elements(bound)
+        if found is None or count < self.cheaper.get(key, 0):
             return None
         for made in found:
             if all(numbers[n] == value for n, value in made.constants.items()):
                 return made
         if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
             return None
+        again = key in self.cheaper
         try:
             new, fact = _read(function, bound)
-            more = _more_than(fact, self.time, self.memory)
-            if more:
-                fact = dataclasses.replace(fact, refused=f"derived code would take {more}")
-            self.facts[key, len(found)] = fact
-            if more:
-                raise DeriveError(fact.refused)
         except DeriveError as error:
             self.made[key] = None
-            self.facts.setdefault((key, len(found)), Fact(str(error)))
-            if warn:
-                message = f"{name} runs unchanged, under torch's autograd: {error}"
-                warnings.warn(message, DeriveWarning, stacklevel=3)
-            return None
-        self.made[key] = [*found, new]
+            new, fact = None, Fact(str(error))
+        else:
+            more = _more_than(fact, self.time, self.memory)
+            if more:
+                # For arguments that are far larger both are counted again.
+                self.cheaper[key] = _FAR * count
+                new = None
+                fact = dataclasses.replace(fact, refused=f"derived code would take {more}")
+        self.facts[key, len(found)] = fact
+        if new is not None:
+            self.made[key] = [*found, new]
+        elif warn and not again:
+            message = f"{name} runs unchanged, under torch's autograd: {fact.refused}"
+            warnings.warn(message, DeriveWarning, stacklevel=3)
         return new
 
 
@@ -353,6 +359,19 @@ def _kind(x: Any) -> Any:
     return float if type(x) is float else x
 
 
+def _elements(bound: inspect.BoundArguments) -> int:
+    """How many numbers the tensors among the arguments have."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    leaves = tree_leaves(dict(bound.arguments))
+    return sum(x.numel() for x in leaves if isinstance(x, torch.Tensor))
+
+
+_FAR = 8
+"""Derived code that was dearer is counted again for so many times as many elements."""
+
+
 def _numbers(bound: inspect.BoundArguments) -> dict[str, float]:
     return {k: v for k, v in bound.arguments.items() if type(v) is float}
 
@@ -392,7 +411,7 @@ def _read(function: Any, bound: inspect.BoundArguments) -> tuple[Made, Fact]:
     )
     plain = cost_of(found.function, found.tensors)
     with _as_of_tensors(made.function):
-        ours = cost_of(lambda **tensors: made(tensors, numbers), found.tensors)
+        ours = cost_of(lambda **t: made(t, numbers), found.tensors, derived=True)
     return made, Fact("", plain, ours)
 
 

@@ -50,6 +50,37 @@ def test_the_function_runs_where_derived_code_is_dearer():
     assert "Spectrum" not in type(y.grad_fn).__name__
 
 
+def test_what_curves_and_what_scatters_takes_longer_than_what_adds():
+    x, at = torch.randn(300, 70), torch.randint(0, 70, (300, 70))
+    added, curved, moved = (
+        cost_of(f, {"x": x}).seconds
+        for f in (lambda x: x + 1, torch.tanh, lambda x: x.gather(1, at))
+    )
+    assert curved > 1.2 * added and moved > 1.2 * added
+    # Derived code calls from Python what autograd calls from C++.
+    assert cost_of(torch.tanh, {"x": x}, derived=True).seconds > curved
+
+
+def test_a_function_that_was_cheaper_is_counted_again_for_far_larger_arguments():
+    """Calls take most of the time of a short sum, and bytes of a long one."""
+
+    def loss(x, y):
+        for _ in range(30):
+            y = y * x.sigmoid() + 1
+        return y.sum(-1)
+
+    f = derive.differentiate(loss, time=0.01)
+    with pytest.warns(derive.DeriveWarning, match="loss runs unchanged") as said:
+        f(torch.randn(3, 7, requires_grad=True), torch.randn(3, 7))
+        (small,) = f.known.facts.values()
+        f(torch.randn(3, 20, requires_grad=True), torch.randn(3, 20))
+        assert list(f.known.facts.values()) == [small]
+        f(torch.randn(50, 70, requires_grad=True), torch.randn(50, 70))
+    (large,) = f.known.facts.values()
+    assert small.refused and large.plain.largest > small.plain.largest
+    assert len(said) == 1
+
+
 def test_an_unrolled_loop_of_another_length_warns_once():
     def scan(a, b):
         h, found = torch.zeros_like(b[:, 0]), []
