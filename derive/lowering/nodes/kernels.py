@@ -77,13 +77,15 @@ def _picked(scope: Scope, e: Kernel, order: Sequence[Index]) -> Value:
 
 
 def _with_bound(e: Kernel, order: Sequence[Index]) -> list[Index]:
-    """The order with the indices that the result lacks, where the tensors have them."""
-    whole = list(order)
+    """The order with the indices that the result lacks, where the tensors have them.
+
+    An index of that name around it is another.
+    """
+    whole = [i for i in order if i not in e.binders]
     for i in e.binders:
         found = (x for a in e.args for x in accesses(a) if i in x.positions)
-        x = next(found)
-        before = [whole.index(j) + 1 for j in x.positions[: x.positions.index(i)] if j in whole]
-        whole.insert(max(before, default=0), i)
+        at = next((x.positions[: x.positions.index(i)] for x in found), ())
+        whole.insert(max((whole.index(j) + 1 for j in at if j in whole), default=0), i)
     return whole
 
 

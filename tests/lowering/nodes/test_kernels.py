@@ -1,5 +1,6 @@
 """The code of kernels: axes and numbers of their arguments."""
 
+import numpy as np
 import pytest
 import torch
 from kit.lowered import assert_right
@@ -61,3 +62,23 @@ def test_a_kernel_of_two_tensors_takes_them_in_one_shape(text, capfd):
         torch.testing.assert_close(batch[1], y.detach())
     assert "resized" not in capfd.readouterr().err
     assert_right(text)
+
+
+GATE = "{out}[n,d] = {of}[n,0,d]*sigmoid({of}[n,1,d])\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # The cotangent of a gate stands on the axis along which the gate before it is taken.
+        "op f(x[n,m,d]; size(m)=2) -> y\n"
+        + GATE.format(out="h", of="x")
+        + "y[n,d] = h[n,d]*(1 + erf(h[n,d]/sqrt(2)))/2",
+        # The halves of halves.
+        "op f(x[n,c]; size(m)=2) -> y\np[n,m,k] = x[n,(m k)]\n"
+        "h[n,m,d] = p[n,0,(m d)]*sigmoid(p[n,1,(m d)])\n" + GATE.format(out="y", of="h"),
+    ],
+)
+def test_a_kernel_inside_of_another_has_an_axis_of_its_own(text):
+    shape = (3, 2, 5) if "x[n,m,d]" in text else (3, 20)
+    assert_right(text, x=np.random.default_rng(0).normal(size=shape))
