@@ -65,17 +65,18 @@ def _held(
     inputs: Mapping[str, Value],
 ) -> None:
     held, large, silent = 0, 0, None
-    marks = _marks(op, tensors)
+    marks, dtype = _marks(op, tensors), _dtype(tensors)
     for drawn, asked, spare in _samples(tensors, sizes, inputs, marks):
         if spare and held >= _ENOUGH:
             break
         for attempt in range(_DRAWS):
             given = drawn(attempt)
-            silent = _without_gradient(function, given) if silent is None else silent
+            if silent is None:
+                silent = _without_gradient(function, given, dtype)
             for name in silent:
                 given[name] = given[name].detach()
             try:
-                with exact():
+                with exact(dtype):
                     want = _results(function(**given), given)
             except Exception:
                 # It does not take these sizes, or values out of its range.
@@ -201,10 +202,11 @@ def _draw(
 
 
 @contextmanager
-def exact() -> Iterator[None]:
+def exact(dtype: Any) -> Iterator[None]:
     """Casts between floating-point dtypes leave tensors in float64, in which all is held.
 
-    So are tensors that are made without a dtype.
+    So are tensors that are made without a dtype. All say that they have the given ``dtype``, that
+    of the examples: ``torch.finfo(x.dtype).eps`` is a number of the function.
     """
     import torch
     from torch.overrides import TorchFunctionMode
@@ -219,6 +221,9 @@ def exact() -> Iterator[None]:
         torch.Tensor.type,
     }
 
+    norms = {torch.rms_norm, torch.nn.functional.rms_norm}
+    asked = torch.Tensor.dtype.__get__  # type: ignore[attr-defined]
+
     def wide(x: Any) -> Any:
         return torch.float64 if isinstance(x, torch.dtype) and x.is_floating_point else x
 
@@ -228,7 +233,12 @@ def exact() -> Iterator[None]:
         ) -> Any:
             args = tuple(map(wide, args))
             kwargs = {k: wide(v) for k, v in (kwargs or {}).items()}
+            eps = args[3] if len(args) > 3 else kwargs.get("eps")
+            if func in norms and eps is None:
+                args, kwargs["eps"] = args[:3], torch.finfo(dtype).eps
             made = func(*args, **kwargs)
+            if made is torch.float64 and func == asked:
+                return dtype
             if func in casts and isinstance(made, torch.Tensor) and made.is_floating_point():
                 source = args[0]
                 return source if source.is_floating_point() else made.double()
@@ -251,13 +261,22 @@ def _is_too_large(f: Callable[..., Any], given: Mapping[str, Any]) -> bool:
     return cost is not None and cost.largest > _ROOM
 
 
-def _without_gradient(function: Callable[..., Any], given: Mapping[str, Any]) -> list[str]:
+def _dtype(tensors: Mapping[str, Any]) -> Any:
+    """The dtype of the examples, the first where they have several; float64 without any."""
+    import torch
+
+    return next((t.dtype for t in tensors.values() if t.is_floating_point()), torch.float64)
+
+
+def _without_gradient(
+    function: Callable[..., Any], given: Mapping[str, Any], dtype: Any
+) -> list[str]:
     """The inputs that the function has no gradient for."""
 
     def runs(silent: Sequence[str]) -> bool:
         try:
             own = {n: t.detach() if n in silent else t for n, t in given.items()}
-            with exact():
+            with exact(dtype):
                 _results(function(**own), own)
         except Exception:
             return False

@@ -77,3 +77,21 @@ def test_sizes_of_which_most_are_asked_vary_one_by_one():
     """The width of x is 12 and no other, as that of its parts is."""
     read = reading(Causal(), r(2, 5, 12), comments=False)
     assert read.operation.name == "Causal" and "softmax[" in read.text
+
+
+def rms(x):
+    return F.rms_norm(x, x.shape[-1:])
+
+
+@pytest.mark.parametrize(
+    ("f", "number"),
+    [
+        (lambda x: x / (x.norm(dim=-1, keepdim=True) + torch.finfo(x.dtype).eps), "1.1920929e-07"),
+        (lambda x: x.clamp(min=torch.finfo(x.dtype).tiny).log(), "1.1754944e-38"),
+        (lambda x: x * 0.001 if x.dtype == torch.float32 else x, "0.001"),
+        (rms, "1.1920929e-07"),
+        (torch.nn.RMSNorm(4), "1.1920929e-07"),
+    ],
+)
+def test_a_number_of_the_dtype_is_that_of_the_examples(f, number):
+    assert number in reading(f, r(3, 4), comments=False).text
