@@ -315,7 +315,8 @@ class Normalised:
                 continue
             rest = tuple(i for i in f.axes if i not in f.kept)
             divided = mul(atom(f.factor), add(f.x, scale(f.mean, -1)))
-            results = [(2, call.cotangent)]
+            # Of no rows, db is the cotangent, which the call itself is given.
+            results = [(2, call.cotangent)] if rest else []
             if call.weighted:
                 results.insert(0, (1, mul(call.cotangent, divided)))
             for number, each in results:

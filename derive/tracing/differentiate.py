@@ -60,6 +60,10 @@ class _New:
     key: Any
 
 
+_UNCHANGED = object()
+"""In place of a result: the function is to run."""
+
+
 @dataclass
 class Known:
     """What was made for each kind of arguments; None where the function cannot be read."""
@@ -75,15 +79,22 @@ class Known:
     """What came of each reading."""
     cheaper: dict[Any, int] = field(default_factory=dict)
     """The elements below which the function is cheaper than derived code, as far as was tried."""
+    unchanged: set[Any] = field(default_factory=set)
+    """The calls of which it is known that the function runs, by their exact shapes."""
 
     def again(self, owner: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
-        """The result of a call as one before; else the key that it is to be remembered by."""
+        """The result of a call as one before; else the key that it is to be remembered by.
+
+        `_UNCHANGED` where the function is to run.
+        """
         import torch
 
         if torch.compiler.is_compiling() or _READING.get():
             return _New(None)
         key = direct.key_of(args, named)
         key = None if key is None else (_mode(owner), key)
+        if key in self.unchanged:
+            return _UNCHANGED
         call, arguments = self.calls.get(key), (args, named)
         if call is None or not call.fits(owner, arguments):
             return _New(key)
@@ -97,6 +108,15 @@ class Known:
             if len(self.calls) >= direct.MOST:
                 self.calls.clear()
             self.calls[key] = call
+
+    def leave(self, key: Any) -> None:
+        """The function runs in such calls, which transforms say nothing of."""
+        import torch
+
+        if key is not None and not torch._C._are_functorch_transforms_active():
+            if len(self.unchanged) >= direct.MOST:
+                self.unchanged.clear()
+            self.unchanged.add(key)
 
     def __deepcopy__(self, memo: Any) -> Known:
         """What a copy of a module knows: the code that was made has no tensors in it."""
@@ -181,6 +201,8 @@ def differentiate(
     @functools.wraps(function)
     def derived(*args: Any, **named: Any) -> Any:
         found = known.again(function, args, named)
+        if found is _UNCHANGED:
+            return function(*args, **named)
         if not isinstance(found, _New):
             return found
         bound = signature.bind(*args, **named)
@@ -189,6 +211,7 @@ def differentiate(
             return function(*args, **named)
         made = known.find(function, bound, name, warn=True)
         if made is None:
+            known.leave(found.key)
             return function(*args, **named)
         known.remember(found.key, _call(made, bound, args, named))
         return _run(made, function, bound)
@@ -228,6 +251,8 @@ def _derived_class(kind: Any) -> Any:
 
     def forward(self: Any, *args: Any, **named: Any) -> Any:
         found = self._derived.again(self, args, named)
+        if found is _UNCHANGED:
+            return kind.forward(self, *args, **named)
         if not isinstance(found, _New):
             return found
         plain = functools.partial(kind.forward, self)
@@ -237,6 +262,7 @@ def _derived_class(kind: Any) -> Any:
             return plain(*args, **named)
         made = self._derived.find(self, bound, kind.__name__, warn=False)
         if made is None:
+            self._derived.leave(found.key)
             return plain(*args, **named)
         self._derived.remember(found.key, _call(made, bound, args, named, self))
         return _run(made, plain, bound, _held(self))

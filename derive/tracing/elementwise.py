@@ -68,11 +68,21 @@ def rounded(reader: Reader, x: Value, decimals: int = 0) -> Value:
 
 @of_each_element("softplus")
 def softplus(reader: Reader, x: Value, beta: Any = 1, threshold: Any = 20) -> Value:
-    if beta == 1:
-        return reader.elementwise(call("softplus"), x)
-    return reader.elementwise(
-        lambda a: apply("/", apply("softplus", times(number(beta), a)), number(beta)), x
-    )
+    def smooth(a: Node) -> Node:
+        if beta == 1:
+            return apply("softplus", a)
+        return apply("/", apply("softplus", times(number(beta), a)), number(beta))
+
+    def straight(a: Node) -> Node:
+        return where(apply(">", times(number(beta), a), number(threshold)), a, smooth(a))
+
+    if threshold >= _STRAIGHT:
+        return reader.elementwise(smooth, x)
+    return reader.elementwise(straight, reader.simple(x))
+
+
+_STRAIGHT = 20
+"""Where softplus(x) and x differ by 2e-9, as far as torch has it by default."""
 
 
 @of_each_element("log_sigmoid", "log_sigmoid_forward")
@@ -81,12 +91,17 @@ def log_sigmoid(reader: Reader, x: Value) -> Any:
     return (made, None) if "forward" in str(reader.node.target) else made
 
 
-@of_each_element("xlogy", "special_xlogy")
+@of_each_element("xlogy", "special_xlogy", "special_xlog1py")
 def xlogy(reader: Reader, x: Any, y: Any) -> Value:
-    """x*log(y), and 0 where x is."""
+    """x*log(y) or x*log(1 + y), and 0 where x is and where the logarithm is not finite."""
+    name, least = ("log1p", -1) if "1p" in reader.called else ("log", 0)
+    alike = isinstance(x, Value) and isinstance(y, Value) and x.node == y.node
 
     def f(a: Node, b: Node) -> Node:
-        return where(apply("==", a, number(0)), number(0), times(a, apply("log", b)))
+        nothing = apply("==", a, number(0))
+        if not alike:
+            nothing = apply("and", nothing, apply("<=", b, number(least)))
+        return where(nothing, number(0), times(a, apply(name, b)))
 
     return reader.elementwise(f, x, y)
 
@@ -192,38 +207,57 @@ def celu(reader: Reader, x: Value, alpha: Any = 1.0) -> Value:
     return reader.elementwise(f, x)
 
 
-@of_each_element("clamp", "clamp_", "clamp_min", "clamp_max", "hardtanh", "hardtanh_", "relu6")
+@of_each_element("clamp", "clamp_", "clamp_min", "clamp_max")
 def clamp(reader: Reader, x: Value, low: Any = None, high: Any = None, **named: Any) -> Value:
-    name = reader.called
     low, high = named.get("min", low), named.get("max", high)
-    if name == "relu6":
-        low, high = 0, 6
-    if name.startswith("hardtanh"):
-        low, high = (-1 if low is None else low), (1 if high is None else high)
-    if name == "clamp_max":
+    if reader.called == "clamp_max":
         low, high = None, low
+    if x.kind == "int" and (low is None or high is None):
+        # An integer has no infinite bound.
+        name, bound = ("minimum", high) if low is None else ("maximum", low)
+        return reader.elementwise(lambda a, b: apply(name, a, b), x, bound)
     low = sympy.S.NegativeInfinity if low is None else low
     high = sympy.S.Infinity if high is None else high
     return reader.elementwise(call("clamp"), x, low, high)
 
 
+@of_each_element("hardtanh", "hardtanh_")
+def hardtanh(reader: Reader, x: Value, low: Any = -1, high: Any = 1) -> Value:
+    return _between(reader, x, low, high, (low, high), lambda a: a)
+
+
+@of_each_element("relu6")
+def relu6(reader: Reader, x: Value) -> Value:
+    return _between(reader, x, 0, 6, (0, 6), lambda a: a)
+
+
 @of_each_element("hardsigmoid")
 def hardsigmoid(reader: Reader, x: Value) -> Value:
-    def f(a: Node) -> Node:
-        return apply("/", apply("clamp", plus(a, number(3)), number(0), number(6)), number(6))
-
-    return reader.elementwise(f, x)
+    return _between(reader, x, -3, 3, (0, 1), lambda a: apply("/", plus(a, number(3)), number(6)))
 
 
 @of_each_element("hardswish", "hardswish_")
 def hardswish(reader: Reader, x: Value) -> Value:
-    x = reader.simple(x)
+    def inner(a: Node) -> Node:
+        return apply("/", times(a, plus(a, number(3))), number(6))
 
-    def f(a: Node) -> Node:
-        inner = apply("clamp", plus(a, number(3)), number(0), number(6))
-        return apply("/", times(a, inner), number(6))
+    return _between(reader, x, -3, 3, (0, None), inner)
 
-    return reader.elementwise(f, x)
+
+def _between(
+    reader: Reader, x: Value, low: Any, high: Any, outside: Any, f: Callable[[Node], Node]
+) -> Value:
+    """f between two numbers, and these values, or x for None, at them and outside.
+
+    The slopes at the ends are those of outside, as torch's: those of ``clamp`` are of inside.
+    """
+
+    def made(a: Node) -> Node:
+        below, above = (a if v is None else number(v) for v in outside)
+        rest = where(apply(">=", a, number(high)), above, f(a))
+        return where(apply("<=", a, number(low)), below, rest)
+
+    return reader.elementwise(made, reader.simple(x))
 
 
 # -------------------------------------------------------------------- arithmetic

@@ -56,6 +56,7 @@ def traced(
     function: Callable[..., Any], tensors: Mapping[str, Any], decompose: bool = False
 ) -> Graph:
     """The graph of function(**tensors)."""
+    import torch
     from torch.fx.experimental.proxy_tensor import make_fx
 
     mode, fakes, shapes = without_data(tensors)
@@ -70,7 +71,7 @@ def traced(
 
     answers = validations(function, tensors)
     own = getattr(function, "__wrapped__", function)
-    with mode, kept_sizes(own), replayed(answers), noted() as places:
+    with mode, torch.enable_grad(), kept_sizes(own), replayed(answers), noted() as places:
         try:
             module = make_fx(flat, tracing_mode="real", pre_dispatch=not decompose)(*fakes)
         except DeriveError:
@@ -159,7 +160,11 @@ def _is_own(file: str) -> bool:
 
 @contextmanager
 def noted() -> Iterator[dict[str, Place]]:
-    """The statement that made each node, by the node's name, while a graph is made."""
+    """The statement that made each node, by the node's name, while a graph is made.
+
+    What is made without a graph is marked in ``node.meta["held"]``.
+    """
+    import torch
     from torch.fx.experimental.proxy_tensor import PythonKeyTracer
 
     places: dict[str, Place] = {}
@@ -167,6 +172,7 @@ def noted() -> Iterator[dict[str, Place]]:
 
     def create_node(self: Any, *args: Any, **kwargs: Any) -> Any:
         node = create(self, *args, **kwargs)
+        node.meta["held"] = not torch.is_grad_enabled()
         own, frame = None, sys._getframe(1).f_back
         while frame is not None and not _is_the_call(frame):
             if own is None and _is_own(frame.f_code.co_filename):

@@ -255,7 +255,11 @@ def _output(reader: Reader, value: Value, n: int, taken: Collection[str]) -> str
     named = reader.named(value, "y" if n == 0 else f"y{n + 1}")
     if isinstance(named.node, Read) and named.node.name in taken:
         named = reader.again_named(named, f"y{n + 1}")
-    assert isinstance(named.node, Read)
+    if not isinstance(named.node, Read):
+        raise DeriveError(
+            "an output is infinite where a condition holds, which an equation cannot be; put the "
+            "softmax, logsumexp or extremum that leaves -inf out into the function"
+        )
     return named.node.name
 
 

@@ -20,19 +20,21 @@ from derive.tracing.operations import OPERATIONS, takes_elements
 from derive.tracing.refused import COMPLEX, NO_READING, advice, is_complex, refused
 from derive.tracing.sizes import Sizes
 from derive.tracing.values import (
+    Apply,
     Axis,
     Node,
     Number,
     Position,
     Read,
     Value,
+    apply,
     at,
     joined,
     substituted,
     walk,
     without_gradient,
 )
-from derive.tracing.writes import Writes, name_of
+from derive.tracing.writes import Writes, is_write, name_of
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,6 @@ class Reader(Axes):
         self.piece = 0
         self.writes = Writes(self)
         self.outward = Outward()
-        self._held = False
-        """Whether torch is told to keep no graph."""
 
     # ---------------------------------------------------------------- nodes
 
@@ -140,11 +140,8 @@ class Reader(Axes):
         if target is operator.getitem:
             return args[0][args[1]]
         name = name_of(target)
-        if name == "_set_grad_enabled":
-            self._held = not args[0]
-            return None
-        if name in ("_enter_autocast", "_exit_autocast"):
-            # It casts between floating-point dtypes.
+        if name in ("_set_grad_enabled", "_enter_autocast", "_exit_autocast"):
+            # What is made without a graph is marked; autocast casts between floating-point dtypes.
             return None
         if name in ("size", "sym_size") and isinstance(node.meta.get("val"), tuple | list):
             return [self.sizes.of(n) for n in node.meta["val"]]
@@ -164,13 +161,31 @@ class Reader(Axes):
                 raise DeriveError(masks.MANY)
             made = f(self, *args, **kwargs)
             self._check(node, made)
-            if self._held:
+            if node.meta.get("held"):
                 made = without_gradient(made)
+                if is_write(node) and isinstance(made, Value):
+                    made = self._straight_through(args[0], made)
         except DeriveError as error:
             raise self.error(str(error)) from error
         except Exception as error:
             raise self.error(f"{name} with these arguments is not supported: {error}") from error
         return made
+
+    def _straight_through(self, old: Value, new: Value) -> Value:
+        """What is written without a graph: a new value, whose gradient is that of the old one."""
+        match new.node:
+            case Apply("detach", (value,)) | (Number() as value):
+                pass
+            case _:
+                return new
+        if new.kind != "float" or isinstance(old.node, Number) or value == old.node:
+            return new
+        old = self.simple(old)
+
+        def f(a: Node, b: Node) -> Node:
+            return apply("+", a, Apply("detach", (apply("-", b, a),)))
+
+        return self.elementwise(f, old, replace(new, node=value))
 
     @property
     def called(self) -> str:

@@ -143,12 +143,16 @@ def variance(
         dim, unbiased = None, dim
     keepdim = named.pop("keepdim", keepdim)
     made, _ = _deviations(reader, x, dim, _correction(named, unbiased), keepdim)
-    if "std" in str(reader.node.target):
-        return reader.elementwise(lambda a: apply("sqrt", a), made)
-    return made
+    return _deviation(reader, made) if "std" in reader.called else made
 
 
-@operation("var_mean")
+def _deviation(reader: Reader, variance: Value) -> Value:
+    """Its root, without a gradient where all values are equal."""
+    root = _but_at_zero(lambda a: apply("sqrt", a))
+    return reader.named(reader.elementwise(root, reader.named(variance, "variance")), "std")
+
+
+@operation("var_mean", "std_mean")
 def variance_and_mean(
     reader: Reader,
     x: Value,
@@ -163,7 +167,7 @@ def variance_and_mean(
     if not keepdim:
         axes = tuple(a for n, a in enumerate(middle.axes) if n not in dims)
         middle = Value(axes, middle.node, middle.kind)
-    return made, middle
+    return _deviation(reader, made) if "std" in reader.called else made, middle
 
 
 @operation("linalg_vector_norm", "norm")
@@ -197,9 +201,19 @@ def norm(
         return apply("**", a, number(exponent))
 
     # Where |x|**p, or the root of their sum, is infinitely steep, the gradient is 0.
-    x = reader.elementwise(_but_at_zero(power) if ord < 1 else power, x)
-    total = reader.named(over(reader, "sum", x, dim, keepdim), "total")
-    return reader.elementwise(_but_at_zero(root), total)
+    powers = reader.elementwise(_but_at_zero(power) if ord < 1 else power, x)
+    total = reader.named(over(reader, "sum", powers, dim, keepdim), "total")
+    made = reader.elementwise(_but_at_zero(root), total)
+    if ord > 0:
+        return made
+    # One 0 among the values makes an infinite total, whose root is 0.
+    least = over(reader, "amin", reader.elementwise(lambda a: apply("abs", a), x), dim, keepdim)
+    least = reader.simple(least)
+
+    def unless_zero(a: Node, b: Node) -> Node:
+        return where(apply("==", a, number(0)), number(0), b)
+
+    return reader.elementwise(unless_zero, least, made)
 
 
 def _but_at_zero(f: Callable[[Node], Node]) -> Callable[[Node], Node]:

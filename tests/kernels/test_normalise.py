@@ -7,7 +7,7 @@ import re
 import pytest
 import torch
 
-from derive import catalog, derivation, load, parse, source
+from derive import catalog, derivation, load, parse, read_torch, source
 from derive.check.verify import verify_source
 
 WAYS = {
@@ -320,3 +320,17 @@ def test_tangents_of_any_order_are_those_of_the_plain_forward():
 
     for order in (third, mixed):
         torch.testing.assert_close(order(ours), order(plain), rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("shape", [(7,), (3, 4)])
+def test_the_normalisation_of_a_whole_tensor_has_a_weight(shape):
+    """The gradient of a bias over no rows is its cotangent, in which no kernel is looked for."""
+    ours = load(read_torch(lambda x, w: torch.layer_norm(x, shape, w), *(
+        torch.randn(shape) for _ in "xw")))  # fmt: skip
+    x, w, cotangent = (torch.randn(shape, dtype=torch.float64, requires_grad=True) for _ in "xwG")
+    for f in (ours, lambda x, w: torch.layer_norm(x, shape, w)):
+        f_x, f_w = torch.autograd.grad(f(x, w), (x, w), cotangent, create_graph=True)
+        second = torch.autograd.grad(f_x.square().sum() + f_w.square().sum(), (x, w))
+        if f is ours:
+            found = f_x, f_w, *second
+    torch.testing.assert_close(found, (f_x, f_w, *second))
