@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ from typing import Any
 
 import sympy
 
-from derive.errors import DeriveError
+from derive.errors import DeriveError, DeriveWarning
 from derive.notation.operation import Operation
 from derive.tracing import (
     convolutions,
@@ -188,8 +189,12 @@ def _reading(
             )
     seen = letters_in(function, {n: len(v.axes) for n, v in inputs.items()})
     own_letters = {**seen, **(letters or {})}
-    written = partial(operation_text, title, reader, inputs, shapes, own_letters, comments, numbers)
-    op, text = least(written)
+    # A module's own tensors are inputs where they are read.
+    arguments = tuple(collected(bound)[0])
+    said = title, reader, inputs, shapes, own_letters, comments, numbers, arguments
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "input .* is not used", DeriveWarning)
+        op, text = least(partial(operation_text, *said))
     check(op, [(call, {}), *others], tensors, reader.sizes, inputs)
     known = {p.name for p in op.parameters}
     return Reading(

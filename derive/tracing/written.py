@@ -279,18 +279,21 @@ def operation_text(
     given: Mapping[str, Sequence[str | None]],
     comments: bool = True,
     numbers: Mapping[str, float] | None = None,
+    arguments: Collection[str] = (),
     unsaid: Collection[str] = (),
 ) -> Said:
     """The whole operation.
 
     ``shapes`` says of each output which of its axes have an index: the others have size 1.
-    ``given`` has letters of inputs, ``unsaid`` those of unsaid sizes.
+    ``given`` has letters of inputs, ``unsaid`` those of unsaid sizes. ``arguments`` are inputs
+    whether they are read or not.
     """
     outputs = list(shapes)
     names = {*inputs, *(e.name for e in reader.equations), *(numbers or ()), *reader.starts}
     letters = Letters(reader.sizes, names)
     equations = _read_in(reader.equations, outputs)
     read = {x.name for e in equations for x in walk(e.body) if isinstance(x, Read)}
+    read.update(arguments)
     declared = []
     for tensor, value in inputs.items():
         # What is named has its letter before the others choose theirs.
