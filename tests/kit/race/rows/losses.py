@@ -146,6 +146,14 @@ ROWS = (
         fixed=(1,),
     ),
     Row(
+        "kl_div_log_target",
+        lambda d, *s: [d.normal(*s).log_softmax(1), d.normal(*s).log_softmax(1)],
+        lambda x, t: F.kl_div(x, t, reduction="batchmean", log_target=True),
+        lambda x, t: (t.exp() * (t - x)).sum() / len(x),
+        {"reduction": "batchmean"},
+        fixed=(1,),
+    ),
+    Row(
         "gaussian_nll_loss",
         lambda d, *s: [d.normal(*s), d.normal(*s), d.between(0.3, 2, *s)],
         F.gaussian_nll_loss,
