@@ -173,7 +173,7 @@ def squeeze(x: Shape, at: Any = None, *_: Any) -> Shape:
     return tuple(n for n in x if n is not ONE) if at is None else reduce(x, at)
 
 
-def narrow(x: Shape, at: Any, _: Any, length: Any) -> Shape:
+def narrow(x: Shape, at: Any, _: Any, length: Any, *__: Any) -> Shape:
     return _put(x, _place(x, at), whole(length))
 
 
@@ -264,7 +264,7 @@ def sliced(n: Poly, part: slice) -> Poly:
     return length if part.step is None else _windows(length, ONE, part.step)
 
 
-def pad(x: Shape, amounts: Any, *_: Any) -> Shape:
+def pad(x: Shape, amounts: Any, **_: Any) -> Shape:
     ends = [whole(a) for a in amounts]
     more = [add(before, after) for before, after in list(pairwise(ends))[::2]][::-1]
     kept = len(x) - len(more)

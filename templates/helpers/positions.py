@@ -90,3 +90,13 @@ def _run_of(x, at, start, size):
     if start < 0 or start + size > x.shape[at]:
         raise IndexError(f"positions {start} to {start + size - 1} of {x.shape[at]}")
     return x.narrow(at, start, size)
+
+
+def _window(x, at, start, size, outside=0):
+    """A copy of x at start, start + 1, ..; outside where that is no position of the axis."""
+    first, end = (min(max(n, 0), x.shape[at]) for n in (start, start + size))
+    before = min(max(-start, 0), size)
+    around = before, size - before - (end - first)
+    beside = (0, 0) * (x.dim() - 1 - at % x.dim())
+    inside = x.narrow(at, first, end - first)
+    return torch.nn.functional.pad(inside, (*beside, *around), value=outside)
