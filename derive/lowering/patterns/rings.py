@@ -45,7 +45,8 @@ def added_ring(
     scope: Scope, addends: Sequence[Expr], order: Sequence[Index]
 ) -> tuple[Value, list[Expr]] | None:
     """The two branches as one tensor, rolled, and the other addends."""
-    for pair in combinations(addends, 2):
+    cut = [a for a in addends if any(isinstance(f, Iverson) for f in factors_of(a))]
+    for pair in combinations(cut, 2):
         for i in order:
             found = None if i.group else _around(scope.frame.bounds, pair, i)
             if found is None:
@@ -59,15 +60,14 @@ def added_ring(
 
 def _around(bounds: Bounds, pair: Sequence[Expr], i: Index) -> tuple[Expr, Polynomial] | None:
     """(f, s) where the addends are f(i - s + size) for i < s, and f(i - s)."""
-    sides = [_side(bounds, e, i) for e in pair]
-    cut = {(above, place): e for above, place, e in filter(None, sides)}
-    places = [place for _, place in cut]
-    if len(cut) != 2 or places[0] != places[1] or not is_given(places[0]):
+    sides = {
+        above: (place, f) for above, place, f in filter(None, (_side(bounds, e, i) for e in pair))
+    }
+    if len(sides) < 2:
         return None
-    shift = places[0]
-    if {(False, shift), (True, shift)} != {*cut}:
+    (shift, before), (place, after) = sides[False], sides[True]
+    if shift != place or not is_given(shift):
         return None
-    before, after = cut[False, shift], cut[True, shift]
     turned = shift - bounds.size(i.extent)
     whole = _shifted(bounds, after, i, shift)
     if _shifted(bounds, before, i, turned) is not whole or not _is_along(whole, i):
