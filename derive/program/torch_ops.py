@@ -145,6 +145,7 @@ _FUNCTIONS = (
 )
 _READS = "_read_at", "_read_at_if_any"
 _IF_ANY = "_index_added_if_any", "_scatter_added_if_any"
+_INSIDE = "_index_added_inside", "_scatter_added_inside"
 _ACTIVATIONS = "elu gelu hardshrink hardtanh leaky_relu sigmoid silu tanh threshold"
 _SMOOTH = "celu elu gelu hardtanh leaky_relu logsigmoid mish selu silu softplus"
 
@@ -182,6 +183,8 @@ _ROWS = (
     _moves("index_select", shapes.index_select, stem="picked", at_positions=True, new=True),
     _moves("_gathered_if_any", shapes.gather, stem="picked", at_positions=True, new=True),
     _moves("_selected_if_any", shapes.index_select, stem="picked", at_positions=True, new=True),
+    _moves("_gathered_inside", shapes.gather, stem="picked", new=True),
+    _moves("_selected_inside", shapes.index_select, stem="picked", new=True),
     _moves("_gathered", shapes.gather, stem="picked", at_positions=True, new=True),
     *(_moves(name, shapes.read_at, stem="picked", at_positions=True, new=True) for name in _READS),
     *(_moves(name, shapes.like, new=True) for name in ("flip", "roll")),
@@ -202,6 +205,10 @@ _ROWS = (
     *(_adds(name, 3) for name in ("_scatter_added", *_IF_ANY)),
     _adds("scatter_reduce", 3),
     _adds("index_add", 3),
+    *(
+        TorchOp(name, shapes.like, work.of(3), "placed", new=True, ends_in_view=True)
+        for name in _INSIDE
+    ),
     TorchOp("index_put", shapes.like, work.of(2), at_positions=True, new=True, over="_"),
     _moves("new_zeros", shapes.expand, makes=True, stem="zeros", new=True),
     _moves("new_full", shapes.expand, makes=True, new=True),

@@ -22,6 +22,7 @@ from derive.lowering.patterns.cumulative import (
 )
 from derive.lowering.patterns.digits import at_digits, digits_in_a_run, read_digits
 from derive.lowering.patterns.equalities import sum_at_known_index
+from derive.lowering.patterns.into import added_by_place
 from derive.lowering.patterns.others import product_of_others
 from derive.lowering.patterns.pieces import (
     addends_in_pieces,
@@ -152,6 +153,11 @@ ADDED_PLACES = (
 ADDED = (
     Pattern("ring", "[m < s] f(m - s + size) + [not m < s] f(m - s) = f.roll(s)[m]", added_ring),
     Pattern("number outside", "[c] X[e if c] + [not c] v = X padded with v, at e", number_outside),
+    Pattern(
+        "into places",
+        "a(g) + c Sum_n [s[n] == g] f(n) = a.index_add(s, f, alpha=c)[g]",
+        added_by_place,
+    ),
     Pattern("pieces", "[m < s] f(m) + [not m < s] g(m) = cat(f, g)[m]", addends_in_pieces),
     Pattern("bounds", "[|x| <= d] x + [not |x| <= d] d sign(x) = clamp(x, -d, d)", added_clamp),
     Pattern("branches", "[c] a + [not c] b = where(c, a, b)", added_branches),
