@@ -350,7 +350,13 @@ def _every_window(
 
 
 def conv(
-    x: Shape, w: Shape, stride: Any = ONE, padding: Any = ZERO, dilation: Any = ONE, **_: Any
+    x: Shape,
+    w: Shape,
+    bias: Any = None,
+    stride: Any = ONE,
+    padding: Any = ZERO,
+    dilation: Any = ONE,
+    **_: Any,
 ) -> Shape:
     axes = len(w) - 2
     places = _every_window(x[-axes:], w[2:], stride, padding, dilation)
@@ -372,6 +378,7 @@ def pool(axes: int) -> Callable[..., Shape]:
 def conv_transpose(
     y: Shape,
     w: Shape,
+    bias: Any = None,
     stride: Any = ONE,
     padding: Any = ZERO,
     dilation: Any = ONE,

@@ -120,7 +120,9 @@ def _each_of(name: str, over: str = "_", stem: str = "", suffix: str = "") -> To
 def _windows() -> Iterator[TorchOp]:
     """Those that are there for one, two and three axes of windows."""
     for n in (1, 2, 3):
-        yield TorchOp(f"conv{n}d", shapes.conv, work.conv, contracts=True, new=True)
+        yield TorchOp(
+            f"conv{n}d", shapes.conv, work.conv, contracts=True, absent=((2, 0),), new=True
+        )
         yield TorchOp(
             f"conv{n}d_input", shapes.conv_input, work.conv_input, contracts=True, new=True
         )
@@ -132,6 +134,7 @@ def _windows() -> Iterator[TorchOp]:
             shapes.conv_transpose,
             work.conv_transpose,
             contracts=True,
+            absent=((2, 0),),
             new=True,
         )
         yield TorchOp(f"avg_pool{n}d", shapes.pool(n), work.pool(n), ends_in_view=n == 1)

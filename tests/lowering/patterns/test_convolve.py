@@ -152,7 +152,7 @@ CODE = {
         ],
         None,
     ),
-    RELU: (["y = (b.unsqueeze(1) + torch.nn.functional.conv1d(x, w)).relu()"], None),
+    RELU: (["y = torch.nn.functional.conv1d(x, w, b).relu()"], None),
 }
 
 
