@@ -119,6 +119,10 @@ def _each_of(name: str, over: str = "_", stem: str = "", suffix: str = "") -> To
 
 def _windows() -> Iterator[TorchOp]:
     """Those that are there for one, two and three axes of windows."""
+    yield TorchOp("_conv_of_each", shapes.conv, work.conv, contracts=True, new=True)
+    yield TorchOp(
+        "_conv_input_of_each", shapes.conv_input, work.conv_input, contracts=True, new=True
+    )
     for n in (1, 2, 3):
         yield TorchOp(
             f"conv{n}d", shapes.conv, work.conv, contracts=True, absent=((2, 0),), new=True
