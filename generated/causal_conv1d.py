@@ -76,18 +76,6 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
 def _applied(function, *args):
     """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -96,27 +84,14 @@ def _applied(function, *args):
 
 
 def _causal_conv1d_forward(input, weight, bias, dilation):
-    if _alone(input, weight, bias):
-        return _causal_conv1d_forward_in_place(input, weight, bias, dilation)
     low = _of_product(input, weight, bias)
     wide = torch.promote_types(low, torch.float32)
     weight, bias = _cast(low, weight, bias)
     input = _cast(wide, input)[0]
     difference = dilation * weight.shape[2] - dilation
     part = torch.nn.functional.pad(input, (difference, 0)).to(low)
-    part2 = torch.nn.functional.conv1d(part, weight.flip(2), dilation=dilation)
-    return part2 if bias is None else bias.unsqueeze(1) + part2
-
-
-def _causal_conv1d_forward_in_place(input, weight, bias, dilation):
-    low = _of_product(input, weight, bias)
-    wide = torch.promote_types(low, torch.float32)
-    weight, bias = _cast(low, weight, bias)
-    input = _cast(wide, input)[0]
-    difference = dilation * weight.shape[2] - dilation
-    part = torch.nn.functional.pad(input, (difference, 0)).to(low)
-    part2 = torch.nn.functional.conv1d(part, weight.flip(2), dilation=dilation)
-    return part2 if bias is None else part2.add_(bias.unsqueeze(1))
+    part2 = weight.flip(2)
+    return torch.nn.functional.conv1d(part, part2, bias, dilation=dilation)
 
 
 class _CausalConv1d(Function):

@@ -76,18 +76,6 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
 def _applied(function, *args):
     """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -96,29 +84,19 @@ def _applied(function, *args):
 
 
 def _depthwise_conv1d_forward(input, weight, bias, stride, padding, dilation):
-    if _alone(input, weight, bias):
-        return _depthwise_conv1d_forward_in_place(
-            input, weight, bias, stride, padding, dilation
-        )
     low = _of_product(input, weight, bias)
     input, weight, bias = _cast(low, input, weight, bias)
     part = weight.unsqueeze(1)
     part2 = input.shape[1]
-    part3 = torch.nn.functional.conv1d(
-        input, part, stride=stride, padding=padding, dilation=dilation, groups=part2
+    return torch.nn.functional.conv1d(
+        input,
+        part,
+        bias,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=part2,
     )
-    return part3 if bias is None else bias.unsqueeze(1) + part3
-
-
-def _depthwise_conv1d_forward_in_place(input, weight, bias, stride, padding, dilation):
-    low = _of_product(input, weight, bias)
-    input, weight, bias = _cast(low, input, weight, bias)
-    part = weight.unsqueeze(1)
-    part2 = input.shape[1]
-    part3 = torch.nn.functional.conv1d(
-        input, part, stride=stride, padding=padding, dilation=dilation, groups=part2
-    )
-    return part3 if bias is None else part3.add_(bias.unsqueeze(1))
 
 
 class _DepthwiseConv1d(Function):

@@ -78,11 +78,6 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
 def _flatten(x, start, end):
     """x.flatten(start, end) by reshape; autograd's older vmap has no rule for flatten."""
     start, end = start % x.dim(), end % x.dim()
@@ -96,18 +91,6 @@ def _unflatten(x, at, sizes):
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
 def _applied(function, *args):
     """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -116,35 +99,17 @@ def _applied(function, *args):
 
 
 def _grouped_conv1d_forward(input, weight, bias, stride, padding, dilation, groups):
-    if _alone(input, weight, bias):
-        return _grouped_conv1d_forward_in_place(
-            input, weight, bias, stride, padding, dilation, groups
-        )
     low = _of_product(input, weight, bias)
     input, weight, bias = _cast(low, input, weight, bias)
-    count = weight.shape[0] // groups
-    part = None if bias is None else bias.unflatten(0, (groups, count)).unsqueeze(2)
-    part2 = torch.nn.functional.conv1d(
-        input, weight, stride=stride, padding=padding, dilation=dilation, groups=groups
+    return torch.nn.functional.conv1d(
+        input,
+        weight,
+        bias,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
     )
-    part3 = part2.unflatten(1, (groups, count))
-    part4 = part3 if bias is None else part + part3
-    return _no_view(part4.flatten(1, 2))
-
-
-def _grouped_conv1d_forward_in_place(
-    input, weight, bias, stride, padding, dilation, groups
-):
-    low = _of_product(input, weight, bias)
-    input, weight, bias = _cast(low, input, weight, bias)
-    count = weight.shape[0] // groups
-    part = None if bias is None else bias.unflatten(0, (groups, count)).unsqueeze(2)
-    part2 = torch.nn.functional.conv1d(
-        input, weight, stride=stride, padding=padding, dilation=dilation, groups=groups
-    )
-    part3 = part2.unflatten(1, (groups, count))
-    part4 = part3 if bias is None else part3.add_(part)
-    return _no_view(part4.flatten(1, 2))
 
 
 class _GroupedConv1d(Function):

@@ -9,8 +9,6 @@ Gradients, where G is the cotangent of output:
 """
 # mypy: ignore-errors
 
-import math
-
 import torch
 from torch.autograd import Function, forward_ad
 
@@ -75,9 +73,46 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _selected_inside(x, dim, index):
+    """x.index_select, and 0 for what is no position of the axis."""
+    if _are_inside(index, x.shape[dim]):
+        return x.index_select(dim, index)
+    return _one_more(x, dim).index_select(dim, _or_last(index, x.shape[dim]))
+
+
+def _index_added_inside(x, dim, index, y, alpha=1):
+    """x.index_add without what is no position of the axis."""
+    size = x.shape[dim]
+    if _are_inside(index, size):
+        return x.index_add(dim, index, y, alpha=alpha)
+    added = _one_more(x, dim).index_add(dim, _or_last(index, size), y, alpha=alpha)
+    return added.narrow(dim, 0, size)
+
+
 def _no_view(x):
     """The same data as x, but no view for autograd: it may be modified in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
+
+
+def _are_inside(index, size):
+    """Whether all are positions of an axis, as far as that is known without waiting."""
+    if index.device.type != "cpu" or not _alone(index):
+        return False
+    if not index.numel():
+        return True
+    least, most = index.aminmax()
+    return 0 <= int(least) and int(most) < size
+
+
+def _or_last(index, size):
+    """index, and the position after the last for what is none of the axis."""
+    return torch.where((index >= 0) & (index < size), index, size)
+
+
+def _one_more(x, dim):
+    """x with one more position along an axis, of zeros."""
+    behind = x.dim() - 1 - dim % x.dim()
+    return torch.nn.functional.pad(x, (0, 0) * behind + (0, 1))
 
 
 def _alone(*tensors):
@@ -100,46 +135,9 @@ def _applied(function, *args):
 
 
 def _index_add_forward(input, index, source, dim, alpha):
-    if _alone(input, index, source):
-        return _index_add_forward_in_place(input, index, source, dim, alpha)
     dtype = _promoted(input, source)
     input, source = _wide(input, source)
-    dim_axis = dim % input.dim()
-    p_shape = input.shape[:dim_axis]
-    q_shape = input.shape[dim_axis + 1 :]
-    input_shape = input.shape
-    size = math.prod(p_shape)
-    size2 = math.prod(q_shape)
-    input = input.reshape((size, input_shape[len(p_shape)], size2))
-    source = source.reshape((size, index.shape[0], size2))
-    mask = (index >= 0) & (index < input.shape[1])
-    chosen = torch.where(mask, index, input.shape[1])
-    part = input_shape[len(p_shape)]
-    added = input.shape[1] + 1
-    zeros = input.new_zeros((input.shape[0], added, input.shape[2]))
-    placed = zeros.index_add(1, chosen, source).narrow(1, 0, input.shape[1])
-    output = (input + alpha * placed).reshape((*p_shape, part, *q_shape))
-    return _no_view(output.to(dtype))
-
-
-def _index_add_forward_in_place(input, index, source, dim, alpha):
-    dtype = _promoted(input, source)
-    input, source = _wide(input, source)
-    dim_axis = dim % input.dim()
-    p_shape = input.shape[:dim_axis]
-    q_shape = input.shape[dim_axis + 1 :]
-    input_shape = input.shape
-    size = math.prod(p_shape)
-    size2 = math.prod(q_shape)
-    input = input.reshape((size, input_shape[len(p_shape)], size2))
-    source = source.reshape((size, index.shape[0], size2))
-    mask = (index >= 0) & (index < input.shape[1])
-    chosen = torch.where(mask, index, input.shape[1])
-    part = input_shape[len(p_shape)]
-    added = input.shape[1] + 1
-    zeros = input.new_zeros((input.shape[0], added, input.shape[2]))
-    placed = zeros.index_add_(1, chosen, source).narrow(1, 0, input.shape[1])
-    output = (alpha * placed).add_(input).reshape((*p_shape, part, *q_shape))
+    output = _index_added_inside(input, dim, index, source, alpha=alpha)
     return _no_view(output.to(dtype))
 
 
@@ -152,36 +150,22 @@ class _IndexAdd(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, result):
-        input, index, source, dim, alpha = inputs
-        dim_axis = dim % input.dim()
-        p_shape = input.shape[:dim_axis]
-        q_shape = input.shape[dim_axis + 1 :]
+        _, index, _, dim, alpha = inputs
+        ctx.dim = dim
         ctx.alpha = alpha
-        ctx.p_shape = p_shape
-        ctx.q_shape = q_shape
-        ctx.input_shape = input.shape
-        ctx.source_shape = source.shape
         ctx.save_for_backward(index if ctx.needs_input_grad[2] else None)
 
     @staticmethod
     def backward(ctx, G):
         (index,) = ctx.saved_tensors
+        dim = ctx.dim
         alpha = ctx.alpha
-        p_shape = ctx.p_shape
-        q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
-        source_shape = ctx.source_shape
         G = _wide(G)[0]
         grad_input = grad_source = None
-        part = input_shape[len(p_shape)]
-        G = G.reshape((math.prod(p_shape), part, math.prod(q_shape)))
         if ctx.needs_input_grad[0]:
-            grad_input = G.reshape(input_shape)
+            grad_input = G
         if ctx.needs_input_grad[2]:
-            part2 = torch.nn.functional.pad(G, (0, 0, 0, 1))
-            mask = (index >= 0) & (index < G.shape[1])
-            picked = part2.index_select(1, torch.where(mask, index, G.shape[1]))
-            grad_source = (alpha * picked).reshape(source_shape)
+            grad_source = alpha * _selected_inside(G, dim, index)
         return grad_input, None, grad_source, None, None
 
 

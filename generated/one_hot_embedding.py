@@ -37,9 +37,46 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _selected_inside(x, dim, index):
+    """x.index_select, and 0 for what is no position of the axis."""
+    if _are_inside(index, x.shape[dim]):
+        return x.index_select(dim, index)
+    return _one_more(x, dim).index_select(dim, _or_last(index, x.shape[dim]))
+
+
+def _index_added_inside(x, dim, index, y, alpha=1):
+    """x.index_add without what is no position of the axis."""
+    size = x.shape[dim]
+    if _are_inside(index, size):
+        return x.index_add(dim, index, y, alpha=alpha)
+    added = _one_more(x, dim).index_add(dim, _or_last(index, size), y, alpha=alpha)
+    return added.narrow(dim, 0, size)
+
+
 def _no_view(x):
     """The same data as x, but no view for autograd: it may be modified in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
+
+
+def _are_inside(index, size):
+    """Whether all are positions of an axis, as far as that is known without waiting."""
+    if index.device.type != "cpu" or not _alone(index):
+        return False
+    if not index.numel():
+        return True
+    least, most = index.aminmax()
+    return 0 <= int(least) and int(most) < size
+
+
+def _or_last(index, size):
+    """index, and the position after the last for what is none of the axis."""
+    return torch.where((index >= 0) & (index < size), index, size)
+
+
+def _one_more(x, dim):
+    """x with one more position along an axis, of zeros."""
+    behind = x.dim() - 1 - dim % x.dim()
+    return torch.nn.functional.pad(x, (0, 0) * behind + (0, 1))
 
 
 def _alone(*tensors):
@@ -64,25 +101,8 @@ def _applied(function, *args):
 def _one_hot_embedding_forward(input, weight):
     p_shape = input.shape
     input = input.reshape((math.prod(p_shape),))
-    part = torch.nn.functional.pad(weight, (0, 0, 0, 1))
-    mask = (input >= 0) & (input < weight.shape[0])
-    picked = part.index_select(0, torch.where(mask, input, weight.shape[0]))
+    picked = _selected_inside(weight, 0, input)
     return _no_view(picked.reshape((*p_shape, weight.shape[1])))
-
-
-def _one_hot_embedding_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    p_shape = ctx.p_shape
-    weight_shape = ctx.weight_shape
-    G = _wide(G)[0]
-    size = math.prod(p_shape)
-    input = input.reshape((size,))
-    G = G.reshape((size, weight_shape[1]))
-    zeros = G.new_zeros((weight_shape[0] + 1, G.shape[1]))
-    mask = (input >= 0) & (input < weight_shape[0])
-    chosen = torch.where(mask, input, weight_shape[0])
-    grad_weight = zeros.index_add_(0, chosen, G).narrow(0, 0, weight_shape[0])
-    return None, grad_weight
 
 
 class _OneHotEmbedding(Function):
@@ -102,8 +122,6 @@ class _OneHotEmbedding(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _one_hot_embedding_backward(ctx, G)
         (input,) = ctx.saved_tensors
         p_shape = ctx.p_shape
         weight_shape = ctx.weight_shape
@@ -111,10 +129,7 @@ class _OneHotEmbedding(Function):
         size = math.prod(p_shape)
         input = input.reshape((size,))
         G = G.reshape((size, weight_shape[1]))
-        zeros = G.new_zeros((weight_shape[0] + 1, G.shape[1]))
-        mask = (input >= 0) & (input < weight_shape[0])
-        chosen = torch.where(mask, input, weight_shape[0])
-        grad_weight = zeros.index_add(0, chosen, G).narrow(0, 0, weight_shape[0])
+        grad_weight = _index_added_inside(G.new_zeros(weight_shape), 0, input, G)
         return None, grad_weight
 
 

@@ -8,8 +8,6 @@ Gradients, where G is the cotangent of output:
 """
 # mypy: ignore-errors
 
-import math
-
 import torch
 from torch.autograd import Function, forward_ad
 
@@ -65,16 +63,14 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
-def _positions(size, x):
-    """The positions 0, 1, .., size - 1 on the device of x, or distributed like x."""
-    if type(x) in (torch.Tensor, torch.nn.Parameter):
-        return torch.arange(size, device=x.device)
-    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
+def _window(x, at, start, size, outside=0):
+    """A copy of x at start, start + 1, ..; outside where that is no position of the axis."""
+    first, end = (min(max(n, 0), x.shape[at]) for n in (start, start + size))
+    before = min(max(-start, 0), size)
+    around = before, size - before - (end - first)
+    beside = (0, 0) * (x.dim() - 1 - at % x.dim())
+    inside = x.narrow(at, first, end - first)
+    return torch.nn.functional.pad(inside, (*beside, *around), value=outside)
 
 
 def _applied(function, *args):
@@ -87,20 +83,8 @@ def _applied(function, *args):
 def _pad_forward(input, left, right, value, dim):
     dtype = _promoted(input)
     input = _wide(input)[0]
-    dim_axis = dim % input.dim()
-    p_shape = input.shape[:dim_axis]
-    q_shape = input.shape[dim_axis + 1 :]
-    input_shape = input.shape
-    part = input_shape[len(p_shape)]
-    input = input.reshape((math.prod(p_shape), part, math.prod(q_shape)))
-    added = input.shape[1] + left + right
-    position = _positions(added, input)
-    part2 = torch.nn.functional.pad(input, (0, 0, max(left, 0), max(right, 0)))
-    mask = (position >= left) & (position < left + input.shape[1])
-    added2 = input_shape[len(p_shape)] + left + right
-    part3 = part2.narrow(1, max(-left, 0), added)
-    chosen = torch.where(mask.unsqueeze(1), part3, value)
-    return _no_view(chosen.reshape((*p_shape, added2, *q_shape)).to(dtype))
+    output = _window(input, dim, -left, input.shape[dim] + left + right, value)
+    return output.to(dtype)
 
 
 class _Pad(Function):
@@ -112,29 +96,17 @@ class _Pad(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, result):
-        input, left, right, _, dim = inputs
-        dim_axis = dim % input.dim()
-        p_shape = input.shape[:dim_axis]
-        q_shape = input.shape[dim_axis + 1 :]
+        input, left, _, _, dim = inputs
         ctx.left = left
-        ctx.right = right
-        ctx.p_shape = p_shape
-        ctx.q_shape = q_shape
+        ctx.dim = dim
         ctx.input_shape = input.shape
 
     @staticmethod
     def backward(ctx, G):
         left = ctx.left
-        right = ctx.right
-        p_shape = ctx.p_shape
-        q_shape = ctx.q_shape
+        dim = ctx.dim
         input_shape = ctx.input_shape
-        G = _wide(G)[0]
-        added = input_shape[len(p_shape)] + left + right
-        G = G.reshape((math.prod(p_shape), added, math.prod(q_shape)))
-        part = input_shape[len(p_shape)]
-        part2 = torch.nn.functional.pad(G, (0, 0, max(-left, 0), max(-right, 0)))
-        grad_input = part2.narrow(1, max(left, 0), part).reshape(input_shape)
+        grad_input = _window(G, dim, left, input_shape[dim])
         return grad_input, None, None, None, None
 
 

@@ -4,11 +4,9 @@
 
 Gradients, where G is the cotangent of output:
 
-    grad_input[*p,t,*q] = [size(t) ≤ t + size(r) < 2·size(t)]·G[*p,t + size(r) − size(t),*q] + [t + size(r) < size(t)]·G[*p,t + size(r),*q]
+    grad_input[*p,t,*q] = where(t + size(r) ≥ size(t), G[*p,t + size(r) − size(t),*q], G[*p,t + size(r),*q])
 """
 # mypy: ignore-errors
-
-import math
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -52,18 +50,6 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
-def _positions(size, x):
-    """The positions 0, 1, .., size - 1 on the device of x, or distributed like x."""
-    if type(x) in (torch.Tensor, torch.nn.Parameter):
-        return torch.arange(size, device=x.device)
-    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
 def _applied(function, *args):
     """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -74,24 +60,8 @@ def _applied(function, *args):
 def _roll_forward(input, shifts, dim):
     dtype = _promoted(input)
     input = _wide(input)[0]
-    dim_axis = dim % input.dim()
-    p_shape = input.shape[:dim_axis]
-    q_shape = input.shape[dim_axis + 1 :]
-    input_shape = input.shape
-    part = input_shape[len(p_shape)]
-    input = input.reshape((math.prod(p_shape), part, math.prod(q_shape)))
-    product = shifts // max(input.shape[1], 1) * max(input.shape[1], 1)
-    difference = shifts - product
-    difference2 = input.shape[1] - difference
-    mask = _positions(input.shape[1], input) >= difference
-    part2 = torch.nn.functional.pad(input, (0, 0, difference, 0))
-    part3 = max(difference - input.shape[1], 0)
-    part4 = torch.nn.functional.pad(input, (0, 0, part3, max(difference2, 0)))
-    part5 = part4.narrow(1, max(difference2, 0), input.shape[1])
-    part6 = part2.narrow(1, 0, input.shape[1])
-    chosen = torch.where(mask.unsqueeze(1), part6, part5)
-    output = chosen.reshape((*p_shape, input_shape[len(p_shape)], *q_shape))
-    return _no_view(output.to(dtype))
+    product = shifts // max(input.shape[dim], 1) * max(input.shape[dim], 1)
+    return input.roll(shifts - product, dim).to(dtype)
 
 
 class _Roll(Function):
@@ -103,32 +73,17 @@ class _Roll(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, result):
-        input, shifts, dim = inputs
-        dim_axis = dim % input.dim()
-        p_shape = input.shape[:dim_axis]
-        q_shape = input.shape[dim_axis + 1 :]
+        _, shifts, dim = inputs
         ctx.shifts = shifts
-        ctx.p_shape = p_shape
-        ctx.q_shape = q_shape
-        ctx.input_shape = input.shape
+        ctx.dim = dim
 
     @staticmethod
     def backward(ctx, G):
         shifts = ctx.shifts
-        p_shape = ctx.p_shape
-        q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
+        dim = ctx.dim
         G = _wide(G)[0]
-        part = input_shape[len(p_shape)]
-        G = G.reshape((math.prod(p_shape), part, math.prod(q_shape)))
-        difference = shifts - shifts // max(G.shape[1], 1) * max(G.shape[1], 1)
-        difference2 = difference - G.shape[1]
-        part2 = torch.nn.functional.pad(G, (0, 0, 0, difference))
-        part3 = part2.narrow(1, difference, G.shape[1])
-        part4 = max(G.shape[1] - difference, 0)
-        part5 = torch.nn.functional.pad(G, (0, 0, part4, max(difference2, 0)))
-        added = part5.narrow(1, max(difference2, 0), G.shape[1]) + part3
-        grad_input = added.reshape(input_shape)
+        difference = shifts - shifts // max(G.shape[dim], 1) * max(G.shape[dim], 1)
+        grad_input = G.roll(-difference, dim)
         return grad_input, None, None
 
 

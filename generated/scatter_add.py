@@ -32,20 +32,6 @@ def _distinct(*tensors):
     return met
 
 
-def _added(total, part):
-    """total + part, in float32 at least; in place unless a graph is recorded."""
-    part = _unrounded(part)
-    if total is None:
-        return part
-    return total + part if torch.is_grad_enabled() else total.add_(part)
-
-
-def _unrounded(part):
-    """Cast a half-precision part to float32 before it is summed or multiplied."""
-    half = part is not None and part.is_floating_point() and part.dtype.itemsize < 4
-    return part.float() if half else part
-
-
 def _promoted(*tensors):
     """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
@@ -76,6 +62,22 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _gathered_inside(x, dim, index):
+    """x.gather, and 0 for what is no position of the axis."""
+    if _are_inside(index, x.shape[dim]):
+        return _gathered(x, dim % x.dim(), index)
+    return _gathered(_one_more(x, dim), dim % x.dim(), _or_last(index, x.shape[dim]))
+
+
+def _scatter_added_inside(x, dim, index, y):
+    """x.scatter_add without what is no position of the axis."""
+    size = x.shape[dim]
+    if _are_inside(index, size):
+        return _scatter_added(x, dim % x.dim(), index, y)
+    added = _scatter_added(_one_more(x, dim), dim % x.dim(), _or_last(index, size), y)
+    return added.narrow(dim, 0, size)
+
+
 def _gathered(x, dim, index):
     """x.gather, without the trailing axes of size 1 that would make it slow."""
     if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
@@ -97,6 +99,27 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _are_inside(index, size):
+    """Whether all are positions of an axis, as far as that is known without waiting."""
+    if index.device.type != "cpu" or not _alone(index):
+        return False
+    if not index.numel():
+        return True
+    least, most = index.aminmax()
+    return 0 <= int(least) and int(most) < size
+
+
+def _or_last(index, size):
+    """index, and the position after the last for what is none of the axis."""
+    return torch.where((index >= 0) & (index < size), index, size)
+
+
+def _one_more(x, dim):
+    """x with one more position along an axis, of zeros."""
+    behind = x.dim() - 1 - dim % x.dim()
+    return torch.nn.functional.pad(x, (0, 0) * behind + (0, 1))
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -109,15 +132,6 @@ def _alone(*tensors):
     return plain and all(type(x) in own and not batched(x) for x in given)
 
 
-def _scatter_added_(x, dim, index, y):
-    """x.scatter_add_, without the trailing axes of size 1 that would make it slow."""
-    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
-        return x.scatter_add_(dim, index, y)
-    flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
-    x.view(x.shape[: dim + 1]).scatter_add_(dim, *flat)
-    return x
-
-
 def _applied(function, *args):
     """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -126,8 +140,6 @@ def _applied(function, *args):
 
 
 def _scatter_add_forward(input, index, src, dim):
-    if _alone(input, index, src):
-        return _scatter_add_forward_in_place(input, index, src, dim)
     dtype = _promoted(input, src)
     input, src = _wide(input, src)
     dim_axis = dim % input.dim()
@@ -140,36 +152,9 @@ def _scatter_add_forward(input, index, src, dim):
     input = input.reshape((size, input_shape[len(p_shape)], size2))
     index = index.reshape((size, index_shape[len(p_shape)], size2))
     src = src.reshape((size, index_shape[len(p_shape)], size2))
-    mask = (index >= 0) & (index < input.shape[1])
-    chosen = torch.where(mask, index, input.shape[1])
-    part = input_shape[len(p_shape)]
-    added = input.shape[1] + 1
-    zeros = input.new_zeros((input.shape[0], added, input.shape[2]))
-    placed = _scatter_added(zeros, 1, chosen, src).narrow(1, 0, input.shape[1])
-    return _no_view((input + placed).reshape((*p_shape, part, *q_shape)).to(dtype))
-
-
-def _scatter_add_forward_in_place(input, index, src, dim):
-    dtype = _promoted(input, src)
-    input, src = _wide(input, src)
-    dim_axis = dim % input.dim()
-    p_shape = input.shape[:dim_axis]
-    q_shape = input.shape[dim_axis + 1 :]
-    input_shape = input.shape
-    index_shape = index.shape
-    size = math.prod(p_shape)
-    size2 = math.prod(q_shape)
-    input = input.reshape((size, input_shape[len(p_shape)], size2))
-    index = index.reshape((size, index_shape[len(p_shape)], size2))
-    src = src.reshape((size, index_shape[len(p_shape)], size2))
-    mask = (index >= 0) & (index < input.shape[1])
-    chosen = torch.where(mask, index, input.shape[1])
-    part = input_shape[len(p_shape)]
-    added = input.shape[1] + 1
-    zeros = input.new_zeros((input.shape[0], added, input.shape[2]))
-    placed = _scatter_added_(zeros, 1, chosen, src).narrow(1, 0, input.shape[1])
-    added2 = (input + placed).reshape((*p_shape, part, *q_shape)).to(dtype)
-    return _no_view(added2)
+    placed = _scatter_added_inside(input, 1, index, src)
+    output = placed.reshape((*p_shape, input_shape[len(p_shape)], *q_shape))
+    return _no_view(output.to(dtype))
 
 
 class _ScatterAdd(Function):
@@ -207,10 +192,7 @@ class _ScatterAdd(Function):
         G = G.reshape((size, input_shape[len(p_shape)], size2))
         if ctx.needs_input_grad[2]:
             index = index.reshape((size, index_shape[len(p_shape)], size2))
-            part = torch.nn.functional.pad(G, (0, 0, 0, 1))
-            mask = (index >= 0) & (index < G.shape[1])
-            picked = _gathered(part, 1, torch.where(mask, index, G.shape[1]))
-            grad_src = picked.reshape(src_shape)
+            grad_src = _gathered_inside(G, 1, index).reshape(src_shape)
         if ctx.needs_input_grad[0]:
             grad_input = G.reshape(input_shape)
         return grad_input, None, grad_src, None

@@ -61,6 +61,15 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _index_added_inside(x, dim, index, y, alpha=1):
+    """x.index_add without what is no position of the axis."""
+    size = x.shape[dim]
+    if _are_inside(index, size):
+        return x.index_add(dim, index, y, alpha=alpha)
+    added = _one_more(x, dim).index_add(dim, _or_last(index, size), y, alpha=alpha)
+    return added.narrow(dim, 0, size)
+
+
 def _no_view(x):
     """The same data as x, but no view for autograd: it may be modified in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
@@ -72,6 +81,27 @@ def _masked_(x, mask):
         return x.masked_fill_(~mask, 0)
     kept = mask.byte().to(x.dtype)
     return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
+
+
+def _are_inside(index, size):
+    """Whether all are positions of an axis, as far as that is known without waiting."""
+    if index.device.type != "cpu" or not _alone(index):
+        return False
+    if not index.numel():
+        return True
+    least, most = index.aminmax()
+    return 0 <= int(least) and int(most) < size
+
+
+def _or_last(index, size):
+    """index, and the position after the last for what is none of the axis."""
+    return torch.where((index >= 0) & (index < size), index, size)
+
+
+def _one_more(x, dim):
+    """x with one more position along an axis, of zeros."""
+    behind = x.dim() - 1 - dim % x.dim()
+    return torch.nn.functional.pad(x, (0, 0) * behind + (0, 1))
 
 
 def _alone(*tensors):
@@ -137,11 +167,10 @@ def _segment_max_backward(ctx, G):
     chosen = torch.where(mask, segment_ids, 0)
     mask2 = data == output.index_select(0, chosen)
     mask3 = mask.unsqueeze(1)
-    zeros = G.new_zeros((num_segments + 1, data.shape[1]))
-    chosen2 = torch.where(mask, segment_ids, num_segments)
-    placed = zeros.index_add_(0, chosen2, mask2.to(G.dtype))
-    picked = placed.narrow(0, 0, num_segments).index_select(0, chosen)
-    ratio = G.index_select(0, chosen).div_(picked)
+    picked = G.index_select(0, chosen)
+    zeros = G.new_zeros(output.shape)
+    placed = _index_added_inside(zeros, 0, segment_ids, mask2.to(G.dtype))
+    ratio = picked.div_(placed.index_select(0, chosen))
     grad_data = _masked_(ratio, mask3 & mask2).reshape(data_shape)
     return grad_data, None, None
 
@@ -180,11 +209,10 @@ class _SegmentMax(Function):
         chosen = torch.where(mask, segment_ids, 0)
         mask2 = data == output.index_select(0, chosen)
         mask3 = mask.unsqueeze(1)
-        zeros = G.new_zeros((num_segments + 1, data.shape[1]))
-        chosen2 = torch.where(mask, segment_ids, num_segments)
-        placed = zeros.index_add(0, chosen2, mask2.to(G.dtype))
-        picked = placed.narrow(0, 0, num_segments).index_select(0, chosen)
-        ratio = G.index_select(0, chosen) / torch.where(mask3, picked, 1)
+        picked = G.index_select(0, chosen)
+        zeros = G.new_zeros(output.shape)
+        placed = _index_added_inside(zeros, 0, segment_ids, mask2.to(G.dtype))
+        ratio = picked / torch.where(mask3, placed.index_select(0, chosen), 1)
         grad_data = torch.where(mask3 & mask2, ratio, 0).reshape(data_shape)
         return grad_data, None, None
 

@@ -61,9 +61,46 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _selected_inside(x, dim, index):
+    """x.index_select, and 0 for what is no position of the axis."""
+    if _are_inside(index, x.shape[dim]):
+        return x.index_select(dim, index)
+    return _one_more(x, dim).index_select(dim, _or_last(index, x.shape[dim]))
+
+
+def _index_added_inside(x, dim, index, y, alpha=1):
+    """x.index_add without what is no position of the axis."""
+    size = x.shape[dim]
+    if _are_inside(index, size):
+        return x.index_add(dim, index, y, alpha=alpha)
+    added = _one_more(x, dim).index_add(dim, _or_last(index, size), y, alpha=alpha)
+    return added.narrow(dim, 0, size)
+
+
 def _no_view(x):
     """The same data as x, but no view for autograd: it may be modified in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
+
+
+def _are_inside(index, size):
+    """Whether all are positions of an axis, as far as that is known without waiting."""
+    if index.device.type != "cpu" or not _alone(index):
+        return False
+    if not index.numel():
+        return True
+    least, most = index.aminmax()
+    return 0 <= int(least) and int(most) < size
+
+
+def _or_last(index, size):
+    """index, and the position after the last for what is none of the axis."""
+    return torch.where((index >= 0) & (index < size), index, size)
+
+
+def _one_more(x, dim):
+    """x with one more position along an axis, of zeros."""
+    behind = x.dim() - 1 - dim % x.dim()
+    return torch.nn.functional.pad(x, (0, 0) * behind + (0, 1))
 
 
 def _alone(*tensors):
@@ -93,15 +130,13 @@ def _segment_mean_forward(data, segment_ids, num_segments):
     q_shape = data.shape[1:]
     data_shape = data.shape
     data = data.reshape((data_shape[0], math.prod(q_shape)))
-    mask = (segment_ids >= 0) & (segment_ids < num_segments)
-    chosen = torch.where(mask, segment_ids, num_segments)
-    added = num_segments + 1
-    placed = data.new_zeros((added, data.shape[1])).index_add(0, chosen, data)
-    part = chosen.new_full(segment_ids.shape, 1, dtype=torch.int64)
-    placed2 = chosen.new_zeros((added,)).index_add(0, chosen, part)
-    part2 = placed2.narrow(0, 0, num_segments).to(data.dtype).unsqueeze(1)
-    ratio = placed.narrow(0, 0, num_segments) / part2
-    return _no_view(ratio.reshape((num_segments, *q_shape)).to(dtype))
+    part = segment_ids.new_full(segment_ids.shape, 1, dtype=torch.int64)
+    zeros = data.new_zeros((num_segments, data.shape[1]))
+    placed = _index_added_inside(zeros, 0, segment_ids, data)
+    zeros2 = segment_ids.new_zeros((num_segments,))
+    part2 = _index_added_inside(zeros2, 0, segment_ids, part).to(data.dtype)
+    output = (placed / part2.unsqueeze(1)).reshape((num_segments, *q_shape))
+    return _no_view(output.to(dtype))
 
 
 def _segment_mean_forward_in_place(data, segment_ids, num_segments):
@@ -110,15 +145,13 @@ def _segment_mean_forward_in_place(data, segment_ids, num_segments):
     q_shape = data.shape[1:]
     data_shape = data.shape
     data = data.reshape((data_shape[0], math.prod(q_shape)))
-    mask = (segment_ids >= 0) & (segment_ids < num_segments)
-    chosen = torch.where(mask, segment_ids, num_segments)
-    added = num_segments + 1
-    part = chosen.new_full(segment_ids.shape, 1, dtype=torch.int64)
-    placed = chosen.new_zeros((added,)).index_add(0, chosen, part)
-    part2 = placed.narrow(0, 0, num_segments).to(data.dtype).unsqueeze(1)
-    placed2 = data.new_zeros((added, data.shape[1])).index_add_(0, chosen, data)
-    ratio = placed2.narrow(0, 0, num_segments) / part2
-    return _no_view(ratio.reshape((num_segments, *q_shape)).to(dtype))
+    part = segment_ids.new_full(segment_ids.shape, 1, dtype=torch.int64)
+    zeros = data.new_zeros((num_segments, data.shape[1]))
+    placed = _index_added_inside(zeros, 0, segment_ids, data)
+    zeros2 = segment_ids.new_zeros((num_segments,))
+    part2 = _index_added_inside(zeros2, 0, segment_ids, part).to(data.dtype)
+    output = placed.div_(part2.unsqueeze(1)).reshape((num_segments, *q_shape))
+    return _no_view(output.to(dtype))
 
 
 class _SegmentMean(Function):
@@ -145,13 +178,11 @@ class _SegmentMean(Function):
         data_shape = ctx.data_shape
         G = _wide(G)[0]
         G = G.reshape((num_segments, math.prod(q_shape)))
-        mask = (segment_ids >= 0) & (segment_ids < num_segments)
-        chosen = torch.where(mask, segment_ids, num_segments)
-        part = chosen.new_full(segment_ids.shape, 1, dtype=torch.int64)
-        placed = chosen.new_zeros((num_segments + 1,)).index_add(0, chosen, part)
-        clamped = placed.narrow(0, 0, num_segments).to(G.dtype).clamp(min=1)
-        part2 = torch.nn.functional.pad(G / clamped.unsqueeze(1), (0, 0, 0, 1))
-        grad_data = part2.index_select(0, chosen).reshape(data_shape)
+        part = segment_ids.new_full(segment_ids.shape, 1, dtype=torch.int64)
+        zeros = segment_ids.new_zeros((num_segments,))
+        part2 = _index_added_inside(zeros, 0, segment_ids, part).to(G.dtype)
+        ratio = G / part2.clamp(min=1).unsqueeze(1)
+        grad_data = _selected_inside(ratio, 0, segment_ids).reshape(data_shape)
         return grad_data, None, None
 
 

@@ -59,9 +59,46 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _selected_inside(x, dim, index):
+    """x.index_select, and 0 for what is no position of the axis."""
+    if _are_inside(index, x.shape[dim]):
+        return x.index_select(dim, index)
+    return _one_more(x, dim).index_select(dim, _or_last(index, x.shape[dim]))
+
+
+def _index_added_inside(x, dim, index, y, alpha=1):
+    """x.index_add without what is no position of the axis."""
+    size = x.shape[dim]
+    if _are_inside(index, size):
+        return x.index_add(dim, index, y, alpha=alpha)
+    added = _one_more(x, dim).index_add(dim, _or_last(index, size), y, alpha=alpha)
+    return added.narrow(dim, 0, size)
+
+
 def _no_view(x):
     """The same data as x, but no view for autograd: it may be modified in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
+
+
+def _are_inside(index, size):
+    """Whether all are positions of an axis, as far as that is known without waiting."""
+    if index.device.type != "cpu" or not _alone(index):
+        return False
+    if not index.numel():
+        return True
+    least, most = index.aminmax()
+    return 0 <= int(least) and int(most) < size
+
+
+def _or_last(index, size):
+    """index, and the position after the last for what is none of the axis."""
+    return torch.where((index >= 0) & (index < size), index, size)
+
+
+def _one_more(x, dim):
+    """x with one more position along an axis, of zeros."""
+    behind = x.dim() - 1 - dim % x.dim()
+    return torch.nn.functional.pad(x, (0, 0) * behind + (0, 1))
 
 
 def _alone(*tensors):
@@ -84,25 +121,10 @@ def _applied(function, *args):
 
 
 def _segment_sum_forward(data, segment_ids, num_segments):
-    if _alone(data, segment_ids):
-        return _segment_sum_forward_in_place(data, segment_ids, num_segments)
     dtype = _promoted(data)
     data = _wide(data)[0]
-    zeros = data.new_zeros((num_segments + 1, *data.shape[1:]))
-    mask = (segment_ids >= 0) & (segment_ids < num_segments)
-    chosen = torch.where(mask, segment_ids, num_segments)
-    output = zeros.index_add(0, chosen, data).narrow(0, 0, num_segments)
-    return _no_view(output.to(dtype))
-
-
-def _segment_sum_forward_in_place(data, segment_ids, num_segments):
-    dtype = _promoted(data)
-    data = _wide(data)[0]
-    zeros = data.new_zeros((num_segments + 1, *data.shape[1:]))
-    mask = (segment_ids >= 0) & (segment_ids < num_segments)
-    chosen = torch.where(mask, segment_ids, num_segments)
-    output = zeros.index_add_(0, chosen, data).narrow(0, 0, num_segments)
-    return _no_view(output.to(dtype))
+    zeros = data.new_zeros((num_segments, *data.shape[1:]))
+    return _no_view(_index_added_inside(zeros, 0, segment_ids, data).to(dtype))
 
 
 class _SegmentSum(Function):
@@ -114,18 +136,13 @@ class _SegmentSum(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, result):
-        _, segment_ids, num_segments = inputs
-        ctx.num_segments = num_segments
+        _, segment_ids, _ = inputs
         ctx.save_for_backward(segment_ids)
 
     @staticmethod
     def backward(ctx, G):
         (segment_ids,) = ctx.saved_tensors
-        num_segments = ctx.num_segments
-        part = torch.cat((G, G.new_zeros((1, *G.shape[1:]))), 0)
-        mask = (segment_ids >= 0) & (segment_ids < num_segments)
-        chosen = torch.where(mask, segment_ids, num_segments)
-        grad_data = part.index_select(0, chosen)
+        grad_data = _selected_inside(G, 0, segment_ids)
         return grad_data, None, None
 
 

@@ -8,8 +8,6 @@ Gradients, where G is the cotangent of output:
 """
 # mypy: ignore-errors
 
-import math
-
 import torch
 from torch.autograd import Function, forward_ad
 
@@ -52,9 +50,14 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
+def _window(x, at, start, size, outside=0):
+    """A copy of x at start, start + 1, ..; outside where that is no position of the axis."""
+    first, end = (min(max(n, 0), x.shape[at]) for n in (start, start + size))
+    before = min(max(-start, 0), size)
+    around = before, size - before - (end - first)
+    beside = (0, 0) * (x.dim() - 1 - at % x.dim())
+    inside = x.narrow(at, first, end - first)
+    return torch.nn.functional.pad(inside, (*beside, *around), value=outside)
 
 
 def _applied(function, *args):
@@ -67,18 +70,7 @@ def _applied(function, *args):
 def _shift_forward(input, shifts, dim):
     dtype = _promoted(input)
     input = _wide(input)[0]
-    dim_axis = dim % input.dim()
-    p_shape = input.shape[:dim_axis]
-    q_shape = input.shape[dim_axis + 1 :]
-    input_shape = input.shape
-    part = input_shape[len(p_shape)]
-    input = input.reshape((math.prod(p_shape), part, math.prod(q_shape)))
-    part2 = -shifts
-    part3 = max(shifts, 0)
-    part4 = torch.nn.functional.pad(input, (0, 0, part3, max(part2, 0)))
-    part5 = part4.narrow(1, max(part2, 0), input.shape[1])
-    output = part5.reshape((*p_shape, input_shape[len(p_shape)], *q_shape))
-    return _no_view(output.to(dtype))
+    return _window(input, dim, -shifts, input.shape[dim]).to(dtype)
 
 
 class _Shift(Function):
@@ -90,27 +82,15 @@ class _Shift(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, result):
-        input, shifts, dim = inputs
-        dim_axis = dim % input.dim()
-        p_shape = input.shape[:dim_axis]
-        q_shape = input.shape[dim_axis + 1 :]
+        _, shifts, dim = inputs
         ctx.shifts = shifts
-        ctx.p_shape = p_shape
-        ctx.q_shape = q_shape
-        ctx.input_shape = input.shape
+        ctx.dim = dim
 
     @staticmethod
     def backward(ctx, G):
         shifts = ctx.shifts
-        p_shape = ctx.p_shape
-        q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
-        G = _wide(G)[0]
-        part = input_shape[len(p_shape)]
-        G = G.reshape((math.prod(p_shape), part, math.prod(q_shape)))
-        part2 = torch.nn.functional.pad(G, (0, 0, max(-shifts, 0), max(shifts, 0)))
-        part3 = part2.narrow(1, max(shifts, 0), G.shape[1])
-        grad_input = part3.reshape(input_shape)
+        dim = ctx.dim
+        grad_input = _window(G, dim, shifts, G.shape[dim])
         return grad_input, None, None
 
 

@@ -41,6 +41,7 @@ _MOST_TERMS = 12
 """A longer form is not read: a position that a person writes is shorter."""
 
 _ONE = Polynomial.of(1)
+_ZERO = Polynomial({})
 
 _System = list[Mapping[Monomial, Fraction]]
 
@@ -262,15 +263,19 @@ class Bounds:
             case Index(_, extent):
                 return [self.size(extent) - _ONE - own]
             case Call("floordiv", (above, below)):
-                a, b = self.form(above), self.form(below)
-                step = None if b is None else b.number
-                if a is None or step is None or step <= 0:
+                a, step = self.form(above), self.form(below)
+                if a is None or step is None or not self.at_most(_ONE, step):
                     return []
-                multiple = own * Polynomial({(): step})
-                return [a - multiple, multiple + Polynomial({(): step - 1}) - a]
+                multiple = own * step
+                return [a - multiple, multiple + step - _ONE - a]
             case Call("minimum" | "maximum" as name, args):
                 forms = [f for f in map(self.form, args) if f is not None]
-                return [f - own if name == "minimum" else own - f for f in forms]
+                if name == "minimum":
+                    return [f - own for f in forms]
+                bounds = [own - f for f in forms]
+                if len(forms) == len(args) and all(self.at_most(_ZERO, f) for f in forms):
+                    bounds.append(sum(forms, -own))
+                return bounds
         return []
 
 

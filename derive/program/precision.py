@@ -235,7 +235,9 @@ class Products:
         """Whether the code is such a product."""
         if self.squares or not torch_op(code).contracts:
             return False
-        parts = code.parts()
+        # What may be left out is added to the product.
+        added = dict(torch_op(code).absent)
+        parts = [part for n, part in enumerate(code.parts()) if n not in added]
         exact = any(_is_of_positions(part, self.positions) for part in parts)
         return not exact and not any(map(self._is_vector, parts))
 

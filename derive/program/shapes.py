@@ -173,7 +173,7 @@ def squeeze(x: Shape, at: Any = None, *_: Any) -> Shape:
     return tuple(n for n in x if n is not ONE) if at is None else reduce(x, at)
 
 
-def narrow(x: Shape, at: Any, _: Any, length: Any) -> Shape:
+def narrow(x: Shape, at: Any, _: Any, length: Any, *__: Any) -> Shape:
     return _put(x, _place(x, at), whole(length))
 
 
@@ -264,7 +264,7 @@ def sliced(n: Poly, part: slice) -> Poly:
     return length if part.step is None else _windows(length, ONE, part.step)
 
 
-def pad(x: Shape, amounts: Any, *_: Any) -> Shape:
+def pad(x: Shape, amounts: Any, **_: Any) -> Shape:
     ends = [whole(a) for a in amounts]
     more = [add(before, after) for before, after in list(pairwise(ends))[::2]][::-1]
     kept = len(x) - len(more)
@@ -350,7 +350,13 @@ def _every_window(
 
 
 def conv(
-    x: Shape, w: Shape, stride: Any = ONE, padding: Any = ZERO, dilation: Any = ONE, **_: Any
+    x: Shape,
+    w: Shape,
+    bias: Any = None,
+    stride: Any = ONE,
+    padding: Any = ZERO,
+    dilation: Any = ONE,
+    **_: Any,
 ) -> Shape:
     axes = len(w) - 2
     places = _every_window(x[-axes:], w[2:], stride, padding, dilation)
@@ -372,6 +378,7 @@ def pool(axes: int) -> Callable[..., Shape]:
 def conv_transpose(
     y: Shape,
     w: Shape,
+    bias: Any = None,
     stride: Any = ONE,
     padding: Any = ZERO,
     dilation: Any = ONE,

@@ -119,8 +119,14 @@ def _each_of(name: str, over: str = "_", stem: str = "", suffix: str = "") -> To
 
 def _windows() -> Iterator[TorchOp]:
     """Those that are there for one, two and three axes of windows."""
+    yield TorchOp("_conv_of_each", shapes.conv, work.conv, contracts=True, new=True)
+    yield TorchOp(
+        "_conv_input_of_each", shapes.conv_input, work.conv_input, contracts=True, new=True
+    )
     for n in (1, 2, 3):
-        yield TorchOp(f"conv{n}d", shapes.conv, work.conv, contracts=True, new=True)
+        yield TorchOp(
+            f"conv{n}d", shapes.conv, work.conv, contracts=True, absent=((2, 0),), new=True
+        )
         yield TorchOp(
             f"conv{n}d_input", shapes.conv_input, work.conv_input, contracts=True, new=True
         )
@@ -132,6 +138,7 @@ def _windows() -> Iterator[TorchOp]:
             shapes.conv_transpose,
             work.conv_transpose,
             contracts=True,
+            absent=((2, 0),),
             new=True,
         )
         yield TorchOp(f"avg_pool{n}d", shapes.pool(n), work.pool(n), ends_in_view=n == 1)
@@ -145,6 +152,7 @@ _FUNCTIONS = (
 )
 _READS = "_read_at", "_read_at_if_any"
 _IF_ANY = "_index_added_if_any", "_scatter_added_if_any"
+_INSIDE = "_index_added_inside", "_scatter_added_inside"
 _ACTIVATIONS = "elu gelu hardshrink hardtanh leaky_relu sigmoid silu tanh threshold"
 _SMOOTH = "celu elu gelu hardtanh leaky_relu logsigmoid mish selu silu softplus"
 
@@ -164,6 +172,7 @@ _ROWS = (
     _view("_unflatten", shapes.unflatten, reshaped=True),
     _view("narrow", shapes.narrow, free=False, at_positions=True),
     _view("_run_of", shapes.narrow, free=False, at_positions=True),
+    _moves("_window", shapes.narrow, new=True),
     _view("unfold", shapes.unfold, free=False, overlaps=True),
     _view("detach", shapes.like, free=False),
     _view("_no_view", shapes.like),
@@ -181,9 +190,11 @@ _ROWS = (
     _moves("index_select", shapes.index_select, stem="picked", at_positions=True, new=True),
     _moves("_gathered_if_any", shapes.gather, stem="picked", at_positions=True, new=True),
     _moves("_selected_if_any", shapes.index_select, stem="picked", at_positions=True, new=True),
+    _moves("_gathered_inside", shapes.gather, stem="picked", new=True),
+    _moves("_selected_inside", shapes.index_select, stem="picked", new=True),
     _moves("_gathered", shapes.gather, stem="picked", at_positions=True, new=True),
     *(_moves(name, shapes.read_at, stem="picked", at_positions=True, new=True) for name in _READS),
-    _moves("flip", shapes.like, new=True),
+    *(_moves(name, shapes.like, new=True) for name in ("flip", "roll")),
     *(_moves(name, shapes.like, stem="chosen", new=True, over="_") for name in ("tril", "triu")),
     _moves("clone", shapes.like, new=True),
     _moves("to", shapes.like),
@@ -201,6 +212,10 @@ _ROWS = (
     *(_adds(name, 3) for name in ("_scatter_added", *_IF_ANY)),
     _adds("scatter_reduce", 3),
     _adds("index_add", 3),
+    *(
+        TorchOp(name, shapes.like, work.of(3), "placed", new=True, ends_in_view=True)
+        for name in _INSIDE
+    ),
     TorchOp("index_put", shapes.like, work.of(2), at_positions=True, new=True, over="_"),
     _moves("new_zeros", shapes.expand, makes=True, stem="zeros", new=True),
     _moves("new_full", shapes.expand, makes=True, new=True),

@@ -44,11 +44,11 @@ def einsum(result: Shape, equation: str, *operands: Shape) -> Poly:
     return scale(elements(shapes.einsum_sizes(equation, *operands).values()), 2)
 
 
-def conv(result: Shape, x: Shape, w: Shape, **_: Any) -> Poly:
+def conv(result: Shape, x: Shape, w: Shape, *_: Any, **__: Any) -> Poly:
     return scale(mul(elements(result), *w[1:]), 2)
 
 
-def conv_transpose(result: Shape, y: Shape, w: Shape, **_: Any) -> Poly:
+def conv_transpose(result: Shape, y: Shape, w: Shape, *_: Any, **__: Any) -> Poly:
     """2 for each weight at each place of each example; the channels of y are in the weights."""
     return scale(mul(*y[:1], *y[2:], *w), 2)
 

@@ -1,6 +1,7 @@
 """Calls along an axis, fast also before axes of size 1; read as text."""
 
 import torch
+import torch.nn.grad
 
 
 def _softmax_of(x, dim):
@@ -49,3 +50,21 @@ def _scatter_added(x, dim, index, y):
         return x.scatter_add(dim, index, y)
     flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
     return x.reshape(x.shape[: dim + 1]).scatter_add(dim, *flat).reshape(x.shape)
+
+
+def _conv_of_each(x, w, **how):
+    """torch's convolution of one channel; each of several is a channel, which is faster."""
+    conv, several = getattr(torch.nn.functional, f"conv{w.dim() - 2}d"), x.shape[0]
+    if several < 2:
+        return conv(x, w, **how)
+    w = w.expand(several, *w.shape[1:])
+    return conv(x.transpose(0, 1), w, groups=several, **how).transpose(0, 1)
+
+
+def _conv_input_of_each(shape, w, y, **how):
+    """The gradient of _conv_of_each in x, which has this shape."""
+    conv_input, several = getattr(torch.nn.grad, f"conv{w.dim() - 2}d_input"), shape[0]
+    if several < 2:
+        return conv_input(shape, w, y, **how)
+    shape, w = (1, several, *shape[2:]), w.expand(several, *w.shape[1:])
+    return conv_input(shape, w, y.transpose(0, 1), groups=several, **how).transpose(0, 1)

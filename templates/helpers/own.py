@@ -30,6 +30,27 @@ def _added_product(total, a, b, beta, alpha):
     return added(total, a, b, beta=beta, alpha=alpha)
 
 
+def _are_inside(index, size):
+    """Whether all are positions of an axis, as far as that is known without waiting."""
+    if index.device.type != "cpu" or not _alone(index):
+        return False
+    if not index.numel():
+        return True
+    least, most = index.aminmax()
+    return 0 <= int(least) and int(most) < size
+
+
+def _or_last(index, size):
+    """index, and the position after the last for what is none of the axis."""
+    return torch.where((index >= 0) & (index < size), index, size)
+
+
+def _one_more(x, dim):
+    """x with one more position along an axis, of zeros."""
+    behind = x.dim() - 1 - dim % x.dim()
+    return torch.nn.functional.pad(x, (0, 0) * behind + (0, 1))
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0

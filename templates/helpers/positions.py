@@ -1,6 +1,8 @@
 """Positions along an axis; read as text by ``derive.module.templating``."""
 
 import torch
+from along import _gathered, _scatter_added
+from own import _are_inside, _one_more, _or_last
 
 
 def _positions(size, x):
@@ -55,6 +57,38 @@ def _scatter_added_if_any(x, dim, index, y):
     return x.scatter_add(dim, index, y) if x.shape[dim] else x
 
 
+def _selected_inside(x, dim, index):
+    """x.index_select, and 0 for what is no position of the axis."""
+    if _are_inside(index, x.shape[dim]):
+        return x.index_select(dim, index)
+    return _one_more(x, dim).index_select(dim, _or_last(index, x.shape[dim]))
+
+
+def _gathered_inside(x, dim, index):
+    """x.gather, and 0 for what is no position of the axis."""
+    if _are_inside(index, x.shape[dim]):
+        return _gathered(x, dim % x.dim(), index)
+    return _gathered(_one_more(x, dim), dim % x.dim(), _or_last(index, x.shape[dim]))
+
+
+def _index_added_inside(x, dim, index, y, alpha=1):
+    """x.index_add without what is no position of the axis."""
+    size = x.shape[dim]
+    if _are_inside(index, size):
+        return x.index_add(dim, index, y, alpha=alpha)
+    added = _one_more(x, dim).index_add(dim, _or_last(index, size), y, alpha=alpha)
+    return added.narrow(dim, 0, size)
+
+
+def _scatter_added_inside(x, dim, index, y):
+    """x.scatter_add without what is no position of the axis."""
+    size = x.shape[dim]
+    if _are_inside(index, size):
+        return _scatter_added(x, dim % x.dim(), index, y)
+    added = _scatter_added(_one_more(x, dim), dim % x.dim(), _or_last(index, size), y)
+    return added.narrow(dim, 0, size)
+
+
 def _class_loss(x, chosen, weight, ignored, dim):
     """nll_loss along any axis: -weight[chosen]*x[chosen], 0 for the ignored class."""
     shape = chosen.shape
@@ -90,3 +124,13 @@ def _run_of(x, at, start, size):
     if start < 0 or start + size > x.shape[at]:
         raise IndexError(f"positions {start} to {start + size - 1} of {x.shape[at]}")
     return x.narrow(at, start, size)
+
+
+def _window(x, at, start, size, outside=0):
+    """A copy of x at start, start + 1, ..; outside where that is no position of the axis."""
+    first, end = (min(max(n, 0), x.shape[at]) for n in (start, start + size))
+    before = min(max(-start, 0), size)
+    around = before, size - before - (end - first)
+    beside = (0, 0) * (x.dim() - 1 - at % x.dim())
+    inside = x.narrow(at, first, end - first)
+    return torch.nn.functional.pad(inside, (*beside, *around), value=outside)

@@ -45,6 +45,12 @@ HALVED = (
 )
 SHORTEST = (Extent("k"), Extent("l"), Extent("u", size=Call("minimum", (Size("k"), Size("l")))))
 
+LONGEST = Call("maximum", (Size("k"), num(1)))
+TURNED = (
+    Extent("k"),
+    Extent("u", size=Param("n") + -1 * LONGEST * Call("floordiv", (Param("n"), LONGEST))),
+)
+
 
 def less(a: Expr | int, b: Expr | int) -> Rel:
     return Rel("<", num(0) + a, num(0) + b)
@@ -76,6 +82,8 @@ KNOWN = [
     (HALVED, less(2 * u + 2, Size("t")), None),
     (SHORTEST, less(u, Size("k")), True),
     (SHORTEST, less(k, Size("u")), None),
+    (JOINED, Rel("<=", LONGEST, Size("k") + num(1)), True),
+    (JOINED, Rel("<=", LONGEST, Size("k")), None),
 ]
 
 
@@ -89,6 +97,13 @@ def test_a_number_that_a_person_gives_has_no_sign():
     assert bounds.holds(Rel("<=", num(0), Param("n"))) is None
     assert bounds.holds(less(k, Param("n") + Size("k") + -1 * Param("n"))) is True
     assert Bounds(given_sizes(JOINED)).form(Param("x")) is None
+
+
+def test_what_a_quotient_leaves_is_less_than_the_divisor():
+    bounds = Bounds(given_sizes(TURNED), ["n"])
+    assert bounds.holds(Rel("<=", Size("u"), Size("k"))) is True
+    assert bounds.holds(less(u, Size("k"))) is True
+    assert bounds.holds(less(Size("u"), Size("k"))) is None
 
 
 def test_what_is_read_and_what_is_no_integer_is_no_form():

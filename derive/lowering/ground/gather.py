@@ -7,6 +7,7 @@ indexing would wrap a negative one. Writes add: a position that occurs twice cou
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from derive.algebra.expr import Index, Num
 from derive.algebra.substitution import replace as replaced
@@ -84,21 +85,29 @@ def _gathered(frame: Frame, value: Value, n: int, position: Value, new: Sequence
 
 def of_any_size(code: Code, read: Code) -> Code:
     """What is read, or added to, at positions, by calls that do nothing where the axis has none."""
+    return _renamed(code, read, "if_any")
 
+
+def kept_inside(code: Code, read: Code) -> Code:
+    """What is read, or added to, at positions, by calls that leave out what is none of the axis."""
+    return _renamed(code, read, "inside")
+
+
+def _renamed(code: Code, read: Code, suffix: str) -> Code:
     def visit(part: Code) -> Code | None:
         match part:
-            case Method(x, name, args) if x is read and name in _OF_ANY_SIZE:
-                return Function(_OF_ANY_SIZE[name], (x, *args))
+            case Method(x, name, args) if x is read and name in _CALLS:
+                return Function(f"_{_CALLS[name]}_{suffix}", (x, *args))
         return None
 
     return replaced(code, visit)
 
 
-_OF_ANY_SIZE = {
-    "index_select": "_selected_if_any",
-    "gather": "_gathered_if_any",
-    "index_add": "_index_added_if_any",
-    "scatter_add": "_scatter_added_if_any",
+_CALLS = {
+    "index_select": "selected",
+    "gather": "gathered",
+    "index_add": "index_added",
+    "scatter_add": "scatter_added",
 }
 
 
@@ -149,10 +158,12 @@ def add_at(
     order: Sequence[Index],
     base: Code | None,
     like: Code,
+    scale: Code | None = None,
 ) -> Value:
     """Sum over binders of source * delta(axis, position), added to ``base`` (or to zeros).
 
-    ``order`` lists the axes of the result; binders that the position lacks are summed already.
+    ``scale`` is a number before the sum. ``order`` lists the axes of the result; binders that the
+    position lacks are summed already.
     """
     result = placed_axes(source, axis, position, binders, order)
     if base is None:
@@ -161,6 +172,8 @@ def add_at(
     place = frame.position(tuple(result), n)
     summed = [i for i in position.indices if i in binders]
     if len(summed) < len(position.indices) or not summed:
+        if scale is not None:
+            source = replace(source, code=Binary("*", scale, source.code))
         index, values = _along(frame, source, position, summed, result, n)
         return Value(Method(base, "scatter_add", (place, index, values)), tuple(result))
     if any(i.group for i in summed):
@@ -170,7 +183,8 @@ def add_at(
     index, values = whole.code, full.code
     if len(summed) > 1:
         index, values = Method(index, "flatten"), _merged(full, n, len(summed))
-    return Value(Method(base, "index_add", (place, index, values)), tuple(result))
+    alpha = () if scale is None else (Keyword("alpha", scale),)
+    return Value(Method(base, "index_add", (place, index, values, *alpha)), tuple(result))
 
 
 def extremum_at(

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from derive.algebra.affine import Polynomial
-from derive.algebra.expr import Expr, Index, Param, Rel, Size
+from derive.algebra.expr import Expr, Index, Rel
 from derive.lowering.ground.scope import Scope
 from derive.lowering.ground.value import Value
-from derive.lowering.ground.windows import affine, number_of
+from derive.lowering.ground.windows import affine, is_given, number_of
 
 _ZERO = Polynomial({})
 _ONE = Polynomial.of(1)
@@ -34,7 +34,7 @@ def _triangle(scope: Scope, condition: Expr, value: Value) -> Value | None:
     found = affine(scope.frame.bounds, condition.left - condition.right)
     if found is None or i is None or j is None or set(found.coefficients) != {i, j}:
         return None
-    if not all(isinstance(x, Param | Size) for key in found.constant.terms for x in key):
+    if not is_given(found.constant):
         return None
     strict = _ONE if condition.op == "<" else _ZERO
     match tuple(found.coefficients[k].number for k in (i, j)):

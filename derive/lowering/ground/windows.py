@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from derive.algebra.affine import Affine, Polynomial
-from derive.algebra.expr import Call, Expr, Guard, Index, Size
+from derive.algebra.expr import Call, Expr, Guard, Index, Param, Size
 from derive.algebra.sizes import Bounds
 from derive.lowering.ground.scope import Scope
 from derive.lowering.ground.value import NeedsFlatGroups, Value, shape_of
-from derive.program.code import Code, Dim, Function, Method, Shape, Tuple, literal
+from derive.program.code import Code, Dim, Function, Keyword, Method, Shape, Tuple, literal
 
 _ZERO = Polynomial({})
 _ONE = Polynomial.of(1)
@@ -60,6 +60,11 @@ def lies_inside(bounds: Bounds, w: Window, extent: str) -> bool:
     """Whether every position is certainly on the axis."""
     low, high = w.span(bounds)
     return bounds.at_most(_ZERO, low) and bounds.at_most(high, bounds.size(extent))
+
+
+def is_given(form: Polynomial) -> bool:
+    """Whether it is made of parameters and sizes alone."""
+    return all(isinstance(part, Param | Size) for key in form.terms for part in key)
 
 
 def number_of(scope: Scope, form: Polynomial) -> Code:
@@ -127,28 +132,28 @@ def _is_block(bounds: Bounds, w: Window) -> bool:
 
 def read_guarded(scope: Scope, r: Read) -> Value | None:
     """[0 <= s + i < size] X[s + i]: zeros around the axis as far as the window leaves it."""
-    bounds, w = scope.frame.bounds, r.along
+    w = r.along
     if w is None or not r.is_guarded or abs(w.step) != 1:
         return None
+    return along(scope, r.value, r.n, w)
+
+
+def along(scope: Scope, value: Value, n: int, w: Window, *outside: Code) -> Value:
+    """value along axis n as the window runs, by single steps; 0 or what is given off the axis."""
+    bounds, axis = scope.frame.bounds, value.axes[n]
+    assert axis is not None
+    place = scope.frame.position(value.axes, n)
     start, stop = w.span(bounds)
-    size = bounds.size(r.extent)
-    before, skipped = _split(scope, -start)
-    after, _ = _split(scope, stop - size)
-    value = padded(scope, r.value, r.n, before, after)
-    if skipped != literal(0) or not bounds.at_most(size, stop):
-        value = value.call("narrow", r.place, skipped, Dim(w.index.extent))
-    return _turned(value.at(r.n, w.index), r.place, w)
-
-
-def _split(scope: Scope, form: Polynomial) -> tuple[Code, Code]:
-    """max(form, 0) and max(-form, 0)."""
-    zero, bounds = literal(0), scope.frame.bounds
-    if bounds.at_most(form, _ZERO):
-        return zero, number_of(scope, -form)
-    if bounds.at_most(_ZERO, form):
-        return number_of(scope, form), zero
-    positive, negative = (number_of(scope, f) for f in (form, -form))
-    return Function("max", (positive, zero)), Function("max", (negative, zero))
+    before, after = -start, stop - bounds.size(axis.extent)
+    behind = value.axes[n + 1 :]
+    covers = bounds.at_most(_ZERO, before) and bounds.at_most(_ZERO, after)
+    if covers and not any(i is not None and i.group for i in behind):
+        ends = (number_of(scope, f) for f in (before, after))
+        code = pad(value.code, [*[literal(0)] * (2 * len(behind)), *ends], *outside)
+    else:
+        args = (value.code, place, number_of(scope, start), Dim(w.index.extent), *outside)
+        code = Function("_window", args)
+    return _turned(replace(value, code=code).at(n, w.index), place, w)
 
 
 def _turned(value: Value, place: Code, w: Window) -> Value:
@@ -196,9 +201,12 @@ def padded_along(scope: Scope, value: Value, amounts: Mapping[int, tuple[Code, C
     return value
 
 
-def pad(code: Code, amounts: Sequence[Code]) -> Code:
-    """code with zeros before and after its axes, the last axis first; less where negative."""
+def pad(code: Code, amounts: Sequence[Code], *outside: Code) -> Code:
+    """code with zeros or a number around its axes, the last axis first; less where negative."""
     zero, left = literal(0), list(amounts)
     while left and left[-1] is zero and left[-2] is zero:
         del left[-2:]
-    return Function("torch.nn.functional.pad", (code, Tuple(tuple(left)))) if left else code
+    number = (Keyword("value", *outside),) if outside else ()
+    return (
+        Function("torch.nn.functional.pad", (code, Tuple(tuple(left)), *number)) if left else code
+    )

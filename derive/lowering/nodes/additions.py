@@ -11,7 +11,7 @@ from derive.lowering.ground.scope import Scope, common_kind
 from derive.lowering.ground.value import Value, broadcast
 from derive.lowering.nodes.placed import lower_placed
 from derive.lowering.patterns import ADDED, ADDED_PLACES
-from derive.lowering.patterns.fused import added_product, is_scaled_product
+from derive.lowering.patterns.fused import added_product, biased, is_scaled_product
 from derive.lowering.patterns.placed import as_summation, at_the_same_places, is_placed
 from derive.notation.operation import Kind
 from derive.program.code import Binary, Code, Name, Unary
@@ -57,6 +57,7 @@ def _total(
         sums = [(_total(scope, group, order, products), 1) for group in groups]
         return _total(scope, sums, order)
     kind: Kind = "int" if common_kind([v for v, _ in values]) == "int" else "float"
+    values = _with_biases(scope, values)
     values = _in_turn(scope, values, kind, products)
     result = scope.frame.fit(values[0][0], order)
     for value, sign in values[1:]:
@@ -69,6 +70,17 @@ def _total(
         both = result.scalar and value.scalar
         result = Value(code, broadcast(result.axes, value.axes), kind, both)
     return result
+
+
+def _with_biases(scope: Scope, values: list[tuple[Value, int]]) -> list[tuple[Value, int]]:
+    """The values, each convolution with one that there is of its channels alone."""
+    for n, (value, sign) in enumerate(values):
+        for m, (other, its) in enumerate(values):
+            made = biased(scope, value, other) if sign == its == 1 and m != n else None
+            if made is not None:
+                left = [entry for k, entry in enumerate(values) if k not in (m, n)]
+                return _with_biases(scope, [(made, 1), *left])
+    return values
 
 
 def _in_turn(

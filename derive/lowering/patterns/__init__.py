@@ -22,9 +22,11 @@ from derive.lowering.patterns.cumulative import (
 )
 from derive.lowering.patterns.digits import at_digits, digits_in_a_run, read_digits
 from derive.lowering.patterns.equalities import sum_at_known_index
+from derive.lowering.patterns.into import added_by_place
 from derive.lowering.patterns.others import product_of_others
 from derive.lowering.patterns.pieces import (
     addends_in_pieces,
+    number_outside,
     product_in_pieces,
     sum_over_part,
     zero_outside,
@@ -46,6 +48,7 @@ from derive.lowering.patterns.recurrences import (
     sum_weighted_by_exponentials,
     sum_weighted_by_products,
 )
+from derive.lowering.patterns.rings import added_ring, at_ring, read_ring
 from derive.lowering.patterns.segments import (
     any_by_place,
     extremum_by_place,
@@ -120,6 +123,7 @@ PLACEMENTS = (
         "Sum_n delta(m, n // size(d)) delta(d, n % size(d)) f(n) = f.unflatten(..)[m, d]",
         at_digits,
     ),
+    Pattern("places on a ring", "Sum_k delta(i, (k + s) % size) f(k) = f.roll(s)[i]", at_ring),
     Pattern("one place", "delta(i, n) f = zeros.slice_scatter(f, n)[i]", at_a_number),
     Pattern("places", "Sum_k delta(i, e(k)) f(k) = zeros.index_add(e, f)[i]", at_computed),
     Pattern("numbered places", "delta(i, m) delta(j, n) f = f with zeros around it", at_numbers),
@@ -147,6 +151,13 @@ ADDED_PLACES = (
 """Sums of terms of which some have deltas."""
 
 ADDED = (
+    Pattern("ring", "[m < s] f(m - s + size) + [not m < s] f(m - s) = f.roll(s)[m]", added_ring),
+    Pattern("number outside", "[c] X[e if c] + [not c] v = X padded with v, at e", number_outside),
+    Pattern(
+        "into places",
+        "a(g) + c Sum_n [s[n] == g] f(n) = a.index_add(s, f, alpha=c)[g]",
+        added_by_place,
+    ),
     Pattern("pieces", "[m < s] f(m) + [not m < s] g(m) = cat(f, g)[m]", addends_in_pieces),
     Pattern("bounds", "[|x| <= d] x + [not |x| <= d] d sign(x) = clamp(x, -d, d)", added_clamp),
     Pattern("branches", "[c] a + [not c] b = where(c, a, b)", added_branches),
@@ -180,6 +191,7 @@ READS = (
     Pattern("digits", "X[s + size(d)*m + d] = X.narrow(s).unflatten(..)[m, d]", read_digits),
     Pattern("windows", "X[s*i + d*k] = X.unfold(size(k), s)[i, k]", read_sliding),
     Pattern("guarded window", "X[e if 0 <= e < size] = padded X[e], e = s + i", read_guarded),
+    Pattern("ring read", "X[(i + s) % size] = X.roll(-s)[i]", read_ring),
     Pattern("computed position", "X[e] = X.index_select(e) or X.gather(e)", read_computed),
 )
 """Reads at one position; the last row takes any."""

@@ -55,6 +55,11 @@ class Operands:
         return (*self.groups, *self.shared)
 
     @property
+    def is_of_one_channel(self) -> bool:
+        """Whether one channel makes one, of a batch."""
+        return bool(self.first) and not (self.groups or self.shared or self.second)
+
+    @property
     def made(self) -> _Part:
         """The channels of data that comes out."""
         return (*self.groups, *self.second)
@@ -67,7 +72,10 @@ def conv(scope: Scope, o: Operands, windows: Sequence[Sliding]) -> Value:
     w = _arranged(scope, o, 1, (o.made, o.shared), windows)
     x, padding = _padded(scope, x, len(parts), windows)
     how = _keywords(scope, windows, padding, o.groups)
-    code = _call("functional.conv{}d", windows, (x, w), how)
+    if o.is_of_one_channel:
+        code: Code = Function("_conv_of_each", (x, w, *how))
+    else:
+        code = _call("functional.conv{}d", windows, (x, w), how)
     return _restored(code, (*parts[:-1], o.made), [s.place for s in windows], windows)
 
 
@@ -90,7 +98,11 @@ def input_gradient(
     w = _arranged(scope, o, 1, (o.read, o.second), windows)
     parts = (o.first, o.made)
     how = _keywords(scope, windows, [s.before for s in windows], o.groups)
-    code = _call("grad.conv{}d_input", windows, (_shape(parts, axes), w, y), how)
+    args = _shape(parts, axes), w, y
+    if o.is_of_one_channel:
+        code: Code = Function("_conv_input_of_each", (*args, *how))
+    else:
+        code = _call("grad.conv{}d_input", windows, args, how)
     return _restored(code, parts, axes, windows)
 
 

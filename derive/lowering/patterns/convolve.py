@@ -24,6 +24,7 @@ from derive.algebra.expr import (
     Index,
     Iverson,
     accesses,
+    factors_of,
     free_indices,
     indices_of,
     num,
@@ -65,6 +66,11 @@ def convolution(scope: Scope, s: Summation) -> Value | None:
     axes, moving = _whole_axes(windows, [*s.binders, *s.order]), _moving(windows)
     summed = tuple(w.place if of_weight else w.within for w in windows)
     along = [(f, _along(bounds, f, axes, moving)) for f in factors]
+    if any(new is not f and not moving.isdisjoint(free_indices(new)) for f, new in along):
+        # What windows read, and what counts them: a product of both in each term of a sum.
+        parts = [convolution(scope, t) for t in _terms(s)]
+        held = [scope.held(v) for v in parts if v is not None]
+        return scope.lower(sum_of(held), s.order) if held and len(held) == len(parts) else None
     source = [new for f, new in along if new is not f]
     other = [f for f, new in along if new is f]
     weight, rest = _with_any(other, summed)
@@ -99,7 +105,8 @@ def transposed(scope: Scope, s: Summation) -> Value | None:
         reached = {w.edges[0]: u for w, u in zip(windows, deltas, strict=True)}
         factors = [_along(bounds, f, reached, _moving(windows)) for f in factors]
         if any(_is_mixed(f, set(deltas), _moving(windows)) for f in factors):
-            return _term_by_term(scope, s)
+            terms = [t.expr for t in _terms(s)]
+            return scope.lower(sum_of(terms), s.order) if terms else None
     sides = tuple(w.place for w in windows), tuple(w.within for w in windows)
     signal, rest = _with_any(factors, sides[0])
     weight, rest = _with_any(rest, sides[1])
@@ -122,13 +129,12 @@ def _is_mixed(f: Expr, axes: AbstractSet[Index], moving: AbstractSet[Index]) -> 
     return not (free.isdisjoint(axes) or free.isdisjoint(moving))
 
 
-def _term_by_term(scope: Scope, s: Summation) -> Value | None:
-    """What is placed with a sum as a factor, each of its terms by itself."""
+def _terms(s: Summation) -> list[Summation]:
+    """Sum f*(a + b) as Sum f*a and Sum f*b; nothing where there is no one sum."""
     sums = [f for f in s.factors if isinstance(f, Add)]
-    if len(sums) != 1:
-        return None
-    others = [f for f in s.factors if f is not sums[0]]
-    return scope.lower(sum_of([total(s.binders, [*others, a]) for a in sums[0].args]), s.order)
+    others = [f for f in s.factors if f not in sums]
+    terms = sums[0].args if len(sums) == 1 else ()
+    return [Summation(s.binders, (*others, *factors_of(a)), s.order) for a in terms]
 
 
 def _spread(

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from derive.algebra.affine import Polynomial, polynomial
-from derive.algebra.expr import Call, Expr, Guard, Index, Param, Size
+from derive.algebra.expr import Call, Expr, Guard, Index
 from derive.algebra.sizes import Bounds
 from derive.lowering.ground.scope import Scope
 from derive.lowering.ground.value import Value, place_number, zeros
 from derive.lowering.ground.views import flattened
-from derive.lowering.ground.windows import Read, affine, number_of, padded
+from derive.lowering.ground.windows import Read, affine, is_given, number_of, padded
 from derive.lowering.patterns.placed import Placed, Placement
 from derive.program.code import Binary, Code, Dim, Function, Method, Tuple, literal
 
@@ -91,12 +91,7 @@ def _run_of(
     ends = number_of(scope, start), number_of(scope, count)
     if bounds.at_most(_ZERO, start) and bounds.at_most(start + count, size):
         return Method(code, "narrow", (place, *ends))
-    return Function("_run_of", (code, place, *ends)) if _is_given(start) else None
-
-
-def _is_given(start: Polynomial) -> bool:
-    """Whether it is made of parameters and sizes alone."""
-    return all(isinstance(part, Param | Size) for key in start.terms for part in key)
+    return Function("_run_of", (code, place, *ends)) if is_given(start) else None
 
 
 def read_as_one(scope: Scope, value: Value, positions: Sequence[tuple[int, Expr]]) -> Value | None:
@@ -142,7 +137,7 @@ def _number(
         return None
     (n,) = indices
     start = Polynomial(rest)
-    if not isinstance(n, Index) or n.group or not _is_given(start):
+    if not isinstance(n, Index) or n.group or not is_given(start):
         return None
     return n, start, row
 
@@ -162,7 +157,7 @@ def digits_in_a_run(scope: Scope, p: Placement) -> Placed | None:
     whole = found.start == _ZERO and count == size
     inside = bounds.at_most(_ZERO, found.start) and bounds.at_most(found.start + count, size)
     # What a gradient places was read there.
-    if not (whole or inside or (scope.is_gradient and _is_given(found.start))):
+    if not (whole or inside or (scope.is_gradient and is_given(found.start))):
         return None
     others = [i for i in p.source.indices if i not in found.indices]
     at = p.source.indices.index(found.indices[0])

@@ -1,4 +1,8 @@
-"""A number times a matrix product, added to a tensor: one call in place of three passes.
+"""What is added to a product of torch's in the call that makes it: passes less.
+
+    conv(X, W)[n, o, t] + b[o]  =  conv(X, W, b)[n, o, t]
+
+A number times a matrix product, added to a tensor, is one call in place of three passes:
 
     C + c*(A @ B)  =  torch.addmm(C, A, B, alpha=c)           two axes each
     C + c*(A @ B)  =  torch.baddbmm(C, A, B, alpha=c)         three axes each, the first shared
@@ -15,8 +19,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from derive.algebra.expr import Expr, Index, Mul, Num, Reduce, free_indices
+from derive.lowering.ground.scope import Scope
 from derive.lowering.ground.value import Value, broadcast
-from derive.program.code import Binary, Function, Keyword, Literal
+from derive.lowering.ground.views import flattened
+from derive.program.code import Binary, Code, Function, Keyword, Literal, Method, Tuple
 from derive.program.torch_ops import ADDED_PRODUCTS
 
 
@@ -43,3 +49,29 @@ def added_product(total: Value, product: Value, sign: int) -> Value | None:
             code = Function(name, (total.code, a, b, Keyword("alpha", alpha)))
             return replace(product, code=code, axes=broadcast(total.axes, product.axes))
     return None
+
+
+_CONVOLUTIONS = {
+    f"torch.nn.functional.{name}{n}d": n for name in ("conv", "conv_transpose") for n in (1, 2, 3)
+}
+"""How many axes each runs along."""
+
+
+def biased(scope: Scope, value: Value, bias: Value) -> Value | None:
+    """value + bias where the one is a convolution and the other has just its channels as axes."""
+    match value.code:
+        case Method(Function(name, (x, w, *how)) as call, "unflatten", (_, Tuple(sizes)) as split):
+            count = len(sizes)
+        case Function(name, (x, w, *how)) as call:
+            split, count = (), 1
+        case _:
+            return None
+    if name not in _CONVOLUTIONS or not all(isinstance(k, Keyword) for k in how):
+        return None
+    end = len(value.axes) - _CONVOLUTIONS[name]
+    channels = value.axes[end - count : end]
+    if bias.scalar or bias.kind != "float" or bias.indices != channels:
+        return None
+    flat = flattened(scope.frame.squeeze(bias).code, 0, count - 1)
+    code: Code = Function(call.name, (x, w, flat, *how))
+    return replace(value, code=Method(code, "unflatten", split) if split else code)

@@ -32,20 +32,23 @@ from derive.algebra.expr import (
     accesses,
     factors_of,
     free_indices,
+    is_number,
     num,
     product_of,
     sum_of,
     walk,
 )
-from derive.algebra.logic import conditions_of, conjunction
+from derive.algebra.logic import conditions_of, conjunction, negate
 from derive.algebra.sizes import Bounds
-from derive.algebra.substitution import substitute
+from derive.algebra.substitution import fresh, substitute
 from derive.calculus.conditions import settled
+from derive.calculus.lets import layout
 from derive.calculus.ranges import part_of_range
 from derive.lowering.ground.scope import Scope, common_kind
 from derive.lowering.ground.summation import Summation, total
 from derive.lowering.ground.value import NeedsFlatGroups, Value
-from derive.lowering.ground.windows import Window, number_of, padded, window
+from derive.lowering.ground.windows import Window, along, number_of, padded, window
+from derive.lowering.patterns.branches import complements
 from derive.notation.operation import Kind
 from derive.program.code import Code, Function, Tuple
 
@@ -241,6 +244,44 @@ def zero_outside(scope: Scope, factors: Sequence[Expr], order: Sequence[Index]) 
         return None
     kept = [*map(Iverson, left), *(a for a in factors if a not in brackets)]
     return scope.lower(Mul(tuple(kept)), order)
+
+
+def number_outside(
+    scope: Scope, addends: Sequence[Expr], order: Sequence[Index]
+) -> tuple[Value, list[Expr]] | None:
+    """[c] X[e] + [not c] v as X with a number around it, and the other addends.
+
+    Where c holds a position of the axis is read; where it does not, the window has left the axis.
+    """
+    for pair, (condition, then, other) in complements(addends):
+        for e, v, c in ((then, other, condition), (other, then, negate(condition))):
+            made = _with_outside(scope, e, c, v) if isinstance(e, Access) and is_number(v) else None
+            if made is not None:
+                return made, [a for a in addends if a not in pair]
+    return None
+
+
+def _with_outside(scope: Scope, e: Access, c: Expr, v: Expr) -> Value | None:
+    """What is read where c holds, and a number elsewhere."""
+    guards = [p for p in e.positions if isinstance(p, Guard)]
+    if len(guards) != 1 or guards[0].condition is not c:
+        return None
+    for w, axis in _windows_read(scope, e):
+        if all(_is_outside(scope.frame.bounds, part, w, axis) for part in _parts(c)):
+            whole = fresh(axis, free_indices(e))
+            read = Access(e.tensor, tuple(whole if p is guards[0] else p for p in e.positions))
+            value = scope.as_float(scope.lower(read, layout(read)))
+            n = value.axes.index(whole)
+            return along(scope, value, n, w, scope.lower(v, ()).code)
+    return None
+
+
+def _parts(c: Expr) -> Sequence[Expr]:
+    """The conditions that all hold where c does."""
+    match c:
+        case Not(Or(args)):
+            return [part for a in args for part in _parts(negate(a))]
+    return conditions_of(c)
 
 
 def _windows_read(scope: Scope, e: Access) -> Iterator[tuple[Window, Index]]:

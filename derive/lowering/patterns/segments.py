@@ -4,9 +4,9 @@
     Max_n {f(n), s[n] == g}  =  the greatest f put at s[n] along g
     Sum_g [s[n] == g] f(g)  =  f(s[n]),  0 where s[n] is no position of g
 
-No mask of every n with every g is made. What lies outside is added to, or read from, one position
-more than the axis has, so that nothing goes wrong on an axis without values. Where s[n] is read as
-a position anyway nothing lies outside.
+No mask of every n with every g is made. What lies outside is added to, read from or compared with
+one position more than the axis has, so that nothing goes wrong on an axis without values. Where
+s[n] is read as a position anyway nothing lies outside.
 """
 
 from __future__ import annotations
@@ -41,11 +41,10 @@ from derive.calculus.lets import Let, layout
 from derive.calculus.values import may_be_infinite
 from derive.lowering.ground.binders import in_place_of, with_binders
 from derive.lowering.ground.contract import contract, times
-from derive.lowering.ground.gather import add_at, extremum_at, placed_axes, read_at
+from derive.lowering.ground.gather import add_at, extremum_at, kept_inside, placed_axes, read_at
 from derive.lowering.ground.scope import Scope, neutral
 from derive.lowering.ground.summation import Summation, total
-from derive.lowering.ground.value import Value, axis_size, broadcast
-from derive.lowering.ground.windows import padded
+from derive.lowering.ground.value import Value, axis_size, broadcast, shape_of
 from derive.lowering.patterns.equalities import with_value
 from derive.program.code import Binary, Code, Dim, Function, Method, Name, Shape, literal
 
@@ -155,13 +154,16 @@ def at_position(scope: Scope, match: Match, e: Expr) -> Expr:
     return with_value(scope, replaced(e, table), match.index, match.position, range_)
 
 
+def _given_place(scope: Scope, match: Match) -> Value | None:
+    """The position, on the axis or not."""
+    value = scope.lower(match.position, layout(match.position))
+    return None if value.kind != "int" or value.scalar else value
+
+
 def _place(scope: Scope, match: Match) -> Value | None:
     """The position, or that after the last where it is none of the axis."""
-    order = layout(match.position)
-    value = scope.lower(match.position, order)
-    if value.kind != "int" or value.scalar:
-        return None
-    if match.certain:
+    order, value = layout(match.position), _given_place(scope, match)
+    if value is None or match.certain:
         return value
     outside = Value(Dim(match.index.extent), kind="int", scalar=True)
     return scope.where(scope.condition(match.inside, order), value, outside, order)
@@ -203,7 +205,7 @@ def _added(
     loose = [i for i in binders if i not in (*summed, *shared)]
     there = [at_position(scope, match, a) for a in inside]
     around = with_binders(order, shared, product_of(beside or there))
-    placed = _placed(scope, match, total(loose, there), summed, around)
+    placed = added_at(scope, match, total(loose, there), summed, around)
     if placed is None:
         return None
     if not beside:
@@ -212,12 +214,18 @@ def _added(
     return contract(scope.frame, [scope.as_float(v) for v in values], shared, around)
 
 
-def _placed(
-    scope: Scope, match: Match, content: Expr, summed: Sequence[Index], order: Sequence[Index]
+def added_at(
+    scope: Scope,
+    match: Match,
+    content: Expr,
+    summed: Sequence[Index],
+    order: Sequence[Index],
+    base: Code | None = None,
+    scale: Code | None = None,
 ) -> Value | None:
-    """The content added at the positions, summed over their indices."""
+    """The content added at the positions, summed over their indices, times a number."""
     inner = in_place_of(match.index, order, summed, Mul((match.position, content)))
-    position = _place(scope, match)
+    position = _given_place(scope, match)
     if position is None:
         return None
     source = scope.lower(content, inner)
@@ -231,9 +239,11 @@ def _placed(
         source = source.call("to", Name("torch.int64"))
     source = scope.frame.squeeze(source)
     result = placed_axes(source, match.index, position, summed, order)
-    base = Method(like, "new_zeros", (_shape(match, result),))
-    value = add_at(scope.frame, source, match.index, position, summed, order, base, like)
-    return replace(_on_axis(scope, match, value), kind=source.kind)
+    if base is None or source.kind != "float":
+        base = Method(like, "new_zeros", (shape_of(result),))
+    value = add_at(scope.frame, source, match.index, position, summed, order, base, like, scale)
+    code = value.code if match.certain else kept_inside(value.code, base)
+    return replace(value, code=code, kind=source.kind)
 
 
 def _extremum(scope: Scope, let: Let, match: Match, nothing: Value) -> Value | None:
@@ -402,13 +412,13 @@ def _read_from_table(
     """The content for all positions of the index, read at those that there are."""
     inner = with_binders(around, (match.index,), content)
     value = scope.frame.squeeze(scope.lower(content, inner))
-    position = _place(scope, match)
+    position = _given_place(scope, match)
     if position is None or value.scalar or match.index not in value.axes:
         return None
-    n = value.axes.index(match.index)
+    made = read_at(scope.frame, value, value.axes.index(match.index), position)
     if not match.certain:
-        value = padded(scope, value, n, literal(0), literal(1))
-    return scope.frame.fit(read_at(scope.frame, value, n, position), around)
+        made = replace(made, code=kept_inside(made.code, value.code))
+    return scope.frame.fit(made, around)
 
 
 def _times_beside(

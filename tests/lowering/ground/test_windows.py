@@ -288,3 +288,27 @@ def test_a_sum_over_an_equality(text, sizes):
     for name, leaf in zip(arrays, leaves, strict=True):
         expected = oracle.gradient(op, arrays, {"y": np.ones_like(wanted)}, {}, name)
         np.testing.assert_allclose(leaf.grad.numpy(), expected, rtol=1e-6, atol=1e-8)
+
+
+WITHIN = load(
+    parse(
+        "op f(x[n,t,*q]; s=1, length=size(m), v=0) -> y\n"
+        "y[n,m,*q] = where(s <= m and m < size(t) + s, x[n,m - s,*q], v)"
+    )
+)
+
+
+@pytest.mark.parametrize("size", range(4))
+@pytest.mark.parametrize("length", range(1, 4))
+def test_a_window_may_lie_anywhere_beside_the_axis(size, length):
+    x = torch.rand(2, size, 3, dtype=torch.float64, requires_grad=True)
+    for s in range(-6, 7):
+        y = WITHIN(x, s=s, length=length, v=0.5)
+        where = [m - s if 0 <= m - s < size else None for m in range(length)]
+        assert y.shape == (2, length, 3)
+        assert y._base is None
+        for m, t in enumerate(where):
+            expected = torch.full((2, 3), 0.5) if t is None else x[:, t].detach()
+            assert y[:, m].tolist() == expected.tolist()
+        (found,) = torch.autograd.grad(y.sum(), x)
+        assert found[0, :, 0].tolist() == [float(t in where) for t in range(size)]

@@ -68,6 +68,11 @@ MASKED = (
     "y[t] = sum[c,k]([0<=t+k-1 and t+k-1<size(u) and m[t+k-1]]*x[c,t+k-1]*w[c,k])"
 )
 RELU = "op f(x[n,c,u], w[o,c,k], b[o]) -> y\ny[n,o,t] = relu(b[o] + sum[c,k](x[n,c,t+k]*w[o,c,k]))"
+BLURRED = "op f(x[n,u], g[k]) -> y\ny[n,t] = sum[k](g[k]*x[n,2*t+k])"
+SIMILAR = (
+    "op f(x[n,u], z[n,u], g[k]) -> y\nm[n,t] = sum[k](g[k]*x[n,t+k])\n"
+    "c[n,t] = sum[k](g[k]*x[n,t+k]*z[n,t+k])\ny[n,t] = m[n,t]*exp(c[n,t])"
+)
 
 CODE = {
     VALID: (
@@ -152,7 +157,16 @@ CODE = {
         ],
         None,
     ),
-    RELU: (["y = (b.unsqueeze(1) + torch.nn.functional.conv1d(x, w)).relu()"], None),
+    RELU: (["y = torch.nn.functional.conv1d(x, w, b).relu()"], None),
+    # Of one channel, each of the batch is one.
+    BLURRED: (
+        [
+            "part = _conv_of_each(x.unsqueeze(1), g.unsqueeze(0).unsqueeze(1), stride=2)",
+            "y = part.squeeze(1)",
+        ],
+        None,
+    ),
+    SIMILAR: (None, None),
 }
 
 
@@ -202,6 +216,8 @@ SMALL = {
     CROPPED: ([(1, 2, 3), (2, 1, 2), (4,)], {}),
     MANY: ([(1, 2, 3, 6), (2, 2, 3)], {}),
     RELU: ([(1, 2, 5), (3, 2, 2), (3,)], {}),
+    BLURRED: ([(2, 5), (3,)], {}),
+    SIMILAR: ([(2, 4), (2, 4), (3,)], {}),
 }
 
 
@@ -307,6 +323,19 @@ def test_vmap_and_other_layouts():
         return torch.func.grad(lambda v: f(v, W, stride=2).square().sum())(a)
 
     torch.testing.assert_close(torch.func.vmap(gradient)(x), torch.stack([gradient(a) for a in x]))
+
+
+@pytest.mark.parametrize("batch", range(4))
+def test_one_channel_of_a_batch_of_any_size(batch):
+    x, g = tensor(batch, 9).requires_grad_(), tensor(3).requires_grad_()
+    wanted = F.conv1d(x.unsqueeze(1), g.expand(1, 1, 3), stride=2).squeeze(1)
+    assert_as_torch(load(parse(BLURRED))(x, g), wanted, [x, g])
+
+
+def test_windows_of_two_tensors_are_no_copies_of_either():
+    backward = "".join(functions(source(parse(SIMILAR)))[1])
+    assert backward.count("conv1d_weight") == 2
+    assert "unfold" not in backward
 
 
 @pytest.mark.parametrize("batch", [0, 1])

@@ -61,12 +61,8 @@ CODE = {
     "op f(A[k]) -> y\ny[k] = sum[l | l<=2*k](A[l])": (None, None),
     # Segments.
     "op f(A[n,d], s[n]: int; num=size(g)) -> y\ny[g,d] = sum[n | s[n]==g](A[n,d])": (
-        [
-            "chosen = torch.where((s >= 0) & (s < num), s, num)",
-            "placed = A.new_zeros((num + 1, A.shape[1])).index_add(0, chosen, A)",
-            "y = placed.narrow(0, 0, num)",
-        ],
-        ["grad_A = torch.nn.functional.pad(G, (0, 0, 0, 1)).index_select(0, chosen)"],
+        ["y = _index_added_inside(A.new_zeros((num, A.shape[1])), 0, s, A)"],
+        ["grad_A = _selected_inside(G, 0, s)"],
     ),
     "op f(A[n,d], s[n]: int; num=size(g)) -> y\ny[g,d] = mean[n | s[n]==g](A[n,d])": (None, None),
     "op f(A[n,m,d], s[n,m]: int, B[g,e]) -> y\n"
@@ -76,10 +72,7 @@ CODE = {
         None,
     ),
     "op f(B[g,d], s[n]: int) -> y\ny[n] = sum[g,d | s[n]==g](B[g,d])": (
-        [
-            "chosen = torch.where((s >= 0) & (s < B.shape[0]), s, B.shape[0])",
-            "y = torch.nn.functional.pad(B.sum(1), (0, 1)).index_select(0, chosen)",
-        ],
+        ["y = _selected_inside(B.sum(1), 0, s)"],
         None,
     ),
     "op f(B[g,n], s[n]: int) -> y\ny[n] = sum[g | s[n]-1==g](B[g,n])": (None, None),

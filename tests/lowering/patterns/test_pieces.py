@@ -49,7 +49,7 @@ CODE = {
         ],
     ),
     "op f(a[i], b[j]) -> y\ny[m] = concat[m](a[m], 0*b[m] + 3)": (
-        ["y = torch.cat((a, a.new_full(b.shape, 3)), 0)"],
+        ["y = torch.nn.functional.pad(a, (0, b.shape[0]), value=3)"],
         None,
     ),
     "op f(a[i], b[j]) -> y\ny[m] = concat[m](a[m], 0*b[m])": (
@@ -115,21 +115,41 @@ CODE = {
     ),
     # A shift leaves the axis by as much as it is: no mask, and right where the axis is shorter.
     "op f(x[t]) -> y\ny[t] = where(t >= 2, x[t-2], 0)": (
-        ["y = torch.nn.functional.pad(x, (2, 0)).narrow(0, 0, x.shape[0])"],
-        ["grad_x = torch.nn.functional.pad(G, (0, 2)).narrow(0, 2, G.shape[0])"],
+        ["y = _window(x, 0, -2, x.shape[0])"],
+        ["grad_x = _window(G, 0, 2, G.shape[0])"],
+    ),
+    # A number outside is what torch pads with.
+    "op f(x[*p,t,*q]; s=1, v=0, dim=axis(t)) -> y\n"
+    "y[*p,t,*q] = where(s <= t and t < size(t) + s, x[*p,t - s,*q], v)": (
+        ["y = _window(x, dim, -s, x.shape[dim], v)"],
+        ["grad_x = _window(G, dim, s, G.shape[dim])"],
+    ),
+    "op f(x[n,t]; v=0, size(m)=size(t) + 5) -> y\n"
+    "y[n,m] = where(m < 2 or m >= size(t) + 2, 1 - v, x[n,m - 2])": (
+        ["y = torch.nn.functional.pad(x, (2, 3), value=1 - v)"],
+        ["grad_x = G.narrow(1, 2, x_shape[1])"],
+    ),
+    "op f(x[n,t]; size(m)=size(t) + 5) -> y\n"
+    "y[n,m] = where(m < 3 or m >= size(t) + 2, 7, x[n,m - 2])": (
+        [
+            "position = torch.arange(x.shape[1] + 5, device=x.device)",
+            "mask = (position < 3) | (position >= 2 + x.shape[1])",
+            "y = torch.where(mask, 7, torch.nn.functional.pad(x, (2, 3)))",
+        ],
+        None,
     ),
     # A mask stays where the condition says less than the axis, or something else is read.
     "op f(x[t]) -> y\ny[t] = where(t >= 3, x[t-2], 0)": (
         [
-            "part = torch.nn.functional.pad(x, (2, 0)).narrow(0, 0, x.shape[0])",
-            "y = torch.where(torch.arange(x.shape[0], device=x.device) >= 3, part, 0)",
+            "mask = torch.arange(x.shape[0], device=x.device) >= 3",
+            "y = torch.where(mask, _window(x, 0, -2, x.shape[0]), 0)",
         ],
         None,
     ),
     "op f(x[t], z[t]) -> y\ny[t] = where(t >= 1, x[t-1]*z[t], 0)": (
         [
-            "product = torch.nn.functional.pad(x, (1, 0)).narrow(0, 0, x.shape[0]) * z",
-            "y = torch.where(torch.arange(x.shape[0], device=x.device) >= 1, product, 0)",
+            "mask = torch.arange(x.shape[0], device=x.device) >= 1",
+            "y = torch.where(mask, _window(x, 0, -1, x.shape[0]) * z, 0)",
         ],
         None,
     ),
@@ -184,7 +204,7 @@ def test_the_whole_family_of_checks(text):
 nothing_recognised = partial(
     without,
     *("window", "every n-th", "guarded window", "run", "places along several axes"),
-    *("pieces", "piece", "zeros outside", "part of a range"),
+    *("pieces", "piece", "zeros outside", "number outside", "part of a range"),
     *("digits", "run by digits", "digits of places"),
 )
 """The general lowering alone: gathers, masks and scatters."""

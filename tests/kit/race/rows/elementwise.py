@@ -22,6 +22,10 @@ def positive(draw: Draw, *shape: int) -> list[Tensor | None]:
     return [draw.between(0.5, 2, *shape)]
 
 
+def share(draw: Draw, *shape: int) -> list[Tensor | None]:
+    return [draw.between(-0.9, 0.9, *shape)]
+
+
 def wide(draw: Draw, *shape: int) -> list[Tensor | None]:
     """On both sides of the kinks of all activations."""
     return [3 * draw.normal(*shape)]
@@ -72,7 +76,15 @@ ROWS = (
         Row(name, normal, of_one(name))
         for name in ("exp", "expm1", "sin", "cos", "tanh", "erf", "abs")
     ),
-    *(Row(name, positive, of_one(name)) for name in ("log", "log1p", "sqrt", "rsqrt")),
+    *(
+        Row(name, normal, of_one(name))
+        for name in ("tan", "atan", "sinh", "cosh", "erfc", "sign", "floor")
+    ),
+    *(
+        Row(name, positive, of_one(name))
+        for name in ("log", "log1p", "sqrt", "rsqrt", "lgamma", "digamma")
+    ),
+    *(Row(name, share, of_one(name)) for name in ("asin", "acos")),
     *(Row(name, normal, of_one(name), composite) for name, composite in FUNCTIONS.items()),
     *(
         Row(name, wide, F.softplus if name == "softplus" else of_one(name), composite)
@@ -84,7 +96,16 @@ ROWS = (
     Row("swiglu", two, composite=lambda x, gate: x * F.silu(gate)),
     Row("geglu", two, composite=lambda x, gate: x * F.gelu(gate)),
     Row("pow", powers, torch.pow, lambda x, y: torch.exp(y * torch.log(x))),
+    Row("atan2", two, torch.atan2),
     Row("maximum", two, torch.maximum, lambda x, y: torch.where(x > y, x, y)),
+    Row("minimum", two, torch.minimum, lambda x, y: torch.where(x < y, x, y)),
+    Row(
+        "threshold",
+        wide,
+        lambda x: F.threshold(x, 0.5, 0.25),
+        lambda x: torch.where(x > 0.5, x, 0.25),
+        {"level": 0.5, "value": 0.25},
+    ),
     Row(
         "clamp",
         normal,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from kit.cases.case import generated
 from kit.race.row import Draw, Function, Row
 from kit.race.rows.elementwise import two
 from torch import Tensor
@@ -99,6 +100,12 @@ def linear_cross_entropy(x: Tensor, weight: Tensor, target: Tensor) -> Tensor:
     return F.cross_entropy(F.linear(x, weight), target)
 
 
+def in_chunks(x: Tensor, weight: Tensor, target: Tensor) -> Tensor:
+    """Of torch, without all logits at one time."""
+    options = torch.nn.LinearCrossEntropyOptions()
+    return F.linear_cross_entropy(x, weight, target, options=options)
+
+
 def entropy_of_two(x: Tensor, target: Tensor) -> Tensor:
     return -(target * x.log() + (1 - target) * (1 - x).log()).mean()
 
@@ -142,6 +149,14 @@ ROWS = (
         lambda d, *s: [d.normal(*s).log_softmax(1), d.normal(*s).softmax(1)],
         lambda x, t: F.kl_div(x, t, reduction="batchmean"),
         lambda x, t: (t * (t.log() - x)).sum() / len(x),
+        {"reduction": "batchmean"},
+        fixed=(1,),
+    ),
+    Row(
+        "kl_div_log_target",
+        lambda d, *s: [d.normal(*s).log_softmax(1), d.normal(*s).log_softmax(1)],
+        lambda x, t: F.kl_div(x, t, reduction="batchmean", log_target=True),
+        lambda x, t: (t.exp() * (t - x)).sum() / len(x),
         {"reduction": "batchmean"},
         fixed=(1,),
     ),
@@ -194,15 +209,29 @@ ROWS = (
         small=(8, 4, 8),
         large=(512, 64, 2048),
     ),
+    Row(
+        "linear_cross_entropy, torch in chunks",
+        features,
+        in_chunks,
+        linear_cross_entropy,
+        small=(8, 4, 8),
+        large=(512, 64, 2048),
+        ours=generated("linear_cross_entropy"),
+    ),
 )
 EXTRA = tuple(
     Row(
-        "linear_cross_entropy",
+        name,
         features,
-        F.linear_cross_entropy,
+        own,
         linear_cross_entropy,
         large=sizes,
         label="x".join(map(str, sizes)),
+        ours=generated("linear_cross_entropy"),
     )
     for sizes in ((2048, 256, 8192), (1024, 256, 32768))
+    for name, own in (
+        ("linear_cross_entropy", F.linear_cross_entropy),
+        ("linear_cross_entropy, torch in chunks", in_chunks),
+    )
 )

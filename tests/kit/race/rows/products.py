@@ -44,6 +44,12 @@ def kernel(draw: Draw, *shape: int) -> list[Tensor | None]:
     return [draw.normal(*shape), draw.normal(*weight), draw.normal(shape[1])]
 
 
+def of_each_channel(draw: Draw, *shape: int) -> list[Tensor | None]:
+    """Input, a weight for each channel, bias."""
+    weight = (shape[1], *(3,) * (len(shape) - 2))
+    return [draw.normal(*shape), draw.normal(*weight), draw.normal(shape[1])]
+
+
 def squares(x: Tensor, y: Tensor) -> Tensor:
     return (x[:, None] - y[None]).square().sum(-1)
 
@@ -57,6 +63,11 @@ def causal_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     scores = query @ key.mT / math.sqrt(query.shape[-1])
     later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
     return torch.softmax(scores.masked_fill(later, -torch.inf), -1) @ value
+
+
+def masked_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+    scores = query @ key.mT / math.sqrt(query.shape[-1])
+    return torch.softmax(scores.masked_fill(~mask, -torch.inf), -1) @ value
 
 
 def linear_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -122,6 +133,43 @@ ROWS = (
         large=(512,),
     ),
     Row(
+        "baddbmm",
+        lambda d, m, n: [d.normal(m, n, n) for _ in range(3)],
+        torch.baddbmm,
+        lambda x, a, b: x + a @ b,
+        small=(2, 8),
+        large=(8, 256),
+    ),
+    Row(
+        "dot",
+        lambda d, n: [d.normal(n), d.normal(n)],
+        torch.dot,
+        lambda a, b: (a * b).sum(),
+        small=(8,),
+        large=(2**20,),
+    ),
+    Row(
+        "mv",
+        lambda d, n, k: [d.normal(n, k), d.normal(k)],
+        torch.mv,
+        lambda a, b: (a * b).sum(1),
+    ),
+    Row(
+        "outer",
+        lambda d, n, k: [d.normal(n), d.normal(k)],
+        torch.outer,
+        lambda a, b: a[:, None] * b,
+    ),
+    Row("kron", two, torch.kron, large=(32, 32)),
+    Row(
+        "multi_dot",
+        lambda d, n: [d.normal(n, n) for _ in range(3)],
+        lambda *x: torch.linalg.multi_dot(x),
+        lambda a, b, c: a @ b @ c,
+        small=(8,),
+        large=(512,),
+    ),
+    Row(
         "bilinear",
         lambda d, n, k: [d.normal(n, k), d.normal(n, k), d.normal(k, k, k)],
         F.bilinear,
@@ -129,6 +177,13 @@ ROWS = (
         large=(1024, 32),
     ),
     Row("cdist", sets, torch.cdist, lambda x, y: squares(x, y).sqrt(), **POINTS),
+    Row(
+        "cdist_manhattan",
+        sets,
+        lambda x, y: torch.cdist(x, y, 1),
+        lambda x, y: (x[:, None] - y[None]).abs().sum(-1),
+        **POINTS,
+    ),
     Row("rbf_kernel", sets, composite=lambda x, y: torch.exp(-squares(x, y)), **POINTS),
     Row("polynomial_kernel", sets, composite=lambda x, y: (x @ y.mT + 1) ** 3, **POINTS),
     Row("pairwise_distance", two, F.pairwise_distance, lambda x, y: (x - y + 1e-6).norm(dim=-1)),
@@ -161,6 +216,20 @@ ROWS = (
         causal_attention,
         **HEADS,
     ),
+    Row(
+        "masked_attention",
+        lambda d, *s: [*heads(d, *s), d.coin(s[1], s[1])],
+        attend,
+        masked_attention,
+        **HEADS,
+    ),
+    Row(
+        "grouped_query_attention",
+        lambda d, *s: [d.normal(s[0], 4, *s[1:]), *(d.normal(s[0], 2, *s[1:]) for _ in range(2))],
+        lambda q, k, v: attend(q, k, v, enable_gqa=True),
+        small=(2, 8, 8),
+        large=(2, 512, 64),
+    ),
     Row("linear_attention", heads, composite=linear_attention, **HEADS),
     Row(
         "multi_head_attention",
@@ -179,6 +248,74 @@ ROWS = (
     ),
     Row("conv1d", kernel, F.conv1d, **SEQUENCES),
     Row("conv2d", kernel, F.conv2d, **IMAGES),
+    Row(
+        "same_conv1d",
+        kernel,
+        lambda x, w, b: F.conv1d(x, w, b, padding=1),
+        given={"padding": 1},
+        **SEQUENCES,
+    ),
+    Row(
+        "causal_conv1d",
+        kernel,
+        composite=lambda x, w, b: F.conv1d(F.pad(x, (2, 0)), w.flip(-1), b),
+        **SEQUENCES,
+    ),
+    Row(
+        "grouped_conv1d",
+        lambda d, *s: [d.normal(*s), d.normal(s[1], s[1] // 2, 3), d.normal(s[1])],
+        lambda x, w, b: F.conv1d(x, w, b, groups=2),
+        given={"groups": 2},
+        **SEQUENCES,
+    ),
+    Row(
+        "depthwise_conv1d",
+        of_each_channel,
+        lambda x, w, b: F.conv1d(x, w.unsqueeze(1), b, groups=len(b)),
+        **SEQUENCES,
+    ),
+    Row(
+        "depthwise_conv2d",
+        of_each_channel,
+        lambda x, w, b: F.conv2d(x, w.unsqueeze(1), b, groups=len(b)),
+        **IMAGES,
+    ),
+    Row("conv_transpose1d", kernel, F.conv_transpose1d, **SEQUENCES),
+    Row(
+        "avg_pool1d",
+        lambda d, *s: [d.normal(*s)],
+        lambda x: F.avg_pool1d(x, 2, 2),
+        given={"kernel_size": 2, "stride": 2},
+        **SEQUENCES,
+    ),
+    Row(
+        "max_pool1d",
+        lambda d, *s: [d.normal(*s)],
+        lambda x: F.max_pool1d(x, 2, 2),
+        given={"kernel_size": 2, "stride": 2},
+        **SEQUENCES,
+    ),
+    Row(
+        "lp_pool1d",
+        lambda d, *s: [d.between(0.5, 2, *s)],
+        lambda x: F.lp_pool1d(x, 3, 2, 2),
+        given={"norm_type": 3, "kernel_size": 2, "stride": 2},
+        **SEQUENCES,
+    ),
+    Row(
+        "global_avg_pool",
+        lambda d, *s: [d.normal(*s)],
+        lambda x: F.adaptive_avg_pool2d(x, 1)[..., 0, 0],
+        lambda x: x.mean((2, 3)),
+        **IMAGES,
+    ),
+    Row(
+        "global_max_pool",
+        lambda d, *s: [d.normal(*s)],
+        lambda x: F.adaptive_max_pool2d(x, 1)[..., 0, 0],
+        lambda x: x.amax((2, 3)),
+        **IMAGES,
+    ),
     Row(
         "avg_pool2d",
         lambda d, *s: [d.normal(*s)],

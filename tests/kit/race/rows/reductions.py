@@ -51,10 +51,13 @@ COMPOSITES: dict[str, Function | None] = {
     "mean": lambda x: x.sum(-1) / x.shape[-1],
     "amax": None,
     "max": None,
+    "amin": None,
+    "min": None,
     "cumsum": None,
     "logcumsumexp": logcumsumexp,
 }
 ROWS = (
+    Row("trace", normal, torch.trace),
     *(
         Row(name, normal, partial(getattr(torch, name), dim=-1), composite, {"dim": -1})
         for name, composite in COMPOSITES.items()

@@ -1,0 +1,81 @@
+"""Sums by place are added into what stands beside them, and what is no place is left out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from kit.lowered import assert_code, assert_right
+from kit.recognised import named
+
+from derive import load, parse
+
+ROWS = "op f(x[v,d], y[k,d], s[k]: int; alpha=1) -> z\n"
+ONE = f"{ROWS}z[v,d] = x[v,d] + alpha*sum[k | s[k] == v](y[k,d])"
+EACH = "op f(x[n,v], y[n,k], s[n,k]: int) -> z\nz[n,v] = x[n,v]**2 - 3*sum[k | s[n,k] == v](y[n,k])"
+CODE = {
+    ONE: (
+        ["y = _index_added_inside(x, 0, s, y, alpha=alpha)"],
+        ["grad_x = G", "grad_y = alpha * _selected_inside(G, 0, s)"],
+    ),
+    EACH: (
+        ["y = _scatter_added_inside(x.square(), 1, s, -3 * y)"],
+        ["grad_x = 2 * G * x", "grad_y = -3 * _gathered_inside(G, 1, s)"],
+    ),
+    # What has not all axes is no tensor to add into.
+    f"{ROWS}z[v,d] = x[0,d] + sum[k | s[k] == v](alpha*y[k,d])": (
+        None,
+        None,
+    ),
+    f"{ROWS}z[v,d] = x[v,d] + alpha*sum[k | s[k] == v](y[k,0])": (None, None),
+    f"{ROWS}z[v,d] = x[v,d] + alpha*sum[k | s[k] == v](1)*y[0,d]": (None, None),
+}
+
+
+@pytest.mark.parametrize("text", CODE, ids=named)
+def test_what_stands_beside_is_added_to(text):
+    forward, backward = CODE[text]
+    if forward is not None:
+        assert_code(text, forward, backward)
+    shape = (3, 4) if text is EACH else (4,)
+    assert_right(text, s=np.array([3, 0, -1, 2] * 3)[: np.prod(shape)].reshape(shape))
+
+
+@pytest.mark.parametrize("outside", [[], [-1], [5], [-3, 9]], ids=str)
+@pytest.mark.parametrize("text", [ONE, EACH], ids=named)
+def test_what_is_no_place_is_left_out(text, outside):
+    f = load(parse(text))
+    s = torch.tensor([4, 0, 0, *outside])
+    each = text is EACH
+    x, y = torch.rand(5, 2, dtype=torch.float64), torch.rand(len(s), 2, dtype=torch.float64)
+    if each:
+        x, y, s = x.mT.contiguous(), y.mT.contiguous(), s.expand(2, -1)
+
+    def ours(x, y):
+        return f(x, y, s)
+
+    def plain(x, y):
+        x, y = (x.mT, y.mT) if each else (x, y)
+        z = x**2 if each else x
+        z = z.index_add(0, s.flatten()[:3], y[:3], alpha=-3 if each else 1)
+        return z.mT if each else z
+
+    given = [t.requires_grad_() for t in (x, y)]
+    for a, b in zip(
+        (ours(*given), *torch.autograd.grad(ours(*given).exp().sum(), given)),
+        (plain(*given), *torch.autograd.grad(plain(*given).exp().sum(), given)),
+        strict=True,
+    ):
+        torch.testing.assert_close(a, b)
+    torch.autograd.gradgradcheck(ours, given)
+    several = torch.stack([s, s.flip(-1)])
+    mapped = torch.vmap(lambda s: f(*given, s))(several)
+    torch.testing.assert_close(mapped[0], plain(*given))
+
+
+def test_an_axis_without_places_takes_nothing():
+    f = load(parse(ONE))
+    x, y = (torch.rand(n, 3, requires_grad=True) for n in (0, 2))
+    z = f(x, y, torch.tensor([0, -1]))
+    assert z.shape == (0, 3)
+    assert torch.autograd.grad(z.sum(), y)[0].tolist() == torch.zeros(2, 3).tolist()
