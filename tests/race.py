@@ -111,7 +111,9 @@ def run(rows: list[Row], size: str, plan: Plan) -> tuple[list[Entry], list[Entry
     what = "forward" if plan.forward_only else "forward and backward"
     modes = "eager and compiled code" if plan.compiled else "eager code"
     dtype = str(plan.dtype).removeprefix("torch.")
-    progress(f"{len(jobs)} rows, {modes}, {dtype}. Steps of each row: compare values and gradients,")
+    progress(
+        f"{len(jobs)} rows, {modes}, {dtype}. Steps of each row: compare values and gradients,"
+    )
     progress(f"time {what} in {plan.rounds} rounds, count saved bytes, peak and kernels.")
     wrong = []
     start = time.monotonic()
