@@ -35,36 +35,6 @@ def _number(value, name):
         raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
 
 
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
 def _positions(size, x):
     """The positions 0, 1, .., size - 1 on the device of x, or distributed like x."""
     if type(x) in (torch.Tensor, torch.nn.Parameter):
@@ -85,8 +55,6 @@ def _applied(function, *args):
 
 
 def _pad_forward(input, left, right, value, dim):
-    dtype = _promoted(input)
-    input = _wide(input)[0]
     dim_axis = dim % input.dim()
     p_shape = input.shape[:dim_axis]
     q_shape = input.shape[dim_axis + 1 :]
@@ -100,7 +68,7 @@ def _pad_forward(input, left, right, value, dim):
     added2 = input_shape[len(p_shape)] + left + right
     part3 = part2.narrow(1, max(-left, 0), added)
     chosen = torch.where(mask.unsqueeze(1), part3, value)
-    return _no_view(chosen.reshape((*p_shape, added2, *q_shape)).to(dtype))
+    return _no_view(chosen.reshape((*p_shape, added2, *q_shape)))
 
 
 class _Pad(Function):
@@ -129,7 +97,6 @@ class _Pad(Function):
         p_shape = ctx.p_shape
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
-        G = _wide(G)[0]
         added = input_shape[len(p_shape)] + left + right
         G = G.reshape((math.prod(p_shape), added, math.prod(q_shape)))
         part = input_shape[len(p_shape)]

@@ -22,20 +22,21 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
+def _for_kernel(*tensors):
+    """The tensors as they are if all are bfloat16 and plain; otherwise cast as by _wide.
+
+    Kernels of torch compute in float32 inside. Those of their derivatives do not.
+    """
     for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
+        if x is not None and x.dtype is not torch.bfloat16:
+            return _wide(*tensors)
+    if torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        return _wide(*tensors)
+    if torch._C._are_functorch_transforms_active():
+        return _wide(*tensors)
+    if torch._C._is_any_autocast_enabled():
+        return _wide(*tensors)
+    return tensors
 
 
 def _wide(*tensors):
@@ -72,8 +73,6 @@ def _applied(function, *args):
 
 
 def _roll_forward(input, shifts, dim):
-    dtype = _promoted(input)
-    input = _wide(input)[0]
     dim_axis = dim % input.dim()
     p_shape = input.shape[:dim_axis]
     q_shape = input.shape[dim_axis + 1 :]
@@ -90,8 +89,7 @@ def _roll_forward(input, shifts, dim):
     part5 = part4.narrow(1, max(difference2, 0), input.shape[1])
     part6 = part2.narrow(1, 0, input.shape[1])
     chosen = torch.where(mask.unsqueeze(1), part6, part5)
-    output = chosen.reshape((*p_shape, input_shape[len(p_shape)], *q_shape))
-    return _no_view(output.to(dtype))
+    return _no_view(chosen.reshape((*p_shape, input_shape[len(p_shape)], *q_shape)))
 
 
 class _Roll(Function):
@@ -118,7 +116,7 @@ class _Roll(Function):
         p_shape = ctx.p_shape
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
-        G = _wide(G)[0]
+        G = _for_kernel(G)[0]
         part = input_shape[len(p_shape)]
         G = G.reshape((math.prod(p_shape), part, math.prod(q_shape)))
         difference = shifts - shifts // max(G.shape[1], 1) * max(G.shape[1], 1)

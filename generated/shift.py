@@ -22,36 +22,6 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
 def _no_view(x):
     """The same data as x, but no view for autograd: it may be modified in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
@@ -65,8 +35,6 @@ def _applied(function, *args):
 
 
 def _shift_forward(input, shifts, dim):
-    dtype = _promoted(input)
-    input = _wide(input)[0]
     dim_axis = dim % input.dim()
     p_shape = input.shape[:dim_axis]
     q_shape = input.shape[dim_axis + 1 :]
@@ -77,8 +45,7 @@ def _shift_forward(input, shifts, dim):
     part3 = max(shifts, 0)
     part4 = torch.nn.functional.pad(input, (0, 0, part3, max(part2, 0)))
     part5 = part4.narrow(1, max(part2, 0), input.shape[1])
-    output = part5.reshape((*p_shape, input_shape[len(p_shape)], *q_shape))
-    return _no_view(output.to(dtype))
+    return _no_view(part5.reshape((*p_shape, input_shape[len(p_shape)], *q_shape)))
 
 
 class _Shift(Function):
@@ -105,7 +72,6 @@ class _Shift(Function):
         p_shape = ctx.p_shape
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
-        G = _wide(G)[0]
         part = input_shape[len(p_shape)]
         G = G.reshape((math.prod(p_shape), part, math.prod(q_shape)))
         part2 = torch.nn.functional.pad(G, (0, 0, max(-shifts, 0), max(shifts, 0)))

@@ -173,5 +173,11 @@ def vectors_of(op: Operation) -> set[str]:
     return inputs | {e.name for e in op.equations if len(e.axes) < 2}
 
 
+def integer_tensors(op: Operation) -> set[str]:
+    """The inputs and equations that are no numbers of floating point."""
+    inputs = {t.name for t in op.inputs if t.kind != "float"}
+    return inputs | {e.name for e in op.equations if e.kind != "float"}
+
+
 def float_outputs(op: Operation) -> list[str]:
     return [e.name for e in op.equations if e.name in op.outputs and e.kind == "float"]
