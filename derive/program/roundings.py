@@ -63,7 +63,7 @@ def roundings(
     lines: Sequence[Line], given: Iterable[str], integers: Collection[str] = ()
 ) -> Roundings:
     """How often the lines round, of these tensors of floating point and of integers."""
-    body = _Body(dict.fromkeys(integers, Has.INTEGER) | dict.fromkeys(given, Has.EXACT))
+    body = _Body(dict.fromkeys(given, Has.EXACT) | dict.fromkeys(integers, Has.INTEGER))
     try:
         for line in lines:
             body.known[line.name] = body.has(line.code)

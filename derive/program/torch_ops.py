@@ -312,8 +312,12 @@ _HALF = {
     for half, names in ((MONOTONE, _MONOTONE), (EXACT_ALONE, _EXACT), (ONCE, _ONCE))
     for name in names.split()
 }
-_COMPARES = {"where": (0,), "_where": (0,), "threshold_backward": (1, 2)}
-_COMPARES["hardtanh_backward"] = 1, 2, 3
+_COMPARES = {
+    "where": (0,),
+    "_where": (0,),
+    "threshold_backward": (1, 2),
+    "hardtanh_backward": (1, 2, 3),
+}
 
 
 def _in_half(row: TorchOp) -> TorchOp:

@@ -359,3 +359,14 @@ def test_dtypes_of_several_tensors_promote_where_nothing_is_rounded():
     scalar = load(parse("op f(x[i,j], y) -> z\nz[i,j] = maximum(x[i,j], y)"))
     found = scalar(x.bfloat16(), torch.tensor(0.3))
     assert torch.equal(found, x.bfloat16().float().clamp(0.3).bfloat16())
+
+
+@pytest.mark.parametrize(("number", "kept"), [("1", True), ("0.3", False)])
+def test_what_stands_for_a_number_is_that_number_in_half_precision(number, kept):
+    """Added in bfloat16, 0.3 would be rounded before and the sum after."""
+    f = load(parse(f"op f(x[i], b[i]={number}) -> y\ny[i] = x[i] + b[i]"))
+    x = torch.linspace(-1, 1, 997).bfloat16()
+    with Widened() as mode:
+        y = f(x)
+    assert (mode.found == []) is kept
+    assert torch.equal(y, (x.float() + float(number)).bfloat16())
