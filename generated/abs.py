@@ -12,20 +12,21 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
+def _for_kernel(*tensors):
+    """The tensors as they are if all are bfloat16 and plain; otherwise cast as by _wide.
+
+    Kernels of torch compute in float32 inside. Those of their derivatives do not.
+    """
     for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
+        if x is not None and x.dtype is not torch.bfloat16:
+            return _wide(*tensors)
+    if torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        return _wide(*tensors)
+    if torch._C._are_functorch_transforms_active():
+        return _wide(*tensors)
+    if torch._C._is_any_autocast_enabled():
+        return _wide(*tensors)
+    return tensors
 
 
 def _wide(*tensors):
@@ -50,9 +51,7 @@ def _applied(function, *args):
 
 
 def _abs_forward(A):
-    dtype = _promoted(A)
-    A = _wide(A)[0]
-    return A.abs().to(dtype)
+    return A.abs()
 
 
 class _Abs(Function):
@@ -70,7 +69,7 @@ class _Abs(Function):
     @staticmethod
     def backward(ctx, G):
         (A,) = ctx.saved_tensors
-        A, G = _wide(A, G)
+        A, G = _for_kernel(A, G)
         grad_A = G * A.sign()
         return grad_A
 

@@ -20,22 +20,6 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
 def _wide(*tensors):
     """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
@@ -58,9 +42,7 @@ def _applied(function, *args):
 
 
 def _amax_forward(A, dim, keepdim):
-    dtype = _promoted(A)
-    A = _wide(A)[0]
-    return A.amax(dim, keepdim=keepdim).to(dtype)
+    return A.amax(dim, keepdim=keepdim)
 
 
 class _Amax(Function):

@@ -46,12 +46,13 @@ def _promoted(*tensors):
     return dtype
 
 
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
+def _alike(*tensors):
+    """Cast the tensors to their promoted dtype; None stays None."""
+    given = [x.dtype for x in tensors if x is not None]
+    dtype, alike = given[0], True
+    for other in given:
+        if other is not dtype:
+            dtype, alike = torch.promote_types(dtype, other), False
     return tensors if alike else _cast(dtype, *tensors)
 
 
@@ -69,7 +70,7 @@ def _applied(function, *args):
 
 def _concat_forward(A, B, dim):
     dtype = _promoted(A, B)
-    A, B = _wide(A, B)
+    A, B = _alike(A, B)
     return torch.cat((A, B), dim).to(dtype)
 
 

@@ -12,20 +12,6 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
 def _no_view(x):
     """The same data as x, but no view for autograd: it may be modified in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
@@ -55,7 +41,6 @@ class _DiagEmbed(Function):
 
     @staticmethod
     def backward(ctx, G):
-        G = _wide(G)[0]
         grad_input = G.diagonal(0, -2, -1)
         return grad_input
 

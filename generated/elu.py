@@ -46,6 +46,23 @@ def _promoted(*tensors):
     return dtype
 
 
+def _for_kernel(*tensors):
+    """The tensors as they are if all are bfloat16 and plain; otherwise cast as by _wide.
+
+    Kernels of torch compute in float32 inside. Those of their derivatives do not.
+    """
+    for x in tensors:
+        if x is not None and x.dtype is not torch.bfloat16:
+            return _wide(*tensors)
+    if torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        return _wide(*tensors)
+    if torch._C._are_functorch_transforms_active():
+        return _wide(*tensors)
+    if torch._C._is_any_autocast_enabled():
+        return _wide(*tensors)
+    return tensors
+
+
 def _wide(*tensors):
     """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
@@ -112,14 +129,14 @@ def _applied(function, *args):
 
 def _elu_forward(input, alpha):
     dtype = _promoted(input)
-    input = _wide(input)[0]
+    input = _for_kernel(input)[0]
     return torch.nn.functional.elu(input, alpha).to(dtype)
 
 
 def _elu_backward(ctx, G):
     (input,) = ctx.saved_tensors
     alpha = ctx.alpha
-    input, G = _wide(input, G)
+    input, G = _for_kernel(input, G)
     grad_input = torch.ops.aten.elu_backward(G, alpha, 1, 1, False, input)
     return grad_input, None
 

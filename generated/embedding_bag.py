@@ -61,6 +61,23 @@ def _promoted(*tensors):
     return dtype
 
 
+def _for_kernel(*tensors):
+    """The tensors as they are if all are bfloat16 and plain; otherwise cast as by _wide.
+
+    Kernels of torch compute in float32 inside. Those of their derivatives do not.
+    """
+    for x in tensors:
+        if x is not None and x.dtype is not torch.bfloat16:
+            return _wide(*tensors)
+    if torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        return _wide(*tensors)
+    if torch._C._are_functorch_transforms_active():
+        return _wide(*tensors)
+    if torch._C._is_any_autocast_enabled():
+        return _wide(*tensors)
+    return tensors
+
+
 def _wide(*tensors):
     """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
@@ -96,7 +113,7 @@ def _applied(function, *args):
 
 def _embedding_bag_mean_forward(input, weight):
     dtype = _promoted(weight)
-    weight = _wide(weight)[0]
+    weight = _for_kernel(weight)[0]
     picked = weight.index_select(0, input.flatten()).unflatten(0, input.shape)
     return picked.mean(1).to(dtype)
 
@@ -145,7 +162,7 @@ class _EmbeddingBagMean(Function):
 
 def _embedding_bag_sum_forward(input, weight):
     dtype = _of_float32(weight)
-    weight = _wide(weight)[0]
+    weight = _for_kernel(weight)[0]
     picked = weight.index_select(0, input.flatten()).unflatten(0, input.shape)
     return picked.sum(1).to(dtype)
 
@@ -191,20 +208,16 @@ class _EmbeddingBagSum(Function):
 
 
 def _embedding_bag_max_forward(input, weight):
-    dtype = _promoted(weight)
-    weight = _wide(weight)[0]
     picked = weight.index_select(0, input.flatten()).unflatten(0, input.shape)
     part = picked.max(1)
-    largest = part.values.to(dtype)
+    largest = part.values
     winner = part.indices
     return largest, winner
 
 
 def _embedding_bag_max_composed(input, weight):
-    dtype = _promoted(weight)
-    weight = _wide(weight)[0]
     picked = weight.index_select(0, input.flatten()).unflatten(0, input.shape)
-    return picked.max(1).values.to(dtype)
+    return picked.max(1).values
 
 
 def _embedding_bag_max_backward(ctx, G):

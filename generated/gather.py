@@ -45,22 +45,6 @@ def _unrounded(part):
     return part.float() if half else part
 
 
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
 def _wide(*tensors):
     """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
@@ -125,8 +109,6 @@ def _applied(function, *args):
 
 
 def _gather_forward(input, index, dim):
-    dtype = _promoted(input)
-    input = _wide(input)[0]
     dim_axis = dim % input.dim()
     p_shape = input.shape[:dim_axis]
     q_shape = input.shape[dim_axis + 1 :]
@@ -137,8 +119,7 @@ def _gather_forward(input, index, dim):
     input = input.reshape((size, input_shape[len(p_shape)], size2))
     index = index.reshape((size, index_shape[len(p_shape)], size2))
     part = index_shape[len(p_shape)]
-    output = _gathered(input, 1, index).reshape((*p_shape, part, *q_shape))
-    return _no_view(output.to(dtype))
+    return _no_view(_gathered(input, 1, index).reshape((*p_shape, part, *q_shape)))
 
 
 def _gather_backward(ctx, G):

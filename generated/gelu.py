@@ -46,6 +46,23 @@ def _promoted(*tensors):
     return dtype
 
 
+def _for_kernel(*tensors):
+    """The tensors as they are if all are bfloat16 and plain; otherwise cast as by _wide.
+
+    Kernels of torch compute in float32 inside. Those of their derivatives do not.
+    """
+    for x in tensors:
+        if x is not None and x.dtype is not torch.bfloat16:
+            return _wide(*tensors)
+    if torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        return _wide(*tensors)
+    if torch._C._are_functorch_transforms_active():
+        return _wide(*tensors)
+    if torch._C._is_any_autocast_enabled():
+        return _wide(*tensors)
+    return tensors
+
+
 def _wide(*tensors):
     """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
@@ -81,13 +98,13 @@ def _applied(function, *args):
 
 def _gelu_none_forward(input):
     dtype = _promoted(input)
-    input = _wide(input)[0]
+    input = _for_kernel(input)[0]
     return torch.nn.functional.gelu(input).to(dtype)
 
 
 def _gelu_none_backward(ctx, G):
     (input,) = ctx.saved_tensors
-    input, G = _wide(input, G)
+    input, G = _for_kernel(input, G)
     grad_input = torch.ops.aten.gelu_backward(G, input)
     return grad_input
 
@@ -117,14 +134,14 @@ class _GeluNone(Function):
 
 def _gelu_tanh_forward(input):
     dtype = _promoted(input)
-    input = _wide(input)[0]
+    input = _for_kernel(input)[0]
     approximation = torch.nn.functional.gelu(input, approximate="tanh")
     return approximation.to(dtype)
 
 
 def _gelu_tanh_backward(ctx, G):
     (input,) = ctx.saved_tensors
-    input, G = _wide(input, G)
+    input, G = _for_kernel(input, G)
     grad_input = torch.ops.aten.gelu_backward(G, input, approximate="tanh")
     return grad_input
 

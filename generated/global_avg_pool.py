@@ -30,6 +30,23 @@ def _promoted(*tensors):
     return dtype
 
 
+def _for_kernel(*tensors):
+    """The tensors as they are if all are bfloat16 and plain; otherwise cast as by _wide.
+
+    Kernels of torch compute in float32 inside. Those of their derivatives do not.
+    """
+    for x in tensors:
+        if x is not None and x.dtype is not torch.bfloat16:
+            return _wide(*tensors)
+    if torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        return _wide(*tensors)
+    if torch._C._are_functorch_transforms_active():
+        return _wide(*tensors)
+    if torch._C._is_any_autocast_enabled():
+        return _wide(*tensors)
+    return tensors
+
+
 def _wide(*tensors):
     """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
@@ -53,7 +70,7 @@ def _applied(function, *args):
 
 def _global_avg_pool_forward(input):
     dtype = _promoted(input)
-    input = _wide(input)[0]
+    input = _for_kernel(input)[0]
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
@@ -78,7 +95,7 @@ class _GlobalAvgPool(Function):
     def backward(ctx, G):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
-        G = _wide(G)[0]
+        G = _for_kernel(G)[0]
         size = math.prod(q_shape)
         part = (G / (size or 1)).unsqueeze(2).expand((G.shape[0], G.shape[1], size))
         grad_input = part.reshape(input_shape)

@@ -32,22 +32,6 @@ def _unrounded(part):
     return part.float() if half else part
 
 
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
 def _wide(*tensors):
     """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
@@ -99,12 +83,10 @@ def _applied(function, *args):
 
 
 def _global_max_pool_forward(input):
-    dtype = _promoted(input)
-    input = _wide(input)[0]
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    return input.max(2).values.to(dtype)
+    return input.max(2).values
 
 
 def _global_max_pool_backward(ctx, G):

@@ -37,6 +37,23 @@ def _promoted(*tensors):
     return dtype
 
 
+def _for_kernel(*tensors):
+    """The tensors as they are if all are bfloat16 and plain; otherwise cast as by _wide.
+
+    Kernels of torch compute in float32 inside. Those of their derivatives do not.
+    """
+    for x in tensors:
+        if x is not None and x.dtype is not torch.bfloat16:
+            return _wide(*tensors)
+    if torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        return _wide(*tensors)
+    if torch._C._are_functorch_transforms_active():
+        return _wide(*tensors)
+    if torch._C._is_any_autocast_enabled():
+        return _wide(*tensors)
+    return tensors
+
+
 def _wide(*tensors):
     """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
@@ -83,13 +100,13 @@ def _batched(forward, in_dims, given):
 
 def _hardsigmoid_forward(input):
     dtype = _promoted(input)
-    input = _wide(input)[0]
+    input = _for_kernel(input)[0]
     return torch.nn.functional.hardsigmoid(input).to(dtype)
 
 
 def _hardsigmoid_backward(ctx, G):
     (input,) = ctx.saved_tensors
-    input, G = _wide(input, G)
+    input, G = _for_kernel(input, G)
     grad_input = torch.ops.aten.hardtanh_backward(G, input, -3, 3).div_(6)
     return grad_input
 
@@ -111,13 +128,13 @@ class _Hardsigmoid(Function):
         if _alone(G):
             return _hardsigmoid_backward(ctx, G)
         (input,) = ctx.saved_tensors
-        input, G = _wide(input, G)
+        input, G = _for_kernel(input, G)
         grad_input = torch.ops.aten.hardtanh_backward(G / 6, input, -3, 3)
         return grad_input
 
 
 def _hardsigmoid_tangent(input, d_input):
-    input, d_input = _wide(input, d_input)
+    input, d_input = _for_kernel(input, d_input)
     return torch.ops.aten.hardtanh_backward(d_input / 6, input, -3, 3)
 
 

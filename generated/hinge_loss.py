@@ -61,6 +61,23 @@ def _promoted(*tensors):
     return dtype
 
 
+def _for_kernel(*tensors):
+    """The tensors as they are if all are bfloat16 and plain; otherwise cast as by _wide.
+
+    Kernels of torch compute in float32 inside. Those of their derivatives do not.
+    """
+    for x in tensors:
+        if x is not None and x.dtype is not torch.bfloat16:
+            return _wide(*tensors)
+    if torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        return _wide(*tensors)
+    if torch._C._are_functorch_transforms_active():
+        return _wide(*tensors)
+    if torch._C._is_any_autocast_enabled():
+        return _wide(*tensors)
+    return tensors
+
+
 def _wide(*tensors):
     """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
@@ -232,7 +249,7 @@ def _hinge_loss_none_forward_in_place(input, target):
 
 def _hinge_loss_none_backward(ctx, G):
     input, target, loss = ctx.saved_tensors
-    input, target, loss, G = _wide(input, target, loss, G)
+    input, target, loss, G = _for_kernel(input, target, loss, G)
     grad_input = grad_target = None
     part = -G
     if ctx.needs_input_grad[0]:
@@ -268,7 +285,7 @@ class _HingeLossNone(Function):
         if _alone(G):
             return _hinge_loss_none_backward(ctx, G)
         input, target, loss = ctx.saved_tensors
-        input, target, loss, G = _wide(input, target, loss, G)
+        input, target, loss, G = _for_kernel(input, target, loss, G)
         grad_input = grad_target = None
         part = -G
         if ctx.needs_input_grad[0]:

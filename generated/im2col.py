@@ -19,44 +19,12 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
 def _im2col_forward(input, kernel_height, kernel_width, dilation, stride):
-    dtype = _promoted(input)
-    input = _wide(input)[0]
     part = input.unfold(2, kernel_height * dilation + 1 - dilation, stride)
     difference = kernel_width * dilation + 1 - dilation
     part2 = part[..., ::dilation].unfold(3, difference, stride)
     part3 = part2[..., ::dilation].permute(0, 1, 4, 5, 2, 3).flatten(1, 3)
-    return part3.flatten(2, 3).to(dtype)
+    return part3.flatten(2, 3)
 
 
 def im2col(

@@ -44,6 +44,23 @@ def _promoted(*tensors):
     return dtype
 
 
+def _for_kernel(*tensors):
+    """The tensors as they are if all are bfloat16 and plain; otherwise cast as by _wide.
+
+    Kernels of torch compute in float32 inside. Those of their derivatives do not.
+    """
+    for x in tensors:
+        if x is not None and x.dtype is not torch.bfloat16:
+            return _wide(*tensors)
+    if torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        return _wide(*tensors)
+    if torch._C._are_functorch_transforms_active():
+        return _wide(*tensors)
+    if torch._C._is_any_autocast_enabled():
+        return _wide(*tensors)
+    return tensors
+
+
 def _wide(*tensors):
     """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
@@ -67,7 +84,7 @@ def _applied(function, *args):
 
 def _l1_norm_forward(A, dim, keepdim):
     dtype = _of_float32(A)
-    A = _wide(A)[0]
+    A = _for_kernel(A)[0]
     return A.abs().sum(dim, keepdim=keepdim).to(dtype)
 
 
@@ -90,7 +107,7 @@ class _L1Norm(Function):
         (A,) = ctx.saved_tensors
         dim = ctx.dim
         keepdim = ctx.keepdim
-        A, G = _wide(A, G)
+        A, G = _for_kernel(A, G)
         G = G if keepdim else G.unsqueeze(dim)
         grad_A = G * A.sign()
         return grad_A, None, None

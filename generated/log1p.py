@@ -36,6 +36,23 @@ def _promoted(*tensors):
     return dtype
 
 
+def _for_kernel(*tensors):
+    """The tensors as they are if all are bfloat16 and plain; otherwise cast as by _wide.
+
+    Kernels of torch compute in float32 inside. Those of their derivatives do not.
+    """
+    for x in tensors:
+        if x is not None and x.dtype is not torch.bfloat16:
+            return _wide(*tensors)
+    if torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        return _wide(*tensors)
+    if torch._C._are_functorch_transforms_active():
+        return _wide(*tensors)
+    if torch._C._is_any_autocast_enabled():
+        return _wide(*tensors)
+    return tensors
+
+
 def _wide(*tensors):
     """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
@@ -59,7 +76,7 @@ def _applied(function, *args):
 
 def _log1p_forward(A):
     dtype = _of_float32(A)
-    A = _wide(A)[0]
+    A = _for_kernel(A)[0]
     return A.log1p().to(dtype)
 
 

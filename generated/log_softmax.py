@@ -48,6 +48,23 @@ def _promoted(*tensors):
     return dtype
 
 
+def _for_kernel(*tensors):
+    """The tensors as they are if all are bfloat16 and plain; otherwise cast as by _wide.
+
+    Kernels of torch compute in float32 inside. Those of their derivatives do not.
+    """
+    for x in tensors:
+        if x is not None and x.dtype is not torch.bfloat16:
+            return _wide(*tensors)
+    if torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        return _wide(*tensors)
+    if torch._C._are_functorch_transforms_active():
+        return _wide(*tensors)
+    if torch._C._is_any_autocast_enabled():
+        return _wide(*tensors)
+    return tensors
+
+
 def _wide(*tensors):
     """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
@@ -90,7 +107,7 @@ def _log_softmax_forward(A, dim):
 def _log_softmax_backward(ctx, G):
     (F,) = ctx.saved_tensors
     dim = ctx.dim
-    F, G = _wide(F, G)
+    F, G = _for_kernel(F, G)
     grad_A = torch._log_softmax_backward_data(G, F, dim, F.dtype)
     return grad_A, None
 

@@ -28,22 +28,6 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
 def _wide(*tensors):
     """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
@@ -80,14 +64,12 @@ def _applied(function, *args):
 
 
 def _max_pool2d_forward(input, kernel_height, kernel_width, stride):
-    dtype = _promoted(input)
-    input = _wide(input)[0]
     part = input.unfold(2, kernel_height, stride)
     part2 = part.unfold(3, kernel_width, stride).permute(0, 1, 4, 2, 3, 5)
     part3 = part2.max(5)
     top = part3.values
     part4 = top.max(2)
-    output = part4.values.to(dtype)
+    output = part4.values
     winner = part3.indices
     winner2 = part4.indices
     return output, winner, winner2

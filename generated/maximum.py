@@ -38,6 +38,16 @@ def _promoted(*tensors):
     return dtype
 
 
+def _alike(*tensors):
+    """Cast the tensors to their promoted dtype; None stays None."""
+    given = [x.dtype for x in tensors if x is not None]
+    dtype, alike = given[0], True
+    for other in given:
+        if other is not dtype:
+            dtype, alike = torch.promote_types(dtype, other), False
+    return tensors if alike else _cast(dtype, *tensors)
+
+
 def _wide(*tensors):
     """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
@@ -112,7 +122,7 @@ def _applied(function, *args):
 
 def _maximum_forward(A, B):
     dtype = _promoted(A, B)
-    A, B = _wide(A, B)
+    A, B = _alike(A, B)
     return torch.maximum(A, B).to(dtype)
 
 

@@ -33,36 +33,6 @@ def _number(value, name):
         raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
 
 
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
 def _window(x, at, start, size, outside=0):
     """A copy of x at start, start + 1, ..; outside where that is no position of the axis."""
     first, end = (min(max(n, 0), x.shape[at]) for n in (start, start + size))
@@ -81,10 +51,7 @@ def _applied(function, *args):
 
 
 def _pad_forward(input, left, right, value, dim):
-    dtype = _promoted(input)
-    input = _wide(input)[0]
-    output = _window(input, dim, -left, input.shape[dim] + left + right, value)
-    return output.to(dtype)
+    return _window(input, dim, -left, input.shape[dim] + left + right, value)
 
 
 class _Pad(Function):

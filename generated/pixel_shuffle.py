@@ -19,43 +19,11 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
 def _pixel_shuffle_forward(input, upscale_factor):
-    dtype = _promoted(input)
-    input = _wide(input)[0]
     count = input.shape[-3] // (upscale_factor * upscale_factor)
     part = input.unflatten(-3, (count, upscale_factor, upscale_factor))
     part2 = part.movedim((-2, -4, -1, -3), (-4, -3, -2, -1)).flatten(-2, -1)
-    return part2.flatten(-3, -2).to(dtype)
+    return part2.flatten(-3, -2)
 
 
 def pixel_shuffle(input: torch.Tensor, *, upscale_factor: int) -> torch.Tensor:

@@ -19,45 +19,12 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
 def _pixel_unshuffle_forward(input, downscale_factor):
-    dtype = _promoted(input)
-    input = _wide(input)[0]
     count = input.shape[-2] // downscale_factor
     part = input.unflatten(-2, (count, downscale_factor))
     count2 = input.shape[-1] // downscale_factor
     part2 = part.unflatten(-1, (count2, downscale_factor))
-    output = part2.movedim((-3, -1, -4, -2), (-4, -3, -2, -1)).flatten(-5, -3)
-    return output.to(dtype)
+    return part2.movedim((-3, -1, -4, -2), (-4, -3, -2, -1)).flatten(-5, -3)
 
 
 def pixel_unshuffle(input: torch.Tensor, *, downscale_factor: int) -> torch.Tensor:

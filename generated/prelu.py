@@ -40,6 +40,23 @@ def _promoted(*tensors):
     return dtype
 
 
+def _for_kernel(*tensors):
+    """The tensors as they are if all are bfloat16 and plain; otherwise cast as by _wide.
+
+    Kernels of torch compute in float32 inside. Those of their derivatives do not.
+    """
+    for x in tensors:
+        if x is not None and x.dtype is not torch.bfloat16:
+            return _wide(*tensors)
+    if torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        return _wide(*tensors)
+    if torch._C._are_functorch_transforms_active():
+        return _wide(*tensors)
+    if torch._C._is_any_autocast_enabled():
+        return _wide(*tensors)
+    return tensors
+
+
 def _wide(*tensors):
     """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
@@ -113,7 +130,7 @@ def _prelu_forward(input, weight):
     if _alone(input, weight):
         return _prelu_forward_in_place(input, weight)
     dtype = _promoted(input, weight)
-    input, weight = _wide(input, weight)
+    input, weight = _for_kernel(input, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
@@ -124,7 +141,7 @@ def _prelu_forward(input, weight):
 
 def _prelu_forward_in_place(input, weight):
     dtype = _promoted(input, weight)
-    input, weight = _wide(input, weight)
+    input, weight = _for_kernel(input, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))

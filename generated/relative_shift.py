@@ -14,22 +14,6 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
 def _wide(*tensors):
     """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
@@ -84,8 +68,6 @@ def _applied(function, *args):
 
 
 def _relative_shift_forward(input):
-    dtype = _promoted(input)
-    input = _wide(input)[0]
     p_shape = input.shape[:-2]
     input_shape = input.shape
     size = math.prod(p_shape)
@@ -97,7 +79,7 @@ def _relative_shift_forward(input):
     difference4 = difference3 + input.shape[1] - 1
     part = difference4.expand((input.shape[0], input.shape[1], difference2))
     picked = _gathered(input, 2, part)
-    return _no_view(picked.reshape((*p_shape, input_shape[-2], difference)).to(dtype))
+    return _no_view(picked.reshape((*p_shape, input_shape[-2], difference)))
 
 
 def _relative_shift_backward(ctx, G):

@@ -12,28 +12,13 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
+def _alike(*tensors):
+    """Cast the tensors to their promoted dtype; None stays None."""
+    given = [x.dtype for x in tensors if x is not None]
+    dtype, alike = given[0], True
+    for other in given:
+        if other is not dtype:
+            dtype, alike = torch.promote_types(dtype, other), False
     return tensors if alike else _cast(dtype, *tensors)
 
 
@@ -50,9 +35,7 @@ def _applied(function, *args):
 
 
 def _relu_forward(A):
-    dtype = _promoted(A)
-    A = _wide(A)[0]
-    return A.relu().to(dtype)
+    return A.relu()
 
 
 class _Relu(Function):
@@ -70,7 +53,7 @@ class _Relu(Function):
     @staticmethod
     def backward(ctx, G):
         (A,) = ctx.saved_tensors
-        A, G = _wide(A, G)
+        A, G = _alike(A, G)
         grad_A = torch.ops.aten.threshold_backward(G, A, 0)
         return grad_A
 

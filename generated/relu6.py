@@ -16,28 +16,13 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
+def _alike(*tensors):
+    """Cast the tensors to their promoted dtype; None stays None."""
+    given = [x.dtype for x in tensors if x is not None]
+    dtype, alike = given[0], True
+    for other in given:
+        if other is not dtype:
+            dtype, alike = torch.promote_types(dtype, other), False
     return tensors if alike else _cast(dtype, *tensors)
 
 
@@ -54,9 +39,7 @@ def _applied(function, *args):
 
 
 def _relu6_forward(input):
-    dtype = _promoted(input)
-    input = _wide(input)[0]
-    return torch.ops.aten.hardtanh(input, 0, 6).to(dtype)
+    return torch.ops.aten.hardtanh(input, 0, 6)
 
 
 class _Relu6(Function):
@@ -74,7 +57,7 @@ class _Relu6(Function):
     @staticmethod
     def backward(ctx, G):
         (input,) = ctx.saved_tensors
-        input, G = _wide(input, G)
+        input, G = _alike(input, G)
         grad_input = torch.ops.aten.hardtanh_backward(G, input, 0, 6)
         return grad_input
 

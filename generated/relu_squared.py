@@ -28,6 +28,23 @@ def _promoted(*tensors):
     return dtype
 
 
+def _for_kernel(*tensors):
+    """The tensors as they are if all are bfloat16 and plain; otherwise cast as by _wide.
+
+    Kernels of torch compute in float32 inside. Those of their derivatives do not.
+    """
+    for x in tensors:
+        if x is not None and x.dtype is not torch.bfloat16:
+            return _wide(*tensors)
+    if torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        return _wide(*tensors)
+    if torch._C._are_functorch_transforms_active():
+        return _wide(*tensors)
+    if torch._C._is_any_autocast_enabled():
+        return _wide(*tensors)
+    return tensors
+
+
 def _wide(*tensors):
     """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
@@ -65,19 +82,19 @@ def _relu_squared_forward(input):
     if _alone(input):
         return _relu_squared_forward_in_place(input)
     dtype = _promoted(input)
-    input = _wide(input)[0]
+    input = _for_kernel(input)[0]
     return input.relu().square().to(dtype)
 
 
 def _relu_squared_forward_in_place(input):
     dtype = _promoted(input)
-    input = _wide(input)[0]
+    input = _for_kernel(input)[0]
     return input.relu().square_().to(dtype)
 
 
 def _relu_squared_backward(ctx, G):
     (input,) = ctx.saved_tensors
-    input, G = _wide(input, G)
+    input, G = _for_kernel(input, G)
     product = (2 * G).mul_(input.relu())
     grad_input = torch.ops.aten.threshold_backward(
         product, input, 0, grad_input=product
@@ -102,7 +119,7 @@ class _ReluSquared(Function):
         if _alone(G):
             return _relu_squared_backward(ctx, G)
         (input,) = ctx.saved_tensors
-        input, G = _wide(input, G)
+        input, G = _for_kernel(input, G)
         product = 2 * G * input.relu()
         grad_input = torch.ops.aten.threshold_backward(product, input, 0)
         return grad_input

@@ -21,39 +21,7 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
 def _repeat_interleave_forward(input, repeats, dim):
-    dtype = _promoted(input)
-    input = _wide(input)[0]
     dim_axis = dim % input.dim()
     p_shape = input.shape[:dim_axis]
     q_shape = input.shape[dim_axis + 1 :]
@@ -64,7 +32,7 @@ def _repeat_interleave_forward(input, repeats, dim):
     part2 = input.unsqueeze(2)
     part3 = input.shape[0]
     part4 = part2.expand((part3, input.shape[1], repeats, input.shape[2]))
-    return part4.reshape((*p_shape, product, *q_shape)).to(dtype)
+    return part4.reshape((*p_shape, product, *q_shape))
 
 
 def repeat_interleave(input: torch.Tensor, *, repeats: int, dim: int) -> torch.Tensor:

@@ -20,36 +20,6 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
 def _applied(function, *args):
     """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -58,10 +28,8 @@ def _applied(function, *args):
 
 
 def _roll_forward(input, shifts, dim):
-    dtype = _promoted(input)
-    input = _wide(input)[0]
     product = shifts // max(input.shape[dim], 1) * max(input.shape[dim], 1)
-    return input.roll(shifts - product, dim).to(dtype)
+    return input.roll(shifts - product, dim)
 
 
 class _Roll(Function):
@@ -81,7 +49,6 @@ class _Roll(Function):
     def backward(ctx, G):
         shifts = ctx.shifts
         dim = ctx.dim
-        G = _wide(G)[0]
         difference = shifts - shifts // max(G.shape[dim], 1) * max(G.shape[dim], 1)
         grad_input = G.roll(-difference, dim)
         return grad_input, None, None

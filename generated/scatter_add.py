@@ -185,7 +185,6 @@ class _ScatterAdd(Function):
         index_shape = ctx.index_shape
         input_shape = ctx.input_shape
         src_shape = ctx.src_shape
-        G = _wide(G)[0]
         grad_input = grad_src = None
         size = math.prod(p_shape)
         size2 = math.prod(q_shape)

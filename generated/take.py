@@ -24,22 +24,6 @@ def _distinct(*tensors):
     return met
 
 
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
 def _wide(*tensors):
     """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
@@ -79,12 +63,10 @@ def _applied(function, *args):
 
 
 def _take_forward(input, index):
-    dtype = _promoted(input)
-    input = _wide(input)[0]
     p_shape = index.shape
     index = index.reshape((math.prod(p_shape),))
     at = index + torch.where(index < 0, input.shape[0], 0)
-    return _no_view(input.index_select(0, at).reshape((*p_shape,)).to(dtype))
+    return _no_view(input.index_select(0, at).reshape((*p_shape,)))
 
 
 def _take_backward(ctx, G):

@@ -46,22 +46,6 @@ def _unrounded(part):
     return part.float() if half else part
 
 
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
 def _wide(*tensors):
     """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
@@ -126,8 +110,6 @@ def _applied(function, *args):
 
 
 def _take_along_dim_forward(input, indices, dim):
-    dtype = _promoted(input)
-    input = _wide(input)[0]
     dim_axis = dim % input.dim()
     p_shape = input.shape[:dim_axis]
     q_shape = input.shape[dim_axis + 1 :]
@@ -139,8 +121,7 @@ def _take_along_dim_forward(input, indices, dim):
     indices = indices.reshape((size, indices_shape[len(p_shape)], size2))
     at = indices + torch.where(indices < 0, input.shape[1], 0)
     part = indices_shape[len(p_shape)]
-    output = _gathered(input, 1, at).reshape((*p_shape, part, *q_shape))
-    return _no_view(output.to(dtype))
+    return _no_view(_gathered(input, 1, at).reshape((*p_shape, part, *q_shape)))
 
 
 def _take_along_dim_backward(ctx, G):

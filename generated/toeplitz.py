@@ -20,22 +20,6 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
 def _wide(*tensors):
     """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
@@ -77,10 +61,8 @@ def _applied(function, *args):
 
 
 def _toeplitz_forward(weight, rows, columns):
-    dtype = _promoted(weight)
-    weight = _wide(weight)[0]
     part = weight.narrow(0, 0, rows + columns - 1).unfold(0, columns, 1)
-    return part.flip(1).to(dtype)
+    return part.flip(1)
 
 
 def _toeplitz_backward(ctx, G):

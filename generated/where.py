@@ -38,12 +38,13 @@ def _promoted(*tensors):
     return dtype
 
 
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
+def _alike(*tensors):
+    """Cast the tensors to their promoted dtype; None stays None."""
+    given = [x.dtype for x in tensors if x is not None]
+    dtype, alike = given[0], True
+    for other in given:
+        if other is not dtype:
+            dtype, alike = torch.promote_types(dtype, other), False
     return tensors if alike else _cast(dtype, *tensors)
 
 
@@ -104,7 +105,7 @@ def _applied(function, *args):
 
 def _where_forward(condition, input, other):
     dtype = _promoted(input, other)
-    input, other = _wide(input, other)
+    input, other = _alike(input, other)
     return _where(condition, input, other).to(dtype)
 
 

@@ -4,11 +4,12 @@
     python tests/race.py --only 'softmax' --only '*_norm' --size large --rounds 50 --out FOLDER
     python tests/race.py --compiled --out FOLDER    # also each under torch.compile
     python tests/race.py --forward --out FOLDER     # time the forward alone
+    python tests/race.py --dtype bfloat16 --out FOLDER
     python tests/race.py --extra --out FOLDER       # also the long rows
     python tests/race.py --redraw FOLDER            # draw the charts again, run nothing
 
-All implementations of an operation run interleaved in one process, on one thread, in float32, with
-a pause between samples. The result is the ratio of the least times of forward and backward; it
+All implementations of an operation run interleaved in one process, on one thread, in one dtype,
+with a pause between samples. The result is the ratio of the least times of forward and backward; it
 depends on the machine. Three counts do not: the bytes saved for the backward, the peak of allocated
 bytes, and the kernels that touch a full tensor. If an implementation differs from derive in value
 or gradient, its operation is not timed, and the command ends with 1.
@@ -42,7 +43,7 @@ from rich.console import Console
 from rich.table import Table
 
 SIZES = ("small", "large")
-
+DTYPES = ("float32", "bfloat16")
 
 RESULTS = "results.json"
 
@@ -62,10 +63,11 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=Plan.rounds)
     parser.add_argument("--compiled", action="store_true", help="also each under torch.compile")
     parser.add_argument("--forward", action="store_true", help="time the forward alone")
+    parser.add_argument("--dtype", choices=DTYPES, default="float32", help="of all tensors")
     parser.add_argument("--extra", action="store_true", help="also the long rows")
     given = parser.parse_args(arguments)
     if given.redraw is not None:
-        for name in ("only", "size", "rounds", "compiled", "forward", "extra"):
+        for name in ("only", "size", "rounds", "compiled", "forward", "dtype", "extra"):
             if getattr(given, name) != parser.get_default(name):
                 parser.error(f"--redraw takes no other option, so not --{name}")
         try:
@@ -108,7 +110,10 @@ def run(rows: list[Row], size: str, plan: Plan) -> tuple[list[Entry], list[Entry
 
     what = "forward" if plan.forward_only else "forward and backward"
     modes = "eager and compiled code" if plan.compiled else "eager code"
-    progress(f"{len(jobs)} rows, {modes}. Steps of each row: compare values and gradients,")
+    dtype = str(plan.dtype).removeprefix("torch.")
+    progress(
+        f"{len(jobs)} rows, {modes}, {dtype}. Steps of each row: compare values and gradients,"
+    )
     progress(f"time {what} in {plan.rounds} rounds, count saved bytes, peak and kernels.")
     wrong = []
     start = time.monotonic()
@@ -133,7 +138,7 @@ def write(out: Path, entries: list[Entry], calls: list[Entry], plan: Plan) -> No
         "torch": torch.__version__,
         "processor": platform.processor() or platform.machine(),
         "threads": torch.get_num_threads(),
-        "dtype": "float32",
+        "dtype": str(plan.dtype).removeprefix("torch."),
         "timed": "forward" if plan.forward_only else "forward and backward",
         "rounds": plan.rounds,
         "entries": entries,
@@ -170,7 +175,7 @@ def main(arguments: list[str] | None = None) -> int:
     if given.redraw is not None:
         draw(given.results, given.redraw)
         return 0
-    plan = Plan(given.rounds, given.compiled, given.forward)
+    plan = Plan(given.rounds, given.compiled, given.forward, getattr(torch, given.dtype))
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -24,6 +24,7 @@ from derive.lowering.lines import (
     float_outputs,
     frame_of,
     input_values,
+    integer_tensors,
     integers_of,
     like_input,
     noted,
@@ -49,6 +50,7 @@ from derive.program.code import (
 )
 from derive.program.precision import NAMES, Precision, in_precision, rounded
 from derive.program.program import Recognised
+from derive.program.roundings import Roundings
 from derive.program.tidy import Line, tidy
 from derive.program.torch_ops import torch_op
 
@@ -93,7 +95,11 @@ class Forward:
         lines = own_shapes(lines, set(inputs) - border.entered)
         floats = [t.name for t in border.op.inputs if t.kind == "float"]
         returned = float_outputs(border.op)
-        lines, precision = in_precision(lines, floats, returned, vectors_of(border.op))
+        held = vectors_of(border.op), integer_tensors(border.op)
+        lines, precision = in_precision(lines, floats, returned, *held)
+        if statistics and precision.roundings is Roundings.ONCE:
+            # What is kept for the backward is as exact as float32.
+            precision = replace(precision, roundings=Roundings.MORE)
         lines = tidy(multiplied_once(border, lines, taken), taken | NAMES, WIDTH)
         lines = rounded(placed(border, lines), precision.returned, WIDTH)
         if not rearranges(border.op, lines):

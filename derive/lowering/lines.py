@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
-from derive.algebra.expr import Index
+from derive.algebra.expr import Index, Num
 from derive.calculus.adjoint import Backward
 from derive.calculus.lets import Lets
 from derive.calculus.positions import bounds_of
@@ -19,9 +20,10 @@ from derive.lowering.ground.value import Frame, Value
 from derive.lowering.groups import named_axes
 from derive.notation.operation import Number, Operation, SizeOf
 from derive.program.along import along
-from derive.program.code import Attribute, Code, Dim, Name
+from derive.program.code import Attribute, Code, Dim, Name, literal
 from derive.program.positions import of_its_kind
 from derive.program.program import Recognised
+from derive.program.roundings import is_short
 from derive.program.tidy import Line
 
 WIDTH = 76
@@ -171,6 +173,22 @@ def vectors_of(op: Operation) -> set[str]:
     """The tensors with one axis at most."""
     inputs = {t.name for t in op.inputs if len(t.axes) < 2}
     return inputs | {e.name for e in op.equations if len(e.axes) < 2}
+
+
+def integer_tensors(op: Operation) -> set[str]:
+    """The inputs and equations of integers, and the inputs that stand for a long number.
+
+    Half precision does not have such a number, which is there where the input is None.
+    """
+    inputs = {t.name for t in op.inputs if t.kind != "float" or _is_long(t.default)}
+    return inputs | {e.name for e in op.equations if e.kind != "float"}
+
+
+def _is_long(default: object) -> bool:
+    match default:
+        case Num(value) | (Fraction() | int() as value):
+            return not is_short(literal(float(value)))
+    return default is not None
 
 
 def float_outputs(op: Operation) -> list[str]:

@@ -43,6 +43,7 @@ from derive.lowering.lines import (
     float_outputs,
     frame_of,
     input_values,
+    integer_tensors,
     integers_of,
     like_input,
     noted,
@@ -297,10 +298,13 @@ def _backward(
     kept = [say(name) for name in statistics]
     taken_in = [*floats, *outer, *(say(n) for n, v in statistics.items() if v.kind == "float")]
     taken_in += [*map(say, cotangents.values()), *added.values()]
+    integers = integer_tensors(border.op)
+    integers |= {say(name) for name, value in statistics.items() if value.kind != "float"}
     if products:
-        lines, precision = in_precision(lines, taken_in, vectors=vectors_of(border.op))
+        vectors = vectors_of(border.op)
+        lines, precision = in_precision(lines, taken_in, vectors=vectors, integers=integers)
     else:
-        lines, precision = all_wide(lines, taken_in)
+        lines, precision = all_wide(lines, taken_in, integers)
     lines = tidy(multiplied_once(border, lines, taken), taken | NAMES, WIDTH)
     lines = [*lines_read(spoken_lines(entry, lets), lines), *lines]
     found = zip(lines, needed_by(lines, gradients), strict=True)

@@ -26,6 +26,7 @@ from derive.lowering.lines import (
     float_outputs,
     frame_of,
     input_values,
+    integer_tensors,
     integers_of,
     placed,
     sources_of,
@@ -69,10 +70,12 @@ def tangent(op: Operation, lets: Lets, tangents: Backward, border: Border, low: 
     lines = [*lines_read(spoken_lines(entry, lets), lines), *lines]
     floats = [t.name for t in border.op.inputs if t.kind == "float"]
     floats += [*float_outputs(border.op), *map(say, given.values())]
+    integers = integer_tensors(border.op)
     if low:
-        lines, precision = in_precision(lines, floats, vectors=vectors_of(border.op))
+        vectors = vectors_of(border.op)
+        lines, precision = in_precision(lines, floats, vectors=vectors, integers=integers)
     else:
-        lines, precision = all_wide(lines, floats)
+        lines, precision = all_wide(lines, floats, integers)
     taken = {*lets.reserved, *(say(let.name) for let in lets)}
     lines = tidy(multiplied_once(border, lines, taken), taken | NAMES, WIDTH)
     lines = placed(border, lines)

@@ -13,6 +13,7 @@ from derive.program.gradients import gradients_apart
 from derive.program.needs import conditions, read_first
 from derive.program.precision import Precision, multiplies
 from derive.program.program import BackwardLine, Program, Tangent
+from derive.program.roundings import Roundings
 from derive.program.tidy import Line
 from derive.program.torch_ops import torch_op
 
@@ -167,9 +168,17 @@ def taken_in(precision: Precision, indent: int) -> list[str]:
     if narrow:
         lines += unpacked_call(narrow, "_cast", ("low", *narrow), indent)
     if broad:
-        helper, more = ("_cast", ("wide",)) if of_product else ("_wide", ())
+        helper, more = ("_cast", ("wide",)) if of_product else (_HELPERS[precision.roundings], ())
         lines += unpacked_call(broad, helper, (*more, *broad), indent)
     return lines
+
+
+_HELPERS = {
+    Roundings.NONE: "_alike",
+    Roundings.ONCE: "_for_kernel",
+    Roundings.MORE: "_wide",
+}
+"""What casts the tensors of a body without products that rounds so often."""
 
 
 def unpacked_call(

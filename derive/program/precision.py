@@ -7,6 +7,10 @@ Sums of half precision overflow and lose their digits, so they are made in float
 is rounded once; products of matrices add up in float32 inside, and are fast in half precision
 alone. What is added to a product stays beside it in ``low``. In float32 all of this is nothing.
 
+A body that rounds nothing in the dtype of its tensors (`derive.program.roundings`) is computed in
+that; one whose results are rounded once by a call is so in bfloat16, where no derivative of it is
+wanted: those of its calls, by torch, may round more than once.
+
 Autocast knows nothing of this: a body that multiplies is run without it, once ``low`` is known.
 """
 
@@ -29,13 +33,14 @@ from derive.program.code import (
     names_in,
     subexpressions,
     text,
+    values_in,
 )
+from derive.program.roundings import Roundings, roundings
 from derive.program.tidy import Line
 from derive.program.torch_ops import (
     ADDED_PRODUCTS,
     is_float32_under_autocast,
     moves,
-    rounds,
     torch_op,
 )
 
@@ -61,6 +66,8 @@ class Precision:
     """The dtypes that outputs are rounded to."""
     multiplies_wide: bool = False
     """Whether one with a vector is in ``wide``, which autocast would have in a dtype of its own."""
+    roundings: Roundings = Roundings.MORE
+    """How often it rounds in the dtype that its tensors have, in which it may be computed too."""
 
     @property
     def has_products(self) -> bool:
@@ -89,13 +96,16 @@ def in_precision(
     given: Sequence[str],
     outputs: Collection[str] = (),
     vectors: Collection[str] = (),
+    integers: Collection[str] = (),
 ) -> tuple[list[Line], Precision]:
     """The lines with these dtypes, for the floating-point tensors that are given and returned.
 
     ``vectors`` are names with one axis at most: a product with one is a sum like any other.
+    ``integers`` are the tensors of integers.
     """
     products = Products.of(lines, vectors)
-    if _is_exact(lines, given):
+    often = roundings(lines, given, integers)
+    if often is Roundings.NONE and _reads_one(lines, given):
         return list(lines), PLAIN
     broad = set(given) if not products.any_in(lines) else set()
     body = _Body(products, given, broad)
@@ -118,22 +128,26 @@ def in_precision(
         listed=listed,
         returned=returned,
         multiplies_wide=products.leave_any_in(lines),
+        roundings=often,
     )
 
 
-def all_wide(lines: Sequence[Line], given: Sequence[str]) -> tuple[list[Line], Precision]:
+def all_wide(
+    lines: Sequence[Line], given: Sequence[str], integers: Collection[str] = ()
+) -> tuple[list[Line], Precision]:
     """The lines of a body of which nothing is in ``low``, as the forward has no product."""
-    if _is_exact(lines, given):
+    often = roundings(lines, given, integers)
+    if often is Roundings.NONE and _reads_one(lines, given):
         return list(lines), PLAIN
     reads = {name for line in lines for name in names_in(line.code)}
-    return list(lines), Precision(broad=tuple(name for name in given if name in reads))
+    broad = tuple(name for name in given if name in reads)
+    return list(lines), Precision(broad=broad, roundings=often)
 
 
-def _is_exact(lines: Sequence[Line], given: Sequence[str]) -> bool:
-    """Whether nothing but one tensor is read, and what it has is moved and chosen alone."""
-    reads = {name for line in lines for name in names_in(line.code)}
-    parts = (part for line in lines for part in subexpressions(line.code))
-    return len(reads & set(given)) < 2 and not any(map(rounds, parts))
+def _reads_one(lines: Sequence[Line], given: Sequence[str]) -> bool:
+    """Whether the elements of one tensor at most are read, so that all have its dtype."""
+    reads = {name for line in lines for name in values_in(line.code)}
+    return len(reads & set(given)) < 2
 
 
 @dataclass(frozen=True)

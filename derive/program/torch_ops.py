@@ -7,7 +7,7 @@ elementwise. Only where torch's operation is written it is chosen elsewhere: by 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from derive.program import shapes, work
@@ -25,6 +25,15 @@ from derive.program.shapes import Shape, elements
 from derive.program.work import Flops, Steps
 
 # -------------------------------------------------------------------- the operations
+
+MONOTONE = "monotone"
+"""An element of one of the tensors, a number, or the magnitude of such: rounded before or after."""
+EXACT_ALONE = "exact"
+"""Numbers that half precision has too, if it has the tensor."""
+ONCE = "once"
+"""In bfloat16, what it gives in float32 of the same numbers, rounded once: on a CPU, where the
+tests say so, and on CUDA, where it computes in ``opmath_t`` or adds up in ``acc_t``. A softmax
+may round the exponentials once more."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +81,13 @@ class TorchOp:
     before: Callable[..., Steps] = work.no_step
     new: bool = False
     reshaped: bool = False
+    half: str = ""
+    """What half precision has of the result, beside what float32 has of it: `MONOTONE`,
+    `EXACT_ALONE` or `ONCE`. What is moved needs none of these."""
+    compares: tuple[int, ...] = ()
+    """The places of arguments that decide alone what is chosen."""
+    in_float32: bool = False
+    """Numbers that it compares with are not rounded to half precision."""
     over: str = ""
     """What writes the result over the first operand, of that shape: "_" is a method of the same
     name with it, ``name_``; all else is the keyword of the tensor that is written to."""
@@ -271,6 +287,7 @@ _ROWS = (
     *(_each_of(f"{name}_backward", "grad_input") for name in _ACTIVATIONS.split()),
     *(TorchOp(f"{name}_backward", new=True) for name in ("hardswish", "mish")),
     *(TorchOp(name, new=True) for name in _SMOOTH.split()),
+    TorchOp("hardswish"),
     TorchOp("glu", shapes.glu, slips=True, new=True),  # once only
     TorchOp("glu_backward", lambda _, x, *__: x, new=True),
     TorchOp("softmax", stem="p", new=True, over="out"),
@@ -292,7 +309,40 @@ _ROWS = (
     ),
 )
 
-TORCH_OPS: Mapping[str, TorchOp] = {row.name: row for row in _ROWS}
+_MONOTONE = (
+    "_where abs amax amin clamp clamp_max clamp_min hardtanh hardtanh_backward max max_pool1d "
+    "max_pool2d max_pool3d maximum min minimum relu threshold_backward where"
+)
+_EXACT = "all any argmax argmin ceil floor frac round sign trunc"
+_ONCE = (
+    "_class_loss _class_loss_slope _log_softmax_backward_data _logsoftmax_slope "
+    "_softmax_backward_data _softmax_of _softmax_slope acos asin atan atan2 avg_pool1d avg_pool2d "
+    "celu cos cosh elu elu_backward exp expm1 gelu gelu_backward glu hardsigmoid hardswish "
+    "hardswish_backward leaky_relu leaky_relu_backward log log1p logsigmoid mean mish "
+    "mish_backward reciprocal selu sigmoid silu silu_backward sin sinh softmax softplus sqrt "
+    "square sum sum_to_size tan tanh vector_norm"
+)
+_HALF = {
+    name: half
+    for half, names in ((MONOTONE, _MONOTONE), (EXACT_ALONE, _EXACT), (ONCE, _ONCE))
+    for name in names.split()
+}
+_COMPARES = {
+    "where": (0,),
+    "_where": (0,),
+    "threshold_backward": (1, 2),
+    "hardtanh_backward": (1, 2, 3),
+}
+
+
+def _in_half(row: TorchOp) -> TorchOp:
+    """The row with what half precision has of it."""
+    in_float32 = row.name == "hardtanh_backward"
+    compares = _COMPARES.get(row.name, ())
+    return replace(row, half=_HALF.get(row.name, ""), compares=compares, in_float32=in_float32)
+
+
+TORCH_OPS: Mapping[str, TorchOp] = {row.name: _in_half(row) for row in _ROWS}
 _CAST = _view("to", shapes.like, reshaped=True)
 """To the dtype that a body computes in: nothing, where tensors come in it."""
 MATMUL = TorchOp("@", shapes.matmul, work.matmul, contracts=True, new=True)
@@ -338,18 +388,6 @@ def moves(code: Code) -> bool:
     return (
         isinstance(code, Method) and op.flops is work.none and not (op.makes or op is ELEMENTWISE)
     )
-
-
-def rounds(code: Code) -> bool:
-    """Whether the code computes what half precision may not have: not moved, chosen or compared."""
-    match code:
-        case Binary("<" | "<=" | ">" | ">=" | "==" | "!=" | "&" | "|" | "or" | "and"):
-            return False
-        case Binary() | Unary("-"):
-            return True
-        case Method() | Function():
-            return torch_op(code).flops is not work.none and not code.name.startswith("math.")
-    return False
 
 
 _FLOAT32 = frozenset(

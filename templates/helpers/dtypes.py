@@ -6,6 +6,7 @@ Each function comes before those that it calls.
 import contextlib
 
 import torch
+from torch.autograd import forward_ad
 
 
 def _of_product(*tensors):
@@ -61,6 +62,33 @@ def _promoted(*tensors):
     for other in found:
         dtype = torch.promote_types(dtype, other)
     return dtype
+
+
+def _for_kernel(*tensors):
+    """The tensors as they are if all are bfloat16 and plain; otherwise cast as by _wide.
+
+    Kernels of torch compute in float32 inside. Those of their derivatives do not.
+    """
+    for x in tensors:
+        if x is not None and x.dtype is not torch.bfloat16:
+            return _wide(*tensors)
+    if torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        return _wide(*tensors)
+    if torch._C._are_functorch_transforms_active():
+        return _wide(*tensors)
+    if torch._C._is_any_autocast_enabled():
+        return _wide(*tensors)
+    return tensors
+
+
+def _alike(*tensors):
+    """Cast the tensors to their promoted dtype; None stays None."""
+    given = [x.dtype for x in tensors if x is not None]
+    dtype, alike = given[0], True
+    for other in given:
+        if other is not dtype:
+            dtype, alike = torch.promote_types(dtype, other), False
+    return tensors if alike else _cast(dtype, *tensors)
 
 
 def _wide(*tensors):

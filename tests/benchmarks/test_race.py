@@ -35,6 +35,16 @@ def test_the_command_writes_what_it_found(tmp_path, capsys):
     assert f"wrote {tmp_path / 'race-small.png'}" in printed.err
 
 
+def test_the_race_says_its_dtype(tmp_path, capsys):
+    arguments = ["--only", "relu", "--size", "small", "--rounds", "1", "--dtype", "bfloat16"]
+    assert main([*arguments, "--out", str(tmp_path)]) == 0
+    results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    assert results["dtype"] == "bfloat16"
+    (entry,) = results["entries"]
+    assert entry["ways"]["torch"]["saved"]["outputs"] == 8 * 8 * 2
+    assert "eager code, bfloat16." in capsys.readouterr().err
+
+
 def test_a_name_that_no_row_has_is_wrong_usage(tmp_path, capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["--only", "silly", "--out", str(tmp_path)])

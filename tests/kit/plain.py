@@ -6,7 +6,7 @@ import ast
 from typing import Any
 
 DTYPES = ("low", "wide", "dtype")
-_TAKEN = ("_cast", "_wide", "_of_product", "_of_float32", "_promoted")
+_TAKEN = ("_cast", "_wide", "_alike", "_for_kernel", "_of_product", "_of_float32", "_promoted")
 
 
 class _Plain(ast.NodeTransformer):

@@ -31,6 +31,7 @@ class Plan:
     rounds: int = 20
     compiled: bool = False
     forward_only: bool = False
+    dtype: torch.dtype = torch.float32
 
     def run(self, step: Step, function: Function) -> Callable[[], object]:
         """The call that is timed and measured."""
@@ -45,8 +46,8 @@ def entry(row: Row, size: str, plan: Plan) -> Entry:
     if plan.compiled:
         torch.compiler.reset()
         ways |= {name + COMPILED: torch.compile(f, dynamic=False) for name, f in eager.items()}
-    hold(row, size, ways, torch.float32)
-    step = Step.of(row, size)
+    hold(row, size, ways, plan.dtype)
+    step = Step.of(row, size, plan.dtype)
     runs = {name: plan.run(step, function) for name, function in ways.items()}
     seconds = race(runs, plan.rounds)
     found = {}
@@ -86,9 +87,9 @@ def call(row: Row, plan: Plan) -> Entry:
     ways = row.ways()
     both = {OURS: ways[OURS], MINIMAL_WAY: MINIMAL[row.name]}
     plain = {name: ways[name] for name in (OURS, TORCH) if name in ways}
-    for dtype in (torch.float64, torch.float32):
+    for dtype in (torch.float64, plan.dtype):
         hold(row, "small", both | plain, dtype)
-    step = Step.of(row, "small")
+    step = Step.of(row, "small", plan.dtype)
     with_graph = race({name: partial(step.whole, f) for name, f in both.items()}, plan.rounds)
     with torch.no_grad():
         without = race({name: partial(step.forward, f) for name, f in plain.items()}, plan.rounds)

@@ -1,0 +1,300 @@
+"""How often a body rounds that is computed in the dtype of the tensors that it is given.
+
+A value is ``EXACT`` where each dtype of half precision has what float32 has: an element moved or
+chosen, its negative, a number of few digits. It is ``ROUNDED`` where it is the nearest number to
+what float32 has, by one call that computes in float32 inside. What is monotone, such as a maximum,
+keeps either, as rounding is; what is computed or compared of a rounded value is neither.
+
+So a body of exact values is the same in each dtype, and one of rounded ones has the error of a body
+in float32 whose results are rounded at last. A rounded value is one in bfloat16, of which torch's
+kernels compute as in float32 and which has its range; `_for_kernel` asks for that at run time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from enum import IntEnum
+from math import frexp, inf
+
+from derive.program import work
+from derive.program.code import (
+    Attribute,
+    Binary,
+    Code,
+    Conditional,
+    Dim,
+    Function,
+    Keyword,
+    Literal,
+    Method,
+    Name,
+    Shape,
+    Slice,
+    Subscript,
+    Tuple,
+    Unary,
+)
+from derive.program.tidy import Line
+from derive.program.torch_ops import EXACT_ALONE, MONOTONE, ONCE, TorchOp, torch_op
+
+
+class Has(IntEnum):
+    """What a value is, beside what it would be in float32."""
+
+    NUMBER = 0
+    """No tensor: a size, a position or a parameter."""
+    INTEGER = 1
+    """A tensor of integers, or of what no half precision has."""
+    UNIT = 2
+    """A mask or a sign: 0, 1 or -1."""
+    EXACT = 3
+    ROUNDED = 4
+
+
+class Roundings(IntEnum):
+    """How often results of a body are rounded that is computed in the given dtype."""
+
+    NONE = 0
+    ONCE = 1
+    MORE = 2
+
+
+def roundings(
+    lines: Sequence[Line], given: Iterable[str], integers: Collection[str] = ()
+) -> Roundings:
+    """How often the lines round, of these tensors of floating point and of integers."""
+    body = _Body(dict.fromkeys(given, Has.EXACT) | dict.fromkeys(integers, Has.INTEGER))
+    try:
+        for line in lines:
+            body.known[line.name] = body.has(line.code)
+    except _More:
+        return Roundings.MORE
+    return Roundings.ONCE if body.rounds else Roundings.NONE
+
+
+class _More(Exception):
+    """A value is rounded more than once."""
+
+
+_COMPARES = frozenset("< <= > >= == !=".split())
+_DIGITS = 8
+"""Of a number in bfloat16; float16 has more, and with as small an exponent all of these."""
+
+
+class _Body:
+    """What the names of a body are; those that it does not know are numbers."""
+
+    def __init__(self, known: dict[str, Has]) -> None:
+        self.known = known
+        self.rounds = False
+
+    def has(self, code: Code) -> Has:
+        match code:
+            case Name(name):
+                return self.known.get(name, Has.NUMBER)
+            case Literal() | Dim() | Shape():
+                return Has.NUMBER
+            case Keyword(_, value):
+                return self.has(value)
+            case Attribute(obj, "mT" | "T" | "values"):
+                return self.has(obj)
+            case Attribute(obj, "indices"):
+                return self._asked(obj, Has.INTEGER)
+            case Attribute() | Slice():
+                return Has.NUMBER
+            case Subscript(obj):
+                return self.has(obj)
+            case Tuple(items):
+                return self._joined(items)
+            case Conditional(_, then, other):
+                return self._joined((then, other))
+            case Unary("-", operand):
+                return self.has(operand)
+            case Unary(_, operand):
+                return self._asked(operand, Has.UNIT)
+            case Binary():
+                return self._binary(code)
+            case Method() | Function():
+                return self._call(code)
+        raise _More
+
+    def _asked(self, code: Code, found: Has) -> Has:
+        """What a test of the values is."""
+        kind = self.has(code)
+        if kind is Has.ROUNDED:
+            raise _More
+        return kind if kind is Has.NUMBER else found
+
+    def _joined(self, codes: Iterable[Code]) -> Has:
+        """What the elements of all of these are together."""
+        found = {self.has(code) for code in codes}
+        if Has.INTEGER in found and max(found) > Has.INTEGER:
+            raise _More
+        if Has.NUMBER in found and len(found) > 1:
+            raise _More
+        return max(found, default=Has.NUMBER)
+
+    # ---------------------------------------------------------------- operators
+
+    def _binary(self, code: Binary) -> Has:
+        op, sides = code.op, (code.left, code.right)
+        left, right = map(self.has, sides)
+        if left is right is Has.NUMBER:
+            return Has.NUMBER
+        if op in ("&", "|") and max(left, right) <= Has.UNIT:
+            return Has.UNIT
+        if op in _COMPARES:
+            if max(left, right) > Has.INTEGER:
+                self._tells(code)
+            return Has.UNIT
+        if max(left, right) <= Has.INTEGER and op in ("+", "-", "*", "//", "%"):
+            return Has.INTEGER
+        if Has.INTEGER in (left, right):
+            raise _More
+        return self._arithmetic(op, sides, (left, right))
+
+    def _tells(self, code: Binary) -> None:
+        """A comparison of what is rounded nowhere."""
+        for side in (code.left, code.right):
+            kind = self.has(side)
+            if kind in (Has.INTEGER, Has.ROUNDED) or (kind is Has.NUMBER and not is_short(side)):
+                raise _More
+
+    def _arithmetic(self, op: str, sides: tuple[Code, Code], kinds: tuple[Has, Has]) -> Has:
+        if max(kinds) is Has.UNIT and (op != "*" or Has.NUMBER in kinds):
+            raise _More
+        if op == "*" and Has.UNIT in kinds and Has.NUMBER not in kinds:
+            return max(kinds)
+        if op == "*":
+            for side, other in (sides, sides[::-1]):
+                if _is_doubling(side) and self.has(other) is Has.EXACT:
+                    self.rounds = True
+                    return Has.EXACT
+        scales = op == "*" or (op == "/" and kinds[0] is not Has.NUMBER)
+        for side, kind in zip(sides, kinds, strict=True):
+            if kind is Has.ROUNDED or (kind is Has.NUMBER and not (scales or is_short(side))):
+                raise _More
+        if op not in ("+", "-", "*", "/"):
+            raise _More
+        self.rounds = True
+        return Has.ROUNDED
+
+    # ---------------------------------------------------------------- calls
+
+    def _call(self, code: Method | Function) -> Has:
+        op = torch_op(code)
+        match code:
+            case Method(_, "dim" | "numel" | "size"):
+                return Has.NUMBER
+            case Function(name) if name.startswith("math.") or name in ("len", "min", "max"):
+                return self._joined(code.args)
+            case Method(obj, "to"):
+                kind = self.has(obj)
+                return kind if kind is Has.UNIT or op.view else self._no()
+        if op.makes:
+            return self._made(code)
+        if op.contracts or op.several:
+            raise _More
+        parts = code.parts()
+        for n in op.compares:
+            self._compared(parts[n], op)
+        values = [p for n, p in enumerate(parts) if n not in op.compares]
+        kinds = [self.has(p) for p in values]
+        tensors = [kind for kind in kinds if kind > Has.INTEGER]
+        if op.half == ONCE:
+            return self._once(tensors)
+        if op.half == MONOTONE:
+            return self._monotone(op, values, kinds)
+        if op.half == EXACT_ALONE:
+            if Has.ROUNDED in tensors:
+                raise _More
+            return max(kinds)
+        if op.flops is work.none and op.shape is not None:
+            return self._moved(values, kinds)
+        raise _More
+
+    def _no(self) -> Has:
+        raise _More
+
+    def _made(self, code: Method | Function) -> Has:
+        """What new tensors have."""
+        if isinstance(code, Function) or any(_is_keyword(a, "dtype") for a in code.args):
+            return Has.INTEGER
+        if not all(map(is_short, code.args[1:])):
+            raise _More
+        return Has.EXACT
+
+    def _compared(self, code: Code, op: TorchOp) -> None:
+        """An argument that is compared, or a mask, is rounded nowhere."""
+        kind = self.has(code)
+        if kind is Has.ROUNDED or (kind is Has.NUMBER and not (op.in_float32 or is_short(code))):
+            raise _More
+        self.rounds = self.rounds or (kind is Has.NUMBER and not is_short(code))
+
+    def _once(self, tensors: Sequence[Has]) -> Has:
+        if not tensors or Has.ROUNDED in tensors:
+            raise _More
+        self.rounds = True
+        return Has.ROUNDED
+
+    def _moved(self, values: Sequence[Code], kinds: Sequence[Has]) -> Has:
+        """Elements of the tensors; what else it is given are places."""
+        tensors = [kind for kind in kinds if kind > Has.INTEGER]
+        if not tensors:
+            return max(kinds)
+        added = (v for v in values if _is_keyword(v, "value"))
+        if kinds[0] <= Has.INTEGER or not all(map(is_short, added)):
+            raise _More
+        return max(tensors)
+
+    def _monotone(self, op: TorchOp, values: Sequence[Code], kinds: Sequence[Has]) -> Has:
+        """An element of one of these, or its magnitude."""
+        found = max(kinds)
+        if found <= Has.INTEGER:
+            return Has.INTEGER
+        if Has.INTEGER in kinds:
+            raise _More
+        pairs = zip(values, kinds, strict=True)
+        # Of a reduction these are places, and how windows lie.
+        numbers = [v for v, kind in pairs if kind is Has.NUMBER and op.shape is None]
+        if all(map(is_short, numbers)):
+            return Has.EXACT if found is Has.UNIT and numbers else found
+        # Where the slope is told by what it is compared with, that is rounded too.
+        self.rounds = self.rounds or not op.compares
+        return Has.ROUNDED
+
+
+def _is_keyword(code: Code, name: str) -> bool:
+    return isinstance(code, Keyword) and code.name == name
+
+
+def _value(code: Code) -> float | None:
+    """A number that is written out."""
+    match code:
+        case Literal(words):
+            try:
+                return inf if words.endswith("math.inf") else float(words)
+            except ValueError:
+                return None
+        case Unary("-", operand):
+            return _value(operand)
+        case Keyword(_, value):
+            return _value(value)
+    return None
+
+
+def is_short(code: Code) -> bool:
+    """Whether the code is a number that each dtype of half precision has exactly."""
+    value = _value(code)
+    if value is None:
+        return False
+    if value in (0, inf):
+        return True
+    digits, power = frexp(abs(value))
+    return (digits * 2**_DIGITS).is_integer() and -_DIGITS < power <= _DIGITS
+
+
+def _is_doubling(code: Code) -> bool:
+    """Whether a multiple by the number has the digits of what it is a multiple of."""
+    value = _value(code)
+    return value is not None and value != inf and value >= 1 and frexp(value)[0] == 0.5
