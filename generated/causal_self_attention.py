@@ -4,7 +4,7 @@
     K[n,j,d] = Σₖ x[n,j,k]·Wk[d,k]
     V[n,j,e] = Σₖ x[n,j,k]·Wv[e,k]
     S[n,i,j] = 1/√(size(d))·Σ[d] Q[n,i,d]·K[n,j,d]
-    P[n,i,j] = [j ≤ i]·exp(S[n,i,j] − logsumexp[j′ | j′ ≤ i](S[n,i,j′]))
+    P[n,i,j] = softmax[j | j ≤ i](S[n,i,j])
     output[n,i,e] = Σⱼ P[n,i,j]·V[n,j,e]
 
 Gradients, where G is the cotangent of output:
@@ -427,7 +427,7 @@ def causal_self_attention(
         K[n,j,d] = Σₖ x[n,j,k]·Wk[d,k]
         V[n,j,e] = Σₖ x[n,j,k]·Wv[e,k]
         S[n,i,j] = 1/√(size(d))·Σ[d] Q[n,i,d]·K[n,j,d]
-        P[n,i,j] = [j ≤ i]·exp(S[n,i,j] − logsumexp[j′ | j′ ≤ i](S[n,i,j′]))
+        P[n,i,j] = softmax[j | j ≤ i](S[n,i,j])
         output[n,i,e] = Σⱼ P[n,i,j]·V[n,j,e]
 
     Args:

@@ -33,7 +33,7 @@ the tangent of target:
 Tangents for reduction="none", where d_input is the tangent of input and d_target is
 the tangent of target:
 
-    d_loss[*p] = where(|e[*p]| > delta, delta·sign(e[*p])·(d_input[*p] − d_target[*p]), e[*p]·(d_input[*p] − d_target[*p]))
+    d_loss[*p] = (d_input[*p] − d_target[*p])·where(|e[*p]| > delta, delta·sign(e[*p]), e[*p])
 
 Fused kernels of torch, with the equation that each computes:
 

@@ -6,7 +6,7 @@
     powers_far[n] = Σ[d] |away[n,d]|^p
     near[n] = powers_near[n]^(1/p)
     far[n] = powers_far[n]^(1/p)
-    loss[n] = clamp(near[n] − far[n] + margin, 0, ∞)
+    loss[n] = max(near[n] − far[n] + margin, 0)
     average = meanₙ(loss[n])
     total = Σₙ loss[n]
 
@@ -861,7 +861,7 @@ def triplet_margin_loss(
         powers_far[n] = Σ[d] |away[n,d]|^p
         near[n] = powers_near[n]^(1/p)
         far[n] = powers_far[n]^(1/p)
-        loss[n] = clamp(near[n] − far[n] + margin, 0, ∞)
+        loss[n] = max(near[n] − far[n] + margin, 0)
         average = meanₙ(loss[n])
         total = Σₙ loss[n]
 

@@ -7,11 +7,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from derive.algebra.expr import Access, And, Expr, Guard, Index, Reduce, Rel, walk
+from derive.algebra.expr import (
+    Access,
+    And,
+    Expr,
+    Guard,
+    Index,
+    Mul,
+    Reduce,
+    Rel,
+    sort_key,
+    walk,
+)
 from derive.algebra.factor import factor
 from derive.algebra.nested import to_tree
 from derive.algebra.rules import Step
-from derive.algebra.substitution import fresh, replace, substitute
+from derive.algebra.substitution import fresh, replace, replace_inside_out, substitute
 from derive.calculus.adjoint import Adjoint
 from derive.calculus.canonical import renamed
 from derive.calculus.lets import Let, Lets, is_named_sum
@@ -99,9 +110,25 @@ def _is_short(let: Let) -> bool:
 _SHORT = 24
 
 
+def _nested(e: Expr) -> Expr:
+    """e in nested form, in each product the tensors first and in one order: G, what is given.
+
+    What is common to most terms is taken out first, whatever it is.
+    """
+
+    def ordered(part: Expr) -> Expr:
+        if not isinstance(part, Mul):
+            return part
+        args = [a for p in part.args for a in (p.args if isinstance(p, Mul) else (p,))]
+        read = iter(sorted((a for a in args if isinstance(a, Access)), key=sort_key))
+        return Mul(tuple(next(read) if isinstance(a, Access) else a for a in args))
+
+    return replace_inside_out(factor(e), ordered)
+
+
 def formula(adjoint: Adjoint, speech: Speech) -> Formula:
     """The adjoint in nested form."""
-    nested = speech.written_out(factor(adjoint.body))
+    nested = speech.written_out(_nested(adjoint.body))
     name, axes, (body,) = speech.equation(adjoint.name, adjoint.formals, nested)
     return Formula(name, axes, body, partial(_steps, adjoint, speech))
 
@@ -112,7 +139,7 @@ def _steps(adjoint: Adjoint, speech: Speech) -> tuple[DerivationStep, ...]:
 
     What stands under a bracket is guarded by it at the end, which no letter of a formula says.
     """
-    nested, last = factor(adjoint.body), to_tree(adjoint.body)
+    nested, last = _nested(adjoint.body), to_tree(adjoint.body)
     log = list(adjoint.steps)
     subject = (adjoint.name, adjoint.formals)
     own = [n for n, step in enumerate(log) if step.subject == subject]

@@ -20,7 +20,7 @@ FORMS = {
     "y[n] = clamp(x[n], -inf, s)": {"x": "[x[n] ≤ s]·G[n]"},
     "y[n] = x[n]**s": {"x": "s·G[n]·x[n]^(s − 1)"},
     "y[n] = x[n]*(1 + erf(x[n]/sqrt(2)))/2": {
-        "x": "G[n]·(√(2/π)·x[n]·exp(−x[n]²/2) + 1 + erf(x[n]/√(2)))/2"
+        "x": "G[n]·(√(2/π)·x[n]·exp(−x[n]²/2) + 1 + erf(x[n]/√2))/2"
     },
     "y[n] = abs(x[n] - t[n] + s)": {
         "x": "G[n]·sign(x[n] − t[n] + s)",
