@@ -16,6 +16,7 @@ from derive.algebra.expr import (
     Mul,
     Reduce,
     Rel,
+    free_indices,
     sort_key,
     walk,
 )
@@ -27,9 +28,10 @@ from derive.calculus.adjoint import Adjoint
 from derive.calculus.canonical import renamed
 from derive.calculus.lets import Let, Lets, is_named_sum
 from derive.errors import no_recursion_leaves
-from derive.notation.given import Given, given_axes, letters_of, on_given_axes, with_letters
+from derive.notation.given import Given, alike, given_axes, letters_of, on_given_axes, with_letters
 from derive.notation.operation import Operation
 from derive.reports.result import DerivationStep, Formula
+from derive.show.identities import with_means
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,8 @@ class Speech:
     """One index for several side by side, by the extents of those."""
     find: Callable[[str], Let | None]
     """The definition of a name."""
+    alike: Mapping[tuple[str, bool], Sequence[str]]
+    """The letters of an extent."""
     _said: dict[Expr, Expr] = field(default_factory=dict, compare=False)
 
     @classmethod
@@ -52,7 +56,7 @@ class Speech:
         for adjoint, tensor in lets.derived_from.items():
             if say(tensor) in owners:
                 owners[say(adjoint)] = owners[say(tensor)]
-        return cls(say, owners, letters_of(op), lets.get)
+        return cls(say, owners, letters_of(op), lets.get, alike(op))
 
     def written_out(self, e: Expr) -> Expr:
         """e, nested, with the engine's own names of short sums replaced by what they stand for."""
@@ -97,7 +101,29 @@ class Speech:
         spoken = [self._in_words(e) for e in whole]
         access, *rest = with_letters(spoken, self.letters)
         assert isinstance(access, Access)
-        return access.tensor, access.positions, tuple(rest)
+        taken = frozenset(i.name for e in (access, *rest) for i in free_indices(e))
+        return access.tensor, access.positions, tuple(self._in_own(e, taken) for e in rest)
+
+    def _in_own(self, e: Expr, taken: frozenset[str]) -> Expr:
+        """e with another letter of the operation for a bound index whose own is taken.
+
+        Σₘ s[n,m] for Σₙ′ s[n,n′], where the operation has the letters n and m for one extent.
+        """
+        if not isinstance(e, Reduce):
+            made: Expr = e.map(lambda part: self._in_own(part, taken))
+            return made
+        indices: list[Index] = []
+        for i in e.indices:
+            own = (i.extent if i.name.startswith("_") else i.name).rstrip("'")
+            letters = (own, *self.alike.get((i.extent, i.group), ()))
+            name = next((letter for letter in letters if letter not in taken), i.name)
+            indices.append(Index(name, i.extent, i.group))
+            taken |= {name}
+        names: dict[Index, Expr] = dict(zip(e.indices, indices, strict=True))
+        body, condition = substitute(e.body, names), e.condition
+        if condition is not None:
+            condition = self._in_own(substitute(condition, names), taken)
+        return Reduce(e.kind, tuple(indices), self._in_own(body, taken), condition)
 
 
 def _is_short(let: Let) -> bool:
@@ -128,7 +154,7 @@ def _nested(e: Expr) -> Expr:
 
 def formula(adjoint: Adjoint, speech: Speech) -> Formula:
     """The adjoint in nested form."""
-    nested = speech.written_out(_nested(adjoint.body))
+    nested = with_means(speech.written_out(_nested(adjoint.body)))
     name, axes, (body,) = speech.equation(adjoint.name, adjoint.formals, nested)
     return Formula(name, axes, body, partial(_steps, adjoint, speech))
 
@@ -150,6 +176,9 @@ def _steps(adjoint: Adjoint, speech: Speech) -> tuple[DerivationStep, ...]:
     last, nested = nested, speech.written_out(nested)
     if nested is not last:
         log.append(Step("write out", "a name equals its definition", last, nested, subject))
+    last, nested = nested, with_means(nested)
+    if nested is not last:
+        log.append(Step("mean", "1/size(k)·Σₖ f(k) = meanₖ(f(k))", last, nested, subject))
     return steps_of(log, speech)
 
 

@@ -6,6 +6,7 @@
     δ(t, e)*x[e]                        δ(t, e)*x[t]
     [a]*x + [b]*x/2                     x*([a] + [b]/2)
     sqrt(2)*x/2                         x/sqrt(2)
+    1/size(k)*sum[k](x)                 mean[k](x)      (in what is derived)
 
 The code keeps the left sides: a condition guards what it is multiplied with, a delta fills an axis.
 """
@@ -26,6 +27,7 @@ from derive.algebra.expr import (
     Expr,
     Index,
     Iverson,
+    Mul,
     Num,
     Pow,
     Reduce,
@@ -41,7 +43,7 @@ from derive.algebra.factor import over_roots, roots_joined
 from derive.algebra.logic import conditions_of, conjunction
 from derive.algebra.nodes import node
 from derive.algebra.poly import raised
-from derive.algebra.substitution import replace, substitute
+from derive.algebra.substitution import replace, replace_inside_out, substitute
 
 
 @node
@@ -198,6 +200,24 @@ def _form(e: Expr) -> Polynomial:
 
 
 # Sums
+
+
+def with_means(e: Expr) -> Expr:
+    """e with sums over k that are divided by size(k) as means; nan where k has no values."""
+    return replace_inside_out(e, _meant)
+
+
+def _meant(e: Expr) -> Expr:
+    for total in factors_of(e) if isinstance(e, Mul) else ():
+        if isinstance(total, Reduce) and total.kind == "sum" and total.condition is None:
+            left = list(factors_of(e))
+            below = [Pow(Size(i.extent), num(-1)) for i in total.indices]
+            if all(below.count(b) <= left.count(b) for b in below):
+                for b in below:
+                    left.remove(b)
+                left[left.index(total)] = Reduce("mean", total.indices, total.body)
+                return _meant(product_of(left))
+    return e
 
 
 def shared_apart(args: Sequence[Expr]) -> tuple[list[Expr], list[Expr]]:
