@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from derive.algebra.expr import Expr
@@ -18,7 +18,8 @@ from derive.notation.options import options
 from derive.program.program import Program
 from derive.program.torch_ops import count
 from derive.reports.result import Cost, DerivationStep, Formula
-from derive.reports.speech import Speech, definitions, steps_of
+from derive.reports.reused import reused
+from derive.reports.speech import Speech, definitions, formula, steps_of
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,12 @@ def trees(derived: Derived, speech: Speech) -> list[Expr]:
     lets = (derived.lets.get(a.tensor) for a in every)
     bodies = [speech.written_out(factor(a.body)) for a in every]
     return [*(let.access for let in lets if let is not None), *bodies]
+
+
+def with_reused(derived: Derived, speech: Speech) -> Derived:
+    """The same with the names of gradients in other gradients, where formulas show them."""
+    gradients = reused(derived.backward.gradients, lambda a: len(str(formula(a, speech))))
+    return replace(derived, backward=replace(derived.backward, gradients=gradients))
 
 
 @no_recursion_leaves
