@@ -4,7 +4,7 @@
 
 Gradients, where G is the cotangent of F:
 
-    grad_A[*p,k,*q] = Σₖ′ [k ≤ k′]·G[*p,k′,*q]·others[*p,k,*q,k′]
+    grad_A[*p,k,*q] = Σₗ [k ≤ l]·G[*p,l,*q]·others[*p,k,*q,l]
 
 where
 
@@ -12,7 +12,7 @@ where
 
 Tangents, where d_A is the tangent of A:
 
-    d_F[*p,k,*q] = Σₖ′ [k′ ≤ k]·d_A[*p,k′,*q]·others[*p,k′,*q,k]
+    d_F[*p,k,*q] = Σₗ [l ≤ k]·d_A[*p,l,*q]·others[*p,l,*q,k]
 
 where
 

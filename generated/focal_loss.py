@@ -10,7 +10,7 @@ Gradients for reduction="mean", where G is the cotangent of average:
 
     grad_right[n,*q] = G·weight[target[n,*q]]·(gamma·right[n,*q]·exp(right[n,*q])·(−expm1(right[n,*q]))^(gamma − 1) − (−expm1(right[n,*q]))^gamma)/(size(n)·size(q))
     grad_input[n,c,*q] = grad_right[n,*q]·(δ[c,target[n,*q]] − exp(F[n,c,*q]))
-    grad_weight[c] = −G/(size(n)·size(q))·Σ[n,*q] δ[c,target[n,*q]]·right[n,*q]·(−expm1(right[n,*q]))^gamma
+    grad_weight[c] = −G·mean[n,*q](δ[c,target[n,*q]]·right[n,*q]·(−expm1(right[n,*q]))^gamma)
 
 Gradients for reduction="sum", where G is the cotangent of total:
 

@@ -8,17 +8,17 @@
 Gradients for reduction="mean", where G is the cotangent of average:
 
     grad_input[*p] = G·where(|e[*p]| > delta, delta·sign(e[*p]), e[*p])/size(p)
-    grad_target[*p] = −G·where(|e[*p]| > delta, delta·sign(e[*p]), e[*p])/size(p)
+    grad_target[*p] = −grad_input[*p]
 
 Gradients for reduction="sum", where G is the cotangent of total:
 
     grad_input[*p] = G·where(|e[*p]| > delta, delta·sign(e[*p]), e[*p])
-    grad_target[*p] = −G·where(|e[*p]| > delta, delta·sign(e[*p]), e[*p])
+    grad_target[*p] = −grad_input[*p]
 
 Gradients for reduction="none", where G is the cotangent of loss:
 
     grad_input[*p] = G[*p]·where(|e[*p]| > delta, delta·sign(e[*p]), e[*p])
-    grad_target[*p] = −G[*p]·where(|e[*p]| > delta, delta·sign(e[*p]), e[*p])
+    grad_target[*p] = −grad_input[*p]
 
 Tangents for reduction="mean", where d_input is the tangent of input and d_target is
 the tangent of target:

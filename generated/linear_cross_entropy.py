@@ -9,7 +9,7 @@
 
 Gradients for reduction="mean", where G is the cotangent of average:
 
-    grad_X[n,c] = [target[n] ≠ ignore_index]·G·(exp(F[n,c])·(label_smoothing/size(c)·Σ[c′] weight[c′] − (label_smoothing − 1)·weight[target[n]]) + δ[c,target[n]]·(label_smoothing − 1)·weight[c] − label_smoothing·weight[c]/size(c))/count
+    grad_X[n,c] = [target[n] ≠ ignore_index]·G·(exp(F[n,c])·(label_smoothing·mean[c′](weight[c′]) − (label_smoothing − 1)·weight[target[n]]) + δ[c,target[n]]·(label_smoothing − 1)·weight[c] − label_smoothing·weight[c]/size(c))/count
     grad_input[n,d] = Σ[c] grad_X[n,c]·linear_weight[c,d]
     grad_linear_weight[c,d] = Σₙ grad_X[n,c]·input[n,d]
     grad_linear_bias[c] = Σₙ grad_X[n,c]
@@ -17,7 +17,7 @@ Gradients for reduction="mean", where G is the cotangent of average:
 
 Gradients for reduction="sum", where G is the cotangent of total:
 
-    grad_X[n,c] = [target[n] ≠ ignore_index]·G·(exp(F[n,c])·(label_smoothing/size(c)·Σ[c′] weight[c′] − (label_smoothing − 1)·weight[target[n]]) + δ[c,target[n]]·(label_smoothing − 1)·weight[c] − label_smoothing·weight[c]/size(c))
+    grad_X[n,c] = [target[n] ≠ ignore_index]·G·(exp(F[n,c])·(label_smoothing·mean[c′](weight[c′]) − (label_smoothing − 1)·weight[target[n]]) + δ[c,target[n]]·(label_smoothing − 1)·weight[c] − label_smoothing·weight[c]/size(c))
     grad_input[n,d] = Σ[c] grad_X[n,c]·linear_weight[c,d]
     grad_linear_weight[c,d] = Σₙ grad_X[n,c]·input[n,d]
     grad_linear_bias[c] = Σₙ grad_X[n,c]
@@ -25,7 +25,7 @@ Gradients for reduction="sum", where G is the cotangent of total:
 
 Gradients for reduction="none", where G is the cotangent of loss:
 
-    grad_X[n,c] = [target[n] ≠ ignore_index]·G[n]·(exp(F[n,c])·(label_smoothing/size(c)·Σ[c′] weight[c′] − (label_smoothing − 1)·weight[target[n]]) + δ[c,target[n]]·(label_smoothing − 1)·weight[c] − label_smoothing·weight[c]/size(c))
+    grad_X[n,c] = [target[n] ≠ ignore_index]·G[n]·(exp(F[n,c])·(label_smoothing·mean[c′](weight[c′]) − (label_smoothing − 1)·weight[target[n]]) + δ[c,target[n]]·(label_smoothing − 1)·weight[c] − label_smoothing·weight[c]/size(c))
     grad_input[n,d] = Σ[c] grad_X[n,c]·linear_weight[c,d]
     grad_linear_weight[c,d] = Σₙ grad_X[n,c]·input[n,d]
     grad_linear_bias[c] = Σₙ grad_X[n,c]

@@ -9,7 +9,7 @@ Gradients for reduction="mean", where G is the cotangent of average:
 
     grad_excess[n,c] = p·[excess[n,c] > 0]·[target[n] ≠ c]·G·weight[target[n]]·relu(excess[n,c])^(p − 1)/(size(n)·size(c))
     grad_input[n,c] = grad_excess[n,c] − δ[c,target[n]]·Σ[c′] grad_excess[n,c′]
-    grad_weight[c] = G/(size(n)·size(c))·Σ[n,c′] [target[n] ≠ c′]·δ[c,target[n]]·relu(excess[n,c′])^p
+    grad_weight[c] = G·mean[n,c′]([target[n] ≠ c′]·δ[c,target[n]]·relu(excess[n,c′])^p)
 
 Gradients for reduction="sum", where G is the cotangent of total:
 
@@ -28,7 +28,7 @@ the tangent of weight:
 
     d_excess[n,c] = d_input[n,c] − d_input[n,target[n]]
     d_loss[n] = (d_weight[target[n]]·Σ[c] [target[n] ≠ c]·relu(excess[n,c])^p + p·weight[target[n]]·Σ[c] [excess[n,c] > 0]·[target[n] ≠ c]·d_excess[n,c]·relu(excess[n,c])^(p − 1))/size(c)
-    d_average = 1/size(n)·Σₙ d_loss[n]
+    d_average = meanₙ(d_loss[n])
 
 Tangents for reduction="sum", where d_input is the tangent of input and d_weight is
 the tangent of weight:

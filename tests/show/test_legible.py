@@ -24,7 +24,7 @@ FORMS = {
     },
     "y[n] = abs(x[n] - t[n] + s)": {
         "x": "G[n]·sign(x[n] − t[n] + s)",
-        "t": "−G[n]·sign(x[n] − t[n] + s)",
+        "t": "−grad_x[n]",
     },
     # One let of 1 − sigmoid serves both.
     "y[n] = (1 - sigmoid(z[n]))*tanh(x[n]) + sigmoid(z[n])*h[n]": {
@@ -35,7 +35,7 @@ FORMS = {
     "y[n] = x[n]*sigmoid(x[n])": {"x": "G[n]·sigmoid(x[n])·(1 + x[n]·(1 − sigmoid(x[n])))"},
     "y[n] = -(t[n]*log(sigmoid(x[n])) + (1 - t[n])*log(1 - sigmoid(x[n])))": {
         "x": "G[n]·(sigmoid(x[n]) − t[n])",
-        "t": "G[n]·(logsigmoid(−x[n]) − logsigmoid(x[n]))",
+        "t": "−G[n]·x[n]",
     },
     "p[n] = sigmoid(x[n])\ny[n] = p[n]**2*log(1 - p[n])": {
         "x": "G[n]·(2·y[n]·(1 − p[n]) − p[n]³)",
