@@ -55,12 +55,12 @@ def letters_of(op: Operation) -> dict[tuple[str, ...], Index]:
 
 
 def alike(op: Operation) -> dict[tuple[str, bool], tuple[str, ...]]:
-    """The letters that a person wrote for each extent, and for groups of that, in order."""
+    """The letters of each extent, and of groups of that, in order; n2 is one of our making."""
     trees = [*(a for t in op.inputs for a in t.axes), *(a for e in op.equations for a in e.axes)]
     trees += [e.body for e in op.equations]
     found: dict[tuple[str, bool], dict[str, None]] = {}
     for i in (i for tree in trees for i in walk(tree) if isinstance(i, Index)):
-        if "'" not in i.name and not i.name.startswith("_"):
+        if i.name.isalpha():
             found.setdefault((i.extent, i.group), {})[i.name] = None
     return {key: tuple(letters) for key, letters in found.items()}
 

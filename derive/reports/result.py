@@ -234,7 +234,7 @@ class Derivation(Formulas):
     >>> import derive
     >>> d = derive.derivation(derive.parse("S[k] = exp(A[k]) / sum[l](exp(A[l]))"))
     >>> print(d.gradients["A"])
-    grad_A[k] = S[k]·(G[k] − Σₖ′ G[k′]·S[k′])
+    grad_A[k] = S[k]·(G[k] − Σₗ G[l]·S[l])
     >>> d.saved
     ('S',)
     """

@@ -23,7 +23,13 @@ from derive.algebra.expr import (
 from derive.algebra.factor import factor
 from derive.algebra.nested import to_tree
 from derive.algebra.rules import Step
-from derive.algebra.substitution import fresh, replace, replace_inside_out, substitute
+from derive.algebra.substitution import (
+    fresh,
+    primed,
+    replace,
+    replace_inside_out,
+    substitute,
+)
 from derive.calculus.adjoint import Adjoint
 from derive.calculus.canonical import renamed
 from derive.calculus.lets import Let, Lets, is_named_sum
@@ -101,8 +107,11 @@ class Speech:
         spoken = [self._in_words(e) for e in whole]
         access, *rest = with_letters(spoken, self.letters)
         assert isinstance(access, Access)
-        taken = frozenset(i.name for e in (access, *rest) for i in free_indices(e))
-        return access.tensor, access.positions, tuple(self._in_own(e, taken) for e in rest)
+        return access.tensor, access.positions, tuple(rest)
+
+    def in_own_letters(self, e: Expr, axes: Sequence[Expr]) -> Expr:
+        """The right side of an equation as `_in_own` has it."""
+        return self._in_own(e, frozenset(i.name for part in (e, *axes) for i in free_indices(part)))
 
     def _in_own(self, e: Expr, taken: frozenset[str]) -> Expr:
         """e with another letter of the operation for a bound index whose own is taken.
@@ -112,18 +121,19 @@ class Speech:
         if not isinstance(e, Reduce):
             made: Expr = e.map(lambda part: self._in_own(part, taken))
             return made
-        indices: list[Index] = []
-        for i in e.indices:
-            own = (i.extent if i.name.startswith("_") else i.name).rstrip("'")
-            letters = (own, *self.alike.get((i.extent, i.group), ()))
-            name = next((letter for letter in letters if letter not in taken), i.name)
-            indices.append(Index(name, i.extent, i.group))
-            taken |= {name}
+        own = {i: (i.extent if i.name.startswith("_") else i.name).rstrip("'") for i in e.indices}
+        found: dict[Index, str] = {}
+        # What keeps its letter goes first.
+        for i in sorted(e.indices, key=lambda i: own[i] in taken):
+            letters = (own[i], *self.alike.get((i.extent, i.group), ()), primed(own[i], taken))
+            found[i] = next(letter for letter in letters if letter not in taken)
+            taken |= {found[i]}
+        indices = tuple(Index(found[i], i.extent, i.group) for i in e.indices)
         names: dict[Index, Expr] = dict(zip(e.indices, indices, strict=True))
         body, condition = substitute(e.body, names), e.condition
         if condition is not None:
             condition = self._in_own(substitute(condition, names), taken)
-        return Reduce(e.kind, tuple(indices), self._in_own(body, taken), condition)
+        return Reduce(e.kind, indices, self._in_own(body, taken), condition)
 
 
 def _is_short(let: Let) -> bool:
@@ -156,6 +166,7 @@ def formula(adjoint: Adjoint, speech: Speech) -> Formula:
     """The adjoint in nested form."""
     nested = with_means(speech.written_out(_nested(adjoint.body)))
     name, axes, (body,) = speech.equation(adjoint.name, adjoint.formals, nested)
+    body = speech.in_own_letters(body, axes)
     return Formula(name, axes, body, partial(_steps, adjoint, speech))
 
 
