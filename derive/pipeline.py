@@ -51,10 +51,10 @@ from derive.program.torch_ops import has_forward_mode
 from derive.reports.derived import (
     Derived,
     as_formulas,
+    as_shown,
     cost_of,
     steps_and_names,
     trees,
-    with_reused,
 )
 from derive.reports.result import Cost, Derivation, Formulas, Tangents
 from derive.reports.speech import Speech, definitions, formula
@@ -209,9 +209,8 @@ def formulas_of(op: Operation, option: str | None, wrt: Sequence[str] | None = N
     given = dict(options(op))[option]
     wanted = known_names(given, wrt)
     derived = derive_option(op, option, wanted)
-    speech = Speech.of(given, derived.lets)
-    derived = with_reused(derived, speech)
     backward, lets = derived.backward, derived.lets
+    speech = Speech.of(given, lets)
     results = [a for a in backward.adjoints if a.tensor in backward.wanted]
     kept = [a for a in backward.adjoints if a.tensor not in backward.wanted]
     found = {lets.say(a.tensor): formula(a, speech) for a in (*backward.gradients, *results)}
@@ -223,6 +222,7 @@ def formulas_of(op: Operation, option: str | None, wrt: Sequence[str] | None = N
         definitions=definitions(lets, trees(derived, speech), speech),
         adjoints=tuple(formula(a, speech) for a in kept),
         gradients={name: found[name] for name in wanted or found},
+        printed=partial(as_shown, derived, speech, wanted),
     )
 
 

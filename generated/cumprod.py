@@ -12,7 +12,7 @@ where
 
 Tangents, where d_A is the tangent of A:
 
-    d_F[*p,k,*q] = Σₗ [l ≤ k]·d_A[*p,l,*q]·others[*p,l,*q,k]
+    d_F[*p,k,*q] = Σₖ′ [k′ ≤ k]·d_A[*p,k′,*q]·others[*p,k′,*q,k]
 
 where
 

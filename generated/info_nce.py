@@ -43,7 +43,7 @@ d_positive_key is the tangent of positive_key:
     d_queries[n,d] = (d_query[n,d] − queries[n,d]·Σ[d′] d_query[n,d′]·queries[n,d′])/√(Σ[d′] query[n,d′]²)
     d_keys[n,d] = (d_positive_key[n,d] − keys[n,d]·Σ[d′] d_positive_key[n,d′]·keys[n,d′])/√(Σ[d′] positive_key[n,d′]²)
     d_similarity[n,m] = (Σ[d] d_queries[n,d]·keys[m,d] + Σ[d] d_keys[m,d]·queries[n,d])/temperature
-    d_average = (Σₙₘ d_similarity[n,m]·exp(similarity[n,m] − lse[n]) − Σₙ d_similarity[n,n])/size(n)
+    d_average = (Σₙₙ′ d_similarity[n,n′]·exp(similarity[n,n′] − lse[n]) − Σₙ d_similarity[n,n])/size(n)
 
 where
 
@@ -55,7 +55,7 @@ d_positive_key is the tangent of positive_key:
     d_queries[n,d] = (d_query[n,d] − queries[n,d]·Σ[d′] d_query[n,d′]·queries[n,d′])/√(Σ[d′] query[n,d′]²)
     d_keys[n,d] = (d_positive_key[n,d] − keys[n,d]·Σ[d′] d_positive_key[n,d′]·keys[n,d′])/√(Σ[d′] positive_key[n,d′]²)
     d_similarity[n,m] = (Σ[d] d_queries[n,d]·keys[m,d] + Σ[d] d_keys[m,d]·queries[n,d])/temperature
-    d_total = Σₙₘ d_similarity[n,m]·exp(similarity[n,m] − lse[n]) − Σₙ d_similarity[n,n]
+    d_total = Σₙₙ′ d_similarity[n,n′]·exp(similarity[n,n′] − lse[n]) − Σₙ d_similarity[n,n]
 
 where
 
@@ -67,7 +67,7 @@ d_positive_key is the tangent of positive_key:
     d_queries[n,d] = (d_query[n,d] − queries[n,d]·Σ[d′] d_query[n,d′]·queries[n,d′])/√(Σ[d′] query[n,d′]²)
     d_keys[n,d] = (d_positive_key[n,d] − keys[n,d]·Σ[d′] d_positive_key[n,d′]·keys[n,d′])/√(Σ[d′] positive_key[n,d′]²)
     d_similarity[n,m] = (Σ[d] d_queries[n,d]·keys[m,d] + Σ[d] d_keys[m,d]·queries[n,d])/temperature
-    d_loss[n] = Σₘ d_similarity[n,m]·exp(similarity[n,m] − lse[n]) − d_similarity[n,n]
+    d_loss[n] = Σₙ′ d_similarity[n,n′]·exp(similarity[n,n′] − lse[n]) − d_similarity[n,n]
 
 where
 

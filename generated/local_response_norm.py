@@ -10,7 +10,7 @@ Gradients, where G is the cotangent of output:
 
 Tangents, where d_input is the tangent of input:
 
-    d_output[n,c,*q] = d_input[n,c,*q]·divisor[n,c,*q]^(−beta) − 2·alpha·beta·[−beta ≠ 0]·input[n,c,*q]·divisor[n,c,*q]^(−(1 + beta))/size(w)·Σ[d] [c − size(w)/2 ≤ d and d ≤ c + size(w)/2 − 1/2]·d_input[n,d,*q]·input[n,d,*q]
+    d_output[n,c,*q] = d_input[n,c,*q]·divisor[n,c,*q]^(−beta) − 2·alpha·beta·[−beta ≠ 0]·input[n,c,*q]·divisor[n,c,*q]^(−(1 + beta))/size(w)·Σ[c′] [c − size(w)/2 ≤ c′ and c′ ≤ c + size(w)/2 − 1/2]·d_input[n,c′,*q]·input[n,c′,*q]
 """
 # mypy: ignore-errors
 

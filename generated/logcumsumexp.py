@@ -8,7 +8,7 @@ Gradients, where G is the cotangent of F:
 
 Tangents, where d_A is the tangent of A:
 
-    d_F[*p,k,*q] = Σₗ [l ≤ k]·d_A[*p,l,*q]·exp(A[*p,l,*q] − F[*p,k,*q])
+    d_F[*p,k,*q] = Σₖ′ [k′ ≤ k]·d_A[*p,k′,*q]·exp(A[*p,k′,*q] − F[*p,k,*q])
 """
 # mypy: ignore-errors
 

@@ -28,7 +28,7 @@ the tangent of weight:
 
     d_excess[n,c] = d_input[n,c] − d_input[n,target[n]]
     d_loss[n] = (d_weight[target[n]]·Σ[c] [target[n] ≠ c]·relu(excess[n,c])^p + p·weight[target[n]]·Σ[c] [excess[n,c] > 0]·[target[n] ≠ c]·d_excess[n,c]·relu(excess[n,c])^(p − 1))/size(c)
-    d_average = meanₙ(d_loss[n])
+    d_average = 1/size(n)·Σₙ d_loss[n]
 
 Tangents for reduction="sum", where d_input is the tangent of input and d_weight is
 the tangent of weight:

@@ -39,7 +39,7 @@ is the tangent of positive and d_negative is the tangent of negative:
 
     d_powers_near[n] = p·Σ[d] |towards[n,d]|^(p − 1)·sign(towards[n,d])·(d_anchor[n,d] − d_positive[n,d])
     d_powers_far[n] = p·Σ[d] |away[n,d]|^(p − 1)·sign(away[n,d])·(d_anchor[n,d] − d_negative[n,d])
-    d_average = meanₙ([near[n] − far[n] + margin ≥ 0]·(d_powers_near[n]·powers_near[n]^(1/p − 1) − d_powers_far[n]·powers_far[n]^(1/p − 1)))/p
+    d_average = 1/(p·size(n))·Σₙ [near[n] − far[n] + margin ≥ 0]·(d_powers_near[n]·powers_near[n]^(1/p − 1) − d_powers_far[n]·powers_far[n]^(1/p − 1))
 
 Tangents for reduction="sum", where d_anchor is the tangent of anchor, d_positive is
 the tangent of positive and d_negative is the tangent of negative:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from derive.algebra.expr import Expr
@@ -19,7 +19,7 @@ from derive.program.program import Program
 from derive.program.torch_ops import count
 from derive.reports.result import Cost, DerivationStep, Formula
 from derive.reports.reused import reused
-from derive.reports.speech import Speech, definitions, formula, steps_of
+from derive.reports.speech import Speech, definitions, shown, steps_of
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,15 @@ def trees(derived: Derived, speech: Speech) -> list[Expr]:
     return [*(let.access for let in lets if let is not None), *bodies]
 
 
-def with_reused(derived: Derived, speech: Speech) -> Derived:
-    """The same with the names of gradients in other gradients, where formulas show them."""
-    gradients = reused(derived.backward.gradients, lambda a: len(str(formula(a, speech))))
-    return replace(derived, backward=replace(derived.backward, gradients=gradients))
+def as_shown(derived: Derived, speech: Speech, wanted: Sequence[str] | None) -> tuple[Formula, ...]:
+    """The kept adjoints, and all gradients or those of these names in order, as text has them."""
+    backward, say = derived.backward, derived.lets.say
+    found = {say(a.tensor): a for a in (*backward.gradients, *backward.adjoints)}
+    kept = [a for a in backward.adjoints if a.tensor not in backward.wanted]
+    results = [a for a in backward.adjoints if a.tensor in backward.wanted]
+    names = wanted or [say(a.tensor) for a in (*backward.gradients, *results)]
+    gradients = reused([found[n] for n in names], lambda a: len(str(shown(a, speech))))
+    return tuple(shown(a, speech) for a in (*kept, *gradients))
 
 
 @no_recursion_leaves

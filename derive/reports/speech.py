@@ -164,10 +164,23 @@ def _nested(e: Expr) -> Expr:
 
 def formula(adjoint: Adjoint, speech: Speech) -> Formula:
     """The adjoint in nested form."""
-    nested = with_means(speech.written_out(_nested(adjoint.body)))
+    nested = speech.written_out(_nested(adjoint.body))
     name, axes, (body,) = speech.equation(adjoint.name, adjoint.formals, nested)
-    body = speech.in_own_letters(body, axes)
     return Formula(name, axes, body, partial(_steps, adjoint, speech))
+
+
+def shown(adjoint: Adjoint, speech: Speech) -> Formula:
+    """The formula with means for sums divided by a size, in letters of the operation."""
+    plain = formula(adjoint, speech)
+    body = with_means(plain.body)
+    told = plain.told if body is plain.body else partial(_and_means, plain, body)
+    return Formula(plain.name, plain.axes, speech.in_own_letters(body, plain.axes), told)
+
+
+def _and_means(plain: Formula, body: Expr) -> tuple[DerivationStep, ...]:
+    states = "1/size(k)·Σₖ f(k) = meanₖ(f(k))"
+    last = DerivationStep(plain.name, plain.axes, "mean", states, plain.body, body)
+    return (*plain.steps, last)
 
 
 @no_recursion_leaves
@@ -187,9 +200,6 @@ def _steps(adjoint: Adjoint, speech: Speech) -> tuple[DerivationStep, ...]:
     last, nested = nested, speech.written_out(nested)
     if nested is not last:
         log.append(Step("write out", "a name equals its definition", last, nested, subject))
-    last, nested = nested, with_means(nested)
-    if nested is not last:
-        log.append(Step("mean", "1/size(k)·Σₖ f(k) = meanₖ(f(k))", last, nested, subject))
     return steps_of(log, speech)
 
 

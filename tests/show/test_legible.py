@@ -24,7 +24,7 @@ FORMS = {
     },
     "y[n] = abs(x[n] - t[n] + s)": {
         "x": "G[n]·sign(x[n] − t[n] + s)",
-        "t": "−grad_x[n]",
+        "t": "−G[n]·sign(x[n] − t[n] + s)",
     },
     # One let of 1 − sigmoid serves both.
     "y[n] = (1 - sigmoid(z[n]))*tanh(x[n]) + sigmoid(z[n])*h[n]": {
