@@ -17,6 +17,7 @@ from derive.algebra.expr import (
     Reduce,
     Rel,
     free_indices,
+    is_number,
     sort_key,
     walk,
 )
@@ -37,7 +38,7 @@ from derive.errors import no_recursion_leaves
 from derive.notation.given import Given, alike, given_axes, letters_of, on_given_axes, with_letters
 from derive.notation.operation import Operation
 from derive.reports.result import DerivationStep, Formula
-from derive.show.identities import with_means
+from derive.show.identities import divisors, with_means, without_nonzero
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,8 @@ class Speech:
     """The definition of a name."""
     alike: Mapping[tuple[str, bool], Sequence[str]]
     """The letters of an extent."""
+    divisors: frozenset[Expr]
+    """The numbers by which an equation is divided, so that they are not 0."""
     _said: dict[Expr, Expr] = field(default_factory=dict, compare=False)
 
     @classmethod
@@ -62,7 +65,8 @@ class Speech:
         for adjoint, tensor in lets.derived_from.items():
             if say(tensor) in owners:
                 owners[say(adjoint)] = owners[say(tensor)]
-        return cls(say, owners, letters_of(op), lets.get, alike(op))
+        below = frozenset(d for e in op.equations for d in divisors(e.body) if is_number(d))
+        return cls(say, owners, letters_of(op), lets.get, alike(op), below)
 
     def written_out(self, e: Expr) -> Expr:
         """e, nested, with the engine's own names of short sums replaced by what they stand for."""
@@ -170,17 +174,26 @@ def formula(adjoint: Adjoint, speech: Speech) -> Formula:
 
 
 def shown(adjoint: Adjoint, speech: Speech) -> Formula:
-    """The formula with means for sums divided by a size, in letters of the operation."""
+    """The formula with means for sums divided by a size, in letters of the operation.
+
+    What an equation is divided by is not said to be other than 0.
+    """
     plain = formula(adjoint, speech)
-    body = with_means(plain.body)
-    told = plain.told if body is plain.body else partial(_and_means, plain, body)
-    return Formula(plain.name, plain.axes, speech.in_own_letters(body, plain.axes), told)
+    f = _with(plain, "mean", "1/size(k)·Σₖ f(k) = meanₖ(f(k))", with_means(plain.body))
+    bare = without_nonzero(f.body, speech.divisors)
+    f = _with(f, "divisor", "[p ≠ 0] = 1 where 1/p has a value", bare)
+    return dataclasses.replace(f, body=speech.in_own_letters(f.body, f.axes))
 
 
-def _and_means(plain: Formula, body: Expr) -> tuple[DerivationStep, ...]:
-    states = "1/size(k)·Σₖ f(k) = meanₖ(f(k))"
-    last = DerivationStep(plain.name, plain.axes, "mean", states, plain.body, body)
-    return (*plain.steps, last)
+def _with(f: Formula, rule: str, states: str, body: Expr) -> Formula:
+    """The formula with another body, by one more step."""
+    if body is f.body:
+        return f
+    return dataclasses.replace(f, body=body, told=partial(_and, f, rule, states, body))
+
+
+def _and(f: Formula, rule: str, states: str, body: Expr) -> tuple[DerivationStep, ...]:
+    return (*f.steps, DerivationStep(f.name, f.axes, rule, states, f.body, body))
 
 
 @no_recursion_leaves

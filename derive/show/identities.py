@@ -6,6 +6,7 @@
     δ(t, e)*x[e]                        δ(t, e)*x[t]
     [a]*x + [b]*x/2                     x*([a] + [b]/2)
     sqrt(2)*x/2                         x/sqrt(2)
+    where(|x| > d, d*sign(x), x)        sign(x)*min(|x|, d)     (d of any sign)
     1/size(k)*sum[k](x)                 mean[k](x)      (in what is derived)
 
 The code keeps the left sides: a condition guards what it is multiplied with, a delta fills an axis.
@@ -13,7 +14,7 @@ The code keeps the left sides: a condition guards what it is multiplied with, a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from fractions import Fraction
 from itertools import product
 
@@ -25,6 +26,7 @@ from derive.algebra.expr import (
     Const,
     Delta,
     Expr,
+    Guard,
     Index,
     Iverson,
     Mul,
@@ -33,6 +35,7 @@ from derive.algebra.expr import (
     Reduce,
     Rel,
     Size,
+    Where,
     factors_of,
     free_indices,
     num,
@@ -111,6 +114,16 @@ def one_sided(e: Call) -> Expr:
     return e
 
 
+def limited(e: Expr) -> Expr:
+    """A choice between a number and its sign times a limit as what is limited."""
+    match e:
+        case Where(Rel(">" | ">=", Call("abs", (x,)) as size, d), then, other) if other is x:
+            sign = Call("sign", (x,))
+            if then in (Mul((d, sign)), Mul((sign, d))):
+                return Mul((sign, Call("min", (size, d))))
+    return e
+
+
 def with_roots(args: Sequence[Expr]) -> tuple[Expr, ...]:
     """The factors of a product with the square roots of numbers as one: √2·x/2 is x/√2."""
     coef, powers = Fraction(1), []
@@ -134,6 +147,42 @@ def _power(e: Expr) -> tuple[Expr, Fraction]:
     base, n = _power(e.base)
     positive = isinstance(base, Num | Const) and base is not e.base
     return (base, n * e.exponent.value) if positive or n == 1 else (e.base, e.exponent.value)
+
+
+# Numbers that are not zero
+
+
+def nonzero(e: Expr) -> Expr | None:
+    """p where e is [p != 0], or [-p != 0]."""
+    c = e.condition if isinstance(e, Iverson) else None
+    if not isinstance(c, Rel) or c.op != "!=" or num(0) not in c.parts():
+        return None
+    other = c.left if c.right is num(0) else c.right
+    varying = [f for f in factors_of(other) if not isinstance(f, Num)]
+    return varying[0] if len(varying) == 1 else other
+
+
+def divisors(e: Expr) -> Iterator[Expr]:
+    """What is divided by in e whatever holds: where it is 0, e has no value."""
+    guarded = isinstance(e, Mul) and any(isinstance(a, Iverson) for a in e.args)
+    if guarded or isinstance(e, Where | Guard) or (isinstance(e, Reduce) and e.condition):
+        return
+    if isinstance(e, Pow) and isinstance(e.exponent, Num) and e.exponent.value < 0:
+        yield e.base
+    for part in e.parts():
+        yield from divisors(part)
+
+
+def without_nonzero(e: Expr, numbers: Collection[Expr]) -> Expr:
+    """e without the brackets of products that say that one of these numbers is not 0."""
+
+    def said(part: Expr) -> Expr | None:
+        if not isinstance(part, Mul):
+            return None
+        kept = [a for a in part.args if nonzero(a) not in numbers]
+        return without_nonzero(product_of(kept), numbers) if len(kept) < len(part.args) else None
+
+    return replace(e, said)
 
 
 # Deltas

@@ -41,7 +41,15 @@ from derive.algebra.expr import (
     walk,
 )
 from derive.algebra.substitution import replace, replace_inside_out
-from derive.show.identities import beside_deltas, one_sided, share, shared_apart, with_roots
+from derive.show.identities import (
+    beside_deltas,
+    limited,
+    nonzero,
+    one_sided,
+    share,
+    shared_apart,
+    with_roots,
+)
 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 _DENIED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
@@ -94,6 +102,8 @@ def _legible(e: Expr) -> Expr:
         args = with_roots(beside_deltas(share(_flat(e))))
         made = _in_powers(product_of(args))
         return _in_chains(_without_zeros(made)) if isinstance(made, Mul) else made
+    if isinstance(e, Where):
+        return limited(e)
     if isinstance(e, Call):
         return product_of(share((one_sided(e),)))
     return e
@@ -182,15 +192,7 @@ def _meet(low: Expr, high: Expr) -> bool:
 
 def _without_zeros(e: Mul) -> Expr:
     """p*[p != 0] is p."""
-    kept = tuple(a for a in e.args if not (_nonzero(a) is not None and _nonzero(a) in e.args))
-    return kept[0] if len(kept) == 1 else Mul(kept)
-
-
-def _nonzero(e: Expr) -> Expr | None:
-    """p where e is [p != 0]."""
-    c = e.condition if isinstance(e, Iverson) else None
-    zero = isinstance(c, Rel) and c.op == "!=" and c.right is num(0)
-    return c.left if zero and isinstance(c, Rel) else None
+    return product_of([a for a in e.args if nonzero(a) is None or nonzero(a) not in e.args])
 
 
 def _oriented(c: Rel) -> Rel:
@@ -226,7 +228,7 @@ def _cases(args: Sequence[Expr]) -> Expr:
             if isinstance(then, Num) and isinstance(other, Num):
                 continue
             rest = tuple(a for a in args if a is not one and a is not two)
-            choice = Where(c, then, other)
+            choice = limited(Where(c, then, other))
             return Add((choice, *rest)) if rest else choice
     return Add(tuple(args))
 

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import derive
-from derive.algebra.expr import Access, Delta, Index, Iverson, Mul, Reduce, Rel, num
+from derive.algebra.expr import (
+    Access,
+    Call,
+    Delta,
+    Index,
+    Iverson,
+    Mul,
+    Reduce,
+    Rel,
+    Where,
+    num,
+)
+from derive.algebra.interpret import evaluate
 from derive.show.formula import latex, unicode
 from derive.show.identities import Along
 
@@ -92,6 +105,44 @@ def test_a_convolution_has_the_bounds_of_its_reads_once():
     assert str(derive.derivation(op).gradients["x"]) == (
         "grad_x[t] = Σₖᵤ δ[t,k + 2·u − 1]·G[u]·w[k]"
     )
+
+
+PLACES = [-2.0, -0.5, 0.0, 0.5, 2.0]
+
+
+@pytest.mark.parametrize("op", [">", ">="])
+def test_a_number_up_to_a_limit_of_either_sign(op):
+    x, d = Access("x", ()), Access("d", ())
+    size, sign = Call("abs", (x,)), Call("sign", (x,))
+    e = Where(Rel(op, size, d), Mul((d, sign)), x)
+    assert unicode(e) == "sign(x)·min(|x|, d)"
+    for a in PLACES:
+        for b in PLACES:
+            found = evaluate(e, {"x": np.array(a), "d": np.array(b)}, {}, {}, {})
+            assert found == np.sign(a) * min(abs(a), b)
+    assert unicode(Where(Rel("<", size, d), Mul((d, sign)), x)).startswith("where")
+    assert unicode(Where(Rel(op, size, d), Mul((d, sign)), d)).startswith("where")
+
+
+def shown_gradient(text):
+    return str(derive.derivation(derive.parse(text)).shown[0]).partition(" = ")[2]
+
+
+def test_what_an_equation_is_divided_by_is_not_said_to_be_other_than_zero():
+    power = "abs(x[n])**p"
+    assert "≠" in shown_gradient(f"op f(x[n]; p=2) -> y\ny[n] = ({power} + 1)**p")
+    assert "≠" not in shown_gradient(f"op f(x[n]; p=2) -> y\ny[n] = ({power} + 1)**(1/p)")
+    guarded = "op f(x[n]; p=2) -> y\ny[n] = where(p != 0, x[n]**3/p, 0)"
+    assert shown_gradient(guarded) == "3·[p ≠ 0]·G[n]·x[n]²/p"
+
+
+def test_sums_that_are_divided_by_a_size_are_means():
+    centred = "op f(x[i,j]) -> y\ny[i,j] = x[i,j] - sum[k](x[i,k])/size(j)"
+    assert shown_gradient(centred) == "G[i,j] − meanₖ(G[i,k])"
+    twice = "op f(x[i,j]) -> y\ny = sum[i,j](x[i,j])**2/(size(i)*size(j))"
+    assert shown_gradient(twice) == "2·G·meanᵢ′ⱼ′(x[i′,j′])"
+    half = "op f(x[i,j]) -> y\ny = sum[i,j](x[i,j])**2/size(i)"
+    assert shown_gradient(half) == "2·G/size(i)·Σᵢ′ⱼ′ x[i′,j′]"
 
 
 def test_a_softmax_in_latex():
