@@ -48,7 +48,14 @@ from derive.notation.options import options
 from derive.program.program import Program, Tangent
 from derive.program.tidy import Line
 from derive.program.torch_ops import has_forward_mode
-from derive.reports.derived import Derived, as_formulas, cost_of, steps_and_names, trees
+from derive.reports.derived import (
+    Derived,
+    as_formulas,
+    as_shown,
+    cost_of,
+    steps_and_names,
+    trees,
+)
 from derive.reports.result import Cost, Derivation, Formulas, Tangents
 from derive.reports.speech import Speech, definitions, formula
 from derive.reports.told import told_of
@@ -215,6 +222,7 @@ def formulas_of(op: Operation, option: str | None, wrt: Sequence[str] | None = N
         definitions=definitions(lets, trees(derived, speech), speech),
         adjoints=tuple(formula(a, speech) for a in kept),
         gradients={name: found[name] for name in wanted or found},
+        printed=partial(as_shown, derived, speech, wanted),
     )
 
 

@@ -6,15 +6,15 @@
 
 Gradients for reduction="mean", where G is the cotangent of average:
 
-    grad_input[*p,c] = weight[*p,c]·G·((1 − target[*p,c])·sigmoid(input[*p,c]) − target[*p,c]·pos_weight[c]·sigmoid(−input[*p,c]))/(size(p)·size(c))
-    grad_target[*p,c] = weight[*p,c]·G·(logsigmoid(−input[*p,c]) − pos_weight[c]·logsigmoid(input[*p,c]))/(size(p)·size(c))
+    grad_input[*p,c] = G·weight[*p,c]·((1 − target[*p,c])·sigmoid(input[*p,c]) − target[*p,c]·pos_weight[c]·sigmoid(−input[*p,c]))/(size(p)·size(c))
+    grad_target[*p,c] = G·weight[*p,c]·(logsigmoid(−input[*p,c]) − pos_weight[c]·logsigmoid(input[*p,c]))/(size(p)·size(c))
     grad_weight[*p,c] = −G·(target[*p,c]·pos_weight[c]·logsigmoid(input[*p,c]) + (1 − target[*p,c])·logsigmoid(−input[*p,c]))/(size(p)·size(c))
-    grad_pos_weight[c] = −G/(size(p)·size(c))·Σ[*p] target[*p,c]·weight[*p,c]·logsigmoid(input[*p,c])
+    grad_pos_weight[c] = −G·mean[*p](target[*p,c]·weight[*p,c]·logsigmoid(input[*p,c]))/size(c)
 
 Gradients for reduction="sum", where G is the cotangent of total:
 
-    grad_input[*p,c] = weight[*p,c]·G·((1 − target[*p,c])·sigmoid(input[*p,c]) − target[*p,c]·pos_weight[c]·sigmoid(−input[*p,c]))
-    grad_target[*p,c] = weight[*p,c]·G·(logsigmoid(−input[*p,c]) − pos_weight[c]·logsigmoid(input[*p,c]))
+    grad_input[*p,c] = G·weight[*p,c]·((1 − target[*p,c])·sigmoid(input[*p,c]) − target[*p,c]·pos_weight[c]·sigmoid(−input[*p,c]))
+    grad_target[*p,c] = G·weight[*p,c]·(logsigmoid(−input[*p,c]) − pos_weight[c]·logsigmoid(input[*p,c]))
     grad_weight[*p,c] = −G·(target[*p,c]·pos_weight[c]·logsigmoid(input[*p,c]) + (1 − target[*p,c])·logsigmoid(−input[*p,c]))
     grad_pos_weight[c] = −G·Σ[*p] target[*p,c]·weight[*p,c]·logsigmoid(input[*p,c])
 

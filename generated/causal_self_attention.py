@@ -4,7 +4,7 @@
     K[n,j,d] = Σₖ x[n,j,k]·Wk[d,k]
     V[n,j,e] = Σₖ x[n,j,k]·Wv[e,k]
     S[n,i,j] = 1/√(size(d))·Σ[d] Q[n,i,d]·K[n,j,d]
-    P[n,i,j] = [j ≤ i]·exp(S[n,i,j] − logsumexp[j′ | j′ ≤ i](S[n,i,j′]))
+    P[n,i,j] = softmax[j | j ≤ i](S[n,i,j])
     output[n,i,e] = Σⱼ P[n,i,j]·V[n,j,e]
 
 Gradients, where G is the cotangent of output:
@@ -13,7 +13,7 @@ Gradients, where G is the cotangent of output:
     grad_S[n,i,j] = P[n,i,j]·(grad_P[n,i,j] − Σᵢ′ grad_P[n,i,i′]·P[n,i,i′])
     grad_V[n,j,e] = Σᵢ G[n,i,e]·P[n,i,j]
     grad_K[n,j,d] = 1/√(size(d))·Σᵢ grad_S[n,i,j]·Q[n,i,d]
-    grad_Q[n,i,d] = 1/√(size(d))·Σᵢ′ grad_S[n,i,i′]·K[n,i′,d]
+    grad_Q[n,i,d] = 1/√(size(d))·Σⱼ grad_S[n,i,j]·K[n,j,d]
     grad_x[n,i,k] = Σ[d] grad_Q[n,i,d]·Wq[d,k] + Σ[d] grad_K[n,i,d]·Wk[d,k] + Σₑ grad_V[n,i,e]·Wv[e,k]
     grad_Wq[d,k] = Σₙᵢ grad_Q[n,i,d]·x[n,i,k]
     grad_Wk[d,k] = Σₙᵢ grad_K[n,i,d]·x[n,i,k]
@@ -427,7 +427,7 @@ def causal_self_attention(
         K[n,j,d] = Σₖ x[n,j,k]·Wk[d,k]
         V[n,j,e] = Σₖ x[n,j,k]·Wv[e,k]
         S[n,i,j] = 1/√(size(d))·Σ[d] Q[n,i,d]·K[n,j,d]
-        P[n,i,j] = [j ≤ i]·exp(S[n,i,j] − logsumexp[j′ | j′ ≤ i](S[n,i,j′]))
+        P[n,i,j] = softmax[j | j ≤ i](S[n,i,j])
         output[n,i,e] = Σⱼ P[n,i,j]·V[n,j,e]
 
     Args:

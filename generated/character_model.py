@@ -25,7 +25,7 @@ Gradients, where G is the cotangent of loss:
 
     grad_logits[n,c] = G·(probs[n,c] − δ[c,Yb[n]])/size(n)
     grad_hpreact[n,j] = (1 − h[n,j]²)·Σ[c] grad_logits[n,c]·W2[j,c]
-    grad_hprebn[n,j] = bngain[0,j]·bnvar_inv[0,j]·(grad_hpreact[n,j] − bnraw[n,j]/(size(n) − 1)·Σₙ′ grad_hpreact[n′,j]·bnraw[n′,j] − 1/size(n)·Σₙ′ grad_hpreact[n′,j])
+    grad_hprebn[n,j] = bngain[0,j]·bnvar_inv[0,j]·(grad_hpreact[n,j] − meanₙ′(grad_hpreact[n′,j]) − bnraw[n,j]/(size(n) − 1)·Σₙ′ grad_hpreact[n′,j]·bnraw[n′,j])
     grad_embcat[n,k] = Σⱼ grad_hprebn[n,j]·W1[k,j]
     grad_C[v,d] = Σₙₜ δ[v,Xb[n,t]]·grad_embcat[n,(t d)]
     grad_W1[k,j] = Σₙ grad_hprebn[n,j]·embcat[n,k]

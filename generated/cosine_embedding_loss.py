@@ -3,13 +3,13 @@
     square1[n] = 1e-12 + Σ[d] input1[n,d]²
     square2[n] = 1e-12 + Σ[d] input2[n,d]²
     cosine[n] = 1/√(square1[n]·square2[n])·Σ[d] input1[n,d]·input2[n,d]
-    loss[n] = where(target[n] = 1, 1 − cosine[n], clamp(cosine[n] − margin, 0, ∞))
+    loss[n] = where(target[n] = 1, 1 − cosine[n], max(cosine[n] − margin, 0))
     average = meanₙ(loss[n])
     total = Σₙ loss[n]
 
 Gradients for reduction="mean", where G is the cotangent of average:
 
-    grad_cosine[n] = ([target[n] ≠ 1]·[cosine[n] − margin ≥ 0]·G − [target[n] = 1]·G)/size(n)
+    grad_cosine[n] = G·where(target[n] = 1, −1, [cosine[n] − margin ≥ 0])/size(n)
     grad_square2[n] = −grad_cosine[n]·cosine[n]/(2·square2[n])
     grad_square1[n] = −grad_cosine[n]·cosine[n]/(2·square1[n])
     grad_input1[n,d] = 2·grad_square1[n]·input1[n,d] + grad_cosine[n]·input2[n,d]/√(square1[n]·square2[n])
@@ -18,7 +18,7 @@ Gradients for reduction="mean", where G is the cotangent of average:
 
 Gradients for reduction="sum", where G is the cotangent of total:
 
-    grad_cosine[n] = [target[n] ≠ 1]·[cosine[n] − margin ≥ 0]·G − [target[n] = 1]·G
+    grad_cosine[n] = G·where(target[n] = 1, −1, [cosine[n] − margin ≥ 0])
     grad_square2[n] = −grad_cosine[n]·cosine[n]/(2·square2[n])
     grad_square1[n] = −grad_cosine[n]·cosine[n]/(2·square1[n])
     grad_input1[n,d] = 2·grad_square1[n]·input1[n,d] + grad_cosine[n]·input2[n,d]/√(square1[n]·square2[n])
@@ -27,7 +27,7 @@ Gradients for reduction="sum", where G is the cotangent of total:
 
 Gradients for reduction="none", where G is the cotangent of loss:
 
-    grad_cosine[n] = [target[n] ≠ 1]·[cosine[n] − margin ≥ 0]·G[n] − [target[n] = 1]·G[n]
+    grad_cosine[n] = G[n]·where(target[n] = 1, −1, [cosine[n] − margin ≥ 0])
     grad_square2[n] = −grad_cosine[n]·cosine[n]/(2·square2[n])
     grad_square1[n] = −grad_cosine[n]·cosine[n]/(2·square1[n])
     grad_input1[n,d] = 2·grad_square1[n]·input1[n,d] + grad_cosine[n]·input2[n,d]/√(square1[n]·square2[n])
@@ -490,7 +490,7 @@ def cosine_embedding_loss(
         square1[n] = 1e-12 + Σ[d] input1[n,d]²
         square2[n] = 1e-12 + Σ[d] input2[n,d]²
         cosine[n] = 1/√(square1[n]·square2[n])·Σ[d] input1[n,d]·input2[n,d]
-        loss[n] = where(target[n] = 1, 1 − cosine[n], clamp(cosine[n] − margin, 0, ∞))
+        loss[n] = where(target[n] = 1, 1 − cosine[n], max(cosine[n] − margin, 0))
         average = meanₙ(loss[n])
         total = Σₙ loss[n]
 

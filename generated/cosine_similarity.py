@@ -2,14 +2,14 @@
 
     norm1[*p,*q] = √(Σₖ x1[*p,k,*q]²)
     norm2[*p,*q] = √(Σₖ x2[*p,k,*q]²)
-    output[*p,*q] = 1/(clamp(norm1[*p,*q], eps, ∞)·clamp(norm2[*p,*q], eps, ∞))·Σₖ x1[*p,k,*q]·x2[*p,k,*q]
+    output[*p,*q] = 1/(max(norm1[*p,*q], eps)·max(norm2[*p,*q], eps))·Σₖ x1[*p,k,*q]·x2[*p,k,*q]
 
 Gradients, where G is the cotangent of output:
 
-    grad_norm2[*p,*q] = −[norm2[*p,*q] ≥ eps]·G[*p,*q]·output[*p,*q]/clamp(norm2[*p,*q], eps, ∞)
-    grad_norm1[*p,*q] = −[norm1[*p,*q] ≥ eps]·G[*p,*q]·output[*p,*q]/clamp(norm1[*p,*q], eps, ∞)
-    grad_x1[*p,k,*q] = [norm1[*p,*q] ≥ eps]·grad_norm1[*p,*q]·x1[*p,k,*q]/norm1[*p,*q] + G[*p,*q]·x2[*p,k,*q]/(clamp(norm1[*p,*q], eps, ∞)·clamp(norm2[*p,*q], eps, ∞))
-    grad_x2[*p,k,*q] = [norm2[*p,*q] ≥ eps]·grad_norm2[*p,*q]·x2[*p,k,*q]/norm2[*p,*q] + G[*p,*q]·x1[*p,k,*q]/(clamp(norm1[*p,*q], eps, ∞)·clamp(norm2[*p,*q], eps, ∞))
+    grad_norm2[*p,*q] = −[norm2[*p,*q] ≥ eps]·G[*p,*q]·output[*p,*q]/max(norm2[*p,*q], eps)
+    grad_norm1[*p,*q] = −[norm1[*p,*q] ≥ eps]·G[*p,*q]·output[*p,*q]/max(norm1[*p,*q], eps)
+    grad_x1[*p,k,*q] = [norm1[*p,*q] ≥ eps]·grad_norm1[*p,*q]·x1[*p,k,*q]/norm1[*p,*q] + G[*p,*q]·x2[*p,k,*q]/(max(norm1[*p,*q], eps)·max(norm2[*p,*q], eps))
+    grad_x2[*p,k,*q] = [norm2[*p,*q] ≥ eps]·grad_norm2[*p,*q]·x2[*p,k,*q]/norm2[*p,*q] + G[*p,*q]·x1[*p,k,*q]/(max(norm1[*p,*q], eps)·max(norm2[*p,*q], eps))
 """
 # mypy: ignore-errors
 
@@ -227,7 +227,7 @@ def cosine_similarity(
 
         norm1[*p,*q] = √(Σₖ x1[*p,k,*q]²)
         norm2[*p,*q] = √(Σₖ x2[*p,k,*q]²)
-        output[*p,*q] = 1/(clamp(norm1[*p,*q], eps, ∞)·clamp(norm2[*p,*q], eps, ∞))·Σₖ x1[*p,k,*q]·x2[*p,k,*q]
+        output[*p,*q] = 1/(max(norm1[*p,*q], eps)·max(norm2[*p,*q], eps))·Σₖ x1[*p,k,*q]·x2[*p,k,*q]
 
     Args:
         x1[*p, k, *q]: float

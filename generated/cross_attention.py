@@ -4,7 +4,7 @@
     K[*b,j,d] = Σₗ memory[*b,j,l]·Wk[d,l]
     V[*b,j,e] = Σₗ memory[*b,j,l]·Wv[e,l]
     S[*b,i,j] = 1/√(size(d))·Σ[d] Q[*b,i,d]·K[*b,j,d]
-    P[*b,i,j] = exp(S[*b,i,j] − logsumexpⱼ′(S[*b,i,j′]))
+    P[*b,i,j] = softmaxⱼ(S[*b,i,j])
     context[*b,i,e] = Σⱼ P[*b,i,j]·V[*b,j,e]
     output[*b,i,c] = Σₑ context[*b,i,e]·Wo[c,e]
 
@@ -495,7 +495,7 @@ def cross_attention(
         K[*b,j,d] = Σₗ memory[*b,j,l]·Wk[d,l]
         V[*b,j,e] = Σₗ memory[*b,j,l]·Wv[e,l]
         S[*b,i,j] = 1/√(size(d))·Σ[d] Q[*b,i,d]·K[*b,j,d]
-        P[*b,i,j] = exp(S[*b,i,j] − logsumexpⱼ′(S[*b,i,j′]))
+        P[*b,i,j] = softmaxⱼ(S[*b,i,j])
         context[*b,i,e] = Σⱼ P[*b,i,j]·V[*b,j,e]
         output[*b,i,c] = Σₑ context[*b,i,e]·Wo[c,e]
 

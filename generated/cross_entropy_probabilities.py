@@ -10,7 +10,7 @@ Gradients for reduction="mean", where G is the cotangent of average:
     grad_F[n,c,*q] = −G·weight[c]·((1 − label_smoothing)·target[n,c,*q] + label_smoothing/size(c))/(size(n)·size(q))
     grad_input[n,c,*q] = grad_F[n,c,*q] − exp(F[n,c,*q])·Σ[c′] grad_F[n,c′,*q]
     grad_target[n,c,*q] = −(1 − label_smoothing)·G·weight[c]·F[n,c,*q]/(size(n)·size(q))
-    grad_weight[c] = −G/(size(n)·size(q))·Σ[n,*q] F[n,c,*q]·((1 − label_smoothing)·target[n,c,*q] + label_smoothing/size(c))
+    grad_weight[c] = −G·mean[n,*q](F[n,c,*q]·((1 − label_smoothing)·target[n,c,*q] + label_smoothing/size(c)))
 
 Gradients for reduction="sum", where G is the cotangent of total:
 

@@ -4,7 +4,7 @@
 
 Gradients, where G is the cotangent of F:
 
-    grad_A[*p,k,*q] = Σₖ′ [k ≤ k′]·G[*p,k′,*q]·others[*p,k,*q,k′]
+    grad_A[*p,k,*q] = Σₗ [k ≤ l]·G[*p,l,*q]·others[*p,k,*q,l]
 
 where
 

@@ -4,7 +4,7 @@
 
 Gradients, where G is the cotangent of output:
 
-    grad_input[n,c,t] = Σₖᵤ [0 ≤ dilation·k + stride·u − padding < size(t)]·δ[t,dilation·k + stride·u − padding]·G[n,c,u]·weight[c,k]
+    grad_input[n,c,t] = Σₖᵤ δ[t,dilation·k + stride·u − padding]·G[n,c,u]·weight[c,k]
     grad_weight[c,k] = Σₙᵤ [0 ≤ stride·u + dilation·k − padding < size(t)]·G[n,c,u]·input[n,c,stride·u + dilation·k − padding]
     grad_bias[c] = Σₙᵤ G[n,c,u]
 """

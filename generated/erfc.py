@@ -4,7 +4,7 @@
 
 Gradients, where G is the cotangent of F:
 
-    grad_A[*p] = −2·G[*p]·exp(−A[*p]²)/√(π)
+    grad_A[*p] = −2·G[*p]·exp(−A[*p]²)/√π
 """
 # mypy: ignore-errors
 

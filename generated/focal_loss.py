@@ -8,13 +8,13 @@
 
 Gradients for reduction="mean", where G is the cotangent of average:
 
-    grad_right[n,*q] = weight[target[n,*q]]·G·(gamma·right[n,*q]·exp(right[n,*q])·(−expm1(right[n,*q]))^(gamma − 1) − (−expm1(right[n,*q]))^gamma)/(size(n)·size(q))
+    grad_right[n,*q] = G·weight[target[n,*q]]·(gamma·right[n,*q]·exp(right[n,*q])·(−expm1(right[n,*q]))^(gamma − 1) − (−expm1(right[n,*q]))^gamma)/(size(n)·size(q))
     grad_input[n,c,*q] = grad_right[n,*q]·(δ[c,target[n,*q]] − exp(F[n,c,*q]))
-    grad_weight[c] = −G/(size(n)·size(q))·Σ[n,*q] δ[c,target[n,*q]]·right[n,*q]·(−expm1(right[n,*q]))^gamma
+    grad_weight[c] = −G·mean[n,*q](δ[c,target[n,*q]]·right[n,*q]·(−expm1(right[n,*q]))^gamma)
 
 Gradients for reduction="sum", where G is the cotangent of total:
 
-    grad_right[n,*q] = weight[target[n,*q]]·G·(gamma·right[n,*q]·exp(right[n,*q])·(−expm1(right[n,*q]))^(gamma − 1) − (−expm1(right[n,*q]))^gamma)
+    grad_right[n,*q] = G·weight[target[n,*q]]·(gamma·right[n,*q]·exp(right[n,*q])·(−expm1(right[n,*q]))^(gamma − 1) − (−expm1(right[n,*q]))^gamma)
     grad_input[n,c,*q] = grad_right[n,*q]·(δ[c,target[n,*q]] − exp(F[n,c,*q]))
     grad_weight[c] = −G·Σ[n,*q] δ[c,target[n,*q]]·right[n,*q]·(−expm1(right[n,*q]))^gamma
 
@@ -39,7 +39,7 @@ the tangent of weight:
 Tangents for reduction="none", where d_input is the tangent of input and d_weight is
 the tangent of weight:
 
-    d_loss[n,*q] = weight[target[n,*q]]·(gamma·right[n,*q]·exp(right[n,*q])·(−expm1(right[n,*q]))^(gamma − 1)·(d_input[n,target[n,*q],*q] − Σ[c] d_input[n,c,*q]·exp(F[n,c,*q])) + (−expm1(right[n,*q]))^gamma·(−d_input[n,target[n,*q],*q] + Σ[c] d_input[n,c,*q]·exp(F[n,c,*q]))) − d_weight[target[n,*q]]·right[n,*q]·(−expm1(right[n,*q]))^gamma
+    d_loss[n,*q] = weight[target[n,*q]]·(gamma·right[n,*q]·exp(right[n,*q])·(−expm1(right[n,*q]))^(gamma − 1)·(d_input[n,target[n,*q],*q] − Σ[c] d_input[n,c,*q]·exp(F[n,c,*q])) + (−expm1(right[n,*q]))^gamma·(Σ[c] d_input[n,c,*q]·exp(F[n,c,*q]) − d_input[n,target[n,*q],*q])) − d_weight[target[n,*q]]·right[n,*q]·(−expm1(right[n,*q]))^gamma
 
 Fused kernels of torch, with the equation that each computes:
 

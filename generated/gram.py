@@ -4,7 +4,7 @@
 
 Gradients, where G is the cotangent of C:
 
-    grad_A[*b,i,k] = Σᵢ′ A[*b,i′,k]·(G[*b,i′,i] + G[*b,i,i′])
+    grad_A[*b,i,k] = Σⱼ A[*b,j,k]·(G[*b,j,i] + G[*b,i,j])
 """
 # mypy: ignore-errors
 

@@ -4,7 +4,7 @@
 
 Gradients, where G is the cotangent of output:
 
-    grad_input[n,(g c),t] = Σₖₒᵤ [0 ≤ dilation·k + stride·u − padding < size(t)]·δ[t,dilation·k + stride·u − padding]·G[n,(g o),u]·weight[(g o),c,k]
+    grad_input[n,(g c),t] = Σₖₒᵤ δ[t,dilation·k + stride·u − padding]·G[n,(g o),u]·weight[(g o),c,k]
     grad_weight[(g o),c,k] = Σₙᵤ [0 ≤ stride·u + dilation·k − padding < size(t)]·G[n,(g o),u]·input[n,(g c),stride·u + dilation·k − padding]
     grad_bias[(g o)] = Σₙᵤ G[n,(g o),u]
 """

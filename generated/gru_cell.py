@@ -15,7 +15,7 @@ Gradients, where G is the cotangent of h:
     grad_s[n,g,j] = δ[g,0]·grad_reset[n,j]·reset[n,j]·(1 − reset[n,j]) + δ[g,1]·grad_update[n,j]·update[n,j]·(1 − update[n,j]) + δ[g,2]·grad_new[n,j]·reset[n,j]·(1 − new[n,j]²)
     grad_a[n,g,j] = δ[g,0]·grad_reset[n,j]·reset[n,j]·(1 − reset[n,j]) + δ[g,1]·grad_update[n,j]·update[n,j]·(1 − update[n,j]) + δ[g,2]·grad_new[n,j]·(1 − new[n,j]²)
     grad_input[n,i] = Σ[j,g] grad_a[n,g,j]·w_ih[(g j),i]
-    grad_hx[n,j] = G[n,j]·update[n,j] + Σ[j′,g] grad_s[n,g,j′]·w_hh[(g j′),j]
+    grad_hx[n,j] = G[n,j]·update[n,j] + Σ[l,g] grad_s[n,g,l]·w_hh[(g l),j]
     grad_w_ih[(g j),i] = Σₙ grad_a[n,g,j]·input[n,i]
     grad_w_hh[(g j),j′] = Σₙ grad_s[n,g,j]·hx[n,j′]
     grad_b_ih[(g j)] = Σₙ grad_a[n,g,j]

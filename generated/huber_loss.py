@@ -7,18 +7,18 @@
 
 Gradients for reduction="mean", where G is the cotangent of average:
 
-    grad_input[*p] = G·where(|e[*p]| > delta, delta·sign(e[*p]), e[*p])/size(p)
-    grad_target[*p] = −G·where(|e[*p]| > delta, delta·sign(e[*p]), e[*p])/size(p)
+    grad_input[*p] = G·sign(e[*p])·min(|e[*p]|, delta)/size(p)
+    grad_target[*p] = −grad_input[*p]
 
 Gradients for reduction="sum", where G is the cotangent of total:
 
-    grad_input[*p] = G·where(|e[*p]| > delta, delta·sign(e[*p]), e[*p])
-    grad_target[*p] = −G·where(|e[*p]| > delta, delta·sign(e[*p]), e[*p])
+    grad_input[*p] = G·sign(e[*p])·min(|e[*p]|, delta)
+    grad_target[*p] = −grad_input[*p]
 
 Gradients for reduction="none", where G is the cotangent of loss:
 
-    grad_input[*p] = G[*p]·where(|e[*p]| > delta, delta·sign(e[*p]), e[*p])
-    grad_target[*p] = −G[*p]·where(|e[*p]| > delta, delta·sign(e[*p]), e[*p])
+    grad_input[*p] = G[*p]·sign(e[*p])·min(|e[*p]|, delta)
+    grad_target[*p] = −grad_input[*p]
 
 Tangents for reduction="mean", where d_input is the tangent of input and d_target is
 the tangent of target:
@@ -33,7 +33,7 @@ the tangent of target:
 Tangents for reduction="none", where d_input is the tangent of input and d_target is
 the tangent of target:
 
-    d_loss[*p] = where(|e[*p]| > delta, delta·sign(e[*p])·(d_input[*p] − d_target[*p]), e[*p]·(d_input[*p] − d_target[*p]))
+    d_loss[*p] = (d_input[*p] − d_target[*p])·sign(e[*p])·min(|e[*p]|, delta)
 
 Fused kernels of torch, with the equation that each computes:
 

@@ -10,8 +10,8 @@
 Gradients for reduction="mean", where G is the cotangent of average:
 
     grad_similarity[n,m] = G·(exp(similarity[n,m] − lse[n]) − δ[n,m])/size(n)
-    grad_query[n,d] = (1/temperature·Σₙ′ grad_similarity[n,n′]·keys[n′,d] − queries[n,d]·Σₙ′ grad_similarity[n,n′]·similarity[n,n′])/√(Σ[d′] query[n,d′]²)
-    grad_positive_key[n,d] = (1/temperature·Σₙ′ grad_similarity[n′,n]·queries[n′,d] − keys[n,d]·Σₙ′ grad_similarity[n′,n]·similarity[n′,n])/√(Σ[d′] positive_key[n,d′]²)
+    grad_query[n,d] = (1/temperature·Σₘ grad_similarity[n,m]·keys[m,d] − queries[n,d]·Σₘ grad_similarity[n,m]·similarity[n,m])/√(Σ[d′] query[n,d′]²)
+    grad_positive_key[n,d] = (1/temperature·Σₘ grad_similarity[m,n]·queries[m,d] − keys[n,d]·Σₘ grad_similarity[m,n]·similarity[m,n])/√(Σ[d′] positive_key[n,d′]²)
 
 where
 
@@ -20,8 +20,8 @@ where
 Gradients for reduction="sum", where G is the cotangent of total:
 
     grad_similarity[n,m] = G·(exp(similarity[n,m] − lse[n]) − δ[n,m])
-    grad_query[n,d] = (1/temperature·Σₙ′ grad_similarity[n,n′]·keys[n′,d] − queries[n,d]·Σₙ′ grad_similarity[n,n′]·similarity[n,n′])/√(Σ[d′] query[n,d′]²)
-    grad_positive_key[n,d] = (1/temperature·Σₙ′ grad_similarity[n′,n]·queries[n′,d] − keys[n,d]·Σₙ′ grad_similarity[n′,n]·similarity[n′,n])/√(Σ[d′] positive_key[n,d′]²)
+    grad_query[n,d] = (1/temperature·Σₘ grad_similarity[n,m]·keys[m,d] − queries[n,d]·Σₘ grad_similarity[n,m]·similarity[n,m])/√(Σ[d′] query[n,d′]²)
+    grad_positive_key[n,d] = (1/temperature·Σₘ grad_similarity[m,n]·queries[m,d] − keys[n,d]·Σₘ grad_similarity[m,n]·similarity[m,n])/√(Σ[d′] positive_key[n,d′]²)
 
 where
 
@@ -30,8 +30,8 @@ where
 Gradients for reduction="none", where G is the cotangent of loss:
 
     grad_similarity[n,m] = G[n]·(exp(similarity[n,m] − lse[n]) − δ[n,m])
-    grad_query[n,d] = (1/temperature·Σₙ′ grad_similarity[n,n′]·keys[n′,d] − queries[n,d]·Σₙ′ grad_similarity[n,n′]·similarity[n,n′])/√(Σ[d′] query[n,d′]²)
-    grad_positive_key[n,d] = (1/temperature·Σₙ′ grad_similarity[n′,n]·queries[n′,d] − keys[n,d]·Σₙ′ grad_similarity[n′,n]·similarity[n′,n])/√(Σ[d′] positive_key[n,d′]²)
+    grad_query[n,d] = (1/temperature·Σₘ grad_similarity[n,m]·keys[m,d] − queries[n,d]·Σₘ grad_similarity[n,m]·similarity[n,m])/√(Σ[d′] query[n,d′]²)
+    grad_positive_key[n,d] = (1/temperature·Σₘ grad_similarity[m,n]·queries[m,d] − keys[n,d]·Σₘ grad_similarity[m,n]·similarity[m,n])/√(Σ[d′] positive_key[n,d′]²)
 
 where
 
@@ -67,7 +67,7 @@ d_positive_key is the tangent of positive_key:
     d_queries[n,d] = (d_query[n,d] − queries[n,d]·Σ[d′] d_query[n,d′]·queries[n,d′])/√(Σ[d′] query[n,d′]²)
     d_keys[n,d] = (d_positive_key[n,d] − keys[n,d]·Σ[d′] d_positive_key[n,d′]·keys[n,d′])/√(Σ[d′] positive_key[n,d′]²)
     d_similarity[n,m] = (Σ[d] d_queries[n,d]·keys[m,d] + Σ[d] d_keys[m,d]·queries[n,d])/temperature
-    d_loss[n] = −d_similarity[n,n] + Σₙ′ d_similarity[n,n′]·exp(similarity[n,n′] − lse[n])
+    d_loss[n] = Σₙ′ d_similarity[n,n′]·exp(similarity[n,n′] − lse[n]) − d_similarity[n,n]
 
 where
 

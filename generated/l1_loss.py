@@ -7,17 +7,17 @@
 Gradients for reduction="mean", where G is the cotangent of average:
 
     grad_input[*p] = G·sign(input[*p] − target[*p])/size(p)
-    grad_target[*p] = −G·sign(input[*p] − target[*p])/size(p)
+    grad_target[*p] = −grad_input[*p]
 
 Gradients for reduction="sum", where G is the cotangent of total:
 
     grad_input[*p] = G·sign(input[*p] − target[*p])
-    grad_target[*p] = −G·sign(input[*p] − target[*p])
+    grad_target[*p] = −grad_input[*p]
 
 Gradients for reduction="none", where G is the cotangent of loss:
 
     grad_input[*p] = G[*p]·sign(input[*p] − target[*p])
-    grad_target[*p] = −G[*p]·sign(input[*p] − target[*p])
+    grad_target[*p] = −grad_input[*p]
 """
 # mypy: ignore-errors
 

@@ -9,27 +9,27 @@
 
 Gradients for reduction="mean", where G is the cotangent of average:
 
-    grad_X[n,c] = [target[n] ≠ ignore_index]·G·(exp(F[n,c])·(−(label_smoothing − 1)·weight[target[n]] + label_smoothing/size(c)·Σ[c′] weight[c′]) + δ[c,target[n]]·(label_smoothing − 1)·weight[target[n]] − label_smoothing·weight[c]/size(c))/count
+    grad_X[n,c] = [target[n] ≠ ignore_index]·G·(exp(F[n,c])·(label_smoothing·mean[c′](weight[c′]) − (label_smoothing − 1)·weight[target[n]]) + δ[c,target[n]]·(label_smoothing − 1)·weight[c] − label_smoothing·weight[c]/size(c))/count
     grad_input[n,d] = Σ[c] grad_X[n,c]·linear_weight[c,d]
     grad_linear_weight[c,d] = Σₙ grad_X[n,c]·input[n,d]
     grad_linear_bias[c] = Σₙ grad_X[n,c]
-    grad_weight[c] = G·((label_smoothing − 1)·Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]]·F[n,target[n]] − average·Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]] − label_smoothing/size(c)·Σₙ [target[n] ≠ ignore_index]·F[n,c])/count
+    grad_weight[c] = G·((label_smoothing − 1)·Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]]·F[n,c] − average·Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]] − label_smoothing/size(c)·Σₙ [target[n] ≠ ignore_index]·F[n,c])/count
 
 Gradients for reduction="sum", where G is the cotangent of total:
 
-    grad_X[n,c] = [target[n] ≠ ignore_index]·G·(exp(F[n,c])·(−(label_smoothing − 1)·weight[target[n]] + label_smoothing/size(c)·Σ[c′] weight[c′]) + δ[c,target[n]]·(label_smoothing − 1)·weight[target[n]] − label_smoothing·weight[c]/size(c))
+    grad_X[n,c] = [target[n] ≠ ignore_index]·G·(exp(F[n,c])·(label_smoothing·mean[c′](weight[c′]) − (label_smoothing − 1)·weight[target[n]]) + δ[c,target[n]]·(label_smoothing − 1)·weight[c] − label_smoothing·weight[c]/size(c))
     grad_input[n,d] = Σ[c] grad_X[n,c]·linear_weight[c,d]
     grad_linear_weight[c,d] = Σₙ grad_X[n,c]·input[n,d]
     grad_linear_bias[c] = Σₙ grad_X[n,c]
-    grad_weight[c] = G·((label_smoothing − 1)·Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]]·F[n,target[n]] − label_smoothing/size(c)·Σₙ [target[n] ≠ ignore_index]·F[n,c])
+    grad_weight[c] = G·((label_smoothing − 1)·Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]]·F[n,c] − label_smoothing/size(c)·Σₙ [target[n] ≠ ignore_index]·F[n,c])
 
 Gradients for reduction="none", where G is the cotangent of loss:
 
-    grad_X[n,c] = [target[n] ≠ ignore_index]·G[n]·(exp(F[n,c])·(−(label_smoothing − 1)·weight[target[n]] + label_smoothing/size(c)·Σ[c′] weight[c′]) + δ[c,target[n]]·(label_smoothing − 1)·weight[target[n]] − label_smoothing·weight[c]/size(c))
+    grad_X[n,c] = [target[n] ≠ ignore_index]·G[n]·(exp(F[n,c])·(label_smoothing·mean[c′](weight[c′]) − (label_smoothing − 1)·weight[target[n]]) + δ[c,target[n]]·(label_smoothing − 1)·weight[c] − label_smoothing·weight[c]/size(c))
     grad_input[n,d] = Σ[c] grad_X[n,c]·linear_weight[c,d]
     grad_linear_weight[c,d] = Σₙ grad_X[n,c]·input[n,d]
     grad_linear_bias[c] = Σₙ grad_X[n,c]
-    grad_weight[c] = (label_smoothing − 1)·Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]]·G[n]·F[n,target[n]] − label_smoothing/size(c)·Σₙ [target[n] ≠ ignore_index]·G[n]·F[n,c]
+    grad_weight[c] = (label_smoothing − 1)·Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]]·G[n]·F[n,c] − label_smoothing/size(c)·Σₙ [target[n] ≠ ignore_index]·G[n]·F[n,c]
 
 Fused kernels of torch, with the equation that each computes:
 

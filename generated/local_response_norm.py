@@ -5,12 +5,12 @@
 
 Gradients, where G is the cotangent of output:
 
-    grad_divisor[n,c,*q] = −beta·[−beta ≠ 0]·G[n,c,*q]·input[n,c,*q]·divisor[n,c,*q]^(−(1 + beta))
-    grad_input[n,c,*q] = G[n,c,*q]·divisor[n,c,*q]^(−beta) + 2·alpha·input[n,c,*q]/size(w)·Σ[c′] [c′ − size(w)/2 ≤ c and c ≤ c′ + size(w)/2 − 1/2]·grad_divisor[n,c′,*q]
+    grad_divisor[n,c,*q] = −beta·G[n,c,*q]·input[n,c,*q]·divisor[n,c,*q]^(−(1 + beta))
+    grad_input[n,c,*q] = G[n,c,*q]·divisor[n,c,*q]^(−beta) + 2·alpha·input[n,c,*q]/size(w)·Σ[d] [d − size(w)/2 ≤ c and c ≤ d + size(w)/2 − 1/2]·grad_divisor[n,d,*q]
 
 Tangents, where d_input is the tangent of input:
 
-    d_output[n,c,*q] = d_input[n,c,*q]·divisor[n,c,*q]^(−beta) − 2·alpha·beta·[−beta ≠ 0]·input[n,c,*q]·divisor[n,c,*q]^(−(1 + beta))/size(w)·Σ[c′] [c − size(w)/2 ≤ c′ and c′ ≤ c + size(w)/2 − 1/2]·d_input[n,c′,*q]·input[n,c′,*q]
+    d_output[n,c,*q] = d_input[n,c,*q]·divisor[n,c,*q]^(−beta) − 2·alpha·beta·input[n,c,*q]·divisor[n,c,*q]^(−(1 + beta))/size(w)·Σ[c′] [c − size(w)/2 ≤ c′ and c′ ≤ c + size(w)/2 − 1/2]·d_input[n,c′,*q]·input[n,c′,*q]
 """
 # mypy: ignore-errors
 

@@ -4,7 +4,7 @@
 
 Gradients, where G is the cotangent of F:
 
-    grad_A[*p,k,*q] = Σₖ′ [k ≤ k′]·G[*p,k′,*q]·exp(A[*p,k,*q] − F[*p,k′,*q])
+    grad_A[*p,k,*q] = Σₗ [k ≤ l]·G[*p,l,*q]·exp(A[*p,k,*q] − F[*p,l,*q])
 
 Tangents, where d_A is the tangent of A:
 

@@ -13,7 +13,7 @@ Gradients, where G_h is the cotangent of h and G_c is the cotangent of c:
     grad_c[n,j] = G_c[n,j] + G_h[n,j]·leave[n,j]·(1 − tanh(c[n,j])²)
     grad_a[n,g,j] = δ[g,0]·grad_c[n,j]·enter[n,j]·new[n,j]·(1 − enter[n,j]) + δ[g,1]·grad_c[n,j]·cx[n,j]·forget[n,j]·(1 − forget[n,j]) + δ[g,2]·grad_c[n,j]·enter[n,j]·(1 − new[n,j]²) + δ[g,3]·G_h[n,j]·h[n,j]·(1 − leave[n,j])
     grad_input[n,i] = Σ[j,g] grad_a[n,g,j]·w_ih[(g j),i]
-    grad_hx[n,j] = Σ[j′,g] grad_a[n,g,j′]·w_hh[(g j′),j]
+    grad_hx[n,j] = Σ[l,g] grad_a[n,g,l]·w_hh[(g l),j]
     grad_cx[n,j] = grad_c[n,j]·forget[n,j]
     grad_w_ih[(g j),i] = Σₙ grad_a[n,g,j]·input[n,i]
     grad_w_hh[(g j),j′] = Σₙ grad_a[n,g,j]·hx[n,j′]

@@ -5,7 +5,7 @@
 
 Gradients, where G is the cotangent of D:
 
-    grad_delta[*b,k] = G[*b]/(2·D[*b])·Σₖ′ delta[*b,k′]·(VI[k′,k] + VI[k,k′])
+    grad_delta[*b,k] = G[*b]/(2·D[*b])·Σₗ delta[*b,l]·(VI[l,k] + VI[k,l])
     grad_u[*b,k] = grad_delta[*b,k]
     grad_v[*b,k] = −grad_delta[*b,k]
     grad_VI[k,l] = 1/2·Σ[*b] G[*b]·delta[*b,k]·delta[*b,l]/D[*b]

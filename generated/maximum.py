@@ -4,8 +4,8 @@
 
 Gradients, where G is the cotangent of F:
 
-    grad_A[*p] = [B[*p] < A[*p]]·G[*p] + [A[*p] = B[*p]]·G[*p]/2
-    grad_B[*p] = [A[*p] < B[*p]]·G[*p] + [A[*p] = B[*p]]·G[*p]/2
+    grad_A[*p] = G[*p]·([B[*p] < A[*p]] + [A[*p] = B[*p]]/2)
+    grad_B[*p] = G[*p]·([A[*p] < B[*p]] + [A[*p] = B[*p]]/2)
 """
 # mypy: ignore-errors
 

@@ -4,7 +4,7 @@
     K[n,h,j,d] = bk[(h d)] + Σₖ key[n,j,k]·Wk[(h d),k]
     V[n,h,j,d] = bv[(h d)] + Σₖ value[n,j,k]·Wv[(h d),k]
     S[n,h,i,j] = 1/√(size(d))·Σ[d] Q[n,h,i,d]·K[n,h,j,d]
-    P[n,h,i,j] = exp(S[n,h,i,j] − logsumexpⱼ′(S[n,h,i,j′]))
+    P[n,h,i,j] = softmaxⱼ(S[n,h,i,j])
     context[n,i,(h d)] = Σⱼ P[n,h,i,j]·V[n,h,j,d]
     output[n,i,c] = bo[c] + Σₑ context[n,i,e]·Wo[c,e]
 
@@ -621,7 +621,7 @@ def multi_head_attention(
         K[n,h,j,d] = bk[(h d)] + Σₖ key[n,j,k]·Wk[(h d),k]
         V[n,h,j,d] = bv[(h d)] + Σₖ value[n,j,k]·Wv[(h d),k]
         S[n,h,i,j] = 1/√(size(d))·Σ[d] Q[n,h,i,d]·K[n,h,j,d]
-        P[n,h,i,j] = exp(S[n,h,i,j] − logsumexpⱼ′(S[n,h,i,j′]))
+        P[n,h,i,j] = softmaxⱼ(S[n,h,i,j])
         context[n,i,(h d)] = Σⱼ P[n,h,i,j]·V[n,h,j,d]
         output[n,i,c] = bo[c] + Σₑ context[n,i,e]·Wo[c,e]
 

@@ -9,7 +9,7 @@ Gradients for reduction="mean", where G is the cotangent of average:
 
     grad_excess[n,c] = p·[excess[n,c] > 0]·[target[n] ≠ c]·G·weight[target[n]]·relu(excess[n,c])^(p − 1)/(size(n)·size(c))
     grad_input[n,c] = grad_excess[n,c] − δ[c,target[n]]·Σ[c′] grad_excess[n,c′]
-    grad_weight[c] = G/(size(n)·size(c))·Σ[n,c′] [target[n] ≠ c′]·δ[c,target[n]]·relu(excess[n,c′])^p
+    grad_weight[c] = G·mean[n,c′]([target[n] ≠ c′]·δ[c,target[n]]·relu(excess[n,c′])^p)
 
 Gradients for reduction="sum", where G is the cotangent of total:
 

@@ -6,18 +6,18 @@
 
 Gradients for reduction="mean", where G is the cotangent of average:
 
-    grad_input[n,c] = −[target[n] ≠ ignore_index]·δ[c,target[n]]·G·weight[target[n]]/(Σₙ′ [target[n′] ≠ ignore_index]·weight[target[n′]])
-    grad_weight[c] = −G·(average·Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]] + Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]]·input[n,target[n]])/(Σₙ [target[n] ≠ ignore_index]·weight[target[n]])
+    grad_input[n,c] = −[target[n] ≠ ignore_index]·δ[c,target[n]]·G·weight[c]/(Σₙ′ [target[n′] ≠ ignore_index]·weight[target[n′]])
+    grad_weight[c] = −G·(average·Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]] + Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]]·input[n,c])/(Σₙ [target[n] ≠ ignore_index]·weight[target[n]])
 
 Gradients for reduction="sum", where G is the cotangent of total:
 
-    grad_input[n,c] = −[target[n] ≠ ignore_index]·δ[c,target[n]]·G·weight[target[n]]
-    grad_weight[c] = −G·Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]]·input[n,target[n]]
+    grad_input[n,c] = −[target[n] ≠ ignore_index]·δ[c,target[n]]·G·weight[c]
+    grad_weight[c] = −G·Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]]·input[n,c]
 
 Gradients for reduction="none", where G is the cotangent of loss:
 
-    grad_input[n,c] = −[target[n] ≠ ignore_index]·δ[c,target[n]]·G[n]·weight[target[n]]
-    grad_weight[c] = −Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]]·G[n]·input[n,target[n]]
+    grad_input[n,c] = −[target[n] ≠ ignore_index]·δ[c,target[n]]·G[n]·weight[c]
+    grad_weight[c] = −Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]]·G[n]·input[n,c]
 
 Tangents for reduction="mean", where d_input is the tangent of input and d_weight is
 the tangent of weight:

@@ -4,7 +4,7 @@
 
 Gradients, where G is the cotangent of output:
 
-    grad_x[*b,i] = G[*b]·Σᵢ′ x[*b,i′]·(A[i′,i] + A[i,i′])
+    grad_x[*b,i] = G[*b]·Σⱼ x[*b,j]·(A[j,i] + A[i,j])
     grad_A[i,j] = Σ[*b] G[*b]·x[*b,i]·x[*b,j]
 """
 # mypy: ignore-errors

@@ -5,7 +5,7 @@
 
 Gradients, where G is the cotangent of K:
 
-    grad_D[*b,i,j] = −gamma·[−alpha ≠ 0]·G[*b,i,j]·(1 + gamma·D[*b,i,j]/alpha)^(−(1 + alpha))
+    grad_D[*b,i,j] = −gamma·G[*b,i,j]·(1 + gamma·D[*b,i,j]/alpha)^(−(1 + alpha))
     grad_x1[*b,i,k] = 2·(x1[*b,i,k]·Σⱼ grad_D[*b,i,j] − Σⱼ grad_D[*b,i,j]·x2[*b,j,k])
     grad_x2[*b,j,k] = 2·(x2[*b,j,k]·Σᵢ grad_D[*b,i,j] − Σᵢ grad_D[*b,i,j]·x1[*b,i,k])
 

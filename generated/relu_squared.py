@@ -4,7 +4,7 @@
 
 Gradients, where G is the cotangent of output:
 
-    grad_input[*p] = 2·[input[*p] > 0]·G[*p]·relu(input[*p])
+    grad_input[*p] = 2·G[*p]·relu(input[*p])
 """
 # mypy: ignore-errors
 
@@ -92,16 +92,6 @@ def _relu_squared_forward_in_place(input):
     return input.relu().square_().to(dtype)
 
 
-def _relu_squared_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    input, G = _for_kernel(input, G)
-    product = (2 * G).mul_(input.relu())
-    grad_input = torch.ops.aten.threshold_backward(
-        product, input, 0, grad_input=product
-    )
-    return grad_input
-
-
 class _ReluSquared(Function):
     generate_vmap_rule = True
 
@@ -116,12 +106,9 @@ class _ReluSquared(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _relu_squared_backward(ctx, G)
         (input,) = ctx.saved_tensors
         input, G = _for_kernel(input, G)
-        product = 2 * G * input.relu()
-        grad_input = torch.ops.aten.threshold_backward(product, input, 0)
+        grad_input = 2 * G * input.relu()
         return grad_input
 
 

@@ -5,7 +5,7 @@
 
 Gradients, where G is the cotangent of output:
 
-    grad_input[*p,*s] = rstd[*p]·(G[*p,*s]·weight[*s] − input[*p,*s]·rstd[*p]²/size(s)·Σ[*s′] G[*p,*s′]·input[*p,*s′]·weight[*s′])
+    grad_input[*p,*s] = rstd[*p]·(G[*p,*s]·weight[*s] − input[*p,*s]·rstd[*p]²·mean[*s′](G[*p,*s′]·input[*p,*s′]·weight[*s′]))
     grad_weight[*s] = Σ[*p] G[*p,*s]·input[*p,*s]·rstd[*p]
 """
 # mypy: ignore-errors

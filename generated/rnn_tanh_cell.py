@@ -5,10 +5,10 @@
 Gradients, where G is the cotangent of h:
 
     grad_input[n,i] = Σⱼ G[n,j]·w_ih[j,i]·(1 − h[n,j]²)
-    grad_hx[n,j] = Σⱼ′ G[n,j′]·w_hh[j′,j]·(1 − h[n,j′]²)
+    grad_hx[n,j] = Σₗ G[n,l]·w_hh[l,j]·(1 − h[n,l]²)
     grad_w_ih[j,i] = Σₙ G[n,j]·input[n,i]·(1 − h[n,j]²)
     grad_w_hh[j,j′] = Σₙ G[n,j]·hx[n,j′]·(1 − h[n,j]²)
-    grad_b_ih[j] = Σₙ G[n,j]·(1 − h[n,j]²)
+    grad_b_ih[j] = grad_b_hh[j]
     grad_b_hh[j] = Σₙ G[n,j]·(1 − h[n,j]²)
 
 Fused kernels of torch, with the equation that each computes:

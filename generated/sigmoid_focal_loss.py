@@ -11,36 +11,35 @@
 Gradients for reduction="none", where G is the cotangent of loss:
 
     grad_input[*p] = G[*p]·balance[*p]·(probability[*p]·(gamma·entropy[*p]·(1 − probability[*p])·wrong[*p]^(gamma − 1)·(1 − 2·target[*p]) + (1 − target[*p])·wrong[*p]^gamma) − target[*p]·wrong[*p]^gamma·sigmoid(−input[*p]))
-    grad_target[*p] = G[*p]·(balance[*p]·(gamma·entropy[*p]·wrong[*p]^(gamma − 1)·(1 − 2·probability[*p]) + wrong[*p]^gamma·(logsigmoid(−input[*p]) − logsigmoid(input[*p]))) + entropy[*p]·wrong[*p]^gamma·(2·alpha − 1))
+    grad_target[*p] = G[*p]·(entropy[*p]·(gamma·balance[*p]·wrong[*p]^(gamma − 1)·(1 − 2·probability[*p]) + wrong[*p]^gamma·(2·alpha − 1)) − input[*p]·balance[*p]·wrong[*p]^gamma)
 
 Gradients for reduction="mean", where G is the cotangent of average:
 
-    grad_input[*p] = balance[*p]·G·(probability[*p]·(gamma·entropy[*p]·(1 − probability[*p])·wrong[*p]^(gamma − 1)·(1 − 2·target[*p]) + (1 − target[*p])·wrong[*p]^gamma) − target[*p]·wrong[*p]^gamma·sigmoid(−input[*p]))/size(p)
-    grad_target[*p] = G·(balance[*p]·(gamma·entropy[*p]·wrong[*p]^(gamma − 1)·(1 − 2·probability[*p]) + wrong[*p]^gamma·(logsigmoid(−input[*p]) − logsigmoid(input[*p]))) + entropy[*p]·wrong[*p]^gamma·(2·alpha − 1))/size(p)
+    grad_input[*p] = G·balance[*p]·(probability[*p]·(gamma·entropy[*p]·(1 − probability[*p])·wrong[*p]^(gamma − 1)·(1 − 2·target[*p]) + (1 − target[*p])·wrong[*p]^gamma) − target[*p]·wrong[*p]^gamma·sigmoid(−input[*p]))/size(p)
+    grad_target[*p] = G·(entropy[*p]·(gamma·balance[*p]·wrong[*p]^(gamma − 1)·(1 − 2·probability[*p]) + wrong[*p]^gamma·(2·alpha − 1)) − input[*p]·balance[*p]·wrong[*p]^gamma)/size(p)
 
 Gradients for reduction="sum", where G is the cotangent of total:
 
-    grad_input[*p] = balance[*p]·G·(probability[*p]·(gamma·entropy[*p]·(1 − probability[*p])·wrong[*p]^(gamma − 1)·(1 − 2·target[*p]) + (1 − target[*p])·wrong[*p]^gamma) − target[*p]·wrong[*p]^gamma·sigmoid(−input[*p]))
-    grad_target[*p] = G·(balance[*p]·(gamma·entropy[*p]·wrong[*p]^(gamma − 1)·(1 − 2·probability[*p]) + wrong[*p]^gamma·(logsigmoid(−input[*p]) − logsigmoid(input[*p]))) + entropy[*p]·wrong[*p]^gamma·(2·alpha − 1))
+    grad_input[*p] = G·balance[*p]·(probability[*p]·(gamma·entropy[*p]·(1 − probability[*p])·wrong[*p]^(gamma − 1)·(1 − 2·target[*p]) + (1 − target[*p])·wrong[*p]^gamma) − target[*p]·wrong[*p]^gamma·sigmoid(−input[*p]))
+    grad_target[*p] = G·(entropy[*p]·(gamma·balance[*p]·wrong[*p]^(gamma − 1)·(1 − 2·probability[*p]) + wrong[*p]^gamma·(2·alpha − 1)) − input[*p]·balance[*p]·wrong[*p]^gamma)
 
 Tangents for reduction="none", where d_input is the tangent of input and d_target is
 the tangent of target:
 
     d_wrong[*p] = probability[*p]·(d_input[*p]·(1 − probability[*p])·(1 − 2·target[*p]) − 2·d_target[*p]) + d_target[*p]
-    d_loss[*p] = wrong[*p]^gamma·(d_target[*p]·(balance[*p]·(logsigmoid(−input[*p]) − logsigmoid(input[*p])) + entropy[*p]·(2·alpha − 1)) + d_input[*p]·balance[*p]·(probability[*p]·(1 − target[*p]) − target[*p]·sigmoid(−input[*p]))) + gamma·d_wrong[*p]·balance[*p]·entropy[*p]·wrong[*p]^(gamma − 1)
+    d_loss[*p] = wrong[*p]^gamma·(d_target[*p]·(entropy[*p]·(2·alpha − 1) − input[*p]·balance[*p]) + d_input[*p]·balance[*p]·(probability[*p]·(1 − target[*p]) − target[*p]·sigmoid(−input[*p]))) + gamma·d_wrong[*p]·balance[*p]·entropy[*p]·wrong[*p]^(gamma − 1)
 
 Tangents for reduction="mean", where d_input is the tangent of input and d_target is
 the tangent of target:
 
     d_wrong[*p] = probability[*p]·(d_input[*p]·(1 − probability[*p])·(1 − 2·target[*p]) − 2·d_target[*p]) + d_target[*p]
-    d_balance[*p] = d_target[*p]·(2·alpha − 1)
-    d_average = (gamma·Σ[*p] d_wrong[*p]·balance[*p]·entropy[*p]·wrong[*p]^(gamma − 1) − Σ[*p] wrong[*p]^gamma·(balance[*p]·(d_input[*p]·target[*p]·sigmoid(−input[*p]) + d_target[*p]·logsigmoid(input[*p])) − (d_input[*p]·probability[*p]·balance[*p]·(1 − target[*p]) + d_target[*p]·balance[*p]·logsigmoid(−input[*p]) + d_balance[*p]·entropy[*p])))/size(p)
+    d_average = ((2·alpha − 1)·Σ[*p] d_target[*p]·entropy[*p]·wrong[*p]^gamma + gamma·Σ[*p] d_wrong[*p]·balance[*p]·entropy[*p]·wrong[*p]^(gamma − 1) + Σ[*p] balance[*p]·wrong[*p]^gamma·(d_input[*p]·probability[*p]·(1 − target[*p]) − (d_input[*p]·target[*p]·sigmoid(−input[*p]) + d_target[*p]·input[*p])))/size(p)
 
 Tangents for reduction="sum", where d_input is the tangent of input and d_target is
 the tangent of target:
 
     d_wrong[*p] = probability[*p]·(d_input[*p]·(1 − probability[*p])·(1 − 2·target[*p]) − 2·d_target[*p]) + d_target[*p]
-    d_total = (2·alpha − 1)·Σ[*p] d_target[*p]·entropy[*p]·wrong[*p]^gamma + gamma·Σ[*p] d_wrong[*p]·balance[*p]·entropy[*p]·wrong[*p]^(gamma − 1) + Σ[*p] balance[*p]·wrong[*p]^gamma·(d_target[*p]·(logsigmoid(−input[*p]) − logsigmoid(input[*p])) − d_input[*p]·(target[*p]·sigmoid(−input[*p]) − probability[*p]·(1 − target[*p])))
+    d_total = (2·alpha − 1)·Σ[*p] d_target[*p]·entropy[*p]·wrong[*p]^gamma + gamma·Σ[*p] d_wrong[*p]·balance[*p]·entropy[*p]·wrong[*p]^(gamma − 1) + Σ[*p] balance[*p]·wrong[*p]^gamma·(d_input[*p]·probability[*p]·(1 − target[*p]) − (d_input[*p]·target[*p]·sigmoid(−input[*p]) + d_target[*p]·input[*p]))
 """
 # mypy: ignore-errors
 
@@ -179,26 +178,26 @@ def _sigmoid_focal_loss_none_backward(ctx, G):
     balance = (alpha * target).add_(difference * u)
     probability = input.sigmoid()
     part = -input
-    part2 = torch.nn.functional.logsigmoid(part)
-    part3 = torch.nn.functional.logsigmoid(input)
-    entropy = (target * part3).addcmul_(u, part2).neg_()
+    product = torch.nn.functional.logsigmoid(input).mul_(target)
+    entropy = product.addcmul_(u, torch.nn.functional.logsigmoid(part)).neg_()
     u2 = 1 - probability
     wrong = (target * u2).addcmul_(probability, u)
     zeros = G.new_zeros(()).expand(input.shape)
     power = wrong ** (gamma - 1)
     mask = gamma != 0
-    product = gamma * entropy
     power2 = wrong.pow_(gamma)
     if ctx.needs_input_grad[0]:
-        chosen = u2.mul_(product).mul_(power).mul_(u - target) if mask else zeros
+        chosen = (
+            (gamma * entropy).mul_(u2).mul_(power).mul_(u - target) if mask else zeros
+        )
         product2 = u.mul_(power2).add_(chosen).mul_(probability)
-        part4 = product2.addcmul_(target * power2, part.sigmoid_(), value=-1)
-        grad_input = (G * balance).mul_(part4)
+        part2 = product2.addcmul_(target * power2, part.sigmoid_(), value=-1)
+        grad_input = (G * balance).mul_(part2)
     if ctx.needs_input_grad[1]:
-        chosen2 = product.mul_(power).mul_(1 - probability.mul_(2)) if mask else zeros
-        product3 = balance.mul_(part2.sub_(part3).mul_(power2).add_(chosen2))
-        part5 = product3.addcmul_(entropy.mul_(alpha - difference), power2)
-        grad_target = part5.mul_(G)
+        product3 = (gamma * balance).mul_(power).mul_(1 - probability.mul_(2))
+        added = ((alpha - difference) * power2).add_(product3 if mask else zeros)
+        part3 = entropy.mul_(added)
+        grad_target = part3.addcmul_(balance.mul_(input), power2, value=-1).mul_(G)
     return grad_input, grad_target, None, None
 
 
@@ -230,24 +229,22 @@ class _SigmoidFocalLossNone(Function):
         balance = alpha * target + difference * u2
         probability = input.sigmoid()
         part = -input
-        part2 = torch.nn.functional.logsigmoid(part)
-        part3 = torch.nn.functional.logsigmoid(input)
-        entropy = -(target * part3 + u2 * part2)
+        product = target * torch.nn.functional.logsigmoid(input)
+        entropy = -(product + u2 * torch.nn.functional.logsigmoid(part))
         u = 1 - probability
         wrong = target * u + probability * u2
         zeros = G.new_zeros(()).expand(input.shape)
         power = wrong ** (gamma - 1)
         mask = gamma != 0
-        product = gamma * entropy
         power2 = wrong**gamma
         if ctx.needs_input_grad[0]:
-            chosen = product * u * power * (u2 - target) if mask else zeros
+            chosen = gamma * entropy * u * power * (u2 - target) if mask else zeros
             product2 = probability * (chosen + u2 * power2)
             grad_input = G * balance * (product2 - target * power2 * part.sigmoid())
         if ctx.needs_input_grad[1]:
-            chosen2 = product * power * (1 - 2 * probability) if mask else zeros
-            product3 = balance * (chosen2 + power2 * (part2 - part3))
-            grad_target = G * (product3 + (alpha - difference) * entropy * power2)
+            product3 = gamma * balance * power * (1 - 2 * probability)
+            added = (product3 if mask else zeros) + (alpha - difference) * power2
+            grad_target = G * (entropy * added - input * balance * power2)
         return grad_input, grad_target, None, None
 
 
@@ -258,20 +255,18 @@ def _sigmoid_focal_loss_none_tangent(input, target, alpha, gamma, d_input, d_tar
     u2 = 1 - target
     product = probability * u2
     wrong = target * u + product
+    part = -input
+    product2 = target * torch.nn.functional.logsigmoid(input)
+    entropy = -(product2 + u2 * torch.nn.functional.logsigmoid(part))
     difference = 1 - alpha
     balance = alpha * target + difference * u2
-    part = -input
-    part2 = torch.nn.functional.logsigmoid(part)
-    part3 = torch.nn.functional.logsigmoid(input)
-    entropy = -(target * part3 + u2 * part2)
-    product2 = probability * (d_input * u * (1 - 2 * target) - 2 * d_target)
-    d_wrong = product2 + d_target
-    added = balance * (part2 - part3) + (alpha - difference) * entropy
-    product3 = gamma * d_wrong * balance * entropy * wrong ** (gamma - 1)
-    product4 = d_input * balance * (product - target * part.sigmoid())
-    product5 = wrong**gamma * (d_target * added + product4)
+    product3 = probability * (d_input * u * (1 - 2 * target) - 2 * d_target)
+    d_wrong = product3 + d_target
+    product4 = d_target * ((alpha - difference) * entropy - input * balance)
+    added = product4 + d_input * balance * (product - target * part.sigmoid())
+    product5 = gamma * d_wrong * balance * entropy * wrong ** (gamma - 1)
     zeros = d_input.new_zeros(()).expand(d_input.shape)
-    return product5 + (product3 if gamma != 0 else zeros)
+    return wrong**gamma * added + (product5 if gamma != 0 else zeros)
 
 
 class _SigmoidFocalLossNoneDual(_SigmoidFocalLossNone):
@@ -340,27 +335,28 @@ def _sigmoid_focal_loss_mean_backward(ctx, G):
     balance = (alpha * target).add_(difference * u)
     probability = input.sigmoid()
     part = -input
-    part2 = torch.nn.functional.logsigmoid(part)
-    part3 = torch.nn.functional.logsigmoid(input)
-    entropy = (target * part3).addcmul_(u, part2).neg_()
+    product = torch.nn.functional.logsigmoid(input).mul_(target)
+    entropy = product.addcmul_(u, torch.nn.functional.logsigmoid(part)).neg_()
     u2 = 1 - probability
     wrong = (target * u2).addcmul_(probability, u)
     zeros = G.new_zeros(()).expand(input.shape)
     ratio = G / math.prod(input.shape)
     power = wrong ** (gamma - 1)
     mask = gamma != 0
-    product = gamma * entropy
     power2 = wrong.pow_(gamma)
     if ctx.needs_input_grad[0]:
-        chosen = u2.mul_(product).mul_(power).mul_(u - target) if mask else zeros
+        chosen = (
+            (gamma * entropy).mul_(u2).mul_(power).mul_(u - target) if mask else zeros
+        )
         product2 = u.mul_(power2).add_(chosen).mul_(probability)
-        part4 = product2.addcmul_(target * power2, part.sigmoid_(), value=-1)
-        grad_input = (ratio * balance).mul_(part4)
+        part2 = product2.addcmul_(target * power2, part.sigmoid_(), value=-1)
+        grad_input = (ratio * balance).mul_(part2)
     if ctx.needs_input_grad[1]:
-        chosen2 = product.mul_(power).mul_(1 - probability.mul_(2)) if mask else zeros
-        product3 = balance.mul_(part2.sub_(part3).mul_(power2).add_(chosen2))
-        part5 = product3.addcmul_(entropy.mul_(alpha - difference), power2)
-        grad_target = part5.mul_(ratio)
+        product3 = (gamma * balance).mul_(power).mul_(1 - probability.mul_(2))
+        added = ((alpha - difference) * power2).add_(product3 if mask else zeros)
+        part3 = entropy.mul_(added)
+        part4 = part3.addcmul_(balance.mul_(input), power2, value=-1)
+        grad_target = part4.mul_(ratio)
     return grad_input, grad_target, None, None
 
 
@@ -392,51 +388,47 @@ class _SigmoidFocalLossMean(Function):
         balance = alpha * target + difference * u2
         probability = input.sigmoid()
         part = -input
-        part2 = torch.nn.functional.logsigmoid(part)
-        part3 = torch.nn.functional.logsigmoid(input)
-        entropy = -(target * part3 + u2 * part2)
+        product = target * torch.nn.functional.logsigmoid(input)
+        entropy = -(product + u2 * torch.nn.functional.logsigmoid(part))
         u = 1 - probability
         wrong = target * u + probability * u2
         zeros = G.new_zeros(()).expand(input.shape)
         ratio = G / math.prod(input.shape)
         power = wrong ** (gamma - 1)
         mask = gamma != 0
-        product = gamma * entropy
         power2 = wrong**gamma
         if ctx.needs_input_grad[0]:
-            chosen = product * u * power * (u2 - target) if mask else zeros
+            chosen = gamma * entropy * u * power * (u2 - target) if mask else zeros
             product2 = probability * (chosen + u2 * power2)
             grad_input = ratio * balance * (product2 - target * power2 * part.sigmoid())
         if ctx.needs_input_grad[1]:
-            chosen2 = product * power * (1 - 2 * probability) if mask else zeros
-            product3 = balance * (chosen2 + power2 * (part2 - part3))
-            grad_target = ratio * (product3 + (alpha - difference) * entropy * power2)
+            product3 = gamma * balance * power * (1 - 2 * probability)
+            added = (product3 if mask else zeros) + (alpha - difference) * power2
+            grad_target = ratio * (entropy * added - input * balance * power2)
         return grad_input, grad_target, None, None
 
 
 def _sigmoid_focal_loss_mean_tangent(input, target, alpha, gamma, d_input, d_target):
     input, target, d_input, d_target = _wide(input, target, d_input, d_target)
+    u2 = 1 - target
+    part = -input
+    product = target * torch.nn.functional.logsigmoid(input)
+    entropy = -(product + u2 * torch.nn.functional.logsigmoid(part))
     probability = input.sigmoid()
     u = 1 - probability
-    product = probability * (d_input * u * (1 - 2 * target) - 2 * d_target)
-    d_wrong = product + d_target
-    u2 = 1 - target
+    wrong = target * u + probability * u2
+    product2 = probability * (d_input * u * (1 - 2 * target) - 2 * d_target)
+    d_wrong = product2 + d_target
     difference = 1 - alpha
     balance = alpha * target + difference * u2
-    part = -input
-    part2 = torch.nn.functional.logsigmoid(part)
-    part3 = torch.nn.functional.logsigmoid(input)
-    entropy = -(target * part3 + u2 * part2)
-    wrong = target * u + probability * u2
-    d_balance = (alpha - difference) * d_target
-    product2 = balance * (d_input * target * part.sigmoid() + d_target * part3)
+    power = wrong**gamma
     product3 = d_wrong * balance * entropy * wrong ** (gamma - 1)
     total = product3.sum() if gamma != 0 else None
+    product4 = (alpha - difference) * (d_target * entropy * power).sum()
     chosen = gamma * total if gamma != 0 else d_input.new_zeros(())
-    added = d_target * balance * part2 + d_balance * entropy
-    difference2 = product2 - (d_input * probability * balance * u2 + added)
-    difference3 = chosen - (wrong**gamma * difference2).sum()
-    return difference3 / math.prod(d_input.shape)
+    added = d_input * target * part.sigmoid() + d_target * input
+    total2 = (balance * power * (d_input * probability * u2 - added)).sum()
+    return (product4 + chosen + total2) / math.prod(d_input.shape)
 
 
 class _SigmoidFocalLossMeanDual(_SigmoidFocalLossMean):
@@ -505,26 +497,26 @@ def _sigmoid_focal_loss_sum_backward(ctx, G):
     balance = (alpha * target).add_(difference * u)
     probability = input.sigmoid()
     part = -input
-    part2 = torch.nn.functional.logsigmoid(part)
-    part3 = torch.nn.functional.logsigmoid(input)
-    entropy = (target * part3).addcmul_(u, part2).neg_()
+    product = torch.nn.functional.logsigmoid(input).mul_(target)
+    entropy = product.addcmul_(u, torch.nn.functional.logsigmoid(part)).neg_()
     u2 = 1 - probability
     wrong = (target * u2).addcmul_(probability, u)
     zeros = G.new_zeros(()).expand(input.shape)
     power = wrong ** (gamma - 1)
     mask = gamma != 0
-    product = gamma * entropy
     power2 = wrong.pow_(gamma)
     if ctx.needs_input_grad[0]:
-        chosen = u2.mul_(product).mul_(power).mul_(u - target) if mask else zeros
+        chosen = (
+            (gamma * entropy).mul_(u2).mul_(power).mul_(u - target) if mask else zeros
+        )
         product2 = u.mul_(power2).add_(chosen).mul_(probability)
-        part4 = product2.addcmul_(target * power2, part.sigmoid_(), value=-1)
-        grad_input = (G * balance).mul_(part4)
+        part2 = product2.addcmul_(target * power2, part.sigmoid_(), value=-1)
+        grad_input = (G * balance).mul_(part2)
     if ctx.needs_input_grad[1]:
-        chosen2 = product.mul_(power).mul_(1 - probability.mul_(2)) if mask else zeros
-        product3 = balance.mul_(part2.sub_(part3).mul_(power2).add_(chosen2))
-        part5 = product3.addcmul_(entropy.mul_(alpha - difference), power2)
-        grad_target = part5.mul_(G)
+        product3 = (gamma * balance).mul_(power).mul_(1 - probability.mul_(2))
+        added = ((alpha - difference) * power2).add_(product3 if mask else zeros)
+        part3 = entropy.mul_(added)
+        grad_target = part3.addcmul_(balance.mul_(input), power2, value=-1).mul_(G)
     return grad_input, grad_target, None, None
 
 
@@ -556,24 +548,22 @@ class _SigmoidFocalLossSum(Function):
         balance = alpha * target + difference * u2
         probability = input.sigmoid()
         part = -input
-        part2 = torch.nn.functional.logsigmoid(part)
-        part3 = torch.nn.functional.logsigmoid(input)
-        entropy = -(target * part3 + u2 * part2)
+        product = target * torch.nn.functional.logsigmoid(input)
+        entropy = -(product + u2 * torch.nn.functional.logsigmoid(part))
         u = 1 - probability
         wrong = target * u + probability * u2
         zeros = G.new_zeros(()).expand(input.shape)
         power = wrong ** (gamma - 1)
         mask = gamma != 0
-        product = gamma * entropy
         power2 = wrong**gamma
         if ctx.needs_input_grad[0]:
-            chosen = product * u * power * (u2 - target) if mask else zeros
+            chosen = gamma * entropy * u * power * (u2 - target) if mask else zeros
             product2 = probability * (chosen + u2 * power2)
             grad_input = G * balance * (product2 - target * power2 * part.sigmoid())
         if ctx.needs_input_grad[1]:
-            chosen2 = product * power * (1 - 2 * probability) if mask else zeros
-            product3 = balance * (chosen2 + power2 * (part2 - part3))
-            grad_target = G * (product3 + (alpha - difference) * entropy * power2)
+            product3 = gamma * balance * power * (1 - 2 * probability)
+            added = (product3 if mask else zeros) + (alpha - difference) * power2
+            grad_target = G * (entropy * added - input * balance * power2)
         return grad_input, grad_target, None, None
 
 
@@ -581,13 +571,11 @@ def _sigmoid_focal_loss_sum_tangent(input, target, alpha, gamma, d_input, d_targ
     input, target, d_input, d_target = _wide(input, target, d_input, d_target)
     u2 = 1 - target
     part = -input
-    part2 = torch.nn.functional.logsigmoid(part)
-    part3 = torch.nn.functional.logsigmoid(input)
-    entropy = -(target * part3 + u2 * part2)
+    product = target * torch.nn.functional.logsigmoid(input)
+    entropy = -(product + u2 * torch.nn.functional.logsigmoid(part))
     probability = input.sigmoid()
     u = 1 - probability
-    product = probability * u2
-    wrong = target * u + product
+    wrong = target * u + probability * u2
     product2 = probability * (d_input * u * (1 - 2 * target) - 2 * d_target)
     d_wrong = product2 + d_target
     difference = 1 - alpha
@@ -598,8 +586,8 @@ def _sigmoid_focal_loss_sum_tangent(input, target, alpha, gamma, d_input, d_targ
     product4 = gamma * total2 if gamma != 0 else None
     product5 = (alpha - difference) * (d_target * entropy * power).sum()
     added = product5 + (product4 if gamma != 0 else d_input.new_zeros(()))
-    product6 = d_input * (target * part.sigmoid() - product)
-    total3 = (balance * power * (d_target * (part2 - part3) - product6)).sum()
+    added2 = d_input * target * part.sigmoid() + d_target * input
+    total3 = (balance * power * (d_input * probability * u2 - added2)).sum()
     return added + total3
 
 

@@ -8,17 +8,17 @@
 Gradients for reduction="mean", where G is the cotangent of average:
 
     grad_input[*p] = G·where(|e[*p]| ≥ beta, sign(e[*p]), where(beta > 0, 1/beta, 1)·e[*p])/size(p)
-    grad_target[*p] = −G·where(|e[*p]| ≥ beta, sign(e[*p]), where(beta > 0, 1/beta, 1)·e[*p])/size(p)
+    grad_target[*p] = −grad_input[*p]
 
 Gradients for reduction="sum", where G is the cotangent of total:
 
     grad_input[*p] = G·where(|e[*p]| ≥ beta, sign(e[*p]), where(beta > 0, 1/beta, 1)·e[*p])
-    grad_target[*p] = −G·where(|e[*p]| ≥ beta, sign(e[*p]), where(beta > 0, 1/beta, 1)·e[*p])
+    grad_target[*p] = −grad_input[*p]
 
 Gradients for reduction="none", where G is the cotangent of loss:
 
     grad_input[*p] = G[*p]·where(|e[*p]| ≥ beta, sign(e[*p]), where(beta > 0, 1/beta, 1)·e[*p])
-    grad_target[*p] = −G[*p]·where(|e[*p]| ≥ beta, sign(e[*p]), where(beta > 0, 1/beta, 1)·e[*p])
+    grad_target[*p] = −grad_input[*p]
 
 Fused kernels of torch, with the equation that each computes:
 

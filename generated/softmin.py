@@ -4,7 +4,7 @@
 
 Gradients, where G is the cotangent of S:
 
-    grad_A[*p,k,*q] = S[*p,k,*q]·(−G[*p,k,*q] + Σₖ′ G[*p,k′,*q]·S[*p,k′,*q])
+    grad_A[*p,k,*q] = S[*p,k,*q]·(Σₖ′ G[*p,k′,*q]·S[*p,k′,*q] − G[*p,k,*q])
 
 Fused kernels of torch, with the equation that each computes:
 

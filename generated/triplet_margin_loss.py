@@ -6,30 +6,30 @@
     powers_far[n] = Σ[d] |away[n,d]|^p
     near[n] = powers_near[n]^(1/p)
     far[n] = powers_far[n]^(1/p)
-    loss[n] = clamp(near[n] − far[n] + margin, 0, ∞)
+    loss[n] = max(near[n] − far[n] + margin, 0)
     average = meanₙ(loss[n])
     total = Σₙ loss[n]
 
 Gradients for reduction="mean", where G is the cotangent of average:
 
-    grad_away[n,d] = −[p ≠ 0]·[near[n] − far[n] + margin ≥ 0]·G·powers_far[n]^(1/p − 1)·|away[n,d]|^(p − 1)·sign(away[n,d])/size(n)
-    grad_towards[n,d] = [p ≠ 0]·[near[n] − far[n] + margin ≥ 0]·G·powers_near[n]^(1/p − 1)·|towards[n,d]|^(p − 1)·sign(towards[n,d])/size(n)
+    grad_away[n,d] = −[near[n] − far[n] + margin ≥ 0]·G·powers_far[n]^(1/p − 1)·|away[n,d]|^(p − 1)·sign(away[n,d])/size(n)
+    grad_towards[n,d] = [near[n] − far[n] + margin ≥ 0]·G·powers_near[n]^(1/p − 1)·|towards[n,d]|^(p − 1)·sign(towards[n,d])/size(n)
     grad_anchor[n,d] = grad_towards[n,d] + grad_away[n,d]
     grad_positive[n,d] = −grad_towards[n,d]
     grad_negative[n,d] = −grad_away[n,d]
 
 Gradients for reduction="sum", where G is the cotangent of total:
 
-    grad_away[n,d] = −[p ≠ 0]·[near[n] − far[n] + margin ≥ 0]·G·powers_far[n]^(1/p − 1)·|away[n,d]|^(p − 1)·sign(away[n,d])
-    grad_towards[n,d] = [p ≠ 0]·[near[n] − far[n] + margin ≥ 0]·G·powers_near[n]^(1/p − 1)·|towards[n,d]|^(p − 1)·sign(towards[n,d])
+    grad_away[n,d] = −[near[n] − far[n] + margin ≥ 0]·G·powers_far[n]^(1/p − 1)·|away[n,d]|^(p − 1)·sign(away[n,d])
+    grad_towards[n,d] = [near[n] − far[n] + margin ≥ 0]·G·powers_near[n]^(1/p − 1)·|towards[n,d]|^(p − 1)·sign(towards[n,d])
     grad_anchor[n,d] = grad_towards[n,d] + grad_away[n,d]
     grad_positive[n,d] = −grad_towards[n,d]
     grad_negative[n,d] = −grad_away[n,d]
 
 Gradients for reduction="none", where G is the cotangent of loss:
 
-    grad_away[n,d] = −[p ≠ 0]·[near[n] − far[n] + margin ≥ 0]·G[n]·powers_far[n]^(1/p − 1)·|away[n,d]|^(p − 1)·sign(away[n,d])
-    grad_towards[n,d] = [p ≠ 0]·[near[n] − far[n] + margin ≥ 0]·G[n]·powers_near[n]^(1/p − 1)·|towards[n,d]|^(p − 1)·sign(towards[n,d])
+    grad_away[n,d] = −[near[n] − far[n] + margin ≥ 0]·G[n]·powers_far[n]^(1/p − 1)·|away[n,d]|^(p − 1)·sign(away[n,d])
+    grad_towards[n,d] = [near[n] − far[n] + margin ≥ 0]·G[n]·powers_near[n]^(1/p − 1)·|towards[n,d]|^(p − 1)·sign(towards[n,d])
     grad_anchor[n,d] = grad_towards[n,d] + grad_away[n,d]
     grad_positive[n,d] = −grad_towards[n,d]
     grad_negative[n,d] = −grad_away[n,d]
@@ -868,7 +868,7 @@ def triplet_margin_loss(
         powers_far[n] = Σ[d] |away[n,d]|^p
         near[n] = powers_near[n]^(1/p)
         far[n] = powers_far[n]^(1/p)
-        loss[n] = clamp(near[n] − far[n] + margin, 0, ∞)
+        loss[n] = max(near[n] − far[n] + margin, 0)
         average = meanₙ(loss[n])
         total = Σₙ loss[n]
 

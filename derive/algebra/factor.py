@@ -333,41 +333,43 @@ def _lone_sum(p: _Product) -> Term | None:
 
 def _render(p: _Product) -> Expr:
     """coef * scalars * tensors * functions * sums, reciprocals last."""
-    p = _over_roots(p)
-    powers, roots = _roots_joined(p.powers)
+    coef, powers = over_roots(p.coef, p.powers)
+    powers, roots = roots_joined(powers)
     factors = sorted(powers, key=lambda entry: _rank(entry[0], entry[1]))
     parts: list[Expr] = list(roots)
     for a, power in factors:
         base = _render_sum(a) if isinstance(a, Term) else factor(a)
         parts.append(raised(base, power))
     if not parts:
-        return Num(p.coef)
-    if p.coef != 1:
-        parts.insert(0, Num(p.coef))
+        return Num(coef)
+    if coef != 1:
+        parts.insert(0, Num(coef))
     return parts[0] if len(parts) == 1 else Mul(tuple(parts))
 
 
 _HALF = Fraction(1, 2)
 
 
-def _over_roots(p: _Product) -> _Product:
+Powers = Sequence[tuple[Expr, Fraction]]
+"""Factors and how often they stand in a product."""
+
+
+def over_roots(coef: Fraction, powers: Powers) -> tuple[Fraction, Powers]:
     """x*sqrt(2)/2 is x/sqrt(2)."""
-    coef, powers = p.coef, list(p.powers)
+    found = list(powers)
     for at, (a, power) in enumerate(powers):
         if isinstance(a, Num) and power == _HALF and coef.denominator % a.value == 0:
             coef *= a.value
-            powers[at] = (a, -_HALF)
-    return _Product(coef, tuple(powers))
+            found[at] = (a, -_HALF)
+    return coef, found
 
 
-def _roots_joined(
-    powers: Sequence[tuple[Expr, Fraction]],
-) -> tuple[list[tuple[Expr, Fraction]], list[Expr]]:
+def roots_joined(powers: Powers) -> tuple[Powers, list[Expr]]:
     """The powers without square roots of numbers, and these as one root: sqrt(2/pi)."""
     above = [a for a, p in powers if p == _HALF and isinstance(a, Num | Const)]
     below = [a for a, p in powers if p == -_HALF and isinstance(a, Num | Const)]
     if len(above) + len(below) < 2:
-        return list(powers), []
+        return powers, []
     rest = [(a, p) for a, p in powers if abs(p) != _HALF or not isinstance(a, Num | Const)]
     if not above:
         return rest, [Pow(_product(below), num(-_HALF))]

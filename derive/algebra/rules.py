@@ -19,9 +19,11 @@ from derive.algebra.poly import (
     as_atom,
     base_and_power,
     make_term,
+    mul,
     poly,
     raised,
     scale,
+    sum_over,
 )
 from derive.algebra.substitution import substitute
 
@@ -160,6 +162,26 @@ def _exponentials(p: Poly) -> Poly | None:
     return None
 
 
+def _odds(p: Poly) -> Poly | None:
+    """a*logsigmoid(f) - a*logsigmoid(-f) = a*f for one pair of terms.
+
+    At infinite f both sides are the same infinity.
+    """
+    for t in p.terms:
+        for f in t.factors:
+            if not isinstance(f, Call) or f.function != "logsigmoid":
+                continue
+            (u,) = f.args
+            assert isinstance(u, Poly)
+            rest = _without(t, f)
+            other = make_term(-t.coef, t.binders, (*rest, Call("logsigmoid", (scale(u, -1),))))
+            if other is not t and other in p.terms:
+                left = poly(x for x in p.terms if x is not t and x is not other)
+                beside = poly([make_term(t.coef, (), rest)])
+                return add(left, sum_over(mul(beside, u), t.binders))
+    return None
+
+
 @lru_cache(maxsize=4096)
 def _modulus(t: Term) -> Poly | None:
     """x*sign(x) = |x|, where x may stand to any power of 1 or more."""
@@ -181,7 +203,8 @@ FUNCTION_RULES: tuple[Rule | SumRule, ...] = (
     Rule("modulus", "x·sign(x) = |x|", "the number of signs", _modulus),
     SumRule("complements", "sigmoid(f) + sigmoid(−f) = 1", "the number of terms", _complements),
     SumRule("exponential", "expm1(f) + 1 = exp(f)", "the number of terms", _exponentials),
+    SumRule("odds", "logsigmoid(f) − logsigmoid(−f) = f", "the number of functions", _odds),
 )
 
-PAIRED = ("sigmoid", "expm1")
+PAIRED = ("sigmoid", "expm1", "logsigmoid")
 """The functions that these rules are about."""

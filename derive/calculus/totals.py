@@ -387,14 +387,14 @@ def _name_of(
             if not all(i in binding for i in let.formals):
                 continue
             outside = [substitute(f, binding) for f in definition.factors if f not in inside]
-            rest = _divided(beside, outside)
+            rest = divided(beside, outside)
             if rest is not None:
                 positions = tuple(binding[i] for i in let.formals)
                 return definition.coef, Access(let.name, positions), rest
     return None
 
 
-def _divided(factors: Sequence[Expr], by: Sequence[Expr]) -> list[Expr] | None:
+def divided(factors: Sequence[Expr], by: Sequence[Expr]) -> list[Expr] | None:
     """The factors without these powers, if each of them is there as often or more."""
     powers = dict(map(base_and_power, factors))
     for base, n in map(base_and_power, by):

@@ -216,8 +216,7 @@ def _gradients(op: Operation, d: Formulas) -> list[str]:
     """The gradients of one option and the meaning of their names."""
     meanings = _meanings("cotangent", ((name, output) for output, name in d.cotangents))
     lines = [*_words(_heading(_title(op, "Gradients", d.option), meanings)), ""]
-    lines += [f"    {f}" for f in d.adjoints]
-    lines += [f"    {f}" for f in d.gradients.values()]
+    lines += [f"    {f}" for f in d.shown]
     if d.definitions:
         lines += ["", "where", "", *(f"    {f}" for f in d.definitions)]
     return lines

@@ -54,6 +54,17 @@ def letters_of(op: Operation) -> dict[tuple[str, ...], Index]:
     return found
 
 
+def alike(op: Operation) -> dict[tuple[str, bool], tuple[str, ...]]:
+    """The letters of each extent, and of groups of that, in order; n2 is one of our making."""
+    trees = [*(a for t in op.inputs for a in t.axes), *(a for e in op.equations for a in e.axes)]
+    trees += [e.body for e in op.equations]
+    found: dict[tuple[str, bool], dict[str, None]] = {}
+    for i in (i for tree in trees for i in walk(tree) if isinstance(i, Index)):
+        if i.name.isalpha():
+            found.setdefault((i.extent, i.group), {})[i.name] = None
+    return {key: tuple(letters) for key, letters in found.items()}
+
+
 def as_given(op: Operation, e: Expr) -> Expr:
     """The right side of an equation with the constant parts of composite axes as they are written.
 

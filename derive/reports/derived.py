@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,8 @@ from derive.notation.options import options
 from derive.program.program import Program
 from derive.program.torch_ops import count
 from derive.reports.result import Cost, DerivationStep, Formula
-from derive.reports.speech import Speech, definitions, steps_of
+from derive.reports.reused import reused
+from derive.reports.speech import Speech, definitions, shown, steps_of
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,17 @@ def trees(derived: Derived, speech: Speech) -> list[Expr]:
     lets = (derived.lets.get(a.tensor) for a in every)
     bodies = [speech.written_out(factor(a.body)) for a in every]
     return [*(let.access for let in lets if let is not None), *bodies]
+
+
+def as_shown(derived: Derived, speech: Speech, wanted: Sequence[str] | None) -> tuple[Formula, ...]:
+    """The kept adjoints, and all gradients or those of these names in order, as text has them."""
+    backward, say = derived.backward, derived.lets.say
+    found = {say(a.tensor): a for a in (*backward.gradients, *backward.adjoints)}
+    kept = [a for a in backward.adjoints if a.tensor not in backward.wanted]
+    results = [a for a in backward.adjoints if a.tensor in backward.wanted]
+    names = wanted or [say(a.tensor) for a in (*backward.gradients, *results)]
+    gradients = reused([found[n] for n in names], lambda a: len(str(shown(a, speech))))
+    return tuple(shown(a, speech) for a in (*kept, *gradients))
 
 
 @no_recursion_leaves

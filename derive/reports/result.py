@@ -144,6 +144,16 @@ class Formulas:
     definitions: tuple[Formula, ...]
     adjoints: tuple[Formula, ...]
     gradients: Mapping[str, Formula]
+    printed: Callable[[], tuple[Formula, ...]]
+
+    @cached_property
+    def shown(self) -> tuple[Formula, ...]:
+        """Adjoints and gradients as text has them.
+
+        Sums divided by a size are means, letters those of the operation, and what is another
+        gradient has its name where that is shorter.
+        """
+        return self.printed()
 
 
 Told = Callable[[], tuple[tuple[DerivationStep, ...], tuple[Formula, ...]]]
@@ -289,7 +299,7 @@ class Derivation(Formulas):
         return f"Derivation({self.name!r}{option}, gradients: {', '.join(self.gradients)})"
 
     def _repr_latex_(self) -> str:
-        every = (*self.equations, *self.definitions, *self.adjoints, *self.gradients.values())
+        every = (*self.equations, *self.definitions, *self.shown)
         return in_display(f.sides("latex") for f in every)
 
     def _repr_html_(self) -> str:
@@ -312,7 +322,7 @@ class Derivation(Formulas):
             named=self.step_definitions if steps else self.definitions,
             heading="gradients" if self.cotangents else "no output has a gradient",
             symbols=[(name, "=", f"∂L/∂{output}") for output, name in self.cotangents],
-            results=(*self.adjoints, *self.gradients.values()),
+            results=self.shown,
             foot=f"saved for backward: {saved}; backward: {cost}",
             has_steps=steps,
             rewritten=self.rewritten if steps else (),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -13,24 +13,34 @@ from derive.algebra.expr import (
     Expr,
     Guard,
     Index,
+    Mul,
     Reduce,
     Rel,
     free_indices,
+    is_number,
     num,
+    sort_key,
     walk,
 )
 from derive.algebra.factor import factor
 from derive.algebra.nested import to_tree
 from derive.algebra.rules import Step
-from derive.algebra.substitution import fresh, replace, substitute
+from derive.algebra.substitution import (
+    fresh,
+    primed,
+    replace,
+    replace_inside_out,
+    substitute,
+)
 from derive.calculus.adjoint import Adjoint
 from derive.calculus.canonical import renamed
 from derive.calculus.lets import Let, Lets, is_named_sum
 from derive.errors import no_recursion_leaves
-from derive.notation.given import Given, given_axes, letters_of, on_given_axes, with_letters
+from derive.notation.given import Given, alike, given_axes, letters_of, on_given_axes, with_letters
 from derive.notation.operation import Operation
 from derive.notation.written import unit_letters
 from derive.reports.result import DerivationStep, Formula
+from derive.show.identities import divisors, with_means, without_nonzero
 from derive.show.legible import value_of
 
 
@@ -44,7 +54,11 @@ class Speech:
     """One index for several side by side, by the extents of those."""
     find: Callable[[str], Let | None]
     """The definition of a name."""
-    units: Collection[str] = ()
+    alike: Mapping[tuple[str, bool], Sequence[str]]
+    """The letters of an extent."""
+    divisors: frozenset[Expr]
+    """The numbers by which an equation is divided, so that they are not 0."""
+    units: frozenset[str]
     """The letters of axes of size 1 that are written 0."""
     _said: dict[Expr, Expr] = field(default_factory=dict, compare=False)
 
@@ -56,7 +70,8 @@ class Speech:
         for adjoint, tensor in lets.derived_from.items():
             if say(tensor) in owners:
                 owners[say(adjoint)] = owners[say(tensor)]
-        return cls(say, owners, letters_of(op), lets.get, unit_letters(op))
+        below = frozenset(d for e in op.equations for d in divisors(e.body) if is_number(d))
+        return cls(say, owners, letters_of(op), lets.get, alike(op), below, unit_letters(op))
 
     def written_out(self, e: Expr) -> Expr:
         """e, nested, with the engine's own names of short sums replaced by what they stand for."""
@@ -108,6 +123,32 @@ class Speech:
     def _is_unit(self, position: Expr) -> bool:
         return isinstance(position, Index) and position.extent in self.units
 
+    def in_own_letters(self, e: Expr, axes: Sequence[Expr]) -> Expr:
+        """The right side of an equation as `_in_own` has it."""
+        return self._in_own(e, frozenset(i.name for part in (e, *axes) for i in free_indices(part)))
+
+    def _in_own(self, e: Expr, taken: frozenset[str]) -> Expr:
+        """e with another letter of the operation for a bound index whose own is taken.
+
+        Σₘ s[n,m] for Σₙ′ s[n,n′], where the operation has the letters n and m for one extent.
+        """
+        if not isinstance(e, Reduce):
+            made: Expr = e.map(lambda part: self._in_own(part, taken))
+            return made
+        own = {i: (i.extent if i.name.startswith("_") else i.name).rstrip("'") for i in e.indices}
+        found: dict[Index, str] = {}
+        # What keeps its letter goes first.
+        for i in sorted(e.indices, key=lambda i: own[i] in taken):
+            letters = (own[i], *self.alike.get((i.extent, i.group), ()), primed(own[i], taken))
+            found[i] = next(letter for letter in letters if letter not in taken)
+            taken |= {found[i]}
+        indices = tuple(Index(found[i], i.extent, i.group) for i in e.indices)
+        names: dict[Index, Expr] = dict(zip(e.indices, indices, strict=True))
+        body, condition = substitute(e.body, names), e.condition
+        if condition is not None:
+            condition = self._in_own(substitute(condition, names), taken)
+        return Reduce(e.kind, indices, self._in_own(body, taken), condition)
+
 
 def _is_short(let: Let) -> bool:
     """Whether the let is a sum that the engine named, as long as an operand may be."""
@@ -119,11 +160,50 @@ def _is_short(let: Let) -> bool:
 _SHORT = 24
 
 
+def _nested(e: Expr) -> Expr:
+    """e in nested form, in each product the tensors first and in one order: G, what is given.
+
+    What is common to most terms is taken out first, whatever it is.
+    """
+
+    def ordered(part: Expr) -> Expr:
+        if not isinstance(part, Mul):
+            return part
+        args = [a for p in part.args for a in (p.args if isinstance(p, Mul) else (p,))]
+        read = iter(sorted((a for a in args if isinstance(a, Access)), key=sort_key))
+        return Mul(tuple(next(read) if isinstance(a, Access) else a for a in args))
+
+    return replace_inside_out(factor(e), ordered)
+
+
 def formula(adjoint: Adjoint, speech: Speech) -> Formula:
     """The adjoint in nested form."""
-    nested = value_of(speech.written_out(factor(adjoint.body)))
+    nested = value_of(speech.written_out(_nested(adjoint.body)))
     name, axes, (body,) = speech.equation(adjoint.name, adjoint.formals, nested)
     return Formula(name, axes, body, partial(_steps, adjoint, speech))
+
+
+def shown(adjoint: Adjoint, speech: Speech) -> Formula:
+    """The formula with means for sums divided by a size, in letters of the operation.
+
+    What an equation is divided by is not said to be other than 0.
+    """
+    plain = formula(adjoint, speech)
+    f = _with(plain, "mean", "1/size(k)·Σₖ f(k) = meanₖ(f(k))", with_means(plain.body))
+    bare = without_nonzero(f.body, speech.divisors)
+    f = _with(f, "divisor", "[p ≠ 0] = 1 where 1/p has a value", bare)
+    return dataclasses.replace(f, body=speech.in_own_letters(f.body, f.axes))
+
+
+def _with(f: Formula, rule: str, states: str, body: Expr) -> Formula:
+    """The formula with another body, by one more step."""
+    if body is f.body:
+        return f
+    return dataclasses.replace(f, body=body, told=partial(_and, f, rule, states, body))
+
+
+def _and(f: Formula, rule: str, states: str, body: Expr) -> tuple[DerivationStep, ...]:
+    return (*f.steps, DerivationStep(f.name, f.axes, rule, states, f.body, body))
 
 
 @no_recursion_leaves
@@ -132,7 +212,7 @@ def _steps(adjoint: Adjoint, speech: Speech) -> tuple[DerivationStep, ...]:
 
     What stands under a bracket is guarded by it at the end, which no letter of a formula says.
     """
-    nested, last = factor(adjoint.body), to_tree(adjoint.body)
+    nested, last = _nested(adjoint.body), to_tree(adjoint.body)
     log = list(adjoint.steps)
     subject = (adjoint.name, adjoint.formals)
     own = [n for n, step in enumerate(log) if step.subject == subject]

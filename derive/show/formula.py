@@ -37,6 +37,7 @@ from derive.algebra.expr import (
     walk,
 )
 from derive.algebra.substitution import primed, replace, substitute
+from derive.show.identities import Along
 from derive.show.legible import legible
 from derive.show.typeset import STYLES, Style
 
@@ -196,6 +197,8 @@ class _Printer:
                 return style.call(function, [self.text(a) for a in args]), _ATOM
             case Reduce():
                 return self.reduction(e)
+            case Along(kind, indices, body, condition):
+                return self.operator(kind, indices, condition) + style.fence(self.text(body)), _ATOM
             case Where(condition, then, other):
                 return style.where(*map(self.text, (condition, then, other))), _ATOM
             case Iverson(condition):
@@ -244,7 +247,7 @@ class _Printer:
     def sum(self, args: Sequence[Expr]) -> tuple[str, int]:
         """Terms with a Σ go last, before them the negative ones after the positive.
 
-        A number is added to a difference of what varies: a − b + eps.
+        A number is added to a difference of what varies: a − b + eps. No minus leads: Σ a − b.
         """
         terms = [_split(term) for term in _flat(Add, args)]
         signs = {term.coefficient < 0 for term in terms if term.varies}
@@ -255,6 +258,8 @@ class _Printer:
                 term.coefficient < 0,
             )
         )
+        first = next((term for term in terms if term.coefficient > 0), None)
+        terms.sort(key=lambda term: first is not None and term is not first)
         text = ""
         for n, term in enumerate(terms):
             negative = term.coefficient < 0
@@ -315,18 +320,22 @@ class _Printer:
 
     def power(self, base: Expr, exponent: Expr) -> tuple[str, int]:
         if exponent is num(Fraction(1, 2)):
-            return self.style.root(self.text(base)), _ATOM
+            return self.style.root(self.text(base), isinstance(base, Num | Const)), _ATOM
         _, precedence = self.show(exponent)
         above = self.text(exponent)
         return self.style.power(self.text(base, _ATOM), above, precedence == _ATOM), _POW
 
     def reduction(self, e: Reduce) -> tuple[str, int]:
-        letters = [self.position(index) for index in e.indices]
-        condition = None if e.condition is None else self.text(e.condition)
-        operator = self.style.operator(e.kind, letters, condition)
+        operator = self.operator(e.kind, e.indices, e.condition)
         if e.kind in _PREFIX:
             return self.style.prefix(operator, self.text(e.body, _MUL)), _MUL
         return operator + self.style.fence(self.text(e.body)), _ATOM
+
+    def operator(self, kind: str, indices: Sequence[Index], condition: Expr | None) -> str:
+        """The sign of a reduction, or of a softmax, with its indices and its condition."""
+        letters = [self.position(index) for index in indices]
+        under = None if condition is None else self.text(condition)
+        return self.style.operator(kind, letters, under)
 
 
 _TURNED = {">": "<", ">=": "<="}
@@ -372,6 +381,7 @@ def _split(e: Expr) -> _Parts:
         else:
             parts.factors.append(factor)
     parts.factors.sort(key=_rank)
+    parts.divisors.sort(key=_rank)
     return parts
 
 

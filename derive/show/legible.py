@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from itertools import permutations
+from itertools import permutations, product
 
 from derive.algebra.expr import (
     Access,
@@ -35,11 +35,21 @@ from derive.algebra.expr import (
     Rel,
     Size,
     Where,
+    factors_of,
     num,
     product_of,
     walk,
 )
 from derive.algebra.substitution import replace, replace_inside_out
+from derive.show.identities import (
+    beside_deltas,
+    limited,
+    nonzero,
+    one_sided,
+    share,
+    shared_apart,
+    with_roots,
+)
 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 _DENIED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
@@ -103,16 +113,27 @@ def _legible(e: Expr) -> Expr:
         return _oriented(e)
     if isinstance(e, Add):
         collected = _collected(e)
-        return _cases(collected.args) if isinstance(collected, Add) else collected
+        return _of_cases(collected.args) if isinstance(collected, Add) else collected
     if isinstance(e, Mul):
-        made = _in_powers(e)
+        args = with_roots(beside_deltas(share(_flat(e))))
+        made = _in_powers(product_of(args))
         return _in_chains(_without_zeros(made)) if isinstance(made, Mul) else made
+    if isinstance(e, Where):
+        return limited(e)
+    if isinstance(e, Call):
+        return product_of(share((one_sided(e),)))
     return e
 
 
-def _in_powers(e: Mul) -> Expr:
+def _flat(e: Mul) -> tuple[Expr, ...]:
+    return tuple(a for part in e.args for a in (part.args if isinstance(part, Mul) else (part,)))
+
+
+def _in_powers(e: Expr) -> Expr:
     """s*s*t is s**2*t, and s*t/s is t."""
-    args = [a for part in e.args for a in (part.args if isinstance(part, Mul) else (part,))]
+    if not isinstance(e, Mul):
+        return e
+    args = e.args
     numbers = tuple(a for a in args if isinstance(a, Num))
     powers: dict[Expr, Fraction] = {}
     for a in args:
@@ -187,15 +208,7 @@ def _meet(low: Expr, high: Expr) -> bool:
 
 def _without_zeros(e: Mul) -> Expr:
     """p*[p != 0] is p."""
-    kept = tuple(a for a in e.args if not (_nonzero(a) is not None and _nonzero(a) in e.args))
-    return kept[0] if len(kept) == 1 else Mul(kept)
-
-
-def _nonzero(e: Expr) -> Expr | None:
-    """p where e is [p != 0]."""
-    c = e.condition if isinstance(e, Iverson) else None
-    zero = isinstance(c, Rel) and c.op == "!=" and c.right is num(0)
-    return c.left if zero and isinstance(c, Rel) else None
+    return product_of([a for a in e.args if nonzero(a) is None or nonzero(a) not in e.args])
 
 
 def _oriented(c: Rel) -> Rel:
@@ -214,30 +227,36 @@ def _weight(e: Expr) -> int:
     return 3 if isinstance(e, Num) else 2
 
 
+def _of_cases(args: Sequence[Expr]) -> Expr:
+    """The sum with what all of its cases have in front of them."""
+    shared, left = shared_apart(args)
+    whole = _cases(left)
+    return Mul((*shared, whole)) if shared else whole
+
+
 def _cases(args: Sequence[Expr]) -> Expr:
     """The sum with a pair of addends under a bracket and its denial as one choice."""
-    guarded = [a for a in args if _lone_bracket(a)[0] is not None]
+    guarded = [a for a in args if any(_brackets(a))]
     for one, two in permutations(guarded, 2):
-        c, then = _lone_bracket(one)
-        d, other = _lone_bracket(two)
-        if c is None or d is None or _denied(c) is not d or _is_denial(c):
-            continue
-        if isinstance(then, Num) and isinstance(other, Num):
-            continue
-        rest = tuple(a for a in args if a is not one and a is not two)
-        choice = Where(c, then, other)
-        return Add((choice, *rest)) if rest else choice
+        for (c, then), (d, other) in product(_brackets(one), _brackets(two)):
+            if _denied(c) is not d or _is_denial(c):
+                continue
+            if isinstance(then, Num) and isinstance(other, Num):
+                continue
+            rest = tuple(a for a in args if a is not one and a is not two)
+            choice = limited(Where(c, then, other))
+            return Add((choice, *rest)) if rest else choice
     return Add(tuple(args))
 
 
-def _lone_bracket(e: Expr) -> tuple[Expr | None, Expr]:
-    """(condition, what it guards) of a product with one bracket."""
-    args = e.args if isinstance(e, Mul) else (e,)
-    brackets = [a for a in args if isinstance(a, Iverson)]
-    if len(brackets) != 1:
-        return None, e
-    rest = tuple(a for a in args if a is not brackets[0])
-    return brackets[0].condition, Mul(rest) if len(rest) > 1 else rest[0] if rest else num(1)
+def _brackets(e: Expr) -> list[tuple[Expr, Expr]]:
+    """(condition, what is beside it) of each bracket of a product."""
+    args = factors_of(e)
+    return [
+        (a.condition, product_of([b for b in args if b is not a]))
+        for a in args
+        if isinstance(a, Iverson)
+    ]
 
 
 def _denied(c: Expr) -> Expr:

@@ -64,8 +64,8 @@ class Style:
             return base + exponent.translate(_SUPERSCRIPTS)
         return f"{base}^{exponent if atomic else self.fence(exponent)}"
 
-    def root(self, text: str) -> str:
-        return "√" + self.fence(text)
+    def root(self, text: str, atomic: bool) -> str:
+        return "√" + (text if atomic else self.fence(text))
 
     def subscript(self, name: str, positions: Sequence[str]) -> str:
         return f"{name}[{','.join(positions)}]"
@@ -127,7 +127,8 @@ class _Latex(Style):
     functions: Mapping[str, str] = {
         **{name: rf"\{name}" for name in "exp log sin cos tan sinh cosh tanh".split()},
         **{"asin": r"\arcsin", "acos": r"\arccos", "atan": r"\arctan", "sigmoid": r"\sigma"},
-        **{"maximum": r"\max", "minimum": r"\min", "digamma": r"\psi"},
+        **{"maximum": r"\max", "minimum": r"\min", "max": r"\max", "min": r"\min"},
+        "digamma": r"\psi",
     }
     fences: Mapping[str, tuple[str, str]] = {
         "abs": ("|", "|"),
@@ -167,7 +168,7 @@ class _Latex(Style):
     def power(self, base: str, exponent: str, atomic: bool) -> str:
         return f"{base}^{{{exponent}}}"
 
-    def root(self, text: str) -> str:
+    def root(self, text: str, atomic: bool) -> str:
         return rf"\sqrt{{{text}}}"
 
     def subscript(self, name: str, positions: Sequence[str]) -> str:
@@ -239,7 +240,7 @@ class _MathML(Style):
     def power(self, base: str, exponent: str, atomic: bool) -> str:
         return f"<msup><mrow>{base}</mrow><mrow>{exponent}</mrow></msup>"
 
-    def root(self, text: str) -> str:
+    def root(self, text: str, atomic: bool) -> str:
         return f"<msqrt>{text}</msqrt>"
 
     def subscript(self, name: str, positions: Sequence[str]) -> str:

@@ -386,7 +386,7 @@ def test_a_root_of_what_may_be_negative_is_none_of_a_number():
 
 def test_what_cancels_by_roots_is_gone():
     op = derive.parse("op f(z[n]) -> L\nL[n] = z[n]*erf(z[n]/sqrt(2)) + sqrt(2/pi)*exp(-z[n]**2/2)")
-    assert str(derive.derivation(op).gradients["z"]) == "grad_z[n] = G[n]·erf(z[n]/√(2))"
+    assert str(derive.derivation(op).gradients["z"]) == "grad_z[n] = G[n]·erf(z[n]/√2)"
 
 
 @pytest.mark.parametrize(("base", "root"), [(10**800, 10**400), (7**90, 7**45), (2**53 + 1, None)])

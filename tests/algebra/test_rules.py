@@ -26,7 +26,7 @@ from derive.algebra.expr import (
 from derive.algebra.interpret import array
 from derive.algebra.nested import to_tree
 from derive.algebra.poly import ONE, ZERO, add, atom, constant, make_term, mul, poly, scale
-from derive.algebra.rules import CONTRACT, DELTA_RULES, SumRule
+from derive.algebra.rules import CONTRACT, DELTA_RULES, FUNCTION_RULES, SumRule
 from derive.algebra.simplify import eliminate_deltas, simplify
 from derive.algebra.substitution import substitute
 from derive.calculus.equations import flatten_operation
@@ -82,6 +82,33 @@ def assert_equal(before, after, sizes, tensors, lets=None):
     one = evaluated(axes, before, tensors, lets, sizes)
     other = evaluated(axes, after, tensors, lets, sizes)
     np.testing.assert_allclose(other, one, rtol=1e-12, atol=1e-14)
+
+
+# ------------------------------------------------------------------ functions in pairs
+
+
+def logsigmoid(e, coef=1):
+    return Call("logsigmoid", (scale(atom(e), coef),))
+
+
+@pytest.mark.parametrize("sizes", EXTENTS, ids=lambda s: f"i={s['i']}")
+def test_the_logarithms_of_two_odds_are_what_they_are_of(sizes):
+    a, b = (term((i,), D(i, i1), logsigmoid(x(i), c), coef=c * 3) for c in (1, -1))
+    p = add(poly([a, b]), atom(x(i1)))
+    made = simplify(p, FUNCTION_RULES, [])
+    assert made is add(poly([term((i,), D(i, i1), x(i), coef=3)]), atom(x(i1)))
+    assert_equal(p, made, sizes, arrays(sizes))
+
+
+def test_odds_of_others_or_by_another_factor_are_not():
+    a = term((), logsigmoid(x(i)))
+    for b in (
+        term((), logsigmoid(x(i), -1)),
+        term((), logsigmoid(x(i), -1), coef=-2),
+        term((), logsigmoid(x(i1), -1), coef=-1),
+        term((), z(k), logsigmoid(x(i), -1), coef=-1),
+    ):
+        assert simplify(poly([a, b]), FUNCTION_RULES, []) is poly([a, b])
 
 
 # --------------------------------------------------------------------- deltas, by rule

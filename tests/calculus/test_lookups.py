@@ -19,4 +19,4 @@ def test_the_gradient_of_a_read_is_placed_and_that_of_what_is_placed_read():
 def test_a_sum_over_what_is_picked_is_a_read_where_the_position_is_certain():
     """T[n] is a position of c, since w is read there."""
     text = "op f(x[c], w[c], T[n]: int) -> y\ny[n] = sum[c]([c == T[n]]*x[c])*w[T[n]]"
-    assert gradient(text, "w") == "grad_w[c] = Σₙ δ[c,T[n]]·G[n]·x[T[n]]"
+    assert gradient(text, "w") == "grad_w[c] = Σₙ δ[c,T[n]]·G[n]·x[c]"

@@ -23,7 +23,7 @@ def test_sums_that_share_no_index_are_apart():
 def test_the_gradient_of_a_softmax_is_a_difference_from_a_mean():
     op = parse("op f(a[n], v[n]) -> y\np[n] = exp(a[n])/sum[m](exp(a[m]))\ny = sum[n](p[n]*v[n])")
     found = str(derivation(op).gradients["a"])
-    assert found == "grad_a[n] = p[n]·G·(v[n] − Σₙ′ v[n′]·p[n′])"
+    assert found == "grad_a[n] = G·p[n]·(v[n] − Σₙ′ v[n′]·p[n′])"
 
 
 def test_values_that_are_sums_have_a_name():

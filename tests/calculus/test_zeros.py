@@ -41,3 +41,34 @@ def test_a_power_of_zero_is_flat_at_zero(base, p):
         (found,) = torch.autograd.grad(f(x, p=p).sum(), x, create_graph=create_graph)
         (wanted,) = torch.autograd.grad(own.sum(), x, retain_graph=True)
         assert torch.equal(found, wanted)
+
+
+def gradient(text):
+    return str(derive.derivation(derive.parse(text)).gradients["x"]).partition(" = ")[2]
+
+
+def test_a_rectified_value_has_the_bracket_by_itself():
+    assert gradient("op f(x[n]) -> y\ny[n] = relu(x[n])**2") == "2·G[n]·relu(x[n])"
+    assert gradient("op f(x[n]) -> y\ny[n] = relu(2*x[n] - 1)**3") == "6·G[n]·relu(2·x[n] − 1)²"
+    assert gradient("op f(x[n]) -> y\ny[n] = relu(x[n])").startswith("[x[n] > 0]")
+    other = gradient("op f(x[n], z[n]) -> y\ny[n] = relu(x[n])*relu(z[n])")
+    assert other == "[x[n] > 0]·G[n]·relu(z[n])"
+
+
+def test_beside_what_may_be_infinite_it_stays():
+    """relu(log x) is 0 at 0, where the slope of log is infinite."""
+    assert "> 0]" in gradient("op f(x[n]) -> y\ny[n] = relu(log(x[n]))**2")
+    f = derive.load(derive.parse("op f(x[n]) -> y\ny[n] = relu(log(x[n]))**2"))
+    x = torch.tensor([0.0, 3.0], dtype=torch.float64, requires_grad=True)
+    (found,) = torch.autograd.grad(f(x).sum(), x)
+    assert torch.equal(found[0], torch.zeros((), dtype=torch.float64))
+
+
+@pytest.mark.parametrize("special", [float("nan"), float("inf"), -float("inf"), 0.0])
+def test_a_squared_relu_is_as_in_torch_at(special):
+    f = derive.load(derive.parse("op f(x[n]) -> y\ny[n] = relu(x[n])**2"))
+    x = torch.tensor([special, 1.5, -1.5], dtype=torch.float64, requires_grad=True)
+    for create_graph in (False, True):
+        (found,) = torch.autograd.grad(f(x).sum(), x, create_graph=create_graph)
+        (wanted,) = torch.autograd.grad((x.relu() ** 2).sum(), x)
+        assert torch.equal(found.nan_to_num(7), wanted.nan_to_num(7))

@@ -20,7 +20,7 @@ FORMS = {
     "y[n] = clamp(x[n], -inf, s)": {"x": "[x[n] ≤ s]·G[n]"},
     "y[n] = x[n]**s": {"x": "s·G[n]·x[n]^(s − 1)"},
     "y[n] = x[n]*(1 + erf(x[n]/sqrt(2)))/2": {
-        "x": "G[n]·(√(2/π)·x[n]·exp(−x[n]²/2) + 1 + erf(x[n]/√(2)))/2"
+        "x": "G[n]·(√(2/π)·x[n]·exp(−x[n]²/2) + 1 + erf(x[n]/√2))/2"
     },
     "y[n] = abs(x[n] - t[n] + s)": {
         "x": "G[n]·sign(x[n] − t[n] + s)",
@@ -35,7 +35,7 @@ FORMS = {
     "y[n] = x[n]*sigmoid(x[n])": {"x": "G[n]·sigmoid(x[n])·(1 + x[n]·(1 − sigmoid(x[n])))"},
     "y[n] = -(t[n]*log(sigmoid(x[n])) + (1 - t[n])*log(1 - sigmoid(x[n])))": {
         "x": "G[n]·(sigmoid(x[n]) − t[n])",
-        "t": "G[n]·(logsigmoid(−x[n]) − logsigmoid(x[n]))",
+        "t": "−G[n]·x[n]",
     },
     "p[n] = sigmoid(x[n])\ny[n] = p[n]**2*log(1 - p[n])": {
         "x": "G[n]·(2·y[n]·(1 − p[n]) − p[n]³)",

@@ -1,0 +1,278 @@
+"""Identities by which an expression is shorter to read, for real numbers.
+
+    exp(f(k) - logsumexp[l](f(l)))      softmax[k](f(k))
+    clamp(x, lo, inf)                   max(x, lo)
+    [0 <= e < size(t)]*δ(t, e)          δ(t, e)         (t is a position of its axis)
+    δ(t, e)*x[e]                        δ(t, e)*x[t]
+    [a]*x + [b]*x/2                     x*([a] + [b]/2)
+    sqrt(2)*x/2                         x/sqrt(2)
+    where(|x| > d, d*sign(x), x)        sign(x)*min(|x|, d)     (d of any sign)
+    1/size(k)*sum[k](x)                 mean[k](x)      (in what is derived)
+
+The code keeps the left sides: a condition guards what it is multiplied with, a delta fills an axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from fractions import Fraction
+from itertools import product
+
+from derive.algebra.affine import Polynomial
+from derive.algebra.expr import (
+    Access,
+    Add,
+    Call,
+    Const,
+    Delta,
+    Expr,
+    Guard,
+    Index,
+    Iverson,
+    Mul,
+    Num,
+    Pow,
+    Reduce,
+    Rel,
+    Size,
+    Where,
+    factors_of,
+    free_indices,
+    num,
+    product_of,
+    sum_of,
+)
+from derive.algebra.factor import over_roots, roots_joined
+from derive.algebra.logic import conditions_of, conjunction
+from derive.algebra.nodes import node
+from derive.algebra.poly import raised
+from derive.algebra.substitution import replace, replace_inside_out, substitute
+
+
+@node
+class Along(Expr):
+    """A function of all values along some indices that has a value at each: a softmax."""
+
+    kind: str
+    indices: tuple[Index, ...]
+    body: Expr
+    condition: Expr | None = None
+
+
+# A softmax
+
+
+def share(args: Sequence[Expr]) -> tuple[Expr, ...]:
+    """The factors of a product with exp(f - logsumexp f) as the softmax that it is.
+
+    Where the sum is taken under a condition, that stands beside it.
+    """
+    brackets = [a for a in args if isinstance(a, Iverson)]
+    for call in args:
+        for made, condition in _shares(call):
+            gone = [b for b in brackets if b.condition is condition]
+            if condition is None or gone:
+                return tuple(made if a is call else a for a in args if a not in gone)
+    return tuple(args)
+
+
+def _shares(call: Expr) -> Iterator[tuple[Along, Expr | None]]:
+    """(softmax, its condition) for each that exp(f - logsumexp f) is where its condition holds."""
+    if not isinstance(call, Call) or call.function != "exp" or not isinstance(call.args[0], Add):
+        return
+    terms = call.args[0].args
+    for t in terms:
+        sign, *rest = factors_of(t)
+        total = rest[0] if len(rest) == 1 and sign is num(-1) else None
+        if not isinstance(total, Reduce) or total.kind != "logsumexp":
+            continue
+        f = sum_of([a for a in terms if a is not t])
+        outside = sorted(free_indices(f) - free_indices(total), key=lambda i: i.name)
+        fits = ([k for k in outside if _alike(i, k)] for i in total.indices)
+        for along in product(*fits):
+            here = dict(zip(total.indices, along, strict=True))
+            if substitute(total.body, here) is f:
+                condition = total.condition and substitute(total.condition, here)
+                yield Along("softmax", along, f, condition), condition
+
+
+def _alike(one: Index, other: Index) -> bool:
+    return (one.extent, one.group) == (other.extent, other.group)
+
+
+# Functions
+
+
+def one_sided(e: Call) -> Expr:
+    """A clamp with one bound as a maximum or a minimum."""
+    if e.function == "clamp":
+        x, low, high = e.args
+        if high is Const("inf"):
+            return Call("max", (x, low))
+        if low is -Const("inf"):
+            return Call("min", (x, high))
+    return e
+
+
+def limited(e: Expr) -> Expr:
+    """A choice between a number and its sign times a limit as what is limited."""
+    match e:
+        case Where(Rel(">" | ">=", Call("abs", (x,)) as size, d), then, other) if other is x:
+            sign = Call("sign", (x,))
+            if then in (Mul((d, sign)), Mul((sign, d))):
+                return Mul((sign, Call("min", (size, d))))
+    return e
+
+
+def with_roots(args: Sequence[Expr]) -> tuple[Expr, ...]:
+    """The factors of a product with the square roots of numbers as one: √2·x/2 is x/√2."""
+    coef, powers = Fraction(1), []
+    for a in args:
+        if isinstance(a, Num):
+            coef *= a.value
+        else:
+            powers.append(_power(a))
+    if not any(isinstance(base, Num | Const) for base, _ in powers):
+        return tuple(args)
+    coef, rest = over_roots(coef, powers)
+    rest, roots = roots_joined(rest)
+    numbers = (Num(coef),) if coef != 1 else ()
+    return (*numbers, *roots, *(raised(base, n) for base, n in rest))
+
+
+def _power(e: Expr) -> tuple[Expr, Fraction]:
+    """The base and the exponent; of a number, which is positive, through several."""
+    if not isinstance(e, Pow) or not isinstance(e.exponent, Num):
+        return e, Fraction(1)
+    base, n = _power(e.base)
+    positive = isinstance(base, Num | Const) and base is not e.base
+    return (base, n * e.exponent.value) if positive or n == 1 else (e.base, e.exponent.value)
+
+
+# Numbers that are not zero
+
+
+def nonzero(e: Expr) -> Expr | None:
+    """p where e is [p != 0], or [-p != 0]."""
+    c = e.condition if isinstance(e, Iverson) else None
+    if not isinstance(c, Rel) or c.op != "!=" or num(0) not in c.parts():
+        return None
+    other = c.left if c.right is num(0) else c.right
+    varying = [f for f in factors_of(other) if not isinstance(f, Num)]
+    return varying[0] if len(varying) == 1 else other
+
+
+def divisors(e: Expr) -> Iterator[Expr]:
+    """What is divided by in e whatever holds: where it is 0, e has no value."""
+    guarded = isinstance(e, Mul) and any(isinstance(a, Iverson) for a in e.args)
+    if guarded or isinstance(e, Where | Guard) or (isinstance(e, Reduce) and e.condition):
+        return
+    if isinstance(e, Pow) and isinstance(e.exponent, Num) and e.exponent.value < 0:
+        yield e.base
+    for part in e.parts():
+        yield from divisors(part)
+
+
+def without_nonzero(e: Expr, numbers: Collection[Expr]) -> Expr:
+    """e without the brackets of products that say that one of these numbers is not 0."""
+
+    def said(part: Expr) -> Expr | None:
+        if not isinstance(part, Mul):
+            return None
+        kept = [a for a in part.args if nonzero(a) not in numbers]
+        return without_nonzero(product_of(kept), numbers) if len(kept) < len(part.args) else None
+
+    return replace(e, said)
+
+
+# Deltas
+
+
+def beside_deltas(args: Sequence[Expr]) -> tuple[Expr, ...]:
+    """The factors of a product without what its deltas say, and reads at their shorter side."""
+    for d in [a for a in args if isinstance(a, Delta) and isinstance(a.axis, Index)]:
+        read = [a if a is d else _read_at(d, a) for a in args]
+        args = [left for a in read for left in _not_implied(d, a)]
+    return tuple(args)
+
+
+def _read_at(d: Delta, e: Expr) -> Expr:
+    """e with tensors read at the axis of the delta in place of its position."""
+    if isinstance(d.position, Index | Num):
+        return e
+    around = free_indices(d)
+
+    def read(part: Expr) -> Expr | None:
+        if not around.isdisjoint(part.bound()):
+            return part
+        if isinstance(part, Access) and d.position in part.positions:
+            at = (d.axis if p is d.position else replace(p, read) for p in part.positions)
+            return Access(part.tensor, tuple(at))
+        return None
+
+    return replace(e, read)
+
+
+def _not_implied(d: Delta, e: Expr) -> list[Expr]:
+    """A factor without the conditions that hold wherever the delta is not 0."""
+    if not isinstance(e, Iverson):
+        return [e]
+    conditions = conditions_of(e.condition)
+    left = [c for c in conditions if not _is_in_range(d, c)]
+    if len(left) == len(conditions):
+        return [e]
+    return [Iverson(conjunction(left))] if left else []
+
+
+def _is_in_range(d: Delta, c: Expr) -> bool:
+    """Whether the condition says that the position of a delta is at least 0, or below the size."""
+    assert isinstance(d.axis, Index)
+    if not isinstance(c, Rel) or d.axis.group or c.op in ("==", "!="):
+        return False
+    low, high = (c.left, c.right) if c.op in ("<", "<=") else (c.right, c.left)
+    gap = _form(high) - _form(low) - Polynomial.of(1 if c.op in ("<", ">") else 0)
+    position = _form(d.position)
+    last = Polynomial.of(Size(d.axis.extent)) - Polynomial.of(1)
+    # Positions are integers, and so is what a gap has beyond one.
+    more = ((gap - least).number for least in (position, last - position))
+    return any(n is not None and n >= 0 for n in more)
+
+
+def _form(e: Expr) -> Polynomial:
+    """A nested expression as a polynomial."""
+    if isinstance(e, Add):
+        return sum(map(_form, e.args), start=Polynomial({}))
+    whole = Polynomial.of(1)
+    for a in factors_of(e):
+        whole = whole * (Polynomial.of(a) if a is e or not isinstance(a, Add) else _form(a))
+    return whole
+
+
+# Sums
+
+
+def with_means(e: Expr) -> Expr:
+    """e with sums over k that are divided by size(k) as means; nan where k has no values."""
+    return replace_inside_out(e, _meant)
+
+
+def _meant(e: Expr) -> Expr:
+    for total in factors_of(e) if isinstance(e, Mul) else ():
+        if isinstance(total, Reduce) and total.kind == "sum" and total.condition is None:
+            left = list(factors_of(e))
+            below = [Pow(Size(i.extent), num(-1)) for i in total.indices]
+            if all(below.count(b) <= left.count(b) for b in below):
+                for b in below:
+                    left.remove(b)
+                left[left.index(total)] = Reduce("mean", total.indices, total.body)
+                return _meant(product_of(left))
+    return e
+
+
+def shared_apart(args: Sequence[Expr]) -> tuple[list[Expr], list[Expr]]:
+    """What all terms of a sum have as a factor, and the terms without it, if all have brackets."""
+    terms = [list(factors_of(a)) for a in args]
+    if len(terms) < 2 or not all(any(isinstance(f, Iverson) for f in t) for t in terms):
+        return [], list(args)
+    shared = [f for f in terms[0] if not isinstance(f, Num) and all(f in t for t in terms)]
+    return shared, [product_of([f for f in t if f not in shared]) for t in terms]

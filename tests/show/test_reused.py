@@ -1,0 +1,62 @@
+"""Gradients that are made of others have their names, and stay what they were."""
+
+from __future__ import annotations
+
+import pytest
+
+import derive
+from derive import catalog
+from derive.calculus.lets import inline
+from derive.pipeline import derive_option
+from derive.reports.reused import reused
+
+LOSS = "op f(a[n], b[n]) -> y\n"
+TEXTS = {
+    "a multiple": (LOSS + "y[n] = sin(a[n] - b[n])", {"b": "−grad_a[n]"}),
+    "a number times it": (LOSS + "y[n] = sin(a[n]/2 + 3*b[n])", {"b": "6·grad_a[n]"}),
+    "a name alone": (LOSS + "y[n] = a[n] + b[n]", {"a": "G[n]", "b": "G[n]"}),
+    "a product that is no multiple": (LOSS + "y[n] = a[n]*b[n]", {"a": "G[n]·b[n]"}),
+    "other indices": (
+        "op f(a[i], b[j]) -> y\ny[i,j] = sin(a[i] + b[j])",
+        {"b": "Σᵢ G[i,j]·cos(a[i] + b[j])"},
+    ),
+    "a sum": (
+        "op f(x[n,c], w[c]) -> y\ns[c] = sqrt(sum[n](x[n,c]**2))\ny[n,c] = w[c]*x[n,c]/s[c]",
+        {
+            "w": "1/s[c]·Σₙ G[n,c]·x[n,c]",
+            "x": "w[c]·(G[n,c] − grad_w[c]·x[n,c]/s[c])/s[c]",
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TEXTS)
+def test_a_gradient_is_named_where_that_is_shorter(case):
+    text, expected = TEXTS[case]
+    d = derive.derivation(derive.parse(text))
+    found = dict(zip(d.gradients, d.shown, strict=True))
+    assert {name: str(found[name]).partition(" = ")[2] for name in expected} == expected
+    assert "grad_" not in "".join(str(f).partition(" = ")[2] for f in d.gradients.values())
+
+
+def test_what_is_asked_for_alone_names_no_other():
+    op = derive.parse(TEXTS["a multiple"][0])
+    assert str(derive.derivation(op, wrt=["b"]).shown[0]) == "grad_b[n] = −G[n]·cos(a[n] − b[n])"
+
+
+NAMES = ("batch_norm", "batch_norm_inference", "weight_norm", "mse_loss", "rnn_tanh_cell")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_with_its_definition_in_its_place_a_name_changes_nothing(name):
+    op = catalog.find(name)
+    option = "mean" if name == "mse_loss" else None
+    given = {a.name: a for a in derive_option(op, option).backward.gradients}
+    made = reused(list(given.values()), lambda a: len(str(a.body)))
+    changed = [a for a in made if a is not given[a.name]]
+    assert changed
+    for a in changed:
+        body = a.body
+        for other in given.values():
+            body = inline(body, other.as_let())
+        assert body is given[a.name].body
