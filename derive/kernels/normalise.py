@@ -315,8 +315,7 @@ class Normalised:
                 continue
             rest = tuple(i for i in f.axes if i not in f.kept)
             divided = mul(atom(f.factor), add(f.x, scale(f.mean, -1)))
-            # Of no rows, db is the cotangent, which the call itself is given.
-            results = [(2, call.cotangent)] if rest else []
+            results = [(2, call.cotangent)] if rest else []  # of no rows, db is what the call takes
             if call.weighted:
                 results.insert(0, (1, mul(call.cotangent, divided)))
             for number, each in results:

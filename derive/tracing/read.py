@@ -15,6 +15,7 @@ import sympy
 from derive.errors import DeriveError, DeriveWarning
 from derive.notation.operation import Operation
 from derive.tracing import (
+    activations,
     convolutions,
     elementwise,
     indexing,
@@ -41,6 +42,7 @@ from derive.tracing.values import Atom, Read, Value, joined
 from derive.tracing.written import operation_text
 
 FAMILIES = (
+    activations,
     elementwise,
     reductions,
     views,

@@ -1,0 +1,149 @@
+"""Activations: functions of each element with kinks, whose slopes there are those of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import sympy
+
+from derive.tracing.elementwise import call, number, plus, times, where
+from derive.tracing.operations import of_each_element
+from derive.tracing.reader import Reader
+from derive.tracing.values import Apply, Node, Value, apply
+
+
+@of_each_element("softplus")
+def softplus(reader: Reader, x: Value, beta: Any = 1, threshold: Any = 20) -> Value:
+    def smooth(a: Node) -> Node:
+        if beta == 1:
+            return apply("softplus", a)
+        return apply("/", apply("softplus", times(number(beta), a)), number(beta))
+
+    def straight(a: Node) -> Node:
+        return where(apply(">", times(number(beta), a), number(threshold)), a, smooth(a))
+
+    if threshold >= _STRAIGHT:
+        return reader.elementwise(smooth, x)
+    return reader.elementwise(straight, reader.simple(x))
+
+
+_STRAIGHT = 20
+"""Where softplus(x) and x differ by 2e-9, as far as torch has it by default."""
+
+
+@of_each_element("log_sigmoid", "log_sigmoid_forward")
+def log_sigmoid(reader: Reader, x: Value) -> Any:
+    made = reader.elementwise(call("logsigmoid"), x)
+    return (made, None) if "forward" in str(reader.node.target) else made
+
+
+@of_each_element("silu", "silu_")
+def silu(reader: Reader, x: Value) -> Value:
+    x = reader.simple(x)
+    return reader.elementwise(lambda a: times(a, apply("sigmoid", a)), x)
+
+
+@of_each_element("gelu")
+def gelu(reader: Reader, x: Value, approximate: str = "none") -> Value:
+    x = reader.simple(x)
+    half = number(sympy.Rational(1, 2))
+
+    def exact(a: Node) -> Node:
+        inner = apply("erf", apply("/", a, apply("sqrt", number(2))))
+        return times(times(half, a), plus(number(1), inner))
+
+    def by_tanh(a: Node) -> Node:
+        cubed = times(number(0.044715), apply("**", a, number(3)))
+        root = apply("sqrt", apply("/", number(2), Apply("pi", ())))
+        inner = apply("tanh", times(root, plus(a, cubed)))
+        return times(times(half, a), plus(number(1), inner))
+
+    return reader.elementwise(by_tanh if approximate == "tanh" else exact, x)
+
+
+@of_each_element("mish")
+def mish(reader: Reader, x: Value) -> Value:
+    x = reader.simple(x)
+    return reader.elementwise(lambda a: times(a, apply("tanh", apply("softplus", a))), x)
+
+
+@of_each_element("leaky_relu", "leaky_relu_")
+def leaky_relu(reader: Reader, x: Value, slope: Any = 0.01) -> Value:
+    x = reader.simple(x)
+
+    def f(a: Node) -> Node:
+        return where(apply(">", a, number(0)), a, times(number(slope), a))
+
+    return reader.elementwise(f, x)
+
+
+@of_each_element("elu", "elu_")
+def elu(
+    reader: Reader, x: Value, alpha: Any = 1.0, scale: Any = 1.0, input_scale: Any = 1.0
+) -> Value:
+    x = reader.simple(x)
+
+    def f(a: Node) -> Node:
+        inner = a if input_scale == 1 else times(a, number(input_scale))
+        low = apply("expm1", inner)
+        low = low if alpha == 1 else times(number(alpha), low)
+        made = where(apply(">", a, number(0)), a, low)
+        return made if scale == 1 else times(number(scale), made)
+
+    return reader.elementwise(f, x)
+
+
+@of_each_element("selu")
+def selu(reader: Reader, x: Value) -> Value:
+    return elu(reader, x, 1.6732632423543772, 1.0507009873554805)
+
+
+@of_each_element("celu")
+def celu(reader: Reader, x: Value, alpha: Any = 1.0) -> Value:
+    x = reader.simple(x)
+
+    def f(a: Node) -> Node:
+        low = times(number(alpha), apply("expm1", apply("/", a, number(alpha))))
+        return where(apply(">", a, number(0)), a, low)
+
+    return reader.elementwise(f, x)
+
+
+@of_each_element("hardtanh", "hardtanh_")
+def hardtanh(reader: Reader, x: Value, low: Any = -1, high: Any = 1) -> Value:
+    return _between(reader, x, low, high, (low, high), lambda a: a)
+
+
+@of_each_element("relu6")
+def relu6(reader: Reader, x: Value) -> Value:
+    return _between(reader, x, 0, 6, (0, 6), lambda a: a)
+
+
+@of_each_element("hardsigmoid")
+def hardsigmoid(reader: Reader, x: Value) -> Value:
+    return _between(reader, x, -3, 3, (0, 1), lambda a: apply("/", plus(a, number(3)), number(6)))
+
+
+@of_each_element("hardswish", "hardswish_")
+def hardswish(reader: Reader, x: Value) -> Value:
+    def inner(a: Node) -> Node:
+        return apply("/", times(a, plus(a, number(3))), number(6))
+
+    return _between(reader, x, -3, 3, (0, None), inner)
+
+
+def _between(
+    reader: Reader, x: Value, low: Any, high: Any, outside: Any, f: Callable[[Node], Node]
+) -> Value:
+    """f between two numbers, and these values, or x for None, at them and outside.
+
+    The slopes at the ends are those of outside, as torch's: those of ``clamp`` are of inside.
+    """
+
+    def made(a: Node) -> Node:
+        below, above = (a if v is None else number(v) for v in outside)
+        rest = where(apply(">=", a, number(high)), above, f(a))
+        return where(apply("<=", a, number(low)), below, rest)
+
+    return reader.elementwise(made, reader.simple(x))
