@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+from derive.algebra.expr import tensors
 from derive.errors import DeriveError, DeriveWarning
 from derive.tracing import direct
 from derive.tracing.reported import Fact
@@ -29,13 +30,15 @@ class Made:
     """Numbers of which it is not seen what becomes of them: those of this reading."""
     outputs: tuple[bool, ...]
     structure: Any
+    unread: frozenset[str] = frozenset()
+    """Inputs that nothing reads, which have no gradient rather than one of zeros."""
     refused: list[str] = field(default_factory=list)
     """What was said of sizes that it does not take, the first time."""
 
     def __call__(self, tensors: Mapping[str, Any], numbers: Mapping[str, float]) -> Any:
         from torch.utils._pytree import tree_unflatten
 
-        given = [tensors[name] for name in self.inputs]
+        given = [tensors[n].detach() if n in self.unread else tensors[n] for n in self.inputs]
         found = self.function(*given, **{n: numbers[n] for n in self.numbers})
         results = found if isinstance(found, tuple) else (found,)
         left = iter(results)
@@ -223,13 +226,16 @@ def _read(function: Any, bound: inspect.BoundArguments) -> tuple[Made, Fact]:
     if found.asked:
         raise DeriveError(f"derived code would skip a check of values: {found.asked[0]}")
     numbers = numbers_of(bound)
+    inputs = tuple(t.name for t in found.operation.inputs)
+    read = frozenset[str]().union(*(tensors(e.body) for e in found.operation.equations))
     made = Made(
         function=load(found.operation),
-        inputs=tuple(t.name for t in found.operation.inputs),
+        inputs=inputs,
         numbers=found.numbers,
         constants={n: v for n, v in numbers.items() if n not in found.numbers},
         outputs=found.outputs,
         structure=found.structure,
+        unread=frozenset(inputs) - read,
     )
     plain = cost_of(found.function, found.tensors)
     with _as_of_tensors(made.function):

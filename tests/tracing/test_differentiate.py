@@ -207,3 +207,15 @@ def test_a_parameter_that_is_held_is_no_constant():
     x = torch.ones(2, 4)
     with pytest.warns(derive.DeriveWarning, match="requires a gradient"):
         assert f(x).shape == (2, 3)
+
+
+def test_an_argument_that_is_not_read_is_an_input_without_a_gradient():
+    def doubled(x, like):
+        return 2 * x.view(like.shape)
+
+    x, like = torch.randn(12, requires_grad=True), torch.randn(3, 4, requires_grad=True)
+    op = derive.read_torch(doubled, x, like)
+    assert [t.name for t in op.inputs] == ["x", "like"]
+    torch.testing.assert_close(derive.load(op)(x, like), doubled(x, like))
+    made = derive.differentiate(doubled)(x, like)
+    assert torch.autograd.grad(made.sum(), (x, like), allow_unused=True)[1] is None
