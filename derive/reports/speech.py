@@ -10,6 +10,7 @@ from functools import partial
 from derive.algebra.expr import (
     Access,
     And,
+    Call,
     Expr,
     Guard,
     Index,
@@ -60,6 +61,8 @@ class Speech:
     """The numbers by which an equation is divided, so that they are not 0."""
     units: frozenset[str]
     """The letters of axes of size 1 that are written 0."""
+    detaches: bool
+    """Whether an equation keeps something from being differentiated."""
     _said: dict[Expr, Expr] = field(default_factory=dict, compare=False)
 
     @classmethod
@@ -71,7 +74,14 @@ class Speech:
             if say(tensor) in owners:
                 owners[say(adjoint)] = owners[say(tensor)]
         below = frozenset(d for e in op.equations for d in divisors(e.body) if is_number(d))
-        return cls(say, owners, letters_of(op), lets.get, alike(op), below, unit_letters(op))
+        parts = (part for e in op.equations for part in walk(e.body))
+        detaches = any(isinstance(part, Call) and part.function == "detach" for part in parts)
+        letters, units = letters_of(op), unit_letters(op)
+        return cls(say, owners, letters, lets.get, alike(op), below, units, detaches)
+
+    def by_value(self, e: Expr) -> Expr:
+        """e with what is straight through by its value."""
+        return value_of(e) if self.detaches else e
 
     def written_out(self, e: Expr) -> Expr:
         """e, nested, with the engine's own names of short sums replaced by what they stand for."""
@@ -170,15 +180,19 @@ def _nested(e: Expr) -> Expr:
         if not isinstance(part, Mul):
             return part
         args = [a for p in part.args for a in (p.args if isinstance(p, Mul) else (p,))]
-        read = iter(sorted((a for a in args if isinstance(a, Access)), key=sort_key))
-        return Mul(tuple(next(read) if isinstance(a, Access) else a for a in args))
+        given = [a for a in args if isinstance(a, Access)]
+        read = sorted(given, key=sort_key) if len(given) > 1 else given
+        if read == given and len(args) == len(part.args):
+            return part
+        left = iter(read)
+        return Mul(tuple(next(left) if isinstance(a, Access) else a for a in args))
 
     return replace_inside_out(factor(e), ordered)
 
 
 def formula(adjoint: Adjoint, speech: Speech) -> Formula:
     """The adjoint in nested form."""
-    nested = value_of(speech.written_out(_nested(adjoint.body)))
+    nested = speech.by_value(speech.written_out(_nested(adjoint.body)))
     name, axes, (body,) = speech.equation(adjoint.name, adjoint.formals, nested)
     return Formula(name, axes, body, partial(_steps, adjoint, speech))
 
@@ -188,10 +202,13 @@ def shown(adjoint: Adjoint, speech: Speech) -> Formula:
 
     What an equation is divided by is not said to be other than 0.
     """
-    plain = formula(adjoint, speech)
-    f = _with(plain, "mean", "1/size(k)·Σₖ f(k) = meanₖ(f(k))", with_means(plain.body))
-    bare = without_nonzero(f.body, speech.divisors)
-    f = _with(f, "divisor", "[p ≠ 0] = 1 where 1/p has a value", bare)
+    f = formula(adjoint, speech)
+    if speech.divisors:
+        bare = without_nonzero(f.body, speech.divisors)
+        f = _with(f, "divisor", "[p ≠ 0] = 1 where 1/p has a value", bare)
+    if not any(isinstance(part, Reduce) for part in walk(f.body)):
+        return f
+    f = _with(f, "mean", "1/size(k)·Σₖ f(k) = meanₖ(f(k))", with_means(f.body))
     return dataclasses.replace(f, body=speech.in_own_letters(f.body, f.axes))
 
 
@@ -223,7 +240,7 @@ def _steps(adjoint: Adjoint, speech: Speech) -> tuple[DerivationStep, ...]:
     last, nested = nested, speech.written_out(nested)
     if nested is not last:
         log.append(Step("write out", "a name equals its definition", last, nested, subject))
-    last, nested = nested, value_of(nested)
+    last, nested = nested, speech.by_value(nested)
     if nested is not last:
         log.append(
             Step("straight through", "x + detach(y − x) = y in value", last, nested, subject)

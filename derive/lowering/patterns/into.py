@@ -47,12 +47,14 @@ def _by_place(
     scope: Scope, e: Expr, order: Sequence[Index]
 ) -> Iterator[tuple[Match, list[Expr], tuple[Index, ...]]]:
     """The matches of a sum that has all axes of the order, the numbers before it, its indices."""
-    numbers = [f for f in factors_of(e) if is_number(f)]
-    rest = [f for f in factors_of(e) if f not in numbers]
-    if len(rest) != 1 or not isinstance(rest[0], Reduce) or rest[0].kind != "sum":
+    total = next((f for f in factors_of(e) if isinstance(f, Reduce) and f.kind == "sum"), None)
+    if total is None:
         return
-    own = apart(rest[0].indices, order)
-    factors = factors_of(substitute(rest[0].body, renaming(rest[0].indices, own)))
+    numbers = [f for f in factors_of(e) if f is not total]
+    if not all(map(is_number, numbers)):
+        return
+    own = apart(total.indices, order)
+    factors = factors_of(substitute(total.body, renaming(total.indices, own)))
     for match in matches_of(scope, factors):
         read = free_indices(match.position)
         there = free_indices(product_of(match.rest)) | read

@@ -135,10 +135,12 @@ def at_ring(scope: Scope, p: Placement) -> Placed | None:
 
 def _on_ring(bounds: Bounds, position: Expr, extent: str) -> tuple[Index, Polynomial] | None:
     """(i, c) of (i + c) % size, where i has as many values as there are positions."""
+    if isinstance(position, Index | Guard):
+        return None
     size = bounds.size(extent)
     position = replace(position, _as_quotient)
     quotients = {x for x in walk(position) if _is_quotient(x)}
-    if isinstance(position, Guard) or len(quotients) != 1:
+    if len(quotients) != 1:
         return None
     (quotient,) = quotients
     above, below = map(bounds.form, quotient.parts())
