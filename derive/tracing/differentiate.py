@@ -3,7 +3,7 @@
     @derive.differentiate
     def rms_norm(x, weight, eps=1e-6): ...
 
-The function is read at the first call with new ranks, kinds of dtype, flags or whole numbers; what
+The function is read at the first call with new ranks, dtypes, flags or whole numbers; what
 was made is kept, and torch.compile and the transforms of torch.func run that. Where the function
 cannot be read, it is called itself, after one warning that says why; so it is under torch.compile
 and within a transform before the first plain call.

@@ -157,17 +157,19 @@ class Known:
         return new
 
 
-def _mode(function: Any) -> tuple[bool, ...]:
-    """Which modules of a module train."""
+def _mode(function: Any) -> tuple[Any, ...]:
+    """Which modules of a module train, and the dtype of its parameters."""
     import torch
 
     if not isinstance(function, torch.nn.Module):
         return ()
-    return tuple(m.training for m in function.modules())
+    first = next(function.parameters(), None)
+    dtype = None if first is None else first.dtype
+    return dtype, *(m.training for m in function.modules())
 
 
 def _key(bound: inspect.BoundArguments) -> tuple[Any, ...]:
-    """What a reading depends on: ranks, sizes of 0 and 1, kinds, flags and whole numbers."""
+    """What a reading depends on: ranks, sizes of 0 and 1, dtypes, flags and whole numbers."""
     return tuple((name, _kind(x)) for name, x in bound.arguments.items())
 
 
@@ -175,7 +177,8 @@ def _kind(x: Any) -> Any:
     import torch
 
     if isinstance(x, torch.Tensor):
-        kind = "float" if x.is_floating_point() else "bool" if x.dtype is torch.bool else "int"
+        # Numbers of torch.finfo(x.dtype) are those of the dtype that was read.
+        kind = x.dtype if x.is_floating_point() or x.dtype is torch.bool else "int"
         return kind, tuple(min(n, 2) for n in x.shape)
     if isinstance(x, list | tuple):
         return tuple(map(_kind, x))

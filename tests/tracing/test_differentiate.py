@@ -219,3 +219,24 @@ def test_an_argument_that_is_not_read_is_an_input_without_a_gradient():
     torch.testing.assert_close(derive.load(op)(x, like), doubled(x, like))
     made = derive.differentiate(doubled)(x, like)
     assert torch.autograd.grad(made.sum(), (x, like), allow_unused=True)[1] is None
+
+
+class Shares(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.zeros(3))
+
+    def forward(self, x):
+        return x * self.w.clamp(min=torch.finfo(self.w.dtype).tiny).log()
+
+
+def test_a_number_of_the_dtype_is_read_anew_for_another_dtype():
+    def logs(x):
+        return x.clamp(min=torch.finfo(x.dtype).tiny).log()
+
+    f, module = derive.differentiate(logs), derive.replace(Shares())
+    for dtype in (torch.float32, torch.float64):
+        x, ones = torch.zeros(3, dtype=dtype), torch.ones(2, 3, dtype=dtype)
+        torch.testing.assert_close(f(x), logs(x))
+        module = module.to(dtype)
+        torch.testing.assert_close(module(ones), Shares().to(dtype)(ones))
