@@ -248,16 +248,20 @@ def _read(function: Any, bound: inspect.BoundArguments) -> tuple[Made, Fact]:
 
 @contextmanager
 def _as_of_tensors(function: Any) -> Iterator[None]:
-    """Generated code takes the way that it takes with data: in place, by kernels."""
+    """Generated code takes the way that it takes with data: in place, by kernels.
+
+    What is asked of values, where there are none, is answered as most calls have it.
+    """
     import torch
 
     own = function.__globals__
-    if "_alone" not in own:
-        yield
-        return
-    before = own["_alone"]
-    own["_alone"] = lambda *_: not torch.is_grad_enabled()
+    answers = {
+        "_alone": lambda *_: not torch.is_grad_enabled(),
+        "_are_inside": lambda *_: True,
+    }
+    before = {name: own[name] for name in answers.keys() & own.keys()}
+    own.update({name: answers[name] for name in before})
     try:
         yield
     finally:
-        own["_alone"] = before
+        own.update(before)

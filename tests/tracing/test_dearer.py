@@ -81,6 +81,16 @@ def test_a_function_that_was_cheaper_is_counted_again_for_far_larger_arguments()
     assert len(said) == 1
 
 
+def test_sums_by_place_are_counted_without_their_places():
+    def placed(x, at, prior):
+        return (prior + torch.zeros_like(prior).index_add(0, at, x * x)).tanh()
+
+    f, at = derive.differentiate(placed), torch.tensor([0, 1, 2, 1, 0, 2])
+    f(torch.randn(6, 3), at, torch.randn(4, 3))
+    (fact,) = f.known.facts.values()
+    assert fact.ours is not None and fact.ours.largest <= 2 * fact.plain.largest
+
+
 def test_an_unrolled_loop_of_another_length_warns_once():
     def scan(a, b):
         h, found = torch.zeros_like(b[:, 0]), []
