@@ -33,7 +33,13 @@ def spelled(value: float) -> tuple[str, int] | None:
             if math.isclose(value, form, rel_tol=_EXACT) if exact else _single(form) == value:
                 return text, level
     short = _shortest(value)
+    if float(short) > _LARGEST:
+        return None
     return (short, _ATOM) if len(short) + _SHORTER < len(repr(value)) else None
+
+
+_LARGEST = float(2**128 - 2**104)
+"""The largest float32, below its shortest decimal, which torch takes for an overflow."""
 
 
 def _digits(value: float) -> int:

@@ -95,3 +95,12 @@ def rms(x):
 )
 def test_a_number_of_the_dtype_is_that_of_the_examples(f, number):
     assert number in reading(f, r(3, 4), comments=False).text
+
+
+def test_the_least_number_of_a_dtype_is_one_of_it():
+    """As masks of attention have it: its shortest decimal would overflow."""
+
+    def masked(x, m):
+        return x.masked_fill(m, torch.finfo(x.dtype).min).softmax(-1)
+
+    held(masked, r(3, 5), MASK)
