@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from fractions import Fraction
 from typing import Any
 
-import mpmath
 import numpy as np
 from mpmath import mp, mpc, mpf
 
+from derive.algebra.exact import EXACT
 from derive.algebra.expr import Call, Const, Expr, Index, Num, Param, Pow
 from derive.algebra.interpret import Array, Code, Scope
 from derive.check import oracle
@@ -29,46 +29,6 @@ _KINK = 1e-9
 
 class Unknown(Exception):
     """There is no exact value: the sample is at a kink, or a function has none there."""
-
-
-def _logarithm_of_gamma(x: Any) -> Any:
-    return mp.log(abs(mp.gamma(x)))
-
-
-def _sigmoid(x: Any) -> Any:
-    return 1 / (1 + mp.exp(-x))
-
-
-def _truncated(x: Any) -> Any:
-    return mpmath.floor(x) if x > 0 else mpmath.ceil(x)
-
-
-_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
-    **{name: getattr(mpmath, name) for name in ("exp", "expm1", "log", "log1p", "atan2")},
-    **{name: getattr(mpmath, name) for name in ("sin", "cos", "tan", "asin", "acos", "atan")},
-    **{name: getattr(mpmath, name) for name in ("sinh", "cosh", "tanh", "erf", "erfc")},
-    **{name: getattr(mpmath, name) for name in ("sign", "floor", "ceil", "digamma")},
-    **{name: getattr(mpmath, name) for name in ("log10", "hypot", "erfinv")},
-    "abs": abs,
-    "trunc": _truncated,
-    "round": mpmath.nint,
-    "frac": lambda x: x - _truncated(x),
-    "remainder": lambda x, y: x - y * mpmath.floor(x / y),
-    "fmod": lambda x, y: x - y * _truncated(x / y),
-    "log2": lambda x: mp.log(x, 2),
-    "exp2": lambda x: mp.power(2, x),
-    "logaddexp": lambda x, y: max(x, y) + mp.log1p(mp.exp(-abs(x - y))),
-    "lgamma": _logarithm_of_gamma,
-    "polygamma": lambda n, x: mp.psi(int(n), x),
-    "sigmoid": _sigmoid,
-    "softplus": lambda x: x if x > 20 else mp.log1p(mp.exp(x)),
-    "logsigmoid": lambda x: -mp.log1p(mp.exp(-x)),
-    "relu": lambda x: max(x, 0),
-    "maximum": max,
-    "minimum": min,
-    "clamp": lambda x, low, high: min(max(x, low), high),
-}
-"""The scalar functions, by their names in `derive.algebra.functions`."""
 
 
 class _Digits(oracle.Judge):
@@ -98,7 +58,7 @@ class _Digits(oracle.Judge):
         if name == "pow":
             return self.compile(Pow(*args))
         parts = [self.code(a) for a in args]
-        function = _FUNCTIONS.get(name)
+        function = EXACT.get(name)
         if function is None:
             raise Unknown(f"{name} has no exact form")
         return lambda s: _real(function(*[mpf(part(s)) for part in parts]))

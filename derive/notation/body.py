@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from itertools import count
 
+from derive.algebra.exact import value_of
 from derive.algebra.expr import (
     Access,
     And,
@@ -46,7 +47,7 @@ from derive.notation.names import (
     nearest,
     plural,
 )
-from derive.notation.numbers import check_number, infinity, number_of, taken
+from derive.notation.numbers import check_number, infinity, taken
 from derive.notation.raw import Place, Raw, fail, show
 from derive.notation.scope import Env, Reading, enter, in_either, letter_of
 from derive.notation.shapes import axis_of
@@ -307,7 +308,7 @@ class Bodies:
         for n, (inverse, factor) in enumerate(factors):
             others = brackets[:n] if brackets[n] else brackets
             value = self.value(factor, env, guarded or any(others))
-            if inverse and number_of(value) == 0:
+            if inverse and value_of(value) == 0:
                 raise ZeroDivisionError
             result.append(power(value, num(-1)) if inverse else value)
         return product(result)

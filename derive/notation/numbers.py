@@ -8,26 +8,16 @@ from __future__ import annotations
 from dataclasses import replace
 from math import isinf, isnan
 
-from derive.algebra.expr import Add, Call, Const, Expr, Mul, Num, Pow, num, walk
+from derive.algebra.exact import value_of
+from derive.algebra.expr import Call, Const, Expr, Pow, num
 from derive.notation import raw
 from derive.notation.build import product
 from derive.notation.raw import Raw, fail, show
 
 
-def number_of(e: Expr) -> float | None:
-    """The value of what is made of numbers and functions of them alone: sqrt(-1), inf - inf."""
-    if isinstance(e, Num):
-        return float(e.value)
-    if not all(isinstance(part, Num | Const | Call | Pow | Add | Mul) for part in walk(e)):
-        return None
-    from derive.algebra.interpret import evaluate
-
-    return float(evaluate(e, {}, {}, {}, {}))
-
-
 def check_number(e: Expr, written: Raw) -> None:
     """Refuse a nan, and a function of numbers that is infinite."""
-    value = number_of(e)
+    value = value_of(e)
     if value is not None and isnan(value):
         fail(written.at, f"{show(written)} is not a real number")
     if value is not None and isinf(value) and isinstance(e, Call | Pow):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
+from derive.algebra.exact import function_at
 from derive.algebra.expr import (
     Call,
     Expr,
@@ -21,7 +22,6 @@ from derive.algebra.expr import (
     is_number,
     num,
 )
-from derive.algebra.functions import FUNCTIONS
 from derive.algebra.logic import conditions_of
 from derive.algebra.substitution import replace as replaced
 from derive.calculus.conditions import without_guards
@@ -80,4 +80,4 @@ def _vanishes(e: Expr, condition: Expr) -> bool:
         return False
     asked = frozenset(conditions_of(inside.condition))
     everywhere = asked.issuperset(conditions_of(condition))
-    return everywhere and bool(FUNCTIONS[e.function].numpy(1.0) == 0)
+    return everywhere and function_at(e.function, 1.0) == 0

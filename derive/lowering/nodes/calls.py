@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import isfinite
 
+from derive.algebra.exact import function_at
 from derive.algebra.expr import Call, Index, Num, free_indices
 from derive.algebra.functions import FUNCTIONS
 from derive.algebra.substitution import fresh, substitute
@@ -58,7 +59,7 @@ def _of_numbers(e: Call, args: Sequence[Value]) -> Value | None:
     if not function.in_math or not all(a.scalar for a in args):
         return None
     constants = [float(a.value) for a in e.args if isinstance(a, Num)]
-    if len(constants) == len(args) and not isfinite(value := function.numpy(*constants)):
+    if len(constants) == len(args) and not isfinite(value := function_at(e.function, *constants)):
         # Python's log(0) is an error.
         return Value(Literal("-math.inf" if value < 0 else f"math.{value}"), scalar=True)
     return Value(of_number(e.function, *(a.code for a in args)), scalar=True)
