@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -127,9 +126,19 @@ def imported(path: Path) -> Iterator[str]:
                 yield name
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if p.name != "__init__.py"], ids=relative)
-def test_a_room_imports_only_what_stands_above_it(path):
-    below = sorted({name for name in imported(path) if room(name) > room(dotted(path))})
+def nodes_of(path: Path) -> Iterator[ast.AST]:
+    return ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+
+
+def place(path: Path, node: ast.AST) -> str:
+    return f"{relative(path)}:{node.lineno}"
+
+
+def test_a_room_imports_only_what_stands_above_it():
+    files = [p for p in FILES if p.name != "__init__.py"]
+    below = [
+        (relative(p), name) for p in files for name in imported(p) if room(name) > room(dotted(p))
+    ]
     assert not below
 
 
@@ -138,139 +147,133 @@ def test_every_file_has_a_room():
         assert (path.parent == PACKAGE and path.name == "__init__.py") or room(dotted(path)) >= 0
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=relative)
-def test_an_example_uses_public_names_only(path):
+def test_an_example_uses_public_names_only():
     """Those of derive, the catalog and the generated modules: what anyone can import."""
     public = {*derive.__all__, "catalog"}
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            assert all(a.name.split(".")[0] != "derive" or a.name == "derive" for a in node.names)
-        if isinstance(node, ast.ImportFrom) and node.module == "derive":
-            assert {alias.name for alias in node.names} <= public
-        elif isinstance(node, ast.ImportFrom) and node.module.startswith("derive."):
-            assert node.module.split(".")[1] in {"examples", "generated"}
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "derive":
-            assert node.attr in public
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "catalog":
-            assert node.attr in derive.catalog.__all__
+    for path in EXAMPLES:
+        for node in nodes_of(path):
+            if isinstance(node, ast.Import):
+                names = {a.name for a in node.names if a.name.split(".")[0] == "derive"}
+                assert names <= {"derive"}, place(path, node)
+            if isinstance(node, ast.ImportFrom) and node.module == "derive":
+                assert {alias.name for alias in node.names} <= public, place(path, node)
+            elif isinstance(node, ast.ImportFrom) and node.module.startswith("derive."):
+                assert node.module.split(".")[1] in {"examples", "generated"}, place(path, node)
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "derive":
+                assert node.attr in public, place(path, node)
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "catalog":
+                assert node.attr in derive.catalog.__all__, place(path, node)
 
 
-@pytest.mark.parametrize("library", ["torch", "jinja2"])
+USERS = {
+    "torch": {"check", "tracing", "auditing", "command", "examples", "linting"},
+    "numpy": {"check", "tracing", "auditing", "algebra", "examples"},
+    "jinja2": {"module"},
+    "typer": {"command"},
+    "rich": {"command", "examples"},
+    "filelock": {"command"},
+}
+"""The rooms that import a library."""
+
+
+@pytest.mark.parametrize("library", USERS)
 def test_a_library_is_imported_where_it_belongs(library):
-    torch = {"options.py", "comparison.py", "grid.py", "inputs.py", "points.py", "reference.py"}
-    torch |= {"calling.py", "detached.py", "verify.py", "derivatives.py", "batching.py"}
-    torch |= {"strides.py", "wanted.py", "in_place.py", "rounding.py", "half.py", "tracing.py"}
-    torch |= {"exporting.py", "distributed.py", "objects.py", "default_device.py"}
-    torch |= {"conditions.py", "forward.py", "gradients.py", "judged.py", "points.py"}
-    torch |= {"audited.py", "explained.py", "isolated.py", "prepared.py", "second.py"}
-    torch |= {"structure.py", "truth.py", "verdict.py"}
-    torch |= {"mended.py", "missing.py", "replaced.py", "scope.py", "turned.py", "where.py"}
-    torch |= {"edits.py", "limited.py"}
-    allowed = {"torch": torch, "jinja2": {"templating.py"}}[library]
     users = set()
     for path in FILES:
-        if library == "torch" and (path in EXAMPLES or path.parent.name == "tracing"):
-            continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes_of(path):
             names = []
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom):
                 names = [node.module]
             if any(name.split(".")[0] == library for name in names):
-                users.add(path.name)
-    assert users <= allowed
+                users.add(path.relative_to(PACKAGE).parts[0])
+    assert users <= USERS[library]
 
 
-@pytest.mark.parametrize("path", FILES, ids=relative)
-def test_files_are_small(path):
-    assert len(path.read_text(encoding="utf-8").splitlines()) < 450
+MOST_LINES = {ast.FunctionDef: 125, ast.ClassDef: 400}
+"""Of a function, docstring and options of a command included, and of a class."""
 
 
-HELD = ("algebra", "notation", "calculus", "kernels", "lowering", "program", "cost")
-"""The rooms each file of which has a test of its name, in the folder of its name."""
-
-
-@pytest.mark.parametrize("room", HELD)
-def test_each_file_of_the_engine_has_a_test_of_its_name(room):
-    files = [p for p in (PACKAGE / room).rglob("*.py") if p.name != "__init__.py"]
-    places = {p: p.relative_to(PACKAGE).with_name(f"test_{p.name}") for p in files}
-    lacking = [relative(p) for p, test in places.items() if not (ROOT / "tests" / test).is_file()]
-    assert not lacking
+def test_functions_and_classes_are_small():
+    large = [
+        place(path, node)
+        for path in FILES
+        for node in nodes_of(path)
+        if type(node) in MOST_LINES and node.end_lineno - node.lineno >= MOST_LINES[type(node)]
+    ]
+    assert not large
 
 
 # ------------------------------------------------------------ what must not be
 
 
-@pytest.mark.parametrize("path", FILES, ids=relative)
-def test_no_evaluation_and_no_calculus_of_sympy(path):
+def test_no_evaluation_and_no_calculus_of_sympy():
     """Text is never run, and SymPy's own substitution and derivatives capture summed indices.
 
     Sizes of torch's have none. A backward that is audited runs again, its own code edited.
     """
-    of_sizes = path == PACKAGE / "tracing" / "sizes.py"
-    of_edits = path == PACKAGE / "auditing" / "mended.py"
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Call):
-            name = getattr(node.func, "id", None)
-            assert of_edits or name not in {"eval", "exec", "compile"}, node.lineno
-        if isinstance(node, ast.Attribute):
-            forbidden = {"subs", "xreplace", "doit", "diff", "parse_expr"}
-            assert node.attr not in forbidden - ({"xreplace"} if of_sizes else set()), node.lineno
-
-
-ASKS = {f"calculus/{name}.py" for name in ("values", "moderate", "safe")}
-"""Where it is asked what may be infinite, of tensors; lowering/ground/numbers asks of numbers."""
-
-
-@pytest.mark.parametrize("room", ["calculus", "lowering", "program", "cost", "module"])
-def test_what_may_be_infinite_is_asked_in_one_place(room):
-    """No other file reads the columns that say so, or has a predicate of its own."""
-    allowed = {PACKAGE / path for path in (*ASKS, "lowering/ground/numbers.py")}
-    for path in sorted((PACKAGE / room).rglob("*.py")):
-        if path in allowed:
-            continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for path in FILES:
+        of_sizes = path == PACKAGE / "tracing" / "sizes.py"
+        of_edits = path == PACKAGE / "auditing" / "mended.py"
+        for node in nodes_of(path):
+            if isinstance(node, ast.Call):
+                name = getattr(node.func, "id", None)
+                assert of_edits or name not in {"eval", "exec", "compile"}, place(path, node)
             if isinstance(node, ast.Attribute):
-                assert node.attr not in {"total", "overflows", "is_infinite_of_nothing"}, path
-            if isinstance(node, ast.FunctionDef):
-                assert not re.search("infinit|finite|singular|overflow", node.name), path
+                forbidden = {"subs", "xreplace", "doit", "diff", "parse_expr"}
+                forbidden -= {"xreplace"} if of_sizes else set()
+                assert node.attr not in forbidden, place(path, node)
 
 
-@pytest.mark.parametrize("path", ENGINE, ids=relative)
-def test_only_the_command_line_prints_or_exits(path):
+FINITENESS = {f"calculus/{name}.py" for name in ("values", "moderate", "safe")}
+"""The analyses of which values may be infinite; lowering/ground/numbers has that of numbers."""
+
+
+def test_the_facts_about_infinite_values_are_read_by_their_analyses_alone():
+    allowed = {PACKAGE / path for path in (*FINITENESS, "lowering/ground/numbers.py")}
+    for folder in ("calculus", "lowering", "program", "cost", "module"):
+        for path in set((PACKAGE / folder).rglob("*.py")) - allowed:
+            for node in nodes_of(path):
+                if isinstance(node, ast.Attribute):
+                    columns = {"total", "overflows", "is_infinite_of_nothing"}
+                    assert node.attr not in columns, place(path, node)
+
+
+def test_only_the_command_line_prints_or_exits():
     """The commands have exit codes, and options that may be wrong; console.py prints."""
-    if path in COMMANDS:
-        return
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Call):
-            assert getattr(node.func, "id", None) not in {"print", "exit", "quit"}, node.lineno
-            assert ast.unparse(node.func) not in {"sys.exit", "typer.Exit"}, node.lineno
-        if isinstance(node, ast.Name) and node.id in {"typer", "rich"}:
-            assert path.name == "console.py", node.lineno
+    for path in set(ENGINE) - set(COMMANDS):
+        for node in nodes_of(path):
+            if isinstance(node, ast.Call):
+                assert getattr(node.func, "id", None) not in {"print", "exit", "quit"}, place(
+                    path, node
+                )
+                assert ast.unparse(node.func) not in {"sys.exit", "typer.Exit"}, place(path, node)
+            if isinstance(node, ast.Name) and node.id in {"typer", "rich"}:
+                assert path.name == "console.py", place(path, node)
 
 
 def test_no_file_of_the_engine_names_an_operation_that_is_no_function_of_the_notation():
     names = {"linear_cross_entropy", "nll_loss", "nll", "cross_entropy"}
     for path in ENGINE:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes_of(path):
             if isinstance(node, ast.Constant):
-                assert node.value not in names, f"{relative(path)}:{node.lineno}"
+                assert node.value not in names, place(path, node)
             if isinstance(node, ast.Name | ast.Attribute):
                 found = node.id if isinstance(node, ast.Name) else node.attr
-                assert found not in names, f"{relative(path)}:{node.lineno}"
+                assert found not in names, place(path, node)
 
 
 # ------------------------------------------------------------------- templates
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "templates").glob("*.jinja")), ids=relative)
-def test_a_template_only_places_and_indents(path):
+def test_a_template_only_places_and_indents():
     allowed = {"Template", "Output", "TemplateData", "Name", "Getattr", "For"}
     environment = Environment(autoescape=False)
-    tree = environment.parse(path.read_text(encoding="utf-8"))
-    assert {type(node).__name__ for node in (tree, *tree.find_all(nodes.Node))} <= allowed
-    assert all(not loop.else_ and loop.test is None for loop in tree.find_all(nodes.For))
+    for path in (ROOT / "templates").glob("*.jinja"):
+        tree = environment.parse(path.read_text(encoding="utf-8"))
+        assert {type(node).__name__ for node in (tree, *tree.find_all(nodes.Node))} <= allowed
+        assert all(not loop.else_ and loop.test is None for loop in tree.find_all(nodes.For))
 
 
 # ------------------------------------------------------------------- blindness
