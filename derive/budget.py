@@ -17,6 +17,9 @@ from pathlib import Path
 
 from derive.errors import DeriveError, LimitError
 
+SECONDS = 30.0
+"""What one spec file may take on the command line."""
+
 _OFTEN = 512
 """How much work is done between two looks at the clock."""
 

@@ -15,7 +15,7 @@ from derive.algebra.interpret import Array
 from derive.auditing.gradients import Outcome
 from derive.auditing.model import Model, Values, without_ones
 from derive.auditing.points import is_tensor
-from derive.reports.result import Formula
+from derive.reports.formula import Formula
 
 EXACT = 1e-6
 _PLACES = 3

@@ -29,7 +29,7 @@ from derive.auditing.terms import (
     terms,
 )
 from derive.auditing.wording import described, scaled
-from derive.reports.result import Formula
+from derive.reports.formula import Formula
 
 _MOST_TERMS = 10
 _MOST_CHANGES = 3000

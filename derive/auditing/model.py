@@ -14,7 +14,8 @@ from derive.auditing.points import is_float, is_tensor
 from derive.check import oracle
 from derive.notation.operation import Operation
 from derive.pipeline import derivation
-from derive.reports.result import Derivation, Formula
+from derive.reports.formula import Formula
+from derive.reports.result import Derivation
 from derive.show.formula import equation, sides
 
 

@@ -7,16 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from derive import __version__
-from derive.command.auditing import as_json
 from derive.command.console import print_json, shown
 from derive.command.objects import mapping_of, named_object, reference_of
 from derive.command.parallel import each
 from derive.errors import DeriveError
+
+if TYPE_CHECKING:
+    from derive.auditing.report import Report
 
 _KEYS = {"examples", "reference", "constants", "once"}
 
@@ -182,4 +184,20 @@ def _sarif(found: Sequence[Audited]) -> dict[str, Any]:
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
         "runs": [{"tool": {"driver": driver}, "results": results}],
+    }
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """The report for a program."""
+    return {
+        "name": report.name,
+        "verdict": report.verdict,
+        "right": report.right,
+        "rows": [vars(row) for row in report.rows],
+        "fragile": list(report.fragile),
+        "remarks": list(report.remarks),
+        "second_order": report.second_order,
+        "counterexample": report.counterexample,
+        "derived": list(report.formulas),
+        "written": list(report.written),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -129,6 +129,8 @@ def audit(
             )
         fix.write_text(report.fixed, encoding="utf-8")
     if json_:
+        from derive.command.audited import as_json
+
         print_json(as_json(report))
     elif not (quiet and report.verdict == "right"):
         typer.echo(report.text(full))
@@ -142,19 +144,3 @@ def audit(
 def exit_code(report: Report, strict: bool) -> int:
     """1 for what is wrong, with ``strict`` for what is fragile too."""
     return int(report.verdict == "wrong" or (strict and report.verdict == "fragile"))
-
-
-def as_json(report: Report) -> dict[str, Any]:
-    """The report for a program."""
-    return {
-        "name": report.name,
-        "verdict": report.verdict,
-        "right": report.right,
-        "rows": [vars(row) for row in report.rows],
-        "fragile": list(report.fragile),
-        "remarks": list(report.remarks),
-        "second_order": report.second_order,
-        "counterexample": report.counterexample,
-        "derived": list(report.formulas),
-        "written": list(report.written),
-    }

@@ -16,12 +16,12 @@ import typer
 from typer.core import TyperGroup
 
 from derive import __version__, catalog
-from derive.budget import allow
+from derive.budget import SECONDS, allow
 from derive.command.auditing import audit
 from derive.command.console import print_json, print_note, print_warning, shown
 from derive.command.linting import lint
-from derive.command.options import LIMIT, Json, Limit, Quiet, complete_name, hush, warn
-from derive.command.project import find_project, lines_of, lookup
+from derive.command.options import Json, Limit, Quiet, hush, warn
+from derive.command.project import complete_name, find_project, lines_of, lookup
 from derive.command.tracing import read
 from derive.command.verifying import compare, verify
 from derive.command.writing import check, generate
@@ -132,7 +132,7 @@ def list_(
     ] = None,
     json_: Json = False,
     quiet: Quiet = False,
-    limit: Limit = LIMIT,
+    limit: Limit = SECONDS,
 ) -> None:
     """List the operations of the catalog and of the project.
 
@@ -201,7 +201,7 @@ def show(
         typer.Option(metavar="n=32", help="With --cost: the size of an index. Repeatable."),
     ] = None,
     quiet: Quiet = False,
-    limit: Limit = LIMIT,
+    limit: Limit = SECONDS,
 ) -> None:
     """Print the derived formulas, the code, or the cost of the code.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import typer
 
 if TYPE_CHECKING:
-    from derive.command.modules import Difference
+    from derive.command.difference import Difference
 
 _Item = TypeVar("_Item")
 

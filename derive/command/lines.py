@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from derive.check.comparison import Compared
     from derive.cost.amount import Amount
     from derive.cost.costs import Costs, Work
-    from derive.reports.result import Derivation, DerivationStep, Formula, Tangents
+    from derive.reports.formula import DerivationStep, Formula
+    from derive.reports.result import Derivation, Tangents
 
 
 def one_line(op: Operation) -> dict[str, Any]:

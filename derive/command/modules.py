@@ -4,26 +4,15 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from derive.command.console import shown
+from derive.command.difference import Difference
 from derive.command.marks import PACKAGE, foreign, ours, unified
 from derive.command.staging import replace
 from derive.errors import DeriveError
 
 _PACKAGE = "__init__.py"
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A file that is not what the specs say; ``why``, and ``patch`` where both texts are there."""
-
-    path: Path
-    kind: Literal["missing", "stale", "differs", "foreign"]
-    why: str = ""
-    patch: str = ""
 
 
 def files_of(texts: Mapping[str, str]) -> dict[str, str]:

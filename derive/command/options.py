@@ -13,20 +13,6 @@ import typer
 
 from derive.errors import DeriveError, DeriveWarning
 
-LIMIT = 30.0
-"""Seconds that one spec file may take."""
-
-
-def complete_name(incomplete: str) -> list[str]:
-    """Names of operations; nothing is read but the texts of specs."""
-    from derive import catalog
-    from derive.command.project import find_project, names_of
-
-    try:
-        return [n for n in names_of(find_project(Path.cwd())) if n.startswith(incomplete)]
-    except (DeriveError, OSError):
-        return list(catalog.names())
-
 
 def _positive(seconds: float) -> float:
     if isnan(seconds) or seconds <= 0:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from derive import catalog
-from derive.command.options import LIMIT
+from derive.budget import SECONDS
 from derive.errors import DeriveError, SpecError
 
 if TYPE_CHECKING:
@@ -177,13 +177,13 @@ def _files(path: Path) -> Iterator[Path]:
     yield from found
 
 
-def operations_of(files: Sequence[Path], limit: float = LIMIT) -> dict[str, Found]:
+def operations_of(files: Sequence[Path], limit: float = SECONDS) -> dict[str, Found]:
     """Every operation of the files by name, in order; two of one name are an error."""
     read = ((file, op.name, op) for file, found in _read(files, limit) for op in found)
     return {name: Found(op, file) for name, (op, file) in _by_name(read).items()}
 
 
-def lines_of(files: Sequence[Path], limit: float = LIMIT) -> dict[str, tuple[catalog.Line, Path]]:
+def lines_of(files: Sequence[Path], limit: float = SECONDS) -> dict[str, tuple[catalog.Line, Path]]:
     """The line of every operation of the files by name, and its file; the catalog is not read."""
     known = {file: catalog.lines_of(file) for file in files}
     unknown = [file for file, lines in known.items() if lines is None]
@@ -221,7 +221,7 @@ def _by_name(
     return found
 
 
-def lookup(name: str, project: Project | None, limit: float = LIMIT) -> Found:
+def lookup(name: str, project: Project | None, limit: float = SECONDS) -> Found:
     """The operation of this name in the project, in the catalog, or in ``FILE:NAME``."""
     path, colon, inner = name.rpartition(":")
     if colon and Path(path).suffix in SUFFIXES:
@@ -298,3 +298,11 @@ def module_of(found: Found, project: Project | None) -> Path | None:
 def _nearest(name: str, known: Sequence[str]) -> str:
     near = get_close_matches(name, known, 1)
     return f"; did you mean {near[0]}?" if near else "; `derive list` lists all operations"
+
+
+def complete_name(incomplete: str) -> list[str]:
+    """Names of operations; nothing is read but the texts of specs."""
+    try:
+        return [n for n in names_of(find_project(Path.cwd())) if n.startswith(incomplete)]
+    except (DeriveError, OSError):
+        return list(catalog.names())

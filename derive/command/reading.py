@@ -19,7 +19,7 @@ from pickle import PicklingError
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from derive.command.options import LIMIT
+from derive.budget import SECONDS
 from derive.command.parallel import copies, end_with_parent
 from derive.errors import DeriveError, DeriveWarning, SpecError
 
@@ -34,7 +34,7 @@ _Told = tuple[int, int, "tuple[Operation, ...] | Exception", list[str]]
 
 
 def read_all(
-    paths: Sequence[Path], limit: float = LIMIT
+    paths: Sequence[Path], limit: float = SECONDS
 ) -> Iterator[tuple[Path, tuple[Operation, ...]]]:
     """(file, its operations) of each file, as they are read; the first error ends it."""
     if not paths:

@@ -10,9 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from derive import catalog
+from derive.budget import SECONDS
 from derive.command.console import print_json, print_note, progress, shown
-from derive.command.options import LIMIT, Json, Limit, Quiet, complete_name, hush, need_torch
-from derive.command.project import Found, find_project, lookup, module_of, operations_of
+from derive.command.options import Json, Limit, Quiet, hush, need_torch
+from derive.command.project import (
+    Found,
+    complete_name,
+    find_project,
+    lookup,
+    module_of,
+    operations_of,
+)
 from derive.command.verified import print_verified
 from derive.errors import DeriveError
 
@@ -59,7 +67,7 @@ def verify(
     ] = False,
     json_: Json = False,
     quiet: Quiet = False,
-    limit: Limit = LIMIT,
+    limit: Limit = SECONDS,
 ) -> None:
     """Run gradcheck-style tests on generated modules.
 
@@ -137,7 +145,7 @@ def compare(
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the random inputs.")] = 0,
     json_: Json = False,
     quiet: Quiet = False,
-    limit: Limit = LIMIT,
+    limit: Limit = SECONDS,
 ) -> None:
     """Compare every gradient with torch.autograd.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from derive.budget import SECONDS
 from derive.command.console import (
     count,
     mends,
@@ -20,7 +21,6 @@ from derive.command.console import (
     shown,
 )
 from derive.command.options import (
-    LIMIT,
     Blocks,
     Json,
     Limit,
@@ -60,7 +60,7 @@ def generate(
     save: Saves = None,
     json_: Json = False,
     quiet: Quiet = False,
-    limit: Limit = LIMIT,
+    limit: Limit = SECONDS,
 ) -> None:
     """Verify the gradients, then write the modules."""
     from derive.command.modules import files_of, refuse_foreign, write
@@ -115,7 +115,7 @@ def check(
     out: Out = None,
     json_: Json = False,
     quiet: Quiet = False,
-    limit: Limit = LIMIT,
+    limit: Limit = SECONDS,
 ) -> None:
     """Check that generated modules match their specs."""
     from derive.command.modules import compare, files_of

@@ -24,7 +24,8 @@ from derive.kernels.table import KERNELS
 from derive.module.arguments import KINDS, Check
 from derive.notation.operation import AxisOf, Choice, KeepDim, Number, Operation, SizeOf, Tensor
 from derive.program.program import Program
-from derive.reports.result import Formula, Formulas, Tangents
+from derive.reports.formula import Formula
+from derive.reports.result import Formulas, Tangents
 
 _COLUMNS = 88
 """Columns that a line of words may take; a formula is on a line of its own, of any length."""

@@ -17,7 +17,8 @@ from derive.notation.operation import Operation
 from derive.notation.options import options
 from derive.program.program import Program
 from derive.program.torch_ops import count
-from derive.reports.result import Cost, DerivationStep, Formula
+from derive.reports.formula import DerivationStep, Formula
+from derive.reports.result import Cost
 from derive.reports.reused import reused
 from derive.reports.speech import Speech, definitions, shown, steps_of
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from derive.show.typeset import aligned, name_in_latex, plain, stated
 
 if TYPE_CHECKING:
-    from derive.reports.result import DerivationStep, Formula
+    from derive.reports.formula import DerivationStep, Formula
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ from derive.errors import no_recursion_leaves
 from derive.notation.given import Given, alike, given_axes, letters_of, on_given_axes, with_letters
 from derive.notation.operation import Operation
 from derive.notation.written import unit_letters
-from derive.reports.result import DerivationStep, Formula
+from derive.reports.formula import DerivationStep, Formula
 from derive.show.identities import divisors, with_means, without_nonzero
 from derive.show.legible import value_of
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from derive.errors import LimitError, LoweringError
 from derive.notation.operation import Operation
-from derive.reports.result import Formula
+from derive.reports.formula import Formula
 
 
 @contextmanager

@@ -12,7 +12,8 @@ from derive.algebra.expr import Expr, accesses, free_indices
 from derive.algebra.interpret import array
 from derive.check import oracle
 from derive.check.samples import cases
-from derive.reports.result import Derivation, DerivationStep
+from derive.reports.formula import DerivationStep
+from derive.reports.result import Derivation
 
 
 class Values:

@@ -13,7 +13,8 @@ import derive
 from derive.auditing.report import Report
 from derive.cost.amount import Amount
 from derive.notation import heads
-from derive.reports.result import Cost, Derivation, DerivationStep, Formula, Tangents
+from derive.reports.formula import DerivationStep, Formula
+from derive.reports.result import Cost, Derivation, Tangents
 
 RESULTS = (Derivation, Tangents, Formula, Cost)
 """What public functions return, with an example each."""
