@@ -60,9 +60,8 @@ if TYPE_CHECKING:
         optional,
         size,
     )
-    from derive.notation.operation import Operation
     from derive.notation.read import read
-    from derive.notation.text_form import parse
+    from derive.notation.specification import Operation, parse
     from derive.pipeline import derivation, load, source
     from derive.tracing.differentiate import differentiate, replace
     from derive.tracing.read import read_torch
@@ -121,9 +120,8 @@ _HOMES = {
     "derive.check.comparison": "Comparison compare compare_gradients",
     "derive.errors": "DeriveError DeriveWarning LimitError LoweringError SpecError"
     " VerificationError",
-    "derive.notation.operation": "Operation",
+    "derive.notation.specification": "Operation parse",
     "derive.notation.read": "read",
-    "derive.notation.text_form": "parse",
     "derive.tracing.differentiate": "differentiate replace",
     "derive.tracing.read": "read_torch",
     "derive.tracing.reported": "report",

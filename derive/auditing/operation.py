@@ -12,7 +12,7 @@ from derive.auditing.points import is_tensor
 from derive.check.reference import values
 from derive.errors import DeriveError
 from derive.notation.operation import Choice, Operation
-from derive.notation.text_form import parse
+from derive.notation.specification import parse
 from derive.tracing.read import read_torch
 
 Reference = Operation | str | Callable[..., Any] | None

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from derive.notation.operation import Operation
+    from derive.notation.specification import Operation
 
 __all__ = ["FAMILIES", "find", "names", "operations"]
 

@@ -20,7 +20,7 @@ from derive.notation.heads import (
     size,
     softplus,
 )
-from derive.notation.operation import Operation
+from derive.notation.specification import Operation
 
 p, q = group("p"), group("q")
 c, k, m, n, t = symbols("c k m n t", integer=True)

@@ -20,7 +20,7 @@ from derive.notation.heads import (
     optional,
     size,
 )
-from derive.notation.operation import Operation
+from derive.notation.specification import Operation
 
 b = group("b")
 c, d, e, f, g, h, i, j, k, l, n, r, t, v = symbols("c d e f g h i j k l n r t v", integer=True)  # noqa: E741

@@ -9,7 +9,7 @@ from __future__ import annotations
 from sympy import And, IndexedBase, Sum, floor, symbols
 
 from derive.notation.heads import Composite, Eq, Mean, ReduceMax, Total, group, optional, size
-from derive.notation.operation import Operation
+from derive.notation.specification import Operation
 
 q = group("q")
 c, g, h, i, j, k, n, o, t, u, w, x, y = symbols("c g h i j k n o t u w x y", integer=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sympy import Abs, IndexedBase, Piecewise, Rational, Sum, exp, oo, sqrt, symbols, tanh
 
 from derive.notation.heads import Eq, Mean, axis, clamp, group, keep
-from derive.notation.operation import Operation
+from derive.notation.specification import Operation
 
 b, p, q = group("b"), group("p"), group("q")
 i, j, k, l, m = symbols("i j k l m", integer=True)  # noqa: E741

@@ -41,7 +41,7 @@ from derive.notation.heads import (
     sigmoid,
     softplus,
 )
-from derive.notation.operation import Operation
+from derive.notation.specification import Operation
 
 p = group("p")
 A, B, F = IndexedBase("A"), IndexedBase("B"), IndexedBase("F")

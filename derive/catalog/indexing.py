@@ -23,7 +23,7 @@ from derive.notation.heads import (
     integer,
     size,
 )
-from derive.notation.operation import Operation
+from derive.notation.specification import Operation
 
 p, q = group("p"), group("q")
 c, d, g, h, i, j, k, l, m = symbols("c d g h i j k l m", integer=True)  # noqa: E741

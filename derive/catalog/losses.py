@@ -21,7 +21,7 @@ from derive.notation.heads import (
     sigmoid,
     size,
 )
-from derive.notation.operation import Operation
+from derive.notation.specification import Operation
 
 c, d, m, n = symbols("c d m n", integer=True)
 q = group("q")

@@ -20,7 +20,7 @@ from derive.notation.heads import (
     relu,
     size,
 )
-from derive.notation.operation import Operation
+from derive.notation.specification import Operation
 
 p = group("p")
 c, d, n = symbols("c d n", integer=True)

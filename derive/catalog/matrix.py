@@ -9,7 +9,7 @@ from __future__ import annotations
 from sympy import IndexedBase, KroneckerDelta, Piecewise, Sum, symbols
 
 from derive.notation.heads import Composite, Eq, group, optional
-from derive.notation.operation import Operation
+from derive.notation.specification import Operation
 
 b = group("b")
 i, j, k, l, m, r = symbols("i j k l m r", integer=True)  # noqa: E741

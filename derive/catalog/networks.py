@@ -5,7 +5,7 @@ from __future__ import annotations
 from sympy import IndexedBase, Rational, Sum, exp, log, symbols, tanh
 
 from derive.notation.heads import Composite, Eq, Mean, ReduceMax, integer, size
-from derive.notation.operation import Operation
+from derive.notation.specification import Operation
 
 n, t, v, d, k, j, c, o = symbols("n t v d k j c o", integer=True)
 eps, loss = symbols("eps loss")

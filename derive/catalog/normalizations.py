@@ -18,7 +18,7 @@ from derive.notation.heads import (
     optional,
     size,
 )
-from derive.notation.operation import Operation
+from derive.notation.specification import Operation
 
 p, q, s = group("p"), group("q"), group("s")
 c, d, g, k, n, w = symbols("c d g k n w", integer=True)

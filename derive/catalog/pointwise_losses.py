@@ -18,7 +18,7 @@ from derive.notation.heads import (
     sigmoid,
     size,
 )
-from derive.notation.operation import Operation
+from derive.notation.specification import Operation
 
 p, q = group("p"), group("q")
 c, n = symbols("c n", integer=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from sympy import IndexedBase, Sum, symbols, tanh
 
 from derive.notation.heads import Composite, Eq, optional, sigmoid, size
-from derive.notation.operation import Operation
+from derive.notation.specification import Operation
 
 g, i, j, l, n = symbols("g i j l n", integer=True)  # noqa: E741
 input, hx, cx, h, c = map(IndexedBase, ("input", "hx", "cx", "h", "c"))

@@ -22,7 +22,7 @@ from derive.notation.heads import (
     keep,
     size,
 )
-from derive.notation.operation import Operation
+from derive.notation.specification import Operation
 
 p, q = group("p"), group("q")
 k, l = symbols("k l", integer=True)  # noqa: E741

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sympy import IndexedBase, Sum, exp, symbols
 
 from derive.notation.heads import Eq, LogSumExp, axis, group
-from derive.notation.operation import Operation
+from derive.notation.specification import Operation
 
 p, q = group("p"), group("q")
 k = symbols("k", integer=True)

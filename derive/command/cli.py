@@ -276,7 +276,7 @@ def _print(
 def _given(name: str | None, spec: str | None, limit: float) -> Operation:
     """The operation of a text, or of a name."""
     if spec is not None:
-        from derive.notation.text_form import parse
+        from derive.notation.specification import parse
 
         return parse(spec)
     assert name is not None

@@ -124,9 +124,9 @@ class Row:
     @cached_property
     def operation(self) -> Operation:
         """The equation, read."""
-        from derive.notation.text_form import parse
+        from derive.notation.text_form import operation_of
 
-        return parse(self.equation)
+        return operation_of(self.equation)
 
     @property
     def states(self) -> str:
@@ -145,10 +145,10 @@ class Row:
         """The domain, of the parameters as the equation names them."""
         if not self.domain:
             return None
-        from derive.notation.text_form import parse
+        from derive.notation.text_form import operation_of
 
         numbers = ", ".join(f"{p.name}=1.0" for p in self.operation.parameters)
-        (read,) = parse(f"op domain(x; {numbers})\ny = where({self.domain}, x, 0)").equations
+        (read,) = operation_of(f"op domain(x; {numbers})\ny = where({self.domain}, x, 0)").equations
         assert isinstance(read.body, Where)
         return read.body.condition
 

@@ -6,17 +6,12 @@ read, every tensor and equation has its kind. Nothing after the spec stage infer
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Self
 
 from derive.algebra.expr import Expr, Index
-from derive.show.formula import equation, sides
-from derive.show.typeset import in_display
-
-if TYPE_CHECKING:
-    from sympy import Basic
 
 Kind = Literal["float", "int", "bool"]
 
@@ -122,29 +117,10 @@ class Equation:
 
 @dataclass(frozen=True, init=False, repr=False)
 class Operation:
-    """A tensor operation in index notation: equations ``output[j] = body`` for all values of j.
+    """A tensor operation in index notation: equations ``output[j] = body`` for all values j.
 
-    ``str(op)`` is its text in the notation, which `derive.parse` reads back. A notebook shows the
-    equations as formulas. Operations are immutable, compare by value, and can be pickled.
-
-    Attributes:
-        name: the name of the operation and of its generated function.
-        inputs: the input tensors, in the order of the signature.
-        parameters: the keyword arguments of the generated function.
-        equations: all equations in order; a body uses inputs and earlier equations only.
-        outputs: the names of the outputs. With a `choice`, each option has one of them.
-        extents: the size of each index, and where it is read.
-        stable: form each difference before it is squared or multiplied, even if that takes a larger
-            intermediate tensor.
-
-    >>> import derive
-    >>> from sympy import Eq, IndexedBase, Sum, symbols
-    >>> i, j, k = symbols("i j k", integer=True)
-    >>> A, B, C = map(IndexedBase, "ABC")
-    >>> op = derive.Operation("matmul", Eq(C[i, j], Sum(A[i, k] * B[k, j], k)))
-    >>> print(op)
-    op matmul(A[i, k], B[k, j]) -> C
-    C[i, j] = sum[k](A[i, k]*B[k, j])
+    It is data. `derive.notation.specification` has the class that people make from text and
+    SymPy, which is printed.
     """
 
     name: str
@@ -154,58 +130,6 @@ class Operation:
     outputs: tuple[str, ...]
     extents: tuple[Extent, ...]
     stable: bool
-
-    def __init__(
-        self,
-        name: str,
-        *equations: Basic,
-        inputs: Sequence[Any] = (),
-        parameters: Mapping[Any, Any] | None = None,
-        outputs: Sequence[Any] | Mapping[str, Any] | None = None,
-        stable: bool = False,
-    ) -> None:
-        """Make an operation from SymPy equations ``Eq(C[i, j], ...)``.
-
-        Args:
-            name: a Python identifier.
-            equations: SymPy equations in order of definition. The last one is the output.
-            inputs: the inputs in the order of the signature, plain or wrapped in `derive.optional`,
-                `derive.integer` or `derive.boolean`. Default: order of first use.
-            parameters: keyword arguments and their defaults; None marks a required argument.
-                `derive.axis`, `derive.keep`, `derive.size` and `derive.choice` declare other kinds.
-            outputs: the names of the outputs; with a choice, a dict from option to output.
-            stable: see the attribute.
-
-        Raises:
-            SpecError: the equations have no meaning as an operation.
-        """
-        from derive.notation.sympy_form import operation
-
-        made = operation(name, equations, inputs, parameters or {}, outputs, stable)
-        parts = (made.inputs, made.parameters, made.equations, made.outputs, made.extents)
-        self._set(made.name, *parts, made.stable)
-
-    def __str__(self) -> str:
-        from derive.notation.written import written
-
-        return written(self)
-
-    def __repr__(self) -> str:
-        inputs = ", ".join(t.name for t in self.inputs)
-        return f"Operation({self.name!r}, ({inputs}) -> {', '.join(self.outputs)})"
-
-    def _repr_latex_(self) -> str:
-        return in_display(sides(e.name, e.axes, e.body, "latex") for e in self._as_given())
-
-    def _repr_html_(self) -> str:
-        formulas = (equation(e.name, e.axes, e.body, "mathml") for e in self._as_given())
-        return "\n".join(f"<div>{formula}</div>" for formula in formulas)
-
-    def _as_given(self) -> Iterator[Equation]:
-        from derive.notation.given import as_given
-
-        for e in self.equations:
-            yield replace(e, body=as_given(self, e.body))
 
     @classmethod
     def resolved(
@@ -217,7 +141,7 @@ class Operation:
         outputs: tuple[str, ...],
         extents: tuple[Extent, ...],
         stable: bool = False,
-    ) -> Operation:
+    ) -> Self:
         """The operation of parts that are complete already."""
         made = cls.__new__(cls)
         made._set(name, inputs, parameters, equations, outputs, extents, stable)
@@ -226,7 +150,8 @@ class Operation:
     def __reduce__(self) -> tuple[Any, ...]:
         """Its nodes stand first, each after what it is made of: pickle needs no deep recursion."""
         parts = (self.name, self.inputs, self.parameters, self.equations, self.outputs)
-        return _restored, (tuple(_inner_first(self)), (*parts, self.extents, self.stable))
+        rest = (self.extents, self.stable)
+        return _restored, (type(self), tuple(_inner_first(self)), (*parts, *rest))
 
     def _set(
         self,
@@ -247,9 +172,9 @@ class Operation:
         object.__setattr__(self, "stable", stable)
 
 
-def _restored(nodes: tuple[Expr, ...], parts: tuple[Any, ...]) -> Operation:
+def _restored(kind: type[Operation], nodes: tuple[Expr, ...], parts: tuple[Any, ...]) -> Operation:
     """The operation of these parts; the nodes in them are those that were made before."""
-    return Operation.resolved(*parts)
+    return kind.resolved(*parts)
 
 
 def _inner_first(op: Operation) -> Iterator[Expr]:

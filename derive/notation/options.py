@@ -23,7 +23,7 @@ def without_choice(op: Operation, option: str | None) -> Operation:
     chosen = dict(options(op))[option]
     parameters = tuple(p for p in op.parameters if not isinstance(p, Choice))
     parts = (chosen.inputs, parameters, chosen.equations, chosen.outputs, chosen.extents)
-    return Operation.resolved(op.name, *parts, stable=op.stable)
+    return type(op).resolved(op.name, *parts, stable=op.stable)
 
 
 def _pruned(op: Operation, outputs: tuple[str, ...]) -> Operation:
@@ -38,4 +38,4 @@ def _pruned(op: Operation, outputs: tuple[str, ...]) -> Operation:
                 wanted |= {a.tensor for e in equation.axes for a in accesses(e)}
     equations = tuple(reversed(kept))
     parts = (op.inputs, op.parameters, equations, outputs, op.extents)
-    return Operation.resolved(op.name, *parts, stable=op.stable)
+    return type(op).resolved(op.name, *parts, stable=op.stable)

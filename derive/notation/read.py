@@ -18,7 +18,7 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from derive.errors import DeriveError, SpecError
-from derive.notation.operation import Operation
+from derive.notation.specification import Operation
 
 
 def read(path: str | PathLike[str]) -> tuple[Operation, ...]:
@@ -45,7 +45,7 @@ def read(path: str | PathLike[str]) -> tuple[Operation, ...]:
         raise SpecError(f"{path}: a spec must be a .derive text or a .py module")
     if path.suffix == ".py":
         return _of_python(path)
-    from derive.notation.text_form import parse_all
+    from derive.notation.specification import parse_all
 
     try:
         return parse_all(path.read_text(encoding="utf-8-sig"))

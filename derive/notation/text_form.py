@@ -28,27 +28,9 @@ _SIGN = {"LPAR": "(", "LSQB": "[", "RPAR": ")", "RSQB": "]"}
 _LONGEST = 308  # digits and decimal exponent of a number
 
 
-def parse(text: str) -> Operation:
-    """Return the operation that a text in index notation defines.
-
-    ``sum[k](...)`` sums over all values of k. Every other index of an equation is on its left side,
-    and the equation holds for all of its values. The ``op name(inputs; parameters) -> outputs``
-    line is optional: without it, the name is ``op``, the inputs come in order of first use, and
-    the last equation is the output. The README describes the whole notation.
-
-    Raises:
-        SpecError: the text has no meaning, with line and column; or it has several operations,
-            which `derive.read` reads from a file.
-        TypeError: ``text`` is not a string.
-
-    >>> import derive
-    >>> op = derive.parse("op scaled(x[n], w[n]; eps=1e-5) -> y; y[n] = x[n]*w[n] + eps")
-    >>> op
-    Operation('scaled', (x, w) -> y)
-    >>> [p.name for p in op.parameters]
-    ['eps']
-    """
-    operations = parse_all(text)
+def operation_of(text: str) -> Operation:
+    """The one operation of a text."""
+    operations = operations_of(text)
     if len(operations) != 1:
         names = ", ".join(op.name for op in operations)
         raise SpecError(
@@ -59,7 +41,7 @@ def parse(text: str) -> Operation:
 
 
 @no_recursion_leaves
-def parse_all(text: str) -> tuple[Operation, ...]:
+def operations_of(text: str) -> tuple[Operation, ...]:
     """All operations of a text, in order; without an ``op`` line there is one, named ``op``."""
     if not isinstance(text, str):
         raise TypeError(f"derive.parse takes a string, not {type(text).__name__}")

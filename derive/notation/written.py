@@ -23,7 +23,7 @@ from derive.notation.operation import (
     SizeOf,
     Tensor,
 )
-from derive.notation.text_form import parse
+from derive.notation.text_form import operation_of
 from derive.notation.unit_axes import STEM
 from derive.show.formula import equation
 
@@ -71,7 +71,7 @@ def _reads_as(text: str, op: Operation) -> bool:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return same(parse(text), op)
+            return same(operation_of(text), op)
         except SpecError:
             return False
 

@@ -9,7 +9,7 @@ from derive.algebra.expr import Expr, Mul, Num, Size
 from derive.errors import DeriveError
 from derive.notation.build import product
 from derive.notation.operation import Operation
-from derive.notation.text_form import parse
+from derive.notation.specification import parse
 from derive.notation.written import same
 
 
@@ -86,4 +86,4 @@ def _sorted(op: Operation) -> Operation:
     own = (e if e.size is None else replace(e, size=plain(e.size)) for e in op.extents)
     extents = tuple(sorted(own, key=lambda e: e.name))
     parts = op.inputs, op.parameters, op.equations, op.outputs, extents
-    return Operation.resolved(op.name, *parts, stable=op.stable)
+    return type(op).resolved(op.name, *parts, stable=op.stable)

@@ -12,7 +12,7 @@ from derive.algebra.sizes import Bounds
 from derive.calculus.positions import bounds_of, certain_positions, least_sizes
 from derive.check import oracle
 from derive.check.verify import checks_of
-from derive.notation.text_form import parse
+from derive.notation.specification import parse
 from derive.pipeline import load, source
 
 INPUTS = "op f(x[k,n], v[n], s[k]: int, t[k,l]: int, T: int, c[k]: bool, u[l]) -> y\n"

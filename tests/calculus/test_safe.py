@@ -11,7 +11,7 @@ import torch
 import derive
 from derive.calculus.equations import flatten_operation
 from derive.check import oracle
-from derive.notation.text_form import parse
+from derive.notation.specification import parse
 
 SIZES = {"i": 3, "j": 2, "h": 4, "k": 5, "z": 0}
 

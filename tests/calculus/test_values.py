@@ -11,7 +11,7 @@ from derive.algebra.interpret import evaluate
 from derive.algebra.nested import to_tree
 from derive.calculus.equations import flatten_operation
 from derive.calculus.values import Values
-from derive.notation.text_form import parse
+from derive.notation.specification import parse
 
 BODIES = {
     "exp(x[i])": (0, math.inf, True),

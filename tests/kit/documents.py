@@ -37,7 +37,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from derive import derivation, parse
-from derive.notation.text_form import parse_all
+from derive.notation.specification import parse_all
 from derive.notation.written import same
 
 DOCUMENTS = (

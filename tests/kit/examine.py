@@ -26,7 +26,7 @@ from derive.check import oracle
 from derive.errors import DeriveError, LoweringError, SpecError
 from derive.memory import loaded
 from derive.notation.operation import Operation
-from derive.notation.text_form import parse
+from derive.notation.specification import parse
 from derive.pipeline import source
 
 

@@ -9,7 +9,7 @@ import torch
 
 from derive.check import oracle
 from derive.notation.operation import KeepDim
-from derive.notation.text_form import parse
+from derive.notation.specification import parse
 from derive.pipeline import load
 
 CASES = {

@@ -16,7 +16,7 @@ from derive.check.verify import verify_source
 from derive.joint import value_and_grad
 from derive.module.naming import OWN, coded
 from derive.notation.names import WORDS
-from derive.notation.text_form import parse
+from derive.notation.specification import parse
 from derive.pipeline import derivation, load, source
 
 NAMES = sorted(OWN)

@@ -23,8 +23,8 @@ from derive.errors import DeriveError  # noqa: E402
 from derive.joint import value_and_grad  # noqa: E402
 from derive.lowering.ground.views import flattened, in_place_of, unflattened  # noqa: E402
 from derive.lowering.groups import flat_operation  # noqa: E402
+from derive.notation.specification import parse  # noqa: E402
 from derive.notation.split import split_axes, splits  # noqa: E402
-from derive.notation.text_form import parse  # noqa: E402
 from derive.pipeline import derivation, load, program_of  # noqa: E402
 from derive.program.code import Code, Method, Name, Tuple, literal, text  # noqa: E402
 

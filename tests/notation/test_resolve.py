@@ -40,7 +40,7 @@ from derive.notation.operation import (
     Operation,
     SizeOf,
 )
-from derive.notation.text_form import parse
+from derive.notation.specification import parse
 
 
 def extent(op: Operation, name: str) -> Extent:

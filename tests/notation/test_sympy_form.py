@@ -33,9 +33,8 @@ from sympy import (
 
 from derive.errors import SpecError
 from derive.notation import heads as h
-from derive.notation.operation import Operation
 from derive.notation.read import read
-from derive.notation.text_form import parse
+from derive.notation.specification import Operation, parse
 from derive.notation.to_sympy import to_sympy
 from derive.pipeline import derivation, load
 
@@ -515,7 +514,7 @@ def test_read(tmp_path: Path) -> None:
     module = tmp_path / "spec.py"
     module.write_text(
         "from sympy import Eq, IndexedBase, Sum, symbols\n"
-        "from derive.notation.operation import Operation\n"
+        "from derive import Operation\n"
         "import derive.notation.limits\n"
         "i, k = symbols('i k', integer=True)\n"
         "x, y = map(IndexedBase, 'xy')\n"

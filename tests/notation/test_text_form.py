@@ -34,7 +34,7 @@ from derive.algebra.expr import (
 from derive.errors import DeriveWarning, SpecError
 from derive.notation.advice import INFINITE
 from derive.notation.operation import Operation
-from derive.notation.text_form import parse, parse_all
+from derive.notation.specification import parse, parse_all
 
 I = Index("i", "i")  # noqa: E741
 X = Access("x", (I,))

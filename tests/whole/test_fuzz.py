@@ -16,7 +16,7 @@ from kit.programs.setting import LETTERS, POOL
 from kit.programs.shrinking import shrunk
 
 from derive.errors import DeriveError
-from derive.notation.text_form import parse
+from derive.notation.specification import parse
 
 COUNT = 400
 """The others are a campaign: tests/fuzz.py."""

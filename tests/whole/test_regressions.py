@@ -10,7 +10,7 @@ from kit.lowered import assert_right
 
 from derive.check.derivatives import gradcheck, gradgradcheck, value
 from derive.check.samples import cases, sample
-from derive.notation.text_form import parse
+from derive.notation.specification import parse
 from derive.pipeline import load, source
 
 FAULTS = {

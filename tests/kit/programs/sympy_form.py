@@ -11,7 +11,7 @@ from kit.programs.shrinking import read
 
 from derive.algebra.reductions import REDUCTIONS
 from derive.notation import heads, raw
-from derive.notation.operation import Operation
+from derive.notation.specification import Operation
 
 HEADS: dict[str, Any] = {
     **{kind: getattr(heads, row.head) for kind, row in REDUCTIONS.items()},

@@ -10,7 +10,7 @@ import torch
 from kit.plain import plain
 
 from derive.check import oracle
-from derive.notation.text_form import parse
+from derive.notation.specification import parse
 from derive.pipeline import load, source
 
 EXTREMA = ("max", "min", "amax", "amin", "argmax", "argmin")

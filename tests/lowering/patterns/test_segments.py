@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from derive.check import oracle
 from derive.check.verify import checks_of
-from derive.notation.text_form import parse
+from derive.notation.specification import parse
 from derive.pipeline import load, source
 
 SEGMENTS = "op f(x[n,q], s[n]: int; num=size(g)) -> y\ny[g,q] = {kind}[n | s[n]==g](x[n,q])"
