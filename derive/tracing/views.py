@@ -198,14 +198,16 @@ def cat(reader: Reader, tensors: Sequence[Value], dim: int = 0) -> Value:
 
 def _is_read_alone(reader: Reader, node: Node, atom: Atom) -> bool:
     """Whether something is read at the index alone, on an axis of that size which has no parts."""
-    axes = {e.name: [axis for axis in e.axes if axis] for e in reader.equations}
+    axes = {name: value.axes for name, value in reader.inputs.items()}
+    axes |= {e.name: e.axes for e in reader.equations}
     return any(
         isinstance(p, Position)
         and p.atom is atom
-        and (x.name not in axes or len(axes[x.name][n]) == 1)
+        and len(axis) == 1
+        and reader.sizes.equal(axis[0].size, atom.size)
         for x in walk(node)
         if isinstance(x, Read)
-        for n, p in enumerate(x.positions)
+        for p, axis in zip(x.positions, filter(None, axes.get(x.name, ())), strict=False)
     )
 
 

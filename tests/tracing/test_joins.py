@@ -1,0 +1,84 @@
+"""Parts that are joined in another order than they were taken apart or given in."""
+
+import pytest
+import torch
+
+import derive
+
+
+def both_ways(a, b):
+    return torch.cat([a, b], -1) * torch.cat([b, a], -1)
+
+
+def by_one_name(a, b, c):
+    return torch.cat([b, a], -1) * c + torch.cat([a, b], -1)
+
+
+def of_two(a, b, c):
+    one, other = (
+        torch.cat([torch.cat([a, b], -1), c], -1),
+        torch.cat([a, torch.cat([b, c], -1)], -1),
+    )
+    return one * other.tanh()
+
+
+def of_four(a, b, c, d):
+    """The sizes of two are those of two others together."""
+    return (torch.cat([a, b], -1) * torch.cat([d, c], -1)).sum(-1)
+
+
+def last_first(x, y):
+    return y * torch.cat([x[:, -3:], x[:, :-3]], -1)
+
+
+def of_both(x, y):
+    one, other = torch.cat([x[:, -2:], y[:, :-2]], -1), torch.cat([x[:, :-2], y[:, -2:]], -1)
+    return one * other * x
+
+
+def before(x):
+    """What was two steps before."""
+    return x.tanh() * torch.cat([x[:, :2], x[:, :-2]], 1)
+
+
+READ = {
+    both_ways: ([(3, 4), (3, 5)], [(2, 7), (2, 3)]),
+    by_one_name: ([(3, 4), (3, 5), (3, 9)], [(2, 3), (2, 5), (2, 8)]),
+    of_two: ([(3, 4), (3, 5), (3, 6)], [(2, 7), (2, 3), (2, 4)]),
+    of_four: ([(3, 4), (3, 5), (3, 7), (3, 2)], [(2, 6), (2, 3), (2, 8), (2, 1)]),
+    last_first: ([(3, 9), (3, 9)], [(2, 7), (2, 7)]),
+    of_both: ([(3, 9), (3, 9)], [(2, 7), (2, 7)]),
+    before: ([(3, 9, 4)], [(2, 7, 5)]),
+}
+
+
+@pytest.mark.parametrize("function", READ)
+def test_parts_in_another_order_are_read(function):
+    examples, others = READ[function]
+    torch.manual_seed(0)
+    read = derive.load(derive.read_torch(function, *map(torch.randn, examples)))
+    given = [torch.randn(s, dtype=torch.float64, requires_grad=True) for s in others]
+    ours, theirs = read(*given), function(*given)
+    torch.testing.assert_close(ours, theirs)
+    G = torch.randn_like(theirs)
+    for one, other in zip(
+        torch.autograd.grad(ours, given, G), torch.autograd.grad(theirs, given, G), strict=True
+    ):
+        torch.testing.assert_close(one, other)
+
+
+def test_sizes_that_are_none_together_are_refused_at_the_call():
+    op = derive.read_torch(of_four, *(torch.ones(3, n) for n in (4, 5, 7, 2)))
+    with pytest.raises(ValueError, match="size"):
+        derive.load(op)(*(torch.ones(3, n) for n in (4, 5, 7, 3)))
+
+
+def test_sums_of_sizes_are_one_in_any_order():
+    text = (
+        "op f(a[n,i], b[n,j]; size(k)=size({})) -> y, z\n"
+        "y[n,k] = concat[k](a[n,k], b[n,k])\nz[n,k] = concat[k](b[n,k], a[n,k])"
+    )
+    derive.parse(text.format("i) + size(j"))
+    derive.parse(text.format("j) + size(i"))
+    with pytest.raises(derive.SpecError, match="index k has two sizes"):
+        derive.parse(text.format("i) + 2*size(j"))
