@@ -41,6 +41,18 @@ def before(x):
     return x.tanh() * torch.cat([x[:, :2], x[:, :-2]], 1)
 
 
+def by_width(x, cos, sin):
+    """A part of each head is rotated, as wide as its angles are."""
+    n = cos.shape[-1]
+    a, b, rest = x[..., :n], x[..., n : 2 * n], x[..., 2 * n :]
+    return torch.cat([a * cos - b * sin, b * cos + a * sin, rest], -1)
+
+
+def weighted_start(x, w, g):
+    n = w.shape[0]
+    return torch.layer_norm(torch.cat([x[:, :n] * w, x[:, n:]], 1), g.shape, g)
+
+
 READ = {
     both_ways: ([(3, 4), (3, 5)], [(2, 7), (2, 3)]),
     by_one_name: ([(3, 4), (3, 5), (3, 9)], [(2, 3), (2, 5), (2, 8)]),
@@ -49,6 +61,8 @@ READ = {
     last_first: ([(3, 9), (3, 9)], [(2, 7), (2, 7)]),
     of_both: ([(3, 9), (3, 9)], [(2, 7), (2, 7)]),
     before: ([(3, 9, 4)], [(2, 7, 5)]),
+    by_width: ([(2, 3, 5, 10), (5, 3), (5, 3)], [(1, 4, 3, 7), (3, 2), (3, 2)]),
+    weighted_start: ([(4, 9), (5,), (9,)], [(3, 7), (2,), (7,)]),
 }
 
 
