@@ -14,7 +14,7 @@ from derive.tracing.naming import is_simple
 from derive.tracing.operations import operation
 from derive.tracing.reader import Reader
 from derive.tracing.reductions import along, norm, over
-from derive.tracing.values import Atom, Position, Value, apply, reduced, substituted
+from derive.tracing.values import Atom, Node, Position, Value, apply, reduced, substituted
 
 
 def contracted(reader: Reader, a: Value, b: Value, places: Sequence[tuple[int, int]]) -> Value:
@@ -188,6 +188,10 @@ def attention(
         # What it leaves out by minus infinity has no name.
         scores = reader.elementwise(op("+"), scores, attn_mask)
         scores = replace(scores, node=reader.outward(scores.node))
+    if not scores.axes[-1]:
+        if masked:
+            raise DeriveError("an attention to one key under a mask is not supported")
+        return product(reader, replace(scores, node=number(1)), v)
     scores, _ = reader.single(scores, len(scores.axes) - 1)
     if masked:
         # What is left out is said within the softmax, of scores that have a name.
@@ -197,8 +201,11 @@ def attention(
         )
     scores, key = reader.single(scores, len(scores.axes) - 1)
     if is_causal:
-        scores, query = reader.single(scores, len(scores.axes) - 2)
-        seen = apply("<=", Position(key), Position(query))
+        query: Node = number(0)
+        if scores.axes[-2]:
+            scores, atom = reader.single(scores, len(scores.axes) - 2)
+            query = Position(atom)
+        seen = apply("<=", Position(key), query)
         low = number(sympy.S.NegativeInfinity)
         scores = replace(scores, node=apply("where", seen, scores.node, low))
     weights = along(reader, "softmax", scores, key)

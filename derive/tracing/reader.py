@@ -121,7 +121,10 @@ class Reader(Axes):
         import torch.fx
 
         if isinstance(x, torch.fx.Node):
-            return self.known[x]
+            known = self.known[x]
+            if self.writes.is_view_without_graph(x) and not self.node.meta.get("held"):
+                return without_gradient(known)
+            return known
         if isinstance(x, tuple | list):
             return (
                 type(x)(self.given(e) for e in x)
@@ -161,10 +164,10 @@ class Reader(Axes):
                 raise DeriveError(masks.MANY)
             made = f(self, *args, **kwargs)
             self._check(node, made)
-            if node.meta.get("held"):
+            if node.meta.get("held") and is_write(node) and isinstance(made, Value):
+                made = self._straight_through(args[0], without_gradient(made))
+            elif node.meta.get("held") and not self.writes.is_view_without_graph(node):
                 made = without_gradient(made)
-                if is_write(node) and isinstance(made, Value):
-                    made = self._straight_through(args[0], made)
         except DeriveError as error:
             raise self.error(str(error)) from error
         except Exception as error:

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from kit.reads import assert_read
 
 import derive
 
@@ -68,17 +69,7 @@ READ = {
 
 @pytest.mark.parametrize("function", READ)
 def test_parts_in_another_order_are_read(function):
-    examples, others = READ[function]
-    torch.manual_seed(0)
-    read = derive.load(derive.read_torch(function, *map(torch.randn, examples)))
-    given = [torch.randn(s, dtype=torch.float64, requires_grad=True) for s in others]
-    ours, theirs = read(*given), function(*given)
-    torch.testing.assert_close(ours, theirs)
-    G = torch.randn_like(theirs)
-    for one, other in zip(
-        torch.autograd.grad(ours, given, G), torch.autograd.grad(theirs, given, G), strict=True
-    ):
-        torch.testing.assert_close(one, other)
+    assert_read(function, *READ[function])
 
 
 def test_sizes_that_are_none_together_are_refused_at_the_call():
