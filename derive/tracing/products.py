@@ -180,7 +180,7 @@ def attention(
     scores = product(reader, q, keys)
     if scale is None:
         scores = reader.elementwise(op("/"), scores, Value((), apply("sqrt", number(width))))
-    else:
+    elif scale != 1:
         scores = reader.elementwise(op("*"), scores, scale)
     masked = attn_mask is not None and attn_mask.kind == "bool"
     scores = reader.named(scores, "scores")

@@ -175,7 +175,10 @@ def _reading(
         other = as_function(function, _with(bound, own, moved(value)))[0]
         watched = as_function(function, _with(bound, own, Watched.of(moved(value), asked)))[0]
         try:
-            again = _read(watched, tensors, title)[0].equations
+            other_reader = _read(watched, tensors, title)[0]
+            again = other_reader.equations
+            if other_reader.sizes.numbers_asked() != reader.sizes.numbers_asked():
+                asked.append(True)
             stay = reader.outward.signs
             found = with_parameter(reader.equations, again, own, value, stay, numbers)
         except DeriveError:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any
 
 import sympy
@@ -152,6 +153,7 @@ class Reader(Axes):
             # A size, or what Python makes of sizes.
             return self.sizes.of(node.meta["val"])
         f = OPERATIONS.get(name)
+        args, kwargs = self._with_numbers(node, args, kwargs)
         try:
             self.writes.allowed(node, self._is_whole)
             if is_complex(node.meta.get("val")):
@@ -173,6 +175,25 @@ class Reader(Axes):
         except Exception as error:
             raise self.error(f"{name} with these arguments is not supported: {error}") from error
         return made
+
+    def _with_numbers(
+        self, node: Any, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> tuple[Sequence[Any], dict[str, Any]]:
+        """The arguments, with numbers that are made of sizes as they are for all sizes."""
+        schema = getattr(node.target, "_schema", None)
+        kinds = {a.name: str(a.type) for a in schema.arguments} if schema is not None else {}
+
+        def of(known: Any, own: Any, kind: str | None) -> Any:
+            value = getattr(own, "meta", {}).get("val")
+            is_number = kind in ("number", "Tensor") and hasattr(value, "node")
+            return self.sizes.number(value) if is_number else known
+
+        positional = (
+            of(*each) for each in zip_longest(args, node.args, [*kinds.values()][: len(args)])
+        )
+        return tuple(positional), {
+            k: of(x, node.kwargs[k], kinds.get(k)) for k, x in kwargs.items()
+        }
 
     def _straight_through(self, old: Value, new: Value) -> Value:
         """What is written without a graph: a new value, whose gradient is that of the old one."""

@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from derive.tracing.sizes import is_one
+
 
 @contextmanager
 def kept_sizes(function: Any) -> Iterator[None]:
@@ -75,6 +77,8 @@ def _others() -> Any:
         torch.rnn_relu_cell: _rnn_cell(torch.relu),
     }
 
+    others[torch.nn.functional.scaled_dot_product_attention] = _attention
+    others[torch.tensor] = _tensor
     others[torch.Tensor.fill_diagonal_] = _filled_on_diagonal
     others[torch.nn.functional.one_hot] = _one_hot
     others |= dict.fromkeys((torch.diagonal, torch.Tensor.diagonal), _diagonal)
@@ -114,6 +118,29 @@ def _max_pool1d(
 
     sizes = pair(kernel_size, 1), pair(stride, 1), pair(padding, 0), pair(dilation, 1)
     return torch.max_pool2d(x.unsqueeze(-2), *sizes, ceil_mode).squeeze(-2)
+
+
+def _attention(q: Any, *args: Any, **named: Any) -> Any:
+    """One that is scaled by a number made of sizes, or plainly where that is 1/sqrt(size)."""
+    import torch
+
+    scale = named.get("scale")
+    if isinstance(scale, torch.SymFloat):
+        plain = is_one(scale * q.shape[-1] ** 0.5)
+        q, named["scale"] = (q, None) if plain else (q * scale, 1.0)
+    return torch._C._nn.scaled_dot_product_attention(q, *args, **named)
+
+
+def _tensor(data: Any, **named: Any) -> Any:
+    """A number that is made of sizes as a tensor."""
+    import torch
+
+    if not isinstance(data, torch.SymInt | torch.SymFloat):
+        return torch.tensor(data, **named)
+    full: Any = torch.full
+    kind = torch.int64 if isinstance(data, torch.SymInt) else torch.get_default_dtype()
+    named.setdefault("dtype", kind)
+    return full((), data, **{n: x for n, x in named.items() if n != "requires_grad"})
 
 
 def _filled_on_diagonal(x: Any, value: Any, wrap: bool = False) -> Any:
