@@ -112,8 +112,12 @@ def _reads(node: Node) -> bool:
 
 
 def _is_made(node: Node) -> bool:
-    """Whether it reads something, or chooses."""
-    return _reads(node) or any(isinstance(x, Apply) and x.name == "where" for x in walk(node))
+    """Whether it reads something, or is more than a sum of positions and multiples of them."""
+    functions = (x.name for x in walk(node) if isinstance(x, Apply))
+    return _reads(node) or any(name not in _OF_POSITIONS for name in functions)
+
+
+_OF_POSITIONS = ("+", "-", "*", "neg", "//")
 
 
 def _position(reader: Reader, node: Node, atom: Atom) -> Node:

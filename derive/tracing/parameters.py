@@ -194,17 +194,6 @@ def _way(a: float, b: float, name: str, value: float) -> Node | None:
             continue
         if _near(number(value), a) and _near(number(moved(value)), b):
             return node(Parameter(name))
-    return _multiple(a, b, name, value)
-
-
-def _multiple(a: float, b: float, name: str, value: float) -> Node | None:
-    """The parameter times a whole number, or divided by one: alpha/rank."""
-    if not a or not value:
-        return None
-    for count, symbol in ((round(a / value), "*"), (round(value / a), "/")):
-        ways = (_MADE[symbol](v, count) for v in (value, moved(value)) if abs(count) > 1)
-        if [*map(_near, ways, (a, b))] == [True, True]:
-            return apply(symbol, Parameter(name), Number(count))
     return None
 
 

@@ -23,6 +23,7 @@ from derive.tracing.sizes import Sizes
 from derive.tracing.values import (
     Apply,
     Axis,
+    Joined,
     Node,
     Number,
     Position,
@@ -182,11 +183,14 @@ class Reader(Axes):
         """The arguments, with numbers that are made of sizes as they are for all sizes."""
         schema = getattr(node.target, "_schema", None)
         kinds = {a.name: str(a.type) for a in schema.arguments} if schema is not None else {}
+        if "Tensor" not in kinds.values() and "fill_value" not in kinds:
+            # The positions of an axis: its size is the number.
+            return args, kwargs
 
         def of(known: Any, own: Any, kind: str | None) -> Any:
             value = getattr(own, "meta", {}).get("val")
             is_number = kind in ("number", "Tensor") and hasattr(value, "node")
-            return self.sizes.number(value) if is_number else known
+            return self.sizes.number(value, *self._sizes_of_axes()) if is_number else known
 
         positional = (
             of(*each) for each in zip_longest(args, node.args, [*kinds.values()][: len(args)])
@@ -194,6 +198,16 @@ class Reader(Axes):
         return tuple(positional), {
             k: of(x, node.kwargs[k], kinds.get(k)) for k, x in kwargs.items()
         }
+
+    def _sizes_of_axes(self) -> tuple[list[sympy.Expr], list[sympy.Expr]]:
+        """(the sizes of the parts that axes are made of, those of axes without parts)."""
+        values = [(e.axes, e.body) for e in self.equations]
+        values += [(v.axes, v.node) for v in self.known.values() if isinstance(v, Value)]
+        axes = [[a.size for a in axis] for own, _ in values for axis in own]
+        joints = (x for _, node in values for x in walk(node) if isinstance(x, Joined))
+        axes += [list(x.sizes) for x in joints]
+        parts = [n for sizes in axes if len(sizes) > 1 for n in sizes]
+        return parts, [n for sizes in axes if len(sizes) == 1 for n in sizes]
 
     def _straight_through(self, old: Value, new: Value) -> Value:
         """What is written without a graph: a new value, whose gradient is that of the old one."""
@@ -367,7 +381,8 @@ class Reader(Axes):
         """A number as a value too."""
         if isinstance(x, Value):
             return x
-        kind = "bool" if isinstance(x, bool) else "int" if isinstance(x, int) else "float"
+        whole = x.is_integer if isinstance(x, sympy.Expr) else isinstance(x, int)
+        kind = "bool" if isinstance(x, bool) else "int" if whole else "float"
         if isinstance(x, sympy.Expr) and x.is_Integer:
             x = int(x)
         if isinstance(x, sympy.Expr) and not self.sizes.are_known(x):

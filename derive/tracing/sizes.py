@@ -55,13 +55,23 @@ class Sizes:
                 self._rounded(x)
         return self.plain(e)
 
-    def number(self, size: Any) -> sympy.Expr:
-        """A number of torch that tensors are computed with: no axis says that nothing is left."""
+    def number(
+        self, size: Any, parts: Sequence[sympy.Expr], axes: Sequence[sympy.Expr]
+    ) -> sympy.Expr:
+        """A number of torch that tensors are computed with.
+
+        Of a division nothing is left where an axis has such ``parts``. The number of positions of
+        one of the ``axes`` is its size, whatever is left.
+        """
         from torch.utils._sympy.functions import FloorDiv
 
         e = _plain_numbers(self._resolved(size.node.expr))
+        known = [*parts, *axes] if isinstance(e, FloorDiv) else parts
         for x in sorted(e.atoms(FloorDiv), key=lambda x: len(str(x))):
-            self._rounded(x)
+            a, b = x.args
+            # Rounded down, or up.
+            if not any(self.equal(part * b, c) for part in known for c in (a, a - (b - 1))):
+                self._rounded(x)
         return self.plain(e)
 
     def quotient_down(self, a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
@@ -175,6 +185,11 @@ class Sizes:
         a, b = self.plain(a), self.plain(b)
         if self.hint(a) != self.hint(b):
             return False
+        for least in (e for e in (a, b) if type(e).__name__ == "Min"):
+            if len({*map(self.hint, least.args)}) == 1:
+                # Of a square matrix the diagonal is as long as both axes.
+                first, *others = least.args
+                return all(self.unify(first, e) for e in others) and self.unify(a, b)
         for symbol in sorted((a - b).free_symbols, key=str):
             found = _solved(a - b, symbol)
             if len(found) == 1 and symbol not in found[0].free_symbols:

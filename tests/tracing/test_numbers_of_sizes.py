@@ -19,7 +19,6 @@ WITH_A_NUMBER = {
     "(s/size(c))**(c/size(c))": lambda x, s=0.25: (
         x * (s / x.shape[-1]) ** (torch.arange(x.shape[-1]) / x.shape[-1])
     ),
-    "*s/4": lambda x, s=0.25, rank=4: x * (s / rank),
     "q[n,c]*s/size(c)": lambda q, s=0.25: F.scaled_dot_product_attention(
         q[None], q[None], q[None], scale=s / q.shape[-1]
     ),
