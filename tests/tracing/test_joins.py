@@ -54,6 +54,19 @@ def weighted_start(x, w, g):
     return torch.layer_norm(torch.cat([x[:, :n] * w, x[:, n:]], 1), g.shape, g)
 
 
+def exchanged(x, y, w):
+    """One norm of two sequences, which then stand in the other order."""
+    h = torch.layer_norm(torch.cat([y, x], 1) @ w, w.shape[:1])
+    a, b = h.split([y.shape[1], x.shape[1]], 1)
+    return torch.cat([b, a], 1) - h.mean(1, keepdim=True)
+
+
+def attended(x, y, w):
+    h = torch.cat([y, x @ w], 1)
+    h = torch.nn.functional.scaled_dot_product_attention(h, h, h)
+    return torch.cat([h[:, y.shape[1] :], h[:, : y.shape[1]]], 1).tanh()
+
+
 READ = {
     both_ways: ([(3, 4), (3, 5)], [(2, 7), (2, 3)]),
     by_one_name: ([(3, 4), (3, 5), (3, 9)], [(2, 3), (2, 5), (2, 8)]),
@@ -61,6 +74,8 @@ READ = {
     of_four: ([(3, 4), (3, 5), (3, 7), (3, 2)], [(2, 6), (2, 3), (2, 8), (2, 1)]),
     last_first: ([(3, 9), (3, 9)], [(2, 7), (2, 7)]),
     of_both: ([(3, 9), (3, 9)], [(2, 7), (2, 7)]),
+    exchanged: ([(2, 6, 4), (2, 5, 4), (4, 4)], [(1, 4, 3), (1, 2, 3), (3, 3)]),
+    attended: ([(2, 6, 4), (2, 5, 4), (4, 4)], [(1, 4, 3), (1, 2, 3), (3, 3)]),
     before: ([(3, 9, 4)], [(2, 7, 5)]),
     by_width: ([(2, 3, 5, 10), (5, 3), (5, 3)], [(1, 4, 3, 7), (3, 2), (3, 2)]),
     weighted_start: ([(4, 9), (5,), (9,)], [(3, 7), (2,), (7,)]),
