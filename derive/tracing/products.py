@@ -17,6 +17,7 @@ from derive.tracing.reductions import along, norm, over
 from derive.tracing.values import (
     Apply,
     Atom,
+    Node,
     Position,
     Reduce,
     Value,
@@ -199,7 +200,7 @@ def attention(
     scores = product(reader, q, keys)
     if scale is None:
         scores = reader.elementwise(op("/"), scores, Value((), apply("sqrt", number(width))))
-    else:
+    elif scale != 1:
         scores = reader.elementwise(op("*"), scores, scale)
     masked = attn_mask is not None and attn_mask.kind == "bool"
     scores = reader.named(scores, "scores")
@@ -207,6 +208,10 @@ def attention(
         # What it leaves out by minus infinity has no name.
         scores = reader.elementwise(op("+"), scores, attn_mask)
         scores = replace(scores, node=reader.outward(scores.node))
+    if not scores.axes[-1]:
+        if masked:
+            raise DeriveError("an attention to one key under a mask is not supported")
+        return product(reader, replace(scores, node=number(1)), v)
     scores, _ = reader.single(scores, len(scores.axes) - 1)
     if masked:
         # What is left out is said within the softmax, of scores that have a name.
@@ -216,8 +221,11 @@ def attention(
         )
     scores, key = reader.single(scores, len(scores.axes) - 1)
     if is_causal:
-        scores, query = reader.single(scores, len(scores.axes) - 2)
-        seen = apply("<=", Position(key), Position(query))
+        query: Node = number(0)
+        if scores.axes[-2]:
+            scores, atom = reader.single(scores, len(scores.axes) - 2)
+            query = Position(atom)
+        seen = apply("<=", Position(key), query)
         low = number(sympy.S.NegativeInfinity)
         scores = replace(scores, node=apply("where", seen, scores.node, low))
     weights = along(reader, "softmax", scores, key)

@@ -197,16 +197,22 @@ def cat(reader: Reader, tensors: Sequence[Value], dim: int = 0) -> Value:
 
 
 def _is_read_alone(reader: Reader, node: Node, atom: Atom) -> bool:
-    """Whether something is read at the index alone, on an axis of that size which has no parts."""
-    axes = {e.name: [axis for axis in e.axes if axis] for e in reader.equations}
-    return any(
-        isinstance(p, Position)
-        and p.atom is atom
-        and (x.name not in axes or len(axes[x.name][n]) == 1)
-        for x in walk(node)
-        if isinstance(x, Read)
-        for n, p in enumerate(x.positions)
-    )
+    """Whether an axis of that size, which has no parts, is read at the index alone.
+
+    None is read at a sum with it, of which another size would follow.
+    """
+    axes = {name: value.axes for name, value in reader.inputs.items()}
+    axes |= {e.name: e.axes for e in reader.equations}
+    found = False
+    for x in walk(node):
+        if not isinstance(x, Read):
+            continue
+        for p, axis in zip(x.positions, filter(None, axes.get(x.name, ())), strict=False):
+            if p == Position(atom):
+                found |= len(axis) == 1 and reader.sizes.equal(axis[0].size, atom.size)
+            elif isinstance(p, Apply) and Position(atom) in walk(p):
+                return False
+    return found
 
 
 def _in_turn(reader: Reader, tensors: Sequence[Value], dim: int) -> Value:
