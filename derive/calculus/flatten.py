@@ -66,6 +66,7 @@ from derive.calculus.stabilise import (
     stable_logsumexp,
     stable_power,
 )
+from derive.calculus.turned import turned, turned_sum
 from derive.errors import LoweringError
 
 _MOST_TERMS = 12
@@ -365,6 +366,8 @@ FLAT = ("sum", "mean", "logsumexp")
 
 
 def _reduce(lets: Lets, e: Reduce) -> Poly:
+    if e.kind not in ("sum", "mean"):
+        e = turned(lets.bounds, e)
     condition = None if e.condition is None else flatten_condition(lets, e.condition)
     if e.kind in CONDITIONS:
         return atom(Iverson(flatten_condition(lets, e)))
@@ -377,7 +380,7 @@ def _reduce(lets: Lets, e: Reduce) -> Poly:
         else:
             bracket = mul(*(_bracket(lets, c) for c in grouped(condition)))
         taken = mul(bracket, body)
-        total = summed(lets, taken, e.indices)
+        total = turned_sum(lets.bounds, summed(lets, taken, e.indices))
         if e.kind == "sum":
             return total
         count = sum_over(bracket, e.indices)

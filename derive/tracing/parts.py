@@ -29,7 +29,7 @@ from derive.tracing.values import (
     rewritten,
     substituted,
 )
-from derive.tracing.views import length_of, moved, select
+from derive.tracing.views import length_of, moved, select, with_runs_named
 from derive.tracing.windows import window
 
 
@@ -52,7 +52,7 @@ def beginning_at(
         return replace(one, axes=(*one.axes[:dim], (), *one.axes[dim:]))
     if not x.axes[dim]:
         raise DeriveError("a part of an axis of size 1 is not supported")
-    x, atom = reader.single(x, dim)
+    x, atom = reader.single(with_runs_named(reader, x, dim), dim)
     new = Atom.new(length)
     reader.sizes.at_least(length)
     reader.sizes.at_least(first)

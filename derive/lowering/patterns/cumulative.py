@@ -118,7 +118,9 @@ def where_outside(scope: Scope, found: RunningSum, value: Value) -> Value:
 def cumulative_sum(scope: Scope, s: Summation) -> Value | None:
     """Sum_l [l <= k] f(l) = cumsum(f)[k]."""
     found = running_sum(scope, s)
-    if found is None or found.weights or found.along.binder not in indices_of(s.others):
+    if found is None or found.weights or not s.others:
+        return None
+    if found.along.binder not in free_indices(found.x):
         return None
     inner = [found.along.binder if i is found.along.index else i for i in s.order]
     value = scope.frame.fit(scope.lower(found.x, inner), inner)
