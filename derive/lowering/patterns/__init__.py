@@ -33,7 +33,6 @@ from derive.lowering.patterns.pieces import (
 )
 from derive.lowering.patterns.placed import (
     along_each_axis,
-    at_a_number,
     at_computed,
     at_numbers,
     in_a_run,
@@ -124,9 +123,8 @@ PLACEMENTS = (
         at_digits,
     ),
     Pattern("places on a ring", "Sum_k delta(i, (k + s) % size) f(k) = f.roll(s)[i]", at_ring),
-    Pattern("one place", "delta(i, n) f = zeros.slice_scatter(f, n)[i]", at_a_number),
-    Pattern("places", "Sum_k delta(i, e(k)) f(k) = zeros.index_add(e, f)[i]", at_computed),
     Pattern("numbered places", "delta(i, m) delta(j, n) f = f with zeros around it", at_numbers),
+    Pattern("places", "Sum_k delta(i, e(k)) f(k) = zeros.index_add(e, f)[i]", at_computed),
     Pattern(
         "places along several axes",
         "Sum_{k,l} delta(i, e(k)) delta(j, g(l)) f(k, l) = along i, then along j",
