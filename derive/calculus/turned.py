@@ -37,7 +37,7 @@ _ONE = Polynomial.of(1)
 def turned_term(bounds: Bounds, t: Term) -> Poly | None:
     """The term with a summed index counted from the other end."""
     conditions = [f.condition for f in t.factors if isinstance(f, Iverson)] if t.binders else []
-    i = _from_the_end(bounds, t.binders, conditions, t.factors)
+    i = _from_the_end(bounds, t.binders, conditions, t.factors) if conditions else None
     if i is None:
         return None
     back = as_atom(_back(i).poly())
