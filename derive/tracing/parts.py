@@ -269,7 +269,7 @@ def padded(reader: Reader, x: Value, amounts: Sequence[Any], mode: str, value: A
         if not x.axes[dim]:
             x = replace(x, axes=(*x.axes[:dim], (new,), *x.axes[dim + 1 :]))
             continue
-        x, atom = reader.single(x, dim)
+        x, atom = reader.single(with_runs_named(reader, x, dim), dim)
         x = at_position(x, dim, atom, at, [new])
     if not tests:
         return x

@@ -76,12 +76,23 @@ def hazards(risk, event):
     return -((risk - risk.flip(0).logcumsumexp(0).flip(0)) * event).sum()
 
 
+def means(x, w):
+    return (x * w[..., None]).cumsum(1) / w.cumsum(1)[..., None]
+
+
+def areas(x):
+    total = torch.nn.functional.pad(x.square().cumsum(1).cumsum(2), (1, 0, 1, 0))
+    return total[:, 2:, 2:] - total[:, :-2, 2:] - total[:, 2:, :-2] + total[:, :-2, :-2]
+
+
 CODE = {
     returns: [(3, 7), (7,)],
     transmitted: [(3, 5), (3, 5, 4)],
     broken_off: [(3, 6)],
     boxes: [(2, 8)],
     hazards: [(6,), (6,)],
+    means: [(2, 5, 3), (2, 5)],
+    areas: [(2, 5, 4)],
 }
 
 

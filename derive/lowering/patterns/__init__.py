@@ -18,6 +18,7 @@ from derive.lowering.patterns.convolved import convolution_within
 from derive.lowering.patterns.cumulative import (
     cumulative_reduction,
     cumulative_sum,
+    cumulative_sum_of_several,
     weighted_cumulative_sum,
 )
 from derive.lowering.patterns.digits import at_digits, digits_in_a_run, read_digits
@@ -71,6 +72,11 @@ SUMS = (
         "weighted cumulative sum",
         "Sum_{l,d} [l <= k] w(k, d) f(l, d) = Sum_d w(k, d) cumsum(f)[k, d]",
         weighted_cumulative_sum,
+    ),
+    Pattern(
+        "cumulative sum of several",
+        "Sum_l [l <= k] w(l) (f(k) + g(l)) = f(k) cumsum(w)[k] + cumsum(w g)[k]",
+        cumulative_sum_of_several,
     ),
     Pattern("band", "Sum_l [k - a <= l <= k + b] f(l) = windows of f.sum()[k]", band_sum),
     Pattern(

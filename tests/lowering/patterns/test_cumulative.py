@@ -92,6 +92,11 @@ CODE = {
         None,
         None,
     ),
+    # A sum of what is read at the one index and what is at the other: each by itself.
+    "op f(x[n,k,d], w[n,k]) -> y\n"
+    "y[n,k,d] = sum[l | l<=k](x[n,l,d]*w[n,l])/sum[l | l<=k](w[n,l])": (None, None),
+    "op f(A[k,d], B[k], C[k,d]) -> y\n"
+    "y[k] = sum[l,d | k<=l and d<2](B[l]*(sin(A[k,d]) - C[l,d]))": (None, None),
     # Not cumulative: two ends, another size, a factor with both.
     "op f(A[k]) -> y\ny[k] = sum[l | k-2<=l and l<=k](A[l])": (None, None),
     "op f(A[k], B[t]) -> y\ny[t] = B[t]*sum[k | k<=t](A[k])": (None, None),
