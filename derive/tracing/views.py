@@ -8,6 +8,8 @@ from typing import Any
 
 import sympy
 
+from derive.algebra.expr import RELATIONS
+from derive.algebra.reductions import REDUCTIONS
 from derive.errors import DeriveError
 from derive.tracing.elementwise import number
 from derive.tracing.operations import operation
@@ -20,6 +22,7 @@ from derive.tracing.values import (
     Number,
     Position,
     Read,
+    Reduce,
     Value,
     apply,
     substituted,
@@ -111,6 +114,20 @@ def _interleaved(reader: Reader, x: Value, shape: Sequence[sympy.Expr]) -> Value
 
 def length_of(value: Value, dim: int) -> sympy.Expr:
     return sympy.prod([a.size for a in value.axes[dim]])
+
+
+def with_runs_named(reader: Reader, x: Value, dim: int) -> Value:
+    """x by a name where a reduction in it ends at the position along the axis.
+
+    Of a name parts are read. Moved, the end of a cumulative sum is no position of what is summed.
+    """
+    for r in (r for r in walk(x.node) if isinstance(r, Reduce)):
+        for c in walk(r):
+            if isinstance(c, Apply) and c.name in RELATIONS:
+                read = {p.atom for p in walk(c) if isinstance(p, Position)}
+                if not read.isdisjoint(r.atoms) and not read.isdisjoint(x.axes[dim]):
+                    return reader.named(x, REDUCTIONS[r.kind].stem)
+    return x
 
 
 def moved(position: Node, by: Any) -> Node:
@@ -222,7 +239,7 @@ def _in_turn(reader: Reader, tensors: Sequence[Value], dim: int) -> Value:
     for t in tensors:
         length = length_of(t, dim)
         if t.axes[dim]:
-            t, atom = reader.single(t, dim)
+            t, atom = reader.single(with_runs_named(reader, t, dim), dim)
             t = replace(t, node=substituted(t.node, {atom: moved(Position(total), -first)}))
         singles.append(replace(t, axes=_without(t.axes, dim)))
         first = first + length
