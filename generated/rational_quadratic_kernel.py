@@ -11,7 +11,7 @@ Gradients, where G is the cotangent of K:
 
 Tangents, where d_x1 is the tangent of x1 and d_x2 is the tangent of x2:
 
-    d_K[*b,i,j] = 2·gamma·[−alpha ≠ 0]·(1 + gamma·D[*b,i,j]/alpha)^(−(1 + alpha))·(Σₖ d_x1[*b,i,k]·x2[*b,j,k] + Σₖ d_x2[*b,j,k]·x1[*b,i,k] − Σₖ d_x1[*b,i,k]·x1[*b,i,k] − Σₖ d_x2[*b,j,k]·x2[*b,j,k])
+    d_K[*b,i,j] = 2·gamma·[alpha ≠ 0]·(1 + gamma·D[*b,i,j]/alpha)^(−(1 + alpha))·(Σₖ d_x1[*b,i,k]·x2[*b,j,k] + Σₖ d_x2[*b,j,k]·x1[*b,i,k] − Σₖ d_x1[*b,i,k]·x1[*b,i,k] − Σₖ d_x2[*b,j,k]·x2[*b,j,k])
 """
 # mypy: ignore-errors
 

@@ -4,7 +4,6 @@
     clamp(x, lo, inf)                   max(x, lo)
     [0 <= e < size(t)]*δ(t, e)          δ(t, e)         (t is a position of its axis)
     δ(t, e)*x[e]                        δ(t, e)*x[t]
-    [a]*x + [b]*x/2                     x*([a] + [b]/2)
     sqrt(2)*x/2                         x/sqrt(2)
     where(|x| > d, d*sign(x), x)        sign(x)*min(|x|, d)     (d of any sign)
     1/size(k)*sum[k](x)                 mean[k](x)      (in what is derived)
@@ -230,21 +229,21 @@ def _is_in_range(d: Delta, c: Expr) -> bool:
     if not isinstance(c, Rel) or d.axis.group or c.op in ("==", "!="):
         return False
     low, high = (c.left, c.right) if c.op in ("<", "<=") else (c.right, c.left)
-    gap = _form(high) - _form(low) - Polynomial.of(1 if c.op in ("<", ">") else 0)
-    position = _form(d.position)
+    gap = form(high) - form(low) - Polynomial.of(1 if c.op in ("<", ">") else 0)
+    position = form(d.position)
     last = Polynomial.of(Size(d.axis.extent)) - Polynomial.of(1)
     # Positions are integers, and so is what a gap has beyond one.
     more = ((gap - least).number for least in (position, last - position))
     return any(n is not None and n >= 0 for n in more)
 
 
-def _form(e: Expr) -> Polynomial:
+def form(e: Expr) -> Polynomial:
     """A nested expression as a polynomial."""
     if isinstance(e, Add):
-        return sum(map(_form, e.args), start=Polynomial({}))
+        return sum(map(form, e.args), start=Polynomial({}))
     whole = Polynomial.of(1)
     for a in factors_of(e):
-        whole = whole * (Polynomial.of(a) if a is e or not isinstance(a, Add) else _form(a))
+        whole = whole * (Polynomial.of(a) if a is e or not isinstance(a, Add) else form(a))
     return whole
 
 
@@ -267,12 +266,3 @@ def _meant(e: Expr) -> Expr:
                 left[left.index(total)] = Reduce("mean", total.indices, total.body)
                 return _meant(product_of(left))
     return e
-
-
-def shared_apart(args: Sequence[Expr]) -> tuple[list[Expr], list[Expr]]:
-    """What all terms of a sum have as a factor, and the terms without it, if all have brackets."""
-    terms = [list(factors_of(a)) for a in args]
-    if len(terms) < 2 or not all(any(isinstance(f, Iverson) for f in t) for t in terms):
-        return [], list(args)
-    shared = [f for f in terms[0] if not isinstance(f, Num) and all(f in t for t in terms)]
-    return shared, [product_of([f for f in t if f not in shared]) for t in terms]

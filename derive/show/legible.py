@@ -2,7 +2,8 @@
 
     not (0 < x)              x ≤ 0
     lo ≤ x and x ≤ hi        lo ≤ x ≤ hi        (the chain is the printer's)
-    [c]*a + [not c]*b        where(c, a, b)
+    where(c, a, a)           a
+    -x > 0                   x < 0
     a - t - t                a - 2*t
     x[guarded p]             x[p]
     p*[p != 0]               p
@@ -15,9 +16,9 @@ The engine keeps ``not (a < b)`` apart from ``b <= a``, which differ for a nan.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from fractions import Fraction
-from itertools import permutations, product
+from itertools import permutations
 
 from derive.algebra.expr import (
     Access,
@@ -35,24 +36,20 @@ from derive.algebra.expr import (
     Rel,
     Size,
     Where,
-    factors_of,
     num,
     product_of,
     walk,
 )
 from derive.algebra.substitution import replace, replace_inside_out
+from derive.show.cases import DENIED, MIRRORED, by_cases
 from derive.show.identities import (
     beside_deltas,
     limited,
     nonzero,
     one_sided,
     share,
-    shared_apart,
     with_roots,
 )
-
-_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
-_DENIED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 
 
 def legible(e: Expr) -> Expr:
@@ -108,18 +105,18 @@ def _legible(e: Expr) -> Expr:
     if isinstance(e, Guard):
         return e.position
     if isinstance(e, Not) and isinstance(e.arg, Rel):
-        return _oriented(Rel(_DENIED[e.arg.op], e.arg.left, e.arg.right))
+        return _oriented(Rel(DENIED[e.arg.op], e.arg.left, e.arg.right))
     if isinstance(e, Rel):
         return _oriented(e)
     if isinstance(e, Add):
         collected = _collected(e)
-        return _of_cases(collected.args) if isinstance(collected, Add) else collected
+        return by_cases(collected.args) if isinstance(collected, Add) else collected
     if isinstance(e, Mul):
         args = with_roots(beside_deltas(share(_flat(e))))
         made = _in_powers(product_of(args))
         return _in_chains(_without_zeros(made)) if isinstance(made, Mul) else made
     if isinstance(e, Where):
-        return limited(e)
+        return e.then if e.then is e.other else limited(e)
     if isinstance(e, Call):
         return product_of(share((one_sided(e),)))
     return e
@@ -212,10 +209,12 @@ def _without_zeros(e: Mul) -> Expr:
 
 
 def _oriented(c: Rel) -> Rel:
-    """The comparison with what varies on the left."""
-    if _weight(c.left) <= _weight(c.right):
-        return c
-    return Rel(_MIRRORED[c.op], c.right, c.left)
+    """The comparison with what varies on the left, of -x with 0 as one of x."""
+    if _weight(c.left) > _weight(c.right):
+        c = Rel(MIRRORED[c.op], c.right, c.left)
+    if c.right is num(0) and isinstance(c.left, Mul) and c.left.args[0] is num(-1):
+        return Rel(MIRRORED[c.op], product_of(c.left.args[1:]), num(0))
+    return c
 
 
 def _weight(e: Expr) -> int:
@@ -225,46 +224,3 @@ def _weight(e: Expr) -> int:
     if any(isinstance(p, Index) for p in parts):
         return 1
     return 3 if isinstance(e, Num) else 2
-
-
-def _of_cases(args: Sequence[Expr]) -> Expr:
-    """The sum with what all of its cases have in front of them."""
-    shared, left = shared_apart(args)
-    whole = _cases(left)
-    return Mul((*shared, whole)) if shared else whole
-
-
-def _cases(args: Sequence[Expr]) -> Expr:
-    """The sum with a pair of addends under a bracket and its denial as one choice."""
-    guarded = [a for a in args if any(_brackets(a))]
-    for one, two in permutations(guarded, 2):
-        for (c, then), (d, other) in product(_brackets(one), _brackets(two)):
-            if _denied(c) is not d or _is_denial(c):
-                continue
-            if isinstance(then, Num) and isinstance(other, Num):
-                continue
-            rest = tuple(a for a in args if a is not one and a is not two)
-            choice = limited(Where(c, then, other))
-            return Add((choice, *rest)) if rest else choice
-    return Add(tuple(args))
-
-
-def _brackets(e: Expr) -> list[tuple[Expr, Expr]]:
-    """(condition, what is beside it) of each bracket of a product."""
-    args = factors_of(e)
-    return [
-        (a.condition, product_of([b for b in args if b is not a]))
-        for a in args
-        if isinstance(a, Iverson)
-    ]
-
-
-def _denied(c: Expr) -> Expr:
-    if isinstance(c, Not):
-        return c.arg
-    return Rel(_DENIED[c.op], c.left, c.right) if isinstance(c, Rel) else Not(c)
-
-
-def _is_denial(c: Expr) -> bool:
-    """Whether the other case is the one to name first."""
-    return isinstance(c, Not) or (isinstance(c, Rel) and c.op in ("!=", "<", "<="))
