@@ -41,8 +41,9 @@ from derive.notation.given import Given, alike, given_axes, letters_of, on_given
 from derive.notation.operation import Operation
 from derive.notation.written import unit_letters
 from derive.reports.result import DerivationStep, Formula
-from derive.show.identities import divisors, with_means, without_nonzero
+from derive.show.identities import divisors, without_nonzero
 from derive.show.legible import value_of
+from derive.show.sums import gathered, merged, with_means
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,8 @@ class Speech:
     """The numbers by which an equation is divided, so that they are not 0."""
     units: frozenset[str]
     """The letters of axes of size 1 that are written 0."""
+    integers: frozenset[str]
+    """The tensors of integers."""
     detaches: bool
     """Whether an equation keeps something from being differentiated."""
     _said: dict[Expr, Expr] = field(default_factory=dict, compare=False)
@@ -76,8 +79,10 @@ class Speech:
         below = frozenset(d for e in op.equations for d in divisors(e.body) if is_number(d))
         parts = (part for e in op.equations for part in walk(e.body))
         detaches = any(isinstance(part, Call) and part.function == "detach" for part in parts)
+        whole = frozenset(t.name for t in op.inputs if t.kind == "int")
+        whole |= frozenset(e.name for e in op.equations if e.kind == "int")
         letters, units = letters_of(op), unit_letters(op)
-        return cls(say, owners, letters, lets.get, alike(op), below, units, detaches)
+        return cls(say, owners, letters, lets.get, alike(op), below, units, whole, detaches)
 
     def by_value(self, e: Expr) -> Expr:
         """e with what is straight through by its value."""
@@ -208,7 +213,11 @@ def shown(adjoint: Adjoint, speech: Speech) -> Formula:
         f = _with(f, "divisor", "[p ≠ 0] = 1 where 1/p has a value", bare)
     if not any(isinstance(part, Reduce) for part in walk(f.body)):
         return f
+    f = _with(
+        f, "gather", "Σᵥ [s = v]·f(v) = f(s), 0 where s is no v", gathered(f.body, speech.integers)
+    )
     f = _with(f, "mean", "1/size(k)·Σₖ f(k) = meanₖ(f(k))", with_means(f.body))
+    f = _with(f, "one sum", "a·Σₖ w·x + Σₖ w·y = Σₖ w·(a·x + y)", merged(f.body))
     return dataclasses.replace(f, body=speech.in_own_letters(f.body, f.axes))
 
 

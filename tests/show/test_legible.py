@@ -11,7 +11,7 @@ from derive.check.verify import checks_of
 
 FORMS = {
     "y[n] = where(x[n] > 0, x[n], s*x[n])": {"x": "G[n]·where(x[n] > 0, 1, s)"},
-    "y[n] = where(x[n] > 0, x[n], expm1(x[n]))": {"x": "G[n]·where(x[n] > 0, 1, exp(x[n]))"},
+    "y[n] = where(x[n] > 0, x[n], expm1(x[n]))": {"x": "G[n]·exp(min(x[n], 0))"},
     "y[n] = where(x[n] > 0, x[n], s*(exp(x[n]) - 1))": {
         "x": "G[n]·where(x[n] > 0, 1, s·exp(x[n]))"
     },
