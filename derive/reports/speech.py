@@ -43,6 +43,7 @@ from derive.notation.written import unit_letters
 from derive.reports.result import DerivationStep, Formula
 from derive.show.identities import divisors, without_nonzero
 from derive.show.legible import value_of
+from derive.show.powers import Power, in_names, power_of
 from derive.show.sums import gathered, merged, with_means
 
 
@@ -64,6 +65,8 @@ class Speech:
     """The letters of axes of size 1 that are written 0."""
     integers: frozenset[str]
     """The tensors of integers."""
+    powers: tuple[Power, ...]
+    """The equations that are powers with an exponent that is no number."""
     detaches: bool
     """Whether an equation keeps something from being differentiated."""
     _said: dict[Expr, Expr] = field(default_factory=dict, compare=False)
@@ -81,8 +84,10 @@ class Speech:
         detaches = any(isinstance(part, Call) and part.function == "detach" for part in parts)
         whole = frozenset(t.name for t in op.inputs if t.kind == "int")
         whole |= frozenset(e.name for e in op.equations if e.kind == "int")
+        found = (power_of(Access(e.name, e.axes), e.body) for e in op.equations)
+        powers = tuple(p for p in found if p is not None)
         letters, units = letters_of(op), unit_letters(op)
-        return cls(say, owners, letters, lets.get, alike(op), below, units, whole, detaches)
+        return cls(say, owners, letters, lets.get, alike(op), below, units, whole, powers, detaches)
 
     def by_value(self, e: Expr) -> Expr:
         """e with what is straight through by its value."""
@@ -211,11 +216,13 @@ def shown(adjoint: Adjoint, speech: Speech) -> Formula:
     if speech.divisors:
         bare = without_nonzero(f.body, speech.divisors)
         f = _with(f, "divisor", "[p ≠ 0] = 1 where 1/p has a value", bare)
+    bare = in_names(f.body, speech.powers)
+    f = _with(f, "power", "b^(n − p) = y·b^n where y = b^(−p), (b^(1/p))^p = b", bare)
     if not any(isinstance(part, Reduce) for part in walk(f.body)):
         return f
-    f = _with(
-        f, "gather", "Σᵥ [s = v]·f(v) = f(s), 0 where s is no v", gathered(f.body, speech.integers)
-    )
+    bare = gathered(f.body, speech.integers)
+    read = _with(f, "gather", "Σᵥ [s = v]·f(v) = f(s), 0 where s is no v", bare)
+    f = read if read is f or len(str(read)) <= len(str(f)) else f
     f = _with(f, "mean", "1/size(k)·Σₖ f(k) = meanₖ(f(k))", with_means(f.body))
     f = _with(f, "one sum", "a·Σₖ w·x + Σₖ w·y = Σₖ w·(a·x + y)", merged(f.body))
     return dataclasses.replace(f, body=speech.in_own_letters(f.body, f.axes))

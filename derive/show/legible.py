@@ -4,7 +4,7 @@
     lo ≤ x and x ≤ hi        lo ≤ x ≤ hi        (the chain is the printer's)
     where(c, a, a)           a
     -x > 0                   x < 0
-    a - t - t                a - 2*t
+    a - t - (t + b)          a - 2*t - b
     x[guarded p]             x[p]
     p*[p != 0]               p
     s*s                      s**2
@@ -109,7 +109,7 @@ def _legible(e: Expr) -> Expr:
     if isinstance(e, Rel):
         return _oriented(e)
     if isinstance(e, Add):
-        collected = _collected(e)
+        collected = _collected(_opened(e))
         return by_cases(collected.args) if isinstance(collected, Add) else collected
     if isinstance(e, Mul):
         args = with_roots(beside_deltas(share(_flat(e))))
@@ -144,6 +144,20 @@ def _in_powers(e: Expr) -> Expr:
         return e
     left = (b if n == 1 else Pow(b, Num(n)) for b, n in powers.items() if n)
     return product_of([*numbers, *left])
+
+
+def _opened(e: Add) -> Add:
+    """a - (b + c) is a - b - c."""
+    terms: list[Expr] = []
+    for a in e.args:
+        match a:
+            case Mul((sign, Add() as inside)) if sign is num(-1):
+                signed = list(_signed_terms(inside, Fraction(-1)))
+                opened = all(n < 0 for n, _ in signed)
+                terms += (_scaled(n, rest) for n, rest in signed) if opened else [a]
+            case _:
+                terms.append(a)
+    return Add(tuple(terms)) if len(terms) > len(e.args) else e
 
 
 def _collected(e: Add) -> Expr:
