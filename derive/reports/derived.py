@@ -62,8 +62,8 @@ def steps_and_names(
     """The steps to the stable form, and the names that any step reads."""
     given = dict(options(op))[option]
     derived = derive(op, option, *asked)
-    lets, speech = derived.lets, Speech.of(given, derived.lets)
     every = (*derived.backward.adjoints, *derived.backward.gradients)
+    lets, speech = derived.lets, Speech.of(given, derived.lets, every)
     steps = [s for a in every for s in a.steps]
     in_steps = [e for s in (*steps, *lets.steps) for e in (s.before, s.after)]
     named = definitions(lets, [*trees(derived, speech), *in_steps], speech)

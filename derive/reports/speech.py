@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from derive.algebra.expr import (
     Access,
+    Add,
     And,
     Call,
     Expr,
@@ -17,10 +19,12 @@ from derive.algebra.expr import (
     Mul,
     Reduce,
     Rel,
+    as_expr,
     free_indices,
     is_number,
     num,
     sort_key,
+    tensors,
     walk,
 )
 from derive.algebra.factor import factor
@@ -41,7 +45,7 @@ from derive.notation.given import Given, alike, given_axes, letters_of, on_given
 from derive.notation.operation import Operation
 from derive.notation.written import unit_letters
 from derive.reports.result import DerivationStep, Formula
-from derive.show.identities import divisors, without_nonzero
+from derive.show.identities import divisors, share, without_nonzero
 from derive.show.legible import value_of
 from derive.show.powers import Power, in_names, power_of
 from derive.show.sums import gathered, merged, with_means
@@ -65,6 +69,8 @@ class Speech:
     """The letters of axes of size 1 that are written 0."""
     integers: frozenset[str]
     """The tensors of integers."""
+    once: frozenset[str]
+    """The sums of the engine's own that are read once."""
     powers: tuple[Power, ...]
     """The equations that are powers with an exponent that is no number."""
     detaches: bool
@@ -72,8 +78,8 @@ class Speech:
     _said: dict[Expr, Expr] = field(default_factory=dict, compare=False)
 
     @classmethod
-    def of(cls, op: Operation, lets: Lets) -> Speech:
-        """For an operation as it was given and its definitions."""
+    def of(cls, op: Operation, lets: Lets, adjoints: Sequence[Adjoint] = ()) -> Speech:
+        """For an operation as it was given, its definitions, and the adjoints that read them."""
         say = lets.say
         owners = given_axes(op)
         for adjoint, tensor in lets.derived_from.items():
@@ -86,24 +92,55 @@ class Speech:
         whole |= frozenset(e.name for e in op.equations if e.kind == "int")
         found = (power_of(Access(e.name, e.axes), e.body) for e in op.equations)
         powers = tuple(p for p in found if p is not None)
+        read = Counter(name for a in adjoints for t in a.body.terms for name in tensors(t))
+        named = {a.tensor for a in adjoints}
+        known = ((lets.get(t), n) for t, n in read.items() if t not in named)
+        once = frozenset(
+            let.name
+            for let, n in known
+            if let and let.internal and n == 1 and (let.kind, let.dtype) == ("sum", "float")
+        )
         letters, units = letters_of(op), unit_letters(op)
-        return cls(say, owners, letters, lets.get, alike(op), below, units, whole, powers, detaches)
+        return cls(
+            say, owners, letters, lets.get, alike(op), below, units, whole, once, powers, detaches
+        )
 
     def by_value(self, e: Expr) -> Expr:
         """e with what is straight through by its value."""
         return value_of(e) if self.detaches else e
 
     def written_out(self, e: Expr) -> Expr:
-        """e, nested, with the engine's own names of short sums replaced by what they stand for."""
+        """e, nested, with the engine's own names of short sums replaced by what they stand for.
+
+        So is the name of a logsumexp where it makes a softmax.
+        """
 
         def opened(part: Expr) -> Expr | None:
+            if isinstance(part, Call) and part.function == "exp":
+                return self._as_share(part)
             let = self.find(part.tensor) if isinstance(part, Access) else None
-            if let is None or not _is_short(let):
+            if let is None or not (_is_short(let) or let.name in self.once):
                 return None
             assert isinstance(part, Access)
             return self.written_out(factor(let.body_at(part.positions)))
 
         return replace(e, opened)
+
+    def _as_share(self, e: Call) -> Expr | None:
+        """e = exp(f - lse) with what the engine named lse in its place, if it is a softmax."""
+
+        def total(part: Expr) -> Expr | None:
+            let = self.find(part.tensor) if isinstance(part, Access) else None
+            if let is None or not let.internal or (let.kind, let.condition) != ("logsumexp", None):
+                return None
+            assert isinstance(part, Access)
+            body = substitute(let.body, dict(zip(let.formals, part.positions, strict=True)))
+            return Reduce(let.kind, let.binders, factor(body))
+
+        made = (
+            Call("exp", (replace(as_expr(e.args[0]), total),)) if isinstance(e.args[0], Add) else e
+        )
+        return None if made is e or share((made,)) == (made,) else made
 
     def _in_words(self, e: Expr) -> Expr:
         if e not in self._said:

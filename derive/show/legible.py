@@ -7,6 +7,7 @@
     a - t - (t + b)          a - 2*t - b
     x[guarded p]             x[p]
     p*[p != 0]               p
+    0*x + y                  y
     s*s                      s**2
     [x < b]*[x >= a]         [a ≤ x < b]
     [size(k) > 0]*x[0]       x[0]        (there is nothing to read where k has no values)
@@ -38,6 +39,7 @@ from derive.algebra.expr import (
     Where,
     num,
     product_of,
+    sum_of,
     walk,
 )
 from derive.algebra.substitution import replace, replace_inside_out
@@ -109,9 +111,13 @@ def _legible(e: Expr) -> Expr:
     if isinstance(e, Rel):
         return _oriented(e)
     if isinstance(e, Add):
+        if num(0) in e.args:
+            return _legible(sum_of([a for a in e.args if a is not num(0)]))
         collected = _collected(_opened(e))
         return by_cases(collected.args) if isinstance(collected, Add) else collected
     if isinstance(e, Mul):
+        if num(0) in e.args:
+            return num(0)
         args = with_roots(beside_deltas(share(_flat(e))))
         made = _in_powers(product_of(args))
         return _in_chains(_without_zeros(made)) if isinstance(made, Mul) else made

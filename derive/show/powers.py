@@ -137,7 +137,7 @@ def _with_name(e: Mul, p: Power) -> Expr | None:
             number = [Num(scale / p.scale)] if scale != p.scale else []
             return product_of([*number, *left, p.name, Pow(base, Num(more))])
         root = _root(p.exponent)
-        if root is not None and not p.beside and (p.scale, more) == (1, -1):
+        if root is not None and not p.beside and p.scale == 1 and more == -1:
             turned = form(root) - Polynomial.of(1)
             for other, a, n in found:
                 if other is not whole and form(n) == turned:
