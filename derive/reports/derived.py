@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from derive.algebra.expr import Expr
 from derive.algebra.factor import factor
-from derive.calculus.adjoint import Backward
+from derive.calculus.adjoint import Adjoint, Backward
 from derive.calculus.lets import Lets
 from derive.cost.costs import costs_of
 from derive.errors import no_recursion_leaves
@@ -18,7 +19,7 @@ from derive.notation.options import options
 from derive.program.program import Program
 from derive.program.torch_ops import count
 from derive.reports.result import Cost, DerivationStep, Formula
-from derive.reports.reused import reused
+from derive.reports.reused import reused, written_in
 from derive.reports.speech import Speech, definitions, shown, steps_of
 
 
@@ -51,8 +52,13 @@ def as_shown(derived: Derived, speech: Speech, wanted: Sequence[str] | None) -> 
     kept = [a for a in backward.adjoints if a.tensor not in backward.wanted]
     results = [a for a in backward.adjoints if a.tensor in backward.wanted]
     names = wanted or [say(a.tensor) for a in (*backward.gradients, *results)]
-    gradients = reused([found[n] for n in names], lambda a: len(str(shown(a, speech))))
-    return tuple(shown(a, speech) for a in (*kept, *gradients))
+
+    @cache
+    def length(a: Adjoint) -> int:
+        return len(str(shown(a, speech)))
+
+    kept, gradients = written_in(kept, [found[n] for n in names], length)
+    return tuple(shown(a, speech) for a in (*kept, *reused(gradients, length)))
 
 
 @no_recursion_leaves

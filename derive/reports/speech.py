@@ -45,6 +45,7 @@ from derive.notation.given import Given, alike, given_axes, letters_of, on_given
 from derive.notation.operation import Operation
 from derive.notation.written import unit_letters
 from derive.reports.result import DerivationStep, Formula
+from derive.show.bounds import bounded
 from derive.show.identities import divisors, share, without_nonzero
 from derive.show.legible import value_of
 from derive.show.powers import Power, in_names, power_of
@@ -255,6 +256,7 @@ def shown(adjoint: Adjoint, speech: Speech) -> Formula:
         f = _with(f, "divisor", "[p ≠ 0] = 1 where 1/p has a value", bare)
     bare = in_names(f.body, speech.powers)
     f = _with(f, "power", "b^(n − p) = y·b^n where y = b^(−p), (b^(1/p))^p = b", bare)
+    f = _with(f, "bound", "[x ≥ e]/x = [x ≥ e]/max(x, e)", bounded(f.body))
     if not any(isinstance(part, Reduce) for part in walk(f.body)):
         return f
     bare = gathered(f.body, speech.integers)

@@ -17,7 +17,7 @@ The engine keeps ``not (a < b)`` apart from ``b <= a``, which differ for a nan.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from itertools import permutations
 
@@ -26,6 +26,7 @@ from derive.algebra.expr import (
     Add,
     And,
     Call,
+    Const,
     Expr,
     Guard,
     Index,
@@ -45,6 +46,7 @@ from derive.algebra.expr import (
 from derive.algebra.substitution import replace, replace_inside_out
 from derive.show.cases import DENIED, MIRRORED, by_cases
 from derive.show.identities import (
+    Along,
     beside_deltas,
     limited,
     nonzero,
@@ -57,6 +59,26 @@ from derive.show.identities import (
 def legible(e: Expr) -> Expr:
     """e, nested, in the form that is read."""
     return replace_inside_out(replace(e, _where_something_is_read), _legible)
+
+
+def rewritten(e: Expr, f: Callable[[Expr], Expr]) -> Expr:
+    """e with each part of its legible form replaced by what f makes of it, or e where f keeps all.
+
+    What has no value but in text, a maximum of two, is the clamp that it was.
+    """
+    read = legible(e)
+    found = replace_inside_out(read, f)
+    if found is read or any(isinstance(part, Along) for part in walk(found)):
+        return e
+    return replace_inside_out(found, _clamped)
+
+
+def _clamped(e: Expr) -> Expr:
+    if isinstance(e, Call) and e.function in ("max", "min"):
+        x, bound = e.args
+        low, high = (bound, Const("inf")) if e.function == "max" else (-Const("inf"), bound)
+        return Call("clamp", (x, low, high))
+    return e
 
 
 def value_of(e: Expr) -> Expr:

@@ -37,7 +37,7 @@ from derive.algebra.expr import (
 )
 from derive.algebra.substitution import replace_inside_out, substitute
 from derive.show.identities import form, nonzero
-from derive.show.legible import legible
+from derive.show.legible import legible, rewritten
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,6 @@ def _scaled(factors: Sequence[Expr]) -> tuple[Fraction, list[Expr]]:
 
 def in_names(e: Expr, powers: Sequence[Power]) -> Expr:
     """e with the names of these where it has their values, or itself."""
-    read = legible(e) if powers else e
 
     def visit(part: Expr) -> Expr:
         for p in powers if isinstance(part, Mul) else ():
@@ -82,8 +81,7 @@ def in_names(e: Expr, powers: Sequence[Power]) -> Expr:
             part = _named(part, p) or part
         return part
 
-    found = replace_inside_out(read, visit)
-    return e if found is read else found
+    return rewritten(e, visit) if powers else e
 
 
 def _symbolic(factors: Sequence[Expr]) -> Iterator[tuple[Expr, Expr, Expr]]:
