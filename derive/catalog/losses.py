@@ -108,11 +108,9 @@ OPERATIONS = (
             loss[n],
             Piecewise(
                 (
-                    -(
-                        (1 - label_smoothing) * weight[target[n]] * F[n, target[n]]
-                        + Piecewise(
-                            (label_smoothing * Mean(weight[c] * F[n, c], c), smoothed), (0, True)
-                        )
+                    -(1 - label_smoothing) * weight[target[n]] * F[n, target[n]]
+                    - Piecewise(
+                        (label_smoothing * Mean(weight[c] * F[n, c], c), smoothed), (0, True)
                     ),
                     counts,
                 ),
