@@ -21,6 +21,7 @@ from derive.program.torch_ops import count
 from derive.reports.result import Cost, DerivationStep, Formula
 from derive.reports.reused import reused, written_in
 from derive.reports.speech import Speech, definitions, shown, steps_of
+from derive.reports.symmetric import in_one_order, symmetric
 
 
 @dataclass(frozen=True)
@@ -48,9 +49,12 @@ def trees(derived: Derived, speech: Speech) -> list[Expr]:
 def as_shown(derived: Derived, speech: Speech, wanted: Sequence[str] | None) -> tuple[Formula, ...]:
     """The kept adjoints, and all gradients or those of these names in order, as text has them."""
     backward, say = derived.backward, derived.lets.say
-    found = {say(a.tensor): a for a in (*backward.gradients, *backward.adjoints)}
-    kept = [a for a in backward.adjoints if a.tensor not in backward.wanted]
-    results = [a for a in backward.adjoints if a.tensor in backward.wanted]
+    known = symmetric(derived.lets)
+    adjoints = [in_one_order(a, known) for a in backward.adjoints]
+    every = [in_one_order(a, known) for a in backward.gradients] + adjoints
+    found = {say(a.tensor): a for a in every}
+    kept = [a for a in adjoints if a.tensor not in backward.wanted]
+    results = [a for a in adjoints if a.tensor in backward.wanted]
     names = wanted or [say(a.tensor) for a in (*backward.gradients, *results)]
 
     @cache

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import permutations
 
 from derive.algebra.expr import (
@@ -137,7 +138,22 @@ def _merged(e: Add) -> Expr:
             rest = [a for n, a in enumerate(e.args) if n not in (one, two)]
             made = sum_of([*rest, whole])
             return _merged(made) if isinstance(made, Add) else made
-    return e
+    return _number_apart(e)
+
+
+def _number_apart(e: Add) -> Expr:
+    """4*a - 4*b is 4*(a - b)."""
+    numbers = [a.args[0] if isinstance(a, Mul) else a for a in e.args]
+    sizes = {abs(n.value) if isinstance(n, Num) else Fraction(1) for n in numbers}
+    size = sizes.pop()
+    if sizes or size == 1:
+        return e
+    signs = (Num(n.value / size) for n in numbers if isinstance(n, Num))
+    rest = [factors_of(a)[1:] for a in e.args]
+    terms = (
+        product_of([*((n,) if n.value < 0 else ()), *f]) for n, f in zip(signs, rest, strict=True)
+    )
+    return Mul((Num(size), Add(tuple(terms))))
 
 
 def _as_sum(e: Expr) -> _Sum | None:
