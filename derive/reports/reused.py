@@ -62,7 +62,7 @@ def written_in(
         step = Step("write out", "a name equals its definition", b.body, body)
         own = said_of((b.name, b.formals), [step])
         made = replace(b, body=body, steps=b.steps.then(own, a.steps))
-        if length(made) < length(b) + length(found[a.name]):
+        if a.name not in tensors(body) and length(made) < length(b) + length(found[a.name]):
             found[b.name] = made
             del found[a.name]
     left = ([found[a.name] for a in every if a.name in found] for every in (adjoints, gradients))
