@@ -6,10 +6,8 @@
 
 Gradients, where G is the cotangent of output:
 
-    grad_norm2[*p,*q] = −[norm2[*p,*q] ≥ eps]·G[*p,*q]·output[*p,*q]/max(norm2[*p,*q], eps)
-    grad_norm1[*p,*q] = −[norm1[*p,*q] ≥ eps]·G[*p,*q]·output[*p,*q]/max(norm1[*p,*q], eps)
-    grad_x1[*p,k,*q] = [norm1[*p,*q] ≥ eps]·grad_norm1[*p,*q]·x1[*p,k,*q]/norm1[*p,*q] + G[*p,*q]·x2[*p,k,*q]/(max(norm1[*p,*q], eps)·max(norm2[*p,*q], eps))
-    grad_x2[*p,k,*q] = [norm2[*p,*q] ≥ eps]·grad_norm2[*p,*q]·x2[*p,k,*q]/norm2[*p,*q] + G[*p,*q]·x1[*p,k,*q]/(max(norm1[*p,*q], eps)·max(norm2[*p,*q], eps))
+    grad_x1[*p,k,*q] = G[*p,*q]·(x2[*p,k,*q]/max(norm2[*p,*q], eps) − [norm1[*p,*q] ≥ eps]·x1[*p,k,*q]·output[*p,*q]/max(norm1[*p,*q], eps))/max(norm1[*p,*q], eps)
+    grad_x2[*p,k,*q] = G[*p,*q]·(x1[*p,k,*q]/max(norm1[*p,*q], eps) − [norm2[*p,*q] ≥ eps]·x2[*p,k,*q]·output[*p,*q]/max(norm2[*p,*q], eps))/max(norm2[*p,*q], eps)
 """
 # mypy: ignore-errors
 

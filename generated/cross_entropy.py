@@ -8,18 +8,18 @@
 
 Gradients for reduction="mean", where G is the cotangent of average:
 
-    grad_input[n,c,*q] = [target[n,*q] ≠ ignore_index]·G·(exp(F[n,c,*q])·((1 − label_smoothing)·weight[target[n,*q]] + label_smoothing·mean[c′](weight[c′])) − (δ[c,target[n,*q]]·(1 − label_smoothing)·weight[c] + label_smoothing·weight[c]/size(c)))/count
-    grad_weight[c] = −G·(average·Σ[n,*q] [target[n,*q] ≠ ignore_index]·δ[c,target[n,*q]] + (1 − label_smoothing)·Σ[n,*q] [target[n,*q] ≠ ignore_index]·δ[c,target[n,*q]]·F[n,c,*q] + label_smoothing/size(c)·Σ[n,*q] [target[n,*q] ≠ ignore_index]·F[n,c,*q])/count
+    grad_input[n,c,*q] = [target[n,*q] ≠ ignore_index]·G·(exp(F[n,c,*q])·((1 − label_smoothing)·weight[target[n,*q]] + label_smoothing·mean[c′](weight[c′])) − δ[c,target[n,*q]]·(1 − label_smoothing)·weight[c] − label_smoothing·weight[c]/size(c))/count
+    grad_weight[c] = −G/count·Σ[n,*q] [target[n,*q] ≠ ignore_index]·(label_smoothing·F[n,c,*q]/size(c) + δ[c,target[n,*q]]·(average + (1 − label_smoothing)·F[n,c,*q]))
 
 Gradients for reduction="sum", where G is the cotangent of total:
 
-    grad_input[n,c,*q] = [target[n,*q] ≠ ignore_index]·G·(exp(F[n,c,*q])·((1 − label_smoothing)·weight[target[n,*q]] + label_smoothing·mean[c′](weight[c′])) − (δ[c,target[n,*q]]·(1 − label_smoothing)·weight[c] + label_smoothing·weight[c]/size(c)))
-    grad_weight[c] = −G·((1 − label_smoothing)·Σ[n,*q] [target[n,*q] ≠ ignore_index]·δ[c,target[n,*q]]·F[n,c,*q] + label_smoothing/size(c)·Σ[n,*q] [target[n,*q] ≠ ignore_index]·F[n,c,*q])
+    grad_input[n,c,*q] = [target[n,*q] ≠ ignore_index]·G·(exp(F[n,c,*q])·((1 − label_smoothing)·weight[target[n,*q]] + label_smoothing·mean[c′](weight[c′])) − δ[c,target[n,*q]]·(1 − label_smoothing)·weight[c] − label_smoothing·weight[c]/size(c))
+    grad_weight[c] = −G·Σ[n,*q] [target[n,*q] ≠ ignore_index]·F[n,c,*q]·((1 − label_smoothing)·δ[c,target[n,*q]] + label_smoothing/size(c))
 
 Gradients for reduction="none", where G is the cotangent of loss:
 
-    grad_input[n,c,*q] = [target[n,*q] ≠ ignore_index]·G[n,*q]·(exp(F[n,c,*q])·((1 − label_smoothing)·weight[target[n,*q]] + label_smoothing·mean[c′](weight[c′])) − (δ[c,target[n,*q]]·(1 − label_smoothing)·weight[c] + label_smoothing·weight[c]/size(c)))
-    grad_weight[c] = −((1 − label_smoothing)·Σ[n,*q] [target[n,*q] ≠ ignore_index]·δ[c,target[n,*q]]·G[n,*q]·F[n,c,*q] + label_smoothing/size(c)·Σ[n,*q] [target[n,*q] ≠ ignore_index]·G[n,*q]·F[n,c,*q])
+    grad_input[n,c,*q] = [target[n,*q] ≠ ignore_index]·G[n,*q]·(exp(F[n,c,*q])·((1 − label_smoothing)·weight[target[n,*q]] + label_smoothing·mean[c′](weight[c′])) − δ[c,target[n,*q]]·(1 − label_smoothing)·weight[c] − label_smoothing·weight[c]/size(c))
+    grad_weight[c] = −Σ[n,*q] [target[n,*q] ≠ ignore_index]·G[n,*q]·F[n,c,*q]·((1 − label_smoothing)·δ[c,target[n,*q]] + label_smoothing/size(c))
 
 Fused kernels of torch, with the equation that each computes:
 

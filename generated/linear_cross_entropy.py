@@ -13,7 +13,7 @@ Gradients for reduction="mean", where G is the cotangent of average:
     grad_input[n,d] = Σ[c] grad_X[n,c]·linear_weight[c,d]
     grad_linear_weight[c,d] = Σₙ grad_X[n,c]·input[n,d]
     grad_linear_bias[c] = Σₙ grad_X[n,c]
-    grad_weight[c] = G·((label_smoothing − 1)·Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]]·F[n,c] − average·Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]] − label_smoothing/size(c)·Σₙ [target[n] ≠ ignore_index]·F[n,c])/count
+    grad_weight[c] = G/count·Σₙ [target[n] ≠ ignore_index]·(δ[c,target[n]]·((label_smoothing − 1)·F[n,c] − average) − label_smoothing·F[n,c]/size(c))
 
 Gradients for reduction="sum", where G is the cotangent of total:
 
@@ -21,7 +21,7 @@ Gradients for reduction="sum", where G is the cotangent of total:
     grad_input[n,d] = Σ[c] grad_X[n,c]·linear_weight[c,d]
     grad_linear_weight[c,d] = Σₙ grad_X[n,c]·input[n,d]
     grad_linear_bias[c] = Σₙ grad_X[n,c]
-    grad_weight[c] = G·((label_smoothing − 1)·Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]]·F[n,c] − label_smoothing/size(c)·Σₙ [target[n] ≠ ignore_index]·F[n,c])
+    grad_weight[c] = G·Σₙ [target[n] ≠ ignore_index]·F[n,c]·((label_smoothing − 1)·δ[c,target[n]] − label_smoothing/size(c))
 
 Gradients for reduction="none", where G is the cotangent of loss:
 
@@ -29,7 +29,7 @@ Gradients for reduction="none", where G is the cotangent of loss:
     grad_input[n,d] = Σ[c] grad_X[n,c]·linear_weight[c,d]
     grad_linear_weight[c,d] = Σₙ grad_X[n,c]·input[n,d]
     grad_linear_bias[c] = Σₙ grad_X[n,c]
-    grad_weight[c] = (label_smoothing − 1)·Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]]·G[n]·F[n,c] − label_smoothing/size(c)·Σₙ [target[n] ≠ ignore_index]·G[n]·F[n,c]
+    grad_weight[c] = Σₙ [target[n] ≠ ignore_index]·G[n]·F[n,c]·((label_smoothing − 1)·δ[c,target[n]] − label_smoothing/size(c))
 
 Fused kernels of torch, with the equation that each computes:
 

@@ -12,24 +12,24 @@
 
 Gradients for reduction="mean", where G is the cotangent of average:
 
-    grad_away[n,d] = −[near[n] − far[n] + margin ≥ 0]·G·powers_far[n]^(1/p − 1)·|away[n,d]|^(p − 1)·sign(away[n,d])/size(n)
-    grad_towards[n,d] = [near[n] − far[n] + margin ≥ 0]·G·powers_near[n]^(1/p − 1)·|towards[n,d]|^(p − 1)·sign(towards[n,d])/size(n)
+    grad_away[n,d] = −[near[n] − far[n] + margin ≥ 0]·G·(|away[n,d]|/far[n])^(p − 1)·sign(away[n,d])/size(n)
+    grad_towards[n,d] = [near[n] − far[n] + margin ≥ 0]·G·(|towards[n,d]|/near[n])^(p − 1)·sign(towards[n,d])/size(n)
     grad_anchor[n,d] = grad_towards[n,d] + grad_away[n,d]
     grad_positive[n,d] = −grad_towards[n,d]
     grad_negative[n,d] = −grad_away[n,d]
 
 Gradients for reduction="sum", where G is the cotangent of total:
 
-    grad_away[n,d] = −[near[n] − far[n] + margin ≥ 0]·G·powers_far[n]^(1/p − 1)·|away[n,d]|^(p − 1)·sign(away[n,d])
-    grad_towards[n,d] = [near[n] − far[n] + margin ≥ 0]·G·powers_near[n]^(1/p − 1)·|towards[n,d]|^(p − 1)·sign(towards[n,d])
+    grad_away[n,d] = −[near[n] − far[n] + margin ≥ 0]·G·(|away[n,d]|/far[n])^(p − 1)·sign(away[n,d])
+    grad_towards[n,d] = [near[n] − far[n] + margin ≥ 0]·G·(|towards[n,d]|/near[n])^(p − 1)·sign(towards[n,d])
     grad_anchor[n,d] = grad_towards[n,d] + grad_away[n,d]
     grad_positive[n,d] = −grad_towards[n,d]
     grad_negative[n,d] = −grad_away[n,d]
 
 Gradients for reduction="none", where G is the cotangent of loss:
 
-    grad_away[n,d] = −[near[n] − far[n] + margin ≥ 0]·G[n]·powers_far[n]^(1/p − 1)·|away[n,d]|^(p − 1)·sign(away[n,d])
-    grad_towards[n,d] = [near[n] − far[n] + margin ≥ 0]·G[n]·powers_near[n]^(1/p − 1)·|towards[n,d]|^(p − 1)·sign(towards[n,d])
+    grad_away[n,d] = −[near[n] − far[n] + margin ≥ 0]·G[n]·(|away[n,d]|/far[n])^(p − 1)·sign(away[n,d])
+    grad_towards[n,d] = [near[n] − far[n] + margin ≥ 0]·G[n]·(|towards[n,d]|/near[n])^(p − 1)·sign(towards[n,d])
     grad_anchor[n,d] = grad_towards[n,d] + grad_away[n,d]
     grad_positive[n,d] = −grad_towards[n,d]
     grad_negative[n,d] = −grad_away[n,d]

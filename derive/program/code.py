@@ -182,6 +182,7 @@ def occurrences(code: Code) -> Counter[Code]:
     return found
 
 
+@lru_cache(maxsize=2**13)
 def _inside(code: Code) -> tuple[Code, ...]:
     return () if isinstance(code, Dim | Shape) else code.parts()
 
