@@ -894,9 +894,11 @@ def cross_entropy(
         TypeError: input or weight is not a floating-point tensor; target is not an
             int64 tensor; ignore_index is not an integer; label_smoothing is not a
             number
-        ValueError: input, target or weight has the wrong number of axes; the tensors
-            are on different devices; the sizes of index *q, n or c differ; reduction is
-            not one of its options; label_smoothing is too large for float64
+        ValueError: input, target or weight has the wrong number of axes;
+            label_smoothing is not at least 0; label_smoothing is not at most 1; the
+            tensors are on different devices; the sizes of index *q, n or c differ;
+            reduction is not one of its options; label_smoothing is too large for
+            float64
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(
@@ -919,6 +921,14 @@ def cross_entropy(
         raise ValueError(
             "cross_entropy: target must have at least 1 axis [n, *q], not "
             f"{target.dim()}"
+        )
+    if not label_smoothing >= 0:
+        raise ValueError(
+            f"cross_entropy: label_smoothing must be at least 0, not {label_smoothing}"
+        )
+    if not label_smoothing <= 1:
+        raise ValueError(
+            f"cross_entropy: label_smoothing must be at most 1, not {label_smoothing}"
         )
     if not input.is_floating_point():
         raise TypeError(

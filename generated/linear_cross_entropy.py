@@ -1105,9 +1105,10 @@ def linear_cross_entropy(
             tensor; target is not an int64 tensor; ignore_index is not an integer;
             label_smoothing is not a number
         ValueError: input, linear_weight, target, linear_bias or weight has the wrong
-            number of axes; the tensors are on different devices; the sizes of index n,
-            d or c differ; reduction is not one of its options; label_smoothing is too
-            large for float64
+            number of axes; label_smoothing is not at least 0; label_smoothing is not at
+            most 1; the tensors are on different devices; the sizes of index n, d or c
+            differ; reduction is not one of its options; label_smoothing is too large
+            for float64
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(
@@ -1141,6 +1142,16 @@ def linear_cross_entropy(
     if target.dim() != 1:
         raise ValueError(
             f"linear_cross_entropy: target must have 1 axis [n], not {target.dim()}"
+        )
+    if not label_smoothing >= 0:
+        raise ValueError(
+            "linear_cross_entropy: label_smoothing must be at least 0, not "
+            f"{label_smoothing}"
+        )
+    if not label_smoothing <= 1:
+        raise ValueError(
+            "linear_cross_entropy: label_smoothing must be at most 1, not "
+            f"{label_smoothing}"
         )
     if not input.is_floating_point():
         raise TypeError(

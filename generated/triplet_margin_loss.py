@@ -884,10 +884,10 @@ def triplet_margin_loss(
     Raises:
         TypeError: anchor, positive or negative is not a floating-point tensor; margin,
             p or eps is not a number
-        ValueError: anchor, positive or negative has the wrong number of axes; the
-            tensors are on different devices; the sizes of index n or d differ;
-            reduction is not one of its options; margin, p or eps is too large for
-            float64
+        ValueError: anchor, positive or negative has the wrong number of axes; margin is
+            not greater than 0; the tensors are on different devices; the sizes of index
+            n or d differ; reduction is not one of its options; margin, p or eps is too
+            large for float64
     """
     if not isinstance(anchor, torch.Tensor):
         raise TypeError(
@@ -922,6 +922,10 @@ def triplet_margin_loss(
         raise ValueError(
             "triplet_margin_loss: negative must have 2 axes [n, d], not "
             f"{negative.dim()}"
+        )
+    if not margin > 0:
+        raise ValueError(
+            f"triplet_margin_loss: margin must be greater than 0, not {margin}"
         )
     if not anchor.is_floating_point():
         raise TypeError(

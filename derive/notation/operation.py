@@ -36,16 +36,28 @@ class Tensor:
     default: Fraction | Expr | None = None
 
 
+BOUNDS = {
+    ">": "greater than",
+    ">=": "at least",
+    "<": "less than",
+    "<=": "at most",
+    "!=": "different from",
+}
+"""The relations in which a parameter may have to stand to a number, in words."""
+
+
 @dataclass(frozen=True)
 class Number:
     """A Python scalar used as a number; ``default`` None means that it must be given.
 
     A default that is no rational is ``inf``, ``-inf`` or ``pi``: a `Const`, or -1 times one.
+    ``bounds`` has what it must satisfy, such as (">", 0); a call with another raises a ValueError.
     """
 
     name: str
     default: Fraction | Expr | None = None
     integer: bool = False
+    bounds: tuple[tuple[str, Fraction], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -163,6 +175,7 @@ class Operation:
         parameters: Mapping[Any, Any] | None = None,
         outputs: Sequence[Any] | Mapping[str, Any] | None = None,
         stable: bool = False,
+        requires: Sequence[Any] = (),
     ) -> None:
         """Make an operation from SymPy equations ``Eq(C[i, j], ...)``.
 
@@ -175,13 +188,15 @@ class Operation:
                 `derive.axis`, `derive.keep`, `derive.size` and `derive.choice` declare other kinds.
             outputs: the names of the outputs; with a choice, a dict from option to output.
             stable: see the attribute.
+            requires: conditions on parameters, such as ``eps > 0``. A call that does not satisfy
+                them raises a ValueError.
 
         Raises:
             SpecError: the equations have no meaning as an operation.
         """
         from derive.notation.sympy_form import operation
 
-        made = operation(name, equations, inputs, parameters or {}, outputs, stable)
+        made = operation(name, equations, inputs, parameters or {}, outputs, stable, requires)
         parts = (made.inputs, made.parameters, made.equations, made.outputs, made.extents)
         self._set(made.name, *parts, made.stable)
 

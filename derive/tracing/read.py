@@ -18,6 +18,7 @@ from derive.tracing import (
     activations,
     convolutions,
     elementwise,
+    grids,
     indexing,
     norms,
     parts,
@@ -52,6 +53,7 @@ FAMILIES = (
     indexing,
     convolutions,
     pools,
+    grids,
     segments,
 )
 """Where the readings of operations are, each registered as it is imported."""
