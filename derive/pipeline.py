@@ -210,7 +210,7 @@ def formulas_of(op: Operation, option: str | None, wrt: Sequence[str] | None = N
     wanted = known_names(given, wrt)
     derived = derive_option(op, option, wanted)
     backward, lets = derived.backward, derived.lets
-    speech = Speech.of(given, lets)
+    speech = Speech.of(given, lets, (*backward.adjoints, *backward.gradients))
     results = [a for a in backward.adjoints if a.tensor in backward.wanted]
     kept = [a for a in backward.adjoints if a.tensor not in backward.wanted]
     found = {lets.say(a.tensor): formula(a, speech) for a in (*backward.gradients, *results)}
@@ -304,9 +304,6 @@ def program_of(op: Operation, option: str | None) -> Program:
     inputs = [t.name for t in chosen.inputs if t.kind == "float"]
 
     def pulled(names: Sequence[str], flat: bool) -> Given | None:
-        # Forward mode of its own has no tangents for what a graph would lead through.
-        if _slips(op):
-            return None
         said = map(derived.lets.say, names)
         return _given(chosen, differentiated(chosen, [*inputs, *said]), flat)
 
@@ -366,8 +363,11 @@ def own_tangent(op: Operation, option: str | None) -> Tangent | None:
 
 def tangent_program(op: Operation, option: str | None) -> Tangent:
     """The code of the tangents of one option."""
-    low = program_of(op, option).forward_precision.has_products
-    derived = tangents_of(op, option, None, None)
+    program = program_of(op, option)
+    low = program.forward_precision.has_products
+    # What a graph leads through is an output to torch, and has a tangent as one.
+    of = (*program.outputs, *program.pulled) if program.pulled else None
+    derived = tangents_of(op, option, None, of)
     safe = safe_forward(derived.backward)
     guarded = Derived(derived.operation, safe.lets, safe)
     return lowered(dict(options(op))[option], guarded, partial(tangent, low=low))

@@ -301,9 +301,9 @@ def batch_norm(
     Raises:
         TypeError: input, weight or bias is not a floating-point tensor; eps or
             correction is not a number
-        ValueError: input, weight or bias has the wrong number of axes; the tensors are
-            on different devices; the sizes of index c differ; eps or correction is too
-            large for float64
+        ValueError: input, weight or bias has the wrong number of axes; eps is not
+            greater than 0; the tensors are on different devices; the sizes of index c
+            differ; eps or correction is too large for float64
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(
@@ -317,6 +317,8 @@ def batch_norm(
         raise ValueError(
             f"batch_norm: input must have at least 2 axes [n, c, *q], not {input.dim()}"
         )
+    if not eps > 0:
+        raise ValueError(f"batch_norm: eps must be greater than 0, not {eps}")
     if not input.is_floating_point():
         raise TypeError(
             f"batch_norm: input must be a floating-point tensor, not {input.dtype}"

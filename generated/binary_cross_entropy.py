@@ -8,34 +8,19 @@ Gradients for reduction="mean", where G is the cotangent of average:
 
     grad_input[*p] = G·weight[*p]·([log(1 − input[*p]) ≥ −100]·(1 − target[*p])/(1 − input[*p]) − [log(input[*p]) ≥ −100]·target[*p]/input[*p])/size(p)
     grad_target[*p] = G·weight[*p]·(max(log(1 − input[*p]), −100) − max(log(input[*p]), −100))/size(p)
-    grad_weight[*p] = −G·u2[*p]/size(p)
-
-where
-
-    u[*p] = 1 − target[*p]
-    u2[*p] = target[*p]·max(log(input[*p]), −100) + u[*p]·max(log(1 − input[*p]), −100)
+    grad_weight[*p] = −G·(target[*p]·max(log(input[*p]), −100) + (1 − target[*p])·max(log(1 − input[*p]), −100))/size(p)
 
 Gradients for reduction="sum", where G is the cotangent of total:
 
     grad_input[*p] = G·weight[*p]·([log(1 − input[*p]) ≥ −100]·(1 − target[*p])/(1 − input[*p]) − [log(input[*p]) ≥ −100]·target[*p]/input[*p])
     grad_target[*p] = G·weight[*p]·(max(log(1 − input[*p]), −100) − max(log(input[*p]), −100))
-    grad_weight[*p] = −G·u2[*p]
-
-where
-
-    u[*p] = 1 − target[*p]
-    u2[*p] = target[*p]·max(log(input[*p]), −100) + u[*p]·max(log(1 − input[*p]), −100)
+    grad_weight[*p] = −G·(target[*p]·max(log(input[*p]), −100) + (1 − target[*p])·max(log(1 − input[*p]), −100))
 
 Gradients for reduction="none", where G is the cotangent of loss:
 
     grad_input[*p] = G[*p]·weight[*p]·([log(1 − input[*p]) ≥ −100]·(1 − target[*p])/(1 − input[*p]) − [log(input[*p]) ≥ −100]·target[*p]/input[*p])
     grad_target[*p] = G[*p]·weight[*p]·(max(log(1 − input[*p]), −100) − max(log(input[*p]), −100))
-    grad_weight[*p] = −G[*p]·u2[*p]
-
-where
-
-    u[*p] = 1 − target[*p]
-    u2[*p] = target[*p]·max(log(input[*p]), −100) + u[*p]·max(log(1 − input[*p]), −100)
+    grad_weight[*p] = −G[*p]·(target[*p]·max(log(input[*p]), −100) + (1 − target[*p])·max(log(1 − input[*p]), −100))
 """
 # mypy: ignore-errors
 

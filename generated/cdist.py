@@ -6,8 +6,8 @@
 Gradients, where G is the cotangent of D:
 
     grad_squared[*b,i,j] = [D[*b,i,j] > 0]·G[*b,i,j]/(2·D[*b,i,j])
-    grad_x1[*b,i,k] = 2·(x1[*b,i,k]·Σⱼ grad_squared[*b,i,j] − Σⱼ grad_squared[*b,i,j]·x2[*b,j,k])
-    grad_x2[*b,j,k] = 2·(x2[*b,j,k]·Σᵢ grad_squared[*b,i,j] − Σᵢ grad_squared[*b,i,j]·x1[*b,i,k])
+    grad_x1[*b,i,k] = 2·Σⱼ grad_squared[*b,i,j]·(x1[*b,i,k] − x2[*b,j,k])
+    grad_x2[*b,j,k] = 2·Σᵢ grad_squared[*b,i,j]·(x2[*b,j,k] − x1[*b,i,k])
 """
 # mypy: ignore-errors
 

@@ -4,8 +4,8 @@
 
 Gradients, where G is the cotangent of D:
 
-    grad_x1[*b,i,k] = 2·(x1[*b,i,k]·Σⱼ G[*b,i,j] − Σⱼ G[*b,i,j]·x2[*b,j,k])
-    grad_x2[*b,j,k] = 2·(x2[*b,j,k]·Σᵢ G[*b,i,j] − Σᵢ G[*b,i,j]·x1[*b,i,k])
+    grad_x1[*b,i,k] = 2·Σⱼ G[*b,i,j]·(x1[*b,i,k] − x2[*b,j,k])
+    grad_x2[*b,j,k] = 2·Σᵢ G[*b,i,j]·(x2[*b,j,k] − x1[*b,i,k])
 """
 # mypy: ignore-errors
 

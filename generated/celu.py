@@ -177,12 +177,14 @@ def celu(input: torch.Tensor, *, alpha: float = 1) -> torch.Tensor:
 
     Raises:
         TypeError: input is not a floating-point tensor; alpha is not a number
-        ValueError: alpha is too large for float64
+        ValueError: alpha is 0; alpha is too large for float64
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(f"celu: input must be a tensor, not {type(input).__name__}")
     if type(alpha) is not float:
         alpha = _number(alpha, "celu: alpha")
+    if alpha == 0:
+        raise ValueError(f"celu: alpha must be different from 0, not {alpha}")
     if not input.is_floating_point():
         raise TypeError(
             f"celu: input must be a floating-point tensor, not {input.dtype}"

@@ -10,28 +10,22 @@
 Gradients for reduction="mean", where G is the cotangent of average:
 
     grad_cosine[n] = G·where(target[n] = 1, −1, [cosine[n] − margin ≥ 0])/size(n)
-    grad_square2[n] = −grad_cosine[n]·cosine[n]/(2·square2[n])
-    grad_square1[n] = −grad_cosine[n]·cosine[n]/(2·square1[n])
-    grad_input1[n,d] = 2·grad_square1[n]·input1[n,d] + grad_cosine[n]·input2[n,d]/√(square1[n]·square2[n])
-    grad_input2[n,d] = 2·grad_square2[n]·input2[n,d] + grad_cosine[n]·input1[n,d]/√(square1[n]·square2[n])
+    grad_input1[n,d] = grad_cosine[n]·(input2[n,d]/√(square1[n]·square2[n]) − input1[n,d]·cosine[n]/square1[n])
+    grad_input2[n,d] = grad_cosine[n]·(input1[n,d]/√(square1[n]·square2[n]) − input2[n,d]·cosine[n]/square2[n])
     grad_target[n] = 0
 
 Gradients for reduction="sum", where G is the cotangent of total:
 
     grad_cosine[n] = G·where(target[n] = 1, −1, [cosine[n] − margin ≥ 0])
-    grad_square2[n] = −grad_cosine[n]·cosine[n]/(2·square2[n])
-    grad_square1[n] = −grad_cosine[n]·cosine[n]/(2·square1[n])
-    grad_input1[n,d] = 2·grad_square1[n]·input1[n,d] + grad_cosine[n]·input2[n,d]/√(square1[n]·square2[n])
-    grad_input2[n,d] = 2·grad_square2[n]·input2[n,d] + grad_cosine[n]·input1[n,d]/√(square1[n]·square2[n])
+    grad_input1[n,d] = grad_cosine[n]·(input2[n,d]/√(square1[n]·square2[n]) − input1[n,d]·cosine[n]/square1[n])
+    grad_input2[n,d] = grad_cosine[n]·(input1[n,d]/√(square1[n]·square2[n]) − input2[n,d]·cosine[n]/square2[n])
     grad_target[n] = 0
 
 Gradients for reduction="none", where G is the cotangent of loss:
 
     grad_cosine[n] = G[n]·where(target[n] = 1, −1, [cosine[n] − margin ≥ 0])
-    grad_square2[n] = −grad_cosine[n]·cosine[n]/(2·square2[n])
-    grad_square1[n] = −grad_cosine[n]·cosine[n]/(2·square1[n])
-    grad_input1[n,d] = 2·grad_square1[n]·input1[n,d] + grad_cosine[n]·input2[n,d]/√(square1[n]·square2[n])
-    grad_input2[n,d] = 2·grad_square2[n]·input2[n,d] + grad_cosine[n]·input1[n,d]/√(square1[n]·square2[n])
+    grad_input1[n,d] = grad_cosine[n]·(input2[n,d]/√(square1[n]·square2[n]) − input1[n,d]·cosine[n]/square1[n])
+    grad_input2[n,d] = grad_cosine[n]·(input1[n,d]/√(square1[n]·square2[n]) − input2[n,d]·cosine[n]/square2[n])
     grad_target[n] = 0
 """
 # mypy: ignore-errors

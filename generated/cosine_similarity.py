@@ -6,10 +6,8 @@
 
 Gradients, where G is the cotangent of output:
 
-    grad_norm2[*p,*q] = −[norm2[*p,*q] ≥ eps]·G[*p,*q]·output[*p,*q]/max(norm2[*p,*q], eps)
-    grad_norm1[*p,*q] = −[norm1[*p,*q] ≥ eps]·G[*p,*q]·output[*p,*q]/max(norm1[*p,*q], eps)
-    grad_x1[*p,k,*q] = [norm1[*p,*q] ≥ eps]·grad_norm1[*p,*q]·x1[*p,k,*q]/norm1[*p,*q] + G[*p,*q]·x2[*p,k,*q]/(max(norm1[*p,*q], eps)·max(norm2[*p,*q], eps))
-    grad_x2[*p,k,*q] = [norm2[*p,*q] ≥ eps]·grad_norm2[*p,*q]·x2[*p,k,*q]/norm2[*p,*q] + G[*p,*q]·x1[*p,k,*q]/(max(norm1[*p,*q], eps)·max(norm2[*p,*q], eps))
+    grad_x1[*p,k,*q] = G[*p,*q]·(x2[*p,k,*q]/max(norm2[*p,*q], eps) − [norm1[*p,*q] ≥ eps]·x1[*p,k,*q]·output[*p,*q]/max(norm1[*p,*q], eps))/max(norm1[*p,*q], eps)
+    grad_x2[*p,k,*q] = G[*p,*q]·(x1[*p,k,*q]/max(norm1[*p,*q], eps) − [norm2[*p,*q] ≥ eps]·x2[*p,k,*q]·output[*p,*q]/max(norm2[*p,*q], eps))/max(norm2[*p,*q], eps)
 """
 # mypy: ignore-errors
 
@@ -239,8 +237,8 @@ def cosine_similarity(
         TypeError: x1 or x2 is not a floating-point tensor; dim is not an integer; eps
             is not a number
         ValueError: x1 or x2 has the wrong number of axes; dim is not the position of
-            axis k; the tensors are on different devices; the sizes of index *p, *q or k
-            differ; eps is too large for float64
+            axis k; eps is not at least 0; the tensors are on different devices; the
+            sizes of index *p, *q or k differ; eps is too large for float64
     """
     if not isinstance(x1, torch.Tensor):
         raise TypeError(
@@ -269,6 +267,8 @@ def cosine_similarity(
             f"cosine_similarity: dim must be in [{-x1.dim()}, {x1.dim()}) for x1, not "
             f"{dim}"
         )
+    if not eps >= 0:
+        raise ValueError(f"cosine_similarity: eps must be at least 0, not {eps}")
     if not x1.is_floating_point():
         raise TypeError(
             f"cosine_similarity: x1 must be a floating-point tensor, not {x1.dtype}"

@@ -8,18 +8,18 @@
 
 Gradients for reduction="mean", where G is the cotangent of average:
 
-    grad_input[n,c,*q] = [target[n,*q] ≠ ignore_index]·G·(exp(F[n,c,*q])·((1 − label_smoothing)·weight[target[n,*q]] + label_smoothing·mean[c′](weight[c′])) − (δ[c,target[n,*q]]·(1 − label_smoothing)·weight[c] + label_smoothing·weight[c]/size(c)))/count
-    grad_weight[c] = −G·(average·Σ[n,*q] [target[n,*q] ≠ ignore_index]·δ[c,target[n,*q]] + (1 − label_smoothing)·Σ[n,*q] [target[n,*q] ≠ ignore_index]·δ[c,target[n,*q]]·F[n,c,*q] + label_smoothing/size(c)·Σ[n,*q] [target[n,*q] ≠ ignore_index]·F[n,c,*q])/count
+    grad_input[n,c,*q] = [target[n,*q] ≠ ignore_index]·G·(exp(F[n,c,*q])·((1 − label_smoothing)·weight[target[n,*q]] + label_smoothing·mean[c′](weight[c′])) − δ[c,target[n,*q]]·(1 − label_smoothing)·weight[c] − label_smoothing·weight[c]/size(c))/count
+    grad_weight[c] = −G/count·Σ[n,*q] [target[n,*q] ≠ ignore_index]·(label_smoothing·F[n,c,*q]/size(c) + δ[c,target[n,*q]]·(average + (1 − label_smoothing)·F[n,c,*q]))
 
 Gradients for reduction="sum", where G is the cotangent of total:
 
-    grad_input[n,c,*q] = [target[n,*q] ≠ ignore_index]·G·(exp(F[n,c,*q])·((1 − label_smoothing)·weight[target[n,*q]] + label_smoothing·mean[c′](weight[c′])) − (δ[c,target[n,*q]]·(1 − label_smoothing)·weight[c] + label_smoothing·weight[c]/size(c)))
-    grad_weight[c] = −G·((1 − label_smoothing)·Σ[n,*q] [target[n,*q] ≠ ignore_index]·δ[c,target[n,*q]]·F[n,c,*q] + label_smoothing/size(c)·Σ[n,*q] [target[n,*q] ≠ ignore_index]·F[n,c,*q])
+    grad_input[n,c,*q] = [target[n,*q] ≠ ignore_index]·G·(exp(F[n,c,*q])·((1 − label_smoothing)·weight[target[n,*q]] + label_smoothing·mean[c′](weight[c′])) − δ[c,target[n,*q]]·(1 − label_smoothing)·weight[c] − label_smoothing·weight[c]/size(c))
+    grad_weight[c] = −G·Σ[n,*q] [target[n,*q] ≠ ignore_index]·F[n,c,*q]·((1 − label_smoothing)·δ[c,target[n,*q]] + label_smoothing/size(c))
 
 Gradients for reduction="none", where G is the cotangent of loss:
 
-    grad_input[n,c,*q] = [target[n,*q] ≠ ignore_index]·G[n,*q]·(exp(F[n,c,*q])·((1 − label_smoothing)·weight[target[n,*q]] + label_smoothing·mean[c′](weight[c′])) − (δ[c,target[n,*q]]·(1 − label_smoothing)·weight[c] + label_smoothing·weight[c]/size(c)))
-    grad_weight[c] = −((1 − label_smoothing)·Σ[n,*q] [target[n,*q] ≠ ignore_index]·δ[c,target[n,*q]]·G[n,*q]·F[n,c,*q] + label_smoothing/size(c)·Σ[n,*q] [target[n,*q] ≠ ignore_index]·G[n,*q]·F[n,c,*q])
+    grad_input[n,c,*q] = [target[n,*q] ≠ ignore_index]·G[n,*q]·(exp(F[n,c,*q])·((1 − label_smoothing)·weight[target[n,*q]] + label_smoothing·mean[c′](weight[c′])) − δ[c,target[n,*q]]·(1 − label_smoothing)·weight[c] − label_smoothing·weight[c]/size(c))
+    grad_weight[c] = −Σ[n,*q] [target[n,*q] ≠ ignore_index]·G[n,*q]·F[n,c,*q]·((1 − label_smoothing)·δ[c,target[n,*q]] + label_smoothing/size(c))
 
 Fused kernels of torch, with the equation that each computes:
 
@@ -894,9 +894,11 @@ def cross_entropy(
         TypeError: input or weight is not a floating-point tensor; target is not an
             int64 tensor; ignore_index is not an integer; label_smoothing is not a
             number
-        ValueError: input, target or weight has the wrong number of axes; the tensors
-            are on different devices; the sizes of index *q, n or c differ; reduction is
-            not one of its options; label_smoothing is too large for float64
+        ValueError: input, target or weight has the wrong number of axes;
+            label_smoothing is not at least 0; label_smoothing is not at most 1; the
+            tensors are on different devices; the sizes of index *q, n or c differ;
+            reduction is not one of its options; label_smoothing is too large for
+            float64
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(
@@ -919,6 +921,14 @@ def cross_entropy(
         raise ValueError(
             "cross_entropy: target must have at least 1 axis [n, *q], not "
             f"{target.dim()}"
+        )
+    if not label_smoothing >= 0:
+        raise ValueError(
+            f"cross_entropy: label_smoothing must be at least 0, not {label_smoothing}"
+        )
+    if not label_smoothing <= 1:
+        raise ValueError(
+            f"cross_entropy: label_smoothing must be at most 1, not {label_smoothing}"
         )
     if not input.is_floating_point():
         raise TypeError(

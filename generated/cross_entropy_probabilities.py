@@ -656,9 +656,11 @@ def cross_entropy_probabilities(
     Raises:
         TypeError: input, target or weight is not a floating-point tensor;
             label_smoothing is not a number
-        ValueError: input, target or weight has the wrong number of axes; the tensors
-            are on different devices; the sizes of index *q, n or c differ; reduction is
-            not one of its options; label_smoothing is too large for float64
+        ValueError: input, target or weight has the wrong number of axes;
+            label_smoothing is not at least 0; label_smoothing is not at most 1; the
+            tensors are on different devices; the sizes of index *q, n or c differ;
+            reduction is not one of its options; label_smoothing is too large for
+            float64
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(
@@ -683,6 +685,16 @@ def cross_entropy_probabilities(
         raise ValueError(
             "cross_entropy_probabilities: target must have at least 2 axes [n, c, *q], "
             f"not {target.dim()}"
+        )
+    if not label_smoothing >= 0:
+        raise ValueError(
+            "cross_entropy_probabilities: label_smoothing must be at least 0, not "
+            f"{label_smoothing}"
+        )
+    if not label_smoothing <= 1:
+        raise ValueError(
+            "cross_entropy_probabilities: label_smoothing must be at most 1, not "
+            f"{label_smoothing}"
         )
     if not input.is_floating_point():
         raise TypeError(

@@ -178,6 +178,11 @@ def _unflatten(x, at, sizes):
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
+def _with_cotangent(x, g):
+    """x + g; x where there is no cotangent g."""
+    return x if g is None else x + g
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -259,7 +264,7 @@ def _focal_loss_mean_composed(input, target, weight, gamma):
 
 
 def _focal_loss_mean_backward(ctx, G):
-    _, target, weight, F = ctx.saved_tensors
+    target, weight, F = ctx.saved_tensors
     gamma = ctx.gamma
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
@@ -303,33 +308,30 @@ class _FocalLossMean(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, target, weight, gamma = inputs
-        _, F = output
-        ctx.mark_non_differentiable(F)
+        average, F = output
         ctx.set_materialize_grads(False)
+        ctx.output_shape = average.shape
         q_shape = input.shape[2:]
         ctx.gamma = gamma
         ctx.q_shape = q_shape
         ctx.input_shape = input.shape
-        ctx.save_for_backward(
-            input, target, weight if ctx.needs_input_grad[0] else None, F
-        )
+        ctx.save_for_backward(target, weight if ctx.needs_input_grad[0] else None, F)
 
     @staticmethod
-    def backward(ctx, G, _grad_F):
-        if G is None:
+    def backward(ctx, G, G_F):
+        if G is None and G_F is None:
             return (None,) * 4
-        if _alone(G):
+        if G_F is None and _alone(G):
             return _focal_loss_mean_backward(ctx, G)
-        input, target, weight, _ = ctx.saved_tensors
+        if G is None:
+            G = G_F.new_zeros(ctx.output_shape)
+        target, weight, F = ctx.saved_tensors
         gamma = ctx.gamma
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
-        input, weight, G = _wide(input, weight, G)
+        weight, F, G, G_F = _wide(weight, F, G, G_F)
         grad_input = grad_weight = None
-        size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], input_shape[1], size))
-        target = target.reshape((input_shape[0], size))
-        F = _logsoftmax(input, 1)
+        target = target.reshape((input_shape[0], math.prod(q_shape)))
         right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
         part = -right.expm1()
         power = part**gamma
@@ -342,17 +344,17 @@ class _FocalLossMean(Function):
             )
             product = gamma * right * right.exp() * part ** (gamma - 1)
             chosen = product if gamma != 0 else G.new_zeros(()).expand(target.shape)
-            part3 = G / (input.shape[0] * input.shape[2])
+            part3 = G / (target.shape[0] * target.shape[1])
             product2 = part3 if weight is None else part3 * picked
-            grad_right = product2 * (chosen - power)
-            part4 = G.new_full(target.shape, 1).unsqueeze(1)
-            part5 = -F.exp()
-            placed = _scatter_added(part5, 1, target.unsqueeze(1), part4)
-            grad_input = (grad_right.unsqueeze(1) * placed).reshape(input_shape)
+            part4 = (product2 * (chosen - power)).unsqueeze(1)
+            placed = _scatter_added(G.new_zeros(F.shape), 1, target.unsqueeze(1), part4)
+            grad_F = _with_cotangent(placed, G_F)
+            difference = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
+            grad_input = difference.reshape(input_shape)
         if ctx.needs_input_grad[2]:
-            product3 = (right * power).reshape((input.shape[0] * input.shape[2],))
-            placed2 = G.new_zeros((input.shape[1],)).index_add(0, part2, product3)
-            grad_weight = -G / (input.shape[0] * input.shape[2]) * placed2
+            product3 = (right * power).reshape((target.shape[0] * target.shape[1],))
+            placed2 = G.new_zeros((F.shape[1],)).index_add(0, part2, product3)
+            grad_weight = -G / (target.shape[0] * target.shape[1]) * placed2
         return grad_input, None, grad_weight, None
 
 
@@ -380,7 +382,8 @@ def _focal_loss_mean_tangent(input, target, weight, gamma, d_input, d_weight):
     picked2 = d_weight.index_select(0, part).unflatten(0, target.shape)
     chosen = gamma * total if gamma != 0 else d_input.new_zeros(())
     difference = chosen - (part2**gamma * (picked2 * right + product)).sum()
-    return difference / (d_input.shape[0] * d_input.shape[2])
+    d_average = difference / (d_input.shape[0] * d_input.shape[2])
+    return d_F, d_average
 
 
 class _FocalLossMeanDual(_FocalLossMean):
@@ -394,19 +397,19 @@ class _FocalLossMeanDual(_FocalLossMean):
     def setup_context(ctx, inputs, output):
         _FocalLossMean.setup_context(ctx, inputs, output)
         input, target, weight, _ = inputs
-        average, _ = output
+        average, F = output
         ctx.set_materialize_grads(True)
-        ctx.save_for_forward(input, target, weight, average)
+        ctx.save_for_forward(input, target, weight, average, F)
 
     @staticmethod
     def jvp(ctx, d_input, _target, d_weight, _gamma):
-        input, target, weight, average = _still(ctx.saved_tensors)
+        input, target, weight, average, F = _still(ctx.saved_tensors)
         gamma = ctx.gamma
         with forward_ad._set_fwd_grad_enabled(True):
-            d_average = _focal_loss_mean_tangent(
+            d_F, d_average = _focal_loss_mean_tangent(
                 input, target, weight, gamma, d_input, d_weight
             )
-            return d_average.to(average.dtype), None
+            return d_average.to(average.dtype), d_F.reshape(F.shape).to(F.dtype)
 
 
 def _focal_loss_sum_forward(input, target, weight, gamma):
@@ -451,7 +454,7 @@ def _focal_loss_sum_composed(input, target, weight, gamma):
 
 
 def _focal_loss_sum_backward(ctx, G):
-    _, target, weight, F = ctx.saved_tensors
+    target, weight, F = ctx.saved_tensors
     gamma = ctx.gamma
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
@@ -492,33 +495,30 @@ class _FocalLossSum(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, target, weight, gamma = inputs
-        _, F = output
-        ctx.mark_non_differentiable(F)
+        total, F = output
         ctx.set_materialize_grads(False)
+        ctx.output_shape = total.shape
         q_shape = input.shape[2:]
         ctx.gamma = gamma
         ctx.q_shape = q_shape
         ctx.input_shape = input.shape
-        ctx.save_for_backward(
-            input, target, weight if ctx.needs_input_grad[0] else None, F
-        )
+        ctx.save_for_backward(target, weight if ctx.needs_input_grad[0] else None, F)
 
     @staticmethod
-    def backward(ctx, G, _grad_F):
-        if G is None:
+    def backward(ctx, G, G_F):
+        if G is None and G_F is None:
             return (None,) * 4
-        if _alone(G):
+        if G_F is None and _alone(G):
             return _focal_loss_sum_backward(ctx, G)
-        input, target, weight, _ = ctx.saved_tensors
+        if G is None:
+            G = G_F.new_zeros(ctx.output_shape)
+        target, weight, F = ctx.saved_tensors
         gamma = ctx.gamma
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
-        input, weight, G = _wide(input, weight, G)
+        weight, F, G, G_F = _wide(weight, F, G, G_F)
         grad_input = grad_weight = None
-        size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], input_shape[1], size))
-        target = target.reshape((input_shape[0], size))
-        F = _logsoftmax(input, 1)
+        target = target.reshape((input_shape[0], math.prod(q_shape)))
         right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
         part = -right.expm1()
         power = part**gamma
@@ -530,16 +530,17 @@ class _FocalLossSum(Function):
                 else G * _unflatten(weight.index_select(0, part2), 0, target.shape)
             )
             product2 = gamma * right * right.exp() * part ** (gamma - 1)
-            zeros = G.new_zeros(()).expand(target.shape)
-            grad_right = product * ((product2 if gamma != 0 else zeros) - power)
-            part3 = G.new_full(target.shape, 1).unsqueeze(1)
-            part4 = -F.exp()
-            placed = _scatter_added(part4, 1, target.unsqueeze(1), part3)
-            grad_input = (grad_right.unsqueeze(1) * placed).reshape(input_shape)
+            chosen = product2 if gamma != 0 else G.new_zeros(()).expand(target.shape)
+            product3 = (product * (chosen - power)).unsqueeze(1)
+            placed = _scatter_added(
+                G.new_zeros(F.shape), 1, target.unsqueeze(1), product3
+            )
+            grad_F = _with_cotangent(placed, G_F)
+            difference = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
+            grad_input = difference.reshape(input_shape)
         if ctx.needs_input_grad[2]:
-            product3 = (right * power).reshape((input.shape[0] * input.shape[2],))
-            placed2 = G.new_zeros((input.shape[1],)).index_add(0, part2, product3)
-            grad_weight = -G * placed2
+            product4 = (right * power).reshape((target.shape[0] * target.shape[1],))
+            grad_weight = -G * G.new_zeros((F.shape[1],)).index_add(0, part2, product4)
         return grad_input, None, grad_weight, None
 
 
@@ -566,7 +567,8 @@ def _focal_loss_sum_tangent(input, target, weight, gamma, d_input, d_weight):
     product3 = product * right * right.exp() * part2 ** (gamma - 1)
     total2 = product3.sum() if gamma != 0 else None
     chosen = gamma * total2 if gamma != 0 else d_input.new_zeros(())
-    return chosen - (part2**gamma * (product2 + product)).sum()
+    d_total = chosen - (part2**gamma * (product2 + product)).sum()
+    return d_F, d_total
 
 
 class _FocalLossSumDual(_FocalLossSum):
@@ -580,19 +582,19 @@ class _FocalLossSumDual(_FocalLossSum):
     def setup_context(ctx, inputs, output):
         _FocalLossSum.setup_context(ctx, inputs, output)
         input, target, weight, _ = inputs
-        total, _ = output
+        total, F = output
         ctx.set_materialize_grads(True)
-        ctx.save_for_forward(input, target, weight, total)
+        ctx.save_for_forward(input, target, weight, total, F)
 
     @staticmethod
     def jvp(ctx, d_input, _target, d_weight, _gamma):
-        input, target, weight, total = _still(ctx.saved_tensors)
+        input, target, weight, total, F = _still(ctx.saved_tensors)
         gamma = ctx.gamma
         with forward_ad._set_fwd_grad_enabled(True):
-            d_total = _focal_loss_sum_tangent(
+            d_F, d_total = _focal_loss_sum_tangent(
                 input, target, weight, gamma, d_input, d_weight
             )
-            return d_total.to(total.dtype), None
+            return d_total.to(total.dtype), d_F.reshape(F.shape).to(F.dtype)
 
 
 def _focal_loss_none_forward(input, target, weight, gamma):
@@ -637,7 +639,7 @@ def _focal_loss_none_composed(input, target, weight, gamma):
 
 
 def _focal_loss_none_backward(ctx, G):
-    _, target, weight, F = ctx.saved_tensors
+    target, weight, F = ctx.saved_tensors
     gamma = ctx.gamma
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
@@ -680,34 +682,32 @@ class _FocalLossNone(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, target, weight, gamma = inputs
-        _, F = output
-        ctx.mark_non_differentiable(F)
+        loss, F = output
         ctx.set_materialize_grads(False)
+        ctx.output_shape = loss.shape
         q_shape = input.shape[2:]
         ctx.gamma = gamma
         ctx.q_shape = q_shape
         ctx.input_shape = input.shape
-        ctx.save_for_backward(
-            input, target, weight if ctx.needs_input_grad[0] else None, F
-        )
+        ctx.save_for_backward(target, weight if ctx.needs_input_grad[0] else None, F)
 
     @staticmethod
-    def backward(ctx, G, _grad_F):
-        if G is None:
+    def backward(ctx, G, G_F):
+        if G is None and G_F is None:
             return (None,) * 4
-        if _alone(G):
+        if G_F is None and _alone(G):
             return _focal_loss_none_backward(ctx, G)
-        input, target, weight, _ = ctx.saved_tensors
+        if G is None:
+            G = G_F.new_zeros(ctx.output_shape)
+        target, weight, F = ctx.saved_tensors
         gamma = ctx.gamma
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
-        input, weight, G = _wide(input, weight, G)
+        weight, F, G, G_F = _wide(weight, F, G, G_F)
         grad_input = grad_weight = None
         size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], input_shape[1], size))
         target = target.reshape((input_shape[0], size))
         G = G.reshape((input_shape[0], size))
-        F = _logsoftmax(input, 1)
         right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
         part = -right.expm1()
         power = part**gamma
@@ -719,15 +719,17 @@ class _FocalLossNone(Function):
                 else G * _unflatten(weight.index_select(0, part2), 0, target.shape)
             )
             product2 = gamma * right * right.exp() * part ** (gamma - 1)
-            zeros = G.new_zeros(()).expand(target.shape)
-            grad_right = product * ((product2 if gamma != 0 else zeros) - power)
-            part3 = G.new_full(target.shape, 1).unsqueeze(1)
-            part4 = -F.exp()
-            placed = _scatter_added(part4, 1, target.unsqueeze(1), part3)
-            grad_input = (grad_right.unsqueeze(1) * placed).reshape(input_shape)
+            chosen = product2 if gamma != 0 else G.new_zeros(()).expand(target.shape)
+            product3 = (product * (chosen - power)).unsqueeze(1)
+            placed = _scatter_added(
+                G.new_zeros(F.shape), 1, target.unsqueeze(1), product3
+            )
+            grad_F = _with_cotangent(placed, G_F)
+            difference = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
+            grad_input = difference.reshape(input_shape)
         if ctx.needs_input_grad[2]:
-            product3 = (G * right * power).reshape((input.shape[0] * input.shape[2],))
-            grad_weight = -G.new_zeros((input.shape[1],)).index_add(0, part2, product3)
+            product4 = (G * right * power).reshape((target.shape[0] * target.shape[1],))
+            grad_weight = -G.new_zeros((F.shape[1],)).index_add(0, part2, product4)
         return grad_input, None, grad_weight, None
 
 
@@ -743,20 +745,20 @@ def _focal_loss_none_tangent(input, target, weight, gamma, d_input, d_weight):
     d_input = d_input.reshape((input_shape[0], input_shape[1], size))
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], size))
+    d_F = d_input - (d_input * _softmax_of(input, 1)).sum(1, keepdim=True)
     F = _logsoftmax(input, 1)
     right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
-    picked = _gathered(d_input, 1, target.unsqueeze(1)).squeeze(1)
-    total = (d_input * _softmax_of(input, 1)).sum(1)
     part = -right.expm1()
     power = part**gamma
     part2 = target.flatten()
     product = d_weight.index_select(0, part2).unflatten(0, target.shape) * right
-    picked2 = weight.index_select(0, part2).unflatten(0, target.shape)
-    product2 = gamma * right * right.exp() * part ** (gamma - 1)
+    picked = weight.index_select(0, part2).unflatten(0, target.shape)
+    product2 = _gathered(d_F, 1, target.unsqueeze(1)).squeeze(1) * picked
+    product3 = gamma * right * right.exp() * part ** (gamma - 1)
     zeros = d_input.new_zeros(()).expand(target.shape)
-    chosen = product2 * (picked - total) if gamma != 0 else zeros
-    difference = picked2 * (chosen + power * (total - picked)) - product * power
-    return difference.reshape((input_shape[0], *q_shape))
+    product4 = product2 * ((product3 if gamma != 0 else zeros) - power)
+    d_loss = (product4 - product * power).reshape((input_shape[0], *q_shape))
+    return d_F, d_loss
 
 
 class _FocalLossNoneDual(_FocalLossNone):
@@ -770,19 +772,19 @@ class _FocalLossNoneDual(_FocalLossNone):
     def setup_context(ctx, inputs, output):
         _FocalLossNone.setup_context(ctx, inputs, output)
         input, target, weight, _ = inputs
-        loss, _ = output
+        loss, F = output
         ctx.set_materialize_grads(True)
-        ctx.save_for_forward(input, target, weight, loss)
+        ctx.save_for_forward(input, target, weight, loss, F)
 
     @staticmethod
     def jvp(ctx, d_input, _target, d_weight, _gamma):
-        input, target, weight, loss = _still(ctx.saved_tensors)
+        input, target, weight, loss, F = _still(ctx.saved_tensors)
         gamma = ctx.gamma
         with forward_ad._set_fwd_grad_enabled(True):
-            d_loss = _focal_loss_none_tangent(
+            d_F, d_loss = _focal_loss_none_tangent(
                 input, target, weight, gamma, d_input, d_weight
             )
-            return d_loss.to(loss.dtype), None
+            return d_loss.to(loss.dtype), d_F.reshape(F.shape).to(F.dtype)
 
 
 _OPTIONS = {

@@ -518,9 +518,9 @@ def huber_loss(
 
     Raises:
         TypeError: input or target is not a floating-point tensor; delta is not a number
-        ValueError: the tensors are on different devices; target has the wrong number of
-            axes; the sizes of index *p differ; reduction is not one of its options;
-            delta is too large for float64
+        ValueError: delta is not greater than 0; the tensors are on different devices;
+            target has the wrong number of axes; the sizes of index *p differ; reduction
+            is not one of its options; delta is too large for float64
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(
@@ -532,6 +532,8 @@ def huber_loss(
         )
     if type(delta) is not float:
         delta = _number(delta, "huber_loss: delta")
+    if not delta > 0:
+        raise ValueError(f"huber_loss: delta must be greater than 0, not {delta}")
     if not input.is_floating_point():
         raise TypeError(
             f"huber_loss: input must be a floating-point tensor, not {input.dtype}"

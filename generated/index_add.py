@@ -5,7 +5,7 @@
 Gradients, where G is the cotangent of output:
 
     grad_input[*p,v,*q] = G[*p,v,*q]
-    grad_source[*p,k,*q] = alpha·Σᵥ [index[k] = v]·G[*p,v,*q]
+    grad_source[*p,k,*q] = alpha·G[*p,index[k],*q]
 """
 # mypy: ignore-errors
 

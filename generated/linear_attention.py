@@ -12,8 +12,8 @@ Gradients, where G is the cotangent of output:
     grad_state[*b,d,e] = Σᵢ G[*b,i,e]·phi[*b,i,d]/total[*b,i]
     grad_psi[*b,j,d] = Σᵢ grad_total[*b,i]·phi[*b,i,d] + Σₑ grad_state[*b,d,e]·value[*b,j,e]
     grad_phi[*b,i,d] = grad_total[*b,i]·Σⱼ psi[*b,j,d] + 1/total[*b,i]·Σₑ G[*b,i,e]·state[*b,d,e]
-    grad_query[*b,i,d] = grad_phi[*b,i,d]·where(query[*b,i,d] > 0, 1, exp(query[*b,i,d]))
-    grad_key[*b,j,d] = grad_psi[*b,j,d]·where(key[*b,j,d] > 0, 1, exp(key[*b,j,d]))
+    grad_query[*b,i,d] = grad_phi[*b,i,d]·exp(min(query[*b,i,d], 0))
+    grad_key[*b,j,d] = grad_psi[*b,j,d]·exp(min(key[*b,j,d], 0))
     grad_value[*b,j,e] = Σ[d] grad_state[*b,d,e]·psi[*b,j,d]
 
 Fused kernels of torch, with the equation that each computes:

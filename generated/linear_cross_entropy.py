@@ -13,7 +13,7 @@ Gradients for reduction="mean", where G is the cotangent of average:
     grad_input[n,d] = Σ[c] grad_X[n,c]·linear_weight[c,d]
     grad_linear_weight[c,d] = Σₙ grad_X[n,c]·input[n,d]
     grad_linear_bias[c] = Σₙ grad_X[n,c]
-    grad_weight[c] = G·((label_smoothing − 1)·Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]]·F[n,c] − average·Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]] − label_smoothing/size(c)·Σₙ [target[n] ≠ ignore_index]·F[n,c])/count
+    grad_weight[c] = G/count·Σₙ [target[n] ≠ ignore_index]·(δ[c,target[n]]·((label_smoothing − 1)·F[n,c] − average) − label_smoothing·F[n,c]/size(c))
 
 Gradients for reduction="sum", where G is the cotangent of total:
 
@@ -21,7 +21,7 @@ Gradients for reduction="sum", where G is the cotangent of total:
     grad_input[n,d] = Σ[c] grad_X[n,c]·linear_weight[c,d]
     grad_linear_weight[c,d] = Σₙ grad_X[n,c]·input[n,d]
     grad_linear_bias[c] = Σₙ grad_X[n,c]
-    grad_weight[c] = G·((label_smoothing − 1)·Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]]·F[n,c] − label_smoothing/size(c)·Σₙ [target[n] ≠ ignore_index]·F[n,c])
+    grad_weight[c] = G·Σₙ [target[n] ≠ ignore_index]·F[n,c]·((label_smoothing − 1)·δ[c,target[n]] − label_smoothing/size(c))
 
 Gradients for reduction="none", where G is the cotangent of loss:
 
@@ -29,7 +29,7 @@ Gradients for reduction="none", where G is the cotangent of loss:
     grad_input[n,d] = Σ[c] grad_X[n,c]·linear_weight[c,d]
     grad_linear_weight[c,d] = Σₙ grad_X[n,c]·input[n,d]
     grad_linear_bias[c] = Σₙ grad_X[n,c]
-    grad_weight[c] = (label_smoothing − 1)·Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]]·G[n]·F[n,c] − label_smoothing/size(c)·Σₙ [target[n] ≠ ignore_index]·G[n]·F[n,c]
+    grad_weight[c] = Σₙ [target[n] ≠ ignore_index]·G[n]·F[n,c]·((label_smoothing − 1)·δ[c,target[n]] − label_smoothing/size(c))
 
 Fused kernels of torch, with the equation that each computes:
 
@@ -1105,9 +1105,10 @@ def linear_cross_entropy(
             tensor; target is not an int64 tensor; ignore_index is not an integer;
             label_smoothing is not a number
         ValueError: input, linear_weight, target, linear_bias or weight has the wrong
-            number of axes; the tensors are on different devices; the sizes of index n,
-            d or c differ; reduction is not one of its options; label_smoothing is too
-            large for float64
+            number of axes; label_smoothing is not at least 0; label_smoothing is not at
+            most 1; the tensors are on different devices; the sizes of index n, d or c
+            differ; reduction is not one of its options; label_smoothing is too large
+            for float64
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(
@@ -1141,6 +1142,16 @@ def linear_cross_entropy(
     if target.dim() != 1:
         raise ValueError(
             f"linear_cross_entropy: target must have 1 axis [n], not {target.dim()}"
+        )
+    if not label_smoothing >= 0:
+        raise ValueError(
+            "linear_cross_entropy: label_smoothing must be at least 0, not "
+            f"{label_smoothing}"
+        )
+    if not label_smoothing <= 1:
+        raise ValueError(
+            "linear_cross_entropy: label_smoothing must be at most 1, not "
+            f"{label_smoothing}"
         )
     if not input.is_floating_point():
         raise TypeError(

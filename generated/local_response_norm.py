@@ -5,8 +5,7 @@
 
 Gradients, where G is the cotangent of output:
 
-    grad_divisor[n,c,*q] = −beta·G[n,c,*q]·input[n,c,*q]·divisor[n,c,*q]^(−(1 + beta))
-    grad_input[n,c,*q] = G[n,c,*q]·divisor[n,c,*q]^(−beta) + 2·alpha·input[n,c,*q]/size(w)·Σ[d] [d − size(w)/2 ≤ c and c ≤ d + size(w)/2 − 1/2]·grad_divisor[n,d,*q]
+    grad_input[n,c,*q] = G[n,c,*q]·divisor[n,c,*q]^(−beta) − 2·alpha·beta·input[n,c,*q]/size(w)·Σ[d] [d − size(w)/2 ≤ c and c ≤ d + size(w)/2 − 1/2]·G[n,d,*q]·output[n,d,*q]/divisor[n,d,*q]
 
 Tangents, where d_input is the tangent of input:
 

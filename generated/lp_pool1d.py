@@ -4,7 +4,7 @@
 
 Gradients, where G is the cotangent of output:
 
-    grad_input[n,c,t] = Σₖᵤ δ[t,k + stride·u]·G[n,c,u]·input[n,c,t]^(norm_type − 1)·(Σₖ′ input[n,c,k′ + stride·u]^norm_type)^(1/norm_type − 1)
+    grad_input[n,c,t] = Σₖᵤ δ[t,k + stride·u]·G[n,c,u]·(input[n,c,t]/output[n,c,u])^(norm_type − 1)
 
 Tangents, where d_input is the tangent of input:
 

@@ -7,8 +7,8 @@
 
 Gradients, where G is the cotangent of distance:
 
-    grad_X[i,k] = gamma·G·((2·Σⱼ X[j,k]·(Kxx[j,i] + Kxx[i,j]) − 2·X[i,k]·(Σⱼ Kxx[j,i] + Σⱼ Kxx[i,j]))/size(i) + 4·(X[i,k]·Σₗ Kxy[i,l] − Σₗ Y[l,k]·Kxy[i,l])/size(l))/size(i)
-    grad_Y[l,k] = gamma·G·((2·Σₘ Y[m,k]·(Kyy[m,l] + Kyy[l,m]) − 2·Y[l,k]·(Σₘ Kyy[m,l] + Σₘ Kyy[l,m]))/size(l) + 4·(Y[l,k]·Σᵢ Kxy[i,l] − Σᵢ X[i,k]·Kxy[i,l])/size(i))/size(l)
+    grad_X[i,k] = 4·gamma·G·(X[i,k]·(meanₗ(Kxy[i,l]) − meanⱼ(Kxx[i,j])) + meanⱼ(X[j,k]·Kxx[i,j]) − meanₗ(Y[l,k]·Kxy[i,l]))/size(i)
+    grad_Y[l,k] = 4·gamma·G·(Y[l,k]·(meanᵢ(Kxy[i,l]) − meanₘ(Kyy[l,m])) + meanₘ(Y[m,k]·Kyy[l,m]) − meanᵢ(X[i,k]·Kxy[i,l]))/size(l)
 """
 # mypy: ignore-errors
 

@@ -7,7 +7,7 @@
 Gradients for reduction="mean", where G is the cotangent of average:
 
     grad_input[n,c] = −[target[n] ≠ ignore_index]·δ[c,target[n]]·G·weight[c]/(Σₙ′ [target[n′] ≠ ignore_index]·weight[target[n′]])
-    grad_weight[c] = −G·(average·Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]] + Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]]·input[n,c])/(Σₙ [target[n] ≠ ignore_index]·weight[target[n]])
+    grad_weight[c] = −G/(Σₙ [target[n] ≠ ignore_index]·weight[target[n]])·Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]]·(average + input[n,c])
 
 Gradients for reduction="sum", where G is the cotangent of total:
 

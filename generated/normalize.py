@@ -5,7 +5,7 @@
 
 Gradients, where G is the cotangent of output:
 
-    grad_input[*p,k,*q] = G[*p,k,*q]/max(norm[*p,*q], eps) − [norm[*p,*q] ≥ eps]·output[*p,k,*q]/norm[*p,*q]·Σₖ′ G[*p,k′,*q]·output[*p,k′,*q]
+    grad_input[*p,k,*q] = (G[*p,k,*q] − [norm[*p,*q] ≥ eps]·output[*p,k,*q]·Σₖ′ G[*p,k′,*q]·output[*p,k′,*q])/max(norm[*p,*q], eps)
 """
 # mypy: ignore-errors
 

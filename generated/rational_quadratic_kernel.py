@@ -5,13 +5,13 @@
 
 Gradients, where G is the cotangent of K:
 
-    grad_D[*b,i,j] = −gamma·G[*b,i,j]·(1 + gamma·D[*b,i,j]/alpha)^(−(1 + alpha))
-    grad_x1[*b,i,k] = 2·(x1[*b,i,k]·Σⱼ grad_D[*b,i,j] − Σⱼ grad_D[*b,i,j]·x2[*b,j,k])
-    grad_x2[*b,j,k] = 2·(x2[*b,j,k]·Σᵢ grad_D[*b,i,j] − Σᵢ grad_D[*b,i,j]·x1[*b,i,k])
+    grad_D[*b,i,j] = −gamma·G[*b,i,j]·K[*b,i,j]/(1 + gamma·D[*b,i,j]/alpha)
+    grad_x1[*b,i,k] = 2·Σⱼ grad_D[*b,i,j]·(x1[*b,i,k] − x2[*b,j,k])
+    grad_x2[*b,j,k] = 2·Σᵢ grad_D[*b,i,j]·(x2[*b,j,k] − x1[*b,i,k])
 
 Tangents, where d_x1 is the tangent of x1 and d_x2 is the tangent of x2:
 
-    d_K[*b,i,j] = 2·gamma·[−alpha ≠ 0]·(1 + gamma·D[*b,i,j]/alpha)^(−(1 + alpha))·(Σₖ d_x1[*b,i,k]·x2[*b,j,k] + Σₖ d_x2[*b,j,k]·x1[*b,i,k] − Σₖ d_x1[*b,i,k]·x1[*b,i,k] − Σₖ d_x2[*b,j,k]·x2[*b,j,k])
+    d_K[*b,i,j] = 2·gamma·[alpha ≠ 0]·(1 + gamma·D[*b,i,j]/alpha)^(−(1 + alpha))·(Σₖ d_x1[*b,i,k]·x2[*b,j,k] + Σₖ d_x2[*b,j,k]·x1[*b,i,k] − Σₖ d_x1[*b,i,k]·x1[*b,i,k] − Σₖ d_x2[*b,j,k]·x2[*b,j,k])
 """
 # mypy: ignore-errors
 

@@ -4,8 +4,8 @@
 
 Gradients, where G is the cotangent of K:
 
-    grad_x1[*b,i,k] = 2·gamma·(Σⱼ G[*b,i,j]·x2[*b,j,k]·K[*b,i,j] − x1[*b,i,k]·Σⱼ G[*b,i,j]·K[*b,i,j])
-    grad_x2[*b,j,k] = 2·gamma·(Σᵢ G[*b,i,j]·x1[*b,i,k]·K[*b,i,j] − x2[*b,j,k]·Σᵢ G[*b,i,j]·K[*b,i,j])
+    grad_x1[*b,i,k] = 2·gamma·Σⱼ G[*b,i,j]·K[*b,i,j]·(x2[*b,j,k] − x1[*b,i,k])
+    grad_x2[*b,j,k] = 2·gamma·Σᵢ G[*b,i,j]·K[*b,i,j]·(x1[*b,i,k] − x2[*b,j,k])
 """
 # mypy: ignore-errors
 

@@ -5,7 +5,7 @@
 Gradients, where G is the cotangent of output:
 
     grad_input[*p,v,*q] = G[*p,v,*q]
-    grad_src[*p,k,*q] = Σᵥ [index[*p,k,*q] = v]·G[*p,v,*q]
+    grad_src[*p,k,*q] = G[*p,index[*p,k,*q],*q]
 """
 # mypy: ignore-errors
 

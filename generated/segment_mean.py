@@ -4,7 +4,7 @@
 
 Gradients, where G is the cotangent of output:
 
-    grad_data[n,*q] = Σ[g] [segment_ids[n] = g]·G[g,*q]/(Σₙ′ [segment_ids[n′] = g])
+    grad_data[n,*q] = G[segment_ids[n],*q]/(Σₙ′ [segment_ids[n′] = segment_ids[n]])
 """
 # mypy: ignore-errors
 

@@ -4,7 +4,7 @@
 
 Gradients, where G is the cotangent of output:
 
-    grad_data[n,*q] = Σ[g] [segment_ids[n] = g]·G[g,*q]
+    grad_data[n,*q] = G[segment_ids[n],*q]
 """
 # mypy: ignore-errors
 

@@ -33,13 +33,13 @@ Tangents for reduction="mean", where d_input is the tangent of input and d_targe
 the tangent of target:
 
     d_wrong[*p] = probability[*p]·(d_input[*p]·(1 − probability[*p])·(1 − 2·target[*p]) − 2·d_target[*p]) + d_target[*p]
-    d_average = ((2·alpha − 1)·Σ[*p] d_target[*p]·entropy[*p]·wrong[*p]^gamma + gamma·Σ[*p] d_wrong[*p]·balance[*p]·entropy[*p]·wrong[*p]^(gamma − 1) + Σ[*p] balance[*p]·wrong[*p]^gamma·(d_input[*p]·probability[*p]·(1 − target[*p]) − (d_input[*p]·target[*p]·sigmoid(−input[*p]) + d_target[*p]·input[*p])))/size(p)
+    d_average = ((2·alpha − 1)·Σ[*p] d_target[*p]·entropy[*p]·wrong[*p]^gamma + gamma·Σ[*p] d_wrong[*p]·balance[*p]·entropy[*p]·wrong[*p]^(gamma − 1) + Σ[*p] balance[*p]·wrong[*p]^gamma·(d_input[*p]·probability[*p]·(1 − target[*p]) − d_input[*p]·target[*p]·sigmoid(−input[*p]) − d_target[*p]·input[*p]))/size(p)
 
 Tangents for reduction="sum", where d_input is the tangent of input and d_target is
 the tangent of target:
 
     d_wrong[*p] = probability[*p]·(d_input[*p]·(1 − probability[*p])·(1 − 2·target[*p]) − 2·d_target[*p]) + d_target[*p]
-    d_total = (2·alpha − 1)·Σ[*p] d_target[*p]·entropy[*p]·wrong[*p]^gamma + gamma·Σ[*p] d_wrong[*p]·balance[*p]·entropy[*p]·wrong[*p]^(gamma − 1) + Σ[*p] balance[*p]·wrong[*p]^gamma·(d_input[*p]·probability[*p]·(1 − target[*p]) − (d_input[*p]·target[*p]·sigmoid(−input[*p]) + d_target[*p]·input[*p]))
+    d_total = (2·alpha − 1)·Σ[*p] d_target[*p]·entropy[*p]·wrong[*p]^gamma + gamma·Σ[*p] d_wrong[*p]·balance[*p]·entropy[*p]·wrong[*p]^(gamma − 1) + Σ[*p] balance[*p]·wrong[*p]^gamma·(d_input[*p]·probability[*p]·(1 − target[*p]) − d_input[*p]·target[*p]·sigmoid(−input[*p]) − d_target[*p]·input[*p])
 """
 # mypy: ignore-errors
 

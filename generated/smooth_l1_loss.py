@@ -403,9 +403,9 @@ def smooth_l1_loss(
 
     Raises:
         TypeError: input or target is not a floating-point tensor; beta is not a number
-        ValueError: the tensors are on different devices; target has the wrong number of
-            axes; the sizes of index *p differ; reduction is not one of its options;
-            beta is too large for float64
+        ValueError: beta is not at least 0; the tensors are on different devices; target
+            has the wrong number of axes; the sizes of index *p differ; reduction is not
+            one of its options; beta is too large for float64
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(
@@ -417,6 +417,8 @@ def smooth_l1_loss(
         )
     if type(beta) is not float:
         beta = _number(beta, "smooth_l1_loss: beta")
+    if not beta >= 0:
+        raise ValueError(f"smooth_l1_loss: beta must be at least 0, not {beta}")
     if not input.is_floating_point():
         raise TypeError(
             f"smooth_l1_loss: input must be a floating-point tensor, not {input.dtype}"

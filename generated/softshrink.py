@@ -152,7 +152,7 @@ def softshrink(input: torch.Tensor, *, lambd: float = 0.5) -> torch.Tensor:
 
     Raises:
         TypeError: input is not a floating-point tensor; lambd is not a number
-        ValueError: lambd is too large for float64
+        ValueError: lambd is not at least 0; lambd is too large for float64
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(
@@ -160,6 +160,8 @@ def softshrink(input: torch.Tensor, *, lambd: float = 0.5) -> torch.Tensor:
         )
     if type(lambd) is not float:
         lambd = _number(lambd, "softshrink: lambd")
+    if not lambd >= 0:
+        raise ValueError(f"softshrink: lambd must be at least 0, not {lambd}")
     if not input.is_floating_point():
         raise TypeError(
             f"softshrink: input must be a floating-point tensor, not {input.dtype}"

@@ -12,24 +12,24 @@
 
 Gradients for reduction="mean", where G is the cotangent of average:
 
-    grad_away[n,d] = −[near[n] − far[n] + margin ≥ 0]·G·powers_far[n]^(1/p − 1)·|away[n,d]|^(p − 1)·sign(away[n,d])/size(n)
-    grad_towards[n,d] = [near[n] − far[n] + margin ≥ 0]·G·powers_near[n]^(1/p − 1)·|towards[n,d]|^(p − 1)·sign(towards[n,d])/size(n)
+    grad_away[n,d] = −[near[n] − far[n] + margin ≥ 0]·G·(|away[n,d]|/far[n])^(p − 1)·sign(away[n,d])/size(n)
+    grad_towards[n,d] = [near[n] − far[n] + margin ≥ 0]·G·(|towards[n,d]|/near[n])^(p − 1)·sign(towards[n,d])/size(n)
     grad_anchor[n,d] = grad_towards[n,d] + grad_away[n,d]
     grad_positive[n,d] = −grad_towards[n,d]
     grad_negative[n,d] = −grad_away[n,d]
 
 Gradients for reduction="sum", where G is the cotangent of total:
 
-    grad_away[n,d] = −[near[n] − far[n] + margin ≥ 0]·G·powers_far[n]^(1/p − 1)·|away[n,d]|^(p − 1)·sign(away[n,d])
-    grad_towards[n,d] = [near[n] − far[n] + margin ≥ 0]·G·powers_near[n]^(1/p − 1)·|towards[n,d]|^(p − 1)·sign(towards[n,d])
+    grad_away[n,d] = −[near[n] − far[n] + margin ≥ 0]·G·(|away[n,d]|/far[n])^(p − 1)·sign(away[n,d])
+    grad_towards[n,d] = [near[n] − far[n] + margin ≥ 0]·G·(|towards[n,d]|/near[n])^(p − 1)·sign(towards[n,d])
     grad_anchor[n,d] = grad_towards[n,d] + grad_away[n,d]
     grad_positive[n,d] = −grad_towards[n,d]
     grad_negative[n,d] = −grad_away[n,d]
 
 Gradients for reduction="none", where G is the cotangent of loss:
 
-    grad_away[n,d] = −[near[n] − far[n] + margin ≥ 0]·G[n]·powers_far[n]^(1/p − 1)·|away[n,d]|^(p − 1)·sign(away[n,d])
-    grad_towards[n,d] = [near[n] − far[n] + margin ≥ 0]·G[n]·powers_near[n]^(1/p − 1)·|towards[n,d]|^(p − 1)·sign(towards[n,d])
+    grad_away[n,d] = −[near[n] − far[n] + margin ≥ 0]·G[n]·(|away[n,d]|/far[n])^(p − 1)·sign(away[n,d])
+    grad_towards[n,d] = [near[n] − far[n] + margin ≥ 0]·G[n]·(|towards[n,d]|/near[n])^(p − 1)·sign(towards[n,d])
     grad_anchor[n,d] = grad_towards[n,d] + grad_away[n,d]
     grad_positive[n,d] = −grad_towards[n,d]
     grad_negative[n,d] = −grad_away[n,d]
@@ -884,10 +884,10 @@ def triplet_margin_loss(
     Raises:
         TypeError: anchor, positive or negative is not a floating-point tensor; margin,
             p or eps is not a number
-        ValueError: anchor, positive or negative has the wrong number of axes; the
-            tensors are on different devices; the sizes of index n or d differ;
-            reduction is not one of its options; margin, p or eps is too large for
-            float64
+        ValueError: anchor, positive or negative has the wrong number of axes; margin is
+            not greater than 0; the tensors are on different devices; the sizes of index
+            n or d differ; reduction is not one of its options; margin, p or eps is too
+            large for float64
     """
     if not isinstance(anchor, torch.Tensor):
         raise TypeError(
@@ -922,6 +922,10 @@ def triplet_margin_loss(
         raise ValueError(
             "triplet_margin_loss: negative must have 2 axes [n, d], not "
             f"{negative.dim()}"
+        )
+    if not margin > 0:
+        raise ValueError(
+            f"triplet_margin_loss: margin must be greater than 0, not {margin}"
         )
     if not anchor.is_floating_point():
         raise TypeError(

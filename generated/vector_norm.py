@@ -5,7 +5,7 @@
 
 Gradients, where G is the cotangent of F:
 
-    grad_A[*p,k,*q] = [total[*p,*q] ≠ 0]·[ord ≠ 0]·G[*p,*q]·total[*p,*q]^(1/ord − 1)·|A[*p,k,*q]|^(ord − 1)·sign(A[*p,k,*q])
+    grad_A[*p,k,*q] = [total[*p,*q] ≠ 0]·G[*p,*q]·(|A[*p,k,*q]|/F[*p,*q])^(ord − 1)·sign(A[*p,k,*q])
 
 Tangents, where d_A is the tangent of A:
 

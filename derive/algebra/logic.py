@@ -66,6 +66,11 @@ def negate(condition: Expr) -> Expr:
     return Not(condition)
 
 
+def is_denial(condition: Expr) -> bool:
+    """Whether it says that something is not so, as what `negate` gives may."""
+    return isinstance(condition, Not) or (isinstance(condition, Rel) and condition.op == "!=")
+
+
 def decided(condition: Expr, number: Callable[[Expr], Fraction | None]) -> bool | None:
     """Whether a condition on numbers holds; None where it depends on more."""
     match condition:

@@ -28,7 +28,6 @@ from derive.algebra.expr import (
     Expr,
     Index,
     Iverson,
-    Not,
     Num,
     Pow,
     Size,
@@ -37,7 +36,7 @@ from derive.algebra.expr import (
     sort_key,
     tensors,
 )
-from derive.algebra.logic import negate, without_decided
+from derive.algebra.logic import is_denial, negate, without_decided
 from derive.algebra.nodes import interned, node
 from derive.algebra.roots import add_root, is_root, rational_power
 from derive.algebra.substitution import substitute
@@ -262,16 +261,16 @@ def _skeleton(e: Expr, this: Index, bound: frozenset[Index]) -> Any:
 
 def _without_complements(terms: list[Term]) -> list[Term]:
     """The terms with t for [c]*t + [not c]*t."""
-    known = {(t.coef, t.binders, frozenset(t.factors)): t for t in terms}
-    for t in terms:
-        for f in t.factors:
-            if isinstance(f, Iverson) and isinstance(f.condition, Not):
-                rest = frozenset(t.factors) - {f}
-                other = known.get((t.coef, t.binders, rest | {Iverson(f.condition.arg)}))
-                if other is not None:
-                    whole = make_term(t.coef, t.binders, [g for g in t.factors if g is not f])
-                    left = [x for x in terms if x is not t and x is not other]
-                    return list(poly([*left, whole]).terms)
+    brackets = {f: None for t in terms for f in t.factors if isinstance(f, Iverson)}
+    for f in brackets if len(brackets) > 1 else ():
+        other = Iverson(negate(f.condition)) if is_denial(f.condition) else None
+        if other in brackets:
+            known = {(t.coef, t.binders, frozenset(t.factors)): t for t in terms}
+            for (coef, binders, factors), t in known.items():
+                x = known.get((coef, binders, factors - {f} | {other})) if f in factors else None
+                if x is not None:
+                    whole = make_term(coef, binders, [g for g in t.factors if g is not f])
+                    return list(poly([*(y for y in terms if y not in (t, x)), whole]).terms)
     return terms
 
 

@@ -44,8 +44,8 @@ def remarks_on_second_order(second: str) -> list[str]:
         return ["the second backward has nan or inf where that of the forward is finite"]
     if second == "wrong":
         return [
-            "the second backward is silently wrong: backward reads values that forward computed "
-            "and saved, which autograd takes for constants; mark backward with "
-            "torch.autograd.function.once_differentiable, or compute them from the inputs"
+            "the second backward is silently wrong: autograd takes for constants what forward "
+            "computed and saved, and what backward rounds; mark backward with "
+            "torch.autograd.function.once_differentiable, or compute it from the inputs"
         ]
     return []

@@ -205,7 +205,10 @@ class Audit:
         second = ""
         if not told.wrong:
             first = self.outcomes[0]
-            second = second_order(self.subject, first.args, first.cotangents)
+            # What backward returns None for is a constant of its gradients too.
+            kept = self.subject.constants | frozenset(constant)
+            judged = replace(self.subject, constants=kept)
+            second = second_order(judged, first.args, first.cotangents)
             self.remarks += remarks_on_second_order(second)
         explained = self._explained(at_all)
         return self._made(told, constant, at_all, second, explained)

@@ -14,6 +14,7 @@ from derive.calculus.parts import with_named_parts
 from derive.calculus.positions import bounds_of, freely_read
 from derive.calculus.safe import make_safe
 from derive.calculus.scores import with_named_scores
+from derive.calculus.turned import turned
 from derive.errors import LoweringError
 from derive.notation.operation import Equation, Operation
 
@@ -54,6 +55,7 @@ def _define(lets: Lets, equation: Equation, floats: set[str]) -> None:
     if equation.kind == "float":
         body = with_named_parts(body, floats, _named(lets, floats, "u"))
     if isinstance(body, Reduce) and body.kind not in FLAT and len(body.indices) == 1:
+        body = turned(lets.bounds, body)
         condition = None if body.condition is None else flatten_condition(lets, body.condition)
         inner = reduced_body(lets, body)
         kind = body.kind

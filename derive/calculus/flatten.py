@@ -50,12 +50,14 @@ from derive.algebra.poly import (
     base_and_power,
     constant,
     mul,
+    poly,
     power,
     scale,
     sum_over,
 )
 from derive.algebra.reductions import CONDITIONS, POSITIONS, REDUCTIONS
 from derive.algebra.substitution import replace_inside_out, substitute
+from derive.calculus.cases import case_of, only_case
 from derive.calculus.conditions import grouped
 from derive.calculus.lets import Lets
 from derive.calculus.safe import is_certain, summed
@@ -66,6 +68,7 @@ from derive.calculus.stabilise import (
     stable_logsumexp,
     stable_power,
 )
+from derive.calculus.turned import turned, turned_sum
 from derive.errors import LoweringError
 
 _MOST_TERMS = 12
@@ -227,8 +230,8 @@ def _bracket(lets: Lets, condition: Expr) -> Poly:
         left, right = as_atom(condition.left), as_atom(condition.right)
         if isinstance(left, Index) and isinstance(right, Index) and left.extent == right.extent:
             return atom(Delta(left, right))
-    fixed = _fixed(lets, condition)
-    return atom(Iverson(condition)) if fixed is None else atom(fixed)
+    fixed = only_case(lets.bounds, condition, lets.around)
+    return atom(Iverson(condition)) if fixed is None else mul(*map(atom, fixed))
 
 
 def _branch(lets: Lets, condition: Expr, e: Expr) -> Poly:
@@ -237,29 +240,15 @@ def _branch(lets: Lets, condition: Expr, e: Expr) -> Poly:
     lets.around = (*around, *conditions_of(condition))
     inner = flatten(lets, e)
     lets.around = around
-    return mul(_bracket(lets, condition), inner)
-
-
-def _fixed(lets: Lets, condition: Expr) -> Delta | None:
-    """delta(t, n) where the condition leaves one position of an index whose size is a number.
-
-    t == 1 says so, and so does t != 0 where t has two positions.
-    """
-    if not isinstance(condition, Rel) or condition.op not in ("==", "!="):
-        return None
-    assert isinstance(condition.left, Poly) and isinstance(condition.right, Poly)
-    sides = as_atom(condition.left), as_atom(condition.right)
-    for i, n in (sides, sides[::-1]):
-        if not isinstance(i, Index) or i.group or not isinstance(n, Num):
-            continue
-        size = lets.bounds.size(i.extent).number
-        if size is None or n.value not in range(int(size)):
-            continue
-        if condition.op == "==":
-            return Delta(i, n)
-        if size == 2:
-            return Delta(i, Num(1 - n.value))
-    return None
+    bracket = _bracket(lets, condition)
+    is_denial = isinstance(condition, Rel) and condition.op == "!="
+    case = case_of(lets.bounds, condition) if is_denial else None
+    if case is None or as_atom(bracket) is not Iverson(condition):
+        return mul(bracket, inner)
+    # [t != 0]*delta(t, 1) = delta(t, 1)
+    beside = [t for t in inner.terms if any(map(case.excludes, t.factors))]
+    left = poly(t for t in inner.terms if t not in beside)
+    return add(mul(bracket, left), poly(beside))
 
 
 def _position(lets: Lets, e: Expr) -> Expr:
@@ -365,6 +354,8 @@ FLAT = ("sum", "mean", "logsumexp")
 
 
 def _reduce(lets: Lets, e: Reduce) -> Poly:
+    if e.kind not in ("sum", "mean"):
+        e = turned(lets.bounds, e)
     condition = None if e.condition is None else flatten_condition(lets, e.condition)
     if e.kind in CONDITIONS:
         return atom(Iverson(flatten_condition(lets, e)))
@@ -377,7 +368,7 @@ def _reduce(lets: Lets, e: Reduce) -> Poly:
         else:
             bracket = mul(*(_bracket(lets, c) for c in grouped(condition)))
         taken = mul(bracket, body)
-        total = summed(lets, taken, e.indices)
+        total = turned_sum(lets.bounds, summed(lets, taken, e.indices))
         if e.kind == "sum":
             return total
         count = sum_over(bracket, e.indices)

@@ -13,7 +13,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
-from derive.algebra.expr import Call, Delta, Expr, Iverson, Num, accesses, tensors
+from derive.algebra.expr import (
+    Access,
+    Call,
+    Delta,
+    Expr,
+    Index,
+    Iverson,
+    Num,
+    accesses,
+    free_indices,
+    tensors,
+)
 from derive.algebra.poly import Poly, Term, poly
 from derive.algebra.rules import DELTA_RULES, FUNCTION_RULES, PAIRED, Rules, Step
 from derive.algebra.simplify import Log, eliminate_deltas, simplify
@@ -108,7 +119,8 @@ class _Formulas:
 def _is_worse(adjoint: Adjoint, reader: Adjoint, opened: Adjoint) -> bool:
     """Whether a reader is not to be opened, whatever it costs."""
     grown = _size(opened.body) > max(_size(reader.body), _LARGEST)
-    return _pairs_up(adjoint, reader, opened) or grown or _is_extreme(opened.body)
+    paired = _pairs_up(adjoint, reader, opened) or _moves_an_end(adjoint, reader)
+    return paired or grown or _is_extreme(opened.body)
 
 
 def _open(formulas: _Formulas, adjoint: Adjoint, bill: _Bill, opened_by: _Opened) -> None:
@@ -201,6 +213,28 @@ def _pairs_up(adjoint: Adjoint, reader: Adjoint, opened: Adjoint) -> bool:
     Sum_n [a[e] = n]*Sum_e' [a[e'] = n]*x[e'] has n sums; opened it is a tensor of all pairs e, e'.
     """
     return _looked_up(opened.body) > max(1, _looked_up(adjoint.body), _looked_up(reader.body))
+
+
+def _moves_an_end(adjoint: Adjoint, reader: Adjoint) -> bool:
+    """Whether positions that are moved would be compared in place of whole indices.
+
+    Sum_j [i <= j]*grad_u[j], grad_u[j] = Sum_k delta(j, k + 1)*x[k], is a cumulative sum of what
+    is placed; opened it is one of other positions, or none: Sum_k [i <= k + 1]*x[k].
+    """
+    placed = (f.position for t in adjoint.body.terms for f in t.factors if isinstance(f, Delta))
+    if all(isinstance(p, Index | Num) for p in placed):
+        return False
+    for t in reader.body.terms:
+        at = {
+            p
+            for f in t.factors
+            if isinstance(f, Access) and f.tensor == adjoint.name
+            for p in f.positions
+        }
+        masks = (free_indices(f) for f in t.factors if isinstance(f, Iverson))
+        if any(len(free) > 1 and free & at & {*t.binders} for free in masks):
+            return True
+    return False
 
 
 def _looked_up(p: Poly) -> int:

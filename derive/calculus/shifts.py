@@ -44,6 +44,7 @@ from derive.calculus.conditions import (
     without_guards,
 )
 from derive.calculus.ranges import part_of_range
+from derive.calculus.turned import turned_term
 
 _ONE = Polynomial.of(1)
 
@@ -62,6 +63,9 @@ def shift_rules(bounds: Bounds) -> tuple[Rule, ...]:
 
     def narrowed(t: Term) -> Poly | None:
         return next(_narrowed(bounds, t), None)
+
+    def turned(t: Term) -> Poly | None:
+        return turned_term(bounds, t)
 
     return (
         Rule(
@@ -93,6 +97,12 @@ def shift_rules(bounds: Bounds) -> tuple[Rule, ...]:
             "Σⱼ [s ≤ j < s + size(i)]·f(j) = Σᵢ f(i + s)",
             "the number of conditions",
             narrowed,
+        ),
+        Rule(
+            "turn a sum",
+            "Σⱼ [j ≤ size(j) − 1 − i]·f(j) = Σⱼ [i ≤ j]·f(size(j) − 1 − j)",
+            "the number of indices that are compared with others from the end",
+            turned,
         ),
     )
 

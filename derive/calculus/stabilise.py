@@ -10,6 +10,7 @@
     1/(1 + exp f)                 =  sigmoid(-f)
     log(sigmoid f)                =  logsigmoid(f)
     log(1 - sigmoid f)            =  logsigmoid(-f)
+    sqrt(Sum_k f^2)^2             =  Sum_k f^2              0 at 0, whatever its slope there
 
 exp(f) is never formed where only a ratio or a logarithm of such sums is wanted, so nothing
 overflows. Each identity is exact wherever its left side is defined. A name stands for its
@@ -21,20 +22,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
-from derive.algebra.expr import Access, Call, Expr, Index, Iverson, accesses, free_indices
+from derive.algebra.expr import Access, Call, Expr, Index, Iverson, Rel, accesses, free_indices
 from derive.algebra.logic import conjunction
 from derive.algebra.poly import (
     ONE,
+    ZERO,
     Poly,
     Term,
     add,
+    as_atom,
     atom,
     base_and_power,
     constant,
+    is_mask,
+    is_positive,
     make_term,
     poly,
     power,
     scale,
+    sum_over,
 )
 from derive.algebra.substitution import substitute
 from derive.calculus.conditions import has_a_member
@@ -69,9 +75,47 @@ def _sigmoid(lets: Lets, p: Poly, exponent: Fraction) -> Poly | None:
     return None if u is None else power(atom(Call("sigmoid", (scale(u, -1),))), -exponent)
 
 
+def _square_of_root(lets: Lets, p: Poly, exponent: Fraction) -> Poly | None:
+    """An even power of the root of a sum of squares, which may be 0 by a case of its own."""
+    root = as_atom(p) if exponent > 0 and exponent % 2 == 0 else None
+    let = lets.get(root.tensor) if isinstance(root, Access) else None
+    if let is None or let.name in lets.variables or let.condition is not None:
+        return None
+    assert isinstance(root, Access)
+    inside = sum_over(power(let.body, Fraction(2)), let.binders) if let.kind == "norm2" else None
+    if let.kind == "sum" and len(let.body.terms) == 1:
+        inside = _under_root(lets, let.body.terms[0])
+    at = dict(zip(let.formals, root.positions, strict=True))
+    return None if inside is None else power(substitute(inside, at), exponent / 2)
+
+
+def _under_root(lets: Lets, t: Term) -> Poly | None:
+    """v where the term is [v != 0]*sqrt(v), or under [0 < v], for what is at least 0."""
+    roots = [base_and_power(f) for f in t.factors if not isinstance(f, Iverson)]
+    if len(roots) != 1 or roots[0][1] != Fraction(1, 2) or t.binders or t.coef != 1:
+        return None
+    base = roots[0][0]
+    v = base if isinstance(base, Poly) else atom(base)
+    zero = {Rel("!=", ZERO, v), Rel("!=", v, ZERO), Rel("<", ZERO, v)}
+    asked = {f.condition for f in t.factors if isinstance(f, Iverson)}
+    return v if asked <= zero and _is_sum_of_squares(lets, v) else None
+
+
+def _is_sum_of_squares(lets: Lets, p: Poly) -> bool:
+    """Whether it is at least 0 by its form."""
+    name = as_atom(p)
+    let = lets.definition(name.tensor) if isinstance(name, Access) else None
+    terms = p.terms if let is None else let.body.terms
+    powers = [base_and_power(f) for t in terms for f in t.factors]
+    return all(t.coef > 0 for t in terms) and all(
+        n % 2 == 0 or is_mask(base) or is_positive(base) for base, n in powers
+    )
+
+
 POWERS: Mapping[str, Callable[[Lets, Poly, Fraction], Poly | None]] = {
     "(Σₖ exp(f))ᵖ = exp(p·logsumexpₖ f)": _power_of_total,
     "1/(1 + exp(f)) = sigmoid(−f)": _sigmoid,
+    "√(Σₖ f²)² = Σₖ f²": _square_of_root,
 }
 """The identities of powers, the first that applies."""
 

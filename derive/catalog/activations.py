@@ -6,7 +6,7 @@ half of its values, or another tensor, as the gate.
 
 from __future__ import annotations
 
-from sympy import Abs, Float, IndexedBase, Piecewise, erf, pi, sign, sqrt, symbols, tanh
+from sympy import Abs, Float, IndexedBase, Ne, Piecewise, erf, pi, sign, sqrt, symbols, tanh
 
 from derive.notation.heads import (
     Composite,
@@ -63,6 +63,7 @@ OPERATIONS = (
         "celu",
         Eq(output[p], Piecewise((input[p], input[p] > 0), (alpha * expm1(input[p] / alpha), True))),
         parameters={alpha: 1.0},
+        requires=[Ne(alpha, 0)],
     ),
     Operation(
         "leaky_relu",
@@ -121,6 +122,7 @@ OPERATIONS = (
             Piecewise((0, Abs(input[p]) <= lambd), (input[p] - lambd * sign(input[p]), True)),
         ),
         parameters={lambd: 0.5},
+        requires=[lambd >= 0],
     ),
     Operation(
         "hardshrink",

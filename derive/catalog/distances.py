@@ -82,6 +82,7 @@ OPERATIONS = (
         ),
         inputs=(x1[p, k, q], x2[p, k, q]),
         parameters={"dim": axis(k, 1), eps: Rational(1, 10**8)},
+        requires=[eps >= 0],
     ),
     # VI is the inverse of the covariance.
     Operation(

@@ -80,6 +80,7 @@ OPERATIONS = (
             label_smoothing: 0.0,
         },
         outputs={"mean": average, "sum": total, "none": loss},
+        requires=[label_smoothing >= 0, label_smoothing <= 1],
     ),
     # The target is a probability of each class; mean divides by the number of targets.
     Operation(
@@ -99,6 +100,7 @@ OPERATIONS = (
         inputs=(input[n, c, q], target[n, c, q], optional(weight[c], 1)),
         parameters={"reduction": choice("mean", "sum", "none"), label_smoothing: 0.0},
         outputs={"mean": average, "sum": total, "none": loss},
+        requires=[label_smoothing >= 0, label_smoothing <= 1],
     ),
     Operation(
         "linear_cross_entropy",
@@ -133,6 +135,7 @@ OPERATIONS = (
             "reduction": choice("mean", "sum", "none"),
         },
         outputs={"mean": average, "sum": total, "none": loss},
+        requires=[label_smoothing >= 0, label_smoothing <= 1],
     ),
     # A linear classifier and its loss; the logits say which class it would choose.
     Operation(

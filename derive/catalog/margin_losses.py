@@ -102,6 +102,7 @@ OPERATIONS = (
             "reduction": choice("mean", "sum", "none"),
         },
         outputs={"mean": average, "sum": total, "none": loss},
+        requires=[margin > 0],
     ),
     Operation(
         "cosine_embedding_loss",

@@ -40,6 +40,7 @@ OPERATIONS = (
         Eq(output[n, c, q], weight[c] * xhat[n, c, q] + bias[c]),
         inputs=(input[n, c, q], optional(weight[c], 1), optional(bias[c], 0)),
         parameters={eps: 1e-5, correction: 0},
+        requires=[eps > 0],
     ),
     # As in inference: by a mean and a variance that are given.
     Operation(

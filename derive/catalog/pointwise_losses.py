@@ -62,6 +62,7 @@ OPERATIONS = (
         inputs=(input[p], target[p]),
         parameters={"reduction": choice("mean", "sum", "none"), beta: 1.0},
         outputs={"mean": average, "sum": total, "none": loss},
+        requires=[beta >= 0],
     ),
     # Quadratic up to delta, linear above, and of slope delta there.
     Operation(
@@ -76,6 +77,7 @@ OPERATIONS = (
         inputs=(input[p], target[p]),
         parameters={"reduction": choice("mean", "sum", "none"), delta: 1.0},
         outputs={"mean": average, "sum": total, "none": loss},
+        requires=[delta > 0],
     ),
     # Of probabilities; a logarithm is at least -100.
     Operation(

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from derive.algebra.expr import (
+    RELATIONS,
     Access,
     Call,
     Composite,
@@ -325,14 +326,22 @@ def axis_sizes(axis: Expr, known: Mapping[str, int | tuple[int, ...]]) -> tuple[
 def _number(p: Number, case: Case) -> float | int:
     """The default, or where it is varied a number near it."""
     if p.default is None:
-        return _INTEGER if p.integer else _REAL
+        ends = [float(bound) for _, bound in p.bounds]
+        others = [*(e + step for e in ends for step in (1, -1)), sum(ends) / max(len(ends), 1)]
+        tried = [_INTEGER, *map(int, others)] if p.integer else [_REAL, *others]
+        return next((n for n in tried if _is_allowed(p, n)), tried[0])
     value = evaluate(as_expr(p.default), {}, {}, {}, {})
     if p.integer:
         value = int(value)
-        return value + 1 if case.varied else value
+        return value + 1 if case.varied and _is_allowed(p, value + 1) else value
     if not case.varied or not np.isfinite(value):
         return float(value)
-    return value + 0.1 if abs(value) < 1 else value * 1.25
+    near = value + 0.1 if abs(value) < 1 else value * 1.25
+    return near if _is_allowed(p, near) else float(value)
+
+
+def _is_allowed(p: Number, value: float) -> bool:
+    return all(RELATIONS[relation](value, bound) for relation, bound in p.bounds)
 
 
 # ------------------------------------------------------------------ integers

@@ -60,6 +60,9 @@ def tangent(op: Operation, lets: Lets, tangents: Backward, border: Border, low: 
     inside = [n for n in (*lets.given, *made) if n not in {*tensors, *results.values()}]
     lines = store(border, lines, tensors_of(lets, inside))
     for output, name in results.items():
+        if output not in op.outputs:
+            # A statistic has the axes that the forward keeps it with.
+            continue
         lines, code = leave(border, lines, say(name), say(output), kept=True)
         lines += [Line(say(name), code)] if code is not Name(say(name)) else []
     # Whether an output has the axes that flags keep is not known, so none tells a size.

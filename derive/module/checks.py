@@ -27,7 +27,7 @@ from derive.module.arguments import (
     required_of,
 )
 from derive.module.axes import axes_agree, letters, shapes_from
-from derive.notation.operation import AxisOf, Operation, SizeOf, Tensor
+from derive.notation.operation import BOUNDS, AxisOf, Number, Operation, SizeOf, Tensor
 from derive.program.code import Code, Shape, text
 
 
@@ -48,6 +48,8 @@ def checks(op: Operation, frame: Frame) -> list[Check]:
             message = f"{p.name} must be positive, not {{{p.name}}}"
             test = f"{p.name} < 1"
             result.append(refused(op, test, message, subject=p.name, clause=NOT_POSITIVE))
+        elif isinstance(p, Number):
+            result += _bounded(op, p)
     for t in optional:
         result += about(t, [is_tensor(op, t.name, t.kind), *_rank(op, t)])
     result += _kinds(op)
@@ -92,6 +94,19 @@ def _rank(op: Operation, t: Tensor) -> list[Check]:
     message = f"{t.name} must have {words}{single} {plural} [{letters(t)}], not {{{t.name}.dim()}}"
     test = f"{t.name}.dim() {relation} {single}"
     return [refused(op, test, message, subject=t.name, clause=WRONG_RANK)]
+
+
+def _bounded(op: Operation, p: Number) -> list[Check]:
+    """What a number must satisfy; nan satisfies nothing but ``!=``."""
+    result: list[Check] = []
+    for relation, value in p.bounds:
+        number = constant_text(value)
+        words = f"{BOUNDS[relation]} {number}"
+        message = f"{p.name} must be {words}, not {{{p.name}}}"
+        test = f"{p.name} == {number}" if relation == "!=" else f"not {p.name} {relation} {number}"
+        clause = f"{{}} is {number}" if relation == "!=" else f"{{}} is not {words}"
+        result.append(refused(op, test, message, subject=p.name, clause=clause))
+    return result
 
 
 def _axis(op: Operation, p: AxisOf) -> list[Check]:

@@ -133,7 +133,7 @@ def _setup(op: Operation, program: Program, tangent: Tangent, read: set[str]) ->
     tensors = _saved(op, program, tangent, read)
     parameters = [p.name for p in op.parameters if p.name in read]
     new = set(parameters) - set(program.kept_parameters)
-    outputs = [name for name in program.outputs if name in tensors]
+    outputs = [n for n in (*program.outputs, *program.statistics) if n in tensors]
     lines = unpacked(arguments(op), {*tensors, *new}, "inputs")
     results = (*program.outputs, *program.statistics)
     if len(results) > 1:
@@ -148,9 +148,10 @@ def _setup(op: Operation, program: Program, tangent: Tangent, read: set[str]) ->
 
 
 def _saved(op: Operation, program: Program, tangent: Tangent, read: set[str]) -> list[str]:
-    """The inputs that are read, and the outputs that are read or have a tangent."""
+    """The inputs that are read, the outputs that are too, and all that has a tangent."""
     inputs = [t.name for t in op.inputs if t.name in read]
-    return inputs + [n for n in program.outputs if n in read or n in tangent.results]
+    outputs = [n for n in program.outputs if n in read or n in tangent.results]
+    return [*inputs, *outputs, *(n for n in program.statistics if n in tangent.results)]
 
 
 def _jvp(
@@ -168,5 +169,10 @@ def _jvp(
         f"{tangent.results[n]}.to({n}.dtype)" if n in tangent.results else "None"
         for n in program.outputs
     ]
-    inside += returned([*values, *("None" for _ in program.statistics)], 12)
+    # The forward may keep a statistic with a group as one axis.
+    values += [
+        f"{tangent.results[n]}.reshape({n}.shape).to({n}.dtype)" if n in tangent.results else "None"
+        for n in program.statistics
+    ]
+    inside += returned(values, 12)
     return [*lines, "with forward_ad._set_fwd_grad_enabled(True):", *indented(inside, 4)]

@@ -80,6 +80,8 @@ def check_size(written: Operation) -> None:
     for parameter in written.parameters:
         if parameter.value is not None:
             check_depth(parameter.value, lambda e: e.parts(), parameter.at)
+    for bound in written.bounds:
+        check_depth(bound.value, lambda e: e.parts(), bound.at)
     for tensor in written.inputs or ():
         for part in (*(tensor.axes or ()), tensor.default):
             if part is not None:

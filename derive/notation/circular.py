@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-from derive.algebra.expr import Call, Composite, Expr, Num, Size, num, walk
-from derive.algebra.substitution import replace
+from derive.algebra.expr import Composite, Expr, Num, Size, num, walk
 from derive.notation.classes import Known
 from derive.notation.measure import composed, composition, letters, places, shown
 from derive.notation.raw import Place, fail
@@ -92,24 +91,6 @@ def is_made_of(known: Known, letter: str, key: str, sized: Mapping[str, Expr]) -
         pending += sorted(roots - seen, key=known.place)
         seen |= roots
     return axis != own and axis in seen
-
-
-def expanded(known: Known, size: Expr, own: str) -> Expr:
-    """A size in those of axes that have none by others, and in that of ``own``; not in quotients.
-
-    A part of an axis is a quotient of it, and the axis the product of its parts.
-    """
-
-    def found(part: Expr, above: tuple[str, ...]) -> Expr | None:
-        if isinstance(part, Call):
-            return part
-        root = known.root(part.extent) if isinstance(part, Size) else own
-        size = known.given.get(root)
-        if root == own or size is None or root in above or isinstance(size, Call):
-            return None
-        return replace(known.canonical(size), lambda p: found(p, (*above, root)))
-
-    return replace(known.canonical(size), lambda p: found(p, ()))
 
 
 def leads_to(known: Known, size: Expr, own: str, read: Callable[[str], Collection[object]]) -> bool:

@@ -5,12 +5,9 @@ Keys are letters, and ``x@0`` for an axis of x.
 
 from __future__ import annotations
 
-from fractions import Fraction
-from math import prod
-
-from derive.algebra.expr import Add, Expr, Mul, Num, Size
+from derive.algebra.expr import Call, Expr, Size
 from derive.algebra.substitution import replace
-from derive.notation.measure import places, shown
+from derive.notation.measure import factors, places, shown
 from derive.notation.raw import Place, fail
 
 
@@ -88,7 +85,7 @@ class Known(Classes):
         size = self.canonical(size)
         known = self.given.setdefault(root, size)
         first = self._why.setdefault(root, why)
-        if known is not size and not self._is_same_number(known, size):
+        if known is not size and not self._is_same(self.canonical(known), size):
             one, other = shown(known, self.say), shown(size, self.say)
             fail(
                 at,
@@ -96,27 +93,10 @@ class Known(Classes):
                 f"{self.axes(root)}; rename one of the two indices",
             )
 
-    def _is_same_number(self, a: Expr, b: Expr) -> bool:
-        """Whether both are one number where sizes that are numbers stand in them."""
-        one = self._number(a)
-        return one is not None and one == self._number(b)
-
-    def _number(self, e: Expr) -> Fraction | None:
-        match e:
-            case Num(value):
-                return value
-            case Size(extent):
-                known = self.given.get(self.root(extent))
-                return known.value if isinstance(known, Num) else None
-            case Add(args) | Mul(args):
-                parts = [p for a in args if (p := self._number(a)) is not None]
-                if len(parts) == len(args):
-                    return (
-                        sum(parts, Fraction(0))
-                        if isinstance(e, Add)
-                        else prod(parts, start=Fraction(1))
-                    )
-        return None
+    def _is_same(self, a: Expr, b: Expr) -> bool:
+        """Whether both are one where sizes that are known stand in them, in whatever order."""
+        one, other = self.expanded(a), self.expanded(b)
+        return factors(one, self.given.get) == factors(other, self.given.get)
 
     def canonical(self, e: Expr) -> Expr:
         """e with one key for each class."""
@@ -125,6 +105,23 @@ class Known(Classes):
             return Size(self.root(part.extent)) if isinstance(part, Size) else None
 
         return replace(e, root)
+
+    def expanded(self, e: Expr, *above: str) -> Expr:
+        """e in sizes that are not known by others, and in those ``above``; not in quotients.
+
+        A part of an axis is a quotient of it, and the axis the product of its parts.
+        """
+
+        def found(part: Expr) -> Expr | None:
+            if isinstance(part, Call):
+                return part
+            root = self.root(part.extent) if isinstance(part, Size) else ""
+            size = self.given.get(root)
+            if size is None or root in above or isinstance(size, Call):
+                return None
+            return self.expanded(size, *above, root)
+
+        return replace(self.canonical(e), found)
 
     def say(self, key: str) -> str:
         """A letter with this size, or the axis itself."""

@@ -31,16 +31,28 @@ class Tensor:
     default: Fraction | Expr | None = None
 
 
+BOUNDS = {
+    ">": "greater than",
+    ">=": "at least",
+    "<": "less than",
+    "<=": "at most",
+    "!=": "different from",
+}
+"""The relations in which a parameter may have to stand to a number, in words."""
+
+
 @dataclass(frozen=True)
 class Number:
     """A Python scalar used as a number; ``default`` None means that it must be given.
 
     A default that is no rational is ``inf``, ``-inf`` or ``pi``: a `Const`, or -1 times one.
+    ``bounds`` has what it must satisfy, such as (">", 0); a call with another raises a ValueError.
     """
 
     name: str
     default: Fraction | Expr | None = None
     integer: bool = False
+    bounds: tuple[tuple[str, Fraction], ...] = ()
 
 
 @dataclass(frozen=True)

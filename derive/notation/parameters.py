@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from derive.algebra.expr import Const, Expr, Index, Num, walk
+from derive.algebra.expr import RELATIONS, Const, Expr, Index, Num, walk
 from derive.notation import raw
 from derive.notation.build import LARGEST
 from derive.notation.declare import Declared, constant
 from derive.notation.names import nearest
 from derive.notation.operation import (
+    BOUNDS,
     AxisOf,
     Choice,
     Equation,
@@ -58,9 +59,35 @@ def parameters(
                     written.at,
                     f"parameter {name} is used as an integer; its default is not an integer",
                 )
-            made.append(Number(name, given, integer))
+            made.append(Number(name, given, integer, _bounds(d, name, given)))
+    _check_bounded(d, made)
     _check_axes(d, made, equations, results)
     return tuple(made)
+
+
+def _bounds(
+    d: Declared, name: str, given: Fraction | Expr | None
+) -> tuple[tuple[str, Fraction], ...]:
+    """What a number must satisfy; its default does."""
+    found = []
+    for bound in d.written.bounds:
+        if bound.name != name:
+            continue
+        value = default(bound.value, f"the bound of {name}")
+        if not isinstance(value, Fraction) or bound.relation not in BOUNDS:
+            symbols = ", ".join(BOUNDS)
+            fail(bound.at, f"the bound of {name} must be a finite number, after one of {symbols}")
+        if isinstance(given, Fraction) and not RELATIONS[bound.relation](given, value):
+            fail(bound.at, f"{name} must be {BOUNDS[bound.relation]} {value}; its default is not")
+        found.append((bound.relation, value))
+    return tuple(found)
+
+
+def _check_bounded(d: Declared, made: Sequence[Parameter]) -> None:
+    numbers = [p.name for p in made if isinstance(p, Number)]
+    for bound in d.written.bounds:
+        if bound.name not in numbers:
+            fail(bound.at, f"{bound.name} is not a number among the parameters, but has a bound")
 
 
 def _of_index(

@@ -208,6 +208,15 @@ class Parameter(Raw):
 
 
 @dataclass(frozen=True)
+class Bound(Raw):
+    """``name >= value``: what a parameter must satisfy."""
+
+    name: str
+    relation: str
+    value: Raw
+
+
+@dataclass(frozen=True)
 class Equation(Raw):
     """``name[axes] = body``."""
 
@@ -234,6 +243,7 @@ class Operation(Raw):
     same: tuple[tuple[str, str], ...] = ()
     text: bool = True
     stable: bool = False
+    bounds: tuple[Bound, ...] = ()
 
 
 def quotient(a: Raw, b: Raw) -> Raw:

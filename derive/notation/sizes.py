@@ -168,7 +168,7 @@ class Sizes:
             size = self._known.given.get(own)
             if letter in self.declared.fixed or size is None or Size(own) in walk(size):
                 continue
-            size = circular.expanded(self._known, size, own)
+            size = self._known.expanded(size, own)
             if not self._sources(own) or Size(own) not in walk(size):
                 continue
             found = affine(size)
@@ -213,8 +213,8 @@ class Sizes:
         )
         if len(parts) < len(composite.args) or quotient:
             return
-        known = circular.expanded(self._known, known, root)
-        size = circular.expanded(self._known, size, root)
+        known = self._known.expanded(known, root)
+        size = self._known.expanded(size, root)
         if factors(known, self._known.given.get) != factors(size, self._known.given.get):
             tensor, _, n = key.partition("@")
             one, other = shown(known, self._known.say), shown(size, self._known.say)

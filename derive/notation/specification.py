@@ -52,6 +52,7 @@ class Operation(operation.Operation):
         parameters: Mapping[Any, Any] | None = None,
         outputs: Sequence[Any] | Mapping[str, Any] | None = None,
         stable: bool = False,
+        requires: Sequence[Any] = (),
     ) -> None:
         """Make an operation from SymPy equations ``Eq(C[i, j], ...)``.
 
@@ -64,11 +65,15 @@ class Operation(operation.Operation):
                 `derive.axis`, `derive.keep`, `derive.size` and `derive.choice` declare other kinds.
             outputs: the names of the outputs; with a choice, a dict from option to output.
             stable: see the attribute.
+            requires: conditions on parameters, such as ``eps > 0``. A call that does not satisfy
+                them raises a ValueError.
 
         Raises:
             SpecError: the equations have no meaning as an operation.
         """
-        made = operation_of_sympy(name, equations, inputs, parameters or {}, outputs, stable)
+        made = operation_of_sympy(
+            name, equations, inputs, parameters or {}, outputs, stable, requires
+        )
         parts = (made.inputs, made.parameters, made.equations, made.outputs, made.extents)
         self._set(made.name, *parts, made.stable)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import sympy
 from sympy import Basic, Idx, Indexed, IndexedBase, Symbol
+from sympy.core.relational import Relational
 
 from derive.errors import SpecError
 from derive.notation import heads, raw
@@ -33,6 +34,7 @@ def operation(
     parameters: Mapping[Any, Any],
     outputs: Sequence[Any] | Mapping[str, Any] | None,
     stable: bool,
+    requires: Sequence[Any],
 ) -> Operation:
     """The operation that SymPy equations describe."""
     if not isinstance(name, str):
@@ -60,6 +62,7 @@ def operation(
             tuple(names.same),
             text=False,
             stable=stable,
+            bounds=tuple(map(_bound, requires)),
         )
         check_size(written)
         return resolve(written)
@@ -138,6 +141,13 @@ def _parameter(terms: Terms, key: Any, value: Any) -> raw.Parameter:
             raise SpecError(f"choice {name} has no options")
         return raw.Parameter(name, None, tuple(map(str, value.options)))
     return raw.Parameter(name, None if value is None else number(value))
+
+
+def _bound(e: Any) -> raw.Bound:
+    if not isinstance(e, Relational) or not isinstance(e.lhs, Symbol):
+        raise SpecError(f"{e!r} is not a condition on a parameter; write eps > 0")
+    at = raw.Place(0, 0, lambda: _said(e))
+    return raw.placed(raw.Bound(_name_of(e.lhs), e.rel_op, number(e.rhs)), at)
 
 
 def _outputs(

@@ -119,6 +119,7 @@ def _split(statements: list[raw.Raw]) -> Iterator[raw.Operation]:
                 tuple(equations),
                 at=head.at,
                 stable=head.stable,
+                bounds=head.bounds,
             )
         elif equations:
             if statement is not None:
@@ -236,10 +237,12 @@ class _Builder(Transformer[Token, Any]):
         found: dict[str, Any] = dict(rest)
         options = found.get("parameters", ())
         # A bare word is a number that must be given, but for this one.
-        parameters = tuple(p for p in options if not _says_stable(p))
-        stable = len(parameters) < len(options)
+        bounds = tuple(p for p in options if isinstance(p, raw.Bound))
+        others = [p for p in options if not isinstance(p, raw.Bound)]
+        parameters = tuple(p for p in others if not _says_stable(p))
+        stable = len(parameters) < len(others)
         made = _name(name), inputs, parameters, found.get("outputs"), ()
-        return raw.Operation(*made, at=_place(op), stable=stable)
+        return raw.Operation(*made, at=_place(op), stable=stable, bounds=bounds)
 
     inputs = _tuple
 
@@ -277,6 +280,9 @@ class _Builder(Transformer[Token, Any]):
                 function, f"{function}({letter})=... is not a parameter; use size({letter})=..."
             )
         return raw.Parameter(_name(letter), value, fixes=True, at=_place(letter))
+
+    def bound(self, name: Token, relation: Token, value: Any) -> raw.Bound:
+        return raw.Bound(_name(name), str(relation), value, at=_place(name))
 
     def plain_outputs(self, *names: Token) -> tuple[str, Any]:
         return "outputs", tuple((None, _name(n)) for n in names)

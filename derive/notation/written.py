@@ -185,8 +185,9 @@ def _constant(value: Fraction | Expr) -> str:
 
 def _parameter(p: Parameter) -> str:
     match p:
-        case Number(name, default):
-            return name if default is None else f"{name}={_constant(default)}"
+        case Number(name, default, _, bounds):
+            given = name if default is None else f"{name}={_constant(default)}"
+            return ", ".join((given, *(f"{name} {r} {_constant(value)}" for r, value in bounds)))
         case AxisOf(name, index, default):
             return f"{name}=axis({index.name}{_second(default)})"
         case KeepDim(name, index):

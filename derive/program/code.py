@@ -165,22 +165,24 @@ def subexpressions(code: Code) -> Iterator[Code]:
 
 def occurrences(code: Code) -> Counter[Code]:
     """How often code and everything inside it stand there."""
-    children_first: dict[Code, None] = {}
-    pending = [(code, False)]
+    children_first: dict[Code, tuple[Code, ...]] = {}
+    pending: list[tuple[Code, tuple[Code, ...] | None]] = [(code, None)]
     while pending:
-        current, seen_inside = pending.pop()
-        if seen_inside:
-            children_first[current] = None
+        current, parts = pending.pop()
+        if parts is not None:
+            children_first[current] = parts
         elif current not in children_first:
-            pending.append((current, True))
-            pending += ((part, False) for part in _inside(current))
+            parts = _inside(current)
+            pending.append((current, parts))
+            pending += [(part, None) for part in parts]
     found = Counter({code: 1})
-    for current in reversed(children_first):
-        for part in _inside(current):
+    for current, parts in reversed(children_first.items()):
+        for part in parts:
             found[part] += found[current]
     return found
 
 
+@lru_cache(maxsize=2**13)
 def _inside(code: Code) -> tuple[Code, ...]:
     return () if isinstance(code, Dim | Shape) else code.parts()
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from derive.algebra.expr import Expr
 from derive.algebra.factor import factor
-from derive.calculus.adjoint import Backward
+from derive.calculus.adjoint import Adjoint, Backward
 from derive.calculus.lets import Lets
 from derive.cost.costs import costs_of
 from derive.errors import no_recursion_leaves
@@ -19,8 +20,9 @@ from derive.program.program import Program
 from derive.program.torch_ops import count
 from derive.reports.formula import DerivationStep, Formula
 from derive.reports.result import Cost
-from derive.reports.reused import reused
+from derive.reports.reused import reused, written_in
 from derive.reports.speech import Speech, definitions, shown, steps_of
+from derive.reports.symmetric import in_one_order, symmetric
 
 
 @dataclass(frozen=True)
@@ -48,12 +50,20 @@ def trees(derived: Derived, speech: Speech) -> list[Expr]:
 def as_shown(derived: Derived, speech: Speech, wanted: Sequence[str] | None) -> tuple[Formula, ...]:
     """The kept adjoints, and all gradients or those of these names in order, as text has them."""
     backward, say = derived.backward, derived.lets.say
-    found = {say(a.tensor): a for a in (*backward.gradients, *backward.adjoints)}
-    kept = [a for a in backward.adjoints if a.tensor not in backward.wanted]
-    results = [a for a in backward.adjoints if a.tensor in backward.wanted]
+    known = symmetric(derived.lets)
+    adjoints = [in_one_order(a, known) for a in backward.adjoints]
+    every = [in_one_order(a, known) for a in backward.gradients] + adjoints
+    found = {say(a.tensor): a for a in every}
+    kept = [a for a in adjoints if a.tensor not in backward.wanted]
+    results = [a for a in adjoints if a.tensor in backward.wanted]
     names = wanted or [say(a.tensor) for a in (*backward.gradients, *results)]
-    gradients = reused([found[n] for n in names], lambda a: len(str(shown(a, speech))))
-    return tuple(shown(a, speech) for a in (*kept, *gradients))
+
+    @cache
+    def length(a: Adjoint) -> int:
+        return len(str(shown(a, speech)))
+
+    kept, gradients = written_in(kept, [found[n] for n in names], length)
+    return tuple(shown(a, speech) for a in (*kept, *reused(gradients, length)))
 
 
 @no_recursion_leaves
@@ -63,8 +73,8 @@ def steps_and_names(
     """The steps to the stable form, and the names that any step reads."""
     given = dict(options(op))[option]
     derived = derive(op, option, *asked)
-    lets, speech = derived.lets, Speech.of(given, derived.lets)
     every = (*derived.backward.adjoints, *derived.backward.gradients)
+    lets, speech = derived.lets, Speech.of(given, derived.lets, every)
     steps = [s for a in every for s in a.steps]
     in_steps = [e for s in (*steps, *lets.steps) for e in (s.before, s.after)]
     named = definitions(lets, [*trees(derived, speech), *in_steps], speech)

@@ -64,8 +64,10 @@ class Formulas:
     def shown(self) -> tuple[Formula, ...]:
         """Adjoints and gradients as text has them.
 
-        Sums divided by a size are means, letters those of the operation, and what is another
-        gradient has its name where that is shorter.
+        Sums divided by a size are means, and sums that share factors are one. What a tensor of
+        positions picks is read there, and is 0 where it has no position. Letters are those of the
+        operation. What is another gradient, or the power that an equation is, has its name where
+        that is shorter.
         """
         return self.printed()
 

@@ -1,7 +1,9 @@
-"""Gradients that are made of other gradients, by their names.
+"""Gradients that are made of others, by their names or without, as it is shorter.
 
     grad_b[n] = -G[n]*f(a[n] - b[n])            -grad_a[n]
     grad_x[n,c] = .. Sum_n G[n,c]*h[n,c] ..     .. grad_w[c] ..
+    grad_s[n] = G[n]*y[n]/(2*s[n])              (not said by itself)
+    grad_x[n,k] = 2*grad_s[n]*x[n,k] + ..       G[n]*y[n]*x[n,k]/s[n] + ..
 
 Formulas alone say it so: the code of one gradient is there without the others.
 """
@@ -12,12 +14,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from derive.algebra.expr import Access, free_indices
+from derive.algebra.expr import Access, free_indices, tensors
 from derive.algebra.match import match
 from derive.algebra.poly import Poly, Term, atom, make_term, poly, scale
 from derive.algebra.rules import Step
 from derive.algebra.substitution import substitute
 from derive.calculus.adjoint import Adjoint, said_of
+from derive.calculus.lets import inline
 from derive.calculus.means import sums_apart
 from derive.calculus.totals import divided
 
@@ -40,6 +43,30 @@ def reused(gradients: Sequence[Adjoint], length: Callable[[Adjoint], int]) -> tu
                         known |= reads[other.name] if a.name in known else set()
                     break
     return tuple(found.values())
+
+
+def written_in(
+    adjoints: Sequence[Adjoint],
+    gradients: Sequence[Adjoint],
+    length: Callable[[Adjoint], int],
+) -> tuple[list[Adjoint], list[Adjoint]]:
+    """Both, without products of ``adjoints`` that another reads once, where that is shorter."""
+    found = {a.name: a for a in (*adjoints, *gradients)}
+    for a in adjoints:
+        readers = [b for b in found.values() if a.name in tensors(b.body)]
+        terms = [t for b in readers for t in b.body.terms if a.name in tensors(t)]
+        if len(terms) != 1 or len(a.body.terms) != 1 or a.body.terms[0].binders:
+            continue
+        (b,) = readers
+        body = inline(b.body, found[a.name].as_let())
+        step = Step("write out", "a name equals its definition", b.body, body)
+        own = said_of((b.name, b.formals), [step])
+        made = replace(b, body=body, steps=b.steps.then(own, a.steps))
+        if a.name not in tensors(body) and length(made) < length(b) + length(found[a.name]):
+            found[b.name] = made
+            del found[a.name]
+    left = ([found[a.name] for a in every if a.name in found] for every in (adjoints, gradients))
+    return next(left), next(left)
 
 
 def _forms(a: Adjoint, other: Adjoint, later: bool) -> Iterator[tuple[str, Poly]]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from derive.algebra.expr import (
     Access,
+    Add,
     And,
     Call,
     Expr,
@@ -17,10 +19,12 @@ from derive.algebra.expr import (
     Mul,
     Reduce,
     Rel,
+    as_expr,
     free_indices,
     is_number,
     num,
     sort_key,
+    tensors,
     walk,
 )
 from derive.algebra.factor import factor
@@ -41,8 +45,11 @@ from derive.notation.given import Given, alike, given_axes, letters_of, on_given
 from derive.notation.operation import Operation
 from derive.notation.written import unit_letters
 from derive.reports.formula import DerivationStep, Formula
-from derive.show.identities import divisors, with_means, without_nonzero
+from derive.show.bounds import bounded
+from derive.show.identities import divisors, share, without_nonzero
 from derive.show.legible import value_of
+from derive.show.powers import Power, in_names, power_of
+from derive.show.sums import gathered, merged, with_means
 
 
 @dataclass(frozen=True)
@@ -61,13 +68,19 @@ class Speech:
     """The numbers by which an equation is divided, so that they are not 0."""
     units: frozenset[str]
     """The letters of axes of size 1 that are written 0."""
+    integers: frozenset[str]
+    """The tensors of integers."""
+    once: frozenset[str]
+    """The sums of the engine's own that are read once."""
+    powers: tuple[Power, ...]
+    """The equations that are powers with an exponent that is no number."""
     detaches: bool
     """Whether an equation keeps something from being differentiated."""
     _said: dict[Expr, Expr] = field(default_factory=dict, compare=False)
 
     @classmethod
-    def of(cls, op: Operation, lets: Lets) -> Speech:
-        """For an operation as it was given and its definitions."""
+    def of(cls, op: Operation, lets: Lets, adjoints: Sequence[Adjoint] = ()) -> Speech:
+        """For an operation as it was given, its definitions, and the adjoints that read them."""
         say = lets.say
         owners = given_axes(op)
         for adjoint, tensor in lets.derived_from.items():
@@ -76,24 +89,59 @@ class Speech:
         below = frozenset(d for e in op.equations for d in divisors(e.body) if is_number(d))
         parts = (part for e in op.equations for part in walk(e.body))
         detaches = any(isinstance(part, Call) and part.function == "detach" for part in parts)
+        whole = frozenset(t.name for t in op.inputs if t.kind == "int")
+        whole |= frozenset(e.name for e in op.equations if e.kind == "int")
+        found = (power_of(Access(e.name, e.axes), e.body) for e in op.equations)
+        powers = tuple(p for p in found if p is not None)
+        read = Counter(name for a in adjoints for t in a.body.terms for name in tensors(t))
+        named = {a.tensor for a in adjoints}
+        known = ((lets.get(t), n) for t, n in read.items() if t not in named)
+        once = frozenset(
+            let.name
+            for let, n in known
+            if let and let.internal and n == 1 and (let.kind, let.dtype) == ("sum", "float")
+        )
         letters, units = letters_of(op), unit_letters(op)
-        return cls(say, owners, letters, lets.get, alike(op), below, units, detaches)
+        return cls(
+            say, owners, letters, lets.get, alike(op), below, units, whole, once, powers, detaches
+        )
 
     def by_value(self, e: Expr) -> Expr:
         """e with what is straight through by its value."""
         return value_of(e) if self.detaches else e
 
     def written_out(self, e: Expr) -> Expr:
-        """e, nested, with the engine's own names of short sums replaced by what they stand for."""
+        """e, nested, with the engine's own names of short sums replaced by what they stand for.
+
+        So is the name of a logsumexp where it makes a softmax.
+        """
 
         def opened(part: Expr) -> Expr | None:
+            if isinstance(part, Call) and part.function == "exp":
+                return self._as_share(part)
             let = self.find(part.tensor) if isinstance(part, Access) else None
-            if let is None or not _is_short(let):
+            if let is None or not (_is_short(let) or let.name in self.once):
                 return None
             assert isinstance(part, Access)
             return self.written_out(factor(let.body_at(part.positions)))
 
         return replace(e, opened)
+
+    def _as_share(self, e: Call) -> Expr | None:
+        """e = exp(f - lse) with what the engine named lse in its place, if it is a softmax."""
+
+        def total(part: Expr) -> Expr | None:
+            let = self.find(part.tensor) if isinstance(part, Access) else None
+            if let is None or not let.internal or (let.kind, let.condition) != ("logsumexp", None):
+                return None
+            assert isinstance(part, Access)
+            body = substitute(let.body, dict(zip(let.formals, part.positions, strict=True)))
+            return Reduce(let.kind, let.binders, factor(body))
+
+        made = (
+            Call("exp", (replace(as_expr(e.args[0]), total),)) if isinstance(e.args[0], Add) else e
+        )
+        return None if made is e or share((made,)) == (made,) else made
 
     def _in_words(self, e: Expr) -> Expr:
         if e not in self._said:
@@ -206,9 +254,16 @@ def shown(adjoint: Adjoint, speech: Speech) -> Formula:
     if speech.divisors:
         bare = without_nonzero(f.body, speech.divisors)
         f = _with(f, "divisor", "[p ≠ 0] = 1 where 1/p has a value", bare)
+    bare = in_names(f.body, speech.powers)
+    f = _with(f, "power", "b^(n − p) = y·b^n where y = b^(−p), (b^(1/p))^p = b", bare)
+    f = _with(f, "bound", "[x ≥ e]/x = [x ≥ e]/max(x, e)", bounded(f.body))
     if not any(isinstance(part, Reduce) for part in walk(f.body)):
         return f
+    bare = gathered(f.body, speech.integers)
+    read = _with(f, "gather", "Σᵥ [s = v]·f(v) = f(s), 0 where s is no v", bare)
+    f = read if read is f or len(str(read)) <= len(str(f)) else f
     f = _with(f, "mean", "1/size(k)·Σₖ f(k) = meanₖ(f(k))", with_means(f.body))
+    f = _with(f, "one sum", "a·Σₖ w·x + Σₖ w·y = Σₖ w·(a·x + y)", merged(f.body))
     return dataclasses.replace(f, body=speech.in_own_letters(f.body, f.axes))
 
 

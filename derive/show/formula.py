@@ -7,6 +7,8 @@ names (``_0``), and those that an outer name hides, are renamed: k, k′, k″.
 
 from __future__ import annotations
 
+import struct
+import sys
 from collections.abc import Container, Iterable, Sequence
 from fractions import Fraction
 from itertools import count
@@ -50,6 +52,7 @@ _LARGEST_DENOMINATOR = 100
 _ZEROS = 4
 """A smaller number is 1e-12, not 0.000000000001."""
 _DIGITS = 17
+_DIGITS_OF_SINGLE = 9
 
 
 def unicode(e: Expr) -> str:
@@ -402,9 +405,13 @@ def _flat(kind: type[Add] | type[Mul], args: Iterable[Expr]) -> list[Expr]:
 
 
 def _decimal(value: Fraction) -> str | None:
-    """The digits of a finite decimal with a large denominator, at most those of float64."""
+    """The digits of a finite decimal with a large denominator, at most those of float64.
+
+    Of a number of more digits, which a float is, the shortest that is read as the same float32, or
+    else as the same float64.
+    """
     if value.denominator <= _LARGEST_DENOMINATOR:
-        return None
+        return None if abs(value) < 10**_DIGITS else _shortest(value)
     below = value.denominator
     for prime in (2, 5):
         while below % prime == 0:
@@ -418,4 +425,25 @@ def _decimal(value: Fraction) -> str | None:
         text = f"{whole}.{rest:0{places}d}"
         if len(text) <= _DIGITS:
             return text
-    return repr(float(value)).replace("e-0", "e-").replace(".0e", "e")
+    return _in_short(repr(float(value)))
+
+
+def _shortest(value: Fraction) -> str | None:
+    """The digits of a large number that is a float."""
+    if value > Fraction(sys.float_info.max) or Fraction(float(value)) != value:
+        return None
+    texts = (f"{float(value):.{digits}e}" for digits in range(_DIGITS_OF_SINGLE))
+    read = (text for text in texts if _as_single(float(text)) == value)
+    return _in_short(next(read, repr(float(value))))
+
+
+def _as_single(value: float) -> float | None:
+    """The float32 next to a number, if there is one."""
+    try:
+        return float(struct.unpack("f", struct.pack("f", value))[0])
+    except OverflowError:
+        return None
+
+
+def _in_short(text: str) -> str:
+    return text.replace("e-0", "e-").replace("e+", "e").replace(".0e", "e")

@@ -4,10 +4,9 @@
     clamp(x, lo, inf)                   max(x, lo)
     [0 <= e < size(t)]*δ(t, e)          δ(t, e)         (t is a position of its axis)
     δ(t, e)*x[e]                        δ(t, e)*x[t]
-    [a]*x + [b]*x/2                     x*([a] + [b]/2)
     sqrt(2)*x/2                         x/sqrt(2)
     where(|x| > d, d*sign(x), x)        sign(x)*min(|x|, d)     (d of any sign)
-    1/size(k)*sum[k](x)                 mean[k](x)      (in what is derived)
+    where(x > 0, 1, exp(x))             exp(min(x, 0))
 
 The code keeps the left sides: a condition guards what it is multiplied with, a delta fills an axis.
 """
@@ -46,7 +45,7 @@ from derive.algebra.factor import over_roots, roots_joined
 from derive.algebra.logic import conditions_of, conjunction
 from derive.algebra.nodes import node
 from derive.algebra.poly import raised
-from derive.algebra.substitution import replace, replace_inside_out, substitute
+from derive.algebra.substitution import replace, substitute
 
 
 @node
@@ -115,12 +114,15 @@ def one_sided(e: Call) -> Expr:
 
 
 def limited(e: Expr) -> Expr:
-    """A choice between a number and its sign times a limit as what is limited."""
+    """A choice between a number, or its sign, and a limit as what is limited."""
     match e:
         case Where(Rel(">" | ">=", Call("abs", (x,)) as size, d), then, other) if other is x:
             sign = Call("sign", (x,))
             if then in (Mul((d, sign)), Mul((sign, d))):
                 return Mul((sign, Call("min", (size, d))))
+        case Where(Rel(">" | ">=", x, zero), one, Call("exp", (y,))) if x is y:
+            if (zero, one) == (num(0), num(1)):
+                return Call("exp", (Call("min", (x, num(0))),))
     return e
 
 
@@ -230,49 +232,19 @@ def _is_in_range(d: Delta, c: Expr) -> bool:
     if not isinstance(c, Rel) or d.axis.group or c.op in ("==", "!="):
         return False
     low, high = (c.left, c.right) if c.op in ("<", "<=") else (c.right, c.left)
-    gap = _form(high) - _form(low) - Polynomial.of(1 if c.op in ("<", ">") else 0)
-    position = _form(d.position)
+    gap = form(high) - form(low) - Polynomial.of(1 if c.op in ("<", ">") else 0)
+    position = form(d.position)
     last = Polynomial.of(Size(d.axis.extent)) - Polynomial.of(1)
     # Positions are integers, and so is what a gap has beyond one.
     more = ((gap - least).number for least in (position, last - position))
     return any(n is not None and n >= 0 for n in more)
 
 
-def _form(e: Expr) -> Polynomial:
+def form(e: Expr) -> Polynomial:
     """A nested expression as a polynomial."""
     if isinstance(e, Add):
-        return sum(map(_form, e.args), start=Polynomial({}))
+        return sum(map(form, e.args), start=Polynomial({}))
     whole = Polynomial.of(1)
     for a in factors_of(e):
-        whole = whole * (Polynomial.of(a) if a is e or not isinstance(a, Add) else _form(a))
+        whole = whole * (Polynomial.of(a) if a is e or not isinstance(a, Add) else form(a))
     return whole
-
-
-# Sums
-
-
-def with_means(e: Expr) -> Expr:
-    """e with sums over k that are divided by size(k) as means; nan where k has no values."""
-    return replace_inside_out(e, _meant)
-
-
-def _meant(e: Expr) -> Expr:
-    for total in factors_of(e) if isinstance(e, Mul) else ():
-        if isinstance(total, Reduce) and total.kind == "sum" and total.condition is None:
-            left = list(factors_of(e))
-            below = [Pow(Size(i.extent), num(-1)) for i in total.indices]
-            if all(below.count(b) <= left.count(b) for b in below):
-                for b in below:
-                    left.remove(b)
-                left[left.index(total)] = Reduce("mean", total.indices, total.body)
-                return _meant(product_of(left))
-    return e
-
-
-def shared_apart(args: Sequence[Expr]) -> tuple[list[Expr], list[Expr]]:
-    """What all terms of a sum have as a factor, and the terms without it, if all have brackets."""
-    terms = [list(factors_of(a)) for a in args]
-    if len(terms) < 2 or not all(any(isinstance(f, Iverson) for f in t) for t in terms):
-        return [], list(args)
-    shared = [f for f in terms[0] if not isinstance(f, Num) and all(f in t for t in terms)]
-    return shared, [product_of([f for f in t if f not in shared]) for t in terms]

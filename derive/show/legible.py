@@ -2,10 +2,12 @@
 
     not (0 < x)              x ≤ 0
     lo ≤ x and x ≤ hi        lo ≤ x ≤ hi        (the chain is the printer's)
-    [c]*a + [not c]*b        where(c, a, b)
-    a - t - t                a - 2*t
+    where(c, a, a)           a
+    -x > 0                   x < 0
+    a - t - (t + b)          a - 2*t - b
     x[guarded p]             x[p]
     p*[p != 0]               p
+    0*x + y                  y
     s*s                      s**2
     [x < b]*[x >= a]         [a ≤ x < b]
     [size(k) > 0]*x[0]       x[0]        (there is nothing to read where k has no values)
@@ -15,15 +17,16 @@ The engine keeps ``not (a < b)`` apart from ``b <= a``, which differ for a nan.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from fractions import Fraction
-from itertools import permutations, product
+from itertools import permutations
 
 from derive.algebra.expr import (
     Access,
     Add,
     And,
     Call,
+    Const,
     Expr,
     Guard,
     Index,
@@ -35,29 +38,47 @@ from derive.algebra.expr import (
     Rel,
     Size,
     Where,
-    factors_of,
     num,
     product_of,
+    sum_of,
     walk,
 )
 from derive.algebra.substitution import replace, replace_inside_out
+from derive.show.cases import DENIED, MIRRORED, by_cases
 from derive.show.identities import (
+    Along,
     beside_deltas,
     limited,
     nonzero,
     one_sided,
     share,
-    shared_apart,
     with_roots,
 )
-
-_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
-_DENIED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 
 
 def legible(e: Expr) -> Expr:
     """e, nested, in the form that is read."""
     return replace_inside_out(replace(e, _where_something_is_read), _legible)
+
+
+def rewritten(e: Expr, f: Callable[[Expr], Expr]) -> Expr:
+    """e with each part of its legible form replaced by what f makes of it, or e where f keeps all.
+
+    What has no value but in text, a maximum of two, is the clamp that it was.
+    """
+    read = legible(e)
+    found = replace_inside_out(read, f)
+    if found is read or any(isinstance(part, Along) for part in walk(found)):
+        return e
+    return replace_inside_out(found, _clamped)
+
+
+def _clamped(e: Expr) -> Expr:
+    if isinstance(e, Call) and e.function in ("max", "min"):
+        x, bound = e.args
+        low, high = (bound, Const("inf")) if e.function == "max" else (-Const("inf"), bound)
+        return Call("clamp", (x, low, high))
+    return e
 
 
 def value_of(e: Expr) -> Expr:
@@ -108,18 +129,22 @@ def _legible(e: Expr) -> Expr:
     if isinstance(e, Guard):
         return e.position
     if isinstance(e, Not) and isinstance(e.arg, Rel):
-        return _oriented(Rel(_DENIED[e.arg.op], e.arg.left, e.arg.right))
+        return _oriented(Rel(DENIED[e.arg.op], e.arg.left, e.arg.right))
     if isinstance(e, Rel):
         return _oriented(e)
     if isinstance(e, Add):
-        collected = _collected(e)
-        return _of_cases(collected.args) if isinstance(collected, Add) else collected
+        if num(0) in e.args:
+            return _legible(sum_of([a for a in e.args if a is not num(0)]))
+        collected = _collected(_opened(e))
+        return by_cases(collected.args) if isinstance(collected, Add) else collected
     if isinstance(e, Mul):
+        if num(0) in e.args:
+            return num(0)
         args = with_roots(beside_deltas(share(_flat(e))))
         made = _in_powers(product_of(args))
         return _in_chains(_without_zeros(made)) if isinstance(made, Mul) else made
     if isinstance(e, Where):
-        return limited(e)
+        return e.then if e.then is e.other else limited(e)
     if isinstance(e, Call):
         return product_of(share((one_sided(e),)))
     return e
@@ -147,6 +172,20 @@ def _in_powers(e: Expr) -> Expr:
         return e
     left = (b if n == 1 else Pow(b, Num(n)) for b, n in powers.items() if n)
     return product_of([*numbers, *left])
+
+
+def _opened(e: Add) -> Add:
+    """a - (b + c) is a - b - c."""
+    terms: list[Expr] = []
+    for a in e.args:
+        match a:
+            case Mul((sign, Add() as inside)) if sign is num(-1):
+                signed = list(_signed_terms(inside, Fraction(-1)))
+                opened = all(n < 0 for n, _ in signed)
+                terms += (_scaled(n, rest) for n, rest in signed) if opened else [a]
+            case _:
+                terms.append(a)
+    return Add(tuple(terms)) if len(terms) > len(e.args) else e
 
 
 def _collected(e: Add) -> Expr:
@@ -212,10 +251,12 @@ def _without_zeros(e: Mul) -> Expr:
 
 
 def _oriented(c: Rel) -> Rel:
-    """The comparison with what varies on the left."""
-    if _weight(c.left) <= _weight(c.right):
-        return c
-    return Rel(_MIRRORED[c.op], c.right, c.left)
+    """The comparison with what varies on the left, of -x with 0 as one of x."""
+    if _weight(c.left) > _weight(c.right):
+        c = Rel(MIRRORED[c.op], c.right, c.left)
+    if c.right is num(0) and isinstance(c.left, Mul) and c.left.args[0] is num(-1):
+        return Rel(MIRRORED[c.op], product_of(c.left.args[1:]), num(0))
+    return c
 
 
 def _weight(e: Expr) -> int:
@@ -225,46 +266,3 @@ def _weight(e: Expr) -> int:
     if any(isinstance(p, Index) for p in parts):
         return 1
     return 3 if isinstance(e, Num) else 2
-
-
-def _of_cases(args: Sequence[Expr]) -> Expr:
-    """The sum with what all of its cases have in front of them."""
-    shared, left = shared_apart(args)
-    whole = _cases(left)
-    return Mul((*shared, whole)) if shared else whole
-
-
-def _cases(args: Sequence[Expr]) -> Expr:
-    """The sum with a pair of addends under a bracket and its denial as one choice."""
-    guarded = [a for a in args if any(_brackets(a))]
-    for one, two in permutations(guarded, 2):
-        for (c, then), (d, other) in product(_brackets(one), _brackets(two)):
-            if _denied(c) is not d or _is_denial(c):
-                continue
-            if isinstance(then, Num) and isinstance(other, Num):
-                continue
-            rest = tuple(a for a in args if a is not one and a is not two)
-            choice = limited(Where(c, then, other))
-            return Add((choice, *rest)) if rest else choice
-    return Add(tuple(args))
-
-
-def _brackets(e: Expr) -> list[tuple[Expr, Expr]]:
-    """(condition, what is beside it) of each bracket of a product."""
-    args = factors_of(e)
-    return [
-        (a.condition, product_of([b for b in args if b is not a]))
-        for a in args
-        if isinstance(a, Iverson)
-    ]
-
-
-def _denied(c: Expr) -> Expr:
-    if isinstance(c, Not):
-        return c.arg
-    return Rel(_DENIED[c.op], c.left, c.right) if isinstance(c, Rel) else Not(c)
-
-
-def _is_denial(c: Expr) -> bool:
-    """Whether the other case is the one to name first."""
-    return isinstance(c, Not) or (isinstance(c, Rel) and c.op in ("!=", "<", "<="))

@@ -25,6 +25,7 @@ from derive.tracing.values import (
     Reduce,
     Value,
     apply,
+    joined,
     substituted,
     walk,
 )
@@ -111,8 +112,12 @@ def _reads(node: Node) -> bool:
 
 
 def _is_made(node: Node) -> bool:
-    """Whether it reads something, or chooses."""
-    return _reads(node) or any(isinstance(x, Apply) and x.name == "where" for x in walk(node))
+    """Whether it reads something, or is more than a sum of positions and multiples of them."""
+    functions = (x.name for x in walk(node) if isinstance(x, Apply))
+    return _reads(node) or any(name not in _OF_POSITIONS for name in functions)
+
+
+_OF_POSITIONS = ("+", "-", "*", "neg", "//")
 
 
 def _position(reader: Reader, node: Node, atom: Atom) -> Node:
@@ -152,14 +157,14 @@ def arange(reader: Reader, *args: Any, **named: Any) -> Value:
     plain = [a for a in args if not isinstance(a, str)]
     start, step = (plain[0] if len(plain) > 1 else 0), (plain[2] if len(plain) > 2 else 1)
     (size,) = reader.shape()
-    atom = Atom.new(size)
-    node: Any = Position(atom)
-    if step != 1:
+    axis = () if size == 1 else (Atom.new(size),)
+    node = joined(axis)
+    if step != 1 and axis:
         node = apply("*", number(step), node)
     if start != 0:
-        node = apply("+", node, number(start))
+        node = apply("+", node, number(start)) if axis else number(start)
     made = reader.node.meta["val"]
-    return Value(((atom,),), node, "float" if made.is_floating_point() else "int")
+    return Value((axis,), node, "float" if made.is_floating_point() else "int")
 
 
 @operation("linspace")
@@ -211,13 +216,12 @@ def unset(reader: Reader, *_: Any, **__: Any) -> Value:
 
 @operation("tril", "triu", "tril_", "triu_")
 def triangle(reader: Reader, x: Value, diagonal: int = 0) -> Value:
-    x, column = reader.single(x, len(x.axes) - 1)
-    x, row = reader.single(x, len(x.axes) - 2)
+    for dim in (len(x.axes) - 1, len(x.axes) - 2):
+        x = reader.single(x, dim)[0] if x.axes[dim] else x
+    row, column = map(joined, x.axes[-2:])
     lower = "tril" in str(reader.node.target)
-    edge: Any = Position(row)
-    if diagonal:
-        edge = apply("+", edge, number(diagonal))
-    test = apply("<=" if lower else ">=", Position(column), edge)
+    edge = apply("+", row, number(diagonal)) if diagonal else row
+    test = apply("<=" if lower else ">=", column, edge)
     if x.kind == "bool":
         whole = isinstance(x.node, Number) and x.node.value is True
         return replace(x, node=test if whole else apply("and", test, x.node))
@@ -228,11 +232,11 @@ def triangle(reader: Reader, x: Value, diagonal: int = 0) -> Value:
 def eye(reader: Reader, *_: Any, **__: Any) -> Value:
     import torch
 
-    rows, columns = (Atom.new(n) for n in reader.shape())
-    same = apply("==", Position(rows), Position(columns))
+    axes = tuple(() if n == 1 else (Atom.new(n),) for n in reader.shape())
+    same = apply("==", *map(joined, axes))
     if reader.node.meta["val"].dtype is torch.bool:
-        return Value(((rows,), (columns,)), same, "bool")
-    return Value(((rows,), (columns,)), apply("where", same, number(1), number(0)))
+        return Value(axes, same, "bool")
+    return Value(axes, apply("where", same, number(1), number(0)))
 
 
 @operation("one_hot")

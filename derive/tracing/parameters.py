@@ -6,8 +6,10 @@ Python makes of it.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial, reduce
 from typing import Any
 
 import sympy
@@ -136,7 +138,7 @@ def _floats(e: Any) -> list[float]:
 
 def _of(one: Number, other: Number, name: str, value: float) -> Node | None:
     if isinstance(one.value, sympy.Expr) and one.value.free_symbols:
-        return _times_size(one.value, other.value, name, value)
+        return _of_sizes(one.value, sympy.sympify(other.value), name, value)
     try:
         a, b = float(one.value), float(other.value)
     except (TypeError, ValueError):
@@ -144,18 +146,45 @@ def _of(one: Number, other: Number, name: str, value: float) -> Node | None:
     return _way(a, b, name, value)
 
 
-def _times_size(one: sympy.Expr, other: Any, name: str, value: float) -> Node | None:
-    """A number made of a parameter, times sizes or divided by them: p/size(c)."""
-    if not isinstance(other, sympy.Expr):
+def _of_sizes(one: sympy.Expr, other: Any, name: str, value: float) -> Node | None:
+    """A number made of a parameter and sizes: p/size(c), 1 - p/size(c)."""
+    if _floats(one) == _floats(other):
+        return Number(sympy.Integer(one) if one.is_number and float(one).is_integer() else one)
+    if one.is_number and other.is_number:
+        return _way(float(one), float(other), name, value)
+    if one.func is not other.func or len(one.args) != len(other.args):
         return None
-    (a, sizes), (b, _) = one.as_coeff_Mul(), other.as_coeff_Mul()
-    if _floats(sizes):
+    found = [_of_sizes(a, b, name, value) for a, b in zip(one.args, other.args, strict=True)]
+    parts = [p for p in found if p is not None]
+    symbol = _OF_SIZES.get(one.func)
+    if len(parts) < len(found) or symbol is None:
         return None
-    made = _way(float(a), float(b), name, value)
-    above, below = sympy.fraction(sizes)
-    if made is not None and above != 1:
-        made = apply("*", made, Number(above))
-    return made if made is None or below == 1 else apply("/", made, Number(below))
+    match symbol, parts:
+        case "*", [Apply("neg", (first,)), *rest]:
+            return apply("neg", _product([first, *rest]))
+        case "*", _:
+            return _product(parts)
+    parts.sort(key=_is_below_zero)
+    return reduce(partial(apply, symbol), parts)
+
+
+def _product(parts: Sequence[Node]) -> Node:
+    """A product, whose quotients are divided by."""
+    below = [p for p in parts if isinstance(p, Number) and sympy.fraction(p.value)[0] == 1]
+    made = reduce(partial(apply, "*"), [p for p in parts if p not in below])
+    return reduce(lambda a, p: apply("/", a, Number(1 / p.value)), below, made)
+
+
+def _is_below_zero(node: Node) -> bool:
+    match node:
+        case Number(value):
+            return bool(sympy.sympify(value).is_negative)
+        case Apply("neg"):
+            return True
+    return False
+
+
+_OF_SIZES = {sympy.Add: "+", sympy.Mul: "*", sympy.Pow: "**"}
 
 
 def _way(a: float, b: float, name: str, value: float) -> Node | None:
@@ -184,6 +213,12 @@ class Watched(float):
         return made
 
 
+def _is_size(x: Any = None) -> bool:
+    import torch
+
+    return isinstance(x, torch.SymInt | torch.SymFloat)
+
+
 def _watch() -> None:
     """Comparisons are noted; what arithmetic makes is watched too."""
 
@@ -198,9 +233,15 @@ def _watch() -> None:
 
     def computed(name: str) -> Any:
         plain = getattr(float, name)
+        reflected = name.startswith("__r")
+        plainly = name.replace("__r", "__")
 
         def method(self: Watched, *others: Any) -> Any:
             made = plain(self, *others)
+            if made is NotImplemented and _is_size(*others):
+                # It takes plain numbers alone.
+                pair = (*others, float(self)) if reflected else (float(self), *others)
+                return getattr(operator, plainly)(*pair)
             return Watched.of(made, self.asked) if type(made) is float else made
 
         return method

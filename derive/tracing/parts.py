@@ -29,7 +29,7 @@ from derive.tracing.values import (
     rewritten,
     substituted,
 )
-from derive.tracing.views import length_of, moved, select
+from derive.tracing.views import length_of, moved, select, with_runs_named
 from derive.tracing.windows import window
 
 
@@ -52,7 +52,7 @@ def beginning_at(
         return replace(one, axes=(*one.axes[:dim], (), *one.axes[dim:]))
     if not x.axes[dim]:
         raise DeriveError("a part of an axis of size 1 is not supported")
-    x, atom = reader.single(x, dim)
+    x, atom = reader.single(with_runs_named(reader, x, dim), dim)
     new = Atom.new(length)
     reader.sizes.at_least(length)
     reader.sizes.at_least(first)
@@ -269,7 +269,7 @@ def padded(reader: Reader, x: Value, amounts: Sequence[Any], mode: str, value: A
         if not x.axes[dim]:
             x = replace(x, axes=(*x.axes[:dim], (new,), *x.axes[dim + 1 :]))
             continue
-        x, atom = reader.single(x, dim)
+        x, atom = reader.single(with_runs_named(reader, x, dim), dim)
         x = at_position(x, dim, atom, at, [new])
     if not tests:
         return x

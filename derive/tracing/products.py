@@ -14,12 +14,23 @@ from derive.tracing.naming import is_simple
 from derive.tracing.operations import operation
 from derive.tracing.reader import Reader
 from derive.tracing.reductions import along, norm, over
-from derive.tracing.values import Atom, Position, Value, apply, reduced, substituted
+from derive.tracing.values import (
+    Apply,
+    Atom,
+    Node,
+    Position,
+    Reduce,
+    Value,
+    apply,
+    reduced,
+    substituted,
+    walk,
+)
 
 
 def contracted(reader: Reader, a: Value, b: Value, places: Sequence[tuple[int, int]]) -> Value:
     """a*b summed over pairs of axes; then those of a that are left, then those of b."""
-    a, b = a.fresh(), b.fresh()
+    a, b = _operand(reader, a), _operand(reader, b)
     rank = len(a.axes)
     wide = replace(a, axes=(*a.axes, *((),) * len(b.axes)))
     axes: list[Any] = [()] * (rank + len(b.axes))
@@ -35,6 +46,15 @@ def contracted(reader: Reader, a: Value, b: Value, places: Sequence[tuple[int, i
     return Value(tuple(whole[n] for n in left), reduced("sum", atoms, node))
 
 
+def _operand(reader: Reader, x: Value) -> Value:
+    """The factor of a contraction, by a name where its elements are functions of reductions.
+
+    A row divided by its length is computed once, not for each row that it is multiplied by.
+    """
+    made = isinstance(x.node, Apply) and any(isinstance(part, Reduce) for part in walk(x.node))
+    return reader.simple(x).fresh() if made else x.fresh()
+
+
 def product(reader: Reader, a: Value, b: Value) -> Value:
     """The product of the last axes, the others broadcast."""
     if len(a.axes) == 1 and len(b.axes) == 1:
@@ -43,7 +63,7 @@ def product(reader: Reader, a: Value, b: Value) -> Value:
         return contracted(reader, a, b, [(len(a.axes) - 1, 0)])
     if len(a.axes) == 1:
         return contracted(reader, a, b, [(0, len(b.axes) - 2)])
-    a, b = a.fresh(), b.fresh()
+    a, b = _operand(reader, a), _operand(reader, b)
     *batch, rows, inner = a.axes
     *other, inner2, columns = b.axes
     one = replace(a, axes=(*batch, rows, (), inner))
@@ -180,7 +200,7 @@ def attention(
     scores = product(reader, q, keys)
     if scale is None:
         scores = reader.elementwise(op("/"), scores, Value((), apply("sqrt", number(width))))
-    else:
+    elif scale != 1:
         scores = reader.elementwise(op("*"), scores, scale)
     masked = attn_mask is not None and attn_mask.kind == "bool"
     scores = reader.named(scores, "scores")
@@ -188,6 +208,10 @@ def attention(
         # What it leaves out by minus infinity has no name.
         scores = reader.elementwise(op("+"), scores, attn_mask)
         scores = replace(scores, node=reader.outward(scores.node))
+    if not scores.axes[-1]:
+        if masked:
+            raise DeriveError("an attention to one key under a mask is not supported")
+        return product(reader, replace(scores, node=number(1)), v)
     scores, _ = reader.single(scores, len(scores.axes) - 1)
     if masked:
         # What is left out is said within the softmax, of scores that have a name.
@@ -197,8 +221,11 @@ def attention(
         )
     scores, key = reader.single(scores, len(scores.axes) - 1)
     if is_causal:
-        scores, query = reader.single(scores, len(scores.axes) - 2)
-        seen = apply("<=", Position(key), Position(query))
+        query: Node = number(0)
+        if scores.axes[-2]:
+            scores, atom = reader.single(scores, len(scores.axes) - 2)
+            query = Position(atom)
+        seen = apply("<=", Position(key), query)
         low = number(sympy.S.NegativeInfinity)
         scores = replace(scores, node=apply("where", seen, scores.node, low))
     weights = along(reader, "softmax", scores, key)

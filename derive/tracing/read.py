@@ -18,6 +18,7 @@ from derive.tracing import (
     activations,
     convolutions,
     elementwise,
+    grids,
     indexing,
     norms,
     parts,
@@ -34,11 +35,11 @@ from derive.tracing.masks import MANY, of_mask
 from derive.tracing.naming import told
 from derive.tracing.nested import apart
 from derive.tracing.parameters import Watched, moved, numbers_in, with_parameter
-from derive.tracing.reader import Reader
+from derive.tracing.reader import Equation, Reader
 from derive.tracing.said import least
 from derive.tracing.source_letters import letters_in
 from derive.tracing.untouched import left_as_it_is
-from derive.tracing.values import Atom, Read, Value, joined
+from derive.tracing.values import Atom, Number, Read, Value, apply, joined
 from derive.tracing.written import operation_text
 
 FAMILIES = (
@@ -52,6 +53,7 @@ FAMILIES = (
     indexing,
     convolutions,
     pools,
+    grids,
     segments,
 )
 """Where the readings of operations are, each registered as it is imported."""
@@ -175,7 +177,10 @@ def _reading(
         other = as_function(function, _with(bound, own, moved(value)))[0]
         watched = as_function(function, _with(bound, own, Watched.of(moved(value), asked)))[0]
         try:
-            again = _read(watched, tensors, title)[0].equations
+            other_reader = _read(watched, tensors, title)[0]
+            again = other_reader.equations
+            if other_reader.sizes.numbers_asked() != reader.sizes.numbers_asked():
+                asked.append(True)
             stay = reader.outward.signs
             found = with_parameter(reader.equations, again, own, value, stay, numbers)
         except DeriveError:
@@ -197,6 +202,11 @@ def _reading(
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "input .* is not used", DeriveWarning)
         op, text = least(partial(operation_text, *said))
+        floats = {o[0] for o in made[0] if o is not None and o[1].kind == "float"}
+        whole = {e.name for e in op.equations if e.kind == "int"} & floats
+        if whole:
+            reader.equations = [_as_float(e) if e.name in whole else e for e in reader.equations]
+            op, text = least(partial(operation_text, *said))
     check(op, [(call, {}), *others], tensors, reader.sizes, inputs)
     known = {p.name for p in op.parameters}
     return Reading(
@@ -268,6 +278,15 @@ def _output(reader: Reader, value: Value, n: int, taken: Collection[str]) -> str
             "softmax, logsumexp or extremum that leaves -inf out into the function"
         )
     return named.node.name
+
+
+def _as_float(e: Equation) -> Equation:
+    """An equation whose value is no integer, though all that it is made of are integers."""
+    one = apply("exp", Number(0))
+    match e.body:
+        case Number(value) if value in (0, 1):
+            return replace(e, body=one if value else apply("log", Number(1)))
+    return replace(e, body=apply("*", one, e.body))
 
 
 def _inputs(graph: Any, tensors: Mapping[str, Any], taken: set[str]) -> dict[str, Value]:

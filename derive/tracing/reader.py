@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any
 
 import sympy
@@ -22,6 +23,7 @@ from derive.tracing.sizes import Sizes
 from derive.tracing.values import (
     Apply,
     Axis,
+    Joined,
     Node,
     Number,
     Position,
@@ -121,7 +123,10 @@ class Reader(Axes):
         import torch.fx
 
         if isinstance(x, torch.fx.Node):
-            return self.known[x]
+            known = self.known[x]
+            if self.writes.is_view_without_graph(x) and not self.node.meta.get("held"):
+                return without_gradient(known)
+            return known
         if isinstance(x, tuple | list):
             return (
                 type(x)(self.given(e) for e in x)
@@ -149,6 +154,7 @@ class Reader(Axes):
             # A size, or what Python makes of sizes.
             return self.sizes.of(node.meta["val"])
         f = OPERATIONS.get(name)
+        args, kwargs = self._with_numbers(node, args, kwargs)
         try:
             self.writes.allowed(node, self._is_whole)
             if is_complex(node.meta.get("val")):
@@ -161,15 +167,47 @@ class Reader(Axes):
                 raise DeriveError(masks.MANY)
             made = f(self, *args, **kwargs)
             self._check(node, made)
-            if node.meta.get("held"):
+            if node.meta.get("held") and is_write(node) and isinstance(made, Value):
+                made = self._straight_through(args[0], without_gradient(made))
+            elif node.meta.get("held") and not self.writes.is_view_without_graph(node):
                 made = without_gradient(made)
-                if is_write(node) and isinstance(made, Value):
-                    made = self._straight_through(args[0], made)
         except DeriveError as error:
             raise self.error(str(error)) from error
         except Exception as error:
             raise self.error(f"{name} with these arguments is not supported: {error}") from error
         return made
+
+    def _with_numbers(
+        self, node: Any, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> tuple[Sequence[Any], dict[str, Any]]:
+        """The arguments, with numbers that are made of sizes as they are for all sizes."""
+        schema = getattr(node.target, "_schema", None)
+        kinds = {a.name: str(a.type) for a in schema.arguments} if schema is not None else {}
+        if "Tensor" not in kinds.values() and "fill_value" not in kinds:
+            # The positions of an axis: its size is the number.
+            return args, kwargs
+
+        def of(known: Any, own: Any, kind: str | None) -> Any:
+            value = getattr(own, "meta", {}).get("val")
+            is_number = kind in ("number", "Tensor") and hasattr(value, "node")
+            return self.sizes.number(value, *self._sizes_of_axes()) if is_number else known
+
+        positional = (
+            of(*each) for each in zip_longest(args, node.args, [*kinds.values()][: len(args)])
+        )
+        return tuple(positional), {
+            k: of(x, node.kwargs[k], kinds.get(k)) for k, x in kwargs.items()
+        }
+
+    def _sizes_of_axes(self) -> tuple[list[sympy.Expr], list[sympy.Expr]]:
+        """(the sizes of the parts that axes are made of, those of axes without parts)."""
+        values = [(e.axes, e.body) for e in self.equations]
+        values += [(v.axes, v.node) for v in self.known.values() if isinstance(v, Value)]
+        axes = [[a.size for a in axis] for own, _ in values for axis in own]
+        joints = (x for _, node in values for x in walk(node) if isinstance(x, Joined))
+        axes += [list(x.sizes) for x in joints]
+        parts = [n for sizes in axes if len(sizes) > 1 for n in sizes]
+        return parts, [n for sizes in axes if len(sizes) == 1 for n in sizes]
 
     def _straight_through(self, old: Value, new: Value) -> Value:
         """What is written without a graph: a new value, whose gradient is that of the old one."""
@@ -343,7 +381,8 @@ class Reader(Axes):
         """A number as a value too."""
         if isinstance(x, Value):
             return x
-        kind = "bool" if isinstance(x, bool) else "int" if isinstance(x, int) else "float"
+        whole = x.is_integer if isinstance(x, sympy.Expr) else isinstance(x, int)
+        kind = "bool" if isinstance(x, bool) else "int" if whole else "float"
         if isinstance(x, sympy.Expr) and x.is_Integer:
             x = int(x)
         if isinstance(x, sympy.Expr) and not self.sizes.are_known(x):

@@ -37,6 +37,12 @@ def over(reader: Reader, kind: str, x: Value, dim: Any, keepdim: bool = False) -
     return Value(axes, node, x.kind)
 
 
+def _one_index(reader: Reader, x: Value, dim: int) -> Value:
+    """The value with no more than one index on an axis."""
+    dim = reader.place_of(x, dim)
+    return reader.single(x, dim)[0] if x.axes[dim] else x
+
+
 def _count(x: Value, dims: Sequence[int]) -> sympy.Expr:
     return sympy.prod([a.size for d in dims for a in x.axes[d]])
 
@@ -76,7 +82,7 @@ def extremum(reader: Reader, x: Value, *args: Any, **named: Any) -> Any:
     keepdim = (args[1] if len(args) > 1 else named.get("keepdim")) or False
     if dim is None:
         return over(reader, f"a{name}", x, None)
-    x, _ = reader.single(x, reader.place_of(x, dim))
+    x = _one_index(reader, x, dim)
     which = over(reader, f"arg{name}", x, dim, keepdim)
     return over(reader, name, x, dim, keepdim), Value(which.axes, which.node, "int")
 
@@ -103,7 +109,7 @@ def which(reader: Reader, x: Value, dim: Any = None, keepdim: bool = False) -> V
             "the position of an extremum over all axes is not supported; give one axis"
         )
     name = reader.called
-    x, _ = reader.single(x, reader.place_of(x, dim))
+    x = _one_index(reader, x, dim)
     made = over(reader, name, x, dim, keepdim)
     return Value(made.axes, made.node, "int")
 
@@ -246,7 +252,10 @@ def along(reader: Reader, name: str, x: Value, atom: Atom) -> Value:
 def up_to(reader: Reader, x: Value, dim: int) -> Value:
     """The logsumexp of all up to a position."""
     dim = reader.place_of(x, dim)
-    x, atom = reader.single(as_number(x), dim)
+    x = as_number(x)
+    if not x.axes[dim]:
+        return x
+    x, atom = reader.single(x, dim)
     upto = Atom.new(atom.size)
     axes = tuple((upto,) if n == dim else a for n, a in enumerate(x.axes))
     test = apply("<=", Position(atom), Position(upto))
@@ -256,7 +265,10 @@ def up_to(reader: Reader, x: Value, dim: int) -> Value:
 @operation("cumsum")
 def cumulative(reader: Reader, x: Value, dim: int, dtype: Any = None) -> Value:
     dim = reader.place_of(x, dim)
-    x, atom = reader.single(as_number(x), dim)
+    x = as_number(x)
+    if not x.axes[dim]:
+        return x
+    x, atom = reader.single(x, dim)
     upto = Atom.new(atom.size)
 
     body = apply("where", apply("<=", Position(atom), Position(upto)), x.node, number(0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sympy
+from sympy.printing.str import StrPrinter
 
 
 class Down(sympy.Function):  # type: ignore[misc]
@@ -30,8 +31,30 @@ def size_text(e: sympy.Expr, level: int = 0) -> str:
         case sympy.Mul() if e.is_integer and not e.could_extract_minus_sign():
             made, own = "*".join(size_text(f, 7) for f in e.as_ordered_factors()), 6
         case _:
-            made, own = str(e), 9 if e.is_Atom else 5
+            made, own = _Exact().doprint(e), 9 if e.is_Atom else 5
     return f"({made})" if own < level else made
+
+
+class _Exact(StrPrinter):  # type: ignore[misc]
+    """Numbers by the digits that say which they are, functions by their names in the notation."""
+
+    def _print_Float(self, e: sympy.Float) -> str:
+        return repr(float(e))
+
+    def _print_Function(self, e: sympy.Function) -> str:
+        name = _NAMES.get(type(e).__name__, e.func.__name__)
+        return f"{name}({', '.join(map(self._print, e.args))})"
+
+    _print_Abs = _print_Function
+
+
+_NAMES = {
+    "Abs": "abs",
+    "FloorToInt": "floor",
+    "CeilToInt": "ceil",
+    "TruncToInt": "trunc",
+    "RoundToInt": "round",
+}
 
 
 def number_text(e: sympy.Expr) -> str:

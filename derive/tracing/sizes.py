@@ -18,6 +18,11 @@ class Sizes:
         self.shapes = shapes
         self.alike: dict[sympy.Symbol, sympy.Expr] = {}
         """What symbols are, as operations on several tensors say."""
+        for guard in shapes.guards:
+            # Torch takes some numbers that are made of a size for those of the example.
+            if isinstance(guard.expr, sympy.Eq) and isinstance(guard.expr.rhs, sympy.Float):
+                for symbol in guard.expr.free_symbols if len(guard.expr.free_symbols) == 1 else ():
+                    self.alike[symbol] = _number(shapes.backed_var_to_val[symbol])
         self.divided: list[tuple[sympy.Expr, sympy.Expr]] = []
         """(a size, what it is taken to be a multiple of)."""
         self.least: list[sympy.Expr] = []
@@ -47,6 +52,25 @@ class Sizes:
         e = sympy.sympify(size) if node is None else _plain_numbers(self._resolved(node.expr))
         for x in sorted(e.atoms(FloorDiv), key=lambda x: len(str(x))):
             if not self._is_quotient(x):
+                self._rounded(x)
+        return self.plain(e)
+
+    def number(
+        self, size: Any, parts: Sequence[sympy.Expr], axes: Sequence[sympy.Expr]
+    ) -> sympy.Expr:
+        """A number of torch that tensors are computed with.
+
+        Of a division nothing is left where an axis has such ``parts``. The number of positions of
+        one of the ``axes`` is its size, whatever is left.
+        """
+        from torch.utils._sympy.functions import FloorDiv
+
+        e = _plain_numbers(self._resolved(size.node.expr))
+        known = [*parts, *axes] if isinstance(e, FloorDiv) else parts
+        for x in sorted(e.atoms(FloorDiv), key=lambda x: len(str(x))):
+            a, b = x.args
+            # Rounded down, or up.
+            if not any(self.equal(part * b, c) for part in known for c in (a, a - (b - 1))):
                 self._rounded(x)
         return self.plain(e)
 
@@ -111,6 +135,11 @@ class Sizes:
         found = dict.fromkeys(self._resolved(g.expr) for g in self.shapes.guards)
         return [self.meant(e) for e in found if e.free_symbols]
 
+    def numbers_asked(self) -> list[float]:
+        """The numbers that sizes were compared with, or quotients of them."""
+        found = (x for g in self.shapes.guards for x in g.expr.atoms(sympy.Float))
+        return sorted(map(float, found))
+
     def takes(self, way: Mapping[Any, int]) -> bool:
         """Whether these sizes are multiples of what they are taken to be, and large enough."""
         try:
@@ -156,6 +185,11 @@ class Sizes:
         a, b = self.plain(a), self.plain(b)
         if self.hint(a) != self.hint(b):
             return False
+        for least in (e for e in (a, b) if type(e).__name__ == "Min"):
+            if len({*map(self.hint, least.args)}) == 1:
+                # Of a square matrix the diagonal is as long as both axes.
+                first, *others = least.args
+                return all(self.unify(first, e) for e in others) and self.unify(a, b)
         for symbol in sorted((a - b).free_symbols, key=str):
             found = _solved(a - b, symbol)
             if len(found) == 1 and symbol not in found[0].free_symbols:
@@ -268,7 +302,7 @@ def _plain_numbers(e: sympy.Expr) -> sympy.Expr:
 
     as_plain = {
         "ToFloat": lambda a: a,
-        "FloatPow": lambda a, b: a**b,
+        "FloatPow": lambda a, b: a ** _half(b),
         "PowByNatural": lambda a, b: a**b,
         "FloatTrueDiv": lambda a, b: a / b,
         "IntTrueDiv": lambda a, b: a / b,
@@ -283,6 +317,17 @@ def _plain_numbers(e: sympy.Expr) -> sympy.Expr:
             e = e.replace(kind, make)
     # A logarithm is taken by way of that to the base 2.
     return at(e, {sympy.Float(math.log(2)): sympy.log(2)}) if e.has(sympy.log) else e
+
+
+def is_one(size: Any) -> bool:
+    """Whether a number that torch makes of sizes is 1, whatever they are."""
+    return bool(sympy.simplify(_plain_numbers(size.node.expr)) - 1 == 0)
+
+
+def _half(e: sympy.Expr) -> sympy.Expr:
+    """A number that is a half, or whole, as such."""
+    twice = 2 * float(e) if e.is_number else 0.5
+    return sympy.Rational(int(twice), 2) if twice.is_integer() else e
 
 
 def _shown(sizes: Sequence[sympy.Expr]) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from derive.tracing.sizes import is_one
+
 
 @contextmanager
 def kept_sizes(function: Any) -> Iterator[None]:
@@ -75,6 +77,9 @@ def _others() -> Any:
         torch.rnn_relu_cell: _rnn_cell(torch.relu),
     }
 
+    others[torch.nn.functional.scaled_dot_product_attention] = _attention
+    others[torch.tensor] = _tensor
+    others[torch.nn.functional.multilabel_margin_loss] = _multilabel_margin
     others[torch.Tensor.fill_diagonal_] = _filled_on_diagonal
     others[torch.nn.functional.one_hot] = _one_hot
     others |= dict.fromkeys((torch.diagonal, torch.Tensor.diagonal), _diagonal)
@@ -114,6 +119,47 @@ def _max_pool1d(
 
     sizes = pair(kernel_size, 1), pair(stride, 1), pair(padding, 0), pair(dilation, 1)
     return torch.max_pool2d(x.unsqueeze(-2), *sizes, ceil_mode).squeeze(-2)
+
+
+def _attention(q: Any, *args: Any, **named: Any) -> Any:
+    """One that is scaled by a number made of sizes, or plainly where that is 1/sqrt(size)."""
+    import torch
+
+    scale = named.get("scale")
+    if isinstance(scale, torch.SymFloat):
+        plain = is_one(scale * q.shape[-1] ** 0.5)
+        q, named["scale"] = (q, None) if plain else (q * scale, 1.0)
+    return torch._C._nn.scaled_dot_product_attention(q, *args, **named)
+
+
+def _tensor(data: Any, **named: Any) -> Any:
+    """A number that is made of sizes as a tensor."""
+    import torch
+
+    if not isinstance(data, torch.SymInt | torch.SymFloat):
+        return torch.tensor(data, **named)
+    full: Any = torch.full
+    kind = torch.int64 if isinstance(data, torch.SymInt) else torch.get_default_dtype()
+    named.setdefault("dtype", kind)
+    return full((), data, **{n: x for n, x in named.items() if n != "requires_grad"})
+
+
+def _multilabel_margin(
+    x: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
+) -> Any:
+    """The loss of the classes before the first -1, beside all that are none of them."""
+    import torch
+
+    if size_average is not None or reduce is not None:
+        return torch.nn.functional.multilabel_margin_loss(x, target, size_average, reduce)
+    seen = (target == -1).cumsum(-1) == 0
+    own = torch.where(seen, target, 0)
+    classes = torch.arange(x.shape[-1], device=x.device)
+    taken = (seen.unsqueeze(-1) & (own.unsqueeze(-1) == classes)).any(-2)
+    margins = (1 - x.gather(-1, own).unsqueeze(-1) + x.unsqueeze(-2)).clamp(min=0)
+    counted = seen.unsqueeze(-1) & ~taken.unsqueeze(-2)
+    losses = torch.where(counted, margins, 0).sum((-2, -1)) / x.shape[-1]
+    return losses if reduction == "none" else getattr(losses, reduction)()
 
 
 def _filled_on_diagonal(x: Any, value: Any, wrap: bool = False) -> Any:

@@ -238,10 +238,17 @@ def rewritten(node: Node, change: Callable[[Node], Node]) -> Node:
 
 
 def reduced(kind: str, atoms: Sequence[Atom], node: Node, condition: Node | None = None) -> Node:
-    """A reduction over indices that are then its own; of none under a condition, a sum."""
+    """A reduction over indices that are then its own; of none, what it is of one element.
+
+    Of none under a condition it is a sum.
+    """
     if kind == "sum" and condition is None and isinstance(node, Number):
         return Number(node.value * sympy.prod([a.size for a in atoms])) if atoms else node
     own = {a: Atom.new(a.size) for a in atoms}
+    if not own and kind == "norm2":
+        return Apply("abs", (node,))
+    if not own and kind in ("argmax", "argmin"):
+        return Number(0)
     if not own:
         return node if condition is None else Apply("where", (condition, node, Number(0)))
     test = None if condition is None else substituted(condition, at(own))

@@ -8,6 +8,8 @@ from typing import Any
 
 import sympy
 
+from derive.algebra.expr import RELATIONS
+from derive.algebra.reductions import REDUCTIONS
 from derive.errors import DeriveError
 from derive.tracing.elementwise import number
 from derive.tracing.operations import operation
@@ -20,6 +22,7 @@ from derive.tracing.values import (
     Number,
     Position,
     Read,
+    Reduce,
     Value,
     apply,
     substituted,
@@ -113,6 +116,20 @@ def length_of(value: Value, dim: int) -> sympy.Expr:
     return sympy.prod([a.size for a in value.axes[dim]])
 
 
+def with_runs_named(reader: Reader, x: Value, dim: int) -> Value:
+    """x by a name where a reduction in it ends at the position along the axis.
+
+    Of a name parts are read. Moved, the end of a cumulative sum is no position of what is summed.
+    """
+    for r in (r for r in walk(x.node) if isinstance(r, Reduce)):
+        for c in walk(r):
+            if isinstance(c, Apply) and c.name in RELATIONS:
+                read = {p.atom for p in walk(c) if isinstance(p, Position)}
+                if not read.isdisjoint(r.atoms) and not read.isdisjoint(x.axes[dim]):
+                    return reader.named(x, REDUCTIONS[r.kind].stem)
+    return x
+
+
 def moved(position: Node, by: Any) -> Node:
     """position + by."""
     by = sympy.sympify(by)
@@ -197,16 +214,22 @@ def cat(reader: Reader, tensors: Sequence[Value], dim: int = 0) -> Value:
 
 
 def _is_read_alone(reader: Reader, node: Node, atom: Atom) -> bool:
-    """Whether something is read at the index alone, on an axis of that size which has no parts."""
-    axes = {e.name: [axis for axis in e.axes if axis] for e in reader.equations}
-    return any(
-        isinstance(p, Position)
-        and p.atom is atom
-        and (x.name not in axes or len(axes[x.name][n]) == 1)
-        for x in walk(node)
-        if isinstance(x, Read)
-        for n, p in enumerate(x.positions)
-    )
+    """Whether an axis of that size, which has no parts, is read at the index alone.
+
+    None is read at a sum with it, of which another size would follow.
+    """
+    axes = {name: value.axes for name, value in reader.inputs.items()}
+    axes |= {e.name: e.axes for e in reader.equations}
+    found = False
+    for x in walk(node):
+        if not isinstance(x, Read):
+            continue
+        for p, axis in zip(x.positions, filter(None, axes.get(x.name, ())), strict=False):
+            if p == Position(atom):
+                found |= len(axis) == 1 and reader.sizes.equal(axis[0].size, atom.size)
+            elif isinstance(p, Apply) and Position(atom) in walk(p):
+                return False
+    return found
 
 
 def _in_turn(reader: Reader, tensors: Sequence[Value], dim: int) -> Value:
@@ -216,7 +239,7 @@ def _in_turn(reader: Reader, tensors: Sequence[Value], dim: int) -> Value:
     for t in tensors:
         length = length_of(t, dim)
         if t.axes[dim]:
-            t, atom = reader.single(t, dim)
+            t, atom = reader.single(with_runs_named(reader, t, dim), dim)
             t = replace(t, node=substituted(t.node, {atom: moved(Position(total), -first)}))
         singles.append(replace(t, axes=_without(t.axes, dim)))
         first = first + length

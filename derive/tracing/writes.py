@@ -54,6 +54,21 @@ class Writes:
         if is_write(node) and whole and self._chain(node.args[0])[-1].op != "call_function":
             raise DeriveError(_ARGUMENT)
 
+    def is_view_without_graph(self, node: Any) -> bool:
+        """Whether it is a view that was made without a graph.
+
+        It is known with its gradient, which what is written into it keeps for that which it is a
+        view of.
+        """
+        while is_write(node):
+            node = node.args[0]
+        if node.op != "call_function" or not node.meta.get("held"):
+            return False
+        if self._before(node) is not None:
+            return True
+        parts = _storage_of_parts(node)
+        return parts is not None and parts in map(_storage, node.all_input_nodes)
+
     def is_idle(self, node: Any) -> bool:
         """Whether it copies a part to where it stands, as Python does after q[0] += 1."""
         if name_of(node.target) != "copy_" or _storage(node.args[1]) != _storage(node):

@@ -213,7 +213,7 @@ class Writer:
             return ("inf", 9) if value == sympy.oo else ("-inf", _UNARY)
         text = self.size(value, self.whole)
         plain = all(c.isalnum() or c in "._()" for c in text) and text.count("(") < 2
-        return text, 9 if plain else (5 if " " in text or text[0] == "-" else 6)
+        return text, 9 if plain else (5 if " " in text or "//" in text or text[0] == "-" else 6)
 
     def _position(self, node: Node, axis: Axis) -> str:
         """On an axis, which parts make up where they have as many positions together as it has."""

@@ -228,6 +228,24 @@ def test_the_second_backward():
     assert second_of(Normalize) == "wrong"
 
 
+def test_the_second_backward_of_what_has_constants():
+    class Rotated(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, cos, sin):
+            ctx.save_for_backward(cos, sin)
+            a, b = x.chunk(2, -1)
+            return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+
+        @staticmethod
+        def backward(ctx, g):
+            cos, sin = ctx.saved_tensors
+            a, b = g.chunk(2, -1)
+            return torch.cat([a * cos + b * sin, b * cos - a * sin], -1), None, None
+
+    report = derive.audit(Rotated, torch.randn(2, 3, 8), torch.randn(3, 4), torch.randn(3, 4))
+    assert report.right and report.second_order == "right" and not report.remarks
+
+
 def test_a_forward_in_place_is_judged():
     class Doubled(torch.autograd.Function):
         @staticmethod

@@ -292,4 +292,4 @@ def test_the_formulas_do_not_speak_of_it():
     told, code = text.split('"""', 2)[1:]
     assert "centre" in code
     assert "centre" not in told
-    assert "2·(X[i,d]·Σⱼ G[i,j] − Σⱼ G[i,j]·Y[j,d])" in told
+    assert "2·Σⱼ G[i,j]·(X[i,d] − Y[j,d])" in told

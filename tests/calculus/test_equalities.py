@@ -135,7 +135,7 @@ def test_every_rule_is_used_above():
     texts.append("op f(x[i]) -> y\ny[i] = where(i == 0, x[i]**2, where(i == 1, x[i], 0))")
     texts.append(
         "op f(x[n,k]; size(k)=3) -> y\n"
-        "y[n,k] = where(k == 0, 1, where(k == 1, 2, exp(x[n,2])*x[n,k]))"
+        "y[n,k] = where(k < 1, 1, where(k == 1, 2, exp(x[n,2])*x[n,k]))"
     )
     used = {s.rule for text in texts for s in derivation(parse(text)).gradients["x"].steps}
     assert used >= {rule.name for rule in equality_rules(Bounds())}

@@ -109,6 +109,7 @@ def one(*factors):
 IN_FRONT = less(m, K)
 BEHIND = Not(IN_FRONT)
 INSIDE = at_most(1, k)
+FROM_END = [K, -1, minus(k)]
 
 FIRES = {
     "guarded position": [
@@ -206,6 +207,22 @@ FIRES = {
             poly([term((u,), x("A", sum_of(u, 1)))]),
         ),
     ],
+    "turn a sum": [
+        (
+            term((k1,), Iverson(at_most(k1, FROM_END)), x("A", k1)),
+            poly([term((k1,), Iverson(at_most(k, k1)), x("A", sum_of(K, -1, minus(k1))))]),
+        ),
+        # What is read from the end too is read as it stands then.
+        (
+            term((k1,), Iverson(less(FROM_END, k1)), x("A", sum_of(K, -1, minus(k1)))),
+            poly([term((k1,), Iverson(less(k1, k)), x("A", k1))]),
+        ),
+        # Two summed indices: one of them turns.
+        (
+            term((k, k1), Iverson(at_most(k1, FROM_END)), x("A", k), x("A", k1)),
+            poly([term((k, k1), Iverson(at_most(k1, k)), x("A", sum_of(*FROM_END)), x("A", k1))]),
+        ),
+    ],
 }
 
 STANDS = {
@@ -248,6 +265,23 @@ STANDS = {
         term((m,), Iverson(less(m, k)), x("G", m)),
         term((m,), Iverson(less((2, m), K)), x("G", m)),
         term((m,), Iverson(less(x("G", m), 2)), x("G", m)),
+    ],
+    "turn a sum": [
+        term((k1,), Iverson(at_most(k1, k)), x("A", k1)),
+        term((), Iverson(at_most(k1, FROM_END)), x("A", k1)),
+        # Of another index it is on one side as it stands.
+        term(
+            (k1,),
+            Iverson(at_most(k1, FROM_END)),
+            Iverson(at_most(k1, Index("k2", "k"))),
+            x("A", k1),
+        ),
+        term((l,), Iverson(at_most(l, FROM_END)), x("B", l)),
+        term((k1,), Iverson(at_most((2, k1), FROM_END)), x("A", k1)),
+        term((k1,), Iverson(rel("==", k1, FROM_END)), x("A", k1)),
+        term((k1,), Iverson(at_most(x("T", m), FROM_END)), x("A", k1)),
+        # No cumulative sum: what is read has both.
+        term((k1,), Iverson(at_most(k1, FROM_END)), x("A", sum_of(k, k1))),
     ],
 }
 

@@ -233,3 +233,44 @@ def test_a_stable_difference_of_positions_is_formed():
     far = [((g(x, s) - exact) / exact).abs().max() for g in (f, stable)]
     assert far[1] < 1e-6
     assert far[0] < 1e-6
+
+
+ROOTS = {
+    "a norm": "r[n] = norm2[k](x[n,k])\n",
+    "0 at 0": "s[n] = sum[k](x[n,k]**2)\nr[n] = where(s[n] == 0, 0, sqrt(s[n]))\n",
+    "above 0": "s[n] = sum[k](x[n,k]**2)\nr[n] = where(s[n] > 0, sqrt(s[n]), 0)\n",
+}
+
+
+@pytest.mark.parametrize("case", ROOTS)
+def test_the_square_of_a_root_asks_nothing_of_what_is_under_it(case):
+    op = derive.parse(f"op f(x[n,k]) -> y\n{ROOTS[case]}y[n,k] = x[n,k]*r[n]**4 + sin(r[n]**2)")
+    derivation = derive.derivation(op)
+    assert "≠" not in str(derivation)
+    x = torch.randn(3, 4, dtype=torch.float64)
+    x[1] = 0
+    x.requires_grad_()
+    y = derive.load(op)(x)
+    s = x.square().sum(1, keepdim=True)
+    expected = x * s**2 + torch.sin(s)
+    torch.testing.assert_close(y, expected, rtol=1e-14, atol=0)
+    G = torch.randn_like(y)
+    for _ in range(2):
+        (g,) = torch.autograd.grad(y, x, G, create_graph=True)
+        (h,) = torch.autograd.grad(expected, x, G, create_graph=True)
+        torch.testing.assert_close(g, h, rtol=1e-13, atol=1e-14)
+        y, expected = g.sin(), h.sin()
+
+
+@pytest.mark.parametrize(
+    "equations",
+    [
+        # What is under it may be below 0; another root; an odd power.
+        "s[n] = sum[k](x[n,k])\nr[n] = where(s[n] > 0, sqrt(s[n]), 0)\ny[n] = r[n]**2",
+        "s[n] = sum[k](x[n,k]**2)\nr[n] = where(s[n] > 1, sqrt(s[n]), 0)\ny[n] = r[n]**2",
+        "r[n] = norm2[k](x[n,k])\ny[n] = r[n]**3",
+    ],
+)
+def test_other_powers_of_roots_are_kept(equations):
+    op = derive.parse(f"op f(x[n,k]) -> y\n{equations}")
+    assert "r" in {a.tensor for a in accesses(flatten_operation(op)["y"].body)}

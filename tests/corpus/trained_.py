@@ -585,6 +585,31 @@ def chamfer(a: Tensor, b: Tensor) -> Tensor:
     return d.min(2)[0].mean() + d.min(1)[0].mean()
 
 
+@case(
+    lambda: (r(2, 3, 5, 4), r(2, 2, 5, 4)),
+    lambda: (r(4, 16, 64, 64), r(4, 2, 64, 64)),
+)
+def warp_by_flow(x: Tensor, flow: Tensor) -> Tensor:
+    h, w = x.shape[2:]
+    rows, columns = torch.meshgrid(torch.arange(h), torch.arange(w), indexing="ij")
+    at = torch.stack([columns, rows]).to(x.dtype) + flow
+    across, down = 2 * at[:, 0] / (w - 1) - 1, 2 * at[:, 1] / (h - 1) - 1
+    grid = torch.stack([across, down], -1)
+    return F.grid_sample(x, grid, padding_mode="border", align_corners=True)
+
+
+@case(
+    lambda: (r(2, 3, 4, 5, 6), p(2, 7, 3, 2, 2), r(2, 7, 3, 2)),
+    lambda: (r(2, 8, 32, 20, 20), p(2, 100, 8, 4, 2), r(2, 100, 8, 4)),
+)
+def deformable_attention(value: Tensor, at: Tensor, weight: Tensor) -> Tensor:
+    n, heads, width = value.shape[:3]
+    grid = (2 * at - 1).transpose(1, 2).flatten(0, 1)
+    samples = F.grid_sample(value.flatten(0, 1), grid, align_corners=False)
+    scores = weight.softmax(-1).transpose(1, 2).flatten(0, 1)[:, None]
+    return (samples * scores).sum(-1).view(n, heads * width, -1).transpose(1, 2)
+
+
 @case(lambda: (r(5, 4),), lambda: (r(2048, 4),))
 def quaternion_to_rotation(q: Tensor) -> Tensor:
     w, x, y, z = F.normalize(q, dim=-1).unbind(-1)

@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 import torch
 from kit.tangents import loaded
-from torch.autograd import forward_ad, gradcheck
+from torch.autograd import forward_ad, gradcheck, gradgradcheck
 from torch.func import hessian, jacfwd, jacrev, jvp, vmap
 
 import derive
@@ -30,6 +30,7 @@ CASES = {
     "logcumsumexp": (FAR, lambda f: lambda x: f(x, dim=0)),
     "cumprod": (WITH_ZEROS, lambda f: lambda x: f(x, dim=0)),
     "multi_margin_loss": (SCORES, lambda f: lambda x: f(x, TARGET, p=1.25)),
+    "focal_loss": (SCORES, lambda f: lambda x: f(x, TARGET, gamma=1.5)),
     "atan2": (torch.zeros(2, dtype=torch.float64), lambda f: lambda x: f(x, x)),
 }
 NESTED = {
@@ -39,6 +40,45 @@ NESTED = {
     "hessian": (hessian, lambda f: jacrev(jacrev(f))),
     "three times": (lambda f: jacfwd(hessian(f)), lambda f: jacrev(jacrev(jacrev(f)))),
 }
+
+
+LED_THROUGH = {
+    "a group beside": (
+        "op f(x[n,c,*q], T[n,*q]: int; g=1.3) -> y\nF[n,c,*q] = log_softmax[c](x[n,c,*q])\n"
+        "l[n,*q] = (1 - exp(F[n,T[n,*q],*q]))**g*F[n,T[n,*q],*q]\ny = sum[n,*q](l[n,*q])",
+        ((4, 5, 2, 3),),
+        {},
+    ),
+    "an axis in a place that is given": (
+        "op f(x[*p,k,*q], w[*p,k,*q]; dim=axis(k), g=1.3) -> y\n"
+        "F[*p,k,*q] = log_softmax[k](x[*p,k,*q])\n"
+        "y[*p,*q] = sum[k](w[*p,k,*q]*(1.1 - exp(F[*p,k,*q]))**g*F[*p,k,*q])",
+        ((4, 5, 2), (4, 5, 2)),
+        {"dim": 1},
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "shapes", "given"), LED_THROUGH.values(), ids=LED_THROUGH)
+def test_a_statistic_that_a_graph_leads_through_has_a_tangent(text, shapes, given):
+    op = parse(text)
+    program = program_of(op, None)
+    assert program.pulled and "x" not in {s.name for s in program.saved}
+    f, T = derive.load(op), torch.arange(24).reshape(4, 2, 3) % 5
+    xs = [torch.randn(s, dtype=torch.float64).requires_grad_() for s in shapes]
+
+    def call(*xs):
+        return f(*xs, *([T] if "T" in text else []), **given)
+
+    assert gradcheck(call, xs, check_forward_ad=True)
+    assert gradgradcheck(call, xs, check_fwd_over_rev=True)
+    at = [x.detach() for x in xs]
+    forward, reverse = (m(lambda *x: call(*x).sin().sum())(*at) for m in (hessian, twice_back))
+    assert torch.allclose(forward, reverse, 1e-10, 1e-12)
+
+
+def twice_back(f):
+    return jacrev(jacrev(f))
 
 
 THROUGH_TORCH = ("cumprod", "three times")

@@ -267,3 +267,22 @@ def test_the_text_means_what_the_expression_means(e):
     except (ZeroDivisionError, OverflowError):
         return
     assert found == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+LARGE = {
+    -340282346638528859811704183484516925440: "−3.4028235e38",
+    2**60: "1.1529215e18",
+    10**20: "1e20",
+    10**17 + 1: "100000000000000001",
+    123456789: "123456789",
+    int(1e300): "1e300",
+}
+
+
+@pytest.mark.parametrize("value", LARGE)
+def test_a_large_float_has_its_shortest_digits(value):
+    assert unicode(num(value)) == LARGE[value]
+    read = float(LARGE[value].replace("−", "-"))
+    with np.errstate(over="ignore"):
+        floats = read, float(np.float32(read))
+    assert value == 10**17 + 1 or value in floats

@@ -124,6 +124,17 @@ def test_a_number_up_to_a_limit_of_either_sign(op):
     assert unicode(Where(Rel(op, size, d), Mul((d, sign)), d)).startswith("where")
 
 
+@pytest.mark.parametrize("op", [">", ">="])
+def test_an_exponential_up_to_one(op):
+    x = Access("x", ())
+    e = Where(Rel(op, x, num(0)), num(1), Call("exp", (x,)))
+    assert unicode(e) == "exp(min(x, 0))"
+    for a in PLACES:
+        assert evaluate(e, {"x": np.array(a)}, {}, {}, {}) == np.exp(min(a, 0))
+    assert unicode(Where(Rel("<", x, num(0)), num(1), Call("exp", (x,)))).startswith("where")
+    assert unicode(Where(Rel(op, x, num(1)), num(1), Call("exp", (x,)))).startswith("where")
+
+
 def shown_gradient(text):
     return str(derive.derivation(derive.parse(text)).shown[0]).partition(" = ")[2]
 

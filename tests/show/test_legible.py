@@ -11,7 +11,7 @@ from derive.check.verify import checks_of
 
 FORMS = {
     "y[n] = where(x[n] > 0, x[n], s*x[n])": {"x": "G[n]·where(x[n] > 0, 1, s)"},
-    "y[n] = where(x[n] > 0, x[n], expm1(x[n]))": {"x": "G[n]·where(x[n] > 0, 1, exp(x[n]))"},
+    "y[n] = where(x[n] > 0, x[n], expm1(x[n]))": {"x": "G[n]·exp(min(x[n], 0))"},
     "y[n] = where(x[n] > 0, x[n], s*(exp(x[n]) - 1))": {
         "x": "G[n]·where(x[n] > 0, 1, s·exp(x[n]))"
     },
@@ -150,3 +150,32 @@ def test_a_factor_that_stands_twice_is_a_power():
     assert str(d.equations[0]) == "y[n] = x[n]²/s[n]²"
     other = derive.derivation(derive.parse("op f(x[n], s[n]) -> y\ny[n] = x[n]*x[0]/s[n]"))
     assert str(other.equations[0]) == "y[n] = x[n]·x[0]/s[n]"
+
+
+def test_what_is_read_once_is_written_where_it_is():
+    text = (
+        "op f(w[n], x[n], t[n]) -> y\ny[n] = w[n]*(t[n]*clamp(log(x[n]), -9, inf)"
+        " + (1 - t[n])*clamp(log(1 - x[n]), -9, inf))"
+    )
+    d = derive.derivation(derive.parse(text))
+    assert d.definitions == ()
+    assert str(d.gradients["w"]) == (
+        "grad_w[n] = G[n]·(t[n]·max(log(x[n]), −9) + (1 − t[n])·max(log(1 − x[n]), −9))"
+    )
+
+
+def test_a_logsumexp_in_a_share_is_that_of_a_softmax():
+    text = "op f(s[n,m]; size(m)=size(n)) -> y\ny[n] = logsumexp[m](s[n,m]) - s[n,n]"
+    d = derive.derivation(derive.parse(text))
+    assert d.definitions == ()
+    assert str(d.gradients["s"]) == "grad_s[n,m] = G[n]·(softmaxₘ(s[n,m]) − δ[n,m])"
+
+
+def test_a_term_that_is_no_more_is_left_out():
+    d = derive.derivation(derive.parse("op f(x[n]) -> y\ny[n] = log(x[n]) + 0*log(1 - x[n])"))
+    assert str(d.equations[0]) == "y[n] = log(x[n])"
+
+
+def test_what_is_taken_away_has_no_bracket():
+    d = derive.derivation(derive.parse("op f(x[n], a) -> y\ny[n] = x[n]**2 - (a*x[n] + x[n]**3)"))
+    assert str(d.equations[0]) == "y[n] = x[n]² − a·x[n] − x[n]³"

@@ -13,7 +13,7 @@ GRADIENTS = {
         "S[*p,k]·(G[*p,k] − Σₖ′ G[*p,k′]·S[*p,k′])"
     ),
     # l is that of another extent, and j bound beside i.
-    "op f(A[i,l]) -> y\ny[j] = sum[i,l](A[i,l]*A[j,l])": ("G[i]·Σⱼ A[j,l] + Σⱼ G[j]·A[j,l]"),
+    "op f(A[i,l]) -> y\ny[j] = sum[i,l](A[i,l]*A[j,l])": "Σⱼ A[j,l]·(G[i] + G[j])",
 }
 
 

@@ -8,7 +8,7 @@ import derive
 from derive import catalog
 from derive.calculus.lets import inline
 from derive.pipeline import derive_option
-from derive.reports.reused import reused
+from derive.reports.reused import reused, written_in
 
 LOSS = "op f(a[n], b[n]) -> y\n"
 TEXTS = {
@@ -60,3 +60,27 @@ def test_with_its_definition_in_its_place_a_name_changes_nothing(name):
         for other in given.values():
             body = inline(body, other.as_let())
         assert body is given[a.name].body
+
+
+@pytest.mark.parametrize("name", ["cosine_embedding_loss", "cosine_similarity"])
+def test_an_adjoint_that_one_gradient_reads_is_written_in_it(name):
+    op = catalog.find(name)
+    option = "mean" if name == "cosine_embedding_loss" else None
+    backward = derive_option(op, option).backward
+    given = {a.name: a for a in (*backward.adjoints, *backward.gradients)}
+    left = written_in(backward.adjoints, backward.gradients, lambda a: len(str(a.body)))
+    every = {a.name: a for a in (*left[0], *left[1])}
+    gone = [a for n, a in given.items() if n not in every]
+    assert len(gone) == 2
+    for name_, a in every.items():
+        body = given[name_].body
+        for other in gone:
+            body = inline(body, other.as_let())
+        assert body is a.body
+
+
+def test_an_adjoint_that_two_gradients_read_or_that_is_asked_for_is_said():
+    d = derive.derivation(catalog.find("cdist"))
+    assert [f.name for f in d.shown] == ["grad_squared", "grad_x1", "grad_x2"]
+    d = derive.derivation(catalog.find("cosine_similarity"), wrt=["x1", "norm1"])
+    assert [f.name for f in d.shown] == ["grad_x1", "grad_norm1"]

@@ -68,3 +68,21 @@ def test_a_mask_of_minus_infinity_stands_in_the_softmax():
     shapes = (2, 4, 3), (2, 5, 3), (2, 5, 6)
     text = str(derive.read_torch(added, *map(torch.randn, shapes), pad))
     assert "where(pad[n, m], -inf, scores[n, t, m])" in text
+
+
+def cosines(a, b):
+    return torch.nn.functional.normalize(a) @ torch.nn.functional.normalize(b).T
+
+
+def test_a_factor_that_divides_by_a_norm_has_a_name():
+    """It is computed once, not for each of the rows that it is multiplied by."""
+    a, b = r(3, 4), r(5, 4)
+    made = reading(cosines, a, b, name="f", comments=False)
+    assert "sum[c](h[n,c]*h2[c,k])" in made.text, made.text
+    inputs = [x.double().requires_grad_() for x in (a, b)]
+    cotangent = r(3, 5).double()
+    found, wanted = (
+        torch.autograd.grad(f(*inputs), inputs, cotangent)
+        for f in (derive.load(derive.read_torch(cosines, a, b)), cosines)
+    )
+    torch.testing.assert_close(found, wanted)

@@ -141,8 +141,8 @@ FORMULAS = {
     "cross_entropy": {
         "input": "[target[n,*q] ≠ ignore_index]·G·(exp(F[n,c,*q])·((1 − label_smoothing)"
         "·weight[target[n,*q]] + label_smoothing/size(c)·Σ[c′] weight[c′])"
-        " − (δ[c,target[n,*q]]·(1 − label_smoothing)·weight[c]"
-        " + label_smoothing·weight[c]/size(c)))"
+        " − δ[c,target[n,*q]]·(1 − label_smoothing)·weight[c]"
+        " − label_smoothing·weight[c]/size(c))"
         "/count",
         "weight": "−G·(average·Σ[n,*q] [target[n,*q] ≠ ignore_index]·δ[c,target[n,*q]]"
         " + (1 − label_smoothing)·Σ[n,*q] [target[n,*q] ≠ ignore_index]·δ[c,target[n,*q]]"

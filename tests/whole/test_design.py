@@ -317,8 +317,8 @@ def renamed(op: Operation) -> Operation:
 
     def parameter(p: Parameter) -> Parameter:
         match p:
-            case Number(name, default, integer):
-                return Number(other(name), default, integer)
+            case Number(name, default, integer, bounds):
+                return Number(other(name), default, integer, bounds)
             case AxisOf(name, index, default):
                 return AxisOf(other(name), within(index), default)
             case KeepDim(name, index):

@@ -285,6 +285,26 @@ def test_a_smooth_l1_loss_of_beta_0_is_an_l1_loss(reduction):
     )
 
 
+def test_a_number_that_torch_refuses_is_refused():
+    x, y = uniform((3, 4), -1, 1, 2), uniform((3, 4), -1, 1, 5)
+    target = torch.tensor([0, 3, 1])
+    for name, given, others in (
+        ("huber_loss", {"delta": 0.0}, (y,)),
+        ("smooth_l1_loss", {"beta": -0.5}, (y,)),
+        ("softshrink", {"lambd": -0.5}, ()),
+        ("celu", {"alpha": 0.0}, ()),
+        ("cross_entropy", {"label_smoothing": 1.5}, (target,)),
+        ("triplet_margin_loss", {"margin": 0.0}, (y, y + 1)),
+        ("cosine_similarity", {"eps": -0.5}, (y,)),
+    ):
+        ours, theirs = generated(name), getattr(F, name)
+        (number,) = given
+        with pytest.raises(ValueError, match=f"{name}: {number} must be "):
+            ours(x, *others, **given)
+        with pytest.raises((RuntimeError, ValueError)):
+            theirs(x, *others, **given)
+
+
 def test_negative_positions_count_from_the_end_where_they_do_in_torch():
     x = uniform((3, 5, 4), -1, 1)
     at = torch.tensor([[-1, 0, 4], [-5, 2, -3]])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from derive.algebra.expr import Index, Num
+from derive.algebra.expr import Index
 from derive.algebra.substitution import replace as replaced
 from derive.lowering.ground.value import (
     Frame,
@@ -239,25 +239,6 @@ def _merged(value: Value, n: int, count: int) -> Code:
     assert whole is not None
     rest = [axis_size(i) for i in value.axes if i is not None]
     return Method(value.code, "reshape", (Shape((*rest[:n], whole, *rest[n + count :])),))
-
-
-def select_at(
-    frame: Frame,
-    source: Value,
-    axis: Index,
-    position: Num,
-    order: Sequence[Index],
-    like: Code,
-) -> Value:
-    """source * delta(axis, n) for a number n: zeros with the source at n."""
-    n = list(order).index(axis)
-    value = frame.expand(source, [i for i in order if i is not axis], like)
-    place = frame.position(tuple(order), n)
-    # Not select_scatter, whose derivative under two vmaps is wrong in torch 2.13.
-    one = Method(value.code, "unsqueeze", (place,))
-    at = int(position.value)
-    args = (one, place, literal(at), literal(at + 1))
-    return Value(Method(zeros(like, order), "slice_scatter", args), tuple(order))
 
 
 def put_at(

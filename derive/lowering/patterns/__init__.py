@@ -18,6 +18,7 @@ from derive.lowering.patterns.convolved import convolution_within
 from derive.lowering.patterns.cumulative import (
     cumulative_reduction,
     cumulative_sum,
+    cumulative_sum_of_several,
     weighted_cumulative_sum,
 )
 from derive.lowering.patterns.digits import at_digits, digits_in_a_run, read_digits
@@ -33,7 +34,6 @@ from derive.lowering.patterns.pieces import (
 )
 from derive.lowering.patterns.placed import (
     along_each_axis,
-    at_a_number,
     at_computed,
     at_numbers,
     in_a_run,
@@ -72,6 +72,11 @@ SUMS = (
         "weighted cumulative sum",
         "Sum_{l,d} [l <= k] w(k, d) f(l, d) = Sum_d w(k, d) cumsum(f)[k, d]",
         weighted_cumulative_sum,
+    ),
+    Pattern(
+        "cumulative sum of several",
+        "Sum_l [l <= k] w(l) (f(k) + g(l)) = f(k) cumsum(w)[k] + cumsum(w g)[k]",
+        cumulative_sum_of_several,
     ),
     Pattern("band", "Sum_l [k - a <= l <= k + b] f(l) = windows of f.sum()[k]", band_sum),
     Pattern(
@@ -124,9 +129,8 @@ PLACEMENTS = (
         at_digits,
     ),
     Pattern("places on a ring", "Sum_k delta(i, (k + s) % size) f(k) = f.roll(s)[i]", at_ring),
-    Pattern("one place", "delta(i, n) f = zeros.slice_scatter(f, n)[i]", at_a_number),
-    Pattern("places", "Sum_k delta(i, e(k)) f(k) = zeros.index_add(e, f)[i]", at_computed),
     Pattern("numbered places", "delta(i, m) delta(j, n) f = f with zeros around it", at_numbers),
+    Pattern("places", "Sum_k delta(i, e(k)) f(k) = zeros.index_add(e, f)[i]", at_computed),
     Pattern(
         "places along several axes",
         "Sum_{k,l} delta(i, e(k)) delta(j, g(l)) f(k, l) = along i, then along j",

@@ -6,8 +6,10 @@
 
     Sum_{l,d} [l <= k] w(k, d) f(l, d)  =  Sum_d w(k, d) cumsum(f)[k, d]
 
+    Sum_l [l <= k] w(l) (f(k) + g(l))  =  f(k) cumsum(w)[k] + cumsum(w g)[k]
+
 l and k run over the same positions, and nothing but the condition and w has k. A product with a
-masked matrix of all k and l stands in place of the last one where that is cheaper.
+masked matrix of all k and l stands in place of the weighted one where that is cheaper.
 """
 
 from __future__ import annotations
@@ -16,7 +18,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from derive.algebra.expr import Expr, Index, Iverson, Rel, free_indices, indices_of
+from derive.algebra.expr import (
+    Add,
+    Expr,
+    Index,
+    Iverson,
+    Rel,
+    factors_of,
+    free_indices,
+    indices_of,
+    sum_of,
+)
 from derive.algebra.logic import conditions_of, conjunction
 from derive.algebra.sizes import Bounds
 from derive.calculus.lets import Let
@@ -118,7 +130,9 @@ def where_outside(scope: Scope, found: RunningSum, value: Value) -> Value:
 def cumulative_sum(scope: Scope, s: Summation) -> Value | None:
     """Sum_l [l <= k] f(l) = cumsum(f)[k]."""
     found = running_sum(scope, s)
-    if found is None or found.weights or found.along.binder not in indices_of(s.others):
+    if found is None or found.weights or not s.others:
+        return None
+    if found.along.binder not in free_indices(found.x):
         return None
     inner = [found.along.binder if i is found.along.index else i for i in s.order]
     value = scope.frame.fit(scope.lower(found.x, inner), inner)
@@ -149,6 +163,22 @@ def weighted_cumulative_sum(scope: Scope, s: Summation) -> Value | None:
     value = scope.frame.squeeze(_cumulated(scope, value, along, "cumsum"))
     weights = [scope.as_float(scope.lower(w, merged(w))) for w in found.weights]
     return contract(scope.frame, [*weights, value], shared, whole)
+
+
+def cumulative_sum_of_several(scope: Scope, s: Summation) -> Value | None:
+    """Sum_l [l <= k] w(l) (f(k) + g(l)) = f(k) Sum_l [l <= k] w(l) + Sum_l [l <= k] w(l) g(l)."""
+    along = running(scope.frame.bounds, s.binders, s.condition) if s.brackets else None
+    if along is None:
+        return None
+    both = {along.index, along.binder}
+    several = [f for f in s.others if both <= free_indices(f)]
+    if len(several) != 1 or not isinstance(several[0], Add):
+        return None
+    parts = [factors_of(a) for a in several[0].args]
+    if any(both <= free_indices(f) for part in parts for f in part):
+        return None
+    beside = [f for f in s.factors if f is not several[0]]
+    return scope.lower(sum_of([total(s.binders, (*beside, *part)) for part in parts]), s.order)
 
 
 def _is_cheaper(

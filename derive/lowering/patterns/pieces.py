@@ -44,6 +44,7 @@ from derive.algebra.substitution import fresh, substitute
 from derive.calculus.conditions import settled
 from derive.calculus.lets import layout
 from derive.calculus.ranges import part_of_range
+from derive.kernels.row import Attended, Part
 from derive.lowering.ground.scope import Scope, common_kind
 from derive.lowering.ground.summation import Summation, total
 from derive.lowering.ground.value import NeedsFlatGroups, Value
@@ -143,7 +144,8 @@ def _pieces(bounds: Bounds, e: Expr, i: Index, brackets: Iterator[Iverson]) -> l
         new = Index(i.name, extents[0])
         moved = substitute(body, {i: (Polynomial.of(new) + start).expr()})
         pieces.append(_Piece(start, stop, new, settled(bounds, moved)))
-    return pieces
+    # A call gives all rows at once.
+    return None if any(isinstance(x, Part | Attended) for x in walk(e)) else pieces
 
 
 def _in_turn(bounds: Bounds, extent: str, places: Sequence[Polynomial]) -> list[Polynomial] | None:

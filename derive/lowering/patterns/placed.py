@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import reduce
 
-from derive.algebra.affine import affine
+from derive.algebra.affine import Polynomial, affine
 from derive.algebra.expr import (
     Access,
     Delta,
@@ -20,6 +20,7 @@ from derive.algebra.expr import (
     Iverson,
     Mul,
     Num,
+    Param,
     Reduce,
     Rel,
     Size,
@@ -37,7 +38,7 @@ from derive.algebra.reductions import POSITIONS
 from derive.algebra.substitution import apart, substitute
 from derive.calculus.lets import layout
 from derive.lowering.ground.binders import in_place_of, renaming
-from derive.lowering.ground.gather import add_at, of_any_size, placed_axes, put_at, select_at
+from derive.lowering.ground.gather import add_at, of_any_size, placed_axes, put_at
 from derive.lowering.ground.guarded import under
 from derive.lowering.ground.numbers import has_positions
 from derive.lowering.ground.scope import Scope
@@ -293,15 +294,6 @@ def in_a_run(scope: Scope, p: Placement) -> Placed | None:
     return None
 
 
-def at_a_number(scope: Scope, p: Placement) -> Placed | None:
-    """delta(i, n) f: zeros with f at n."""
-    axis, position = p.only or (None, None)
-    if axis is None or not isinstance(position, Num):
-        return None
-    around = [i for i in p.order if i is axis or i in p.source.indices]
-    return select_at(scope.frame, p.source, axis, position, around, scope.like), False
-
-
 def at_computed(scope: Scope, p: Placement) -> Placed | None:
     """Sum_k delta(i, e(k)) f(k): f added at e."""
     if p.only is None:
@@ -326,8 +318,9 @@ def at_computed(scope: Scope, p: Placement) -> Placed | None:
 
 
 def at_numbers(scope: Scope, p: Placement) -> Placed | None:
-    """delta(i, m) delta(j, n) f: f with zeros around it."""
-    numbers = {axis: int(e.value) for axis, e in p.targets if isinstance(e, Num)}
+    """delta(i, m) delta(j, n) f: f with zeros around it, at numbers or what sizes give."""
+    found = {axis: _of_sizes(scope, e) for axis, e in p.targets}
+    numbers = {axis: at for axis, at in found.items() if at is not None}
     if len(numbers) < len(p.targets) or any(i.group for i in numbers):
         return None
     order = [i for i in p.order if i in numbers or i in p.source.indices]
@@ -336,9 +329,17 @@ def at_numbers(scope: Scope, p: Placement) -> Placed | None:
     amounts: dict[int, tuple[Code, Code]] = {}
     for n, i in enumerate(order):
         if i in numbers:
-            behind = Binary("-", Dim(i.extent), literal(numbers[i] + 1))
-            amounts[n] = literal(numbers[i]), behind
+            at, size = numbers[i], scope.frame.bounds.size(i.extent)
+            behind = number_of(scope, size - at - Polynomial.of(1))
+            amounts[n] = number_of(scope, at), behind
     return padded_along(scope, value, amounts), False
+
+
+def _of_sizes(scope: Scope, position: Expr) -> Polynomial | None:
+    """The position as one made of numbers and sizes alone."""
+    if any(isinstance(part, Guard | Param | Access | Index) for part in walk(position)):
+        return None
+    return scope.frame.bounds.form(position)
 
 
 def along_each_axis(scope: Scope, p: Placement) -> Placed | None:

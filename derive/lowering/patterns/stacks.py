@@ -18,6 +18,7 @@ from derive.algebra.substitution import substitute
 from derive.lowering.ground.scope import Scope
 from derive.lowering.ground.value import ZERO, Value
 from derive.lowering.ground.windows import padded_along
+from derive.notation.operation import Kind
 from derive.program.code import Binary, Code, Dim, Function, Method, Tuple, literal
 
 _SPARSEST = 4
@@ -58,10 +59,12 @@ def _block(
     if not is_full and (len(cases) < 2 or cells > _SPARSEST * len(cases)):
         return None
     around = [i for i in order if i not in axes]
-    codes = []
-    for at in product(*(range(first, last + 1) for first, last in spans)):
-        held = scope.lower(sum_of(cases[at]), around) if at in cases else ZERO
-        codes.append(scope.frame.expand(scope.as_float(held), around, scope.like).code)
+    every = product(*(range(first, last + 1) for first, last in spans))
+    held = [scope.lower(sum_of(cases[at]), around) if at in cases else ZERO for at in every]
+    kind: Kind = "int" if all(value.kind == "int" for value in held) else "float"
+    if kind == "float":
+        held = [scope.as_float(value) for value in held]
+    codes = [scope.frame.expand(value, around, scope.like).code for value in held]
     n = list(order).index(axes[0])
     if tuple(order[n : n + len(axes)]) != axes:
         n = len(around)
@@ -72,7 +75,7 @@ def _block(
     if len(axes) > 1:
         at_end = scope.frame.position((*around[:n], axes[-1], *around[n:]), n)
         code = Method(code, "unflatten", (at_end, Tuple(tuple(map(literal, lengths)))))
-    value = Value(code, layout)
+    value = Value(code, layout, kind)
     amounts = {}
     for m, (i, size, (first, last)) in enumerate(zip(axes, sizes, spans, strict=True)):
         after = Binary("-", Dim(i.extent), literal(last + 1))

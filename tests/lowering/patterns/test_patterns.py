@@ -42,7 +42,7 @@ CODE = {
     "lookup": "op f(x[n], s[n]: int, w[g]) -> y\ny[n] = x[n]*sum[g]([s[n] == g]*w[g])",
     "any by place": "op f(x[g], s[n]: int) -> y\ny[g] = where(any[n](s[n] == g), x[g]**2, 0)",
     "run": "op f(x[u]) -> y\ny[t] = x[2*t]**2",
-    "one place": "op f(x[t]) -> y\ny = x[0]**2",
+    "numbered places": "op f(x[t]) -> y\ny = x[0]**2",
 }
 
 

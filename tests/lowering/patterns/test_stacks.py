@@ -85,3 +85,20 @@ def test_many_stacked_values_are_those_of_few():
     (found,) = torch.autograd.grad(f(c).sum(), c)
     (wanted,) = torch.autograd.grad((c[:, 0] * c[:, 1].sin()).sum(), c)
     torch.testing.assert_close(found, wanted)
+
+
+def test_stacked_integers_stay_integers():
+    """A float32 holds no position above 2^24."""
+    text = (
+        "op f(a[n], b[m]; size(k)=2) -> y\n"
+        "index[k,n] = where(k == 0, n + size(n), n)\ny[k,n] = a[n]*b[index[k,n]]"
+    )
+    assert "torch.stack((position + a.shape[0], position), 0)" in source(made(text))
+    assert ".to(torch.int64)" not in source(made(text))
+    rng = np.random.default_rng(0)
+    run(text, {"a": rng.uniform(0.5, 1.5, 3), "b": rng.uniform(0.5, 1.5, 7)})
+
+
+def test_integers_stacked_with_floats_are_floats():
+    text = "op f(a[n]; size(k)=2) -> y\ny[k,n] = where(k == 0, n + 1, a[n])*a[n]"
+    run(text, {"a": np.random.default_rng(0).uniform(0.5, 1.5, 3)})

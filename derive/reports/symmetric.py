@@ -1,0 +1,82 @@
+"""Tensors of which two axes may change places, read in one order.
+
+    K[i,j] = exp(-sum[k]((x[i,k] - x[j,k])**2))         K[j,i] is K[i,j]
+
+Formulas alone say it so: the code adds what it reads in both orders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace as changed
+from itertools import combinations
+
+from derive.algebra.expr import Access, Call, Expr, Index, sort_key
+from derive.algebra.poly import Poly, base_and_power, scale
+from derive.algebra.rules import Step
+from derive.algebra.substitution import replace, replace_inside_out, substitute
+from derive.calculus.adjoint import Adjoint, said_of
+from derive.calculus.lets import Let, Lets
+
+Symmetric = Mapping[str, tuple[int, int]]
+"""The axes that may change places, by the name of the tensor."""
+
+
+def symmetric(lets: Lets) -> Symmetric:
+    """The equations whose value is the same with two axes of one extent in each other's place."""
+    found: dict[str, tuple[int, int]] = {}
+    for let in lets.given.values():
+        for at in combinations(range(len(let.formals)), 2):
+            if let.kind == "sum" and let.name not in found and _is_symmetric(let, *at):
+                found[let.name] = at
+    return found
+
+
+def _is_symmetric(let: Let, m: int, n: int) -> bool:
+    i, j = let.formals[m], let.formals[n]
+    if (i.extent, i.group) != (j.extent, j.group):
+        return False
+    return _even(substitute(let.body, {i: j, j: i})) is _even(let.body)
+
+
+def _even(e: Expr) -> Expr:
+    """e with the sign of what stands to even powers, or in |..|, chosen."""
+
+    def chosen(part: Expr) -> Expr:
+        if isinstance(part, Call) and part.function == "abs":
+            return Call("abs", (_signed(part.args[0]),))
+        base, n = base_and_power(part)
+        return type(part)(_signed(base), *part.parts()[1:]) if n % 2 == 0 and n != 0 else part
+
+    return replace_inside_out(e, chosen)
+
+
+def _signed(e: Expr) -> Expr:
+    return min(e, scale(e, -1), key=sort_key) if isinstance(e, Poly) else e
+
+
+def in_one_order(a: Adjoint, known: Symmetric) -> Adjoint:
+    """The adjoint with each of these tensors read in one order."""
+
+    def turned(part: Expr) -> Expr | None:
+        at = known.get(part.tensor) if isinstance(part, Access) else None
+        if at is None:
+            return None
+        assert isinstance(part, Access)
+        positions = list(part.positions)
+        pair = sorted((positions[n] for n in at), key=_bound_last)
+        for n, p in zip(at, pair, strict=True):
+            positions[n] = p
+        return Access(part.tensor, tuple(positions))
+
+    before: Expr = a.body
+    body = replace(before, turned) if known else before
+    if body is before:
+        return a
+    assert isinstance(body, Poly)
+    step = Step("symmetry", "K[j,i] = K[i,j]", a.body, body)
+    return changed(a, body=body, steps=a.steps.then(said_of((a.name, a.formals), [step])))
+
+
+def _bound_last(e: Expr) -> tuple[object, ...]:
+    return (isinstance(e, Index) and e.name.startswith("_"), sort_key(e))

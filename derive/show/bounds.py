@@ -1,0 +1,75 @@
+"""Quotients by what is bounded from below, where a bracket says which of the two it is.
+
+a/max(x, e) + [x ≥ e]*b/x       (a + [x ≥ e]*b)/max(x, e)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from derive.algebra.expr import (
+    Add,
+    Call,
+    Expr,
+    Iverson,
+    Num,
+    Pow,
+    Rel,
+    factors_of,
+    product_of,
+    walk,
+)
+from derive.algebra.poly import raised
+from derive.show.legible import rewritten
+
+
+def bounded(e: Expr) -> Expr:
+    """e with one quotient for those by x and by max(x, e), or itself."""
+    if not any(isinstance(part, Call) and part.function == "clamp" for part in walk(e)):
+        return e
+    return rewritten(e, lambda part: _bounded(part) if isinstance(part, Add) else part)
+
+
+def _bounded(e: Add) -> Expr:
+    terms = [_powers(a) for a in e.args]
+    changed = False
+    for bound in dict.fromkeys(b for t in terms for b, n in t.items() if _is_bound(b) and n < 0):
+        assert isinstance(bound, Call)
+        x, least = bound.args
+        for t in terms:
+            if Iverson(Rel(">=", x, least)) in t and x in t:
+                t[bound] = t.get(bound, Fraction(0)) + t.pop(x)
+                changed = True
+    return _shared_apart(terms) if changed else e
+
+
+def _is_bound(e: Expr) -> bool:
+    return isinstance(e, Call) and e.function == "max"
+
+
+def _powers(e: Expr) -> dict[Expr, Fraction]:
+    """The factors of a product by their bases, a number by itself."""
+    found: dict[Expr, Fraction] = {}
+    for f in factors_of(e):
+        base, n = f, Fraction(1)
+        if isinstance(f, Pow) and isinstance(f.exponent, Num):
+            base, n = f.base, f.exponent.value
+        found[base] = found.get(base, Fraction(0)) + n
+    return found
+
+
+def _shared_apart(terms: Sequence[dict[Expr, Fraction]]) -> Expr:
+    """The sum of these with what all of them have in front."""
+    outside: dict[Expr, Fraction] = {}
+    for base, n in terms[0].items():
+        every = [t.get(base, Fraction(0)) for t in terms]
+        if isinstance(base, Num | Iverson) or not (max(every) < 0 or min(every) > 0):
+            continue
+        outside[base] = max(every) if n < 0 else min(every)
+    left = [{b: n - outside.get(b, 0) for b, n in t.items()} for t in terms]
+    return product_of([*_product(outside), Add(tuple(product_of(_product(t)) for t in left))])
+
+
+def _product(powers: dict[Expr, Fraction]) -> list[Expr]:
+    return [raised(base, n) for base, n in powers.items() if n]

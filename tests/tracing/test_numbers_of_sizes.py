@@ -1,0 +1,95 @@
+"""Numbers that are made of sizes, and of sizes and an argument together."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from kit.reads import assert_read
+
+import derive
+from derive.tracing.read import reading
+
+WITH_A_NUMBER = {
+    "*s/size(c)": lambda x, s=0.25: x * (s / x.shape[-1]),
+    "*s/(sqrt(size(c)))": lambda x, s=0.25: x * (1 / x.shape[-1] ** 0.5 * s),
+    "*(1 - s) + s/size(c)": lambda x, s=0.25: x * (1 - s) + s / x.shape[-1],
+    "*(1 - s/size(c))": lambda x, s=0.25: x * (1 - s / x.shape[-1]),
+    "*(s*size(c) - s)": lambda x, s=0.25: x * ((x.shape[-1] - 1) * s),
+    "(s/size(c))**(c/size(c))": lambda x, s=0.25: (
+        x * (s / x.shape[-1]) ** (torch.arange(x.shape[-1]) / x.shape[-1])
+    ),
+    "q[n,c]*s/size(c)": lambda q, s=0.25: F.scaled_dot_product_attention(
+        q[None], q[None], q[None], scale=s / q.shape[-1]
+    ),
+}
+
+
+@pytest.mark.parametrize("said", WITH_A_NUMBER)
+def test_an_argument_beside_sizes_is_a_parameter(said):
+    function = WITH_A_NUMBER[said]
+    made = reading(function, torch.randn(3, 4), name="f", comments=False)
+    assert said in made.text and made.numbers == ("s",)
+    read = derive.load(made.operation)
+    x = torch.rand(2, 5, dtype=torch.float64, requires_grad=True)
+    for s in (0.25, 0.7):
+        ours, theirs = read(x, s=s), function(x, s=s)
+        torch.testing.assert_close(ours, theirs)
+        G = torch.randn_like(ours)
+        for one, other in zip(*(torch.autograd.grad(y, x, G) for y in (ours, theirs)), strict=True):
+            torch.testing.assert_close(one, other)
+
+
+def test_what_is_asked_of_an_argument_and_sizes_leaves_it_a_number():
+    def scaled(x, s=0.25):
+        return x * s if s / x.shape[-1] < 0.2 else x - s
+
+    made = reading(scaled, torch.randn(3, 4), comments=False)
+    assert made.numbers == ()
+    x = torch.randn(2, 4)
+    torch.testing.assert_close(derive.load(made.operation)(x), scaled(x))
+
+
+def scaled_attention(q):
+    return F.scaled_dot_product_attention(q, q, q, scale=q.size(-1) ** -0.5)
+
+
+OF_SIZES = {
+    "attention": (scaled_attention, [(2, 3, 4)], [(1, 5, 6)]),
+    "another scale": (
+        lambda q: F.scaled_dot_product_attention(q, q, q.tanh(), scale=1 / q.shape[-1]),
+        [(2, 3, 4)],
+        [(1, 5, 6)],
+    ),
+    "a tensor of a size": (
+        lambda x: x * torch.tensor(x.shape[-1], dtype=x.dtype).sqrt(),
+        [(3, 4)],
+        [(2, 5)],
+    ),
+    "a rest in sight": (lambda x: x * (x.shape[-1] // 2) + x.shape[0] % 2, [(3, 4)], [(2, 5)]),
+    "alpha": (lambda x: torch.add(x, x.tanh(), alpha=x.shape[-1] // 2), [(3, 4)], [(2, 5)]),
+    "steps": (
+        lambda x: x * abs(x.shape[-1] - x.shape[0]) + math.ceil(x.shape[0] / 2),
+        [(3, 4)],
+        [(2, 5)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OF_SIZES)
+def test_numbers_of_sizes_are_those_of_all_sizes(name):
+    assert_read(*OF_SIZES[name])
+
+
+def test_a_scale_that_is_usual_is_not_said():
+    text = reading(scaled_attention, torch.randn(2, 3, 4), comments=False).text
+    assert "/sqrt(size(c))" in text and text.count("\n") == 4
+
+
+def test_a_number_that_torch_takes_of_a_size_fixes_the_size():
+    def loss(x, y):
+        return F.smooth_l1_loss(x, y, beta=1 / x.shape[-1])
+
+    op = assert_read(loss, [(3, 4), (3, 4)], [(2, 4), (2, 4)])
+    with pytest.raises(ValueError, match="must have size 4"):
+        derive.load(op)(torch.ones(2, 5), torch.zeros(2, 5))
