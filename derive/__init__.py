@@ -29,10 +29,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from derive.notation.taught import teach
+from derive.notation.sympy_hooks import teach
 
 if TYPE_CHECKING:
-    from derive.auditing.judged import audit
+    from derive.auditing.audit import audit
     from derive.budget import limits
     from derive.check.comparison import Comparison, compare, compare_gradients
     from derive.errors import (
@@ -63,9 +63,9 @@ if TYPE_CHECKING:
     from derive.notation.read import read
     from derive.notation.specification import Operation, parse
     from derive.pipeline import derivation, load, source
+    from derive.tracing.cost_report import report
     from derive.tracing.differentiate import differentiate, replace
     from derive.tracing.read import read_torch
-    from derive.tracing.reported import report
 
     __all__ = [
         "Comparison",
@@ -115,7 +115,7 @@ _HOMES = {
         "Composite Concat Holds Iverson LogSoftmax Softmax "
         "axis boolean choice group integer keep optional size"
     ),
-    "derive.auditing.judged": "audit",
+    "derive.auditing.audit": "audit",
     "derive.budget": "limits",
     "derive.check.comparison": "Comparison compare compare_gradients",
     "derive.errors": "DeriveError DeriveWarning LimitError LoweringError SpecError"
@@ -124,7 +124,7 @@ _HOMES = {
     "derive.notation.read": "read",
     "derive.tracing.differentiate": "differentiate replace",
     "derive.tracing.read": "read_torch",
-    "derive.tracing.reported": "report",
+    "derive.tracing.cost_report": "report",
     "derive.joint": "value_and_grad value_and_grad_source",
     "derive.pipeline": "derivation load source",
 }

@@ -8,18 +8,18 @@ from typing import Any
 
 from derive.errors import no_recursion_leaves
 from derive.loaded import function
+from derive.lowering.assembly import frame_of
 from derive.lowering.joint import Joint, joint
-from derive.lowering.lines import frame_of
 from derive.module.checks import checks, filled, one_dtype
-from derive.module.document import document_joint
+from derive.module.docstrings import document_joint
 from derive.module.joint import emit_joint
-from derive.module.naming import coded
-from derive.notation.asked import check_operation, known_names, known_option, known_target
+from derive.module.name_mangling import coded
 from derive.notation.operation import Operation
+from derive.notation.option_checks import check_operation, known_names, known_option, known_target
 from derive.notation.options import without_choice
 from derive.pipeline import differentiated, lowered
-from derive.reports.derived import Derived
-from derive.reports.speech import Speech, formula
+from derive.reports.derivation import Derived
+from derive.reports.presentation_names import Speech, formula
 
 
 @no_recursion_leaves

@@ -6,49 +6,49 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache, partial
 from typing import Any, TypeVar
 
-from derive.algebra.length import pieces
-from derive.blocks.stages import planned
+from derive.algebra.cost_order import pieces
+from derive.blocks.tiling import planned
 from derive.budget import check_code, working
 from derive.calculus.adjoint import Backward, differentiate
-from derive.calculus.canonical import canonical_parts
-from derive.calculus.differences import with_centres
-from derive.calculus.equations import flatten_operation
+from derive.calculus.alpha_renaming import canonical_parts
+from derive.calculus.build_lets import flatten_operation
+from derive.calculus.centering import with_centres
+from derive.calculus.finalize import safe_backward, safe_forward
 from derive.calculus.inline import inline_adjoints
 from derive.calculus.lets import Lets
-from derive.calculus.solve import safe_backward, safe_forward
-from derive.calculus.spared import without_spare_reads
+from derive.calculus.rematerialize import without_spare_reads
 from derive.calculus.tangent import differentiate_forward
 from derive.cost.costs import Costs, costs_of
 from derive.errors import DeriveError, no_recursion_leaves
 from derive.loaded import function
-from derive.lowering.border import Border
+from derive.lowering.assembly import Given, frame_of
 from derive.lowering.ground.value import NeedsFlatGroups
 from derive.lowering.groups import with_flat_groups
 from derive.lowering.joint import Joint
-from derive.lowering.lines import Given, frame_of
+from derive.lowering.layout_conversion import Border
 from derive.lowering.program import Pulled, program
 from derive.lowering.tangent import tangent
-from derive.module.absent import with_absent
-from derive.module.at_hand import own_names
 from derive.module.blocked import blocked, emit_blocked
-from derive.module.bodies import Variant
 from derive.module.checks import checks
-from derive.module.document import document, kernels_of
+from derive.module.docstrings import document, kernels_of
 from derive.module.emit import emit
-from derive.module.in_place import with_in_place
-from derive.module.naming import coded
-from derive.notation.asked import (
+from derive.module.function_codegen import Variant
+from derive.module.in_place_variants import with_in_place
+from derive.module.name_mangling import coded
+from derive.module.none_variants import with_absent
+from derive.module.stage_functions import own_names
+from derive.notation.operation import Operation
+from derive.notation.option_checks import (
     check_operation,
     known_names,
     known_option,
     saves_least,
 )
-from derive.notation.operation import Operation
 from derive.notation.options import options
+from derive.program.cse import Line
 from derive.program.program import Program, Tangent
-from derive.program.tidy import Line
 from derive.program.torch_ops import has_forward_mode
-from derive.reports.derived import (
+from derive.reports.derivation import (
     Derived,
     as_formulas,
     as_shown,
@@ -56,9 +56,9 @@ from derive.reports.derived import (
     steps_and_names,
     trees,
 )
+from derive.reports.error_translation import told_of
+from derive.reports.presentation_names import Speech, definitions, formula
 from derive.reports.result import Cost, Derivation, Formulas, Tangents
-from derive.reports.speech import Speech, definitions, formula
-from derive.reports.told import told_of
 
 
 @lru_cache(maxsize=256)

@@ -14,7 +14,7 @@ import mpmath
 from mpmath import mp, mpc, mpf
 
 from derive.algebra.expr import Add, Call, Const, Expr, Mul, Num, Pow, walk
-from derive.algebra.scalars import digamma, lgamma, polygamma
+from derive.algebra.reference_functions import digamma, lgamma, polygamma
 
 _DIGITS = 30
 """Enough for a value to be rounded once, to a float64."""

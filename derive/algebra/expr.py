@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from derive.algebra.nodes import Node, interned, node
+from derive.algebra.hashcons import Node, interned, node
 
 
 class Expr(Node):

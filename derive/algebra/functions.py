@@ -49,7 +49,7 @@ from derive.algebra.partials import (
     smaller,
     zero,
 )
-from derive.algebra.scalars import (
+from derive.algebra.reference_functions import (
     clamp,
     digamma,
     elementwise,

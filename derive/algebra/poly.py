@@ -36,10 +36,10 @@ from derive.algebra.expr import (
     sort_key,
     tensors,
 )
+from derive.algebra.hashcons import interned, node
 from derive.algebra.logic import is_denial, negate, without_decided
-from derive.algebra.nodes import interned, node
-from derive.algebra.roots import add_root, is_root, rational_power
 from derive.algebra.substitution import substitute
+from derive.algebra.surds import add_root, is_root, rational_power
 from derive.budget import tick
 
 _UNIT = Fraction(1)

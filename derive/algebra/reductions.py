@@ -1,7 +1,7 @@
 """kind over indices, its gradient and its names: the reductions, as data.
 
 Everything that the engine knows of a reduction stands in `REDUCTIONS`. What one *is* stands in
-`derive.algebra.loops` too, for the oracle, which shares nothing with this table.
+`derive.algebra.reference_reductions` too, for the oracle, which shares nothing with this table.
 """
 
 from __future__ import annotations

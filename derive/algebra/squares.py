@@ -3,7 +3,7 @@
     Sum_d (X[i,d] - Y[j,d])^2  =  Sum_d X[i,d]^2 + Sum_d Y[j,d]^2 - 2*Sum_d X[i,d]*Y[j,d]
 
 The left side needs every difference, a tensor of the axes i, j and d; the right side is a matrix
-product, which rounds more: `derive.calculus.differences` says where it stands, and around which
+product, which rounds more: `derive.calculus.centering` says where it stands, and around which
 centre. The formulas that a person sees stay as they are.
 """
 
@@ -15,7 +15,7 @@ from fractions import Fraction
 from itertools import combinations, combinations_with_replacement
 
 from derive.algebra.expr import Expr, Index, accesses, free_indices
-from derive.algebra.nodes import node
+from derive.algebra.hashcons import node
 from derive.algebra.poly import (
     Group,
     Poly,

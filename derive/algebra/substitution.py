@@ -7,7 +7,7 @@ from itertools import count
 from typing import TypeVar, cast
 
 from derive.algebra.expr import Expr, Index, free_indices
-from derive.algebra.nodes import Node
+from derive.algebra.hashcons import Node
 
 _Node = TypeVar("_Node", bound=Node)
 _Expr = TypeVar("_Expr", bound=Expr)

@@ -34,9 +34,9 @@ from derive.auditing.points import (
     special,
     turned,
 )
+from derive.auditing.reference_gradients import by_autograd, check_reference, right_gradients, slope
 from derive.auditing.sizes import other_proportions, other_sizes, rectangles, shapes_of
 from derive.auditing.structure import Structure
-from derive.auditing.truth import by_autograd, check_reference, right_gradients, slope
 
 WRONG, FRAGILE, REMARK = "wrong", "fragile", "remark"
 

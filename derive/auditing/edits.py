@@ -10,10 +10,23 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from derive.auditing.missing import around, is_arithmetic, with_factor, with_product, with_term
-from derive.auditing.replaced import exchanged_for, inverted, named, removed, replaced, statements
+from derive.auditing.insertion_edits import (
+    around,
+    is_arithmetic,
+    with_factor,
+    with_product,
+    with_term,
+)
+from derive.auditing.reorder_edits import throughout, turned
 from derive.auditing.scope import Edit, Scope, is_target
-from derive.auditing.turned import throughout, turned
+from derive.auditing.substitution_edits import (
+    exchanged_for,
+    inverted,
+    named,
+    removed,
+    replaced,
+    statements,
+)
 
 
 def sites(tree: ast.AST) -> Iterator[tuple[Any, str | int, ast.expr]]:

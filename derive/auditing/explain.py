@@ -16,9 +16,10 @@ import numpy as np
 from derive.algebra.expr import Expr, Index, Mul, Reduce, free_indices
 from derive.algebra.interpret import Array
 from derive.auditing.evidence import Evidence, has_inverse_sizes
+from derive.auditing.messages import described, scaled
 from derive.auditing.model import Model
 from derive.auditing.points import is_tensor
-from derive.auditing.scales import as_number, as_product
+from derive.auditing.ratio_fit import as_number, as_product
 from derive.auditing.terms import (
     Change,
     changes,
@@ -28,7 +29,6 @@ from derive.auditing.terms import (
     replacements,
     terms,
 )
-from derive.auditing.wording import described, scaled
 from derive.reports.formula import Formula
 
 _MOST_TERMS = 10

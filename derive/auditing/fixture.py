@@ -23,7 +23,7 @@ def derive_audit() -> Callable[..., Report]:
     """
 
     def judge(function: Any, *examples: Any, strict: bool = False, **options: Any) -> Report:
-        from derive.auditing.judged import audit
+        from derive.auditing.audit import audit
 
         report = audit(function, *examples, **options)
         if report.verdict == "wrong" or (strict and report.verdict == "fragile"):

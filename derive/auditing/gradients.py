@@ -8,7 +8,7 @@ from typing import Any
 
 from derive.auditing.forward import Subject
 from derive.auditing.points import is_float, is_tensor, random_like
-from derive.auditing.truth import leaves_of, right_gradients, with_leaves
+from derive.auditing.reference_gradients import leaves_of, right_gradients, with_leaves
 
 
 @dataclass

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from derive.auditing.alike import alike
 from derive.auditing.conditions import (
     REMARK,
     WRONG,
@@ -16,7 +15,11 @@ from derive.auditing.conditions import (
     runs,
     widened,
 )
-from derive.auditing.explained import Explanation, explanation
+from derive.auditing.double_backward import second_order
+from derive.auditing.example_groups import alike
+from derive.auditing.example_inputs import kept_on_ctx, told_constants, with_wide_modules
+from derive.auditing.explanation import Explanation, explanation
+from derive.auditing.findings import Told, by_level, remarks_on_second_order
 from derive.auditing.forward import Subject
 from derive.auditing.gradients import (
     Outcome,
@@ -27,15 +30,12 @@ from derive.auditing.gradients import (
     said_by,
     with_raw,
 )
-from derive.auditing.isolated import Enter, isolated
+from derive.auditing.isolation import Enter, isolated
 from derive.auditing.points import is_float, is_tensor
-from derive.auditing.prepared import kept_on_ctx, told_constants, with_wide_modules
+from derive.auditing.reference_gradients import check_reference
 from derive.auditing.report import Report, Row
-from derive.auditing.second import second_order
-from derive.auditing.smallest import counterexample
+from derive.auditing.shrink import counterexample
 from derive.auditing.structure import structure_of
-from derive.auditing.told import Told, by_level, remarks_on_second_order
-from derive.auditing.truth import check_reference
 from derive.errors import DeriveError
 from derive.notation.operation import Operation
 

@@ -24,23 +24,23 @@ from derive.algebra.expr import (
     free_indices,
     sum_of,
 )
-from derive.algebra.nested import to_tree
+from derive.algebra.inequalities import Bounds
 from derive.algebra.poly import ONE, ZERO, Poly, Term, add, atom, make_term, mul, poly, sum_over
 from derive.algebra.rules import DELTA_RULES, FUNCTION_RULES, Rule, Rules, Step
 from derive.algebra.simplify import Log, eliminate_deltas, simplify
-from derive.algebra.sizes import Bounds
 from derive.algebra.substitution import apart, substitute
+from derive.algebra.to_tree import to_tree
 from derive.budget import at
+from derive.calculus.chain_rule import partial_of_let, reads
 from derive.calculus.fold import fold_rules, masked_fold
+from derive.calculus.interval_analysis import Values
 from derive.calculus.lets import Let, Lets, is_named_sum
-from derive.calculus.means import with_values_named
-from derive.calculus.positions import bounds_of
-from derive.calculus.pullback import partial_of_let, reads
-from derive.calculus.quotients import quotient_rules
-from derive.calculus.rectified import without_rectified
-from derive.calculus.trail import Trail
-from derive.calculus.values import Values
-from derive.calculus.zeros import zero_rule
+from derive.calculus.ratio_rules import quotient_rules
+from derive.calculus.sign_rules import without_rectified
+from derive.calculus.softmax_mean import with_values_named
+from derive.calculus.step_log import Trail
+from derive.calculus.valid_positions import bounds_of
+from derive.calculus.zero_rules import zero_rule
 from derive.notation.operation import Operation
 
 

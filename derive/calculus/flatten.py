@@ -57,10 +57,11 @@ from derive.algebra.poly import (
 )
 from derive.algebra.reductions import CONDITIONS, POSITIONS, REDUCTIONS
 from derive.algebra.substitution import replace_inside_out, substitute
-from derive.calculus.cases import case_of, only_case
-from derive.calculus.conditions import grouped
+from derive.calculus.guard_insertion import is_certain, summed
+from derive.calculus.guards import grouped
 from derive.calculus.lets import Lets
-from derive.calculus.safe import is_certain, summed
+from derive.calculus.position_cases import case_of, only_case
+from derive.calculus.reversed_sums import turned, turned_sum
 from derive.calculus.stabilise import (
     exponential,
     merge_exponentials,
@@ -68,7 +69,6 @@ from derive.calculus.stabilise import (
     stable_logsumexp,
     stable_power,
 )
-from derive.calculus.turned import turned, turned_sum
 from derive.errors import LoweringError
 
 _MOST_TERMS = 12

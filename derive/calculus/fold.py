@@ -44,11 +44,11 @@ from derive.algebra.poly import (
 from derive.algebra.rules import Rule, Rules
 from derive.algebra.substitution import substitute
 from derive.budget import tick
-from derive.calculus.conditions import guard_rule
-from derive.calculus.definitions import Definitions
+from derive.calculus.guards import guard_rule
+from derive.calculus.head_index import Definitions
+from derive.calculus.interval_analysis import may_be_infinite
 from derive.calculus.lets import Let, Lets
-from derive.calculus.totals import total_rules
-from derive.calculus.values import may_be_infinite
+from derive.calculus.sum_rules import total_rules
 
 
 def fold_rules(lets: Lets, adjoints: Mapping[str, Let]) -> Rules:

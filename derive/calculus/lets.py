@@ -29,6 +29,7 @@ from derive.algebra.expr import (
     tensors,
     walk,
 )
+from derive.algebra.inequalities import Bounds
 from derive.algebra.logic import conditions_of
 from derive.algebra.poly import (
     Poly,
@@ -44,10 +45,9 @@ from derive.algebra.poly import (
 )
 from derive.algebra.reductions import KINDS, OTHERS, Reduction
 from derive.algebra.rules import Step
-from derive.algebra.sizes import Bounds
 from derive.algebra.substitution import numbered, numbers, substitute
-from derive.calculus.branches import part_in_branch
-from derive.calculus.scaled import scaled_call
+from derive.calculus.range_splitting import part_in_branch
+from derive.calculus.scaled_names import scaled_call
 from derive.notation.operation import Kind
 
 

@@ -43,7 +43,7 @@ from derive.algebra.poly import (
     sum_over,
 )
 from derive.algebra.substitution import substitute
-from derive.calculus.conditions import has_a_member
+from derive.calculus.guards import has_a_member
 from derive.calculus.lets import Lets
 
 _SHARE = "exp(f)/Σₖ exp(f) = exp(f − logsumexpₖ f)"

@@ -24,11 +24,11 @@ from derive.calculus.adjoint import (
     said_of,
     unit_axes,
 )
+from derive.calculus.chain_rule import reads, tangent_of_let
 from derive.calculus.fold import fold_rules, masked_fold
 from derive.calculus.lets import Let, Lets
-from derive.calculus.positions import bounds_of
-from derive.calculus.pullback import reads, tangent_of_let
-from derive.calculus.quotients import quotient_rules
+from derive.calculus.ratio_rules import quotient_rules
+from derive.calculus.valid_positions import bounds_of
 from derive.notation.operation import Operation
 
 

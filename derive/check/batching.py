@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from derive.check.calling import Function, array, differentiable, unlike
+from derive.check.invoke import Function, array, differentiable, unlike
 from derive.check.samples import Sample
 from derive.notation.operation import Operation
 

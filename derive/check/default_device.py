@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from derive.check.calling import (
+from derive.check.invoke import (
     Function,
     array,
     called,

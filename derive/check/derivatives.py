@@ -15,7 +15,9 @@ import numpy as np
 
 from derive.algebra.interpret import Array
 from derive.check import oracle
-from derive.check.calling import (
+from derive.check.check import NotApplicable
+from derive.check.detached import detaches, unlike_reference
+from derive.check.invoke import (
     Function,
     array,
     called,
@@ -27,8 +29,6 @@ from derive.check.calling import (
     tensors_of,
     weights_of,
 )
-from derive.check.column import NotApplicable
-from derive.check.detached import detaches, unlike_reference
 from derive.check.samples import Sample
 from derive.notation.operation import Operation
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from derive.algebra.expr import Call, walk
-from derive.check.calling import Function, array, called, differs, plain, tensors_of
+from derive.check.invoke import Function, array, called, differs, plain, tensors_of
 from derive.check.samples import Sample
 from derive.notation.operation import Operation
 

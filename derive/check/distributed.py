@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from derive.check.calling import (
+from derive.check.check import NotApplicable
+from derive.check.invoke import (
     Function,
     array,
     called,
@@ -17,7 +18,6 @@ from derive.check.calling import (
     tensors_of,
     unlike,
 )
-from derive.check.column import NotApplicable
 from derive.check.samples import Sample
 from derive.notation.operation import Operation
 

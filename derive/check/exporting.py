@@ -11,8 +11,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from derive.check.calling import Function, array, called, differs
-from derive.check.column import NotApplicable
+from derive.check.check import NotApplicable
+from derive.check.invoke import Function, array, called, differs
 from derive.check.samples import Sample
 from derive.check.tracing import importable, nearby
 from derive.notation.operation import Operation

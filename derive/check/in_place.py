@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from derive.check.calling import (
+from derive.check.check import NotApplicable
+from derive.check.invoke import (
     Function,
     array,
     called,
@@ -15,7 +16,6 @@ from derive.check.calling import (
     tensors_of,
     unlike,
 )
-from derive.check.column import NotApplicable
 from derive.check.samples import Sample
 from derive.notation.operation import Operation
 

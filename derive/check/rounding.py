@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from derive.algebra.interpret import Array
-from derive.check.calling import (
+from derive.check.invoke import (
     Function,
     Results,
     array,

@@ -7,7 +7,8 @@ from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from derive.check.calling import (
+from derive.check.check import NotApplicable
+from derive.check.invoke import (
     Function,
     array,
     called,
@@ -18,7 +19,6 @@ from derive.check.calling import (
     tensors_of,
     unlike,
 )
-from derive.check.column import NotApplicable
 from derive.check.samples import Sample, sample
 from derive.errors import VerificationError
 from derive.notation.operation import Operation

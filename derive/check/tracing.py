@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from derive.check.calling import (
+from derive.check.check import NotApplicable
+from derive.check.invoke import (
     Function,
     array,
     called,
@@ -24,7 +25,6 @@ from derive.check.calling import (
     unlike,
     weights_of,
 )
-from derive.check.column import NotApplicable
 from derive.check.samples import Sample
 from derive.check.strides import alike
 from derive.notation.operation import Operation

@@ -1,4 +1,4 @@
-"""Generated code held against the operation by the checks of `derive.check.columns`.
+"""Generated code held against the operation by the checks of `derive.check.checks`.
 
 A check that finds a difference is asked again, and a judge where rounding may be the reason.
 """
@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from derive.check.calling import Function
-from derive.check.column import Column, NotApplicable
-from derive.check.columns import GRADIENTS, QUICK, VALUES
-from derive.check.doubt import Verdict, rounding, steadiest, verdict
+from derive.check.check import Column, NotApplicable
+from derive.check.checks import GRADIENTS, QUICK, VALUES
+from derive.check.invoke import Function
+from derive.check.rounding_adjudication import Verdict, rounding, steadiest, verdict
 from derive.check.samples import Sample, cases, sample
 from derive.errors import VerificationError
 from derive.memory import loaded
-from derive.module.document import blocks_of
+from derive.module.docstrings import blocks_of
 from derive.notation.operation import Operation
 
 _Asking = Callable[[Function, Sample], str]
@@ -94,7 +94,7 @@ def checks_of(
 
 
 def _settled(op: Operation, column: Column, function: Function, made: Sample) -> Check:
-    """The check; where it finds a difference, what comes of asking again (`derive.check.doubt`).
+    """The check; where it finds a difference, what comes of asking again (`derive.check.rounding_adjudication`).
 
     The judges say whether the code is wrong at this sample. Where they cannot tell, they are
     asked at others, the best conditioned first: it is right if it passes at some of them. All

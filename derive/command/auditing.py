@@ -99,7 +99,7 @@ def audit(
     if (example is None) == (examples is None):
         raise typer.BadParameter("give --example FILE.py, or --examples FILE.py for a package")
     if examples is not None:
-        from derive.command.audited import audit_package
+        from derive.command.audit_table import audit_package
 
         if reference or constant or fix or explain or once:
             raise typer.BadParameter(
@@ -110,7 +110,7 @@ def audit(
     if format_ != "text":
         raise typer.BadParameter("--format is for --examples; use --json for one Function")
     assert example is not None
-    from derive.auditing.judged import audit_all
+    from derive.auditing.audit import audit_all
 
     report = audit_all(
         named_object(function),
@@ -129,7 +129,7 @@ def audit(
             )
         fix.write_text(report.fixed, encoding="utf-8")
     if json_:
-        from derive.command.audited import as_json
+        from derive.command.audit_table import as_json
 
         print_json(as_json(report))
     elif not (quiet and report.verdict == "right"):

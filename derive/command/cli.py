@@ -226,7 +226,7 @@ def show(
         raise typer.BadParameter("--size requires --cost")
     # Before a spec is read, in a process that then has it.
     from derive.joint import value_and_grad_source
-    from derive.notation.asked import names_with_gradient
+    from derive.notation.option_checks import names_with_gradient
     from derive.notation.options import options
     from derive.pipeline import derivation, source, tangents
 
@@ -286,8 +286,8 @@ def _given(name: str | None, spec: str | None, limit: float) -> Operation:
 def _show_cost(op: Operation, format_: Format, given: Sequence[str]) -> None:
     """What the code of every option costs; several sizes of a group are the axes that it has."""
     from derive.check.inputs import sizes_of
+    from derive.command.build import warned
     from derive.command.lines import as_json, cost_as_text
-    from derive.command.making import warned
     from derive.notation.options import options
     from derive.pipeline import costs, derivation
 
@@ -308,7 +308,7 @@ def _show_cost(op: Operation, format_: Format, given: Sequence[str]) -> None:
 
 def _has_all(op: Operation, option: str | None, names: list[str]) -> bool:
     """Whether the option computes all of these names."""
-    from derive.notation.asked import names_with_gradient
+    from derive.notation.option_checks import names_with_gradient
     from derive.notation.options import options
 
     return set(names) <= set(names_with_gradient(dict(options(op))[option]))

@@ -11,8 +11,8 @@ from derive.show.formula import equation
 
 if TYPE_CHECKING:
     from derive.check.comparison import Compared
-    from derive.cost.amount import Amount
     from derive.cost.costs import Costs, Work
+    from derive.cost.size_formula import Amount
     from derive.reports.formula import DerivationStep, Formula
     from derive.reports.result import Derivation, Tangents
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from derive.command.console import shown
 from derive.command.difference import Difference
-from derive.command.marks import PACKAGE, foreign, ours, unified
-from derive.command.staging import replace
+from derive.command.ownership import PACKAGE, foreign, ours, unified
+from derive.command.transactions import replace
 from derive.errors import DeriveError
 
 _PACKAGE = "__init__.py"

@@ -21,11 +21,11 @@ from derive.command.project import (
     module_of,
     operations_of,
 )
-from derive.command.verified import print_verified
+from derive.command.verify_table import print_verified
 from derive.errors import DeriveError
 
 if TYPE_CHECKING:
-    from derive.check.column import Column
+    from derive.check.check import Column
 
 
 class Dtype(StrEnum):
@@ -37,7 +37,7 @@ class Dtype(StrEnum):
 
 def complete_check(incomplete: str) -> list[str]:
     """Names of checks."""
-    from derive.check.columns import ALL
+    from derive.check.checks import ALL
 
     return [column.name for column in ALL if column.name.startswith(incomplete)]
 
@@ -73,8 +73,8 @@ def verify(
 
     The table has one row per operation and one column per check.
     """
-    from derive.command.making import checked
-    from derive.command.staging import settle
+    from derive.command.build import checked
+    from derive.command.transactions import settle
 
     hush(quiet)
     columns = _columns(all_, check or [])
@@ -107,7 +107,7 @@ def verify(
 
 def _columns(every: bool, names: Sequence[str]) -> Sequence[Column]:
     """The checks that are asked for."""
-    from derive.check.columns import ALL, QUICK
+    from derive.check.checks import ALL, QUICK
 
     known = {column.name: column for column in ALL}
     if every and names:
@@ -154,9 +154,9 @@ def compare(
     """
     from derive.check.comparison import compare_all
     from derive.check.inputs import sizes_of
+    from derive.command.build import text_of
     from derive.command.lines import comparison_as_json, comparison_title
-    from derive.command.making import text_of
-    from derive.command.staging import settle
+    from derive.command.transactions import settle
 
     hush(quiet)
     project = find_project(Path.cwd())

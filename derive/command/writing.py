@@ -43,7 +43,7 @@ from derive.command.project import (
 )
 
 if TYPE_CHECKING:
-    from derive.command.making import Asked, Made
+    from derive.command.build import Asked, Made
     from derive.notation.operation import Operation
 
 
@@ -64,7 +64,7 @@ def generate(
 ) -> None:
     """Verify the gradients, then write the modules."""
     from derive.command.modules import files_of, refuse_foreign, write
-    from derive.command.staging import alone
+    from derive.command.transactions import alone
 
     hush(quiet)
     project = find_project(Path.cwd())
@@ -74,7 +74,7 @@ def generate(
         refuse_foreign(folder, files_of(dict.fromkeys(operations, "")))
         if not no_verify:
             need_torch()
-        from derive.command.schedules import asked_in, scheduled
+        from derive.command.module_options import asked_in, scheduled
 
         index = scheduled(blocks or (), operations)
         asked_of = asked_in(folder, operations, index, save)
@@ -119,14 +119,14 @@ def check(
 ) -> None:
     """Check that generated modules match their specs."""
     from derive.command.modules import compare, files_of
-    from derive.command.staging import settle
+    from derive.command.transactions import settle
 
     hush(quiet)
     project = find_project(Path.cwd())
     folder = folder_of(out, project)
     settle(folder)
     operations = _wanted(specs, project, limit)
-    from derive.command.schedules import asked_in
+    from derive.command.module_options import asked_in
 
     modules, _ = _modules(asked_in(folder, operations, {}), False, costed=False)
     files = files_of({m.operation.name: m.text for m in modules})
@@ -185,7 +185,7 @@ def _modules(
     asked: Sequence[Asked], keep_going: bool, costed: bool = True
 ) -> tuple[list[Made], list[str]]:
     """The modules, and with ``keep_going`` why others are none; else the first error is raised."""
-    from derive.command.making import Made, made
+    from derive.command.build import Made, made
 
     modules, failures = [], []
     found = made(asked, costed)
@@ -201,7 +201,7 @@ def _modules(
 
 def _verified(modules: list[Made]) -> tuple[list[Made], list[str]]:
     """The modules that compute their operations and the gradients of them, and what others do."""
-    from derive.command.making import unverified
+    from derive.command.build import unverified
 
     found = list(progress(unverified(modules), "verifying", len(modules)))
     right = [module for module, wrong in zip(modules, found, strict=True) if wrong is None]

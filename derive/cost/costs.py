@@ -32,13 +32,13 @@ from derive.algebra.expr import (
     walk,
 )
 from derive.algebra.poly import ONE, ZERO, Poly, add, atom, constant, scale
-from derive.cost.amount import Amount, covers, degree, size_of
-from derive.cost.trace import Step, Tensor, Trace
+from derive.cost.shape_interpreter import Step, Tensor, Trace
+from derive.cost.size_formula import Amount, covers, degree, size_of
 from derive.notation.operation import AxisOf, KeepDim, Operation, SizeOf
-from derive.program.code import names_in
+from derive.program.cse import Line
 from derive.program.program import Program
-from derive.program.shapes import Shape, elements, formula, whole
-from derive.program.tidy import Line
+from derive.program.shape_rules import Shape, elements, formula, whole
+from derive.program.torch_ir import names_in
 
 _BYTES = {"float": 4, "int": 8, "bool": 1}
 

@@ -15,20 +15,20 @@ from derive.algebra.expr import Access, Expr, Where, num, tensors
 from derive.algebra.poly import ZERO, Poly, Term, add, make_term, poly
 from derive.algebra.substitution import replace_inside_out
 from derive.calculus.lets import Find, Let
-from derive.calculus.normalised import Normal, parted
-from derive.calculus.scaled import scaled_call
-from derive.kernels.along import Along
-from derive.kernels.attended import Attentions
-from derive.kernels.cases import Cases, Short
-from derive.kernels.elementwise import Elementwise, kinds_of
-from derive.kernels.joined import joined
-from derive.kernels.levels import Level
-from derive.kernels.normalise import Normalised
-from derive.kernels.picked import Floats, Picked
-from derive.kernels.rebuild import most_terms
-from derive.kernels.row import Kernel, Row
-from derive.kernels.summed import Summed
+from derive.calculus.scaled_names import scaled_call
+from derive.calculus.softmax_recognition import Normal, parted
+from derive.kernels.attention_rewrite import Attentions
+from derive.kernels.axis_pattern import Along
+from derive.kernels.gather_pattern import Floats, Picked
+from derive.kernels.instantiate import most_terms
+from derive.kernels.kernel_spec import Kernel, Row
+from derive.kernels.merge import joined
+from derive.kernels.normalization import Normalised
+from derive.kernels.pointwise_pattern import Elementwise, kinds_of
+from derive.kernels.reduction_pattern import Summed
+from derive.kernels.stack_pattern import Cases, Short
 from derive.kernels.table import BACKWARD, FORWARD
+from derive.kernels.unfolding import Level
 
 _MOST_TERMS = 48
 """No more names are opened where a sum would have more terms: products double with each name."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from derive.kernels.attended import Attention
-from derive.kernels.normalise import Normalisation
-from derive.kernels.row import Row
+from derive.kernels.attention_rewrite import Attention
+from derive.kernels.kernel_spec import Row
+from derive.kernels.normalization import Normalisation
 
 _GELU_TANH = """op gelu(g, x) -> dx
 u = sqrt(2/pi)*(x + 0.044715*x**3)

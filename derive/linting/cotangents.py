@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from derive.linting.finding import At
 from derive.linting.functions import COPYING
-from derive.linting.reading import Reading
+from derive.linting.source_model import Reading
 from derive.linting.state import Event
 from derive.linting.values import Level, Token, Value
 

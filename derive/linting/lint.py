@@ -11,8 +11,8 @@ from typing import NamedTuple
 from derive.linting.finding import Finding
 from derive.linting.functions import functions_of
 from derive.linting.names import names_of
-from derive.linting.reading import helpers_of, read
 from derive.linting.rules import RULES
+from derive.linting.source_model import helpers_of, read
 
 _NOQA = re.compile(r"#\s*noqa(?P<codes>:\s*[A-Z]+\d+(?:[,\s]+[A-Z]+\d+)*)?", re.IGNORECASE)
 

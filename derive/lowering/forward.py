@@ -7,18 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from derive.calculus.lets import Let
 from derive.kernels.recognise import Pattern
-from derive.lowering.border import (
-    enter,
-    leave,
-    multiplied_once,
-    own_shapes,
-    shapes_before,
-    sized,
-    store,
-)
-from derive.lowering.ground.value import Frame
-from derive.lowering.kept import added_axes
-from derive.lowering.lines import (
+from derive.lowering.assembly import (
     WIDTH,
     Given,
     float_outputs,
@@ -34,11 +23,26 @@ from derive.lowering.lines import (
     statements,
     vectors_of,
 )
+from derive.lowering.ground.value import Frame
+from derive.lowering.keepdim import added_axes
+from derive.lowering.layout_conversion import (
+    enter,
+    leave,
+    multiplied_once,
+    own_shapes,
+    shapes_before,
+    sized,
+    store,
+)
 from derive.lowering.nodes.lower import Lowering
-from derive.lowering.statistics import Offer, offered
+from derive.lowering.saved_values import Offer, offered
 from derive.notation.operation import Choice, Operation
-from derive.program.apart import apart, is_rearrangement
-from derive.program.code import (
+from derive.program.cse import Line, tidy
+from derive.program.mixed_precision import NAMES, Precision, in_precision, rounded
+from derive.program.output_aliasing import apart, is_rearrangement
+from derive.program.program import Recognised
+from derive.program.roundings import Roundings
+from derive.program.torch_ir import (
     Attribute,
     Code,
     Conditional,
@@ -48,10 +52,6 @@ from derive.program.code import (
     Name,
     names_in,
 )
-from derive.program.precision import NAMES, Precision, in_precision, rounded
-from derive.program.program import Recognised
-from derive.program.roundings import Roundings
-from derive.program.tidy import Line, tidy
 from derive.program.torch_ops import torch_op
 
 

@@ -15,11 +15,12 @@ from derive.algebra.expr import Expr, Index
 from derive.algebra.substitution import replace_inside_out
 from derive.calculus.adjoint import Adjoint, Backward
 from derive.calculus.lets import Let, Lets
-from derive.calculus.positions import bounds_of
+from derive.calculus.valid_positions import bounds_of
 from derive.errors import LoweringError
 from derive.lowering.ground.value import Axes, Frame, NeedsFlatGroups
 from derive.notation.operation import AxisOf, KeepDim, Operation, Tensor
-from derive.program.code import (
+from derive.program.cse import Line
+from derive.program.torch_ir import (
     Attribute,
     Binary,
     Code,
@@ -30,7 +31,6 @@ from derive.program.code import (
     Subscript,
     literal,
 )
-from derive.program.tidy import Line
 
 _Expr = TypeVar("_Expr", bound=Expr)
 

@@ -11,19 +11,7 @@ from dataclasses import dataclass
 
 from derive.calculus.adjoint import Backward
 from derive.calculus.lets import Let, Lets
-from derive.lowering.border import (
-    Border,
-    enter,
-    leave,
-    multiplied_once,
-    own_shapes,
-    shapes_before,
-    sized,
-    store,
-)
-from derive.lowering.ground.value import Frame, Value
-from derive.lowering.kept import added_axes, entered_axes
-from derive.lowering.lines import (
+from derive.lowering.assembly import (
     WIDTH,
     frame_of,
     input_values,
@@ -34,11 +22,23 @@ from derive.lowering.lines import (
     statements,
     tensors_of,
 )
+from derive.lowering.ground.value import Frame, Value
+from derive.lowering.keepdim import added_axes, entered_axes
+from derive.lowering.layout_conversion import (
+    Border,
+    enter,
+    leave,
+    multiplied_once,
+    own_shapes,
+    shapes_before,
+    sized,
+    store,
+)
 from derive.lowering.nodes.lower import Lowering
 from derive.notation.operation import Operation
-from derive.program.apart import copied
-from derive.program.code import Attribute, Code, Conditional, Method, Name, names_in
-from derive.program.tidy import Line, tidy
+from derive.program.cse import Line, tidy
+from derive.program.output_aliasing import copied
+from derive.program.torch_ir import Attribute, Code, Conditional, Method, Name, names_in
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 The backward that can itself be differentiated reads inputs and outputs alone and computes all else
 again; the one of first order also reads what the forward offers to keep
-(`derive.lowering.statistics`). A backward line says which gradients need it.
+(`derive.lowering.saved_values`). A backward line says which gradients need it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import replace
 
 from derive.calculus.adjoint import Backward
 from derive.calculus.lets import Let, Lets
-from derive.kernels.attended import Attentions
-from derive.kernels.normalise import Normalised
+from derive.kernels.attention_rewrite import Attentions
+from derive.kernels.normalization import Normalised
 from derive.kernels.recognise import (
     Alone,
     Pattern,
@@ -23,20 +23,7 @@ from derive.kernels.recognise import (
     summed_rows,
 )
 from derive.kernels.table import ATTENTIONS, KERNELS, NORMALISATIONS
-from derive.lowering.border import (
-    Border,
-    enter,
-    leave,
-    lines_read,
-    multiplied_once,
-    sized,
-    store,
-)
-from derive.lowering.forward import forward_of, rearranges
-from derive.lowering.ground.scope import Scope
-from derive.lowering.ground.value import Frame, NeedsFlatGroups, Value
-from derive.lowering.kept import entered_axes
-from derive.lowering.lines import (
+from derive.lowering.assembly import (
     WIDTH,
     Given,
     float_axes,
@@ -55,11 +42,32 @@ from derive.lowering.lines import (
     tensors_of,
     vectors_of,
 )
+from derive.lowering.forward import forward_of, rearranges
+from derive.lowering.ground.context import Scope
+from derive.lowering.ground.value import Frame, NeedsFlatGroups, Value
+from derive.lowering.keepdim import entered_axes
+from derive.lowering.layout_conversion import (
+    Border,
+    enter,
+    leave,
+    lines_read,
+    multiplied_once,
+    sized,
+    store,
+)
 from derive.lowering.nodes.lower import Lowering
-from derive.lowering.saved import readers_of, saved_of, with_kept_shapes, with_saved_shapes
-from derive.lowering.statistics import Offer, Statistics
+from derive.lowering.saved_tensors import readers_of, saved_of, with_kept_shapes, with_saved_shapes
+from derive.lowering.saved_values import Offer, Statistics
 from derive.notation.operation import Choice, Operation, Tensor
-from derive.program.code import (
+from derive.program.cse import Line, tidy
+from derive.program.first_order import with_first_order
+from derive.program.gradient_predication import needed_by, ordered, softmaxes_shared
+from derive.program.guard_elimination import unguarded
+from derive.program.legalize_vmap import ruled
+from derive.program.mixed_precision import NAMES, all_wide, in_precision
+from derive.program.output_masks import asked
+from derive.program.program import BackwardLine, Program
+from derive.program.torch_ir import (
     Conditional,
     Function,
     Method,
@@ -67,15 +75,7 @@ from derive.program.code import (
     names_in,
     values_in,
 )
-from derive.program.needs import needed_by, ordered, softmaxes_shared
-from derive.program.orders import with_first_order
-from derive.program.precision import NAMES, all_wide, in_precision
-from derive.program.program import BackwardLine, Program
-from derive.program.ruled import ruled
-from derive.program.several import asked
-from derive.program.tidy import Line, tidy
 from derive.program.torch_ops import count
-from derive.program.unguarded import unguarded
 
 Pulled = Callable[[Sequence[str], bool], Given | None]
 """What was derived with adjoints of equations as results, each group as one axis or not."""

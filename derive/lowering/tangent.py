@@ -7,21 +7,7 @@ from dataclasses import replace
 
 from derive.calculus.adjoint import Backward
 from derive.calculus.lets import Let, Lets
-from derive.lowering.border import (
-    Border,
-    enter,
-    leave,
-    lines_read,
-    multiplied_once,
-    own_shapes,
-    shapes_before,
-    sized,
-    store,
-)
-from derive.lowering.forward import keep_axes
-from derive.lowering.ground.value import Frame, Value
-from derive.lowering.kept import entered_axes
-from derive.lowering.lines import (
+from derive.lowering.assembly import (
     WIDTH,
     float_outputs,
     frame_of,
@@ -35,12 +21,26 @@ from derive.lowering.lines import (
     tensors_of,
     vectors_of,
 )
+from derive.lowering.forward import keep_axes
+from derive.lowering.ground.value import Frame, Value
+from derive.lowering.keepdim import entered_axes
+from derive.lowering.layout_conversion import (
+    Border,
+    enter,
+    leave,
+    lines_read,
+    multiplied_once,
+    own_shapes,
+    shapes_before,
+    sized,
+    store,
+)
 from derive.lowering.nodes.lower import Lowering
 from derive.notation.operation import Operation
-from derive.program.code import Conditional, Method, Name, names_in
-from derive.program.precision import NAMES, all_wide, in_precision
+from derive.program.cse import Line, tidy
+from derive.program.mixed_precision import NAMES, all_wide, in_precision
 from derive.program.program import Tangent
-from derive.program.tidy import Line, tidy
+from derive.program.torch_ir import Conditional, Method, Name, names_in
 
 
 def tangent(op: Operation, lets: Lets, tangents: Backward, border: Border, low: bool) -> Tangent:

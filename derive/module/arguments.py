@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from derive.algebra.expr import Call, Expr, Param, walk
 from derive.errors import LoweringError
-from derive.lowering.ground.extents import Shapes
+from derive.lowering.ground.runtime_sizes import Shapes
 from derive.lowering.ground.value import NeedsFlatGroups
 from derive.notation.operation import (
     AxisOf,
@@ -23,7 +23,7 @@ from derive.notation.operation import (
     SizeOf,
     Tensor,
 )
-from derive.program.code import (
+from derive.program.torch_ir import (
     Code,
     Keyword,
     Name,

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from derive.algebra.expr import Expr, Size
 from derive.algebra.poly import Poly, Term, base_and_power, make_term, poly
-from derive.blocks.stages import Plan, Stage
-from derive.cost.amount import covers, size_of
+from derive.blocks.tiling import Plan, Stage
 from derive.cost.costs import backward_trace, forward_trace, shapes_of
+from derive.cost.size_formula import covers, size_of
 from derive.module.arguments import (
     NOT_POSITIVE,
     Check,
@@ -19,28 +19,28 @@ from derive.module.arguments import (
     refused,
     steps,
 )
-from derive.module.at_hand import Scheduled
-from derive.module.bodies import (
+from derive.module.block_driver import Driver
+from derive.module.docstrings import Doc, raises
+from derive.module.function_codegen import (
     backward_signature,
     name_of_all,
     names_of,
     one_by_one,
     unpacked_call,
 )
-from derive.module.document import Doc, raises
-from derive.module.driver import Driver
-from derive.module.naming import Coded, with_own_meanings
-from derive.module.passes import unpacked
+from derive.module.name_mangling import Coded, with_own_meanings
+from derive.module.pretty_printer import COLUMNS, called, indented
 from derive.module.public import checked, declared, docstring, result_type
-from derive.module.statements import COLUMNS, called, indented
+from derive.module.stage_codegen import unpacked
+from derive.module.stage_functions import Scheduled
 from derive.module.templating import environment, helpers_in, imports_of
 from derive.notation.operation import Choice, Operation
-from derive.program.code import Code
-from derive.program.formed import formed
-from derive.program.precision import multiplies
+from derive.program.cse import Line
+from derive.program.fused_backward import formed
+from derive.program.mixed_precision import multiplies
 from derive.program.program import Program
-from derive.program.shapes import elements
-from derive.program.tidy import Line
+from derive.program.shape_rules import elements
+from derive.program.torch_ir import Code
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from derive.algebra.expr import Const, Expr, Index, Mul, Num
 from derive.errors import LoweringError
-from derive.lowering.ground.extents import axes_of
+from derive.lowering.ground.runtime_sizes import axes_of
 from derive.lowering.ground.value import Frame, axis_size
 from derive.lowering.groups import SizeFrame, named_axes
 from derive.module.arguments import (
@@ -26,9 +26,9 @@ from derive.module.arguments import (
     refused,
     required_of,
 )
-from derive.module.axes import axes_agree, letters, shapes_from
+from derive.module.shape_checks import axes_agree, letters, shapes_from
 from derive.notation.operation import BOUNDS, AxisOf, Number, Operation, SizeOf, Tensor
-from derive.program.code import Code, Shape, text
+from derive.program.torch_ir import Code, Shape, text
 
 
 def checks(op: Operation, frame: Frame) -> list[Check]:

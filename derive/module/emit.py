@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from derive.module.arguments import Check, is_option, steps
-from derive.module.bodies import (
+from derive.module.docstrings import Doc, raises
+from derive.module.function_codegen import (
     Lines,
     Variant,
     arguments,
@@ -15,14 +16,13 @@ from derive.module.bodies import (
     names_of,
     unpacked_call,
 )
-from derive.module.document import Doc, raises
-from derive.module.naming import Coded, with_own_meanings
+from derive.module.name_mangling import Coded, with_own_meanings
+from derive.module.pretty_printer import COLUMNS, called, indented
 from derive.module.public import checked, declared, docstring, result_type
-from derive.module.statements import COLUMNS, called, indented
 from derive.module.tangent import Dual, dual_of, name_of_dual
 from derive.module.templating import environment, helpers_in, imports_of
 from derive.notation.operation import Choice, Operation
-from derive.program.code import Code
+from derive.program.torch_ir import Code
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from derive.lowering.joint import Cotangent, Joint
 from derive.module.arguments import Check, is_tensor, refused, steps
-from derive.module.document import Doc, raises
-from derive.module.naming import Coded
+from derive.module.docstrings import Doc, raises
+from derive.module.name_mangling import Coded
+from derive.module.pretty_printer import assigned, called, indented
 from derive.module.public import checked, declared, docstring, result_type
-from derive.module.statements import assigned, called, indented
 from derive.module.templating import environment, helpers_in, imports_of
 from derive.notation.operation import Operation
-from derive.program.code import text
+from derive.program.torch_ir import text
 
 
 @dataclass(frozen=True)

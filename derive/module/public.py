@@ -9,8 +9,8 @@ from itertools import groupby
 from derive.errors import LoweringError
 from derive.module.arguments import Check
 from derive.module.checks import constant_text
-from derive.module.naming import Coded
-from derive.module.statements import COLUMNS, indented
+from derive.module.name_mangling import Coded
+from derive.module.pretty_printer import COLUMNS, indented
 from derive.notation.operation import AxisOf, Choice, KeepDim, Parameter, SizeOf
 
 

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from derive.module.arguments import required_of
-from derive.module.bodies import (
+from derive.module.checks import constant_text, shape_of_absent
+from derive.module.function_codegen import (
     Variant,
     arguments,
     floats_of,
@@ -22,11 +23,10 @@ from derive.module.bodies import (
     taken_in,
     unpacked,
 )
-from derive.module.checks import constant_text, shape_of_absent
-from derive.module.statements import assigned, called, indented, stated
+from derive.module.pretty_printer import assigned, called, indented, stated
 from derive.notation.operation import Operation
-from derive.program.code import names_in, text
 from derive.program.program import Program, Tangent
+from derive.program.torch_ir import names_in, text
 
 
 @dataclass(frozen=True)

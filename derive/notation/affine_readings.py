@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from derive.algebra.affine import Affine, affine
 from derive.algebra.expr import Call, Composite, Expr, Index, Iverson, Num, walk
 from derive.notation.advice import no_number
-from derive.notation.build import LARGEST
-from derive.notation.declare import Declared
-from derive.notation.raw import fail
 from derive.notation.scope import Reading
 from derive.notation.shapes import Shapes
+from derive.notation.smart_constructors import LARGEST
+from derive.notation.symbols import Declared
+from derive.notation.syntax import fail
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,8 @@ from derive.algebra.expr import (
 )
 from derive.algebra.logic import conjunction, connected
 from derive.algebra.substitution import substitute
-from derive.notation.build import difference
 from derive.notation.operation import Extent, Kind
+from derive.notation.smart_constructors import difference
 
 _MOST_TRIED = 16
 """So many positions of an index are tried for one that meets conditions."""

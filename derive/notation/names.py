@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from derive.algebra.functions import FUNCTIONS, POWERS, WRITTEN
 from derive.algebra.reductions import REDUCTIONS
 from derive.notation.advice import ADVICE
-from derive.notation.raw import Place, fail
+from derive.notation.syntax import Place, fail
 
 KEEPING = ("softmax", "log_softmax")
 """Heads that take indices and keep them."""

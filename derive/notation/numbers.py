@@ -10,9 +10,9 @@ from math import isinf, isnan
 
 from derive.algebra.exact import value_of
 from derive.algebra.expr import Call, Const, Expr, Pow, num
-from derive.notation import raw
-from derive.notation.build import product
-from derive.notation.raw import Raw, fail, show
+from derive.notation import syntax
+from derive.notation.smart_constructors import product
+from derive.notation.syntax import Raw, fail, show
 
 
 def check_number(e: Expr, written: Raw) -> None:
@@ -37,24 +37,24 @@ _LEFT_OUT = {
 def infinity(e: Raw) -> Expr | None:
     """The node of inf or -inf."""
     match e:
-        case raw.Name("inf"):
+        case syntax.Name("inf"):
             return _INFINITY
-        case raw.Negative(arg):
+        case syntax.Negative(arg):
             inner = infinity(arg)
             return None if inner is None else product((num(-1), inner))
     return None
 
 
-def taken(e: raw.Bind) -> raw.Bind:
+def taken(e: syntax.Bind) -> syntax.Bind:
     """The head, what an infinite branch leaves out being left out by its condition."""
     match e.args:
-        case (raw.Apply("where", (test, then, other)),):
+        case (syntax.Apply("where", (test, then, other)),):
             for value, branch, holds in (
                 (then, other, test),
-                (other, then, raw.Negation(test, at=test.at)),
+                (other, then, syntax.Negation(test, at=test.at)),
             ):
                 if e.kind in _LEFT_OUT and infinity(branch) is _LEFT_OUT[e.kind]:
                     both = (holds,) if e.condition is None else (e.condition, holds)
-                    condition = both[0] if len(both) == 1 else raw.Both(both, at=both[0].at)
+                    condition = both[0] if len(both) == 1 else syntax.Both(both, at=both[0].at)
                     return taken(replace(e, condition=condition, args=(value,)))
     return e

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from derive.algebra.expr import RELATIONS, Const, Expr, Index, Num, walk
-from derive.notation import raw
-from derive.notation.build import LARGEST
-from derive.notation.declare import Declared, constant
+from derive.notation import syntax
 from derive.notation.names import nearest
 from derive.notation.operation import (
     BOUNDS,
@@ -21,11 +19,13 @@ from derive.notation.operation import (
     SizeOf,
     Tensor,
 )
-from derive.notation.raw import fail, show
 from derive.notation.sizes import Sizes
+from derive.notation.smart_constructors import LARGEST
+from derive.notation.symbols import Declared, constant
+from derive.notation.syntax import fail, show
 
 
-def default(value: raw.Raw | None, what: str) -> Fraction | Expr | None:
+def default(value: syntax.Raw | None, what: str) -> Fraction | Expr | None:
     """The default of a parameter or of an optional tensor."""
     if value is None:
         return None
@@ -47,7 +47,7 @@ def parameters(
         value = written.value
         if written.options:
             made.append(_choice(d, written))
-        elif isinstance(value, raw.Apply) and value.function in ("axis", "keep", "size"):
+        elif isinstance(value, syntax.Apply) and value.function in ("axis", "keep", "size"):
             made.append(_of_index(d, sizes, written, value, tensors))
         else:
             given = default(value, f"the default of {name}")
@@ -93,13 +93,13 @@ def _check_bounded(d: Declared, made: Sequence[Parameter]) -> None:
 def _of_index(
     d: Declared,
     sizes: Sizes,
-    written: raw.Parameter,
-    value: raw.Apply,
+    written: syntax.Parameter,
+    value: syntax.Apply,
     tensors: Sequence[Tensor],
 ) -> Parameter:
     name, function = written.name, value.function
     most = 1 if function == "keep" else 2
-    if not 1 <= len(value.args) <= most or not isinstance(value.args[0], raw.Name | raw.Star):
+    if not 1 <= len(value.args) <= most or not isinstance(value.args[0], syntax.Name | syntax.Star):
         usage = f"{function}(k)" if most == 1 else f"{function}(k) or {function}(k, default)"
         fail(value.at, f"{show(value)}: write {usage}")
     letter = value.args[0].name
@@ -128,7 +128,7 @@ def _of_index(
     return AxisOf(name, index, given)
 
 
-def _choice(d: Declared, written: raw.Parameter) -> Choice:
+def _choice(d: Declared, written: syntax.Parameter) -> Choice:
     name, options = written.name, written.options
     twice = next((o for n, o in enumerate(options) if o in options[:n]), None)
     if twice is not None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from derive.algebra.affine import Affine, Polynomial
 from derive.algebra.expr import Call, Expr, Size, num, walk
-from derive.notation.build import total
 from derive.notation.operation import Extent
-from derive.notation.raw import Place, fail
+from derive.notation.smart_constructors import total
+from derive.notation.syntax import Place, fail
 
 
 @dataclass(frozen=True)

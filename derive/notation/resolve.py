@@ -15,22 +15,22 @@ from derive.algebra.affine import Polynomial, affine
 from derive.algebra.expr import Access, Composite, Expr, Index, Num, Param, Size, walk
 from derive.algebra.substitution import primed
 from derive.errors import DeriveWarning
-from derive.notation import raw
-from derive.notation.body import Bodies
-from derive.notation.build import product, total
-from derive.notation.declare import Declared, declare
+from derive.notation import syntax
+from derive.notation.elaborate import Bodies
 from derive.notation.guards import Guards
-from derive.notation.kinds import Kinds, lost_gradients
-from derive.notation.measure import shown
 from derive.notation.operation import Equation, Extent, Number, Operation, Parameter, Tensor
 from derive.notation.parameters import check_groups, default, outputs, parameters
-from derive.notation.raw import Place, fail, show
 from derive.notation.scope import Reading
 from derive.notation.shapes import Shapes
+from derive.notation.size_expressions import shown
 from derive.notation.sizes import Sizes
+from derive.notation.smart_constructors import product, total
+from derive.notation.symbols import Declared, declare
+from derive.notation.syntax import Place, fail, show
+from derive.notation.type_inference import Kinds, lost_gradients
 
 
-def resolve(written: raw.Operation) -> Operation:
+def resolve(written: syntax.Operation) -> Operation:
     """The operation that was written, complete."""
     if not written.equations:
         fail(
@@ -90,7 +90,7 @@ def _stand(
     seen |= {i.extent for e in every for i in walk(e) if isinstance(i, Index | Size)}
     for tensor in d.tensors.values():
         parts = (p for axis in tensor.axes or () for p in (axis, *axis.parts()))
-        seen |= {p.name for p in parts if isinstance(p, raw.Name | raw.Star)}
+        seen |= {p.name for p in parts if isinstance(p, syntax.Name | syntax.Star)}
     given = {letter: fixed.at for letter, fixed in d.fixed.items()}
     said = _letters_said(d)
     for parameter in d.parameters.values():
@@ -109,11 +109,11 @@ def _stand(
 
 def _letters_said(d: Declared) -> set[str]:
     """The names in inputs, given sizes and equations, as they are written."""
-    pending: list[raw.Raw] = [*d.tensors.values(), *d.fixed.values(), *d.equations.values()]
+    pending: list[syntax.Raw] = [*d.tensors.values(), *d.fixed.values(), *d.equations.values()]
     found = set()
     while pending:
         part = pending.pop()
-        if isinstance(part, raw.Name | raw.Star | raw.Parameter):
+        if isinstance(part, syntax.Name | syntax.Star | syntax.Parameter):
             found.add(part.name)
         pending += part.parts()
     return found

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from derive.algebra.expr import Expr, Index
-from derive.notation.raw import Place
+from derive.notation.syntax import Place
 
 Env = Mapping[str, Index]
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from derive.algebra.expr import Composite, Expr, Index, num, walk
-from derive.notation import raw
-from derive.notation.capacity import AXES
-from derive.notation.declare import Declared
-from derive.notation.raw import fail
+from derive.notation import syntax
+from derive.notation.resource_limits import AXES
 from derive.notation.scope import Reading
+from derive.notation.symbols import Declared
+from derive.notation.syntax import fail
 
 
 @dataclass(frozen=True)
@@ -60,16 +60,16 @@ class Shapes:
         return {i.extent for e in self.axes[equation] for i in walk(e) if isinstance(i, Index)}
 
 
-def axis_of(axis: raw.Raw) -> Expr | None:
+def axis_of(axis: syntax.Raw) -> Expr | None:
     """The axis of an op line or a left side; None for what is none."""
     match axis:
-        case raw.Name(name):
+        case syntax.Name(name):
             return Index(name, name)
-        case raw.Star(name):
+        case syntax.Star(name):
             return Index(name, name, True)
-        case raw.Number(value) if value == 0:
+        case syntax.Number(value) if value == 0:
             return num(0)
-        case raw.Composite(args):
+        case syntax.Composite(args):
             parts = tuple(p for p in map(axis_of, args) if isinstance(p, Index))
             return Composite(parts) if len(parts) > 1 else parts[0] if parts else num(0)
     return None

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from derive.algebra.affine import Affine, Polynomial, affine
 from derive.algebra.expr import Call, Composite, Expr, Index, Num, Size, num, walk
 from derive.algebra.substitution import replace
-from derive.notation import circular
+from derive.notation import cycle_check
 from derive.notation.affine_readings import AffineReading, Readings
-from derive.notation.build import product
-from derive.notation.classes import Known
-from derive.notation.declare import Declared
-from derive.notation.measure import (
+from derive.notation.operation import Extent
+from derive.notation.ranges import Bound, bound, ordered, smallest
+from derive.notation.scope import Reading
+from derive.notation.shapes import Shapes
+from derive.notation.size_expressions import (
     atoms,
     compared,
     composed,
@@ -29,11 +30,10 @@ from derive.notation.measure import (
     places,
     shown,
 )
-from derive.notation.operation import Extent
-from derive.notation.ranges import Bound, bound, ordered, smallest
-from derive.notation.raw import Place, fail
-from derive.notation.scope import Reading
-from derive.notation.shapes import Shapes
+from derive.notation.smart_constructors import product
+from derive.notation.symbols import Declared
+from derive.notation.syntax import Place, fail
+from derive.notation.union_find import Known
 
 
 @dataclass
@@ -81,7 +81,10 @@ class Sizes:
                     self._composites.append((key, axis, at))
                 elif axis is num(0):
                     self._ones.add(key)
-        sized, apart = circular.made_of_others(self.definitions, d.fixed), list[tuple[str, str]]()
+        sized, apart = (
+            cycle_check.made_of_others(self.definitions, d.fixed),
+            list[tuple[str, str]](),
+        )
         for reading in self.readings:
             for n, position in enumerate(reading.positions):
                 key = f"{reading.tensor}@{n}"
@@ -96,7 +99,7 @@ class Sizes:
                     elif not reading.guarded:
                         alone = Affine({position: Polynomial.of(1)}, Polynomial({}))
                         derived[letter].append(AffineReading(alone, key, (letter,), reading))
-        for letter, key in (a for a in apart if not circular.is_made_of(self._known, *a, sized)):
+        for letter, key in (a for a in apart if not cycle_check.is_made_of(self._known, *a, sized)):
             self._known.join(letter, key)
 
     def _give(self, pinned: Mapping[str, Expr | None]) -> None:
@@ -182,9 +185,9 @@ class Sizes:
 
     def _no_circles(self) -> None:
         """No axis is composed of itself, and no size is given by itself."""
-        circular.not_of_themselves(self._known, self._composites)
+        cycle_check.not_of_themselves(self._known, self._composites)
         fixed = [entry for entry in self.definitions if entry[0] in self.declared.fixed]
-        circular.not_by_themselves(self._known, fixed)
+        cycle_check.not_by_themselves(self._known, fixed)
 
     def _of_its_parts(self, key: str, composite: Composite) -> None:
         """A part that is composed itself has the size of its parts, not that which others leave.
@@ -195,7 +198,7 @@ class Sizes:
         size = self._known.canonical(composed(composite))
         left = root in map(self._known.root, self._quotients) and not self._sources(root)
         if left and len(letters(composite)) == len(composite.args):
-            if not circular.leads_to(self._known, size, root, self._sources):
+            if not cycle_check.leads_to(self._known, size, root, self._sources):
                 self._known.given[root] = size
 
     def _compose(self, key: str, composite: Composite, at: Place | None) -> None:

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from derive.notation import operation
-from derive.notation.given import as_given
+from derive.notation.original_axes import as_given
 from derive.notation.sympy_form import operation as operation_of_sympy
 from derive.notation.text_form import operation_of, operations_of
-from derive.notation.written import written
+from derive.notation.unparse import written
 from derive.show.formula import equation, sides
 from derive.show.typeset import in_display
 

@@ -30,10 +30,10 @@ from derive.algebra.expr import (
 from derive.algebra.reductions import POSITIONS
 from derive.algebra.substitution import fresh, substitute
 from derive.errors import LoweringError
-from derive.notation.build import product, total
-from derive.notation.measure import factors
 from derive.notation.operation import AxisOf, Equation, Extent, KeepDim, Operation
 from derive.notation.ranges import ordered
+from derive.notation.size_expressions import factors
+from derive.notation.smart_constructors import product, total
 
 Parts = Mapping[str, tuple[str, ...]]
 

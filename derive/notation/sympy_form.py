@@ -1,6 +1,6 @@
 """SymPy equations to operations: ``Operation("f", Eq(y[i], Sum(x[i, k], k)))``.
 
-A SymPy expression is read once, node by node, into the statements of `derive.notation.raw`; none of
+A SymPy expression is read once, node by node, into the statements of `derive.notation.syntax`; none of
 SymPy's own calculus is used, since ``diff``, ``doit`` and ``subs`` capture summed indices.
 """
 
@@ -15,10 +15,10 @@ from sympy import Basic, Idx, Indexed, IndexedBase, Symbol
 from sympy.core.relational import Relational
 
 from derive.errors import SpecError
-from derive.notation import heads, raw
-from derive.notation.capacity import DEPTH, check_depth, check_size
+from derive.notation import heads, syntax
 from derive.notation.operation import Operation
 from derive.notation.resolve import resolve
+from derive.notation.resource_limits import DEPTH, check_depth, check_size
 from derive.notation.sympy_names import Names, text_of
 from derive.notation.sympy_order import Order
 from derive.notation.sympy_terms import Terms, number
@@ -50,7 +50,7 @@ def operation(
     names = Names.of(equations, {*declared, *scalars})
     terms = Terms(names, Order.of([_plain(i).tensor for i in inputs], equations))
     try:
-        written = raw.Operation(
+        written = syntax.Operation(
             name,
             tuple(_input(terms, item) for item in inputs) if inputs else None,
             (
@@ -86,14 +86,14 @@ def _check_equation(name: str, equation: Any) -> None:
     raise SpecError(f"{name}: {equation!r} is not an equation; write Eq(C[i, j], ...)")
 
 
-def _equation(terms: Terms, name: str, e: Any) -> raw.Equation:
+def _equation(terms: Terms, name: str, e: Any) -> syntax.Equation:
     terms.at = _place(name, e)
     axes = () if isinstance(e.lhs, Symbol) else tuple(map(terms.position, e.lhs.indices))
-    return raw.placed(raw.Equation(_name_of(e.lhs), axes, terms.value(e.rhs)), terms.at)
+    return syntax.placed(syntax.Equation(_name_of(e.lhs), axes, terms.value(e.rhs)), terms.at)
 
 
-def _place(name: str, e: Any) -> raw.Place:
-    return raw.Place(0, 0, lambda: f"{name}: {_said(e.lhs)} = {_said(e.rhs)}")
+def _place(name: str, e: Any) -> syntax.Place:
+    return syntax.Place(0, 0, lambda: f"{name}: {_said(e.lhs)} = {_said(e.rhs)}")
 
 
 def _said(e: Any) -> str:
@@ -108,10 +108,10 @@ def _plain(item: Any) -> heads.SpecialInput:
     return item if isinstance(item, heads.SpecialInput) else heads.SpecialInput(item)
 
 
-def _input(terms: Terms, item: Any) -> raw.Tensor:
+def _input(terms: Terms, item: Any) -> syntax.Tensor:
     special = _plain(item)
     tensor = special.tensor
-    axes: tuple[raw.Raw, ...] | None = None
+    axes: tuple[syntax.Raw, ...] | None = None
     if isinstance(tensor, Indexed):
         axes = tuple(terms.position(index) for index in tensor.indices)
     elif isinstance(tensor, Symbol):
@@ -119,35 +119,35 @@ def _input(terms: Terms, item: Any) -> raw.Tensor:
     elif not isinstance(tensor, IndexedBase):
         raise SpecError(f"input {tensor!r} is not a tensor; give A[i, j], A or a Symbol")
     default = None if special.default is None else number(special.default)
-    return raw.Tensor(_name_of(tensor), axes, special.kind, default)
+    return syntax.Tensor(_name_of(tensor), axes, special.kind, default)
 
 
-def _parameter(terms: Terms, key: Any, value: Any) -> raw.Parameter:
+def _parameter(terms: Terms, key: Any, value: Any) -> syntax.Parameter:
     if isinstance(key, heads.SizeSymbol):
-        terms.at = raw.Place(0, 0, lambda: f"{key} = {_said(value)}")
+        terms.at = syntax.Place(0, 0, lambda: f"{key} = {_said(value)}")
         given = isinstance(value, sympy.Expr) and not value.is_Number
         size = terms.value(value) if given else number(value)
-        return raw.placed(raw.Parameter(key.letter, size, fixes=True), terms.at)
+        return syntax.placed(syntax.Parameter(key.letter, size, fixes=True), terms.at)
     name = _name_of(key)
     if isinstance(value, heads.SizeSymbol):
-        return raw.Parameter(name, raw.Apply("size", (terms.letter_of(value),)))
+        return syntax.Parameter(name, syntax.Apply("size", (terms.letter_of(value),)))
     if isinstance(value, heads.OfIndex):
-        args: tuple[raw.Raw, ...] = (terms.index(value.index),)
+        args: tuple[syntax.Raw, ...] = (terms.index(value.index),)
         if value.default is not None:
             args += (number(value.default),)
-        return raw.Parameter(name, raw.Apply(value.function, args))
+        return syntax.Parameter(name, syntax.Apply(value.function, args))
     if isinstance(value, heads.Options):
         if not value.options:
             raise SpecError(f"choice {name} has no options")
-        return raw.Parameter(name, None, tuple(map(str, value.options)))
-    return raw.Parameter(name, None if value is None else number(value))
+        return syntax.Parameter(name, None, tuple(map(str, value.options)))
+    return syntax.Parameter(name, None if value is None else number(value))
 
 
-def _bound(e: Any) -> raw.Bound:
+def _bound(e: Any) -> syntax.Bound:
     if not isinstance(e, Relational) or not isinstance(e.lhs, Symbol):
         raise SpecError(f"{e!r} is not a condition on a parameter; write eps > 0")
-    at = raw.Place(0, 0, lambda: _said(e))
-    return raw.placed(raw.Bound(_name_of(e.lhs), e.rel_op, number(e.rhs)), at)
+    at = syntax.Place(0, 0, lambda: _said(e))
+    return syntax.placed(syntax.Bound(_name_of(e.lhs), e.rel_op, number(e.rhs)), at)
 
 
 def _outputs(

@@ -15,7 +15,7 @@ from typing import Any
 from sympy import Idx, Indexed, Integer, Product, Sum, Symbol, preorder_traversal
 
 from derive.errors import SpecError
-from derive.notation import heads, raw
+from derive.notation import heads, syntax
 
 
 def label(index: Any) -> Any:
@@ -85,10 +85,10 @@ class Names:
             if first != index.name:
                 self.same.append((first, index.name))
 
-    def fixed(self) -> Iterator[raw.Parameter]:
+    def fixed(self) -> Iterator[syntax.Parameter]:
         """The sizes that are numbers."""
         for name, value in self.numbers.items():
-            yield raw.Parameter(name, raw.Number(Fraction(value)), fixes=True)
+            yield syntax.Parameter(name, syntax.Number(Fraction(value)), fixes=True)
 
 
 def _bare(node: Any) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""SymPy expressions to what `derive.notation.raw` can say."""
+"""SymPy expressions to what `derive.notation.syntax` can say."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from sympy.core.sympify import _sympify
 
 from derive.algebra.functions import FUNCTIONS, POWERS
 from derive.errors import SpecError
-from derive.notation import heads, raw
+from derive.notation import heads, syntax
 from derive.notation.advice import ADVICE
-from derive.notation.raw import Raw, fail
 from derive.notation.sympy_names import Names, label, text_of
 from derive.notation.sympy_order import Order
+from derive.notation.syntax import Raw, fail
 
 _FUNCTIONS: dict[Any, str] = {
     made: row.name
@@ -66,13 +66,13 @@ def number(value: Any) -> Raw:
         exact = Fraction(value)
         if max(abs(exact.numerator), exact.denominator).bit_length() > _BITS:
             raise SpecError(_BEYOND)
-        return raw.Number(exact, isinstance(value, int))
+        return syntax.Number(exact, isinstance(value, int))
     if isinstance(value, float):
         if isnan(value):
             raise SpecError("an operation cannot contain nan")
         if isinf(value):
-            return raw.Name("inf") if value > 0 else raw.Negative(raw.Name("inf"))
-        return raw.Number(Fraction(repr(value)), False)
+            return syntax.Name("inf") if value > 0 else syntax.Negative(syntax.Name("inf"))
+        return syntax.Number(Fraction(repr(value)), False)
     if isinstance(value, sympy.Float):
         if isinf(float(value)) or (value != 0 and float(value) == 0):
             raise SpecError(_BEYOND)
@@ -81,11 +81,11 @@ def number(value: Any) -> Raw:
         fraction = Fraction(int(value.p), int(value.q))
         return number(int(fraction) if value.is_integer else fraction)
     if value is sympy.pi:
-        return raw.Name("pi")
+        return syntax.Name("pi")
     if value is sympy.oo:
-        return raw.Name("inf")
+        return syntax.Name("inf")
     if value is -sympy.oo:
-        return raw.Negative(raw.Name("inf"))
+        return syntax.Negative(syntax.Name("inf"))
     raise SpecError(f"{value!r} is not a number; give a number, pi or oo")
 
 
@@ -95,23 +95,23 @@ class Terms:
     def __init__(self, names: Names, order: Order) -> None:
         self.names = names
         self.order = order
-        self.at: raw.Place | None = None
+        self.at: syntax.Place | None = None
 
     def value(self, e: Any) -> Raw:
         """A number or a condition."""
         if e is not sympy.nan and (e.is_Number or e is sympy.pi):
             return number(e)
         if e is sympy.E:
-            return raw.Apply("exp", (raw.Number(Fraction(1)),))
+            return syntax.Apply("exp", (syntax.Number(Fraction(1)),))
         if e is sympy.EulerGamma:  # what SymPy makes of digamma(1)
-            digamma = raw.Apply("digamma", (raw.Number(Fraction(1)),))
-            return raw.Negative(digamma)
+            digamma = syntax.Apply("digamma", (syntax.Number(Fraction(1)),))
+            return syntax.Negative(digamma)
         for kind, translate in _TABLE:
             if isinstance(e, kind):
                 return translate(self, e)
         name = type(e).__name__
         if type(e) in _FUNCTIONS:
-            return raw.Apply(_FUNCTIONS[type(e)], tuple(map(self.value, e.args)))
+            return syntax.Apply(_FUNCTIONS[type(e)], tuple(map(self.value, e.args)))
         hint = f"; write {_INSTEAD[name]}" if name in _INSTEAD else ""
         hint = f"; {ADVICE[name]}" if name in ADVICE else hint
         fail(self.at, f"SymPy's {name} in {e} is not supported{hint}")
@@ -120,9 +120,9 @@ class Terms:
         """An index or a group that is bound or named."""
         e = label(e)
         if isinstance(e, heads.Group):
-            return raw.Star(_text(e))
+            return syntax.Star(_text(e))
         if isinstance(e, Symbol):
-            return raw.Name(_text(e))
+            return syntax.Name(_text(e))
         fail(self.at, f"{e} is not an index; give a symbol")
 
     def position(self, e: Any) -> Raw:
@@ -130,35 +130,35 @@ class Terms:
         if isinstance(e, Idx | heads.Group):
             return self.index(e)
         if isinstance(e, heads.Composite):
-            return raw.Composite(tuple(self.position(part) for part in e.args))
+            return syntax.Composite(tuple(self.position(part) for part in e.args))
         if isinstance(e, sympy.Tuple | tuple):
-            return raw.Composite(tuple(self.position(part) for part in e))
+            return syntax.Composite(tuple(self.position(part) for part in e))
         made = self.value(_sympify(e))
-        return raw.whole_quotients(made) if e.has(sympy.floor) else made
+        return syntax.whole_quotients(made) if e.has(sympy.floor) else made
 
     def letter_of(self, e: heads.SizeSymbol) -> Raw:
         """The index of size(k)."""
-        return raw.Name(e.letter)
+        return syntax.Name(e.letter)
 
     # one method for each kind of node
 
     def _symbol(self, e: Any) -> Raw:
         if isinstance(e, heads.SizeSymbol):
-            return raw.Apply("size", (self.letter_of(e),))
+            return syntax.Apply("size", (self.letter_of(e),))
         if self.names.is_size(e):
-            return raw.Apply("size", (raw.Name(self.names.sizes[e.name]),))
+            return syntax.Apply("size", (syntax.Name(self.names.sizes[e.name]),))
         if isinstance(e, heads.Group):
-            return raw.Star(_text(e))
-        return raw.Name(_text(e))
+            return syntax.Star(_text(e))
+        return syntax.Name(_text(e))
 
     def _indexed(self, e: Any) -> Raw:
         positions = tuple(self.position(index) for index in e.indices)
-        return raw.Item(_text(e.base.label), positions)
+        return syntax.Item(_text(e.base.label), positions)
 
     def _add(self, e: Any) -> Raw:
         """What is added comes first, then what is subtracted."""
         terms = sorted((self._signed(t) for t in self.order.terms(e)), key=lambda t: t[0])
-        return raw.Sum(tuple(terms))
+        return syntax.Sum(tuple(terms))
 
     def _signed(self, e: Any) -> tuple[bool, Raw]:
         if e.is_Number:
@@ -169,8 +169,8 @@ class Terms:
             if coefficient == -1:
                 return True, rest
             above, below = self._parts(-coefficient)
-            inner = rest.factors if isinstance(rest, raw.Product) else ((False, rest),)
-            return True, raw.Product((*above, *inner, *below))
+            inner = rest.factors if isinstance(rest, syntax.Product) else ((False, rest),)
+            return True, syntax.Product((*above, *inner, *below))
         return False, self.value(e)
 
     def _parts(self, number: Any) -> tuple[list[tuple[bool, Raw]], list[tuple[bool, Raw]]]:
@@ -193,29 +193,29 @@ class Terms:
                 factors.append((False, self.value(factor)))
         factors += below
         (_, first), *rest = factors
-        if first == raw.Number(Fraction(-1)) and rest and not rest[0][0]:
-            rest[0] = (False, raw.Negative(rest[0][1]))
+        if first == syntax.Number(Fraction(-1)) and rest and not rest[0][0]:
+            rest[0] = (False, syntax.Negative(rest[0][1]))
             factors = rest
-        return raw.Product(tuple(factors))
+        return syntax.Product(tuple(factors))
 
     def _pow(self, e: Any) -> Raw:
         if e.base is sympy.E:
-            return raw.Apply("exp", (self.value(e.exp),))
+            return syntax.Apply("exp", (self.value(e.exp),))
         if isinstance(e.base, heads.Iverson) and e.exp.is_positive:
             # SymPy takes powers of products apart; a bracket that is a factor guards the others.
             return self.value(e.base)
         root = _root_of_absolute_square(e.base) if (2 * e.exp).is_odd else None
         if root is not None:
-            absolute = raw.Apply("abs", (self.value(root),))
+            absolute = syntax.Apply("abs", (self.value(root),))
             power = self.value(2 * e.exp)
-            return absolute if 2 * e.exp == 1 else raw.Power(absolute, power)
+            return absolute if 2 * e.exp == 1 else syntax.Power(absolute, power)
         if e.exp.is_Rational and Fraction(int(e.exp.p), int(e.exp.q)) in _ROOTS:
             name = _ROOTS[Fraction(int(e.exp.p), int(e.exp.q))]
-            return raw.Apply(name, (self.value(e.base),))
+            return syntax.Apply(name, (self.value(e.base),))
         if e.exp is sympy.S.NegativeOne:
-            over = ((False, raw.Number(Fraction(1))), (True, self.value(e.base)))
-            return raw.Product(over)
-        return raw.Power(self.value(e.base), self.value(e.exp))
+            over = ((False, syntax.Number(Fraction(1))), (True, self.value(e.base)))
+            return syntax.Product(over)
+        return syntax.Power(self.value(e.base), self.value(e.exp))
 
     def _reduction(self, e: Any) -> Raw:
         """Sum and Product: limits that are not the whole range become conditions."""
@@ -250,9 +250,9 @@ class Terms:
                     f"limits ({index}, 1, {upper}): indices start at 0; write ({index}, 0, "
                     f"{upper} - 1) or {index} alone",
                 )
-            found.append(raw.Compare(self.value(lower), (("<=", name),)))
+            found.append(syntax.Compare(self.value(lower), (("<=", name),)))
         if not self.names.whole(index, upper) or (lower != 0 and upper.is_Integer):
-            found.append(raw.Compare(name, (("<=", self.value(upper)),)))
+            found.append(syntax.Compare(name, (("<=", self.value(upper)),)))
         if found and starred:
             fail(self.at, f"group *{index} has no limits; sum over all of it")
         return found
@@ -260,80 +260,80 @@ class Terms:
     def _bind(self, kind: str, indices: list[Raw], conditions: list[Raw], body: Raw) -> Raw:
         condition: Raw | None = None
         if conditions:
-            condition = conditions[0] if len(conditions) == 1 else raw.Both(tuple(conditions))
-        return raw.Bind(kind, tuple(indices), condition, (body,))
+            condition = conditions[0] if len(conditions) == 1 else syntax.Both(tuple(conditions))
+        return syntax.Bind(kind, tuple(indices), condition, (body,))
 
     def _head(self, e: Any) -> Raw:
         function, indices, condition = e.args
         where = None if condition in (True, sympy.true) else self.value(condition)
-        return raw.Bind(e.kind, tuple(map(self.index, indices)), where, (self.value(function),))
+        return syntax.Bind(e.kind, tuple(map(self.index, indices)), where, (self.value(function),))
 
     def _concat(self, e: Any) -> Raw:
         index, *parts = e.args
         values = tuple(map(self.value, parts))
-        return raw.Bind("concat", (self.index(index),), None, values)
+        return syntax.Bind("concat", (self.index(index),), None, values)
 
     def _piecewise(self, e: Any) -> Raw:
         *cases, (last, otherwise) = e.args
         if otherwise not in (True, sympy.true):
             fail(self.at, f"{e} has no last case; end it with (..., True)")
         if len(cases) == 1 and cases[0][0] == 1 and last == 0:
-            return raw.Bracket(self.value(cases[0][1]))
+            return syntax.Bracket(self.value(cases[0][1]))
         result = self.value(last)
         for value, condition in reversed(cases):
             args = (self.value(condition), self.value(value), result)
-            result = raw.Apply("where", args)
+            result = syntax.Apply("where", args)
         return result
 
     def _delta(self, e: Any) -> Raw:
         a, b = map(self.value, sorted(e.args[:2], key=lambda side: bool(side.is_number)))
-        return raw.Bracket(raw.Compare(a, (("==", b),)))
+        return syntax.Bracket(syntax.Compare(a, (("==", b),)))
 
     def _relation(self, e: Any) -> Raw:
         if e.lhs.is_number or (e.rhs.has(Indexed) and not e.lhs.has(Indexed)):
             e = e.reversed  # SymPy orders the two sides; tensors read better on the left
         left, right = self.value(e.lhs), self.value(e.rhs)
-        return raw.Compare(left, ((e.rel_op, right),))
+        return syntax.Compare(left, ((e.rel_op, right),))
 
     def _logic(self, e: Any) -> Raw:
         parts = tuple(map(self.value, e.args))
         if isinstance(e, sympy.Not):
-            return raw.Negation(parts[0])
-        return (raw.Both if isinstance(e, sympy.And) else raw.Either)(parts)
+            return syntax.Negation(parts[0])
+        return (syntax.Both if isinstance(e, sympy.And) else syntax.Either)(parts)
 
     def _if_then_else(self, e: Any) -> Raw:
         """ITE(c, a, b) = (c and a) or (not c and b), whose conditions guard in this order."""
         c, a, b = map(self.value, e.args)
-        no = raw.Negation(c)
-        return raw.Either((raw.Both((c, a)), raw.Both((no, b))))
+        no = syntax.Negation(c)
+        return syntax.Either((syntax.Both((c, a)), syntax.Both((no, b))))
 
     def _truth(self, e: Any) -> Raw:
-        return raw.Apply("true" if e else "false", ())
+        return syntax.Apply("true" if e else "false", ())
 
     def _extreme(self, e: Any) -> Raw:
         name = "maximum" if isinstance(e, sympy.Max) else "minimum"
         first, *rest = sorted(e.args, key=lambda a: bool(a.is_Number))
         result = self.value(first)
         for arg in rest:
-            result = raw.Apply(name, (result, self.value(arg)))
+            result = syntax.Apply(name, (result, self.value(arg)))
         return result
 
     def _rest(self, e: Any) -> Raw:
         a, b = map(self.value, e.args)
-        return raw.rest(a, b)
+        return syntax.rest(a, b)
 
     def _polygamma(self, e: Any) -> Raw:
         order, x = e.args
         if order != 0:
             fail(self.at, f"{e}: digamma is the only supported polygamma function")
-        return raw.Apply("digamma", (self.value(x),))
+        return syntax.Apply("digamma", (self.value(x),))
 
     def _real(self, e: Any) -> Raw:
         """SymPy's |exp(x)| is exp(re(x)); every tensor is real."""
         return self.value(e.args[0])
 
     def _iverson(self, e: Any) -> Raw:
-        return raw.Bracket(self.value(e.args[0]))
+        return syntax.Bracket(self.value(e.args[0]))
 
     def _holds(self, e: Any) -> Raw:
         return self.value(e.args[0])

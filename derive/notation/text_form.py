@@ -1,7 +1,7 @@
 """Text to operations: ``parse("C[i,j] = sum[k](A[i,k]*B[k,j])")``.
 
 The grammar stands in ``notation.lark``. Nothing that the text says is evaluated: it becomes the
-statements of `derive.notation.raw`, with a line and a column each; `resolve` gives them meaning.
+statements of `derive.notation.syntax`, with a line and a column each; `resolve` gives them meaning.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from lark import Lark, Token, Transformer, v_args
 from lark.exceptions import UnexpectedCharacters, UnexpectedToken, VisitError
 
 from derive.errors import SpecError, no_recursion_leaves
-from derive.notation import raw
+from derive.notation import syntax
 from derive.notation.advice import SIGNS
-from derive.notation.capacity import check_count, check_length, check_size, check_statement
-from derive.notation.mistakes import around, unexpected
 from derive.notation.operation import Operation
 from derive.notation.resolve import resolve
+from derive.notation.resource_limits import check_count, check_length, check_size, check_statement
+from derive.notation.syntax_errors import around, unexpected
 
 _CLOSING = {"LPAR": "RPAR", "LSQB": "RSQB"}
 _SIGN = {"LPAR": "(", "LSQB": "[", "RPAR": ")", "RSQB": "]"}
@@ -57,7 +57,7 @@ def operations_of(text: str) -> tuple[Operation, ...]:
     return operations
 
 
-def _read(text: str) -> list[raw.Raw]:
+def _read(text: str) -> list[syntax.Raw]:
     """The statements; an error in one of them shows its line."""
     try:
         return _statements(text)
@@ -65,7 +65,7 @@ def _read(text: str) -> list[raw.Raw]:
         raise _showing(text, error, "in ") from None
 
 
-def _resolved(written: raw.Operation, text: str) -> Operation:
+def _resolved(written: syntax.Operation, text: str) -> Operation:
     """The operation; an error in one of its equations names the equation."""
     try:
         check_size(written)
@@ -86,7 +86,7 @@ def _showing(text: str, error: SpecError, where: str) -> SpecError:
     return SpecError(message, line=error.line, column=error.column)
 
 
-def _statements(text: str) -> list[raw.Raw]:
+def _statements(text: str) -> list[syntax.Raw]:
     try:
         return _parser().parse(text)  # type: ignore[return-value]
     except UnexpectedCharacters as error:
@@ -102,16 +102,16 @@ def _statements(text: str) -> list[raw.Raw]:
         raise
 
 
-def _split(statements: list[raw.Raw]) -> Iterator[raw.Operation]:
+def _split(statements: list[syntax.Raw]) -> Iterator[syntax.Operation]:
     """Group equations under the op line that they follow."""
-    head: raw.Operation | None = None
-    equations: list[raw.Equation] = []
+    head: syntax.Operation | None = None
+    equations: list[syntax.Equation] = []
     for statement in [*statements, None]:
-        if isinstance(statement, raw.Equation):
+        if isinstance(statement, syntax.Equation):
             equations.append(statement)
             continue
         if head is not None:
-            yield raw.Operation(
+            yield syntax.Operation(
                 head.name,
                 head.inputs,
                 head.parameters,
@@ -123,15 +123,15 @@ def _split(statements: list[raw.Raw]) -> Iterator[raw.Operation]:
             )
         elif equations:
             if statement is not None:
-                raw.fail(
+                syntax.fail(
                     equations[0].at,
                     f"{equations[0].name} is defined before the first op line; move it below an "
                     "op line",
                 )
-            yield raw.Operation("op", None, (), None, tuple(equations), at=equations[0].at)
+            yield syntax.Operation("op", None, (), None, tuple(equations), at=equations[0].at)
         elif statement is None:
             raise SpecError("the text has no operation; write one, C[i] = A[i]")
-        assert statement is None or isinstance(statement, raw.Operation)
+        assert statement is None or isinstance(statement, syntax.Operation)
         head, equations = statement, []
 
 
@@ -193,8 +193,8 @@ def _at(token: Token, message: str) -> SpecError:
     return SpecError(message, line=token.line, column=token.column)
 
 
-def _place(token: Token) -> raw.Place:
-    return raw.Place(token.line or 0, token.column or 0)
+def _place(token: Token) -> syntax.Place:
+    return syntax.Place(token.line or 0, token.column or 0)
 
 
 def _name(token: Token) -> str:
@@ -204,17 +204,19 @@ def _name(token: Token) -> str:
     return unicodedata.normalize("NFKC", str(token))
 
 
-def _number(token: Token) -> raw.Number:
+def _number(token: Token) -> syntax.Number:
     text = str(token).lower()
     mantissa, _, exponent = text.partition("e")
     if not token.isascii():
         raise _at(token, f"{str(token)!r} is not a number; use the digits 0 to 9")
     if len(mantissa) > _LONGEST or len(exponent) > 5 or abs(int(exponent or 0)) > _LONGEST:
         raise _at(token, "the number is too long or too large")
-    return raw.Number(Fraction(text.rstrip(".")), text.isdigit(), at=_place(token))
+    return syntax.Number(Fraction(text.rstrip(".")), text.isdigit(), at=_place(token))
 
 
-def _chain(kind: type[raw.Sum] | type[raw.Product], minus: str, items: tuple[Any, ...]) -> raw.Raw:
+def _chain(
+    kind: type[syntax.Sum] | type[syntax.Product], minus: str, items: tuple[Any, ...]
+) -> syntax.Raw:
     first, *rest = items
     pairs = [(False, first)]
     pairs += [(sign == minus, e) for sign, e in zip(rest[::2], rest[1::2], strict=True)]
@@ -229,27 +231,27 @@ class _Builder(Transformer[Token, Any]):
     positions = arguments = axes_of = _tuple
 
     def start(self, *statements: Any) -> list[Any]:
-        return [s for s in statements if isinstance(s, raw.Raw)]
+        return [s for s in statements if isinstance(s, syntax.Raw)]
 
     # op line
 
-    def op_line(self, op: Token, name: Token, inputs: Any, *rest: Any) -> raw.Operation:
+    def op_line(self, op: Token, name: Token, inputs: Any, *rest: Any) -> syntax.Operation:
         found: dict[str, Any] = dict(rest)
         options = found.get("parameters", ())
         # A bare word is a number that must be given, but for this one.
-        bounds = tuple(p for p in options if isinstance(p, raw.Bound))
-        others = [p for p in options if not isinstance(p, raw.Bound)]
+        bounds = tuple(p for p in options if isinstance(p, syntax.Bound))
+        others = [p for p in options if not isinstance(p, syntax.Bound)]
         parameters = tuple(p for p in others if not _says_stable(p))
         stable = len(parameters) < len(others)
         made = _name(name), inputs, parameters, found.get("outputs"), ()
-        return raw.Operation(*made, at=_place(op), stable=stable, bounds=bounds)
+        return syntax.Operation(*made, at=_place(op), stable=stable, bounds=bounds)
 
     inputs = _tuple
 
-    def input(self, name: Token, *rest: Any) -> raw.Tensor:
+    def input(self, name: Token, *rest: Any) -> syntax.Tensor:
         found: dict[str, Any] = dict(rest)
         said = found.get("axes", ()), found.get("kind"), found.get("default")
-        return raw.Tensor(_name(name), *said, at=_place(name))
+        return syntax.Tensor(_name(name), *said, at=_place(name))
 
     def axes(self, positions: Any) -> tuple[str, Any]:
         return "axes", positions
@@ -265,24 +267,24 @@ class _Builder(Transformer[Token, Any]):
     def parameters(self, _semi: Token, *items: Any) -> tuple[str, Any]:
         return "parameters", items
 
-    def required(self, name: Token) -> raw.Parameter:
-        return raw.Parameter(_name(name), at=_place(name))
+    def required(self, name: Token) -> syntax.Parameter:
+        return syntax.Parameter(_name(name), at=_place(name))
 
-    def given(self, name: Token, value: Any) -> raw.Parameter:
-        return raw.Parameter(_name(name), value, at=_place(name))
+    def given(self, name: Token, value: Any) -> syntax.Parameter:
+        return syntax.Parameter(_name(name), value, at=_place(name))
 
-    def choice(self, name: Token, *options: Token) -> raw.Parameter:
-        return raw.Parameter(_name(name), None, tuple(map(_name, options)), at=_place(name))
+    def choice(self, name: Token, *options: Token) -> syntax.Parameter:
+        return syntax.Parameter(_name(name), None, tuple(map(_name, options)), at=_place(name))
 
-    def fixed(self, function: Token, letter: Token, value: Any) -> raw.Parameter:
+    def fixed(self, function: Token, letter: Token, value: Any) -> syntax.Parameter:
         if function != "size":
             raise _at(
                 function, f"{function}({letter})=... is not a parameter; use size({letter})=..."
             )
-        return raw.Parameter(_name(letter), value, fixes=True, at=_place(letter))
+        return syntax.Parameter(_name(letter), value, fixes=True, at=_place(letter))
 
-    def bound(self, name: Token, relation: Token, value: Any) -> raw.Bound:
-        return raw.Bound(_name(name), str(relation), value, at=_place(name))
+    def bound(self, name: Token, relation: Token, value: Any) -> syntax.Bound:
+        return syntax.Bound(_name(name), str(relation), value, at=_place(name))
 
     def plain_outputs(self, *names: Token) -> tuple[str, Any]:
         return "outputs", tuple((None, _name(n)) for n in names)
@@ -293,73 +295,73 @@ class _Builder(Transformer[Token, Any]):
 
     # equations and expressions
 
-    def equation(self, name: Token, *rest: Any) -> raw.Equation:
+    def equation(self, name: Token, *rest: Any) -> syntax.Equation:
         *axes, body = rest
-        return raw.Equation(_name(name), axes[0][1] if axes else (), body, at=_place(name))
+        return syntax.Equation(_name(name), axes[0][1] if axes else (), body, at=_place(name))
 
-    def either(self, *args: Any) -> raw.Raw:
-        return raw.Either(args, at=args[0].at)
+    def either(self, *args: Any) -> syntax.Raw:
+        return syntax.Either(args, at=args[0].at)
 
-    def both(self, *args: Any) -> raw.Raw:
-        return raw.Both(args, at=args[0].at)
+    def both(self, *args: Any) -> syntax.Raw:
+        return syntax.Both(args, at=args[0].at)
 
-    def inverted(self, arg: Any) -> raw.Raw:
-        return raw.Negation(arg, at=arg.at)
+    def inverted(self, arg: Any) -> syntax.Raw:
+        return syntax.Negation(arg, at=arg.at)
 
-    def compare(self, first: Any, *rest: Any) -> raw.Raw:
+    def compare(self, first: Any, *rest: Any) -> syntax.Raw:
         pairs = zip(map(str, rest[::2]), rest[1::2], strict=True)
-        return raw.Compare(first, tuple(pairs), at=first.at)
+        return syntax.Compare(first, tuple(pairs), at=first.at)
 
-    def sum(self, *items: Any) -> raw.Raw:
-        return _chain(raw.Sum, "-", items)
+    def sum(self, *items: Any) -> syntax.Raw:
+        return _chain(syntax.Sum, "-", items)
 
-    def product(self, *items: Any) -> raw.Raw:
+    def product(self, *items: Any) -> syntax.Raw:
         """Factors from the left: a*b//c is (a*b)//c."""
         start = 0
         for n in range(1, len(items), 2):
             if items[n] in ("//", "%"):
-                before = _chain(raw.Product, "/", items[start:n])
+                before = _chain(syntax.Product, "/", items[start:n])
                 before = items[start] if n == start + 1 else before
-                made = (raw.quotient if items[n] == "//" else raw.rest)(before, items[n + 1])
+                made = (syntax.quotient if items[n] == "//" else syntax.rest)(before, items[n + 1])
                 items, start = (*items[: n + 1], made, *items[n + 2 :]), n + 1
-        last: raw.Raw = items[-1]
-        return last if start == len(items) - 1 else _chain(raw.Product, "/", items[start:])
+        last: syntax.Raw = items[-1]
+        return last if start == len(items) - 1 else _chain(syntax.Product, "/", items[start:])
 
-    def negative(self, minus: Token, arg: Any) -> raw.Raw:
-        return raw.Negative(arg, at=_place(minus))
+    def negative(self, minus: Token, arg: Any) -> syntax.Raw:
+        return syntax.Negative(arg, at=_place(minus))
 
-    def positive(self, _plus: Token, arg: Any) -> raw.Raw:
+    def positive(self, _plus: Token, arg: Any) -> syntax.Raw:
         return arg  # type: ignore[no-any-return]
 
-    def power(self, base: Any, _sign: Token, exponent: Any) -> raw.Raw:
-        return raw.Power(base, exponent, at=base.at)
+    def power(self, base: Any, _sign: Token, exponent: Any) -> syntax.Raw:
+        return syntax.Power(base, exponent, at=base.at)
 
     number = staticmethod(_number)
 
-    def name(self, token: Token) -> raw.Raw:
-        return raw.Name(_name(token), at=_place(token))
+    def name(self, token: Token) -> syntax.Raw:
+        return syntax.Name(_name(token), at=_place(token))
 
-    def item(self, name: Token, positions: Any) -> raw.Raw:
-        return raw.Item(_name(name), positions, at=_place(name))
+    def item(self, name: Token, positions: Any) -> syntax.Raw:
+        return syntax.Item(_name(name), positions, at=_place(name))
 
-    def bind(self, name: Token, positions: Any, *rest: Any) -> raw.Raw:
+    def bind(self, name: Token, positions: Any, *rest: Any) -> syntax.Raw:
         *condition, args = rest
         where = condition[0] if condition else None
-        return raw.Bind(_name(name), positions, where, args, at=_place(name))
+        return syntax.Bind(_name(name), positions, where, args, at=_place(name))
 
-    def apply(self, name: Token, args: Any) -> raw.Raw:
-        return raw.Apply(_name(name), args, at=_place(name))
+    def apply(self, name: Token, args: Any) -> syntax.Raw:
+        return syntax.Apply(_name(name), args, at=_place(name))
 
-    def bracket(self, _bracket: Token, condition: Any) -> raw.Raw:
-        return raw.Bracket(condition, at=_place(_bracket))
+    def bracket(self, _bracket: Token, condition: Any) -> syntax.Raw:
+        return syntax.Bracket(condition, at=_place(_bracket))
 
-    def star(self, star: Token, name: Token) -> raw.Raw:
-        return raw.Star(_name(name), at=_place(star))
+    def star(self, star: Token, name: Token) -> syntax.Raw:
+        return syntax.Star(_name(name), at=_place(star))
 
-    def composite(self, paren: Token, *parts: Any) -> raw.Raw:
-        return raw.Composite(parts, at=_place(paren))
+    def composite(self, paren: Token, *parts: Any) -> syntax.Raw:
+        return syntax.Composite(parts, at=_place(paren))
 
 
-def _says_stable(p: raw.Parameter) -> bool:
+def _says_stable(p: syntax.Parameter) -> bool:
     """Whether it is the word ``stable``: no number is given by that name without a default."""
     return p.name == "stable" and p.value is None and not p.options

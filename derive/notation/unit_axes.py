@@ -10,35 +10,35 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 
-from derive.notation import raw
+from derive.notation import syntax
 
 STEM = "one"
 
 
-def with_unit_axes(written: raw.Operation) -> raw.Operation:
+def with_unit_axes(written: syntax.Operation) -> syntax.Operation:
     """The operation with an index, and its size, for each axis that is written 0."""
     if not any(_is_unit(axis) for t in written.inputs or () for axis in t.axes or ()):
         return written
-    named = (raw.Name, raw.Star, raw.Tensor, raw.Parameter, raw.Equation)
+    named = (syntax.Name, syntax.Star, syntax.Tensor, syntax.Parameter, syntax.Equation)
     taken = {e.name for e in _parts(written) if isinstance(e, named)}
     letters: list[str] = []
     inputs = tuple(_named(t, letters, taken) for t in written.inputs or ())
-    sizes = (raw.Parameter(letter, raw.Number(Fraction(1)), fixes=True) for letter in letters)
+    sizes = (syntax.Parameter(letter, syntax.Number(Fraction(1)), fixes=True) for letter in letters)
     return replace(written, inputs=inputs, parameters=(*written.parameters, *sizes))
 
 
-def _is_unit(axis: raw.Raw) -> bool:
-    return isinstance(axis, raw.Number) and axis.value == 0
+def _is_unit(axis: syntax.Raw) -> bool:
+    return isinstance(axis, syntax.Number) and axis.value == 0
 
 
-def _parts(written: raw.Operation) -> list[raw.Raw]:
+def _parts(written: syntax.Operation) -> list[syntax.Raw]:
     whole = [*(written.inputs or ()), *written.parameters, *written.equations]
-    return [part for e in whole for part in raw.walk(e)]
+    return [part for e in whole for part in syntax.walk(e)]
 
 
-def _named(t: raw.Tensor, letters: list[str], taken: set[str]) -> raw.Tensor:
+def _named(t: syntax.Tensor, letters: list[str], taken: set[str]) -> syntax.Tensor:
     """The tensor with the first of the letters for its first such axis, and so on."""
-    axes: list[raw.Raw] = []
+    axes: list[syntax.Raw] = []
     count = 0
     for axis in t.axes or ():
         if _is_unit(axis):
@@ -48,7 +48,7 @@ def _named(t: raw.Tensor, letters: list[str], taken: set[str]) -> raw.Tensor:
                     number += 1
                 letters.append(letter)
                 taken.add(letter)
-            axis = raw.Name(letters[count], at=axis.at)
+            axis = syntax.Name(letters[count], at=axis.at)
             count += 1
         axes.append(axis)
     return replace(t, axes=tuple(axes) if t.axes is not None else None)

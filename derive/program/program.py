@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from derive.program.precision import PLAIN, Precision
-from derive.program.tidy import Line
+from derive.program.cse import Line
+from derive.program.mixed_precision import PLAIN, Precision
 
 
 @dataclass(frozen=True)

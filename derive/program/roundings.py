@@ -16,8 +16,9 @@ from collections.abc import Collection, Iterable, Sequence
 from enum import IntEnum
 from math import frexp, inf
 
-from derive.program import work
-from derive.program.code import (
+from derive.program import flop_rules
+from derive.program.cse import Line
+from derive.program.torch_ir import (
     Attribute,
     Binary,
     Code,
@@ -34,7 +35,6 @@ from derive.program.code import (
     Tuple,
     Unary,
 )
-from derive.program.tidy import Line
 from derive.program.torch_ops import EXACT_ALONE, MONOTONE, ONCE, TorchOp, torch_op
 
 
@@ -209,7 +209,7 @@ class _Body:
             if Has.ROUNDED in tensors:
                 raise _More
             return max(kinds)
-        if op.flops is work.none and op.shape is not None:
+        if op.flops is flop_rules.none and op.shape is not None:
             return self._moved(values, kinds)
         raise _More
 

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from derive.program import shapes, work
-from derive.program.code import (
+from derive.program import flop_rules, shape_rules
+from derive.program.flop_rules import Flops, Steps
+from derive.program.shape_rules import Shape, elements
+from derive.program.torch_ir import (
     Binary,
     Code,
     Function,
@@ -21,8 +23,6 @@ from derive.program.code import (
     Unary,
     subexpressions,
 )
-from derive.program.shapes import Shape, elements
-from derive.program.work import Flops, Steps
 
 # -------------------------------------------------------------------- the operations
 
@@ -54,7 +54,7 @@ class TorchOp:
     name: str
     shape: Callable[..., Shape] | None = None
     """None: that to which tensors among the arguments broadcast."""
-    flops: Flops = work.each
+    flops: Flops = flop_rules.each
     stem: str = ""
     """What the engine calls a value of it."""
     suffix: str = ""
@@ -78,7 +78,7 @@ class TorchOp:
     """The places of arguments of what contracts that stay in the dtype that they have."""
     absent: tuple[tuple[int, int], ...] = ()
     """The places of arguments that may be None, and the number that it stands for."""
-    before: Callable[..., Steps] = work.no_step
+    before: Callable[..., Steps] = flop_rules.no_step
     new: bool = False
     reshaped: bool = False
     half: str = ""
@@ -94,23 +94,29 @@ class TorchOp:
 
 
 def _view(name: str, shape: Callable[..., Shape], free: bool = True, **columns: Any) -> TorchOp:
-    return TorchOp(name, shape, work.none, view=True, free=free, **columns)
+    return TorchOp(name, shape, flop_rules.none, view=True, free=free, **columns)
 
 
 def _moves(name: str, shape: Callable[..., Shape], **columns: Any) -> TorchOp:
     """No arithmetic."""
-    return TorchOp(name, shape, work.none, **columns)
+    return TorchOp(name, shape, flop_rules.none, **columns)
 
 
 def _adds(name: str, source: int) -> TorchOp:
     """Elements of a source added to those of a tensor, at positions."""
     return TorchOp(
-        name, shapes.like, work.of(source), "placed", at_positions=True, new=True, over="_"
+        name,
+        shape_rules.like,
+        flop_rules.of(source),
+        "placed",
+        at_positions=True,
+        new=True,
+        over="_",
     )
 
 
 def _reduces(name: str, stem: str = "", suffix: str = "", slips: bool = False) -> TorchOp:
-    given = name, shapes.reduce, work.of(0), stem, suffix
+    given = name, shape_rules.reduce, flop_rules.of(0), stem, suffix
     return TorchOp(*given, keeps=True, slips=slips, new=True)
 
 
@@ -124,7 +130,7 @@ def _several(
         if "scale" in named and isinstance(args[weight], tuple):
             yield args[weight], elements(args[weight])
 
-    given = name, shape, work.normalised, stem
+    given = name, shape, flop_rules.normalised, stem
     return TorchOp(*given, several=True, absent=absent, before=before)
 
 
@@ -135,31 +141,48 @@ def _each_of(name: str, over: str = "_", stem: str = "", suffix: str = "") -> To
 
 def _windows() -> Iterator[TorchOp]:
     """Those that are there for one, two and three axes of windows."""
-    yield TorchOp("_conv_of_each", shapes.conv, work.conv, contracts=True, new=True)
+    yield TorchOp("_conv_of_each", shape_rules.conv, flop_rules.conv, contracts=True, new=True)
     yield TorchOp(
-        "_conv_input_of_each", shapes.conv_input, work.conv_input, contracts=True, new=True
+        "_conv_input_of_each",
+        shape_rules.conv_input,
+        flop_rules.conv_input,
+        contracts=True,
+        new=True,
     )
     for n in (1, 2, 3):
         yield TorchOp(
-            f"conv{n}d", shapes.conv, work.conv, contracts=True, absent=((2, 0),), new=True
-        )
-        yield TorchOp(
-            f"conv{n}d_input", shapes.conv_input, work.conv_input, contracts=True, new=True
-        )
-        yield TorchOp(
-            f"conv{n}d_weight", shapes.conv_weight, work.conv_weight, contracts=True, new=True
-        )
-        yield TorchOp(
-            f"conv_transpose{n}d",
-            shapes.conv_transpose,
-            work.conv_transpose,
+            f"conv{n}d",
+            shape_rules.conv,
+            flop_rules.conv,
             contracts=True,
             absent=((2, 0),),
             new=True,
         )
-        yield TorchOp(f"avg_pool{n}d", shapes.pool(n), work.pool(n), ends_in_view=n == 1)
-        yield TorchOp(f"avg_pool{n}d_backward", lambda _, x, *__: x, work.spread(n))
-        yield TorchOp(f"max_pool{n}d", shapes.pool(n), work.pool(n), ends_in_view=n == 1)
+        yield TorchOp(
+            f"conv{n}d_input",
+            shape_rules.conv_input,
+            flop_rules.conv_input,
+            contracts=True,
+            new=True,
+        )
+        yield TorchOp(
+            f"conv{n}d_weight",
+            shape_rules.conv_weight,
+            flop_rules.conv_weight,
+            contracts=True,
+            new=True,
+        )
+        yield TorchOp(
+            f"conv_transpose{n}d",
+            shape_rules.conv_transpose,
+            flop_rules.conv_transpose,
+            contracts=True,
+            absent=((2, 0),),
+            new=True,
+        )
+        yield TorchOp(f"avg_pool{n}d", shape_rules.pool(n), flop_rules.pool(n), ends_in_view=n == 1)
+        yield TorchOp(f"avg_pool{n}d_backward", lambda _, x, *__: x, flop_rules.spread(n))
+        yield TorchOp(f"max_pool{n}d", shape_rules.pool(n), flop_rules.pool(n), ends_in_view=n == 1)
 
 
 _FUNCTIONS = (
@@ -173,85 +196,100 @@ _ACTIVATIONS = "elu gelu hardshrink hardtanh leaky_relu sigmoid silu tanh thresh
 _SMOOTH = "celu elu gelu hardtanh leaky_relu logsigmoid mish selu silu softplus"
 
 _ROWS = (
-    _view("unsqueeze", shapes.unsqueeze, light=True, reshaped=True),
-    _view("squeeze", shapes.squeeze, light=True, reshaped=True),
-    _view("expand", shapes.expand, light=True, overlaps=True),
-    _view("select", shapes.squeeze, light=True, at_positions=True),
-    _view("transpose", shapes.transpose, light=True, reshaped=True),
-    _view("permute", shapes.permute, light=True, reshaped=True),
-    _view("movedim", shapes.movedim, light=True, reshaped=True),
-    _view("diagonal", shapes.diagonal),
-    _view("reshape", shapes.expand, reshaped=True),
-    _view("flatten", shapes.flatten, reshaped=True),
-    _view("unflatten", shapes.unflatten, reshaped=True),
-    _view("_flatten", shapes.flatten, reshaped=True),
-    _view("_unflatten", shapes.unflatten, reshaped=True),
-    _view("narrow", shapes.narrow, free=False, at_positions=True),
-    _view("_run_of", shapes.narrow, free=False, at_positions=True),
-    _moves("_window", shapes.narrow, new=True),
-    _view("unfold", shapes.unfold, free=False, overlaps=True),
-    _view("detach", shapes.like, free=False),
-    _view("_no_view", shapes.like),
-    TorchOp("_with_cotangent", shapes.like),
-    _view("_copied", shapes.like, free=False, overlaps=True),
+    _view("unsqueeze", shape_rules.unsqueeze, light=True, reshaped=True),
+    _view("squeeze", shape_rules.squeeze, light=True, reshaped=True),
+    _view("expand", shape_rules.expand, light=True, overlaps=True),
+    _view("select", shape_rules.squeeze, light=True, at_positions=True),
+    _view("transpose", shape_rules.transpose, light=True, reshaped=True),
+    _view("permute", shape_rules.permute, light=True, reshaped=True),
+    _view("movedim", shape_rules.movedim, light=True, reshaped=True),
+    _view("diagonal", shape_rules.diagonal),
+    _view("reshape", shape_rules.expand, reshaped=True),
+    _view("flatten", shape_rules.flatten, reshaped=True),
+    _view("unflatten", shape_rules.unflatten, reshaped=True),
+    _view("_flatten", shape_rules.flatten, reshaped=True),
+    _view("_unflatten", shape_rules.unflatten, reshaped=True),
+    _view("narrow", shape_rules.narrow, free=False, at_positions=True),
+    _view("_run_of", shape_rules.narrow, free=False, at_positions=True),
+    _moves("_window", shape_rules.narrow, new=True),
+    _view("unfold", shape_rules.unfold, free=False, overlaps=True),
+    _view("detach", shape_rules.like, free=False),
+    _view("_no_view", shape_rules.like),
+    TorchOp("_with_cotangent", shape_rules.like),
+    _view("_copied", shape_rules.like, free=False, overlaps=True),
     TorchOp("dim", free=True, light=True),
     TorchOp("numel", free=True),
     _reduces("sum", "total", "sum"),
     _reduces("mean", "average", "mean"),
     _reduces("logsumexp", "lse", slips=True),  # nan where it is -inf
-    TorchOp("vector_norm", shapes.norm, work.of(0), keeps=True, new=True),
+    TorchOp("vector_norm", shape_rules.norm, flop_rules.of(0), keeps=True, new=True),
     *map(_reduces, ("prod", "max", "min", "amax", "amin", "argmax", "argmin", "any", "all")),
-    TorchOp("sum_to_size", shapes.expand, work.of(0)),
-    _moves("gather", shapes.gather, stem="picked", at_positions=True, new=True),
-    _moves("index_select", shapes.index_select, stem="picked", at_positions=True, new=True),
-    _moves("_gathered_if_any", shapes.gather, stem="picked", at_positions=True, new=True),
-    _moves("_selected_if_any", shapes.index_select, stem="picked", at_positions=True, new=True),
-    _moves("_gathered_inside", shapes.gather, stem="picked", new=True),
-    _moves("_selected_inside", shapes.index_select, stem="picked", new=True),
-    _moves("_gathered", shapes.gather, stem="picked", at_positions=True, new=True),
-    *(_moves(name, shapes.read_at, stem="picked", at_positions=True, new=True) for name in _READS),
-    *(_moves(name, shapes.like, new=True) for name in ("flip", "roll")),
-    *(_moves(name, shapes.like, stem="chosen", new=True, over="_") for name in ("tril", "triu")),
-    _moves("clone", shapes.like, new=True),
-    _moves("to", shapes.like),
-    _moves("diag_embed", shapes.diag_embed, new=True),
-    _moves("pad", shapes.pad, new=True),
-    _moves("cat", shapes.cat, new=True),
-    _moves("stack", shapes.stack, new=True),
-    _moves("_stacked", shapes.stack, new=True),
-    TorchOp("where", None, work.none, "chosen", new=True),
-    TorchOp("_where", None, work.none, "chosen", new=True),
+    TorchOp("sum_to_size", shape_rules.expand, flop_rules.of(0)),
+    _moves("gather", shape_rules.gather, stem="picked", at_positions=True, new=True),
+    _moves("index_select", shape_rules.index_select, stem="picked", at_positions=True, new=True),
+    _moves("_gathered_if_any", shape_rules.gather, stem="picked", at_positions=True, new=True),
+    _moves(
+        "_selected_if_any", shape_rules.index_select, stem="picked", at_positions=True, new=True
+    ),
+    _moves("_gathered_inside", shape_rules.gather, stem="picked", new=True),
+    _moves("_selected_inside", shape_rules.index_select, stem="picked", new=True),
+    _moves("_gathered", shape_rules.gather, stem="picked", at_positions=True, new=True),
+    *(
+        _moves(name, shape_rules.read_at, stem="picked", at_positions=True, new=True)
+        for name in _READS
+    ),
+    *(_moves(name, shape_rules.like, new=True) for name in ("flip", "roll")),
+    *(
+        _moves(name, shape_rules.like, stem="chosen", new=True, over="_")
+        for name in ("tril", "triu")
+    ),
+    _moves("clone", shape_rules.like, new=True),
+    _moves("to", shape_rules.like),
+    _moves("diag_embed", shape_rules.diag_embed, new=True),
+    _moves("pad", shape_rules.pad, new=True),
+    _moves("cat", shape_rules.cat, new=True),
+    _moves("stack", shape_rules.stack, new=True),
+    _moves("_stacked", shape_rules.stack, new=True),
+    TorchOp("where", None, flop_rules.none, "chosen", new=True),
+    TorchOp("_where", None, flop_rules.none, "chosen", new=True),
     _each_of("threshold_backward", "grad_input", "chosen"),
-    _moves("select_scatter", shapes.like, new=True),
-    _moves("slice_scatter", shapes.like, at_positions=True, new=True),
+    _moves("select_scatter", shape_rules.like, new=True),
+    _moves("slice_scatter", shape_rules.like, at_positions=True, new=True),
     _adds("scatter_add", 3),
     *(_adds(name, 3) for name in ("_scatter_added", *_IF_ANY)),
     _adds("scatter_reduce", 3),
     _adds("index_add", 3),
     *(
-        TorchOp(name, shapes.like, work.of(3), "placed", new=True, ends_in_view=True)
+        TorchOp(name, shape_rules.like, flop_rules.of(3), "placed", new=True, ends_in_view=True)
         for name in _INSIDE
     ),
-    TorchOp("index_put", shapes.like, work.of(2), at_positions=True, new=True, over="_"),
-    _moves("new_zeros", shapes.expand, makes=True, stem="zeros", new=True),
-    _moves("new_full", shapes.expand, makes=True, new=True),
-    _moves("arange", shapes.arange, makes=True, stem="position", new=True),
-    _moves("_positions", shapes.arange, makes=True, stem="position", new=True),
-    _moves("full", shapes.single, makes=True, new=True),
-    TorchOp("einsum", shapes.einsum, work.einsum, "product", contracts=True, ends_in_view=True),
-    TorchOp("addmm", shapes.addmm, work.addmm, contracts=True, new=True, over="out"),
-    TorchOp("baddbmm", shapes.addmm, work.addmm, contracts=True, new=True, over="out"),
-    *_windows(),
-    _several("_layer_normed", shapes.rows_normalised, (2, 1), (3, 0)),
-    _several("_batch_normed", shapes.normalised(1, 2), (1, 1), (2, 0)),
-    _several("_group_normed", shapes.normalised(0, 2), (1, 1), (2, 0)),
-    _several("_channel_normed", shapes.normalised(0, 2), (1, 1), (2, 0)),
-    _several("_layer_normed_gradients", shapes.row_gradients, (5, 1), stem="grads"),
-    _several("_batch_normed_gradients", shapes.normalised(1, 2), (4, 1), stem="grads"),
-    _several("_group_normed_gradients", shapes.normalised(1, 3), (4, 1), stem="grads"),
-    _several("_channel_normed_gradients", shapes.normalised(1, 2), (4, 1), stem="grads"),
+    TorchOp("index_put", shape_rules.like, flop_rules.of(2), at_positions=True, new=True, over="_"),
+    _moves("new_zeros", shape_rules.expand, makes=True, stem="zeros", new=True),
+    _moves("new_full", shape_rules.expand, makes=True, new=True),
+    _moves("arange", shape_rules.arange, makes=True, stem="position", new=True),
+    _moves("_positions", shape_rules.arange, makes=True, stem="position", new=True),
+    _moves("full", shape_rules.single, makes=True, new=True),
     TorchOp(
-        *("_attended", shapes.attended, work.attended, "attended"),
+        "einsum",
+        shape_rules.einsum,
+        flop_rules.einsum,
+        "product",
+        contracts=True,
+        ends_in_view=True,
+    ),
+    TorchOp("addmm", shape_rules.addmm, flop_rules.addmm, contracts=True, new=True, over="out"),
+    TorchOp("baddbmm", shape_rules.addmm, flop_rules.addmm, contracts=True, new=True, over="out"),
+    *_windows(),
+    _several("_layer_normed", shape_rules.rows_normalised, (2, 1), (3, 0)),
+    _several("_batch_normed", shape_rules.normalised(1, 2), (1, 1), (2, 0)),
+    _several("_group_normed", shape_rules.normalised(0, 2), (1, 1), (2, 0)),
+    _several("_channel_normed", shape_rules.normalised(0, 2), (1, 1), (2, 0)),
+    _several("_layer_normed_gradients", shape_rules.row_gradients, (5, 1), stem="grads"),
+    _several("_batch_normed_gradients", shape_rules.normalised(1, 2), (4, 1), stem="grads"),
+    _several("_group_normed_gradients", shape_rules.normalised(1, 3), (4, 1), stem="grads"),
+    _several("_channel_normed_gradients", shape_rules.normalised(1, 2), (4, 1), stem="grads"),
+    TorchOp(
+        *("_attended", shape_rules.attended, flop_rules.attended, "attended"),
         contracts=True,
         several=True,
         fused=True,
@@ -259,15 +297,22 @@ _ROWS = (
         absent=((4, 0),),
     ),
     TorchOp(
-        *("_attended_gradients", shapes.attended_gradients, work.attended_gradients, "grads"),
+        *(
+            "_attended_gradients",
+            shape_rules.attended_gradients,
+            flop_rules.attended_gradients,
+            "grads",
+        ),
         contracts=True,
         several=True,
         fused=True,
         exact=(5, 6, 7),
         absent=((7, 0),),
     ),
-    TorchOp("_class_loss", shapes.picked, work.none, absent=((2, 1),), slips=True, new=True),
-    TorchOp("_class_loss_slope", shapes.placed, work.none, absent=((2, 1),), new=True),
+    TorchOp(
+        "_class_loss", shape_rules.picked, flop_rules.none, absent=((2, 1),), slips=True, new=True
+    ),
+    TorchOp("_class_loss_slope", shape_rules.placed, flop_rules.none, absent=((2, 1),), new=True),
     TorchOp("logcumsumexp", slips=True),  # through exp(x - max x): 0 far below the maximum
     TorchOp("cumprod", slips=True),  # a quotient at zeros, of which the second derivative is nan
     TorchOp("atan2", slips=True),  # nan at (0, 0)
@@ -288,7 +333,7 @@ _ROWS = (
     *(TorchOp(f"{name}_backward", new=True) for name in ("hardswish", "mish")),
     *(TorchOp(name, new=True) for name in _SMOOTH.split()),
     TorchOp("hardswish"),
-    TorchOp("glu", shapes.glu, slips=True, new=True),  # once only
+    TorchOp("glu", shape_rules.glu, slips=True, new=True),  # once only
     TorchOp("glu_backward", lambda _, x, *__: x, new=True),
     TorchOp("softmax", stem="p", new=True, over="out"),
     TorchOp("log_softmax", stem="logp", new=True, over="out"),
@@ -301,11 +346,19 @@ _ROWS = (
     TorchOp("huber_loss", limited=True, slips=True, new=True),  # once only
     TorchOp("hardsigmoid", slips=True, new=True),  # 1/6 in single precision
     TorchOp("math.prod", stem="size"),
-    TorchOp("_product_of_others", shapes.like, before=work.before_others, ends_in_view=True),
-    TorchOp("_product_before", shapes.like, before=work.before_product, ends_in_view=True),
-    TorchOp("_recurrence", shapes.like, work.recurrence, ends_in_view=True),
     TorchOp(
-        "_decayed_sum", shapes.like, work.recurrence, before=work.before_decay, ends_in_view=True
+        "_product_of_others", shape_rules.like, before=flop_rules.before_others, ends_in_view=True
+    ),
+    TorchOp(
+        "_product_before", shape_rules.like, before=flop_rules.before_product, ends_in_view=True
+    ),
+    TorchOp("_recurrence", shape_rules.like, flop_rules.recurrence, ends_in_view=True),
+    TorchOp(
+        "_decayed_sum",
+        shape_rules.like,
+        flop_rules.recurrence,
+        before=flop_rules.before_decay,
+        ends_in_view=True,
     ),
 )
 
@@ -343,9 +396,9 @@ def _in_half(row: TorchOp) -> TorchOp:
 
 
 TORCH_OPS: Mapping[str, TorchOp] = {row.name: _in_half(row) for row in _ROWS}
-_CAST = _view("to", shapes.like, reshaped=True)
+_CAST = _view("to", shape_rules.like, reshaped=True)
 """To the dtype that a body computes in: nothing, where tensors come in it."""
-MATMUL = TorchOp("@", shapes.matmul, work.matmul, contracts=True, new=True)
+MATMUL = TorchOp("@", shape_rules.matmul, flop_rules.matmul, contracts=True, new=True)
 ELEMENTWISE = TorchOp("")
 _POWER = TorchOp("pow", slips=True)
 """With an exponent that is no whole number: x**(p - 2) is infinite at 0 for p = 1.25."""
@@ -386,7 +439,9 @@ def moves(code: Code) -> bool:
     """Whether the code has elements of one tensor, at other places."""
     op = torch_op(code)
     return (
-        isinstance(code, Method) and op.flops is work.none and not (op.makes or op is ELEMENTWISE)
+        isinstance(code, Method)
+        and op.flops is flop_rules.none
+        and not (op.makes or op is ELEMENTWISE)
     )
 
 
@@ -425,7 +480,7 @@ def count(codes: Iterable[Code]) -> tuple[int, int]:
                 operations += 1
             case Unary("-" | "~"):
                 operations += 1
-            case Function() if torch_op(code).flops in (work.einsum, work.addmm):
+            case Function() if torch_op(code).flops in (flop_rules.einsum, flop_rules.addmm):
                 contractions += 1
             case Function() | Method() if not torch_op(code).free:
                 operations += 1

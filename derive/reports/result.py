@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from derive.cost.costs import Costs
+from derive.reports.document import Sheet, as_html, as_latex, as_text, titled
 from derive.reports.formula import DerivationStep, Formula
-from derive.reports.sheet import Sheet, as_html, as_latex, as_text, titled
 from derive.show.typeset import in_display
 
 

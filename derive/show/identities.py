@@ -42,8 +42,8 @@ from derive.algebra.expr import (
     sum_of,
 )
 from derive.algebra.factor import over_roots, roots_joined
+from derive.algebra.hashcons import node
 from derive.algebra.logic import conditions_of, conjunction
-from derive.algebra.nodes import node
 from derive.algebra.poly import raised
 from derive.algebra.substitution import replace, substitute
 

@@ -8,8 +8,8 @@ from typing import Any
 import sympy
 
 from derive.tracing.elementwise import call, number, plus, times, where
-from derive.tracing.operations import of_each_element
 from derive.tracing.reader import Reader
+from derive.tracing.registry import of_each_element
 from derive.tracing.values import Apply, Node, Value, apply
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import sympy
 
 from derive.errors import DeriveError
-from derive.tracing.infinite import Left, left_of
+from derive.tracing.infinite_branches import Left, left_of
 from derive.tracing.sizes import Sizes
 from derive.tracing.values import (
     Atom,

@@ -14,8 +14,8 @@ from typing import Any
 import sympy
 
 from derive.tracing.elementwise import number, op, where
-from derive.tracing.operations import operation
 from derive.tracing.reader import Reader
+from derive.tracing.registry import operation
 from derive.tracing.values import Apply, Atom, Axis, Node, Number, Position, Value, apply, reduced
 from derive.tracing.views import length_of
 from derive.tracing.windows import Windows, conjunction, each, window

@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from derive.errors import DeriveError, DeriveWarning
-from derive.tracing import direct
-from derive.tracing.known import READING, UNCHANGED, Known, Made, New, numbers_of
+from derive.tracing import call_cache
+from derive.tracing.readings import READING, UNCHANGED, Known, Made, New, numbers_of
 
 
 def differentiate(
@@ -143,14 +143,14 @@ def _call(
     args: tuple[Any, ...],
     named: Mapping[str, Any],
     module: Any = None,
-) -> direct.Call | None:
+) -> call_cache.Call | None:
     """How the call is run without binding its arguments; None where a tensor is a default."""
     from derive.tracing.read import collected, label_of
 
     tensors, paths = collected(bound)
     positional = [*bound.arguments]
     sources = {
-        name: direct.source_of(path, positional, args, named)
+        name: call_cache.source_of(path, positional, args, named)
         for name, path in zip(tensors, paths, strict=True)
     }
     if module is not None:
@@ -158,7 +158,7 @@ def _call(
             label = label_of(name)
             while label in sources:
                 label += "_"
-            sources[label] = direct.Source.on_module(name)
+            sources[label] = call_cache.Source.on_module(name)
     own = {name: sources[name] for name in made.inputs}
     found = {name: s for name, s in own.items() if s is not None}
     if len(found) < len(own):
@@ -168,9 +168,9 @@ def _call(
         if type(value) is float:
             by_name = bound.signature.parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
             path = (1, name) if by_name else (0, at)
-            place = direct.source_of(path, positional, args, named)
-            numbers[name] = place or direct.Source(default=value)
-    return direct.Call(
+            place = call_cache.source_of(path, positional, args, named)
+            numbers[name] = place or call_cache.Source(default=value)
+    return call_cache.Call(
         made,
         found,
         {name: numbers[name] for name in made.numbers},

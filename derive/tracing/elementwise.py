@@ -10,11 +10,11 @@ from typing import Any
 import sympy
 
 from derive.errors import DeriveError
-from derive.tracing.folded import chosen, compared, multiplied, negated
-from derive.tracing.operations import of_each_element
+from derive.tracing.condition_folding import chosen, compared, multiplied, negated
+from derive.tracing.promotion import as_number, as_truth, is_whole, towards_zero
 from derive.tracing.reader import Reader
+from derive.tracing.registry import of_each_element
 from derive.tracing.values import Apply, Node, Number, Read, Value, apply, walk
-from derive.tracing.whole import as_number, as_truth, is_whole, towards_zero
 
 _SAME = (
     "exp log log1p expm1 exp2 log2 log10 sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh "

@@ -10,10 +10,10 @@ import sympy
 
 from derive.errors import DeriveError
 from derive.tracing.elementwise import number
-from derive.tracing.held import Pieces, first_piece, inner, noted
 from derive.tracing.masks import MANY, masked
-from derive.tracing.operations import operation
+from derive.tracing.ragged import Pieces, first_piece, inner, noted
 from derive.tracing.reader import Reader
+from derive.tracing.registry import operation
 from derive.tracing.values import (
     Apply,
     Atom,

@@ -9,9 +9,9 @@ import sympy
 
 from derive.errors import DeriveError
 from derive.tracing.elementwise import number, op
-from derive.tracing.operations import operation
 from derive.tracing.reader import Reader
 from derive.tracing.reductions import over
+from derive.tracing.registry import operation
 from derive.tracing.values import Read, Value, apply
 
 

@@ -10,8 +10,8 @@ import sympy
 
 from derive.errors import DeriveError
 from derive.tracing.elementwise import number, op, times
-from derive.tracing.operations import operation
 from derive.tracing.reader import Reader
+from derive.tracing.registry import operation
 from derive.tracing.values import (
     Atom,
     Axis,

@@ -10,10 +10,10 @@ import sympy
 
 from derive.errors import DeriveError
 from derive.tracing.elementwise import number, op
-from derive.tracing.naming import is_simple
-from derive.tracing.operations import operation
 from derive.tracing.reader import Reader
 from derive.tracing.reductions import along, norm, over
+from derive.tracing.registry import operation
+from derive.tracing.value_names import is_simple
 from derive.tracing.values import (
     Apply,
     Atom,

@@ -18,42 +18,42 @@ from derive.tracing import (
     activations,
     convolutions,
     elementwise,
-    grids,
+    grid_sampling,
     indexing,
     norms,
-    parts,
     pools,
     products,
     reductions,
     segments,
+    slicing,
     views,
 )
-from derive.tracing.checked import check
+from derive.tracing.emit_notation import operation_text
 from derive.tracing.graph import traced
-from derive.tracing.held import Pieces
+from derive.tracing.hoist_products import apart
+from derive.tracing.implied_sizes import least
 from derive.tracing.masks import MANY, of_mask
-from derive.tracing.naming import told
-from derive.tracing.nested import apart
 from derive.tracing.parameters import Watched, moved, numbers_in, with_parameter
+from derive.tracing.ragged import Pieces
 from derive.tracing.reader import Equation, Reader
-from derive.tracing.said import least
 from derive.tracing.source_letters import letters_in
-from derive.tracing.untouched import left_as_it_is
+from derive.tracing.state_guard import left_as_it_is
+from derive.tracing.validate import check
+from derive.tracing.value_names import told
 from derive.tracing.values import Atom, Number, Read, Value, apply, joined
-from derive.tracing.written import operation_text
 
 FAMILIES = (
     activations,
     elementwise,
     reductions,
     views,
-    parts,
+    slicing,
     products,
     norms,
     indexing,
     convolutions,
     pools,
-    grids,
+    grid_sampling,
     segments,
 )
 """Where the readings of operations are, each registered as it is imported."""

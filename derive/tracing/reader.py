@@ -11,15 +11,15 @@ from typing import Any
 import sympy
 
 from derive.errors import DeriveError
-from derive.tracing import held, masks
+from derive.tracing import masks, ragged
 from derive.tracing.axes import Axes, within
 from derive.tracing.constants import written_out
 from derive.tracing.graph import UNREAD, Graph, Place, unused
-from derive.tracing.infinite import Outward, leaves_out, left_of
-from derive.tracing.naming import content, fresh_name, is_simple
-from derive.tracing.operations import OPERATIONS, takes_elements
-from derive.tracing.refused import COMPLEX, NO_READING, advice, is_complex, refused
+from derive.tracing.infinite_branches import Outward, leaves_out, left_of
+from derive.tracing.registry import OPERATIONS, takes_elements
 from derive.tracing.sizes import Sizes
+from derive.tracing.unsupported import COMPLEX, NO_READING, advice, is_complex, refused
+from derive.tracing.value_names import content, fresh_name, is_simple
 from derive.tracing.values import (
     Apply,
     Axis,
@@ -66,7 +66,7 @@ class Reader(Axes):
         self._is_whole = bool(inputs)
         """Whether this is the person's function, and no operation of it."""
         self.starts: list[str] = []
-        self.lengths: dict[Any, list[held.Length]] = {}
+        self.lengths: dict[Any, list[ragged.Length]] = {}
         """The pieces of an axis, by the size that torch has for it."""
         self.piece = 0
         self.writes = Writes(self)
@@ -161,8 +161,8 @@ class Reader(Axes):
                 raise DeriveError(COMPLEX)
             if f is None:
                 return self._taken_apart(node)
-            if held.concerned(self, node, _flat([args, kwargs])):
-                return held.by_pieces(self, f, node, args, kwargs)
+            if ragged.concerned(self, node, _flat([args, kwargs])):
+                return ragged.by_pieces(self, f, node, args, kwargs)
             if not takes_elements(f) and any(masks.of_mask(x) for x in _flat([args, kwargs])):
                 raise DeriveError(masks.MANY)
             made = f(self, *args, **kwargs)
@@ -291,9 +291,9 @@ class Reader(Axes):
         return reader.read()
 
     def _constant(self, node: Any) -> Any:
-        held = getattr(node.graph.owning_module, node.target, None)
-        if held is not None and not hasattr(held, "fake_mode"):
-            return written_out(held, node.target)
+        ragged = getattr(node.graph.owning_module, node.target, None)
+        if ragged is not None and not hasattr(ragged, "fake_mode"):
+            return written_out(ragged, node.target)
         raise DeriveError(
             f"the function uses a tensor that is not an argument ({node.target}); pass it as an "
             "argument, or make it a parameter or buffer of a module"
@@ -303,13 +303,13 @@ class Reader(Axes):
 
     def _kept(self, node: Any, made: Any, name: str | None) -> Any:
         """The value by a name of its own, where it is used often or is a variable."""
-        if isinstance(made, held.Pieces):
-            return held.Pieces(tuple(self._kept(node, v, name) for v in made.values))
+        if isinstance(made, ragged.Pieces):
+            return ragged.Pieces(tuple(self._kept(node, v, name) for v in made.values))
         if not isinstance(made, Value):
             return made
         if leaves_out(made.node):
             return self._kept_within(node, made, name)
-        if is_simple(held.without_mask(made).node):
+        if is_simple(ragged.without_mask(made).node):
             return made
         if masks.of_mask(made) is not None:
             return made
@@ -339,8 +339,8 @@ class Reader(Axes):
 
     def named(self, value: Value, stem: str) -> Value:
         """An equation for the value, and the value as a read of it; the same each time."""
-        if held.has_mask(value):
-            return held.named(self, value, stem)
+        if ragged.has_mask(value):
+            return ragged.named(self, value, stem)
         if masks.of_mask(value) is not None:
             raise DeriveError(masks.MANY)
         if (left := left_of(value.node)) is not None:

@@ -11,10 +11,10 @@ import sympy
 from derive.errors import DeriveError
 from derive.tracing.elementwise import number, op, where
 from derive.tracing.masks import of_mask, over_all
-from derive.tracing.operations import of_elements, operation
+from derive.tracing.promotion import as_number
 from derive.tracing.reader import Reader
+from derive.tracing.registry import of_elements, operation
 from derive.tracing.values import Apply, Atom, Node, Position, Read, Reduce, Value, apply, reduced
-from derive.tracing.whole import as_number
 
 
 def dims_of(reader: Reader, x: Value, dim: Any) -> list[int]:

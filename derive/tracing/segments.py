@@ -12,10 +12,10 @@ from typing import Any
 
 from derive.errors import DeriveError
 from derive.tracing.elementwise import number, plus, where
-from derive.tracing.held import inner, mask_of, without_mask
 from derive.tracing.masks import masked, of_mask
-from derive.tracing.operations import of_elements, operation
+from derive.tracing.ragged import inner, mask_of, without_mask
 from derive.tracing.reader import Reader
+from derive.tracing.registry import of_elements, operation
 from derive.tracing.values import (
     Apply,
     Atom,

@@ -12,8 +12,8 @@ from derive.algebra.expr import RELATIONS
 from derive.algebra.reductions import REDUCTIONS
 from derive.errors import DeriveError
 from derive.tracing.elementwise import number
-from derive.tracing.operations import operation
 from derive.tracing.reader import Reader
+from derive.tracing.registry import operation
 from derive.tracing.values import (
     Apply,
     Atom,

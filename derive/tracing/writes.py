@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 import sympy
 
 from derive.errors import DeriveError
-from derive.tracing.covered import chosen, without_covered
-from derive.tracing.infinite import leaves_out
+from derive.tracing.dead_branches import chosen, without_covered
+from derive.tracing.infinite_branches import leaves_out
 from derive.tracing.masks import MANY
-from derive.tracing.naming import is_simple
+from derive.tracing.value_names import is_simple
 from derive.tracing.values import Atom, Node, Number, Parameter, Position, Value, apply, substituted
 
 if TYPE_CHECKING:

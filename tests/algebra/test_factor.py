@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from kit.equations import evaluated, expressions, flat, index, samples
 
 import derive
+from derive.algebra.cost_order import cost
 from derive.algebra.expr import Access, Add, Iverson, Mul, Num, Pow, Reduce, Rel, num, walk
 from derive.algebra.factor import factor
-from derive.algebra.length import cost
 from derive.algebra.logic import negate
 from derive.algebra.poly import (
     ZERO,

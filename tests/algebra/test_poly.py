@@ -32,7 +32,6 @@ from derive.algebra.expr import (
 )
 from derive.algebra.factor import factor
 from derive.algebra.logic import negate
-from derive.algebra.nested import to_tree
 from derive.algebra.poly import (
     ONE,
     ZERO,
@@ -48,8 +47,9 @@ from derive.algebra.poly import (
     scale,
     sum_over,
 )
-from derive.algebra.roots import rational_power
 from derive.algebra.substitution import replace, substitute
+from derive.algebra.surds import rational_power
+from derive.algebra.to_tree import to_tree
 
 i, i1, i2, j, j1, k, k1 = map(index, ("i", "i'", "i''", "j", "j'", "k", "k'"))
 CHECKED = settings(max_examples=60, deadline=None, derandomize=True, database=None)

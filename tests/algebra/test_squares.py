@@ -14,7 +14,7 @@ from torch.autograd import gradcheck, gradgradcheck  # noqa: E402
 import derive  # noqa: E402
 from derive.algebra.factor import factor  # noqa: E402
 from derive.algebra.squares import Nonnegative  # noqa: E402
-from derive.calculus.differences import with_centres  # noqa: E402
+from derive.calculus.centering import with_centres  # noqa: E402
 from derive.pipeline import derive_option  # noqa: E402
 
 n, m, d, e = 7, 5, 3, 4

@@ -10,8 +10,8 @@ from kit.right.matrices import CholeskyFactor, SquareRootSPD
 from kit.seeded import seeded
 from kit.seeded.tables import CONDITIONS, MISTAKES
 
+from derive.auditing.audit import audit_all
 from derive.auditing.forward import Subject
-from derive.auditing.judged import audit_all
 
 UNNAMED = [
     (CholeskyFactor, "p.diagonal().mul_(0.5)"),

@@ -8,7 +8,7 @@ import pytest
 
 from derive import parse
 from derive.calculus.adjoint import differentiate
-from derive.calculus.equations import flatten_operation
+from derive.calculus.build_lets import flatten_operation
 
 OP = parse("op f(x[i], w[j,i], T[j]: int) -> y\nh[j] = sum[i](w[j,i]*x[i])*T[j]\ny[j] = h[j]**2")
 TWO = parse("op f(x[i]) -> y, z\ny[i] = x[i]**2\nz[i] = y[i]*x[i]")

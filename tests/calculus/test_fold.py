@@ -15,15 +15,15 @@ from kit.slopes import along
 
 import derive
 from derive import catalog
+from derive.algebra.cost_order import cost, pieces
 from derive.algebra.expr import Call, Delta, accesses, tensors, walk
 from derive.algebra.interpret import array
-from derive.algebra.length import cost, pieces
-from derive.algebra.nested import to_tree
 from derive.algebra.poly import Term
 from derive.algebra.rules import DELTA_RULES, contraction
 from derive.algebra.simplify import eliminate_deltas, simplify
+from derive.algebra.to_tree import to_tree
 from derive.calculus.adjoint import Backward, differentiate
-from derive.calculus.equations import flatten_operation
+from derive.calculus.build_lets import flatten_operation
 from derive.calculus.fold import fold_rules
 from derive.calculus.inline import inline_adjoints
 from derive.calculus.lets import inline, is_named_sum

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from derive import derivation, parse
-from derive.algebra.length import pieces
+from derive.algebra.cost_order import pieces
 from derive.calculus.adjoint import differentiate
-from derive.calculus.equations import flatten_operation
+from derive.calculus.build_lets import flatten_operation
 from derive.calculus.inline import inline_adjoints
 
 

@@ -12,8 +12,8 @@ from kit.equations import defined
 import derive
 from derive.algebra.expr import Call, accesses, walk
 from derive.algebra.interpret import array
-from derive.algebra.nested import to_tree
-from derive.calculus.equations import flatten_operation
+from derive.algebra.to_tree import to_tree
+from derive.calculus.build_lets import flatten_operation
 from derive.check import oracle
 
 SOFTPLUS = np.frompyfunc(lambda u: float(np.logaddexp(0, u)), 1, 1)

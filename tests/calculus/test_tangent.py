@@ -14,12 +14,12 @@ from kit.tangents import INVENTED
 
 import derive
 from derive import parse, pipeline
+from derive.algebra.cost_order import pieces
 from derive.algebra.interpret import array
-from derive.algebra.length import pieces
-from derive.algebra.nested import to_tree
-from derive.calculus.equations import flatten_operation
+from derive.algebra.to_tree import to_tree
+from derive.calculus.build_lets import flatten_operation
+from derive.calculus.finalize import safe_forward
 from derive.calculus.inline import inline_adjoints
-from derive.calculus.solve import safe_forward
 from derive.calculus.tangent import Tangents, differentiate_forward
 from derive.check import oracle
 from derive.check.samples import cases

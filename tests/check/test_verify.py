@@ -15,7 +15,7 @@ from derive.check.samples import cases, sample
 
 torch = pytest.importorskip("torch")
 
-from derive.check.exact import Exact, Unknown  # noqa: E402
+from derive.check.high_precision_oracle import Exact, Unknown  # noqa: E402
 from derive.check.verify import checks_of, gradients_of, load_source, verify_source  # noqa: E402
 
 SOFTMAX = """

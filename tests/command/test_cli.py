@@ -407,7 +407,7 @@ def test_one_that_cannot_be_derived_is_left_too(project, monkeypatch):
             raise KeyError("within")
         return source(op)
 
-    monkeypatch.setattr("derive.command.making.source", fails)
+    monkeypatch.setattr("derive.command.build.source", fails)
     (project / "mine.derive").write_text(THREE)
     done = derive("generate", "--no-verify", cwd=project)
     assert (done.returncode, done.stdout) == (2, "")

@@ -16,10 +16,10 @@ import pytest
 from filelock import FileLock
 from kit.command import derive
 
-from derive.command import parallel, staging
-from derive.command.marks import ours
+from derive.command import parallel, transactions
+from derive.command.ownership import ours
 from derive.errors import DeriveError
-from derive.module.document import title
+from derive.module.docstrings import title
 
 SPEC = "op scaled(x[n], w[n]) -> y\ny[n] = x[n]*w[n]**2\nop total(x[n]) -> t\nt = sum[n](x[n])\n"
 OTHER = SPEC.replace("**2", "**3").replace("sum[n](x[n])", "sum[n](3*x[n])")
@@ -231,7 +231,7 @@ def test_what_was_ready_is_completed_by_whoever_comes_next(moves, project, monke
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace" if moves < 2 else "unlink", once if moves < 2 else killed)
         with pytest.raises(Killed):
-            staging.replace(project / "gen", texts, ["total.py"])
+            transactions.replace(project / "gen", texts, ["total.py"])
     assert ".gen.derive-ready" in names(project)
     (project / "gen/total.py").write_text("a person's, since then\n")
     derive("check", cwd=project)
@@ -277,8 +277,8 @@ def test_what_was_staged_alone_is_swept(project):
 
 
 def test_a_second_generator_is_told_whom_it_waits_for(project, monkeypatch):
-    monkeypatch.setattr(staging, "_SOON", 0.05)
-    monkeypatch.setattr(staging, "_PATIENCE", 0.1)
+    monkeypatch.setattr(transactions, "_SOON", 0.05)
+    monkeypatch.setattr(transactions, "_PATIENCE", 0.1)
     with FileLock(project / ".gen.derive-lock"):
         (project / ".gen.derive-lock").write_text("4711")
         done = derive("generate", "--no-verify", cwd=project)
@@ -293,7 +293,7 @@ def test_a_second_generator_is_told_whom_it_waits_for(project, monkeypatch):
 
 def test_the_lock_dies_with_its_process(project):
     code = (
-        "import time; from pathlib import Path; from derive.command.staging import alone\n"
+        "import time; from pathlib import Path; from derive.command.transactions import alone\n"
         "with alone(Path('gen'), print): print('held', flush=True); time.sleep(60)"
     )
     process = subprocess.Popen(

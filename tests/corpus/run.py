@@ -26,7 +26,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from derive import DeriveError
-from derive.tracing import checked
+from derive.tracing import validate
 from derive.tracing.read import reading
 from derive.tracing.reader import Reader
 
@@ -60,9 +60,9 @@ def add_packages() -> Iterator[str]:
 def stages(error: BaseException) -> int:
     """How many of the stages came before an error."""
     ran = {frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)}
-    if checked._held.__code__ in ran:
+    if validate._held.__code__ in ran:
         return 3
-    if checked.check.__code__ in ran:
+    if validate.check.__code__ in ran:
         return 2
     return int(Reader.read.__code__ in ran or "what was read:" in str(error))
 

@@ -22,10 +22,10 @@ import derive  # noqa: E402
 from derive import catalog, pipeline  # noqa: E402
 from derive.algebra.functions import FUNCTIONS  # noqa: E402
 from derive.algebra.poly import add, constant, mul, scale  # noqa: E402
-from derive.cost.amount import Amount, covers, size_of  # noqa: E402
+from derive.cost.size_formula import Amount, covers, size_of  # noqa: E402
 from derive.kernels.table import KERNELS  # noqa: E402
-from derive.module.naming import coded  # noqa: E402
-from derive.program.code import Function, Method, subexpressions  # noqa: E402
+from derive.module.name_mangling import coded  # noqa: E402
+from derive.program.torch_ir import Function, Method, subexpressions  # noqa: E402
 from derive.program.torch_ops import TORCH_OPS  # noqa: E402
 from derive.reports import result  # noqa: E402
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import derive
-from derive.check.calling import tensors_of
-from derive.check.columns import ALL
+from derive.check.checks import ALL
+from derive.check.invoke import tensors_of
 from derive.check.samples import cases, sample
 from derive.check.verify import checks_of
 from derive.kernels.table import FORWARD, KERNELS

@@ -13,7 +13,7 @@ from derive import parse
 from derive.check import oracle
 from derive.kernels.table import ATTENTIONS, BACKWARD, FORWARD, KERNELS, NORMALISATIONS
 from derive.module.templating import helpers_in
-from derive.program.code import Literal, Name, text
+from derive.program.torch_ir import Literal, Name, text
 from derive.program.torch_ops import torch_op
 
 EDGES = (-40.0, -6.0, -3.0, -1.0, -0.5, 0.0, 0.25, 0.5, 1.0, 3.0, 6.0, 40.0)

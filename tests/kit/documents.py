@@ -38,7 +38,7 @@ from markdown_it.token import Token
 
 from derive import derivation, parse
 from derive.notation.specification import parse_all
-from derive.notation.written import same
+from derive.notation.unparse import same
 
 DOCUMENTS = (
     ROOT / "README.md",

@@ -14,13 +14,15 @@ from kit.shared import written
 import derive
 from derive import catalog, pipeline
 from derive.errors import LoweringError
-from derive.module.bodies import Variant
 from derive.module.checks import Check
-from derive.module.document import Doc
+from derive.module.docstrings import Doc
 from derive.module.emit import emit
-from derive.module.naming import coded
+from derive.module.function_codegen import Variant
+from derive.module.name_mangling import coded
 from derive.module.templating import helpers_in
-from derive.program.code import (
+from derive.program.cse import Line
+from derive.program.program import BackwardLine, Program, Saved
+from derive.program.torch_ir import (
     Attribute,
     Binary,
     Conditional,
@@ -35,8 +37,6 @@ from derive.program.code import (
     literal,
     text,
 )
-from derive.program.program import BackwardLine, Program, Saved
-from derive.program.tidy import Line
 from derive.program.torch_ops import count
 
 a, b, c, G = map(Name, "abcG")

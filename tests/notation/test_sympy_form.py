@@ -515,7 +515,7 @@ def test_read(tmp_path: Path) -> None:
     module.write_text(
         "from sympy import Eq, IndexedBase, Sum, symbols\n"
         "from derive import Operation\n"
-        "import derive.notation.limits\n"
+        "import derive.notation.sum_limits\n"
         "i, k = symbols('i k', integer=True)\n"
         "x, y = map(IndexedBase, 'xy')\n"
         "second = Operation('b', Eq(y[i], Sum(x[i, k], k)))\n"

@@ -10,7 +10,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from derive import load, parse
-from derive.program.code import (
+from derive.program.cse import Line
+from derive.program.roundings import Roundings, is_short, roundings
+from derive.program.torch_ir import (
     Attribute,
     Binary,
     Conditional,
@@ -22,8 +24,6 @@ from derive.program.code import (
     Unary,
     literal,
 )
-from derive.program.roundings import Roundings, is_short, roundings
-from derive.program.tidy import Line
 from derive.program.torch_ops import EXACT_ALONE, MONOTONE, ONCE, TORCH_OPS
 
 a, b, n, index, a_shape = map(Name, ("a", "b", "n", "index", "a_shape"))

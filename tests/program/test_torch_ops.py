@@ -7,7 +7,7 @@ import re
 import torch
 from kit.command import ROOT
 
-from derive.program.code import Function, Method, Name
+from derive.program.torch_ir import Function, Method, Name
 from derive.program.torch_ops import TORCH_OPS, torch_op
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from derive.tracing import checked
+from derive.tracing import validate
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "corpus"))
 from functions import CORPUS
@@ -40,7 +40,7 @@ def test_the_stages_of_a_function(function, example, stages, monkeypatch):
 
 
 def test_a_spec_that_is_another_function_is_wrong(monkeypatch):
-    monkeypatch.setattr(checked, "_differs", lambda *given: "value of output 1")
+    monkeypatch.setattr(validate, "_differs", lambda *given: "value of output 1")
     row, came = came_of(torch.exp, monkeypatch, torch.randn(3))
     assert came == ["traced", "read", "derived"] and row["wrong"]
     assert "WRONG" in cells(row) and "1 WRONG" in totals([row])
@@ -51,7 +51,7 @@ def test_what_is_no_error_of_derive_is_a_crash(monkeypatch):
     def crash(*given):
         raise KeyError("k")
 
-    monkeypatch.setattr(checked, "_held", crash)
+    monkeypatch.setattr(validate, "_held", crash)
     row, _ = came_of(torch.exp, monkeypatch, torch.randn(3))
     assert (
         not row["right"]

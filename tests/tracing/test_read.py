@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from kit.command import derive as command
 
 import derive
-from derive.tracing import checked
+from derive.tracing import validate
 from derive.tracing.read import reading
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "corpus"))
@@ -140,7 +140,7 @@ def test_nothing_is_returned_that_differs(monkeypatch):
     def wrong(op, *rest):
         return check(derive.parse(str(op).replace("2", "3")), *rest)
 
-    check = checked.check
+    check = validate.check
     monkeypatch.setattr("derive.tracing.read.check", wrong)
     with pytest.raises(derive.DeriveError, match="differs from the function"):
         derive.read_torch(lambda x: x**2, torch.randn(4, 3))

@@ -12,7 +12,7 @@ from kit.documents import DOCUMENTS, anchors, links, run_document, sentences
 from typer.main import get_command
 
 import derive
-from derive.check.columns import ALL
+from derive.check.checks import ALL
 from derive.command.cli import app
 
 torch = pytest.importorskip("torch")

@@ -14,7 +14,7 @@ from kit.shared import kept
 
 import derive
 from derive import budget
-from derive.calculus.equations import flatten_operation
+from derive.calculus.build_lets import flatten_operation
 from derive.pipeline import derivation, load, source
 from derive.reports.result import Derivation
 

@@ -12,7 +12,7 @@ from kit.each import each_operation  # noqa: E402
 from kit.once import sample  # noqa: E402
 
 import derive  # noqa: E402
-from derive.check.calling import called, cotangents_of, tensors_of  # noqa: E402
+from derive.check.invoke import called, cotangents_of, tensors_of  # noqa: E402
 from derive.check.samples import cases  # noqa: E402
 
 # torch vmaps the derivative of unfold in a loop.

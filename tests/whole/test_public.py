@@ -11,7 +11,7 @@ import pytest
 
 import derive
 from derive.auditing.report import Report
-from derive.cost.amount import Amount
+from derive.cost.size_formula import Amount
 from derive.notation import heads
 from derive.reports.formula import DerivationStep, Formula
 from derive.reports.result import Cost, Derivation, Tangents

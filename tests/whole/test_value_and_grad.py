@@ -16,8 +16,8 @@ import derive
 from derive import catalog
 from derive.check import oracle
 from derive.check.samples import cases
-from derive.notation.asked import names_with_gradient
 from derive.notation.operation import Choice
+from derive.notation.option_checks import names_with_gradient
 from derive.pipeline import options
 
 load = cache(derive.load)

@@ -19,7 +19,7 @@ from derive.lowering.ground.value import (
     shape_of,
     zeros,
 )
-from derive.program.code import (
+from derive.program.torch_ir import (
     Binary,
     Code,
     Dim,

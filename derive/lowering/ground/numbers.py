@@ -11,7 +11,7 @@ from functools import reduce
 from derive.algebra.expr import Rel, Size, num
 from derive.algebra.functions import FUNCTIONS
 from derive.lowering.ground.value import Frame
-from derive.program.code import (
+from derive.program.torch_ir import (
     Attribute,
     Binary,
     Code,

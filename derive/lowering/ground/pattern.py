@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Concatenate, Generic, ParamSpec, TypeVar
 
-from derive.lowering.ground.scope import Scope
+from derive.lowering.ground.context import Scope
 
 _Given = ParamSpec("_Given")
 _Made = TypeVar("_Made")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from derive.algebra.affine import Polynomial
 from derive.algebra.expr import Expr, Index, Rel
-from derive.lowering.ground.scope import Scope
+from derive.lowering.ground.context import Scope
 from derive.lowering.ground.value import Value
 from derive.lowering.ground.windows import affine, is_given, number_of
 

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from derive.algebra.expr import Index
+from derive.algebra.inequalities import Bounds
 from derive.algebra.reductions import REDUCTIONS
-from derive.algebra.sizes import Bounds
 from derive.errors import LoweringError
 from derive.notation.operation import Kind
-from derive.program.code import (
+from derive.program.torch_ir import (
     Attribute,
     Binary,
     Code,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from derive.program.code import Attribute, Code, Literal, Method, Name, Tuple, Unary, literal
+from derive.program.torch_ir import Attribute, Code, Literal, Method, Name, Tuple, Unary, literal
 
 
 def flattened(code: Code, start: int, end: int) -> Code:

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 
 from derive.algebra.affine import Affine, Polynomial
 from derive.algebra.expr import Call, Expr, Guard, Index, Param, Size
-from derive.algebra.sizes import Bounds
-from derive.lowering.ground.scope import Scope
+from derive.algebra.inequalities import Bounds
+from derive.lowering.ground.context import Scope
 from derive.lowering.ground.value import NeedsFlatGroups, Value, shape_of
-from derive.program.code import Code, Dim, Function, Keyword, Method, Shape, Tuple, literal
+from derive.program.torch_ir import Code, Dim, Function, Keyword, Method, Shape, Tuple, literal
 
 _ZERO = Polynomial({})
 _ONE = Polynomial.of(1)

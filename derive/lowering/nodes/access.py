@@ -7,15 +7,15 @@ from dataclasses import replace
 from derive.algebra.expr import Access, Expr, Guard, Index, accesses
 from derive.algebra.factor import factor
 from derive.calculus.lets import layout
+from derive.lowering.ground.context import Scope
 from derive.lowering.ground.gather import read_together
 from derive.lowering.ground.numbers import has_positions
 from derive.lowering.ground.pattern import recognised
-from derive.lowering.ground.scope import Scope
 from derive.lowering.ground.value import Value
 from derive.lowering.ground.windows import reading
 from derive.lowering.patterns import READS
 from derive.lowering.patterns.digits import read_as_one
-from derive.lowering.patterns.nothing import may_be_nowhere
+from derive.lowering.patterns.empty_axes import may_be_nowhere
 
 
 def lower_access(scope: Scope, e: Access) -> Value:

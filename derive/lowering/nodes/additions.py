@@ -6,15 +6,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from derive.algebra.expr import Expr, Index, Mul, Num, product_of, sum_of
+from derive.lowering.ground.context import Scope, common_kind
 from derive.lowering.ground.pattern import recognised
-from derive.lowering.ground.scope import Scope, common_kind
 from derive.lowering.ground.value import Value, broadcast
-from derive.lowering.nodes.placed import lower_placed
+from derive.lowering.nodes.scatter import lower_placed
 from derive.lowering.patterns import ADDED, ADDED_PLACES
 from derive.lowering.patterns.fused import added_product, biased, is_scaled_product
-from derive.lowering.patterns.placed import as_summation, at_the_same_places, is_placed
+from derive.lowering.patterns.scatter_elements import as_summation, at_the_same_places, is_placed
 from derive.notation.operation import Kind
-from derive.program.code import Binary, Code, Name, Unary
+from derive.program.torch_ir import Binary, Code, Name, Unary
 
 _MOST = 48
 """More addends than this are added in groups: each is a level of the code that adds them."""

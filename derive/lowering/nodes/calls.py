@@ -10,16 +10,16 @@ from derive.algebra.exact import function_at
 from derive.algebra.expr import Call, Index, Num, free_indices
 from derive.algebra.functions import FUNCTIONS
 from derive.algebra.substitution import fresh, substitute
-from derive.calculus.normalised import Normal
-from derive.lowering.ground.binders import with_binders
-from derive.lowering.ground.guarded import under
+from derive.calculus.softmax_recognition import Normal
+from derive.lowering.ground.axis_order import with_binders
+from derive.lowering.ground.context import Scope
+from derive.lowering.ground.guard_lowering import under
 from derive.lowering.ground.numbers import of_number
-from derive.lowering.ground.scope import Scope
 from derive.lowering.ground.value import Value, broadcast
 from derive.lowering.nodes.access import read
 from derive.lowering.nodes.products import chain
 from derive.notation.operation import Kind
-from derive.program.code import (
+from derive.program.torch_ir import (
     Attribute,
     Binary,
     Code,

@@ -23,10 +23,10 @@ from derive.algebra.expr import (
 )
 from derive.algebra.factor import factor
 from derive.errors import LoweringError
-from derive.lowering.ground.scope import Scope
+from derive.lowering.ground.context import Scope
 from derive.lowering.ground.value import Value, broadcast
 from derive.lowering.nodes.access import lower_access
-from derive.program.code import Attribute, Binary, Code, Literal, Name, Unary
+from derive.program.torch_ir import Attribute, Binary, Code, Literal, Name, Unary
 
 
 def lower_condition(scope: Scope, e: Expr, order: Sequence[Index]) -> Value:

@@ -7,13 +7,13 @@ from functools import partial
 
 from derive.algebra.expr import Access, Expr, Index, Num, Rel, accesses, free_indices, num
 from derive.algebra.poly import atom
-from derive.kernels.rebuild import as_poly
-from derive.kernels.row import Attended, Kernel, Part
+from derive.kernels.instantiate import as_poly
+from derive.kernels.kernel_spec import Attended, Kernel, Part
 from derive.kernels.table import KERNELS
-from derive.lowering.ground.scope import Scope
+from derive.lowering.ground.context import Scope
 from derive.lowering.ground.value import Value, broadcast, shape_of
-from derive.program.code import Code, Dim, Function, Keyword, Literal, Name, Subscript, literal
-from derive.program.several import wanted
+from derive.program.output_masks import wanted
+from derive.program.torch_ir import Code, Dim, Function, Keyword, Literal, Name, Subscript, literal
 
 
 def lower_kernel(scope: Scope, e: Kernel, order: Sequence[Index]) -> Value:

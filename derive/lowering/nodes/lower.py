@@ -36,14 +36,14 @@ from derive.algebra.poly import Poly
 from derive.algebra.squares import Centre, Nonnegative
 from derive.algebra.substitution import apart, substitute
 from derive.calculus.lets import Let
-from derive.calculus.normalised import Normal, recognise
+from derive.calculus.softmax_recognition import Normal, recognise
 from derive.errors import LoweringError
+from derive.kernels.kernel_spec import Attended, Kernel, Part
 from derive.kernels.recognise import with_kernels, within_shares
-from derive.kernels.row import Attended, Kernel, Part
-from derive.lowering.ground.binders import renaming
-from derive.lowering.ground.guarded import kept_below
+from derive.lowering.ground.axis_order import renaming
+from derive.lowering.ground.context import Scope, number
+from derive.lowering.ground.guard_lowering import kept_below
 from derive.lowering.ground.numbers import over_positions
-from derive.lowering.ground.scope import Scope, number
 from derive.lowering.ground.summation import Summation
 from derive.lowering.ground.value import Value
 from derive.lowering.nodes.access import lower_access
@@ -55,7 +55,7 @@ from derive.lowering.nodes.products import lower_product
 from derive.lowering.nodes.reductions import lower_reduction
 from derive.lowering.nodes.sums import lower_sum
 from derive.notation.operation import Kind
-from derive.program.code import Binary, Dim, Function, Keyword, Literal, Method, Name, literal
+from derive.program.torch_ir import Binary, Dim, Function, Keyword, Literal, Method, Name, literal
 
 
 @dataclass

@@ -29,20 +29,20 @@ from derive.algebra.expr import (
 from derive.algebra.logic import conjunction
 from derive.algebra.substitution import apart, substitute
 from derive.errors import LoweringError
-from derive.lowering.ground.binders import renaming
-from derive.lowering.ground.guarded import is_zero_outside, under
+from derive.lowering.ground.axis_order import renaming
+from derive.lowering.ground.context import Scope, number, whole
+from derive.lowering.ground.guard_lowering import is_zero_outside, under
 from derive.lowering.ground.numbers import of_number, quotient_of_numbers
 from derive.lowering.ground.pattern import recognised
-from derive.lowering.ground.scope import Scope, number, whole
 from derive.lowering.ground.summation import Summation
 from derive.lowering.ground.triangles import only_where
 from derive.lowering.ground.value import Value, broadcast
-from derive.lowering.nodes.placed import lower_placed
+from derive.lowering.nodes.scatter import lower_placed
 from derive.lowering.nodes.sums import lower_mean
 from derive.lowering.patterns import PRODUCTS
-from derive.lowering.patterns.placed import as_summation, is_placed
+from derive.lowering.patterns.scatter_elements import as_summation, is_placed
 from derive.notation.operation import Kind
-from derive.program.code import (
+from derive.program.torch_ir import (
     Binary,
     Code,
     Conditional,

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 from derive.algebra.expr import Index, Iverson
 from derive.algebra.poly import as_atom
+from derive.calculus.interval_analysis import may_be_infinite
 from derive.calculus.lets import Let
-from derive.calculus.values import may_be_infinite
-from derive.lowering.ground.binders import with_binders
-from derive.lowering.ground.guarded import under
+from derive.lowering.ground.axis_order import with_binders
+from derive.lowering.ground.context import Scope, neutral
+from derive.lowering.ground.guard_lowering import under
 from derive.lowering.ground.pattern import recognised
-from derive.lowering.ground.scope import Scope, neutral
 from derive.lowering.ground.value import Value, broadcast
 from derive.lowering.patterns import REDUCED
-from derive.program.code import Attribute, Binary, Function, Unary
+from derive.program.torch_ir import Attribute, Binary, Function, Unary
 
 _BOUNDS = {1: ("clamp_min", "min"), -1: ("clamp_max", "max")}
 """Of finite numbers the least of all for a largest one, and the greatest for a smallest one."""

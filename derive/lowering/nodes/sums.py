@@ -8,14 +8,14 @@ from functools import reduce
 
 from derive.algebra.expr import Delta, Index, Iverson, Mul, free_indices, product_of
 from derive.algebra.logic import conditions_of
-from derive.lowering.ground.binders import binders_behind, keeps, merged, with_binders
+from derive.lowering.ground.axis_order import binders_behind, keeps, merged, with_binders
+from derive.lowering.ground.context import Scope
 from derive.lowering.ground.contract import Mask, contract, times
 from derive.lowering.ground.pattern import recognised
-from derive.lowering.ground.scope import Scope
 from derive.lowering.ground.summation import Summation
 from derive.lowering.ground.triangles import only_where
 from derive.lowering.ground.value import Value
-from derive.lowering.nodes.placed import lower_placed
+from derive.lowering.nodes.scatter import lower_placed
 from derive.lowering.patterns import MEANS, SUMS
 
 

@@ -10,11 +10,17 @@ from typing import Any
 
 from derive.lowering.ground.pattern import Pattern
 from derive.lowering.ground.windows import read_guarded, read_window
-from derive.lowering.patterns.bands import band_sum
 from derive.lowering.patterns.branches import added_branches, scaled_by_branches
 from derive.lowering.patterns.clamps import added_clamp
-from derive.lowering.patterns.convolve import convolution, pooled, transposed
-from derive.lowering.patterns.convolved import convolution_within
+from derive.lowering.patterns.concatenation import (
+    addends_in_pieces,
+    number_outside,
+    product_in_pieces,
+    sum_over_part,
+    zero_outside,
+)
+from derive.lowering.patterns.convolution_calls import convolution, pooled, transposed
+from derive.lowering.patterns.convolution_terms import convolution_within
 from derive.lowering.patterns.cumulative import (
     cumulative_reduction,
     cumulative_sum,
@@ -22,17 +28,16 @@ from derive.lowering.patterns.cumulative import (
     weighted_cumulative_sum,
 )
 from derive.lowering.patterns.digits import at_digits, digits_in_a_run, read_digits
-from derive.lowering.patterns.equalities import sum_at_known_index
-from derive.lowering.patterns.into import added_by_place
-from derive.lowering.patterns.others import product_of_others
-from derive.lowering.patterns.pieces import (
-    addends_in_pieces,
-    number_outside,
-    product_in_pieces,
-    sum_over_part,
-    zero_outside,
+from derive.lowering.patterns.equality_masks import sum_at_known_index
+from derive.lowering.patterns.exclusive_product import product_of_others
+from derive.lowering.patterns.reads import read_at_number, read_computed, read_on_diagonal
+from derive.lowering.patterns.recurrences import (
+    sum_weighted_by_exponentials,
+    sum_weighted_by_products,
 )
-from derive.lowering.patterns.placed import (
+from derive.lowering.patterns.roll import added_ring, at_ring, read_ring
+from derive.lowering.patterns.scatter_add import added_by_place
+from derive.lowering.patterns.scatter_elements import (
     along_each_axis,
     at_computed,
     at_numbers,
@@ -42,21 +47,16 @@ from derive.lowering.patterns.placed import (
     on_joined_axes,
     only_if,
 )
-from derive.lowering.patterns.places import sum_by_lookups, sum_by_places
-from derive.lowering.patterns.reads import read_at_number, read_computed, read_on_diagonal
-from derive.lowering.patterns.recurrences import (
-    sum_weighted_by_exponentials,
-    sum_weighted_by_products,
-)
-from derive.lowering.patterns.rings import added_ring, at_ring, read_ring
-from derive.lowering.patterns.segments import (
+from derive.lowering.patterns.scatter_slices import sum_by_lookups, sum_by_places
+from derive.lowering.patterns.segment_reductions import (
     any_by_place,
     extremum_by_place,
     sum_by_lookup,
     sum_by_place,
 )
-from derive.lowering.patterns.sliding import read_sliding, read_strided
 from derive.lowering.patterns.stacks import stacked
+from derive.lowering.patterns.unfold import read_sliding, read_strided
+from derive.lowering.patterns.windowed_sums import band_sum
 
 SUMS = (
     Pattern("known index", "Sum_u [u == e] f(u) = f(e)", sum_at_known_index),

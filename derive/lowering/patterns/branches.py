@@ -25,8 +25,8 @@ from derive.algebra.expr import (
     product_of,
 )
 from derive.algebra.logic import negate
-from derive.lowering.ground.guarded import under
-from derive.lowering.ground.scope import Scope
+from derive.lowering.ground.context import Scope
+from derive.lowering.ground.guard_lowering import under
 from derive.lowering.ground.value import Value
 
 

@@ -31,11 +31,11 @@ from derive.algebra.expr import (
 )
 from derive.algebra.logic import negate
 from derive.algebra.poly import base_and_power, raised
-from derive.lowering.ground.guarded import under
-from derive.lowering.ground.scope import Scope
+from derive.lowering.ground.context import Scope
+from derive.lowering.ground.guard_lowering import under
 from derive.lowering.ground.value import Value
 from derive.lowering.patterns.branches import complements
-from derive.program.code import Code, Function, Method, Unary
+from derive.program.torch_ir import Code, Function, Method, Unary
 
 _HARDTANH = "torch.ops.aten.hardtanh"
 _Powers = dict[Expr, Fraction]

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from derive.algebra.affine import Polynomial
 from derive.algebra.expr import Expr, Index
 from derive.calculus.lets import layout
-from derive.lowering.ground.scope import Scope
+from derive.lowering.ground.context import Scope
 from derive.lowering.ground.value import NeedsFlatGroups, Value, axis_size
 from derive.lowering.ground.views import flattened, unflattened
 from derive.lowering.ground.windows import number_of, pad
-from derive.lowering.patterns.sliding import Sliding, fitted
-from derive.program.code import (
+from derive.lowering.patterns.unfold import Sliding, fitted
+from derive.program.torch_ir import (
     Binary,
     Code,
     Dim,

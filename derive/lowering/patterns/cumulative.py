@@ -29,16 +29,16 @@ from derive.algebra.expr import (
     indices_of,
     sum_of,
 )
+from derive.algebra.inequalities import Bounds
 from derive.algebra.logic import conditions_of, conjunction
-from derive.algebra.sizes import Bounds
 from derive.calculus.lets import Let
-from derive.lowering.ground.binders import merged, with_binders
+from derive.lowering.ground.axis_order import merged, with_binders
+from derive.lowering.ground.context import Scope
 from derive.lowering.ground.contract import Joint, contract, joins
-from derive.lowering.ground.scope import Scope
 from derive.lowering.ground.summation import Summation, total
 from derive.lowering.ground.value import Value
 from derive.lowering.ground.windows import padded
-from derive.program.code import Code, Dim, Method, literal
+from derive.program.torch_ir import Code, Dim, Method, literal
 
 
 @dataclass(frozen=True)

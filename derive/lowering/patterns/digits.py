@@ -15,13 +15,13 @@ from fractions import Fraction
 
 from derive.algebra.affine import Polynomial, polynomial
 from derive.algebra.expr import Call, Expr, Guard, Index
-from derive.algebra.sizes import Bounds
-from derive.lowering.ground.scope import Scope
+from derive.algebra.inequalities import Bounds
+from derive.lowering.ground.context import Scope
 from derive.lowering.ground.value import Value, place_number, zeros
 from derive.lowering.ground.views import flattened
 from derive.lowering.ground.windows import Read, affine, is_given, number_of, padded
-from derive.lowering.patterns.placed import Placed, Placement
-from derive.program.code import Binary, Code, Dim, Function, Method, Tuple, literal
+from derive.lowering.patterns.scatter_elements import Placed, Placement
+from derive.program.torch_ir import Binary, Code, Dim, Function, Method, Tuple, literal
 
 _ZERO = Polynomial({})
 _ONE = Polynomial.of(1)

@@ -10,7 +10,7 @@ A number times a matrix product, added to a tensor, is one call in place of thre
 c is a number that stands in the equation. Where it is a parameter it may be 0, and then torch
 reads neither A nor B, so that a nan in them is lost: 0*nan is nan. The same holds for a factor of
 C. Without a number, ``A @ B + C`` is as fast but for one pass, and is what a person writes. Where
-no graph is wanted, both are one call too: ``derive.program.product_added``.
+no graph is wanted, both are one call too: ``derive.program.gemm_fusion``.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from derive.algebra.expr import Expr, Index, Mul, Num, Reduce, free_indices
-from derive.lowering.ground.scope import Scope
+from derive.lowering.ground.context import Scope
 from derive.lowering.ground.value import Value, broadcast
 from derive.lowering.ground.views import flattened
-from derive.program.code import Binary, Code, Function, Keyword, Literal, Method, Tuple
+from derive.program.torch_ir import Binary, Code, Function, Keyword, Literal, Method, Tuple
 from derive.program.torch_ops import ADDED_PRODUCTS
 
 

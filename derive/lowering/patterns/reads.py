@@ -7,13 +7,13 @@ from dataclasses import replace
 from derive.algebra.expr import Index, Num
 from derive.algebra.factor import factor
 from derive.calculus.lets import layout
+from derive.lowering.ground.context import Scope
 from derive.lowering.ground.gather import of_any_size, read_at
 from derive.lowering.ground.numbers import has_positions
-from derive.lowering.ground.scope import Scope
 from derive.lowering.ground.value import Value
 from derive.lowering.ground.windows import Read
-from derive.lowering.patterns.nothing import may_be_nowhere, only_where_there_is
-from derive.program.code import Name, literal
+from derive.lowering.patterns.empty_axes import may_be_nowhere, only_where_there_is
+from derive.program.torch_ir import Name, literal
 
 
 def read_at_number(scope: Scope, r: Read) -> Value | None:

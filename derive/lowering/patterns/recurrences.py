@@ -17,12 +17,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from derive.algebra.expr import Access, Expr, Index, free_indices, indices_of
+from derive.algebra.inequalities import Bounds
 from derive.algebra.reductions import OTHERS
-from derive.algebra.sizes import Bounds
 from derive.algebra.substitution import substitute
-from derive.calculus.normalised import Normal
+from derive.calculus.softmax_recognition import Normal
+from derive.lowering.ground.context import Scope
 from derive.lowering.ground.contract import times
-from derive.lowering.ground.scope import Scope
 from derive.lowering.ground.summation import Summation
 from derive.lowering.ground.value import Value, broadcast
 from derive.lowering.patterns.cumulative import (
@@ -33,7 +33,7 @@ from derive.lowering.patterns.cumulative import (
     running_sum,
     where_outside,
 )
-from derive.program.code import Attribute, Binary, Function, Unary
+from derive.program.torch_ir import Attribute, Binary, Function, Unary
 
 
 def _weighted(scope: Scope, s: Summation) -> tuple[RunningSum, Expr, list[Index]] | None:

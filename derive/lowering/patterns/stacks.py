@@ -15,11 +15,11 @@ from math import prod
 
 from derive.algebra.expr import Delta, Expr, Index, Num, factors_of, num, product_of, sum_of
 from derive.algebra.substitution import substitute
-from derive.lowering.ground.scope import Scope
+from derive.lowering.ground.context import Scope
 from derive.lowering.ground.value import ZERO, Value
 from derive.lowering.ground.windows import padded_along
 from derive.notation.operation import Kind
-from derive.program.code import Binary, Code, Dim, Function, Method, Tuple, literal
+from derive.program.torch_ir import Binary, Code, Dim, Function, Method, Tuple, literal
 
 _SPARSEST = 4
 """A block has at most so many positions for each case."""

@@ -10,7 +10,7 @@ from typing import Any
 from kit.programs.parts import Program
 
 from derive.errors import SpecError
-from derive.notation import raw, text_form
+from derive.notation import syntax, text_form
 
 
 def shrunk(program: Program, fails: Callable[[Program], bool]) -> Program:
@@ -39,7 +39,7 @@ def _with_text(program: Program, text: str) -> Program | None:
     return replace(program, text=text, tensors=tensors, parameters=values, twins=twins)
 
 
-def read(text: str) -> raw.Operation:
+def read(text: str) -> syntax.Operation:
     (operation,) = text_form._split(text_form._read(text))
     return operation
 
@@ -68,25 +68,25 @@ def _simpler(text: str) -> Iterator[str]:
             yield _written(replace(op, equations=equations))
 
 
-def _smaller(e: raw.Raw) -> Iterator[raw.Raw]:
+def _smaller(e: syntax.Raw) -> Iterator[syntax.Raw]:
     """e with one part left out or made simple, outermost first."""
-    if not isinstance(e, raw.Number | raw.Name | raw.Star):
-        yield raw.Number(Fraction(1))
-        yield from (p for p in e.parts() if not isinstance(p, raw.Star))
-    if isinstance(e, raw.Bind) and e.condition is not None:
+    if not isinstance(e, syntax.Number | syntax.Name | syntax.Star):
+        yield syntax.Number(Fraction(1))
+        yield from (p for p in e.parts() if not isinstance(p, syntax.Star))
+    if isinstance(e, syntax.Bind) and e.condition is not None:
         yield replace(e, condition=None)
-    if isinstance(e, raw.Bind) and len(e.indices) > 1:
+    if isinstance(e, syntax.Bind) and len(e.indices) > 1:
         for n in range(len(e.indices)):
             yield replace(e, indices=(*e.indices[:n], *e.indices[n + 1 :]))
     for name in ("terms", "factors", "args"):
         items = getattr(e, name, ())
-        if len(items) > 1 and not isinstance(e, raw.Composite | raw.Apply):
+        if len(items) > 1 and not isinstance(e, syntax.Composite | syntax.Apply):
             for n in range(len(items)):
                 left = (*items[:n], *items[n + 1 :])
-                if len(left) > 1 or isinstance(e, raw.Bind):
+                if len(left) > 1 or isinstance(e, syntax.Bind):
                     yield replace(e, **{name: left})
                 else:
-                    yield left[0] if isinstance(left[0], raw.Raw) else left[0][1]
+                    yield left[0] if isinstance(left[0], syntax.Raw) else left[0][1]
     for f in fields(e):
         for changed in _changed(getattr(e, f.name)):
             yield replace(e, **{f.name: changed})
@@ -94,7 +94,7 @@ def _smaller(e: raw.Raw) -> Iterator[raw.Raw]:
 
 def _changed(value: Any) -> Iterator[Any]:
     """A field with one of the expressions in it made smaller."""
-    if isinstance(value, raw.Raw):
+    if isinstance(value, syntax.Raw):
         yield from _smaller(value)
     elif isinstance(value, tuple):
         for n, item in enumerate(value):
@@ -105,7 +105,7 @@ def _changed(value: Any) -> Iterator[Any]:
 # Text
 
 
-def _written(op: raw.Operation) -> str:
+def _written(op: syntax.Operation) -> str:
     """The text of an operation as it was written."""
     line = f"op {op.name}({', '.join(map(_tensor, op.inputs or ()))}"
     if op.parameters:
@@ -115,22 +115,22 @@ def _written(op: raw.Operation) -> str:
         shown = " | ".join(f"{option}: {name}" for option, name in pairs)
     else:
         shown = ", ".join(name for _, name in pairs)
-    equations = [f"{_item(e.name, e.axes)} = {raw.show(e.body)}" for e in op.equations]
+    equations = [f"{_item(e.name, e.axes)} = {syntax.show(e.body)}" for e in op.equations]
     return "\n".join((f"{line}) -> {shown}", *equations))
 
 
-def _item(name: str, axes: tuple[raw.Raw, ...] | None) -> str:
-    return f"{name}[{','.join(map(raw.show, axes))}]" if axes else name
+def _item(name: str, axes: tuple[syntax.Raw, ...] | None) -> str:
+    return f"{name}[{','.join(map(syntax.show, axes))}]" if axes else name
 
 
-def _tensor(t: raw.Tensor) -> str:
-    default = f"={raw.show(t.default)}" if t.default is not None else ""
+def _tensor(t: syntax.Tensor) -> str:
+    default = f"={syntax.show(t.default)}" if t.default is not None else ""
     return _item(t.name, t.axes) + (f": {t.kind}" if t.kind else "") + default
 
 
-def _parameter(p: raw.Parameter) -> str:
+def _parameter(p: syntax.Parameter) -> str:
     if p.options:
         return f"{p.name}={'|'.join(p.options)}"
     if p.fixes:
-        return f"size({p.name})={raw.show(p.value)}" if p.value else ""
-    return p.name if p.value is None else f"{p.name}={raw.show(p.value)}"
+        return f"size({p.name})={syntax.show(p.value)}" if p.value else ""
+    return p.name if p.value is None else f"{p.name}={syntax.show(p.value)}"

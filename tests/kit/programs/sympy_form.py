@@ -10,7 +10,7 @@ import sympy
 from kit.programs.shrinking import read
 
 from derive.algebra.reductions import REDUCTIONS
-from derive.notation import heads, raw
+from derive.notation import heads, syntax
 from derive.notation.specification import Operation
 
 HEADS: dict[str, Any] = {
@@ -37,7 +37,7 @@ def through_sympy(text: str) -> Operation:
 class _Speaker:
     """Says one operation in SymPy."""
 
-    def __init__(self, op: raw.Operation) -> None:
+    def __init__(self, op: syntax.Operation) -> None:
         self.op = op
         inputs = {t.name: t for t in op.inputs or ()}
         self.scalars = {n for n, t in inputs.items() if not t.axes}
@@ -65,20 +65,20 @@ class _Speaker:
 
     # The op line
 
-    def input(self, t: raw.Tensor) -> Any:
+    def input(self, t: syntax.Tensor) -> Any:
         made = self.tensor(t.name, t.axes or ())
         made = heads.integer(made) if t.kind == "int" else made
         made = heads.boolean(made) if t.kind == "bool" else made
         return made if t.default is None else heads.optional(made, self.value(t.default))
 
-    def parameter(self, p: raw.Parameter) -> tuple[Any, Any]:
+    def parameter(self, p: syntax.Parameter) -> tuple[Any, Any]:
         if p.fixes:
             return heads.size(self.letter(p.name)), self.value(p.value)
         if p.options:
             return p.name, heads.choice(*p.options)
-        if isinstance(p.value, raw.Apply):
+        if isinstance(p.value, syntax.Apply):
             (letter, *default) = p.value.args
-            assert isinstance(letter, raw.Name)
+            assert isinstance(letter, syntax.Name)
             given = [int(self.value(d)) for d in default]
             of = {"axis": heads.axis, "keep": heads.keep, "size": heads.size}[p.value.function]
             return p.name, of(self.letter(letter.name), *given)
@@ -89,57 +89,57 @@ class _Speaker:
     def letter(self, name: str) -> sympy.Symbol:
         return sympy.Symbol(name, integer=True)
 
-    def index(self, e: raw.Raw) -> Any:
-        assert isinstance(e, raw.Name | raw.Star)
-        return heads.group(e.name) if isinstance(e, raw.Star) else self.letter(e.name)
+    def index(self, e: syntax.Raw) -> Any:
+        assert isinstance(e, syntax.Name | syntax.Star)
+        return heads.group(e.name) if isinstance(e, syntax.Star) else self.letter(e.name)
 
-    def tensor(self, name: str, axes: tuple[raw.Raw, ...]) -> Any:
+    def tensor(self, name: str, axes: tuple[syntax.Raw, ...]) -> Any:
         if not axes:
             return sympy.Symbol(name)
         return sympy.IndexedBase(name)[tuple(map(self.value, axes))]
 
     # Expressions
 
-    def value(self, e: raw.Raw | None) -> Any:
+    def value(self, e: syntax.Raw | None) -> Any:
         match e:
-            case raw.Number(value):
+            case syntax.Number(value):
                 return sympy.Rational(value.numerator, value.denominator)
-            case raw.Name("pi"):
+            case syntax.Name("pi"):
                 return sympy.pi
-            case raw.Name("inf"):
+            case syntax.Name("inf"):
                 return sympy.oo
-            case raw.Name(name):
+            case syntax.Name(name):
                 return sympy.Symbol(name) if name in self.scalars else self.letter(name)
-            case raw.Star():
+            case syntax.Star():
                 return self.index(e)
-            case raw.Composite(args):
+            case syntax.Composite(args):
                 return heads.Composite(*map(self.value, args))
-            case raw.Item(name, positions):
+            case syntax.Item(name, positions):
                 return self.tensor(name, positions)
-            case raw.Negative(arg):
+            case syntax.Negative(arg):
                 return -self.value(arg)
-            case raw.Sum(terms):
+            case syntax.Sum(terms):
                 return reduce(
                     add, [-self.value(t) if minus else self.value(t) for minus, t in terms]
                 )
-            case raw.Product(factors):
+            case syntax.Product(factors):
                 return reduce(
                     mul, [1 / self.value(f) if over else self.value(f) for over, f in factors]
                 )
-            case raw.Power(base, exponent):
+            case syntax.Power(base, exponent):
                 return self.value(base) ** self.value(exponent)
-            case raw.Bracket(condition):
+            case syntax.Bracket(condition):
                 return heads.Iverson(self.condition(condition))
-            case raw.Apply("size", (raw.Name(name),)):
+            case syntax.Apply("size", (syntax.Name(name),)):
                 return heads.size(self.letter(name))
-            case raw.Apply("where", (condition, then, other)):
+            case syntax.Apply("where", (condition, then, other)):
                 branches = (self.value(then), self.condition(condition)), (self.value(other), True)
                 return sympy.Piecewise(*branches)
-            case raw.Apply(function, args):
+            case syntax.Apply(function, args):
                 return self.function(function)(*map(self.value, args))
-            case raw.Bind("concat", (index,), None, args):
+            case syntax.Bind("concat", (index,), None, args):
                 return heads.Concat(self.index(index), *map(self.value, args))
-            case raw.Bind(kind, indices, condition, (body,)):
+            case syntax.Bind(kind, indices, condition, (body,)):
                 return self.reduced(kind, indices, condition, body)
         raise AssertionError(f"{e!r} is no number")
 
@@ -148,7 +148,11 @@ class _Speaker:
         return found or getattr(sympy, name)
 
     def reduced(
-        self, kind: str, indices: tuple[raw.Raw, ...], condition: raw.Raw | None, body: raw.Raw
+        self,
+        kind: str,
+        indices: tuple[syntax.Raw, ...],
+        condition: syntax.Raw | None,
+        body: syntax.Raw,
     ) -> Any:
         over = [self.index(i) for i in indices]
         inner = self.condition(body) if kind in ("any", "all") else self.value(body)
@@ -159,25 +163,25 @@ class _Speaker:
 
     # Conditions
 
-    def is_condition(self, e: raw.Raw) -> bool:
-        if isinstance(e, raw.Bind):
+    def is_condition(self, e: syntax.Raw) -> bool:
+        if isinstance(e, syntax.Bind):
             return e.kind in ("any", "all")
-        return isinstance(e, raw.Compare | raw.Both | raw.Either | raw.Negation) or (
-            isinstance(e, raw.Item | raw.Name) and e.name in self.bools
+        return isinstance(e, syntax.Compare | syntax.Both | syntax.Either | syntax.Negation) or (
+            isinstance(e, syntax.Item | syntax.Name) and e.name in self.bools
         )
 
-    def condition(self, e: raw.Raw) -> Any:
+    def condition(self, e: syntax.Raw) -> Any:
         match e:
-            case raw.Compare(first, ((op, side),)):
+            case syntax.Compare(first, ((op, side),)):
                 return RELATIONS[op](self.value(first), self.value(side))
-            case raw.Both(args):
+            case syntax.Both(args):
                 return sympy.And(*map(self.condition, args), evaluate=False)
-            case raw.Either(args):
+            case syntax.Either(args):
                 return sympy.Or(*map(self.condition, args), evaluate=False)
-            case raw.Negation(arg):
+            case syntax.Negation(arg):
                 return sympy.Not(self.condition(arg))
-            case raw.Item() | raw.Name():
+            case syntax.Item() | syntax.Name():
                 return heads.Holds(self.value(e))
-            case raw.Bind():
+            case syntax.Bind():
                 return self.value(e)
         raise AssertionError(f"{e!r} is no condition")

@@ -12,7 +12,7 @@ from derive import load, parse, source
 from derive.check.verify import checks_of
 from derive.lowering.ground.numbers import of_number, quotient_of_numbers
 from derive.lowering.ground.value import Frame
-from derive.program.code import Binary, Dim, Literal, Name, text
+from derive.program.torch_ir import Binary, Dim, Literal, Name, text
 
 NUMBERS = {
     "log(p)*x[n]": {0: -math.inf, -1: math.nan, 2: math.log(2)},

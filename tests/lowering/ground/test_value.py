@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from derive.algebra.expr import Index
 from derive.lowering.ground.value import Frame, Value, broadcast
-from derive.program.code import Binary, Name, literal, text
+from derive.program.torch_ir import Binary, Name, literal, text
 
 i, j, k = (Index(name, name) for name in "ijk")
 x = Name("x")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kit.lowered import assert_code
 
 from derive.lowering.ground.views import flattened, in_place_of, is_view, unflattened
-from derive.program.code import Literal, Method, Name, Tuple, text
+from derive.program.torch_ir import Literal, Method, Name, Tuple, text
 
 x, y = Name("x"), Name("y")
 ONES = (Literal("0"), Literal("1"))

@@ -14,10 +14,10 @@ from torch.autograd import gradcheck, gradgradcheck
 from derive import load, parse
 from derive.algebra.affine import Polynomial
 from derive.algebra.expr import Index, Num, Param, Size
-from derive.algebra.sizes import Bounds
-from derive.calculus.positions import given_sizes
+from derive.algebra.inequalities import Bounds
+from derive.calculus.valid_positions import given_sizes
 from derive.check import oracle
-from derive.lowering.patterns.sliding import sliding
+from derive.lowering.patterns.unfold import sliding
 from derive.memory import imported
 from derive.notation.operation import Extent
 from derive.pipeline import source

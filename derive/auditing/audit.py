@@ -1,0 +1,121 @@
+"""What `derive.audit` and ``derive audit`` call: a Function, its examples and what is meant.
+
+Numbers decide first, and nothing is read for that. Where a gradient is wrong, the forward is read
+into an operation, and the hand-written gradient is held against the derived one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from derive.auditing.forward import Subject
+from derive.auditing.isolation import SECONDS, EndedError, isolated
+from derive.auditing.operation import torch_function
+from derive.auditing.points import is_float
+from derive.auditing.report import Report
+from derive.auditing.verdict import Given, Reference
+from derive.errors import DeriveError
+
+
+def audit(
+    function: Any,
+    *examples: Any,
+    reference: Reference = None,
+    constants: Iterable[str] = (),
+    once: bool = False,
+    explain: bool = False,
+    seconds: float = SECONDS,
+) -> Report:
+    """Check the backward of a hand-written torch.autograd.Function against its forward.
+
+        grad_x = Sum_outputs G * d output/dx
+
+    Args:
+        function: the subclass of ``torch.autograd.Function``.
+        examples: the arguments of one call of its forward. If some float tensor among them
+            requires a gradient, those that require none are constants.
+        reference: the intended forward: a torch function of the same arguments, an `Operation`, or
+            its text. Give it where autograd cannot run the forward (a CUDA or Triton kernel), and
+            where the backward is another function's on purpose. A straight-through, surrogate,
+            reversed or truncated gradient is that of
+            ``value.detach() + smooth - smooth.detach()``.
+        constants: names of float arguments whose gradient is not judged.
+        once: backward is called once alone, since it reuses memory on purpose.
+        explain: read the forward even if every gradient is right; ``report.formulas`` and
+            ``report.fixed`` have what is derived.
+        seconds: the longest time that the Function may take. It runs in a process of its own.
+
+    Returns:
+        A `Report`. ``right`` is False if some gradient is *wrong*: silently other numbers at the
+        structure of the examples, which are their sizes and kinds, layouts, dtypes and flags.
+        ``verdict`` is "fragile" if backward raises, or is wrong at sizes or values that no example
+        has and the forward accepts. For a wrong gradient, the row names the wrong term, factor,
+        sign or size if one explanation is exact.
+
+    Raises:
+        DeriveError: the Function cannot be judged.
+
+    The reference is autograd of the forward in float64, where finite differences agree with it;
+    else the differences.
+
+    >>> import derive, torch
+    >>> class Scale(torch.autograd.Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x, w):
+    ...         ctx.save_for_backward(x, w)
+    ...         return x * w
+    ...     @staticmethod
+    ...     def backward(ctx, g):
+    ...         x, w = ctx.saved_tensors
+    ...         return g * w, -g * x
+    >>> report = derive.audit(Scale, torch.randn(3), torch.randn(3))
+    >>> [(row.input, row.right, row.wrong) for row in report.rows]
+    [('x', True, ''), ('w', False, 'the sign is wrong')]
+    """
+    return audit_all(function, [examples], reference, constants, once, explain, seconds)
+
+
+def audit_all(
+    function: Any,
+    examples: Sequence[Sequence[Any]],
+    reference: Reference = None,
+    constants: Iterable[str] = (),
+    once: bool = False,
+    explain: bool = False,
+    seconds: float = SECONDS,
+) -> Report:
+    """As `audit`, for several calls."""
+    if not examples or not any(is_float(a) for a in examples[0]):
+        raise DeriveError(
+            "an audit needs example inputs, and at least one of them must be a float tensor"
+        )
+    names = Subject(function).names(max(map(len, examples)))
+    unknown = [name for name in constants if name not in names]
+    if unknown:
+        raise DeriveError(f"forward has no argument {unknown[0]}; it has {', '.join(names)}")
+    given = Given(
+        Subject(function, torch_function(reference, names), once=once),
+        [tuple(e) for e in examples],
+        names,
+        reference,
+        frozenset(n for n, name in enumerate(names) if name in set(constants)),
+        explain,
+    )
+    try:
+        report, ended = isolated(given.report, seconds)
+    except EndedError as error:
+        raise DeriveError(
+            f"{given.subject.name} cannot be judged: the process {error} at the example inputs"
+        ) from None
+    if not report.right:
+        _import_for_explanations()
+    lines = tuple(f"the process {how} {part}".strip() for part, how in ended.items())
+    return replace(report, fragile=(*report.fragile, *lines))
+
+
+def _import_for_explanations() -> None:
+    """What reading a forward imports, so that the next process has it: it takes seconds."""
+    import torch._dynamo
+    import torch.fx.experimental.proxy_tensor  # noqa: F401

@@ -1,0 +1,243 @@
+"""Where a gradient is wrong: a true description of the places, if no reason is exact.
+
+The same description holds at every point: a part of an axis, a condition on an argument, or an
+order of the right elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from derive.algebra.interpret import Array
+from derive.auditing.evidence import Evidence
+from derive.auditing.messages import scaled
+from derive.auditing.points import is_tensor
+from derive.auditing.ratio_fit import as_number
+
+_LEAST = 2
+"""So many points have to agree."""
+
+
+def where(evidence: Evidence) -> str:
+    """The places that are wrong and what is known of the elements there; '' if nothing is."""
+    pairs = list(zip(evidence.given, evidence.right, strict=True))
+    if any(g.shape != r.shape or not np.isfinite(g).all() for g, r in pairs):
+        return ""
+    told = [n for n, (g, r) in enumerate(pairs) if not evidence.same(g, r)]
+    if len(told) < _LEAST:
+        return ""
+    given = [pairs[n][0] for n in told]
+    right = [pairs[n][1] for n in told]
+    return _moved(evidence, given, right) or _placed(evidence, told, given, right)
+
+
+# ------------------------------------------------------------ another order
+
+
+def _moved(evidence: Evidence, given: Sequence[Array], right: Sequence[Array]) -> str:
+    """Right elements at other places of an axis."""
+    for axis in range(given[0].ndim):
+        for change, text in _orders(axis):
+            made = [change(r) for r in right]
+            if all(m is not None and evidence.same(g, m) for g, m in zip(given, made, strict=True)):
+                return text
+    return ""
+
+
+def _orders(axis: int) -> Iterator[tuple[Callable[[Array], Array | None], str]]:
+    yield lambda r: np.flip(r, axis), f"its elements are in reverse order along axis {axis}"
+    for count, name in ((2, "halves"), (3, "thirds"), (4, "quarters")):
+
+        def rolled(r: Array, count: int = count) -> Array | None:
+            size = r.shape[axis]
+            return None if size % count or size == count else np.roll(r, size // count, axis)
+
+        yield rolled, f"the {name} of axis {axis} stand in each other's place"
+    for step in (1, -1):
+
+        def shifted(r: Array, step: int = step) -> Array:
+            made = np.roll(r, step, axis)
+            edge = [slice(None)] * r.ndim
+            edge[axis] = slice(0, 1) if step > 0 else slice(-1, None)
+            made[tuple(edge)] = 0
+            return made
+
+        yield shifted, f"it is shifted by {step} along axis {axis}, and 0 at the edge"
+        yield (
+            lambda r, step=step: np.roll(r, step, axis),  # type: ignore[misc]
+            f"it is shifted by {step} along axis {axis}, and wraps around",
+        )
+
+
+# ---------------------------------------------------------------- the places
+
+
+def _placed(
+    evidence: Evidence, told: Sequence[int], given: Sequence[Array], right: Sequence[Array]
+) -> str:
+    """The places that are wrong, and what stands there."""
+    wrong = [_wrong(evidence, g, r) for g, r in zip(given, right, strict=True)]
+    for masks, text in _places(evidence, told, [r.shape for r in right]):
+        usable = [m is not None and m.shape == w.shape for m, w in zip(masks, wrong, strict=True)]
+        if not all(usable) or all(bool(m.all()) for m in masks if m is not None):
+            continue
+        inside = all(not (w & ~m).any() for w, m in zip(wrong, masks, strict=True))
+        # An element that is 0 either way may be right by chance.
+        idle = [(g == 0) & (r == 0) for g, r in zip(given, right, strict=True)]
+        full = all(not (m & ~w & ~i).any() for m, w, i in zip(masks, wrong, idle, strict=True))
+        if inside and full:
+            rest = _there(wrong, given, right)
+            return f"it is wrong only {text}" + (f": {rest}" if rest else "")
+    rest = "" if all(bool(w.all()) for w in wrong) else _there(wrong, given, right)
+    return f"it is wrong at some places only: {rest}" if rest else ""
+
+
+def _wrong(evidence: Evidence, given: Array, right: Array) -> Array:
+    scale = max(float(np.abs(right).max(initial=0.0)), 1e-2)
+    return np.asarray(np.abs(given - right) > evidence.tolerance * scale)
+
+
+def _there(wrong: Sequence[Array], given: Sequence[Array], right: Sequence[Array]) -> str:
+    """What stands at the places, if it is the same at all points."""
+    every = np.concatenate([g[w] for g, w in zip(given, wrong, strict=True)])
+    meant = np.concatenate([r[w] for r, w in zip(right, wrong, strict=True)])
+    if not np.abs(every).max(initial=0.0):
+        return "it is 0 there"
+    if not np.abs(meant).max(initial=0.0):
+        return "it should be 0 there, so a mask is missing"
+    if not (meant != 0).all():
+        return ""
+    number = as_number([float(v) for v in every / meant])
+    if number is None or number in (0, 1):
+        return ""
+    return f"{scaled(number, None, (), False, '')} there"
+
+
+Masks = Sequence[Any]
+"""Arrays of bool, None where there is no such place."""
+
+
+def _places(
+    evidence: Evidence, told: Sequence[int], shapes: Sequence[tuple[int, ...]]
+) -> Iterator[tuple[Masks, str]]:
+    """Sets of places, one for each point."""
+    rank = len(shapes[0])
+    for axis in range(rank):
+        for of, text in _parts(axis):
+            yield [_along(s, axis, of(s[axis])) for s in shapes], text
+    for n in evidence.chunks:
+        value = evidence.outcomes[0].args[n]
+        for axis in range(rank):
+            later = [_along(s, axis, np.arange(s[axis]) >= value) for s in shapes]
+            first = [_along(s, axis, np.arange(s[axis]) < value) for s in shapes]
+            name = evidence.names[n]
+            yield later, f"after the first {name} positions of axis {axis}"
+            yield first, f"at the first {name} positions of axis {axis}"
+    if rank >= 2:
+        for kind, text in (
+            (lambda i, j: i == j, "on the diagonal"),
+            (lambda i, j: i != j, "off the diagonal"),
+            (lambda i, j: i < j, "above the diagonal"),
+            (lambda i, j: i > j, "below the diagonal"),
+        ):
+            yield [_of_matrix(s, kind) for s in shapes], text
+    yield from _conditions(evidence, told, shapes)
+
+
+def _parts(axis: int) -> Iterator[tuple[Callable[[int], Array], str]]:
+    """Parts of an axis: its ends, halves and every other position."""
+    at = np.arange
+    yield lambda s: at(s) == 0, f"at position 0 of axis {axis}"
+    yield lambda s: at(s) == s - 1, f"at the last position of axis {axis}"
+    yield lambda s: at(s) != 0, f"after position 0 of axis {axis}"
+    yield lambda s: at(s) != s - 1, f"before the last position of axis {axis}"
+    yield lambda s: at(s) < s // 2, f"in the first half of axis {axis}"
+    yield lambda s: at(s) >= s // 2, f"in the second half of axis {axis}"
+    yield lambda s: at(s) % 2 == 0, f"at even positions of axis {axis}"
+    yield lambda s: at(s) % 2 == 1, f"at odd positions of axis {axis}"
+
+
+def _along(shape: tuple[int, ...], axis: int, chosen: Array) -> Array | None:
+    """The places whose position along the axis is chosen; None where all or none are."""
+    if chosen.all() or not chosen.any():
+        return None
+    places = [1] * len(shape)
+    places[axis] = shape[axis]
+    return np.broadcast_to(chosen.reshape(places), shape)
+
+
+def _of_matrix(shape: tuple[int, ...], kind: Any) -> Array | None:
+    i, j = np.indices(shape[-2:])
+    chosen = np.asarray(kind(i, j))
+    return np.broadcast_to(chosen, shape)
+
+
+def _conditions(
+    evidence: Evidence, told: Sequence[int], shapes: Sequence[tuple[int, ...]]
+) -> Iterator[tuple[Masks, str]]:
+    """Where an argument, whose axes are the gradient's or its first ones, meets a condition."""
+    signs: list[tuple[Callable[[Array], Array], str]] = [
+        (lambda a: a < 0, "{} < 0"),
+        (lambda a: a > 0, "{} > 0"),
+        (lambda a: a >= 0, "{} ≥ 0"),
+        (lambda a: a == 0, "{} = 0"),
+    ]
+    tests = [
+        *signs,
+        (lambda a: np.abs(a) > 1, "|{}| > 1"),
+        (lambda a: np.abs(a) <= 1, "|{}| ≤ 1"),
+    ]
+    for n, arg in enumerate(evidence.outcomes[0].args):
+        if not is_tensor(arg) or not arg.ndim or arg.is_complex():
+            continue
+        name = evidence.names[n]
+        arrays = [np.asarray(evidence.outcomes[k].args[n].detach().cpu()) for k in told]
+        made = tests
+        if arrays[0].dtype == bool:
+            made = [(lambda a: a, "{}"), (lambda a: ~a, "not {}")]
+        elif not arg.is_floating_point():
+            made = [*signs, *map(_equal, _sentinels(arrays))]
+        for test, text in made:
+            masks = [_spread(test(a), s) for a, s in zip(arrays, shapes, strict=True)]
+            yield masks, f"where {text.format(name)}"
+        if not arg.is_floating_point() and arrays[0].dtype != bool and arrays[0].ndim == 1:
+            counts = [_counted(a, s) for a, s in zip(arrays, shapes, strict=True)]
+            many = [
+                None if c is None else _spread(c > 1, s)
+                for c, s in zip(counts, shapes, strict=True)
+            ]
+            yield many, f"at the rows that {name} names more than once"
+            none = [
+                None if c is None else _spread(c == 0, s)
+                for c, s in zip(counts, shapes, strict=True)
+            ]
+            yield none, f"at the rows that {name} does not name"
+
+
+def _equal(value: int) -> tuple[Callable[[Array], Array], str]:
+    return lambda a: np.asarray(a == value), f"{{}} = {value}"
+
+
+def _counted(array: Array, shape: tuple[int, ...]) -> Array | None:
+    """How often each row is named."""
+    if not len(shape) or array.min(initial=0) < 0 or array.max(initial=0) >= shape[0]:
+        return None
+    return np.bincount(array, minlength=shape[0])
+
+
+def _sentinels(arrays: Sequence[Array]) -> list[int]:
+    """Values below zero, and those that every point has."""
+    common = set(map(int, arrays[0].ravel()))
+    for array in arrays[1:]:
+        common &= set(map(int, array.ravel()))
+    return sorted(common)[:4]
+
+
+def _spread(mask: Array, shape: tuple[int, ...]) -> Array | None:
+    """A mask on the first axes, or on all."""
+    if mask.shape == shape[: mask.ndim]:
+        return np.broadcast_to(mask.reshape(*mask.shape, *[1] * (len(shape) - mask.ndim)), shape)
+    return None

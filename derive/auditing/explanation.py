@@ -1,0 +1,314 @@
+"""Why gradients are wrong: the forward is read, and what is derived is held against what is given.
+
+The sizes here are chosen to tell things apart, a size from a number and a letter from another; the
+verdict stands already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any
+
+from derive.auditing.backward import written
+from derive.auditing.conditions import runs
+from derive.auditing.error_regions import where
+from derive.auditing.evidence import EXACT, Evidence, has_other_name
+from derive.auditing.example_groups import Alike
+from derive.auditing.explain import explain, explain_further
+from derive.auditing.forward import Subject
+from derive.auditing.gradients import Outcome, cotangents_of, near, outcome, with_raw
+from derive.auditing.model import Model
+from derive.auditing.operation import model_of
+from derive.auditing.points import Classes, by_size, classes, inverses, resized
+from derive.auditing.repair import mended
+from derive.auditing.structure import Structure
+from derive.auditing.time_limit import limited
+
+_PRIMES = (2, 3, 5, 4, 7, 6)
+_ROUNDS = 3
+_POINTS = 7
+_READING = 8.0
+_EXPLAINING = 6.0
+_WRITING = 4.0
+"""CPU seconds to read the forward in, to hold its gradients against those given, and to write both
+out."""
+_SHARP = 1e-4
+_MORE = 1.03125
+"""No sizes or numbers of a formula have this ratio."""
+_TINY = 1e-2
+"""A smaller number keeps a division from zero."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What is known of the gradients that are wrong, beside that they are."""
+
+    why: dict[int, str] = field(default_factory=dict)
+    formulas: tuple[str, ...] = ()
+    written: tuple[str, ...] = ()
+    fixed: str = ""
+    unread: str = ""
+    """Why the forward could not be read."""
+
+    def where(self, condition: str) -> Explanation:
+        """The same, said of the calls of this condition."""
+        if not condition:
+            return self
+        said = {n: f"{condition}: {text}" for n, text in self.why.items() if text}
+        return replace(self, why=said)
+
+
+def explanation(
+    subject: Subject,
+    names: tuple[str, ...],
+    calls: Alike,
+    reference: Any,
+) -> Explanation:
+    """The first exact explanation for each wrong gradient, and what is derived and written."""
+    structure, outcomes, wrong = calls.structure, calls.outcomes, calls.wrong
+    first = outcomes[0]
+    # With no operation yet, much can be told from numbers alone.
+    why = {n: _without_reading(subject, names, outcomes, n) for n in wrong}
+    model: Model | None = None
+    unread = f"it takes more than {_READING:g} s to read"
+    with limited(_READING):
+        found = model_of(subject, structure.args, names, reference)
+        model, unread = (None, found) if isinstance(found, str) else (found, "")
+    own = _structured(subject, structure, outcomes)
+    several = [*_outcomes(subject, structure.args, model), *own]
+    sharp = [o.doubt for o in several if o.doubt < _SHARP]
+    tolerance = max(EXACT, subject.tolerance * 3, *(5 * doubt for doubt in sharp))
+    cotangents = subject.cotangents(len(first.cotangents))
+
+    def evidence(n: int, points: Sequence[Outcome], model: Model | None) -> Evidence:
+        return Evidence(n, names, cotangents, tuple(points), model, tolerance)
+
+    doubted: dict[int, str] = {}
+
+    def by_formula(explained: Callable[[Evidence], str], of: Sequence[int]) -> None:
+        with limited(_EXPLAINING):
+            for n in of:
+                told = ""
+                for points in _known(n, several, own, bool(first.error)):
+                    known = evidence(n, points, model)
+                    told = told or _or(lambda e=known: explained(e)) or ""
+                    if told and has_other_name(told, known):
+                        doubted[n], told = told, ""
+                why[n] = told or why[n]
+
+    refused = {n: first.shape_error(n) for n in wrong}
+    by_formula(explain, wrong)
+    _by_edits(subject, calls, own, several, why, tolerance)
+    by_formula(explain_further, [n for n in wrong if not why[n]])
+    for n in (n for n in wrong if not why[n] and not _is_flat(several, n)):
+        ran = [o for o in several if not o.error and _is_known(o, n)]
+        plain = evidence(n, ran, None)
+        why[n] = doubted.get(n) or _unread_cotangents(subject, outcomes, n)
+        why[n] = why[n] or _or(lambda e=plain: where(e)) or ""
+    for n, told in refused.items():
+        why[n] = f"{told}: {why[n]}" if told and why[n] else told or why[n]
+    formulas: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
+    fixed = ""
+    with limited(_WRITING):
+        formulas = () if model is None else tuple(_or(model.formulas) or ())
+        lines = _or(lambda: written(subject, first.args, first.cotangents, wrong, model)) or ()
+        fixed = _fixed(model)
+    return Explanation(why, formulas, lines, fixed, unread)
+
+
+def _is_flat(several: Sequence[Outcome], n: int) -> bool:
+    """Whether the right gradient is 0 everywhere, so that another one may be meant."""
+    return not any(bool(o.right[n].nan_to_num(0).any()) for o in several if n in o.right)
+
+
+def _known(
+    n: int, several: Sequence[Outcome], own: Sequence[Outcome], fails: bool
+) -> Iterator[list[Outcome]]:
+    """The points to explain a gradient at: all, then those of the examples' structure alone."""
+    points = [o for o in several if bool(o.error) == fails and _is_known(o, n)][:_POINTS]
+    if points:
+        yield points
+    alone = [o for o in points if any(o is p for p in own)]
+    if alone and len(alone) < len(points):
+        yield alone
+
+
+def _by_edits(
+    subject: Subject,
+    calls: Alike,
+    own: Sequence[Outcome],
+    several: Sequence[Outcome],
+    why: dict[int, str],
+    tolerance: float,
+) -> None:
+    """Adds what one edit of the code mends."""
+    unnamed = [n for n, told in why.items() if not told and not _is_flat(several, n)]
+    if not unnamed:
+        return
+
+    def known(some: Sequence[Outcome]) -> list[Outcome]:
+        return [o for o in some if not o.error and all(_is_known(o, n) for n in unnamed)]
+
+    # Values that are made up may be none of the kind that an argument is.
+    kinds = calls.structure.kinds
+    others = [] if kinds else [o for o in several if all(o is not p for p in own)]
+    why |= mended(subject, known(own), known(others), unnamed, tolerance, kinds)
+
+
+def _unread_cotangents(subject: Subject, outcomes: Sequence[Outcome], n: int) -> str:
+    """Whether the gradient stays the same for another cotangent."""
+    for made in outcomes[:2]:
+        other = tuple(None if g is None else 2 * g + 1 for g in made.cotangents)
+        again = _or(lambda m=made, o=other: outcome(subject, m.args, o, right=({}, 0.0)))
+        given = made.given.get(n)
+        if again is None or again.error or given is None or not bool(given.any()):
+            return ""
+        if again.given.get(n) is None or not near(again.given[n], given, EXACT):
+            return ""
+    called = subject.cotangents(len(outcomes[0].cotangents))
+    return f"backward does not read {' or '.join(called)}: another one gives the same gradient"
+
+
+def _structured(
+    subject: Subject, structure: Structure, outcomes: Sequence[Outcome]
+) -> list[Outcome]:
+    """Points of the examples' structure: other sizes, other numbers, and those at hand."""
+    found = []
+    for turn in range(2):
+        found += _at(subject, structure.resized(structure.varied(turn), turn), turn)
+    found += _at(subject, _with_other_numbers(structure.exact(structure.args)), 3)
+    return [*found, *outcomes[:2]]
+
+
+def _at(subject: Subject, args: tuple[Any, ...], seed: int) -> list[Outcome]:
+    """The outcome at these arguments, where the forward takes them."""
+    made = None
+    if runs(subject, args):
+        made = _or(lambda: outcome(subject, args, cotangents_of(subject, args, seed)))
+    return [] if made is None or made.doubt > _SHARP else [with_raw(subject, made)]
+
+
+def _with_other_numbers(args: Sequence[Any]) -> tuple[Any, ...]:
+    """The same with float arguments that are no tensors a little larger."""
+    return tuple(a * _MORE if type(a) is float and abs(a) > _TINY else a for a in args)
+
+
+def _is_known(made: Outcome, n: int) -> bool:
+    """Whether the right gradient is known well enough to explain another by it."""
+    sharp = made.doubt < _SHARP
+    return sharp and n in made.right and bool(made.right[n].isfinite().all())
+
+
+def _fixed(model: Model | None) -> str:
+    if model is None:
+        return ""
+    from derive.pipeline import source
+
+    return _or(lambda: source(model.operation)) or ""
+
+
+def _without_reading(
+    subject: Subject, names: tuple[str, ...], outcomes: Sequence[Outcome], n: int
+) -> str:
+    """Cotangents that are not read, and gradients that are 0."""
+    made = outcomes[0]
+    held = [k for k, g in enumerate(made.cotangents) if g is not None]
+    if made.error or not held or made.given.get(n) is None:
+        return ""
+    called = subject.cotangents(len(made.cotangents))
+    if len(held) > 1:
+        dropped = [k for k in held if _is_dropped(subject, made, n, k)]
+        if dropped and len(dropped) < len(held):
+            told = " and ".join(f"{called[k]} (of output {k})" for k in dropped)
+            rest = tuple(None if k in dropped else g for k, g in enumerate(made.cotangents))
+            alone = _or(lambda: outcome(subject, made.args, rest))
+            if alone is not None and n not in alone.wrong(subject.tolerance):
+                return f"the cotangent {told} is not read: that output sends no gradient"
+    return ""
+
+
+def _is_dropped(subject: Subject, made: Outcome, n: int, k: int) -> bool:
+    """Whether the cotangent of one output changes nothing where it should."""
+    import torch
+
+    other = tuple(
+        g if g is None or m != k else torch.zeros_like(g) for m, g in enumerate(made.cotangents)
+    )
+    without = _or(lambda: outcome(subject, made.args, other))
+    if without is None or without.error or without.given.get(n) is None:
+        return False
+    same = near(without.given[n], made.given[n], 1e-9)
+    return same and not near(without.right[n], made.right[n], subject.tolerance)
+
+
+def _outcomes(subject: Subject, args: tuple[Any, ...], model: Model | None) -> Iterator[Outcome]:
+    for n, point in enumerate(_points(subject, args, model)):
+        try:
+            made = outcome(subject, point, cotangents_of(subject, point, 7 * n + 1))
+        except Exception:
+            continue
+        yield with_raw(subject, made)
+
+
+def _points(
+    subject: Subject, args: tuple[Any, ...], model: Model | None
+) -> Iterator[tuple[Any, ...]]:
+    """Small distinct sizes in several orders, each axis with those of its letter."""
+    found = 0
+    for of in _classes(args, model):
+        known = sorted(classes(args, of).items(), key=lambda item: item[1])
+        if len(known) > len(_PRIMES):
+            continue
+        turns = range(max(1, min(len(known), _ROUNDS)))
+        even = False
+        for scale, turn in product((1, 2), turns):
+            even = even or (scale > 1 and not found)
+            if scale > 1 and found and not even:
+                break  # only where all sizes have to be even
+            sizes = {
+                c: scale * _PRIMES[(n + turn) % len(_PRIMES)] for n, (c, _) in enumerate(known)
+            }
+            if len(known) == 1 and scale == 1:
+                sizes = {known[0][0]: 3}
+            made = resized(args, of, sizes, found)
+            if found % 2 and runs(subject, _with_other_numbers(made)):
+                made = _with_other_numbers(made)
+            if runs(subject, made):
+                found += 1
+                yield made
+        if found:
+            break
+    if found and len(classes(args, of)) == 1:
+        (only,) = classes(args, of)
+        for size in (4, 7):
+            made = resized(args, of, {only: size}, found)
+            if runs(subject, made):
+                found += 1
+                yield made
+
+
+def _classes(args: Sequence[Any], model: Model | None) -> Iterator[Classes]:
+    """How axes hang together: by the letters of the operation, else by their sizes.
+
+    What a permutation orders has its size, of which the operation does not know.
+    """
+    if model is not None and not any(inverses(args)):
+        letters = model.axis_class(args)
+        if letters:
+
+            def by_letter(n: int, axis: int, size: int) -> Hashable:
+                return letters.get((n, axis), size)
+
+            yield by_letter
+    yield by_size
+
+
+def _or(call: Callable[..., Any]) -> Any:
+    """What the call gives, None where it fails."""
+    try:
+        return call()
+    except Exception:
+        return None

@@ -1,0 +1,448 @@
+"""What is wrong in the code of a backward: the one edit after which its gradients are right.
+
+The backward runs from its source with one thing changed, on what forward saved. An edit counts if
+it makes a wrong gradient right at every point and leaves the right ones right.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+import textwrap
+import time
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
+from io import StringIO
+from itertools import chain
+from typing import Any
+
+from derive.auditing.edits import edits, saved
+from derive.auditing.forward import Context, Subject, same_draws, tensors_of
+from derive.auditing.gradients import Outcome, near
+from derive.auditing.isolation import isolated, may_fork
+from derive.auditing.points import cast, is_float, is_tensor
+from derive.auditing.scope import Edit, Scope
+from derive.auditing.structure import Kind, Path
+
+_SECONDS = 6.0
+"""CPU time of the search."""
+_WALL = 20.0
+_POINTS = 7
+_EQUAL = 1e-9
+_SYNONYMS = 3
+
+
+def mended(
+    subject: Subject,
+    outcomes: Sequence[Outcome],
+    others: Sequence[Outcome],
+    wrong: Sequence[int],
+    tolerance: float,
+    kinds: Mapping[Path, Kind] | None = None,
+    seconds: float = _SECONDS,
+) -> dict[int, str]:
+    """What is wrong with each gradient, of those that one edit mends.
+
+    The edit mends it at all ``outcomes``, and at ``others`` too if any edit does. The search has a
+    process of its own: edited code may do anything.
+    """
+    points = sorted((o for o in outcomes if not _on_device(o)), key=_elements)[:_POINTS]
+    if not points or not wrong or not may_fork():
+        return {}
+    try:
+        search = _Search(subject, points, others, tuple(wrong), tolerance, kinds or {}, seconds)
+        with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+            return isolated(lambda enter: search.found(), _WALL)[0]
+    except Exception:
+        return {}
+
+
+def _elements(made: Outcome) -> int:
+    return sum(a.numel() for a in made.args if is_tensor(a))
+
+
+def _on_device(made: Outcome) -> bool:
+    return any(is_tensor(a) and a.device.type != "cpu" for a in made.args)
+
+
+@dataclass(frozen=True)
+class _Code:
+    """A function as a tree."""
+
+    tree: ast.FunctionDef
+    lines: Sequence[str]
+    first: int
+    globals: Mapping[str, Any]
+
+
+def _code(function: Any) -> _Code:
+    function = inspect.unwrap(function)
+    lines, first = inspect.getsourcelines(function)
+    text = textwrap.dedent("".join(lines))
+    (tree,) = ast.parse(text).body
+    assert isinstance(tree, ast.FunctionDef)
+    tree.decorator_list = []
+    known = {**function.__globals__, **inspect.getclosurevars(function).nonlocals}
+    return _Code(tree, text.splitlines(), first, known)
+
+
+@dataclass
+class _Point:
+    """One call: what forward saved, and the gradients that are right."""
+
+    made: Outcome
+    context: Context
+    cotangents: tuple[Any, ...]
+    extras: dict[str, Any] = field(default_factory=dict)
+    """Arguments of forward by name."""
+
+
+class _Search:
+    """The search for one edit."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        outcomes: Sequence[Outcome],
+        others: Sequence[Outcome],
+        wrong: tuple[int, ...],
+        tolerance: float,
+        kinds: Mapping[Path, Kind],
+        seconds: float,
+    ) -> None:
+        self.subject, self.kinds = subject, kinds
+        self.wrong, self.tolerance, self.seconds = wrong, tolerance, seconds
+        self.outcomes = outcomes
+        self.backward = _code(subject.function.backward)
+        self.helpers = [_code(f) for f in self._called(self.backward)]
+        self.trees: list[ast.stmt] = [c.tree for c in (self.backward, *self.helpers)]
+        self.points = [self._point(o) for o in outcomes]
+        self.others = [self._point(o) for o in others]
+        self.summed = set(outcomes[0].right)
+        raw = self._run(self.points[0], self._compiled())
+        for n, right in outcomes[0].right.items():
+            if n < len(raw) and is_tensor(raw[n]) and raw[n].shape == right.shape:
+                self.summed.discard(n)
+
+    def _called(self, code: _Code) -> list[Any]:
+        """The functions of the same file that it calls."""
+        used = {n.id for n in ast.walk(code.tree) if isinstance(n, ast.Name)}
+        return [code.globals[n] for n in self._functions(code) if n in used]
+
+    def _functions(self, code: _Code) -> list[str]:
+        module = code.globals.get("__name__")
+        return [
+            n
+            for n, f in code.globals.items()
+            if isinstance(f, types.FunctionType) and f.__module__ == module
+        ]
+
+    def _point(self, made: Outcome, context: Context | None = None) -> _Point:
+        subject = self.subject
+        if context is None:
+            context, _, outputs = subject.context(made.args)
+        else:
+            outputs = made.cotangents
+        import torch
+
+        given = tuple(
+            (torch.zeros_like(o) if is_float(o) else None) if g is None else g
+            for g, o in zip(made.cotangents, outputs, strict=False)
+        )
+        if subject.dtype is not None:
+            given = tuple(cast(g, subject.dtype) for g in given)
+        known = self.backward.globals
+        plain = subject.plain_names(len(made.args))
+        extras = {
+            n: a
+            for n, a in zip(plain, made.args, strict=True)
+            if n.isidentifier() and n not in known
+        }
+        return _Point(made, context, given, extras)
+
+    # ------------------------------------------------------------------ runs
+
+    def _run(self, point: _Point, code: types.CodeType) -> tuple[Any, ...]:
+        """What the code of the module returns as gradients."""
+        import torch
+
+        space = {**self.backward.globals, **point.extras}
+        exec(code, space)
+        with torch.no_grad(), same_draws():
+            given = [g.clone() if is_tensor(g) else g for g in point.cotangents]
+            raw = space[self.backward.tree.name](_copied(point.context), *given)
+        return raw if isinstance(raw, tuple) else (raw,)
+
+    def _compiled(self) -> types.CodeType:
+        return compile(ast.Module(self.trees, []), "<edited>", "exec")
+
+    def _given(self, point: _Point, raw: Sequence[Any], n: int) -> Any:
+        value: Any = raw[n] if n < len(raw) else None
+        right = point.made.right[n]
+        # What the engine sums by itself is as it was meant only where it was so before the edit.
+        if n in self.summed and is_tensor(value) and value.shape != right.shape:
+            try:
+                return value.sum_to_size(right.shape)
+            except RuntimeError:
+                return value
+        return value
+
+    def _right(self, point: _Point, raw: Sequence[Any]) -> set[int]:
+        """The gradients that are right."""
+        return {n for n in point.made.right if self._is_right(point, raw, n)}
+
+    def _is_right(self, point: _Point, raw: Sequence[Any], n: int) -> bool:
+        given, right = self._given(point, raw, n), point.made.right[n]
+        kind = self.kinds.get((n,))
+        if kind is not None and kind.tangent is not None and is_tensor(given):
+            # Every direction that keeps the kind counts, as in the verdict.
+            if given.shape != right.shape:
+                return False
+            at = point.made.args[n].detach().double()
+            sides = [kind.tangent(g.detach().double(), at) for g in (given, right)]
+            return near(sides[0], sides[1], self.tolerance)
+        return near(given, right, self.tolerance)
+
+    def _scope(self) -> Scope:
+        """What the backward reads and makes, with its values at the first point."""
+        point, local = self.points[0], dict[str, Any]()
+        code, name = self._compiled(), self.backward.tree.name
+
+        def watch(frame: Any, event: str, arg: Any) -> None:
+            if event == "return" and frame.f_code.co_filename == "<edited>":
+                if frame.f_code.co_name == name:
+                    local.update(frame.f_locals)
+                elif not frame.f_code.co_name.startswith("<"):
+                    for key, value in frame.f_locals.items():
+                        local.setdefault(key, value)
+
+        sys.setprofile(watch)
+        try:
+            raw = self._run(point, code)
+        finally:
+            sys.setprofile(None)
+        for n in point.made.right:
+            given = point.made.given.get(n)
+            mine = self._given(point, raw, n)
+            if (given is None) != (mine is None):
+                return Scope({})
+            if given is not None and not near(mine, given, self.tolerance):
+                return Scope({})  # it does another thing here than in the engine
+        values = {**point.extras, **local, **_kept(point.context)}
+        values.pop("ctx", None)
+        values |= _sizes(values)
+        return Scope(values, self._functions(self.backward), _loops(self.trees))
+
+    # ---------------------------------------------------------------- search
+
+    def found(self) -> dict[int, str]:
+        """A sentence for each gradient that one edit mends."""
+        scope = self._scope()
+        if not scope.values:
+            return {}
+        self.keep, self.other_keep = self._kept_right(self.points), self._kept_right(self.others)
+        left = [n for n in self.wrong if n not in self.keep]
+        sure, likely = dict[int, str](), dict[int, str]()
+        start = time.process_time()
+        for edit in edits(self.trees, scope):
+            if not left or time.process_time() - start > self.seconds:
+                break
+            mends = self._mends(edit, left)
+            if not mends or self._is_vague(edit, mends):
+                continue
+            edit = self._best(edit, scope, mends) if edit.stem else edit
+            is_sure = self._mends_elsewhere(edit, mends)
+            for n in mends:
+                (sure if is_sure else likely).setdefault(n, self._said(edit))
+            left = [n for n in left if n not in sure]
+        told = {**likely, **sure}
+        left = [n for n in self.wrong if n not in self.keep and n not in told]
+        if left and time.process_time() - start < self.seconds:
+            told |= self._by_what_is_saved(left)
+        return told
+
+    def _kept_right(self, points: Sequence[_Point]) -> set[int]:
+        """The gradients that are right at each point without an edit."""
+        code = self._compiled()
+        found = [self._right(p, self._run(p, code)) for p in points]
+        return set.intersection(*found) if found else set()
+
+    def _mends(self, edit: Edit, left: Sequence[int]) -> list[int]:
+        """The gradients that the edit makes right, if no other one is made wrong."""
+        return self._mended_at(edit, left, self.points, self.keep)
+
+    def _mends_elsewhere(self, edit: Edit, mends: Sequence[int]) -> bool:
+        return self._mended_at(edit, mends, self.others, self.other_keep) == list(mends)
+
+    def _mended_at(
+        self, edit: Edit, left: Sequence[int], points: Sequence[_Point], keep: set[int]
+    ) -> list[int]:
+        before = edit.swapped()
+        try:
+            code = self._compiled()
+            mends = list(left)
+            for point in points:
+                right = self._right(point, self._run(point, code))
+                mends = [n for n in mends if n in right]
+                if not mends or not keep <= right:
+                    return []
+            return mends
+        except Exception:
+            return []
+        finally:
+            edit.undone(before)
+
+    def _is_vague(self, edit: Edit, mends: Sequence[int]) -> bool:
+        """Whether a value near by does as well, such as one that is only compared with another."""
+        return _has_value(edit) and bool(self._mends(edit.scaled(), mends))
+
+    def _best(self, found: Edit, scope: Scope, mends: list[int]) -> Edit:
+        """The same edit where it mends the most gradients: beside a product, and late."""
+
+        def order(edit: Edit, count: int) -> tuple[int, bool, int]:
+            return count, isinstance(edit.before, ast.BinOp), edit.line
+
+        best, most = found, order(found, len(mends))
+        for edit in edits(self.trees, scope):
+            if edit.stem == found.stem and order(edit, len(self.wrong)) > most:
+                reached = order(edit, len(self._mends(edit, self.wrong)))
+                if reached > most:
+                    best, most = edit, reached
+        return best
+
+    def _said(self, edit: Edit) -> str:
+        for code in (self.backward, *self.helpers):
+            parts = list(ast.walk(code.tree))
+            if any(p is edit.where or any(v is edit.where for v in _lists(p)) for p in parts):
+                return _with_line(edit, code)
+        return edit.text
+
+    def _by_what_is_saved(self, left: Sequence[int]) -> dict[int, str]:
+        """Edits of what forward keeps."""
+        if self.subject.has_setup:
+            return {}
+        own = _code(self.subject.function.forward)
+        local = _locals(self.subject, self.points[0].made, own)
+        backward, told = self._compiled(), dict[int, str]()
+        scope, start = Scope(local, self._functions(own)), time.process_time()
+        for edit in chain(saved(own.tree, scope), edits([own.tree], scope)):
+            left = [n for n in left if n not in told]
+            if not left or time.process_time() - start > self.seconds:
+                break
+            mends = self._mends_saved(edit, own, backward, left)
+            if mends and _has_value(edit):
+                if self._mends_saved(edit.scaled(), own, backward, mends):
+                    continue
+            for n in mends:
+                told[n] = _with_line(edit, own)
+        return told
+
+    def _mends_saved(
+        self, edit: Edit, own: _Code, backward: types.CodeType, left: Sequence[int]
+    ) -> list[int]:
+        """The gradients that an edited forward makes right, if its outputs stay."""
+        before = edit.swapped()
+        try:
+            return self._right_after(own, backward, left)
+        except Exception:
+            return []
+        finally:
+            edit.undone(before)
+
+    def _right_after(self, own: _Code, backward: types.CodeType, left: Sequence[int]) -> list[int]:
+        mends = list(left)
+        for made in self.outcomes:
+            context, outputs = _saved(self.subject, made, own)
+            if not all(map(_same, outputs, self.subject.own(made.args))):
+                return []
+            point = self._point(made, context)
+            right = self._right(point, self._run(point, backward))
+            mends = [n for n in mends if n in right]
+            if not mends or not self.keep <= right:
+                return []
+        return mends
+
+
+def _has_value(edit: Edit) -> bool:
+    """Whether the node is calculated; of a name, the shape alone may be read."""
+    return isinstance(edit.after, ast.expr) and not isinstance(edit.after, ast.Name)
+
+
+def _same(a: Any, b: Any) -> bool:
+    return near(a, b, _EQUAL) if is_float(a) else True
+
+
+def _with_line(edit: Edit, code: _Code) -> str:
+    line = code.lines[edit.line - 1].strip() if edit.line <= len(code.lines) else ""
+    where = f" in line {code.first + edit.line - 1}"
+    return f"{edit.text}{where}: {line}" if line else edit.text + where
+
+
+def _kept(context: Context) -> dict[str, Any]:
+    """What forward keeps as attributes of ctx."""
+    own = ("saved_tensors", "needs_input_grad", "dirty")
+    return {f"ctx.{key}": value for key, value in vars(context).items() if key not in own}
+
+
+def _sizes(values: Mapping[str, Any]) -> dict[str, int]:
+    """Expressions for each size: two axes may be of one size at this point alone."""
+    found: dict[str, int] = {}
+    for name, value in values.items():
+        if is_tensor(value) and name.isidentifier():
+            for axis, size in enumerate(value.shape):
+                if size > 1 and list(found.values()).count(size) < _SYNONYMS:
+                    found[f"{name}.shape[{axis}]"] = size
+    return found
+
+
+def _loops(trees: Sequence[ast.stmt]) -> list[str]:
+    """The names that loops count with."""
+    every = [part for tree in trees for part in ast.walk(tree)]
+    return [p.target.id for p in every if isinstance(p, ast.For) and isinstance(p.target, ast.Name)]
+
+
+def _lists(node: ast.AST) -> Iterator[list[Any]]:
+    return (v for _, v in ast.iter_fields(node) if isinstance(v, list))
+
+
+def _copied(context: Context) -> Context:
+    """The same with its tensors copied: a backward may write into them."""
+    made = Context(context.needs_input_grad)
+    for key, value in vars(context).items():
+        if is_tensor(value):
+            value = value.clone()
+        setattr(made, key, value)
+    made.saved_tensors = tuple(t.clone() if is_tensor(t) else t for t in context.saved_tensors)
+    return made
+
+
+def _saved(subject: Subject, made: Outcome, code: _Code) -> tuple[Context, tuple[Any, ...]]:
+    """What the edited forward keeps, and its outputs."""
+    space = dict(code.globals)
+    exec(compile(ast.Module([code.tree], []), "<edited>", "exec"), space)
+    context = Context([is_float(a) and n not in subject.constants for n, a in enumerate(made.args)])
+    copies = [a.detach().clone() if is_tensor(a) else a for a in made.args]
+    with same_draws():
+        outputs = tensors_of(space[code.tree.name](context, *copies))
+    return context, outputs
+
+
+def _locals(subject: Subject, made: Outcome, code: _Code) -> dict[str, Any]:
+    """What a forward reads and makes."""
+    local: dict[str, Any] = {}
+
+    def watch(frame: Any, event: str, arg: Any) -> None:
+        own = frame.f_code.co_filename == "<edited>" and frame.f_code.co_name == code.tree.name
+        if event == "return" and own:
+            local.update(frame.f_locals)
+
+    sys.setprofile(watch)
+    try:
+        _saved(subject, made, code)
+    finally:
+        sys.setprofile(None)
+    local.pop("ctx", None)
+    return local

@@ -1,0 +1,414 @@
+"""An operation as stages that each is an operation: what is whole, and passes over blocks.
+
+    whole          keys[m, d] = ...                 once
+    pass 1         total_b = Sum_n' loss[start + n']     for each block b; total = Sum_b total_b
+    whole          average = total/size(n)          once
+
+What a pass reads of an earlier one makes a pass of its own. Inside a pass n is start + n', with n'
+an index of another extent, that of the block; a tensor read at n alone is given by its rows, one
+read otherwise is given whole. So each stage is derived and lowered as any operation is, and the
+chain rule over the stages is that of their composition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from derive.algebra.expr import Access, Expr, Index, Param, Reduce, Size, accesses, walk
+from derive.algebra.substitution import numbered
+from derive.blocks.index_roles import Roles, refused, roles
+from derive.notation.operation import (
+    Choice,
+    Equation,
+    Extent,
+    Number,
+    Operation,
+    Parameter,
+    Tensor,
+)
+
+
+@dataclass(frozen=True)
+class Given:
+    """An input of a stage: a tensor, or its rows of the block along an axis.
+
+    One that is not ``read`` is there for its dtype and its sizes.
+    """
+
+    name: str
+    tensor: str
+    axis: int | None
+    read: bool
+
+
+@dataclass(frozen=True)
+class Stage:
+    """An operation, what it is given, and what becomes of its outputs.
+
+    ``rows`` has the axis along which an output has the rows of the block; any other output of a
+    pass is added up over the blocks. ``sizes`` has the extents whose sizes parameters give.
+    """
+
+    operation: Operation
+    given: tuple[Given, ...]
+    looped: bool
+    rows: Mapping[str, int]
+    sizes: Mapping[str, str]
+    start: str
+    length: str
+    extent: str
+    """That of the block."""
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """What it makes."""
+        return self.operation.outputs
+
+    @property
+    def is_differentiable(self) -> bool:
+        """Whether what it makes has a gradient."""
+        given = {g.name for g in self.given if g.read}
+        floats = any(t.kind == "float" and t.name in given for t in self.operation.inputs)
+        return floats and any(e.kind == "float" for e in self._made())
+
+    @property
+    def makes_a_number(self) -> bool:
+        """Whether its gradients are those of a number, times the cotangent of that."""
+        return [(e.axes, e.kind) for e in self._made()] == [((), "float")]
+
+    def _made(self) -> list[Equation]:
+        return [e for e in self.operation.equations if e.name in self.outputs]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The stages of an operation in turn, and the index that is taken in blocks."""
+
+    operation: Operation
+    index: Index
+    stages: tuple[Stage, ...]
+    axes: Mapping[str, tuple[Expr, ...]]
+    kinds: Mapping[str, str]
+    """Of every tensor and equation."""
+
+    def leaves(self, name: str) -> tuple[str, ...]:
+        """The float inputs on which a value depends."""
+        found: set[str] = set()
+        pending = [name]
+        while pending:
+            one = pending.pop()
+            stage = next((s for s in self.stages if one in s.outputs), None)
+            if stage is None:
+                found.add(one)
+            else:
+                pending += [
+                    g.tensor for g in stage.given if g.read and self.kinds[g.tensor] == "float"
+                ]
+        return tuple(t.name for t in self.operation.inputs if t.kind == "float" and t.name in found)
+
+
+def planned(op: Operation, letter: str) -> Plan:
+    """The stages of an operation that has no choice."""
+    found = roles(op, letter)
+    builder = _Builder(op, found)
+    return Plan(
+        op,
+        found.index,
+        tuple(builder.stages()),
+        builder.axes,
+        {t.name: t.kind for t in op.inputs} | {e.name: e.kind for e in found.equations},
+    )
+
+
+@dataclass
+class _Builder:
+    op: Operation
+    roles: Roles
+    equations: dict[str, Equation] = field(init=False)
+    inputs: dict[str, Tensor] = field(init=False)
+    axes: dict[str, tuple[Expr, ...]] = field(init=False)
+    taken: set[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.equations = {e.name: e for e in self.roles.equations}
+        self.inputs = {t.name: t for t in self.op.inputs}
+        self.axes = {t.name: t.axes for t in self.op.inputs}
+        self.axes |= {e.name: e.axes for e in self.roles.equations}
+        self.taken = {*self.axes, *(p.name for p in self.op.parameters), *_letters(self)}
+
+    # what comes when
+
+    def stages(self) -> Iterator[Stage]:
+        """The stages in turn."""
+        levels = self._levels()
+        groups = self._passes(levels)
+        made: list[tuple[list[str], list[str]]] = []
+        last = max([*levels.values(), *(level for level, _ in groups)])
+        for level in range(last + 1):
+            made += [(self._needed(items), items) for n, items in groups if n == level]
+            whole = [
+                e for e in self.equations if not self.roles.is_looped(e) and levels[e] == level
+            ]
+            if whole:
+                made.append((whole, whole))
+        for n, (names, items) in enumerate(made):
+            later = {*self.op.outputs, *(t for own, _ in made[n + 1 :] for t in self._reads(own))}
+            yield self._stage(names, [name for name in items if name in later])
+
+    def _levels(self) -> dict[str, int]:
+        """After how many passes each equation is there; a mapped one, before how many."""
+        levels = dict.fromkeys(self.inputs, 0)
+        for name, e in self.equations.items():
+            level = max((levels[a.tensor] for a in accesses(e.body)), default=0)
+            levels[name] = level + (name in self.roles.sums)
+        return levels
+
+    def _passes(self, levels: Mapping[str, int]) -> list[tuple[int, list[str]]]:
+        """(number, what is made) of each pass; those that share an equation are one."""
+        groups: list[tuple[int, list[str], set[str]]] = []
+        for name in self.equations:
+            if name in self.roles.sums:
+                level = levels[name]
+            elif name in self.roles.rows and name in self.op.outputs:
+                level = levels[name] + 1
+            else:
+                continue
+            items, shared = [name], set(self._needed([name])) & set(self.roles.rows)
+            rest = []
+            for group in groups:
+                if group[0] == level and group[2] & shared:
+                    items, shared = [*group[1], *items], shared | group[2]
+                else:
+                    rest.append(group)
+            groups = [*rest, (level, items, shared)]
+        return [(level, items) for level, items, _ in groups]
+
+    def _needed(self, items: Iterable[str]) -> list[str]:
+        """The equations of a pass that makes these, in order."""
+        found: set[str] = set()
+        pending = list(items)
+        while pending:
+            name = pending.pop()
+            if name not in found:
+                found.add(name)
+                read = {a.tensor for a in accesses(self.equations[name].body)}
+                pending += sorted(read & set(self.roles.rows))
+        return [name for name in self.equations if name in found]
+
+    def _reads(self, names: Sequence[str]) -> set[str]:
+        read = {a.tensor for name in names for a in accesses(self.equations[name].body)}
+        return read - set(names)
+
+    # one stage
+
+    def _stage(self, names: Sequence[str], outputs: Sequence[str]) -> Stage:
+        looped = self.roles.is_looped(names[0])
+        reader = _Reader(self, names) if looped else None
+        made = [self.equations[name] for name in names]
+        if reader is not None:
+            made = [reader.equation(e) for e in made]
+            given = dict(reader.given)
+        else:
+            given = {(t, None): t for t in sorted(self._reads(names))}
+        read = set(given)
+        self._complete(given, made, looped)
+        order = [*self.inputs, *self.equations]
+        entries = sorted(given, key=lambda k: (order.index(k[0]), k[1] is not None))
+        tensors = [self._tensor(given[k], *k, reader) for k in entries]
+        extents, sizes = self._extents(made, tensors, {given[k]: k for k in entries}, reader)
+        used = {e.name for x in made for e in walk(x.body) if isinstance(e, Param)}
+        used |= {
+            e.name
+            for x in extents
+            if x.size is not None
+            for e in walk(x.size)
+            if isinstance(e, Param)
+        }
+        parameters: list[Parameter] = [
+            p for p in self.op.parameters if p.name in used and not isinstance(p, Choice)
+        ]
+        own = [*sizes, *((reader.start, reader.length) if reader is not None else ())]
+        parameters += [Number(name, integer=True) for name in own if name in used]
+        operation = Operation.resolved(
+            self.op.name,
+            tuple(tensors),
+            tuple(parameters),
+            tuple(made),
+            tuple(outputs),
+            tuple(extents),
+            self.op.stable,
+        )
+        return Stage(
+            operation=operation,
+            given=tuple(Given(given[k], *k, k in read) for k in entries),
+            looped=looped,
+            rows={n: a for n, a in self.roles.rows.items() if n in outputs} if looped else {},
+            sizes=sizes,
+            start=reader.start if reader is not None else "",
+            length=reader.length if reader is not None else "",
+            extent=reader.local.extent if reader is not None else "",
+        )
+
+    def _complete(
+        self, given: dict[tuple[str, int | None], str], made: Sequence[Equation], looped: bool
+    ) -> None:
+        """What gives a dtype, and the sizes of tensors that may be None, is there too."""
+        required = [t for t in self.op.inputs if t.default is None]
+        here = {tensor for tensor, _ in given}
+        wanted: list[Tensor] = []
+        floats = [t for t in required if t.kind == "float"]
+        if not any(t.name in here for t in floats):
+            made_floats = any(
+                n in self.equations and self.equations[n].kind == "float" for n in here
+            )
+            absent = any(n in self.inputs and self.inputs[n].default is not None for n in here)
+            wanted += floats[:1] if absent or not made_floats else []
+        for name in here & set(self.inputs):
+            if self.inputs[name].default is not None:
+                for axis in self.inputs[name].axes:
+                    if isinstance(axis, Index):
+                        wanted += [t for t in required if axis in t.axes and t.kind == "float"][
+                            :1
+                        ] or [
+                            t
+                            for t in required
+                            if any(isinstance(i, Index) and i.extent == axis.extent for i in t.axes)
+                        ][:1]
+        for t in wanted:
+            if t.name not in {tensor for tensor, _ in given}:
+                axes = [n for n, i in enumerate(t.axes) if i is self.roles.index]
+                given[t.name, axes[0] if looped and axes else None] = t.name
+
+    def _tensor(self, name: str, tensor: str, axis: int | None, reader: _Reader | None) -> Tensor:
+        """The input of a stage."""
+        axes = self.axes[tensor]
+        if not all(isinstance(i, Index) for i in axes) and tensor in self.equations:
+            raise refused(self.roles.index, f"{tensor} has an axis that is not a plain index")
+        if axis is not None:
+            assert reader is not None
+            axes = (*axes[:axis], reader.local, *axes[axis + 1 :])
+        if tensor in self.inputs:
+            return replace(self.inputs[tensor], name=name, axes=axes)
+        return Tensor(name, axes, self.equations[tensor].kind)
+
+    def _extents(
+        self,
+        made: Sequence[Equation],
+        tensors: Sequence[Tensor],
+        given: Mapping[str, tuple[str, int | None]],
+        reader: _Reader | None,
+    ) -> tuple[list[Extent], dict[str, str]]:
+        """The extents of a stage, and the parameters that give sizes that no tensor tells."""
+        known = {e.name: e for e in self.op.extents}
+        sources: dict[str, list[tuple[str, int]]] = {}
+        for t in tensors:
+            tensor, _ = given[t.name]
+            for n, axis in enumerate(t.axes):
+                if isinstance(axis, Index):
+                    sources.setdefault(axis.extent, []).append((t.name, n))
+                else:
+                    whole = [e.name for e in self.op.extents if (tensor, n) in e.sources]
+                    for name in whole:
+                        sources.setdefault(name, []).append((t.name, n))
+        expressions = [e for x in made for e in (*x.axes, x.body)]
+        expressions += [axis for t in tensors for axis in t.axes]
+        needed: dict[str, None] = dict.fromkeys(sources)
+        pending = [*expressions, *(x.size for x in map(known.get, sources) if x and x.size)]
+        groups = {e.extent for x in expressions for e in walk(x) if isinstance(e, Index)}
+        while pending:
+            for e in walk(pending.pop()):
+                if isinstance(e, Index | Size) and e.extent not in needed:
+                    needed[e.extent] = None
+                    size = known[e.extent].size if e.extent in known else None
+                    pending += [] if size is None else [size]
+        # Sizes that follow from those of others are told before them.
+        extents, sizes = [], {}
+        for name in needed:
+            own = known.get(name)
+            told = tuple(sources.get(name, ()))
+            if reader is not None and name == reader.local.extent:
+                extents.append(Extent(name, False, told, None if told else Param(reader.length)))
+                continue
+            assert own is not None
+            size = own.size
+            if size is None and not told:
+                parameter = numbered(f"{name}_size", self.taken)
+                sizes[parameter] = name
+                size = Param(parameter)
+            group = own.group and (bool(told) or name in groups)
+            extents.append(Extent(name, group, told, size))
+        return extents, sizes
+
+
+class _Reader:
+    """Rewrites the equations of a pass to what they are in one block."""
+
+    def __init__(self, builder: _Builder, names: Sequence[str]) -> None:
+        self.builder = builder
+        self.index = builder.roles.index
+        self.names = set(names)
+        extent = numbered(f"{self.index.extent}_block", builder.taken)
+        self.local = Index(self.index.name, extent)
+        self.start = numbered("start", builder.taken)
+        self.length = numbered("length", builder.taken)
+        self.given: dict[tuple[str, int | None], str] = {}
+        whole = {key[0] for e in self._accesses() if (key := self._key(e))[1] is None}
+        for e in self._accesses():
+            tensor, axis = self._key(e)
+            name = tensor
+            if axis is not None and (tensor in whole or self._is_twice(tensor, axis)):
+                name = numbered(f"{tensor}_rows", builder.taken)
+            self.given.setdefault((tensor, axis), name)
+
+    def _accesses(self) -> Iterator[Access]:
+        """The reads of what the pass is given."""
+        equations = self.builder.equations
+        for name in sorted(self.names):
+            for access in accesses(equations[name].body):
+                if access.tensor not in self.names:
+                    yield access
+
+    def _is_twice(self, tensor: str, axis: int) -> bool:
+        keys = {self._key(e) for e in self._accesses()}
+        return min(a for t, a in keys if t == tensor and a is not None) != axis
+
+    def _key(self, e: Access) -> tuple[str, int | None]:
+        at = (n for n, position in enumerate(e.positions) if position is self.index)
+        return e.tensor, next(at, None)
+
+    def equation(self, e: Equation) -> Equation:
+        """An equation in one block."""
+        axes = tuple(self.local if axis is self.index else axis for axis in e.axes)
+        return replace(e, axes=axes, body=self._visit(e.body), text="")
+
+    def _visit(self, e: Expr) -> Expr:
+        if e is self.index:
+            return self.local + Param(self.start)
+        if isinstance(e, Reduce):
+            condition = None if e.condition is None else self._visit(e.condition)
+            indices = tuple(self.local if i is self.index else i for i in e.indices)
+            return Reduce(e.kind, indices, self._visit(e.body), condition)
+        if isinstance(e, Access):
+            axis: int | None
+            if e.tensor in self.names:
+                name, axis = e.tensor, self.builder.roles.rows[e.tensor]
+            else:
+                axis = self._key(e)[1]
+                name = self.given[e.tensor, axis]
+            positions = (
+                self.local if n == axis else self._visit(position)
+                for n, position in enumerate(e.positions)
+            )
+            return Access(name, tuple(positions))
+        return e.map(self._visit)  # type: ignore[no-any-return]
+
+
+def _letters(builder: _Builder) -> Iterator[str]:
+    """The names of extents and indices."""
+    for e in builder.op.extents:
+        yield e.name
+    for x in builder.roles.equations:
+        yield from (
+            i.name for part in (*x.axes, x.body) for i in walk(part) if isinstance(i, Index)
+        )

@@ -1,0 +1,107 @@
+"""The equations of an operation as lets: each flat, with the lets that the engine introduces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from derive.algebra.expr import Access, Expr, Index, Iverson, Reduce
+from derive.algebra.poly import Poly, as_atom, atom
+from derive.algebra.rules import Step
+from derive.budget import at
+from derive.calculus.flatten import FLAT, flatten, flatten_condition, reduced_body
+from derive.calculus.guard_insertion import make_safe
+from derive.calculus.lets import Let, Lets
+from derive.calculus.outlining import with_named_parts
+from derive.calculus.reversed_sums import turned
+from derive.calculus.softmax_logits import with_named_scores
+from derive.calculus.valid_positions import bounds_of, freely_read
+from derive.errors import LoweringError
+from derive.notation.operation import Equation, Operation
+
+
+def flatten_operation(
+    op: Operation, spoken: Mapping[str, str] | None = None, variables: Sequence[str] = ()
+) -> Lets:
+    """All equations of op as lets, in order, with the lets that the engine introduces.
+
+    ``spoken`` has the names that canonical ones stand for; without it names are their own.
+    ``variables`` are names that no rewriting looks behind.
+    """
+    if spoken is None:
+        owners = (*op.inputs, *op.parameters, *op.equations)
+        spoken = {owner.name: owner.name for owner in owners}
+    reserved = {op.name, *spoken.values()}
+    lets = Lets(dict(spoken), reserved, frozenset(variables), op.stable, bounds_of(op))
+    floats = {t.name for t in op.inputs if t.kind == "float"}
+    floats |= {e.name for e in op.equations if e.kind == "float"}
+    for equation in freely_read(op):
+        at(f"equation {spoken.get(equation.name, equation.name)}")
+        _define(lets, equation, floats)
+        identities = "; ".join(lets.take_used())
+        let = lets[equation.name]
+        if identities and let.kind == "sum":
+            subject = (let.name, let.formals)
+            lets.steps.append(Step("stable form", identities, equation.body, let.body, subject))
+    make_safe(lets, frozenset(op.outputs))
+    return lets
+
+
+def _define(lets: Lets, equation: Equation, floats: set[str]) -> None:
+    formals = tuple(i for i in equation.axes if isinstance(i, Index))
+    if len(formals) != len(equation.axes):
+        raise LoweringError(f"{equation.name} has an axis that is not a plain index")
+
+    body = with_named_scores(equation.body, _named(lets, floats, "scores"))
+    if equation.kind == "float":
+        body = with_named_parts(body, floats, _named(lets, floats, "u"))
+    if isinstance(body, Reduce) and body.kind not in FLAT and len(body.indices) == 1:
+        body = turned(lets.bounds, body)
+        condition = None if body.condition is None else flatten_condition(lets, body.condition)
+        inner = reduced_body(lets, body)
+        kind = body.kind
+        lets.define(
+            Let(equation.name, formals, inner, kind, body.indices, condition, equation.kind)
+        )
+        return
+    if equation.kind == "bool":
+        flat = atom(Iverson(flatten_condition(lets, body)))
+    else:
+        flat = flatten(lets, body)
+        if _is_lone_logsumexp(lets, flat, formals):
+            (name,) = (f.tensor for f in flat.terms[0].factors if isinstance(f, Access))
+            let = lets.by_name.pop(name)
+            lets.rename(let, equation.name, formals)
+            return
+    lets.define(Let(equation.name, formals, flat, dtype=equation.kind))
+
+
+def _named(lets: Lets, floats: set[str], stem: str) -> Callable[[Expr], Access]:
+    """What gives a part of an equation a name like ``stem``, and an adjoint."""
+
+    def named(part: Expr) -> Access:
+        name = as_atom(lets.reduction("sum", (), flatten(lets, part), stem=stem))
+        assert isinstance(name, Access)
+        if lets[name.tensor].internal:
+            lets.as_variable(name.tensor)
+        floats.add(name.tensor)
+        return name
+
+    return named
+
+
+def _is_lone_logsumexp(lets: Lets, flat: Poly, formals: tuple[Index, ...]) -> bool:
+    """Whether the equation is exactly an internal logsumexp made for it."""
+    if len(flat.terms) != 1:
+        return False
+    (t,) = flat.terms
+    if t.coef != 1 or t.binders or len(t.factors) != 1 or not isinstance(t.factors[0], Access):
+        return False
+    let = lets.get(t.factors[0].tensor)
+    return (
+        let is not None
+        and let.internal
+        and let.kind == "logsumexp"
+        and lets.last() is let
+        and set(t.factors[0].positions) == set(formals)
+        and len(t.factors[0].positions) == len(formals)
+    )

@@ -1,0 +1,301 @@
+"""Differences X[i,d] - Y[j,d] whose axes no tensor has: around a centre, or formed as written.
+
+    Sum_d (X - Y)^2        =  Sum_d X'^2 + Sum_d Y'^2 - 2*Sum_d X'*Y'
+    Sum_j G[i,j]*(X - Y)   =  X'*Sum_j G - Sum_j G*Y'               X' = X - c, Y' = Y - c
+
+hold for every c[d]. Far from the origin the right sides lose the digits that X and Y share, so c
+is the mean of one side where that lies about it, and has no gradient, since no derivative of any
+order depends on it. Where a factor beside the square may be infinite, inf - inf would be no
+number: there the difference is formed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cached_property
+from itertools import chain
+
+from derive.algebra.expr import (
+    Access,
+    Call,
+    Composite,
+    Expr,
+    Index,
+    Size,
+    accesses,
+    free_indices,
+    walk,
+)
+from derive.algebra.poly import (
+    ZERO,
+    Poly,
+    Term,
+    add,
+    as_atom,
+    atom,
+    make_term,
+    mul,
+    poly,
+    power,
+    scale,
+    sum_over,
+)
+from derive.algebra.rules import Rules
+from derive.algebra.simplify import simplify
+from derive.algebra.squares import Centre, Square, square_to_open
+from derive.calculus.adjoint import Adjoint, Backward
+from derive.calculus.common_multiples import Multiple, multiples
+from derive.calculus.fold import fold_rules
+from derive.calculus.growth import Moderate
+from derive.calculus.lets import Let, Lets
+from derive.notation.operation import Operation
+
+
+def with_centres(op: Operation, lets: Lets, backward: Backward) -> tuple[Lets, Backward]:
+    """The definitions and gradients with every difference centred or formed.
+
+    What is given stays as it is: formulas are told of it.
+    """
+    work = _Differences.of(op, lets.apart())
+    for let in lets:
+        for e in (let.body, let.condition):
+            work.look(e)
+    made: dict[str, Let] = {}
+    rules = fold_rules(work.lets, made)
+
+    def rewritten(a: Adjoint) -> Adjoint:
+        body = work.body(a.body, rules)
+        made[a.name] = a.as_let()
+        return replace(a, body=body)
+
+    new = {}
+    for let in lets:
+        condition = None if let.condition is None else work.nested(let.condition)
+        new[let.name] = replace(let, body=work.body(let.body, ()), condition=condition)
+    adjoints = tuple(map(rewritten, backward.adjoints))
+    gradients = tuple(map(rewritten, backward.gradients))
+    work.lets.by_name.update(new)
+    return work.lets, replace(backward, lets=work.lets, adjoints=adjoints, gradients=gradients)
+
+
+@dataclass
+class _Differences:
+    """The work on one operation.
+
+    ``formed`` names the lets of differences beside which an equation has what may be infinite.
+    """
+
+    lets: Lets
+    integers: frozenset[str]
+    moderate: Moderate
+    formed: set[str] = field(default_factory=set)
+    _known: dict[Expr, Expr] = field(default_factory=dict)
+    _centred: dict[Poly, Poly | None] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, op: Operation, lets: Lets) -> _Differences:
+        """With what is known of the operation; ``lets`` is added to."""
+        kinds = {t.name: t.kind for t in op.inputs} | {let.name: let.dtype for let in lets}
+        integers = frozenset(name for name, kind in kinds.items() if kind != "float")
+        return cls(lets, integers, Moderate(lets.get))
+
+    # ---------------------------------------------------------------- squares
+
+    def look(self, body: Expr | None) -> None:
+        """Note the differences of an equation that are to be formed."""
+        for t in () if body is None else walk(body):
+            square = square_to_open(t) if isinstance(t, Term) else None
+            if square is not None and not self._is_safe(square):
+                self.formed.add(self._as_let(square.base).tensor)
+
+    def _is_safe(self, square: Square) -> bool:
+        """Whether no part of the square multiplied out is infinite where the square is not.
+
+        What has no axis of one side alone scales all differences, and sides about 0 are no larger.
+        """
+        factors = [f for t in square.base.terms for f in t.factors if not isinstance(f, Access)]
+        own = free_indices(square.base) if self.centred(square.base) is None else _own(square.base)
+        return all(self.moderate(f) for f in (*square.inside, *factors) if free_indices(f) & own)
+
+    def _as_let(self, base: Poly) -> Access:
+        found = as_atom(self.lets.reduction("sum", (), base))
+        assert isinstance(found, Access)
+        return found
+
+    def _is_formed(self, base: Poly) -> bool:
+        return bool(self.formed) and self._as_let(base).tensor in self.formed
+
+    def body(self, body: Poly, rules: Rules) -> Poly:
+        """A body with every difference in it centred or formed.
+
+        The rules are those by which what the body was made of has been simplified.
+        """
+        for base in self._bases:
+            body = self._recombined(body, base, lambda p: simplify(p, rules, []))
+        new = self.nested(body)
+        assert isinstance(new, Poly)
+        return new
+
+    def nested(self, e: Expr) -> Expr:
+        """e, flat, with every difference in it centred or formed."""
+        found = self._known.get(e)
+        if found is None:
+            found = e
+            if isinstance(found, Poly):
+                for base in self._bases:
+                    found = self._recombined(found, base, lambda p: p)
+            if not isinstance(found, Access):
+                found = found.map(self.nested)
+            if isinstance(found, Poly):
+                found = add(ZERO, *map(self._opened, found.terms))
+            self._known[e] = found
+        return found
+
+    def _opened(self, t: Term) -> Poly:
+        square = square_to_open(t)
+        if square is None:
+            return poly([t])
+        if self._is_formed(square.base):
+            return square.with_base(atom(self._as_let(square.base)))
+        above = self.moderate.are_never_below(square.inside)
+        return square.opened(self.centred(square.base) or square.base, above)
+
+    # ---------------------------------------------------------------- centres
+
+    def centred(self, base: Poly) -> Poly | None:
+        """The sum of its sides, each about 0; None where they have no centre in common."""
+        if base not in self._centred:
+            self._centred[base] = self._around_centre(base)
+        return self._centred[base]
+
+    def _around_centre(self, base: Poly) -> Poly | None:
+        scale_of_all, base = _common_factor(base)
+        inner = self._centred_sides(base)
+        return None if inner is None else mul(scale_of_all, inner)
+
+    def _centred_sides(self, base: Poly) -> Poly | None:
+        sides = _sides(base)
+        read = [[a.tensor for a in accesses(side)] for side in sides]
+        if len(sides) < 2 or not all(read) or self.integers.issuperset(chain(*read)):
+            return None
+        if not all(_is_plain(position) for a in accesses(base) for position in a.positions):
+            return None
+        common = frozenset.intersection(*map(free_indices, sides))
+        first, *others = sorted(sides, key=_simplicity)
+        moves, whole = ZERO, ZERO
+        for side in others:
+            sign = _sign(side)
+            centre = scale(self._centre(scale(side, sign), common), sign)
+            moves = add(moves, centre)
+            whole = add(whole, self._named(add(side, scale(centre, -1)), side))
+        if len(others) > 1:
+            # Means are added to one another first: they may be larger than their sum.
+            moves = self._let(moves, first, "centre", "centre")
+        return add(self._named(add(first, moves), first), whole)
+
+    def _centre(self, side: Poly, common: frozenset[Index]) -> Poly:
+        """The mean over all axes but the common ones, if most of the side lies about it."""
+        over = sorted(free_indices(side) - common, key=lambda i: i.name)
+        sizes = [power(atom(Size(i.extent)), Fraction(-1)) for i in over]
+        still = Call("detach", (side,))
+        mean, square = (mul(sum_over(atom(still, n), over), *sizes) for n in (1, 2))
+        mean = self._let(mean, side, "mean", "mean")
+        return self._let(atom(Centre(mean, square)), side, "centre", "centre")
+
+    def _named(self, centred: Poly, side: Poly) -> Poly:
+        """A side about 0 as a tensor of its own, with the sign of what it is of."""
+        sign = _sign(side)
+        said = f"{self.lets.say(_main(side).tensor)}_centred"
+        return scale(self._let(scale(centred, sign), side, "centred", said), sign)
+
+    def _let(self, e: Poly, side: Poly, stem: str, spoken: str) -> Poly:
+        stem = f"{_main(side).tensor}~{stem}"
+        return self.lets.reduction("sum", (), e, stem=stem, spoken=spoken)
+
+    # ---------------------------------------------------------------- products
+
+    @cached_property
+    def _bases(self) -> list[Poly]:
+        """The sums that products were distributed over, the outermost first."""
+        every = reversed(self.lets.distributed)
+        return sorted(every, key=lambda base: not self._is_formed(base))
+
+    def _recombined(self, p: Poly, base: Poly, said: Callable[[Poly], Poly]) -> Poly:
+        """p where products that were distributed over the base are so over its centred sides."""
+        while True:
+            found = multiples(p, base, said)
+            which = next(((m, rest) for m, rest in found if _loses_digits(m)), None)
+            new = None if which is None else self._in_place_of(base)
+            if which is None or new is None:
+                return p
+            multiple, rest = which
+            p = add(rest, said(multiple.of(new)))
+
+    def _in_place_of(self, base: Poly) -> Poly | None:
+        return atom(self._as_let(base)) if self._is_formed(base) else self.centred(base)
+
+
+def _loses_digits(multiple: Multiple) -> bool:
+    """Whether the sides of a difference are summed one by one.
+
+    They are put together again where nothing is summed, or beside a tensor of all their axes.
+    """
+    if len({t.coef > 0 for t in multiple.base.terms}) < 2:
+        return False
+    sides = [free_indices(multiple.at(side)) for side in _sides(multiple.base)]
+    axes = frozenset().union(*sides)
+    bound = axes & set(multiple.outer.binders)
+    covered = any(axes <= free_indices(f) for f in multiple.outer.factors)
+    return bool(bound - frozenset.intersection(*sides)) or (bool(bound) and not covered)
+
+
+def _common_factor(base: Poly) -> tuple[Poly, Poly]:
+    """a*X - a*Y = a*(X - Y): a centre is that of X and Y."""
+    first, *others = base.terms
+    shared = [f for f in first.factors if all(f in t.factors for t in others)]
+    if any(t.binders for t in base.terms):
+        shared = []
+    rest = (
+        make_term(t.coef, t.binders, [f for f in t.factors if f not in shared]) for t in base.terms
+    )
+    return poly([make_term(Fraction(1), (), shared)]), poly(rest)
+
+
+def _sides(base: Poly) -> list[Poly]:
+    """The terms in groups: each of the same axes, or of fewer than the first that has more."""
+    free = [free_indices(t) for t in base.terms]
+    most = [axes for n, axes in enumerate(free) if not any(axes < other for other in free)]
+    groups: dict[frozenset[Index], list[Term]] = {axes: [] for axes in most}
+    for t, axes in zip(base.terms, free, strict=True):
+        groups[next(g for g in groups if axes <= g)].append(t)
+    return [poly(terms) for terms in groups.values()]
+
+
+def _own(base: Poly) -> frozenset[Index]:
+    """The axes that not all sides have."""
+    sides = [free_indices(side) for side in _sides(base)]
+    return free_indices(base) - frozenset.intersection(*sides)
+
+
+def _simplicity(side: Poly) -> tuple[int, int]:
+    """What is simple comes last: its mean takes the least time to take."""
+    read = [a for t in side.terms for f in t.factors for a in accesses(f)]
+    return -len(side.terms), -len(read)
+
+
+def _sign(side: Poly) -> int:
+    return -1 if all(t.coef < 0 for t in side.terms) else 1
+
+
+def _main(side: Poly) -> Access:
+    """The access that a side is called by."""
+    return next(a for a in accesses(side))
+
+
+def _is_plain(position: Expr) -> bool:
+    """Whether every value of its indices is read once, or what a tensor says is read."""
+    if isinstance(position, Composite):
+        return all(map(_is_plain, position.args))
+    return isinstance(position, Index | Access) or not free_indices(position)

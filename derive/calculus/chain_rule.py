@@ -1,0 +1,244 @@
+"""The delta-sum chain rule, and the same rule forward.
+
+    dL/dX[i] = Sum_j G[j] * dF[j]/dX[i]
+    d X[e1, ..., er] / d X[i1, ..., ir] = delta(i1, e1) * ... * delta(ir, er)
+
+    dF[j] = Sum over what F[j] reads, of X[e] let it be:  df/dX[e] * dX[e]
+
+Partials are taken with their deltas standing; `derive.algebra.rules` eliminates them. Both
+directions are one rule, which asks what stands for the derivative of an access.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+from derive.algebra.expr import Access, Call, Delta, Expr, Guard, Index, Iverson, Rel, walk
+from derive.algebra.functions import partial as function_partial
+from derive.algebra.match import match
+from derive.algebra.poly import (
+    ONE,
+    ZERO,
+    Poly,
+    add,
+    as_atom,
+    atom,
+    base_and_power,
+    is_mask,
+    make_term,
+    mul,
+    poly,
+    power,
+    scale,
+    sum_over,
+)
+from derive.algebra.reductions import OTHERS
+from derive.algebra.rules import FUNCTION_RULES
+from derive.algebra.simplify import simplify
+from derive.algebra.substitution import apart, substitute
+from derive.algebra.substitution import replace as replaced
+from derive.algebra.to_tree import to_tree
+from derive.calculus.flatten import flatten
+from derive.calculus.guard_insertion import where_some_is_taken
+from derive.calculus.guards import grouped
+from derive.calculus.lets import Let, Lets
+from derive.errors import LoweringError
+
+Moved = Callable[[Access], Poly | None]
+"""What stands for the derivative of an access; None where what it reads does not move."""
+
+
+def reads(lets: Lets, let: Let) -> tuple[str, ...]:
+    """The tensors that a let depends on smoothly: inputs and lets of the spec, in order."""
+    found: dict[str, None] = {}
+
+    def visit(e: Expr) -> None:
+        if isinstance(e, Access):
+            inner = lets.get(e.tensor)
+            if inner is not None and inner.is_through:
+                visit(inner.body)
+            else:
+                found[e.tensor] = None
+            return
+        if isinstance(e, Iverson | Delta) or (isinstance(e, Call) and e.function == "detach"):
+            return
+        if isinstance(e, Guard):
+            visit(e.position)
+            return
+        for part in e.parts():
+            visit(part)
+
+    if let.dtype == "float":
+        visit(let.body)
+    return tuple(found)
+
+
+def partial_of_let(
+    lets: Lets, let: Let, positions: Sequence[Expr], tensor: str, axes: Sequence[Index]
+) -> Poly:
+    """d let[positions] / d tensor[axes], the deltas standing."""
+
+    def moved(e: Access) -> Poly | None:
+        if e.tensor != tensor:
+            return None
+        pairs = zip(axes, e.positions, strict=True)
+        return poly([make_term(Fraction(1), (), [Delta(i, p) for i, p in pairs])])
+
+    return _of_let(lets, let, positions, moved, axes)
+
+
+def tangent_of_let(lets: Lets, let: Let, tangents: Mapping[str, str]) -> Poly:
+    """d let, where the tensors that move have these tangents: each access in its place."""
+
+    def moved(e: Access) -> Poly | None:
+        name = tangents.get(e.tensor)
+        return None if name is None else atom(Access(name, e.positions))
+
+    return _of_let(lets, let, let.formals, moved, ())
+
+
+def _of_let(
+    lets: Lets, let: Let, positions: Sequence[Expr], moved: Moved, axes: Sequence[Index]
+) -> Poly:
+    """d let[positions], what it reads being moved, with no index bound that is one of the axes.
+
+    sum:       d body
+    a slope:   Sum_k slope(body, value) d body
+    first:     Sum_k delta(k, winner) d body                     as torch.max
+    shared:    Sum_k [body = top] d body / Sum_k [body = top]    ties, as torch.amax
+    others:    Sum_k (product of the others) d body              right with zeros
+    """
+    mapping = dict(zip(let.formals, positions, strict=True))
+    if let.kind == "sum":
+        return _partial(lets, let.body_at(positions), moved, axes)
+    if let.dtype != "float":
+        return ZERO
+    inner = _with_binders_apart(let, positions, axes)
+    binders = inner.binders
+    body = substitute(inner.body, mapping)
+    inside = _partial(lets, body, moved, axes)
+    if not inside.terms:
+        return ZERO
+    guard = ONE
+    if inner.condition is not None:
+        condition = substitute(inner.condition, mapping)
+        guard = mul(*(atom(Iverson(c)) for c in grouped(condition)))
+    guard = mul(guard, where_some_is_taken(lets, inner, mapping))
+    row = let.reduction
+    value = atom(Access(let.name, tuple(positions)))
+    if row.slope is not None:
+        weight = mul(guard, flatten(lets, row.slope(body, value)))
+    elif row.gradient == "first":
+        winner = lets.reduction(f"arg{let.kind}", let.binders, let.body, let.condition, dtype="int")
+        (k,) = binders
+        # Where nothing is taken the winner does not meet the condition.
+        weight = mul(guard, atom(Delta(k, as_atom(substitute(winner, mapping)))))
+    elif row.gradient == "shared":
+        if not lets.is_input(body):
+            # A saved value may round otherwise than what is computed again to compare with it.
+            value = atom(Access(lets.again(let).name, tuple(positions)))
+        tie = mul(guard, atom(Iverson(Rel("==", body, value))))
+        weight = mul(tie, power(sum_over(tie, binders), Fraction(-1)))
+    elif row.gradient == "others":
+        weight = mul(guard, substitute(_others(lets, let), {**mapping, let.binders[0]: binders[0]}))
+    else:
+        raise LoweringError(f"{let.kind} over {list(let.binders)} has no derivative rule")
+    return sum_over(mul(weight, inside), binders)
+
+
+def _others(lets: Lets, let: Let) -> Poly:
+    """others[j, k]: the product of the body over all but k, which is no quotient by zero."""
+    return lets.reduction(OTHERS.name, let.binders, let.body, let.condition)
+
+
+def _named(lets: Lets, e: Call) -> Expr:
+    """f(u) by the name that the spec gives to it or, divided by c, to c*f(u)."""
+    for let, call, c in lets.calls(e):
+        for binding in match(call, e, frozenset(let.formals), {}):
+            if (name := let.at(binding)) is not None:
+                return name / to_tree(poly([c]))
+    return e
+
+
+def _in_one(lets: Lets, slope: Poly) -> Poly:
+    """A slope like 1 - y^2 as one factor: near a flat end of f its terms cancel but for rounding.
+
+    Brackets stay apart: they guard what they are multiplied with.
+    """
+    slope = simplify(slope, FUNCTION_RULES, [])
+    if len(slope.terms) < 2 or any(is_mask(f) for t in slope.terms for f in t.factors):
+        return slope
+    return lets.reduction("sum", (), slope)
+
+
+def _with(e: Expr, old: Expr, new: Expr) -> Expr:
+    return replaced(e, lambda part: new if part is old else None)
+
+
+def _with_binders_apart(let: Let, positions: Sequence[Expr], axes: Sequence[Index]) -> Let:
+    taken = [*axes, *(i for p in positions for i in _indices(p)), *let.formals]
+    binders = apart(let.binders, taken)
+    names: dict[Index, Expr] = dict(zip(let.binders, binders, strict=True))
+    body = substitute(let.body, names)
+    test = None if let.condition is None else substitute(let.condition, names)
+    return replace(let, binders=binders, body=body, condition=test)
+
+
+def _indices(e: Expr) -> tuple[Index, ...]:
+    return tuple(i for i in walk(e) if isinstance(i, Index))
+
+
+def _partial(lets: Lets, p: Poly, moved: Moved, axes: Sequence[Index]) -> Poly:
+    """d p, term by term and factor by factor."""
+    parts = []
+    for t in p.terms:
+        for n, factor in enumerate(t.factors):
+            inside = _partial_of_factor(lets, factor, moved, axes)
+            if inside.terms:
+                rest = t.factors[:n] + t.factors[n + 1 :]
+                # The binders of the term stay in scope of both parts.
+                beside = poly([make_term(t.coef, (), rest)])
+                parts.append(sum_over(mul(beside, inside), t.binders))
+    return add(ZERO, *parts)
+
+
+def _partial_of_factor(lets: Lets, factor: Expr, moved: Moved, axes: Sequence[Index]) -> Poly:
+    base, exponent = base_and_power(factor)
+    inside = _partial_of_atom(lets, base, moved, axes)
+    if exponent == 1 or not inside.terms:
+        return inside
+    # d a^p = p * a^(p-1) * d a
+    return mul(scale(power(_as_poly(base), exponent - 1), exponent), inside)
+
+
+def _as_poly(base: Expr) -> Poly:
+    return base if isinstance(base, Poly) else atom(base)
+
+
+def _partial_of_atom(lets: Lets, e: Expr, moved: Moved, axes: Sequence[Index]) -> Poly:
+    if isinstance(e, Poly):
+        return _partial(lets, e, moved, axes)
+    if isinstance(e, Access):
+        found = moved(e)
+        if found is not None:
+            return found
+        let = lets.get(e.tensor)
+        if let is not None and let.is_through:
+            return _of_let(lets, let, e.positions, moved, axes)
+        return ZERO
+    if isinstance(e, Guard):
+        inside = _partial_of_atom(lets, e.position, moved, axes)
+        return mul(*(atom(Iverson(c)) for c in grouped(e.condition)), inside)
+    if isinstance(e, Call) and e.function != "detach":
+        parts = []
+        for n, arg in enumerate(e.args):
+            assert isinstance(arg, Poly)
+            inside = _partial(lets, arg, moved, axes)
+            if inside.terms:
+                # d f(u) = f'(u) * d u
+                slope = _with(function_partial(e, n), e, _named(lets, e))
+                parts.append(mul(_in_one(lets, flatten(lets, slope)), inside))
+        return add(ZERO, *parts)
+    return ZERO

@@ -1,0 +1,169 @@
+"""Sums that a bracket leaves one term of.
+
+    Sum_i [i = e] f(i) = [0 <= e < size(i)] f(e)
+
+e is a number, made of sizes and parameters, or of one other index. What is not certain of its
+range stays a bracket, and guards what is read: an axis may have no values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from derive.algebra.affine import Polynomial
+from derive.algebra.expr import (
+    Delta,
+    Expr,
+    Index,
+    Iverson,
+    Num,
+    Rel,
+    free_indices,
+    num,
+    sort_key,
+    tensors,
+)
+from derive.algebra.inequalities import Bounds
+from derive.algebra.logic import conditions_of, conjunction
+from derive.algebra.poly import ZERO, Poly, Term, as_atom
+from derive.algebra.rules import Rule
+from derive.algebra.substitution import substitute
+from derive.calculus.guards import rebuilt
+from derive.calculus.shifted_deltas import Solution, range_of, read_at
+
+_FEW = 16
+"""So many positions of an index are tried for the one that conditions leave."""
+
+
+def equality_rules(bounds: Bounds) -> tuple[Rule, ...]:
+    """The rules for an operation with these extents."""
+    return (
+        Rule(
+            "condition beside an equality",
+            "[i = s]·[c(i)] = [i = s] where c(s) holds, 0 where it does not",
+            "the number of conditions",
+            lambda t: next(_decided(bounds, t), None),
+        ),
+        Rule(
+            "solve equality",
+            "Σᵢ [i = s]·f(i) = [0 ≤ s < size(i)]·f(s)",
+            "the number of summed indices",
+            lambda t: next(_solved(bounds, t), None),
+        ),
+        Rule(
+            "one position left",
+            "Σᵢ [c(i)]·f(i) = f(n) where c holds for n alone",
+            "the number of conditions",
+            lambda t: next(_left_with_one(bounds, t), None),
+        ),
+        Rule(
+            "read at a delta",
+            "δ(i, n)·f(i) = δ(i, n)·f(n)",
+            "the number of factors that have an index",
+            lambda t: next(_read_at_delta(bounds, t), None),
+        ),
+    )
+
+
+def _conditions(t: Term) -> Iterator[tuple[Iverson, Expr]]:
+    """Each bracket of a term with each condition in it."""
+    for f in t.factors:
+        for c in conditions_of(f.condition) if isinstance(f, Iverson) else ():
+            assert isinstance(f, Iverson)
+            yield f, c
+
+
+def _decided(bounds: Bounds, t: Term) -> Iterator[Poly]:
+    """The term without a condition that an equality beside it decides."""
+    for _, c in _conditions(t):
+        for i in sorted(free_indices(c), key=sort_key):
+            value = _value(bounds, c, i)
+            if value is None:
+                continue
+            at = {i: as_atom(value.poly())}
+            for f, other in _conditions(t):
+                if other is c or i not in free_indices(other):
+                    continue
+                holds = bounds.holds(substitute(other, at))
+                if holds is False:
+                    yield ZERO
+                elif holds:
+                    yield rebuilt(t, t.binders, _left(t, f, other))
+
+
+def _left(t: Term, f: Iverson, gone: Expr) -> list[Expr]:
+    """The factors of a term without one condition of a bracket."""
+    left = [c for c in conditions_of(f.condition) if c is not gone]
+    rest = [x for x in t.factors if x is not f]
+    return [*rest, Iverson(conjunction(left))] if left else rest
+
+
+def _value(bounds: Bounds, c: Expr, i: Index) -> Polynomial | None:
+    """What i is where the condition holds."""
+    if not isinstance(c, Rel) or c.op != "==" or i.group:
+        return None
+    left, right = bounds.form(c.left), bounds.form(c.right)
+    if left is None or right is None:
+        return None
+    return (left - right).solved(i)
+
+
+def _solved(bounds: Bounds, t: Term) -> Iterator[Poly]:
+    """The term without a summed index that a condition fixes to what has at most one index."""
+    for f, c in _conditions(t):
+        for i in t.binders:
+            value = _value(bounds, c, i)
+            if value is None or len(value.indices) > 1:
+                continue
+            solution = Solution(i, value, range_of(bounds, i, value))
+            brackets = [Iverson(x) for x in solution.range]
+            rest = (read_at(bounds, x, solution) for x in _left(t, f, c))
+            yield rebuilt(t, [j for j in t.binders if j is not i], [*brackets, *rest])
+
+
+def _left_with_one(bounds: Bounds, t: Term) -> Iterator[Poly]:
+    """The term with an index of few positions at the one that its conditions leave, or as 0."""
+    conditions = dict.fromkeys(c for _, c in _conditions(t))
+    for i in dict.fromkeys(i for c in conditions for i in free_indices(c)):
+        size = bounds.size(i.extent).number
+        own = [c for c in conditions if free_indices(c) == {i} and not tensors(c)]
+        if i.group or size is None or size > _FEW or len(own) < 2:
+            continue
+        places = _places(bounds, i, int(size), own)
+        if places is not None and not places:
+            yield ZERO
+        if places is not None and len(places) == 1:
+            yield _at_number(bounds, t, i, num(places[0]), [c for c in conditions if c not in own])
+
+
+def _places(bounds: Bounds, i: Index, size: int, conditions: Sequence[Expr]) -> list[int] | None:
+    """The positions of the index that meet the conditions; None where that is not known of all."""
+    found = [[bounds.holds(substitute(c, {i: num(n)})) for c in conditions] for n in range(size)]
+    if any(None in holds for holds in found):
+        return None
+    return [n for n, holds in enumerate(found) if all(holds)]
+
+
+def _at_number(bounds: Bounds, t: Term, i: Index, at: Num, conditions: Sequence[Expr]) -> Poly:
+    """The term with the index at a number, under these conditions alone."""
+    rest = [f for f in t.factors if not isinstance(f, Iverson)]
+    rest += [Iverson(conjunction(conditions))] if conditions else []
+    if i not in t.binders:
+        return rebuilt(t, t.binders, [Delta(i, at), *rest])
+    solution = Solution(i, Polynomial.of(at), ())
+    moved = [read_at(bounds, f, solution) for f in rest]
+    return rebuilt(t, [j for j in t.binders if j is not i], moved)
+
+
+def _read_at_delta(bounds: Bounds, t: Term) -> Iterator[Poly]:
+    """The term with a number in place of the index that a delta says to be it."""
+    for f in t.factors:
+        if not isinstance(f, Delta) or not isinstance(f.axis, Index) or f.axis in t.binders:
+            continue
+        if not any(f.axis in free_indices(x) for x in t.factors if x is not f):
+            continue
+        at = Polynomial.of(f.position) if isinstance(f.position, Num) else None
+        if at is not None and not range_of(bounds, f.axis, at):
+            solution = Solution(f.axis, at, ())
+            rest = [x if x is f else read_at(bounds, x, solution) for x in t.factors]
+            yield rebuilt(t, t.binders, rest)

@@ -1,0 +1,102 @@
+"""Brackets that ask for some position of which one is known.
+
+    [s[j] = s[k] for some j] = 1
+
+Such a bracket guards what is infinite where a reduction takes nothing. It is asked for where the
+reduction stands, and says nothing where the reduction is read at the place of what it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
+
+from derive.algebra.expr import Access, Expr, Guard, Index, Iverson, Rel, free_indices, sort_key
+from derive.algebra.inequalities import Bounds
+from derive.algebra.logic import conditions_of, conjunction
+from derive.algebra.poly import Poly, Term, as_atom
+from derive.algebra.rules import Rule
+from derive.algebra.substitution import replace, substitute
+from derive.calculus.guards import rebuilt
+from derive.calculus.lets import Find, Lets
+
+_MOST = 200
+"""More places than these are not tried."""
+
+_NOWHERE: Mapping[Index, Expr] = {}
+
+
+def witness_rule(lets: Lets) -> Rule:
+    """The rule for brackets that read these definitions."""
+
+    def witnessed(t: Term) -> Poly | None:
+        here = {*free_indices(t), *t.binders}
+        for n, m in enumerate(t.factors):
+            if isinstance(m, Iverson) and is_witnessed(lets.get, lets.bounds, m.condition, here):
+                return rebuilt(t, t.binders, [*t.factors[:n], *t.factors[n + 1 :]])
+            bare = without_witnessed(lets.get, lets.bounds, m, here)
+            if bare is not m:
+                return rebuilt(t, t.binders, [*t.factors[:n], bare, *t.factors[n + 1 :]])
+        return None
+
+    return Rule(
+        "witness",
+        "[s(j) = s(k) for some j] = 1",
+        "the number of conditions",
+        witnessed,
+    )
+
+
+def without_witnessed(
+    find: Find, bounds: Bounds, e: Expr, here: Iterable[Index], at: Mapping[Index, Expr] = _NOWHERE
+) -> Expr:
+    """e, whose guards do not ask for some position where one of these indices is known to be it.
+
+    ``at`` are the values of indices of e there.
+    """
+
+    def visit(part: Expr) -> Expr | None:
+        if not isinstance(part, Guard):
+            return None
+        asked = list(conditions_of(part.condition))
+        left = [c for c in asked if not is_witnessed(find, bounds, substitute(c, at), here)]
+        if len(left) == len(asked):
+            return None
+        return Guard(conjunction(left), part.position, part.elsewhere) if left else part.position
+
+    return replace(e, visit)
+
+
+def is_witnessed(find: Find, bounds: Bounds, asked: Expr, here: Iterable[Index]) -> bool:
+    """Whether one of these indices meets what some index is asked to meet."""
+    let = find(asked.tensor) if isinstance(asked, Access) else None
+    if let is None or let.kind != "any" or let.condition is not None:
+        return False
+    body = as_atom(let.body)
+    if not isinstance(body, Iverson):
+        return False
+    assert isinstance(asked, Access)
+    # A guarded position counts only where it is what it guards.
+    bare = [p.position if isinstance(p, Guard) else p for p in asked.positions]
+    there = dict(zip(let.formals, bare, strict=True))
+    return any(
+        all(
+            _holds(bounds, substitute(c, {**there, **found})) for c in conditions_of(body.condition)
+        )
+        for found in _places(here, let.binders)
+    )
+
+
+def _holds(bounds: Bounds, c: Expr) -> bool:
+    same = isinstance(c, Rel) and c.op == "==" and c.left is c.right
+    return same or bounds.holds(c) is True
+
+
+def _places(indices: Iterable[Index], binders: tuple[Index, ...]) -> Iterator[dict[Index, Expr]]:
+    """Indices of those at hand in place of the binders."""
+    here = sorted(indices, key=sort_key)
+    choices = [[i for i in here if (i.extent, i.group) == (b.extent, b.group)] for b in binders]
+    for n, chosen in enumerate(product(*choices)):
+        if n == _MOST:
+            return
+        yield dict(zip(binders, chosen, strict=True))

@@ -1,0 +1,384 @@
+"""What stands under a condition is asked only where the condition holds.
+
+    [c]*f(u)  =  [c]*f(Guard(c, u))        Guard(c, u) = u where c holds, 1 elsewhere
+
+f is partial: a logarithm, a quotient, a root, or a function that overflows. This is the double
+``where`` that keeps a nan or an infinity of the branch not taken out of the gradient: 0*inf is
+nan. After it every factor is finite wherever the tensors are, so that terms may be taken apart,
+sums may be pulled out of products, and names may be folded, and no rewrite asks about infinity.
+
+A condition guards what stands under it: in its product, its branch or its reduction, and through
+names in a definition all of whose reads stand under it. What lacks an index of the condition is
+asked where some position of that index meets it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import permutations
+from typing import TypeGuard
+
+from derive.algebra.expr import (
+    Access,
+    Call,
+    Expr,
+    Guard,
+    Index,
+    Iverson,
+    Num,
+    Pow,
+    Rel,
+    Size,
+    accesses,
+    free_indices,
+    is_number,
+    num,
+    sort_key,
+    tensors,
+)
+from derive.algebra.functions import FUNCTIONS
+from derive.algebra.logic import conditions_of, conjunction, connected
+from derive.algebra.poly import (
+    ONE,
+    ZERO,
+    Poly,
+    Term,
+    add,
+    apart,
+    as_atom,
+    atom,
+    base_and_power,
+    is_mask,
+    make_term,
+    mul,
+    poly,
+    sum_over,
+)
+from derive.algebra.substitution import replace as replaced
+from derive.algebra.substitution import substitute
+from derive.calculus.guards import at_deltas, has_a_member, known
+from derive.calculus.interval_analysis import Values, taken_where
+from derive.calculus.lets import Let, Lets
+
+_ONE = num(1)
+Over = tuple[Expr, ...]
+"""The conditions under which something stands."""
+
+
+def make_safe(lets: Lets, outputs: frozenset[str]) -> None:
+    """Guard what all definitions ask, those first that read others."""
+    safe = Safe(lets)
+    for let in reversed(list(lets)):
+        over = () if let.name in outputs else safe.around(let)
+        safe.definition(let, over)
+    lets.rekey()
+
+
+def summed(lets: Lets, p: Poly, indices: Sequence[Index]) -> Poly:
+    """Sum_indices p, where what lacks an index is asked only where something is summed.
+
+    Sum_h [h > i]*x[h]/y[i] is 0 where no h is above i, whatever y[i] is there.
+    """
+    safe = _Summands(lets)
+    result = ZERO
+    for t in p.terms:
+        placed, left = at_deltas(t, indices)
+        # What compares an index with where a delta puts it may be decided by that.
+        decided = known(lets.bounds, placed)
+        for one in (placed,) if decided is None else decided.terms:
+            result = add(result, sum_over(poly([safe.summand(one, frozenset(left))]), left))
+    return result
+
+
+@dataclass
+class Safe:
+    """The pass over the definitions of one operation."""
+
+    lets: Lets
+
+    def __post_init__(self) -> None:
+        self._values = Values(self.lets.get)
+        self._reads: dict[str, list[tuple[Access, Over]]] = {}
+
+    def around(self, let: Let) -> Over:
+        """The conditions, in the formals of the let, under which all of its reads stand."""
+        found: list[Over] = []
+        for access, over in self._reads.get(let.name, ()):
+            if not over or len(set(access.positions)) < len(access.positions):
+                return ()
+            if not all(isinstance(p, Index) for p in access.positions):
+                return ()
+            names = dict(zip(access.positions, let.formals, strict=True))
+            # What only compares positions costs more than it guards where it has other indices.
+            asked = tuple(c for c in over if free_indices(c) <= names.keys() or tensors(c))
+            known = self._seen_from(asked, frozenset(names))  # type: ignore[arg-type]
+            found.append(tuple(substitute(c, names) for c in known))  # type: ignore[arg-type]
+        common = (c for c in found[0] if all(c in o for o in found)) if found else ()
+        return tuple(c for c in common if not self._leads_to(let.name, c))
+
+    def _leads_to(self, name: str, e: Expr) -> bool:
+        """Whether e reads the name, by itself or by definitions."""
+        pending, met = [e], set[str]()
+        while pending:
+            for tensor in tensors(pending.pop()) - met:
+                met.add(tensor)
+                let = self.lets.get(tensor)
+                if let is not None:
+                    pending += [let.body, *filter(None, [let.condition])]
+        return name in met
+
+    def definition(self, let: Let, over: Over) -> None:
+        """Guard the body of a let that stands under these conditions."""
+        inner = over
+        if let.condition is not None:
+            self._note(let.condition, over)
+            inner = _and(over, let.condition)
+        if let.compared:
+            # An extremum equals what it is of to the last bit where one tensor is read for both.
+            self._note(let.body, ())
+            return
+        body = self.flat(let.body, inner)
+        if body is not let.body:
+            self.lets.by_name[let.name] = replace(let, body=body)
+
+    def flat(self, p: Poly, over: Over = ()) -> Poly:
+        """p under these conditions."""
+        terms = [self._term(t, over) for t in p.terms]
+        return p if terms == list(p.terms) else add(*(poly([t]) for t in terms))
+
+    def _term(self, t: Term, over: Over) -> Term:
+        outside = frozenset[Index]().union(*map(free_indices, over))
+        binders, factors = apart(t, outside) if outside & set(t.binders) else (t.binders, t.factors)
+        own = frozenset(binders)
+        masks = [c for f in factors if isinstance(f, Iverson) for c in conditions_of(f.condition)]
+        several = sum(bool(tensors(f)) for f in factors if not is_mask(f)) > 1
+        made = []
+        for f in factors:
+            # What lacks an index that is summed here has its guard where the sum was made.
+            lacking = own - free_indices(f)
+            held = _and(over, *(c for c in masks if not free_indices(c) & lacking))
+            made.append(self._factor(f, over, held, several))
+        return t if made == list(factors) else make_term(t.coef, binders, made)
+
+    def _factor(self, f: Expr, outer: Over, over: Over, beside: bool) -> Expr:
+        if is_mask(f):
+            self._note(f, outer)
+            return f
+        base, power = base_and_power(f)
+        inside = self._atom(base, over)
+        if power == 1:
+            if beside and over and not self._values.facts(base).finite:
+                return self._operand(inside, over)
+            return inside
+        if over and self._values.may_fail(f):
+            inside = self._operand(inside, over)
+        return f if inside is base else Pow(inside, Num(power))
+
+    def _atom(self, e: Expr, over: Over) -> Expr:
+        if isinstance(e, Poly):
+            return self.flat(e, over)
+        if isinstance(e, Call):
+            fails = bool(over) and self._values.may_fail(e, over)
+            args = []
+            for a in e.args:
+                assert isinstance(a, Poly)
+                inside = self.flat(a, over)
+                # At a tensor of 1 a function does no harm, whatever numbers are beside it.
+                asked = fails and is_number(inside) <= is_number(e)
+                args.append(_as_poly(self._operand(as_atom(inside), over)) if asked else inside)
+            return e if tuple(args) == e.args else Call(e.function, tuple(args))
+        self._note(e, over)
+        return e
+
+    def _note(self, e: Expr, over: Over) -> None:
+        """What is read here, and under which conditions."""
+        for a in accesses(e):
+            self._reads.setdefault(a.tensor, []).append((a, over if a is e else ()))
+
+    def _operand(self, e: Expr, over: Over) -> Expr:
+        """e where these conditions hold, 1 elsewhere; of a number, where those on numbers do."""
+        if is_number(e):
+            numbers = tuple(filter(is_number, over))
+            return Guard(conjunction(numbers), e, _ONE) if 0 < len(numbers) < len(over) else e
+        inside, known = (e.position, e.condition) if _is_operand(e) else (e, None)
+        asked = _and(
+            () if known is None else conditions_of(known), *self._seen_from(over, free_indices(e))
+        )
+        return Guard(conjunction(asked), inside, _ONE) if asked else e
+
+    def _seen_from(self, over: Over, at: frozenset[Index]) -> Over:
+        """What these conditions say of some indices: some position of all others meets them."""
+        if all(map(is_number, over)):
+            return ()
+        seen = [c for c in over if free_indices(c) <= at]
+        for missing, members in connected(over, at):
+            seen += self._some(conjunction(members), sorted(missing, key=sort_key))
+        return tuple(dict.fromkeys(seen))
+
+    def _some(self, condition: Expr, indices: Sequence[Index]) -> Iterator[Expr]:
+        if len(indices) == 1 and has_a_member(self.lets.bounds, condition, indices[0]):
+            return
+        if self._is_won(condition, indices):
+            return
+        body = atom(Iverson(condition))
+        yield as_atom(self.lets.reduction("any", tuple(indices), body, None, "bool"))
+
+    def _is_won(self, condition: Expr, indices: Sequence[Index]) -> bool:
+        """Whether it says that what an extremum of all is of is equal to it: some position wins."""
+        if not isinstance(condition, Rel) or condition.op != "==":
+            return False
+        for side, other in permutations((condition.left, condition.right)):
+            top = _as_atom(side)
+            let = self.lets.get(top.tensor) if isinstance(top, Access) else None
+            if let is None or let.kind not in ("amax", "amin") or let.condition is not None:
+                continue
+            assert isinstance(top, Access)
+            there = dict(zip(let.formals, top.positions, strict=True))
+            for chosen in permutations(indices, len(let.binders)):
+                names = {**there, **dict(zip(let.binders, chosen, strict=True))}
+                if substitute(let.body, names) is other:
+                    return True
+        return False
+
+
+class _Summands(Safe):
+    """The pass over what is summed, whose conditions are asked of the summed indices alone."""
+
+    lacking: frozenset[Index] = frozenset()
+    """The summed indices that the factor at hand lacks."""
+
+    def summand(self, t: Term, indices: frozenset[Index]) -> Term:
+        """The term with guards for what lacks some of these indices, from brackets about them."""
+        masks = [c for f in t.factors if isinstance(f, Iverson) for c in conditions_of(f.condition)]
+        made = []
+        for f in t.factors:
+            lacking = indices - free_indices(f)
+            over = tuple(c for c in masks if free_indices(c) & lacking)
+            self.lacking = lacking
+            base, _ = base_and_power(f)
+            overflows = isinstance(base, Call) and FUNCTIONS[base.function].overflows
+            left = is_mask(f) or overflows or not over
+            made.append(f if left else self._factor(f, over, over, True))
+        return t if made == list(t.factors) else make_term(t.coef, t.binders, made)
+
+    def _seen_from(self, over: Over, at: frozenset[Index]) -> Over:
+        every = frozenset[Index]().union(*map(free_indices, over))
+        return super()._seen_from(over, every - self.lacking)
+
+
+def guarded_sums(lets: Lets, p: Poly) -> Poly:
+    """p, where what lacks an index of a sum is asked only where something is summed.
+
+    In w*Sum_k [x[k] > 0]*d_x[k] nothing is where no x is above 0, whatever w is there.
+    """
+    safe = _Summands(lets)
+    return poly([safe.summand(t, frozenset(t.binders)) for t in p.terms])
+
+
+class SafeAgain(Safe):
+    """The pass over derivatives, whose operands have the indices of their brackets."""
+
+    def _some(self, condition: Expr, indices: Sequence[Index]) -> Iterator[Expr]:
+        yield from ()
+
+
+def safe_where_read(e: Expr, conditions: Sequence[Expr]) -> Expr:
+    """e, of which nothing is asked but where what it reads is there: where these hold."""
+    values = Values(lambda name: None)
+    condition = conjunction(conditions)
+
+    def reads(e: Expr) -> bool:
+        return any(
+            isinstance(p, Guard) and p.condition is condition
+            for a in accesses(e)
+            for p in a.positions
+        )
+
+    def visit(e: Expr) -> Expr | None:
+        if isinstance(e, Pow) and reads(e.base) and values.may_fail(e):
+            return Pow(Guard(condition, e.base, _ONE), e.exponent)
+        if isinstance(e, Call) and any(map(reads, e.args)) and values.may_fail(e):
+            return Call(e.function, tuple(Guard(condition, a, _ONE) for a in e.args))
+        return None
+
+    return replaced(e, visit)
+
+
+def _as_atom(e: Expr) -> Expr:
+    return as_atom(e) if isinstance(e, Poly) else e
+
+
+def _is_operand(e: Expr) -> TypeGuard[Guard]:
+    return isinstance(e, Guard) and e.elsewhere is _ONE
+
+
+def _as_poly(e: Expr) -> Poly:
+    return e if isinstance(e, Poly) else atom(e)
+
+
+def _and(over: Over, *more: Expr) -> Over:
+    return tuple(dict.fromkeys((*over, *(p for c in more for p in conditions_of(c)))))
+
+
+def some(lets: Lets, condition: Expr, indices: Sequence[Index]) -> Poly:
+    """[some position of the indices meets the condition], 1 where that is certain."""
+    if is_certain(lets, condition, indices):
+        return ONE
+    found = lets.reduction("any", tuple(indices), atom(Iverson(condition)), None, "bool")
+    return atom(Iverson(as_atom(found)))
+
+
+def is_certain(lets: Lets, condition: Expr, indices: Sequence[Index]) -> bool:
+    """Whether some position of an axis that is not empty certainly meets the condition."""
+    return len(indices) == 1 and has_a_member(lets.bounds, condition, indices[0])
+
+
+def has_positions(lets: Lets, i: Index) -> bool:
+    """Whether the axis of i is certain not to be empty."""
+    return lets.bounds.holds(Rel("<", num(0), Size(i.extent))) is True
+
+
+def where_some_is_taken(lets: Lets, let: Let, mapping: Mapping[Index, Expr]) -> Poly:
+    """[c]*[some position meets c] for a let that is infinite where no position meets c.
+
+    ``mapping`` has the positions for its formals. It is 1 where the adjoint is finite anyway.
+    """
+    taken = taken_where(let)
+    if taken is None or not let.reduction.is_infinite_of_nothing:
+        return ONE
+    # A sum over an index that the body lacks is a number of times it, n*a/n = a.
+    cancels = any(set(let.binders) - free_indices(t) for t in let.body.terms)
+    if not cancels and not _is_bent(lets, let.name):
+        return ONE
+    condition = substitute(taken, mapping)
+    return mul(atom(Iverson(condition)), some(lets, condition, let.binders))
+
+
+def _is_bent(lets: Lets, name: str) -> bool:
+    """Whether an equation does more with this let than to add it, scale it, or exponentiate it.
+
+    Where the let is infinite, as the logsumexp of nothing is, its adjoint may then be so too.
+    """
+    infinite = {name}
+    for let in lets:
+        for t in let.body.terms:
+            reading = [f for f in t.factors if infinite & set(tensors(f))]
+            if not reading:
+                continue
+            (first, *others) = reading
+            if others or let.kind != "sum" or not _is_straight(first, infinite):
+                return True
+            if isinstance(first, Access):
+                infinite.add(let.name)
+    return False
+
+
+def _is_straight(f: Expr, names: set[str]) -> bool:
+    """Whether f is one of these tensors, or the exponential of a sum with one."""
+    if isinstance(f, Call) and f.function == "exp":
+        (exponent,) = f.args
+        assert isinstance(exponent, Poly)
+        inside = [g for t in exponent.terms for g in t.factors if names & set(tensors(g))]
+        return all(isinstance(g, Access) and g.tensor in names for g in inside)
+    return isinstance(f, Access) and f.tensor in names

@@ -1,0 +1,247 @@
+"""Conditions of a term that its own ranges and brackets decide, and the guards of what it reads.
+
+A guard keeps a read in range where the bracket beside it is 0. So it stands around the whole
+position of a read, or of a delta, which places values: elsewhere it says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import TypeGuard
+
+from derive.algebra.expr import (
+    Access,
+    Delta,
+    Expr,
+    Guard,
+    Index,
+    Iverson,
+    Num,
+    Placed,
+    Pow,
+    free_indices,
+    num,
+    walk,
+)
+from derive.algebra.inequalities import Bounds
+from derive.algebra.logic import conditions_of, conjunction
+from derive.algebra.poly import (
+    ZERO,
+    Poly,
+    Term,
+    as_atom,
+    atom,
+    base_and_power,
+    make_term,
+    mul,
+    poly,
+    scale,
+    sum_over,
+)
+from derive.algebra.rules import Rule, contraction
+from derive.algebra.substitution import replace, replace_inside_out, substitute
+
+
+def grouped(condition: Expr) -> list[Expr]:
+    """The condition as one for each set of indices that its parts have.
+
+    [a(e) and b(e,n)] = [a(e)]*[b(e,n)], of which the first stays with what is taken out of a sum
+    over n.
+    """
+    groups: dict[frozenset[Index], list[Expr]] = {}
+    for c in conditions_of(condition):
+        groups.setdefault(free_indices(c), []).append(c)
+    return [conjunction(parts) for parts in groups.values()]
+
+
+def rebuilt(t: Term, binders: Sequence[Index], factors: Sequence[Expr]) -> Poly:
+    """The term with these binders and factors, some of which may have become sums."""
+    if not any(isinstance(f, Poly) for f in factors):
+        return poly([make_term(t.coef, binders, factors)])
+    whole = mul(*(f if isinstance(f, Poly) else atom(f) for f in factors))
+    return scale(sum_over(whole, binders), t.coef)
+
+
+def settled(bounds: Bounds, e: Expr) -> Expr:
+    """e with no guard whose condition always holds, no condition in one that does, none nested."""
+
+    def visit(part: Expr) -> Expr | None:
+        if not isinstance(part, Guard):
+            return None
+        condition, position = replace(part.condition, visit), replace(part.position, visit)
+        every = conditions_of(condition)
+        if isinstance(position, Guard) and position.elsewhere is part.elsewhere:
+            # Where the inner condition fails both are 0.
+            inner = position
+            every = tuple(
+                replace(c, lambda e: inner.position if e is inner else None) for c in every
+            )
+            every = (*conditions_of(inner.condition), *every)
+            position = inner.position
+        left = [c for c in every if bounds.holds(c) is not True]
+        return Guard(conjunction(left), position, part.elsewhere) if left else position
+
+    return plain_positions(replace(e, visit))
+
+
+@lru_cache(maxsize=4096)
+def plain_positions(e: Expr) -> Expr:
+    """e with positions that are a lone atom stored as that atom."""
+
+    def plain(part: Expr) -> Expr:
+        if isinstance(part, Access):
+            return Access(part.tensor, tuple(map(_plain, part.positions)))
+        if isinstance(part, Guard | Placed):
+            made: Expr = part.map(lambda p: _plain(p) if p is part.position else p)
+            return Delta(_plain(made.axis), made.position) if isinstance(made, Delta) else made
+        return part
+
+    return replace_inside_out(e, plain)
+
+
+def _plain(position: Expr) -> Expr:
+    return as_atom(position) if isinstance(position, Poly) else position
+
+
+def without_guards(e: Expr, beside: frozenset[Expr]) -> Expr:
+    """e without the guards in it whose conditions are all among these."""
+
+    def visit(part: Expr) -> Expr | None:
+        if isinstance(part, Guard) and beside.issuperset(conditions_of(part.condition)):
+            return replace(part.position, visit)
+        return None
+
+    return plain_positions(replace(e, visit))
+
+
+def with_guards_outside(e: Expr, beside: frozenset[Expr]) -> Expr:
+    """e with the guards of these conditions around whole positions, and nowhere else."""
+    known: dict[Expr, Expr] = {}
+
+    def within(part: Expr, found: list[Expr]) -> Expr | None:
+        """Guards are taken out and noted; what is read further inside has its own."""
+        if _is_of_position(part) and beside.issuperset(conditions_of(part.condition)):
+            found += conditions_of(part.condition)
+            return replace(part.position, lambda e: within(e, found))
+        if isinstance(part, Access):
+            return Access(part.tensor, tuple(map(whole, part.positions)))
+        if isinstance(part, Placed):
+            return _both(part, whole, lambda e: within(e, []))
+        return None
+
+    def whole(position: Expr) -> Expr:
+        made = known.get(position)
+        if made is None:
+            found: list[Expr] = []
+            inner = replace(position, lambda e: within(e, found))
+            made = Guard(conjunction(found), _plain(inner)) if found else inner
+            known[position] = made
+        return made
+
+    return plain_positions(replace(e, lambda part: within(part, [])))
+
+
+def _is_of_position(e: Expr) -> TypeGuard[Guard]:
+    return isinstance(e, Guard) and e.elsewhere is num(0)
+
+
+def _both(
+    e: Placed, of_position: Callable[[Expr], Expr], of_rest: Callable[[Expr], Expr | None]
+) -> Expr:
+    """e with the one applied to its position, the other all through its other parts."""
+    made: Expr = e.map(lambda p: of_position(p) if p is e.position else replace(p, of_rest))
+    return made
+
+
+def beside(t: Term, factor: Expr) -> frozenset[Expr]:
+    """The conditions of the other brackets of a term."""
+    others = [f for f in t.factors if isinstance(f, Iverson) and f is not factor]
+    return frozenset(c for f in others for c in conditions_of(f.condition))
+
+
+def unguarded(t: Term) -> Poly | None:
+    """The term with every guard whose bracket is another factor around a whole position."""
+    if not any(isinstance(f, Iverson) for f in t.factors):
+        return None
+    for f in t.factors:
+        if not any(isinstance(part, Guard) for part in walk(f)):
+            continue
+        new = with_guards_outside(f, beside(t, f))
+        if new is not f:
+            return rebuilt(t, t.binders, [new if x is f else x for x in t.factors])
+    return None
+
+
+def at_deltas(t: Term, indices: Sequence[Index]) -> tuple[Term, list[Index]]:
+    """t at the positions where deltas put some of these summed indices, and the others."""
+    left = [] if set(indices) & set(t.binders) else list(indices)
+    for d in t.factors:
+        whole = Term(t.coef, (*t.binders, *left), t.factors)
+        fixed = contraction(whole, d) if isinstance(d, Delta) else None
+        if fixed is not None and fixed[0] in left:
+            index, value = fixed
+            factors = [substitute(f, {index: value}) for f in t.factors if f is not d]
+            rest = [i for i in left if i is not index]
+            return at_deltas(make_term(t.coef, t.binders, factors), rest)
+    return t, list(indices)
+
+
+def known(bounds: Bounds, t: Term) -> Poly | None:
+    """The term without the conditions that always hold; 0 where one never does."""
+    factors: list[Expr] = []
+    changed = False
+    for f in t.factors:
+        if not isinstance(f, Iverson):
+            factors.append(f)
+            continue
+        conditions = conditions_of(f.condition)
+        found = [bounds.holds(c) for c in conditions]
+        if False in found:
+            return ZERO
+        left = [c for c, holds in zip(conditions, found, strict=True) if not holds]
+        changed = changed or len(left) < len(conditions)
+        if left:
+            factors.append(Iverson(conjunction(left)))
+    if not changed:
+        return None
+    return rebuilt(t, t.binders, [settled(bounds, f) for f in factors])
+
+
+_MOST_TRIED = 16
+"""So many positions of an index whose size is a number are tried for one that meets conditions."""
+
+
+def has_a_member(bounds: Bounds, condition: Expr, k: Index) -> bool:
+    """Whether some position of k certainly meets the condition: the sum of nothing is 0."""
+    same = (i for i in free_indices(condition) if i.extent == k.extent and i is not k)
+    size = bounds.size(k.extent).number
+    known = range(min(int(size), _MOST_TRIED)) if size is not None else range(1)
+    places: list[Expr] = [*sorted(same, key=lambda i: i.name), *map(num, known)]
+    return any(
+        all(bounds.holds(c) is True for c in conditions_of(substitute(condition, {k: place})))
+        for place in places
+    )
+
+
+def guard_rule() -> Rule:
+    """Where a condition holds, what it guards is what it is."""
+
+    def apply(t: Term) -> Poly | None:
+        held = frozenset(
+            c for f in t.factors if isinstance(f, Iverson) for c in conditions_of(f.condition)
+        )
+        powers = dict(map(base_and_power, t.factors))
+        for base, power in powers.items():
+            if not isinstance(base, Guard) or not held.issuperset(conditions_of(base.condition)):
+                continue
+            plain = base.position
+            if plain not in powers:
+                continue
+            rest = [f for f in t.factors if base_and_power(f)[0] not in (base, plain)]
+            total = power + powers[plain]
+            kept = plain if total >= 0 and total.denominator == 1 else base
+            return poly([make_term(t.coef, t.binders, [*rest, Pow(kept, Num(total))])])
+        return None
+
+    return Rule("guard", "[c]·u·Guard(c, u)⁻¹ = [c]", "the number of factors", apply)

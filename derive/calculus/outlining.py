@@ -1,0 +1,313 @@
+"""Parts of an equation that are too large to stand in its formulas, as variables of their own.
+
+    tanh(tanh(... tanh(x)))    =  tanh(tanh(u)),    u = tanh(... tanh(x))
+    a*b*c*...                  =  u*v*...,          u = a*b*c,  v = ...
+    (x - sum_r a_r*b_r)^2      =  u^2,              u = x - sum_r a_r*b_r
+    a*tanh(sum_r b_r*c_r)      =  a*tanh(u),        u = sum_r b_r*c_r
+
+The derivative of f(g) repeats g, and that of a product repeats every other factor. A name stands
+for what is repeated, and has an adjoint as an equation has, so that formulas are as long for a
+deep equation as for a network of short ones. A contraction inside of a function is dear to compute
+again, and what has a name may be kept; none is needed where the value of the equation tells the
+derivative, as that of tanh(sum_r b_r*c_r) does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import permutations
+
+from derive.algebra.expr import (
+    Access,
+    Add,
+    Call,
+    Const,
+    Delta,
+    Expr,
+    Index,
+    Iverson,
+    Mul,
+    Num,
+    Pow,
+    Reduce,
+    Where,
+    accesses,
+    free_indices,
+    num,
+    walk,
+)
+from derive.algebra.functions import is_of_its_value, repeats
+from derive.algebra.reductions import REDUCTIONS
+from derive.algebra.substitution import substitute
+from derive.calculus.interval_analysis import is_everywhere
+
+_LARGEST = 24
+"""An argument or an operand with more nodes than this has a name."""
+
+_MOST = {Mul: 12, Add: 48}
+"""A product of more factors, or a sum of more terms, is one of products or sums of half as many."""
+
+
+def with_named_parts(e: Expr, floats: Collection[str], name: Callable[[Expr], Access]) -> Expr:
+    """e with what is too large in it replaced by what ``name`` makes of it.
+
+    ``floats`` are the tensors that have derivatives, those with a new name among them.
+    """
+    return _Parts(floats, name).of(e)
+
+
+_Place = tuple[Expr, bool]
+"""An expression, and whether it is made only where a condition holds."""
+
+
+class _Parts:
+    """What became of the parts of an expression, innermost first."""
+
+    def __init__(self, floats: Collection[str], name: Callable[[Expr], Access]) -> None:
+        self._floats = floats
+        self._name = name
+        self._new: dict[_Place, Expr] = {}
+        self._size: dict[Expr, int] = {}
+        self._normalised: set[str] = set()
+        self._told: Expr | None = None
+
+    def of(self, e: Expr) -> Expr:
+        """e with its large parts named."""
+        self._told = _of_its_value(e)
+        for place in _inside_out((e, False)):
+            self._new[place] = self._rebuilt(*place)
+        return self._new[e, False]
+
+    def _rebuilt(self, e: Expr, held: bool) -> Expr:
+        """e over its parts as they have become, those named that are too large."""
+        inside = {part: self._new[part, own] for part, own in _parts(e, held)}
+        if isinstance(e, Call | Pow | Mul):
+            own = _is_held(e, held)
+            multiplied = _is_square(e) or sum(map(_is_partial_sum, inside.values())) > 1
+            for part, new in inside.items():
+                opaque = not isinstance(e, Mul) or isinstance(new, Add | Where)
+                large = opaque and self._size_of(new) > _LARGEST
+                large = large or (_is_square(e) and _is_residual(new))
+                large = large or (e is not self._told and _is_of_contraction(e, new))
+                large = large or (isinstance(e, Mul) and _is_multiplied(new, inside.values()))
+                if large or (multiplied and _is_partial_sum(new)):
+                    if self._may_be_named(new, own):
+                        name = inside[part] = self._name(new)
+                        if _normaliser(new) is not None:
+                            self._normalised.add(name.tensor)
+        made: Expr = e.map(lambda part: inside.get(part, part)) if inside else e
+        return self._grouped(made, held) if isinstance(made, Add | Mul) else made
+
+    def _grouped(self, e: Add | Mul, held: bool) -> Expr:
+        """A product of many factors as one of products, each over the same indices; so a sum."""
+        members = list(_members(e))
+        own, most = _is_held(e, held), _MOST[type(e)]
+        together, grouped = most // 2, False
+        while len(members) > most:
+            alike: dict[frozenset[Index], list[int]] = {}
+            for n, f in enumerate(members):
+                if _may_be_grouped(f) and self._may_be_named(f, own):
+                    alike.setdefault(free_indices(f), []).append(n)
+            groups = [
+                places[n : n + together]
+                for places in alike.values()
+                for n in range(0, len(places) - together + 1, together)
+            ]
+            if not groups:
+                break
+            grouped = True
+            gone = {n for group in groups for n in group}
+            names = [self._name(type(e)(tuple(members[n] for n in group))) for group in groups]
+            members = [*(f for n, f in enumerate(members) if n not in gone), *names]
+        return type(e)(tuple(members)) if grouped else e
+
+    def _size_of(self, e: Expr) -> int:
+        """The nodes of e, as often as they are written, and more where a derivative has them."""
+        for part, _ in _inside_out((e, False)):
+            if part not in self._size:
+                inside = 1 + sum(self._size[child] for child, _ in _parts(part, False))
+                times = repeats(part.function) if isinstance(part, Call) else 1
+                self._size[part] = inside * times
+        return self._size[e]
+
+    def _may_be_named(self, e: Expr, held: bool) -> bool:
+        """Whether e has a derivative and, where a condition keeps it, a value everywhere."""
+        parts = list(walk(e))
+        if not any(isinstance(part, Access) and part.tensor in self._floats for part in parts):
+            return False
+        if not held:
+            return True
+        known = self._log_softmaxes(parts)
+        return all(part in known or is_everywhere(part) for part in parts)
+
+    def _log_softmaxes(self, parts: Iterable[Expr]) -> set[Expr]:
+        """The softmaxes, their logarithms and what these are normalised by."""
+        found: set[Expr] = set()
+        for part in parts:
+            of = part.args[0] if isinstance(part, Call) and part.function == "exp" else part
+            total = _normaliser(of)
+            if total is not None:
+                found |= {part, of, total}
+            elif isinstance(of, Access) and of.tensor in self._normalised:
+                found |= {part}
+        return found
+
+
+def _is_square(e: Expr) -> bool:
+    """Whether e is multiplied with itself."""
+    if not isinstance(e, Pow) or not isinstance(e.exponent, Num):
+        return False
+    power = e.exponent.value
+    return power >= 2 and power.denominator == 1
+
+
+def _is_residual(e: Expr) -> bool:
+    """Whether e is a sum with a contraction: what multiplies it out makes a contraction of three.
+
+    2*(x_ij - sum_r a_ir*b_jr)*b_jr = 2*x_ij*b_jr - 2*sum_r' a_ir'*b_jr'*b_jr
+    """
+    if not isinstance(e, Add):
+        return False
+    sums = (a for term in e.args for a in (_members(term) if isinstance(term, Mul) else (term,)))
+    return any(map(_is_contraction, sums))
+
+
+def _is_of_contraction(e: Expr, argument: Expr) -> bool:
+    """Whether e is a function of what has a contraction of a product of tensors among its terms."""
+    if isinstance(e, Mul):
+        return False
+    terms = _members(argument) if isinstance(argument, Add) else (argument,)
+    factors = (f for t in terms for f in (_members(t) if isinstance(t, Mul) else (t,)))
+    return any(map(_is_matrix_product, factors))
+
+
+def _is_multiplied(e: Expr, factors: Iterable[Expr]) -> bool:
+    """Whether a contraction of a product is multiplied by what has a tensor and all its indices."""
+    if not _is_matrix_product(e):
+        return False
+    free = free_indices(e)
+    return any(f is not e and any(accesses(f)) and free_indices(f) >= free for f in factors)
+
+
+def _of_its_value(e: Expr) -> Expr | None:
+    """The f(u) of c*f(u), if the derivative of f is a function of its value.
+
+    c is a number that is not 0, as a parameter is not by which u is divided; a size may be.
+    """
+    factors = list(_members(e)) if isinstance(e, Mul) else [e]
+    (f, *more) = [f for f in factors if any(accesses(f))] or [e]
+    inside = set(walk(f))
+    for c in factors:
+        if c is not f and not isinstance(c, Num | Const) and Pow(c, num(-1)) not in inside:
+            return None
+    match f:
+        case Call(function) if not more and is_of_its_value(function):
+            return f
+        case Pow(_, Num(p)) if not more and p and ((p - 1) / p).denominator == 1:
+            return f
+    return None
+
+
+def _is_contraction(e: Expr) -> bool:
+    """Whether e is a sum of what reads several tensors at each position."""
+    if not isinstance(e, Reduce) or e.kind != "sum":
+        return False
+    read = {x for x in accesses(e.body) if not free_indices(x).isdisjoint(e.indices)}
+    return len(read) > 1
+
+
+def _is_matrix_product(e: Expr) -> bool:
+    """Whether e sums a product of tensors none of which has all indices: it is dear."""
+    if not isinstance(e, Reduce) or e.kind != "sum" or not isinstance(e.body, Mul):
+        return False
+    read = [free_indices(f) for f in _members(e.body) if any(accesses(f))]
+    every = free_indices(e.body)
+    return len(read) > 1 and every not in read and every.issuperset(e.indices)
+
+
+def _is_partial_sum(e: Expr) -> bool:
+    """Whether e is a sum under a condition: a product of two runs over all pairs at each position.
+
+    (sum_s [s <= t] x_s)^2 = sum_s sum_s' [s <= t] [s' <= t] x_s x_s'
+    """
+    if not isinstance(e, Reduce) or e.kind not in ("sum", "mean"):
+        return False
+    inside = _members(e.body) if isinstance(e.body, Mul) else (e.body,)
+    return e.condition is not None or any(isinstance(f, Iverson | Where) for f in inside)
+
+
+def _inside_out(place: _Place) -> Iterator[_Place]:
+    """Every part that stands as a number, after its own parts, each once."""
+    met: set[_Place] = set()
+    pending = [(place, False)]
+    while pending:
+        here, seen = pending.pop()
+        if seen:
+            yield here
+        elif here not in met:
+            met.add(here)
+            pending.append((here, True))
+            pending += ((part, False) for part in _parts(*here))
+
+
+def _parts(e: Expr, held: bool) -> Iterator[_Place]:
+    """The parts of e that stand as numbers: no positions, no conditions."""
+    own = _is_held(e, held)
+    match e:
+        case Add(args) | Mul(args):
+            yield from ((a, own) for a in args)
+        case Call(function, args) if function != "detach":
+            yield from ((a, own) for a in args)
+        case Pow(base, _):
+            yield base, own
+        case Where(_, then, other):
+            yield then, own
+            yield other, own
+        case Reduce(kind, _, body) if REDUCTIONS[kind].is_smooth:
+            yield body, own
+
+
+def _is_held(e: Expr, held: bool) -> bool:
+    """Whether the parts of e are made only where a condition holds."""
+    if held or isinstance(e, Where):
+        return True
+    if isinstance(e, Reduce):
+        return e.condition is not None
+    return isinstance(e, Mul) and any(isinstance(f, Iverson | Delta) for f in _members(e))
+
+
+def _members(e: Add | Mul) -> Iterator[Expr]:
+    """The factors of a product of products, or the terms of a sum of sums."""
+    pending: list[Expr] = [e]
+    while pending:
+        f = pending.pop()
+        if isinstance(f, type(e)):
+            pending.extend(reversed(f.args))
+        else:
+            yield f
+
+
+def _may_be_grouped(f: Expr) -> bool:
+    """Whether nothing is looked for beside f, as a sum of exponentials is beside each of them."""
+    if isinstance(f, Pow):
+        return _may_be_grouped(f.base) and isinstance(f.exponent, Num) and f.exponent.value > 0
+    if isinstance(f, Mul):
+        return all(isinstance(a, Num) or _may_be_grouped(a) for a in f.args)
+    return isinstance(f, Access | Add) or (isinstance(f, Call) and f.function != "exp")
+
+
+def _normaliser(e: Expr) -> Reduce | None:
+    """The logsumexp_k'(x') of x - logsumexp_k'(x'), which is finite wherever x is."""
+    for n, term in enumerate(e.args if isinstance(e, Add) else ()):
+        match term:
+            case Mul((Num(-1), Reduce("logsumexp", indices, body, None) as total)):
+                assert isinstance(e, Add)
+                rest = e.args[:n] + e.args[n + 1 :]
+                x = rest[0] if len(rest) == 1 else Add(rest)
+                own = [i for i in free_indices(x) if i not in free_indices(total)]
+                if len(own) == len(indices) and any(
+                    substitute(x, dict(zip(own, bound, strict=True))) is body
+                    for bound in permutations(indices)
+                ):
+                    return total
+    return None

@@ -1,0 +1,72 @@
+"""Names of the forward that a gradient reads beside all that they are made of.
+
+    y = g*x/n        Sum_k G*y = g/n * Sum_k G*x
+
+What stands in y but in no index of the sum comes out of it, and where the gradient of g has
+Sum_k G*x anyway, the sum is there, and y is not read. An output that is not read is not kept,
+which is worth one more product of its parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from derive.algebra.cost_order import pieces, price
+from derive.algebra.expr import Call, Expr, Pow, free_indices, tensors
+from derive.algebra.rules import FUNCTION_RULES, Step
+from derive.algebra.simplify import Log, simplify
+from derive.calculus.adjoint import Adjoint, Backward, said_of
+from derive.calculus.lets import Let, Lets, inline
+from derive.calculus.ratio_rules import quotient_rules
+
+
+def without_spare_reads(backward: Backward, outputs: Sequence[str]) -> Backward:
+    """The gradients with such names as what they are made of, where that costs less."""
+    formulas: tuple[Adjoint, ...] = (*backward.adjoints, *backward.gradients)
+    read = {name for a in formulas for name in tensors(a.body)}
+    for let in backward.lets:
+        if let.name not in read or not _is_product(let):
+            continue
+        opened = tuple(_opened(a, let, backward.lets) for a in formulas)
+        left = {name for a in opened for name in tensors(a.body)}
+        if left < read and _pays(let, formulas, opened, let.name in outputs):
+            formulas, read = opened, left
+    n = len(backward.adjoints)
+    return replace(backward, adjoints=formulas[:n], gradients=formulas[n:])
+
+
+def _is_product(let: Let) -> bool:
+    """Whether the let is one product, which sums nothing."""
+    if let.is_through or let.internal or let.kind != "sum" or let.dtype != "float":
+        return False
+    return len(let.body.terms) == 1 and not let.body.terms[0].binders
+
+
+def _opened(a: Adjoint, let: Let, lets: Lets) -> Adjoint:
+    if let.name not in tensors(a.body):
+        return a
+    body = inline(a.body, let)
+    states = f"{lets.say(let.name)} is what it is made of, and not read"
+    log: Log = [Step("open", states, a.body, body)]
+    body = simplify(body, (*FUNCTION_RULES, *quotient_rules(lets)), log)
+    return replace(a, body=body, steps=a.steps.then(said_of((a.name, a.formals), log)))
+
+
+def _pays(let: Let, old: Sequence[Adjoint], new: Sequence[Adjoint], kept: bool) -> bool:
+    """Whether the gradients are better without the name, which is kept for them alone."""
+    before, after = _operations(old), _operations(new)
+    rise = sum(after.values()) - sum(before.values())
+    if rise < 0:
+        return True
+    functions = (e for e in after if e not in before and isinstance(e, Call | Pow))
+    small = all(len(free_indices(e)) < len(let.formals) for e in functions)
+    return kept and small and rise < 2 * price(let.formals)
+
+
+def _operations(formulas: Sequence[Adjoint]) -> Mapping[Expr, float]:
+    """The distinct operations of all formulas, with their costs."""
+    found: dict[Expr, float] = {}
+    for a in formulas:
+        found |= pieces(a.body)
+    return found

@@ -1,0 +1,138 @@
+"""Summed indices counted from the other end, where a condition compares them so.
+
+    Sum_j [j <= size(j) - 1 - i] f(j)  =  Sum_j [i <= j] f(size(j) - 1 - j)
+
+A sum over the positions on one side of an index is a cumulative one. Code that turns an axis,
+adds up and turns the result says so with one of the two counted from the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from derive.algebra.affine import Polynomial
+from derive.algebra.expr import (
+    Expr,
+    Index,
+    Iverson,
+    Num,
+    Reduce,
+    Rel,
+    Size,
+    Where,
+    accesses,
+    free_indices,
+)
+from derive.algebra.inequalities import Bounds
+from derive.algebra.logic import conditions_of, conjunction, negate
+from derive.algebra.poly import Poly, Term, add, as_atom, poly
+from derive.algebra.reductions import REDUCTIONS
+from derive.algebra.substitution import replace_inside_out, substitute
+from derive.calculus.guards import plain_positions, rebuilt, settled
+
+_ONE = Polynomial.of(1)
+
+
+def turned_term(bounds: Bounds, t: Term) -> Poly | None:
+    """The term with a summed index counted from the other end."""
+    conditions = [f.condition for f in t.factors if isinstance(f, Iverson)] if t.binders else []
+    i = _from_the_end(bounds, t.binders, conditions, t.factors) if conditions else None
+    if i is None:
+        return None
+    back = as_atom(_back(i).poly())
+    factors = [settled(bounds, plain_positions(substitute(f, {i: back}))) for f in t.factors]
+    plain = [_plain(bounds, f) if isinstance(f, Iverson) else f for f in factors]
+    return rebuilt(t, t.binders, plain)
+
+
+def turned_sum(bounds: Bounds, p: Poly) -> Poly:
+    """The sum with the summed indices of each term counted so."""
+    made = [turned_term(bounds, t) for t in p.terms]
+    if not any(made):
+        return p
+    parts = (t if new is None else new for t, new in zip(p.terms, made, strict=True))
+    return turned_sum(bounds, add(*(poly([x]) if isinstance(x, Term) else x for x in parts)))
+
+
+def turned(bounds: Bounds, e: Reduce) -> Reduce:
+    """The reduction with its indices counted so, and with a condition of its own.
+
+    Prod_l where(c, f, 1) = Prod_{l, c} f
+    """
+    body, condition = e.body, e.condition
+    row = REDUCTIONS[e.kind]
+    if row.cumulative and isinstance(body, Where):
+        for test, kept, left in (
+            (body.condition, body.then, body.other),
+            (negate(body.condition), body.other, body.then),
+        ):
+            if isinstance(left, Num) and left.value == row.neutral:
+                body, condition = kept, conjunction([test, *([condition] if condition else [])])
+    if condition is None:
+        return e
+    while (i := _from_the_end(bounds, e.indices, [condition], [body])) is not None:
+        back = {i: _back(i).expr()}
+        body, condition = substitute(body, back), _plain(bounds, substitute(condition, back))
+    return replace(e, body=body, condition=condition)
+
+
+def _back(i: Index) -> Polynomial:
+    """The position of i counted from the other end."""
+    return Polynomial.of(Size(i.extent)) - _ONE - Polynomial.of(i)
+
+
+def _from_the_end(
+    bounds: Bounds, binders: Sequence[Index], conditions: Sequence[Expr], summed: Sequence[Expr]
+) -> Index | None:
+    """A binder that is compared with what another index is from the end, and with no index.
+
+    What is read at a position of both is no cumulative sum, and longer once one of them is turned.
+    """
+    for i in binders:
+        own = [c for c in conditions if i in free_indices(c)]
+        relations = [r for e in own for r in conditions_of(e) if i in free_indices(r)]
+        if not own or i.group or not all(_is_side(bounds, r, i) for r in relations):
+            continue
+        read = (free_indices(p) for e in summed for a in accesses(e) for p in a.positions)
+        if not any(i in free and len(free) > 1 for free in read):
+            return i
+    return None
+
+
+def _is_side(bounds: Bounds, c: Expr, i: Index) -> bool:
+    """Whether the condition compares another index with i once that is counted from its end."""
+    if not any(k.extent == i.extent for k in free_indices(c) if k is not i):
+        return False
+    gap = _gap(bounds, c) if isinstance(c, Rel) and c.op not in ("==", "!=") else None
+    if gap is None:
+        return False
+    size = bounds.size(i.extent)
+    left = gap.at(lambda e: size - _ONE - Polynomial.of(e) if e is i else Polynomial.of(e))
+    rest = {key: n for key, n in left.terms.items() if key}
+    return sorted(rest.values()) == [-1, 1] and all(
+        len(key) == 1 and isinstance(key[0], Index) and key[0].extent == i.extent for key in rest
+    )
+
+
+def _gap(bounds: Bounds, r: Rel) -> Polynomial | None:
+    """right - left."""
+    left, right = bounds.form(r.left), bounds.form(r.right)
+    return None if left is None or right is None else right - left
+
+
+def _plain(bounds: Bounds, e: Expr) -> Expr:
+    """e with comparisons of integers in which what stands on both sides is gone."""
+
+    def visit(part: Expr) -> Expr:
+        gap = _gap(bounds, part) if isinstance(part, Rel) else None
+        if gap is None:
+            return part
+        assert isinstance(part, Rel)
+        sides = ({k: abs(n) for k, n in gap.terms.items() if n * sign > 0} for sign in (-1, 1))
+        left, right = (Polynomial(terms) for terms in sides)
+        if isinstance(part.left, Poly):
+            return Rel(part.op, left.poly(), right.poly())
+        return Rel(part.op, left.expr(), right.expr())
+
+    return replace_inside_out(e, visit)

@@ -1,0 +1,225 @@
+"""Deltas whose other side is a shifted summed index, and what is known of conditions then.
+
+    Sum_j delta(i, j + s) f(j) = f(i - s)    where 0 <= i - s < size(j) for every i
+
+Solving without that proof would read out of range. Where the solution is in range for a part of
+the values of i only, the term keeps its range as a bracket, and what it reads is guarded by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from derive.algebra.affine import Polynomial
+from derive.algebra.expr import (
+    Access,
+    Delta,
+    Expr,
+    Guard,
+    Index,
+    Iverson,
+    Rel,
+    Size,
+    accesses,
+    free_indices,
+)
+from derive.algebra.inequalities import Bounds
+from derive.algebra.logic import conjunction
+from derive.algebra.poly import (
+    Poly,
+    Term,
+    as_atom,
+)
+from derive.algebra.rules import Rule
+from derive.algebra.substitution import fresh, substitute
+from derive.calculus.guards import (
+    beside,
+    known,
+    plain_positions,
+    rebuilt,
+    settled,
+    unguarded,
+    with_guards_outside,
+    without_guards,
+)
+from derive.calculus.index_ranges import part_of_range
+from derive.calculus.reversed_sums import turned_term
+
+_ONE = Polynomial.of(1)
+
+
+def shift_rules(bounds: Bounds) -> tuple[Rule, ...]:
+    """The rules for an operation with these extents."""
+
+    def decided(t: Term) -> Poly | None:
+        return known(bounds, t)
+
+    def solved(t: Term) -> Poly | None:
+        return next(_solved(bounds, t, everywhere=True), None)
+
+    def solved_in_part(t: Term) -> Poly | None:
+        return next(_solved(bounds, t, everywhere=False), None)
+
+    def narrowed(t: Term) -> Poly | None:
+        return next(_narrowed(bounds, t), None)
+
+    def turned(t: Term) -> Poly | None:
+        return turned_term(bounds, t)
+
+    return (
+        Rule(
+            "guarded position",
+            "[c]·f(i where c) = [c]·f(i)",
+            "the number of guards",
+            unguarded,
+        ),
+        Rule(
+            "known condition",
+            "[c] = 1 where c always holds, 0 where it never does",
+            "the number of conditions",
+            decided,
+        ),
+        Rule(
+            "solve delta",
+            "Σⱼ δ(i, j + s)·f(j) = f(i − s), as 0 ≤ i − s < size(j)",
+            "the number of summed indices",
+            solved,
+        ),
+        Rule(
+            "solve delta in part",
+            "Σⱼ δ(i, j + s)·f(j) = [0 ≤ i − s < size(j)]·f(i − s)",
+            "the number of summed indices",
+            solved_in_part,
+        ),
+        Rule(
+            "part of a range",
+            "Σⱼ [s ≤ j < s + size(i)]·f(j) = Σᵢ f(i + s)",
+            "the number of conditions",
+            narrowed,
+        ),
+        Rule(
+            "turn a sum",
+            "Σⱼ [j ≤ size(j) − 1 − i]·f(j) = Σⱼ [i ≤ j]·f(size(j) − 1 − j)",
+            "the number of indices that are compared with others from the end",
+            turned,
+        ),
+    )
+
+
+# Deltas
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The summed index that a delta or a condition fixes, and its value."""
+
+    index: Index
+    value: Polynomial
+    range: tuple[Expr, ...]
+    """The conditions on the value that are not known to hold."""
+
+
+def _solved(bounds: Bounds, t: Term, everywhere: bool) -> Iterator[Poly]:
+    """The term without a delta and the summed index that it fixes."""
+    for delta in t.factors:
+        if not isinstance(delta, Delta):
+            continue
+        for solution in _solutions(bounds, t, delta):
+            rest = [f for f in t.factors if f is not delta]
+            if everywhere != (not solution.range):
+                continue
+            if not everywhere and not _in_place(bounds, delta, solution, rest):
+                continue
+            binders = [i for i in t.binders if i is not solution.index]
+            brackets = [Iverson(c) for c in solution.range]
+            yield rebuilt(t, binders, [*brackets, *(read_at(bounds, f, solution) for f in rest)])
+
+
+def _solutions(bounds: Bounds, t: Term, delta: Delta) -> Iterator[Solution]:
+    """Every summed index that stands in the position with coefficient 1 or -1.
+
+    Where a bracket guards the position, the guard says nothing that the term does not.
+    """
+    axis, position = (
+        bounds.form(without_guards(e, beside(t, delta))) for e in (delta.axis, delta.position)
+    )
+    if axis is None or position is None:
+        return
+    for i in t.binders:
+        if i.group or i in free_indices(delta.axis):
+            continue
+        value = (axis - position).solved(i)
+        if value is not None:
+            yield Solution(i, value, range_of(bounds, i, value))
+
+
+def range_of(bounds: Bounds, i: Index, value: Polynomial) -> tuple[Expr, ...]:
+    """What is to be shown of 0 <= value < size(i), each with what is added on its own side."""
+    zero = Polynomial({})
+    conditions: list[Expr] = []
+    if not bounds.at_most(zero, value):
+        conditions.append(_relation("<=", zero, value))
+    if not bounds.at_most(value + _ONE, bounds.size(i.extent)):
+        conditions.append(_relation("<", value, Polynomial.of(Size(i.extent))))
+    return tuple(conditions)
+
+
+def _relation(op: str, a: Polynomial, b: Polynomial) -> Rel:
+    """a op b without a minus: 0 <= i - 2 is 2 <= i."""
+    gap = (b - a).terms
+    left = Polynomial({k: -c for k, c in gap.items() if c < 0})
+    right = Polynomial({k: c for k, c in gap.items() if c > 0})
+    return Rel(op, left.poly(), right.poly())
+
+
+def _in_place(bounds: Bounds, delta: Delta, solution: Solution, factors: Sequence[Expr]) -> bool:
+    """Whether reads under a guard are no larger than the scatter that they stand for.
+
+    They are windows of their axes, or the summed index is as long as the axis of the delta: a
+    guard is never in the way of a read on an axis without values.
+    """
+    axis, i = free_indices(delta.axis), solution.index
+    if isinstance(delta.axis, Index) and i.extent == delta.axis.extent:
+        return True
+    return (
+        len(axis) == 1
+        and axis == {*solution.value.indices}
+        and all(
+            _is_window(bounds, a, i) for f in factors for a in accesses(f) if i in free_indices(a)
+        )
+    )
+
+
+def _is_window(bounds: Bounds, a: Access, i: Index) -> bool:
+    """Whether the index runs through one axis, in steps of 1 or -1 and alone."""
+    (position, *more) = (p for p in a.positions if i in free_indices(p))
+    bare = position.position if isinstance(position, Guard) else position
+    form = None if more else bounds.form(bare)
+    return form is not None and form.indices == [i] and form.unit(i) is not None
+
+
+def read_at(bounds: Bounds, factor: Expr, solution: Solution) -> Expr:
+    """The factor with the index at its value; what it reads there is guarded by the range."""
+    i, value = solution.index, as_atom(solution.value.poly())
+    if i not in free_indices(factor):
+        return factor
+    if not solution.range:
+        return settled(bounds, plain_positions(substitute(factor, {i: value})))
+    guarded = substitute(factor, {i: Guard(conjunction(solution.range), value)})
+    return settled(bounds, with_guards_outside(guarded, frozenset(solution.range)))
+
+
+# Ranges
+
+
+def _narrowed(bounds: Bounds, t: Term) -> Iterator[Poly]:
+    """The sum over what brackets leave of the range, where an index has just that size."""
+    for i in t.binders:
+        found = part_of_range(bounds, t.factors, i)
+        if found is not None:
+            index, start, rest = found
+            new = fresh(index, free_indices(t) | frozenset(t.binders))
+            shifted = as_atom((Polynomial.of(new) + start).poly())
+            factors = [settled(bounds, plain_positions(substitute(f, {i: shifted}))) for f in rest]
+            yield rebuilt(t, [new if b is i else b for b in t.binders], factors)

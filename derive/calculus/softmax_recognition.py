@@ -1,0 +1,195 @@
+"""Normalised exponentials, found by their structure in the flat form.
+
+exp(f(k) - logsumexp_k f)  =  softmax_k f
+f(k) - logsumexp_k f       =  log_softmax_k f
+
+exp of a name that is a log_softmax is a softmax too, unless the name has been computed already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from derive.algebra.expr import (
+    Access,
+    Call,
+    Expr,
+    Index,
+    Iverson,
+    Placed,
+    Rel,
+    Where,
+    accesses,
+    free_indices,
+)
+from derive.algebra.factor import factor
+from derive.algebra.hashcons import node
+from derive.algebra.logic import conditions_of, negate
+from derive.algebra.poly import Poly, Term, add, as_atom, atom, make_term, poly
+from derive.algebra.substitution import fresh, substitute
+from derive.calculus.lets import Find, Let
+
+
+@node
+class Normal(Placed):
+    """softmax or log_softmax of body over the bound index, read at a position.
+
+    Where the condition fails the value is undefined; what reads it there is masked.
+    """
+
+    kind: str
+    index: Index
+    body: Expr
+    position: Expr
+    condition: Expr | None = None
+    level: Access | None = None
+    """The logsumexp under the condition, a name."""
+
+    def bound(self) -> tuple[Index, ...]:
+        return (self.index,)
+
+
+def recognise(e: Expr, find: Find, absent: Find) -> Expr:
+    """e with normalised exponentials as `Normal` nodes, innermost first.
+
+    ``find`` gives any definition, ``absent`` that of a name that has not been computed.
+    """
+    return _Recognition(find, absent, {}).of(e, frozenset())
+
+
+def recognise_under(e: Expr, find: Find, held: Iterable[Expr]) -> Expr:
+    """The same for what stands under these conditions."""
+    conditions = frozenset[Expr]().union(*map(_holding, held))
+    return _Recognition(find, lambda name: None, {}).of(e, conditions)
+
+
+@dataclass(frozen=True)
+class _Recognition:
+    """What is found of each expression under the conditions that hold around it.
+
+    What is read where one of these fails is masked.
+    """
+
+    find: Find
+    absent: Find
+    known: dict[tuple[Expr, frozenset[Expr]], Expr]
+
+    def of(self, e: Expr, held: frozenset[Expr]) -> Expr:
+        """e with normalised exponentials as `Normal` nodes."""
+        found = self.known.get((e, held))
+        if found is None:
+            found = self.known[e, held] = self._of(e, held)
+        return found
+
+    def _of(self, e: Expr, held: frozenset[Expr]) -> Expr:
+        if isinstance(e, Poly):
+            terms = add(poly(()), *(poly([self._term(t, held)]) for t in e.terms))
+            return _log_softmax(terms, self.find, held)
+        if isinstance(e, Where):
+            inside = [held | _holding(c) for c in (e.condition, negate(e.condition))]
+            branches = zip((e.then, e.other), inside, strict=True)
+            return Where(e.condition, *(self.of(b, own) for b, own in branches))
+        new: Expr = e.map(lambda part: self.of(part, held))
+        if isinstance(new, Call) and new.function == "exp":
+            (u,) = new.args
+            if isinstance(u, Poly) and len(u.terms) == 1:
+                (t,) = u.terms
+                if t.coef == 1 and not t.binders and len(t.factors) == 1:
+                    inner = self._opened(t.factors[0], held)
+                    if isinstance(inner, Normal) and inner.kind == "log_softmax":
+                        return replace(inner, kind="softmax")
+        return new
+
+    def _opened(self, e: Expr, held: frozenset[Expr]) -> Expr:
+        """What a name stands for that has not been computed; anything else as it is."""
+        let = self.absent(e.tensor) if isinstance(e, Access) else None
+        if let is None or let.kind != "sum" or let.dtype != "float":
+            return e
+        assert isinstance(e, Access)
+        return as_atom(_as_poly(self.of(let.body_at(e.positions), held)))
+
+    def _term(self, t: Term, held: frozenset[Expr]) -> Term:
+        for f in t.factors:
+            if isinstance(f, Iverson):
+                held |= _holding(f.condition)
+        return make_term(t.coef, t.binders, [self.of(f, held) for f in t.factors])
+
+
+def _as_poly(e: Expr) -> Poly:
+    assert isinstance(e, Poly)
+    return e
+
+
+def _holding(condition: Expr) -> frozenset[Expr]:
+    """The conditions that hold where this one does, each in one form."""
+    return frozenset(factor(c) for c in conditions_of(condition))
+
+
+def _log_softmax(p: Poly, find: Find, held: frozenset[Expr]) -> Poly:
+    for t, let, k, body in _logarithms(p, find):
+        own = fresh(k, free_indices(p))
+        inside = substitute(body, {k: own})
+        condition: Expr | None = None
+        level: Access | None = None
+        if let.condition is not None:
+            if any(_is_segment(c, let) for c in conditions_of(let.condition)):
+                # Each place belongs to one segment: no row of all places is made.
+                continue
+            condition = substitute(let.condition, _mapping(let, t, own))
+            assert isinstance(t.factors[0], Access)
+            level = t.factors[0]
+            if not _holding(substitute(condition, {own: k})) <= held:
+                continue
+        rest = poly(x for x in p.terms if x is not t and x not in body.terms)
+        return add(rest, atom(Normal("log_softmax", own, inside, k, condition, level)))
+    return p
+
+
+def parted(p: Poly, find: Find) -> tuple[Poly, Poly]:
+    """The logarithms of shares in the sum, f(k) - logsumexp_k f, and what is left of it."""
+    own = {x for t, _, _, body in _logarithms(p, find) for x in (t, *body.terms)}
+    return poly(t for t in p.terms if t in own), poly(t for t in p.terms if t not in own)
+
+
+def _logarithms(p: Poly, find: Find) -> Iterator[tuple[Term, Let, Index, Poly]]:
+    """(-lse, its definition, k, f(k)) of each logarithm of a share in the sum."""
+    for t in p.terms:
+        for let, k, body in _candidates(p, t, find):
+            if all(other in p.terms for other in body.terms):
+                yield t, let, k, body
+
+
+def _is_segment(condition: Expr, let: Let) -> bool:
+    """Whether the condition says which formal a place belongs to, by what a tensor has there."""
+    if not isinstance(condition, Rel) or condition.op != "==":
+        return False
+    sides = factor(condition.left), factor(condition.right)
+    return any(
+        index in let.formals and set(let.binders) <= free_indices(place) and any(accesses(place))
+        for index, place in (sides, sides[::-1])
+    )
+
+
+def _mapping(let: Let, t: Term, k: Index) -> dict[Index, Expr]:
+    access = t.factors[0]
+    assert isinstance(access, Access)
+    return {**dict(zip(let.formals, access.positions, strict=True)), let.binders[0]: k}
+
+
+def _candidates(p: Poly, t: Term, find: Find) -> Iterator[tuple[Let, Index, Poly]]:
+    """(the logsumexp, the index it may run over, its body at that index) for a term -lse[..]."""
+    if t.coef != -1 or t.binders or len(t.factors) != 1 or not isinstance(t.factors[0], Access):
+        return
+    let = find(t.factors[0].tensor)
+    if let is None or let.kind != "logsumexp" or len(let.binders) != 1:
+        return
+    k = let.binders[0]
+    free = sorted(
+        (i for i in free_indices(p) - free_indices(t) if i.extent == k.extent),
+        key=lambda i: i.name,
+    )
+    for i in free:
+        body = substitute(let.body, _mapping(let, t, i))
+        if i in free_indices(body):
+            yield let, i, body

@@ -1,0 +1,431 @@
+"""Sums with a value that the definitions give.
+
+    Sum_k S[.., k, ..] = 1, 0, ...     where the definition of S says so
+    Sum_k a[k]*b[k]    = v             where v = Sum_k a[k]*b[k] is in the spec
+
+Both are found from the definitions, those of the forward and those of the adjoints; no operation
+is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+
+from derive.algebra.expr import (
+    Access,
+    Call,
+    Delta,
+    Expr,
+    Index,
+    Iverson,
+    Rel,
+    Size,
+    free_indices,
+    walk,
+)
+from derive.algebra.match import match
+from derive.algebra.memo import Recursion
+from derive.algebra.poly import (
+    ZERO,
+    Poly,
+    Term,
+    add,
+    as_atom,
+    atom,
+    base_and_power,
+    make_term,
+    mul,
+    poly,
+    raised,
+    sum_over,
+)
+from derive.algebra.rules import Rule, Step, SumRule
+from derive.algebra.simplify import Log, simplify
+from derive.algebra.substitution import substitute
+from derive.algebra.to_tree import to_tree
+from derive.calculus.guard_insertion import has_positions
+from derive.calculus.guards import has_a_member
+from derive.calculus.lets import Find, Let, Lets, inline, tensors_of
+from derive.calculus.softmax_mean import is_compared, sums_apart
+
+_NAMED = "a defining sum of products is its name"
+
+_MOST_ROUNDS = 12
+"""How often a name is opened to find that a sum is constant."""
+
+_LARGEST = 24
+"""A sum that has grown to more factors and bound indices than this is taken to be no constant."""
+
+_MOST_SHOWN = 48
+"""A longer way to a constant, by constants of other sums, is shown from where its end begins."""
+
+
+@dataclass(frozen=True)
+class _Total:
+    """The constant that a sum is, and the steps to it."""
+
+    value: Poly
+    steps: tuple[Step, ...]
+
+
+def total_rules(lets: Lets, adjoints: Mapping[str, Let]) -> tuple[Rule | SumRule, ...]:
+    """The rules for these definitions; they see lets and adjoints that are added later."""
+    normalised = Rule(
+        "normalised exponential",
+        "Σₖ exp(f − logsumexpₖ f) = 1",
+        "the number of summed indices",
+        lambda t: _sum_of_normalised(lets, t),
+    )
+    needless = Rule(
+        "no positions, no value",
+        "[size(k) > 0]·f(k) = f(k)",
+        "the number of factors",
+        lambda t: _without_needless(lets, t),
+    )
+
+    def find(name: str) -> Let | None:
+        return adjoints.get(name) or lets.get(name)
+
+    def total_of(key: tuple[str, tuple[int, ...]]) -> _Total | None:
+        name, axes = key
+        let = find(name)
+        if let is None or let.kind != "sum" or let.dtype != "float":
+            return None
+        return _constant_sum(lets, adjoints, (normalised, needless, known), let, axes)
+
+    value = Recursion(total_of, lets.found_totals)
+
+    def known_sum(t: Term) -> Poly | None:
+        return next(
+            (
+                mul(total.value, rest)
+                for rest, name, axes in _lone_sums(t, find)
+                if (total := value((name, axes))) is not None
+            ),
+            None,
+        )
+
+    def shown(t: Term) -> tuple[Step, ...]:
+        totals = (value((name, axes)) for _, name, axes in _lone_sums(t, find))
+        return next(total.steps for total in totals if total is not None)
+
+    known = Rule(
+        "known sum",
+        "Σₖ v(k) is constant by v's definition",
+        "the number of summed indices",
+        known_sum,
+        shown,
+    )
+    named = SumRule(
+        "fold total",
+        _NAMED,
+        "the number of summed indices",
+        _unless_compared(lets, lambda t: _named_total(lets, t, ())),
+    )
+    through = SumRule(
+        "fold total through an adjoint",
+        "Σₖ a(k)·Σₑ G(e)·b(k, e) = Σₑ G(e)·v(e), v(e) = Σₖ a(k)·b(k, e)",
+        "the number of sums that read an adjoint",
+        _unless_compared(lets, lambda t: _through_adjoint(lets, adjoints, t)),
+    )
+    return normalised, needless, known, named, through
+
+
+def _unless_compared(
+    lets: Lets, fold: Callable[[Term], Poly | None]
+) -> Callable[[Poly], Poly | None]:
+    """Every term as ``fold`` makes it, but for means of what stands beside them."""
+    folded = lru_cache(maxsize=4096)(fold)
+
+    def apply(p: Poly) -> Poly | None:
+        found = {t: new for t in p.terms if (new := folded(t)) is not None}
+        found = {t: new for t, new in found.items() if not is_compared(lets, p, t)}
+        if not found:
+            return None
+        return poly(x for t in p.terms for x in (found[t].terms if t in found else (t,)))
+
+    return apply
+
+
+def _uses(t: Term, index: Index) -> list[Expr]:
+    return [f for f in t.factors if index in free_indices(f)]
+
+
+# -------------------------------------------------------------------- Sum_k exp(f - lse) = 1
+
+
+def _sum_of_normalised(lets: Lets, t: Term) -> Poly | None:
+    for k in t.binders:
+        uses = _uses(t, k)
+        for f in uses:
+            let_condition = _normalised_over(lets, f, k)
+            if let_condition is None:
+                continue
+            if [u for u in uses if u is not f] == let_condition:
+                rest = [x for x in t.factors if x not in uses]
+                left = [i for i in t.binders if i is not k]
+                if not has_positions(lets, k):
+                    rest.append(Iverson(Rel("<", ZERO, atom(Size(k.extent)))))
+                return poly([make_term(t.coef, left, rest)])
+    return None
+
+
+def _without_needless(lets: Lets, t: Term) -> Poly | None:
+    for f in t.factors:
+        match f:
+            case Iverson(Rel("<", left, Poly() as right)) if left is ZERO:
+                size = as_atom(right)
+            case _:
+                continue
+        if not isinstance(size, Size):
+            continue
+        rest = [x for x in t.factors if x is not f]
+        inside = [part for x in rest for part in walk(x)]
+        if any(map(_is_placed, inside)):
+            # The bracket keeps a position in range.
+            continue
+        indices = (*t.binders, *(i for i in inside if isinstance(i, Index)))
+        around = any(i.extent == size.extent for i in indices)
+        if around or _needs(lets, rest, size.extent):
+            return poly([make_term(t.coef, t.binders, rest)])
+    return None
+
+
+def _is_placed(e: Expr) -> bool:
+    if isinstance(e, Access):
+        return not all(isinstance(p, Index) for p in e.positions)
+    return isinstance(e, Delta)
+
+
+def _needs(lets: Lets, factors: Sequence[Expr], extent: str) -> bool:
+    """Whether a factor is 0 where the extent has no positions, being a sum over it."""
+    read = (lets.get(f.tensor) for f in factors if isinstance(f, Access))
+    return any(
+        let is not None
+        and let.kind == "sum"
+        and all(any(i.extent == extent for i in t.binders) for t in let.body.terms)
+        for let in read
+    )
+
+
+def _normalised_over(lets: Lets, f: Expr, k: Index) -> list[Expr] | None:
+    """Where f = exp(body - lse) with lse over k: the mask factors that must stand beside it."""
+    if not (isinstance(f, Call) and f.function == "exp"):
+        return None
+    (u,) = f.args
+    name = as_atom(u) if isinstance(u, Poly) else None
+    logarithm = lets.definition(name.tensor) if isinstance(name, Access) else None
+    if logarithm is not None and isinstance(name, Access):
+        u = logarithm.body_at(name.positions)
+    assert isinstance(u, Poly)
+    for t in u.terms:
+        if t.coef != -1 or len(t.factors) != 1 or not isinstance(t.factors[0], Access):
+            continue
+        lse = t.factors[0]
+        let = lets.get(lse.tensor)
+        if let is None or let.kind != "logsumexp" or len(let.binders) != 1:
+            continue
+        mapping: dict[Index, Expr] = dict(zip(let.formals, lse.positions, strict=True))
+        mapping[let.binders[0]] = k
+        if k in free_indices(lse) or let.binders[0].extent != k.extent:
+            continue
+        if substitute(let.body, mapping) is not add(u, atom(lse)):
+            continue
+        if let.condition is None:
+            return []
+        condition = substitute(let.condition, mapping)
+        return [Iverson(condition)] if has_a_member(lets.bounds, condition, k) else None
+    return None
+
+
+# -------------------------------------------------------------------- Sum_k v[k] = constant
+
+
+def _lone_sums(t: Term, find: Find) -> Iterator[tuple[Poly, str, tuple[int, ...]]]:
+    """(the rest of t, a name, axes) where a name alone is summed over all of some of its axes.
+
+    All such axes together come first, then each by itself. An index of another size runs over a
+    part of an axis.
+    """
+    for f in t.factors:
+        let = find(f.tensor) if isinstance(f, Access) else None
+        if let is None or not isinstance(f, Access):
+            continue
+        alone = [k for k in t.binders if _uses(t, k) == [f]]
+        places = {k: [n for n, p in enumerate(f.positions) if k in free_indices(p)] for k in alone}
+        plain = [
+            k
+            for k in alone
+            if len(places[k]) == 1
+            and f.positions[places[k][0]] is k
+            and let.formals[places[k][0]].extent == k.extent
+        ]
+        sets = [plain, *([k] for k in plain)] if len(plain) > 1 else [plain]
+        for summed in sets:
+            if summed:
+                binders = [i for i in t.binders if i not in summed]
+                rest = [x for x in t.factors if x is not f]
+                axes = tuple(places[k][0] for k in summed)
+                yield poly([make_term(t.coef, binders, rest)]), f.tensor, axes
+
+
+def _constant_sum(
+    lets: Lets, adjoints: Mapping[str, Let], rules: Sequence[Rule], let: Let, axes: Sequence[int]
+) -> _Total | None:
+    """Sum over some axes of a let, where it is a number (with sizes) by the definitions.
+
+    Names are opened one at a time, the one that is computed last first, so that what several
+    terms have in common cancels before it is taken apart. Sums that the spec names become
+    their names, unless these have been opened.
+    """
+    summed = [let.formals[n] for n in axes]
+    formals = tuple(i for i in let.formals if i not in summed)
+    letters = ",".join(("*" if k.group else "") + lets.say(k.name) for k in summed)
+    subject = (f"Σ[{letters}] {lets.say(let.name)}", formals)
+    total = sum_over(let.body, summed)
+    whole = to_tree(sum_over(atom(let.access), summed))
+    if _size(total) > _LARGEST:
+        return None
+    log: Log = [Step(*_opening(lets, let.name), whole, total, subject)]
+    order = {name: n for n, name in enumerate((*lets.by_name, *adjoints))}
+    opened = {let.name}
+    for _ in range(_MOST_ROUNDS):
+        total = simplify(total, rules, log)
+        total = _with_totals_named(lets, total, opened, log)
+        if not _reads(total):
+            if free_indices(total):
+                return None
+            steps = dict.fromkeys(s if s.subject[0] else replace(s, subject=subject) for s in log)
+            return _Total(total, tuple(steps)[-_MOST_SHOWN:])
+        latest = max(_names(lets, adjoints, total), key=order.__getitem__, default=None)
+        if latest is None or latest in opened:
+            return None
+        opened.add(latest)
+        before, total = total, inline(total, adjoints.get(latest) or lets[latest])
+        log.append(Step(*_opening(lets, latest), before, total))
+        if _size(total) > _LARGEST:
+            return None
+    return None
+
+
+def _opening(lets: Lets, name: str) -> tuple[str, str]:
+    spoken = lets.say(name)
+    return f"substitute {spoken}", f"{spoken} by its definition"
+
+
+def _size(p: Poly) -> int:
+    return sum(len(t.factors) + len(t.binders) for t in p.terms)
+
+
+def _reads(p: Poly) -> bool:
+    return any(isinstance(e, Access) for t in p.terms for f in t.factors for e in walk(f))
+
+
+def _names(lets: Lets, adjoints: Mapping[str, Let], p: Poly) -> Iterator[str]:
+    """The names with a plain definition that stand as factors."""
+    for t in p.terms:
+        for f in t.factors:
+            base, _ = base_and_power(f)
+            if isinstance(base, Access):
+                let = adjoints.get(base.tensor) or lets.get(base.tensor)
+                if let is not None and let.kind == "sum":
+                    yield base.tensor
+
+
+def _with_totals_named(lets: Lets, p: Poly, opened: set[str], log: Log) -> Poly:
+    parts = [_named_total(lets, t, opened) for t in p.terms]
+    if not any(parts):
+        return p
+    kept = (poly([t]) if new is None else new for t, new in zip(p.terms, parts, strict=True))
+    result = add(poly(()), *kept)
+    log.append(Step("fold total", _NAMED, p, result))
+    return result
+
+
+# -------------------------------------------------------------------- Sum_k a[k]*b[k] = v
+
+
+def _named_total(lets: Lets, t: Term, opened: Sequence[str] | set[str]) -> Poly | None:
+    """t with a sum of products that defines a name, or all of it but a divisor, as the name."""
+    sums = list(sums_apart(t))
+    # Sum_d of a Sum_de, which is the name of every e.
+    single = [
+        ((k,), tuple(f for f in t.factors if k in free_indices(f)))
+        for binders, _ in sums
+        for k in (binders if len(binders) > 1 else ())
+    ]
+    for binders, factors in (*sums, *single):
+        rest = [f for f in t.factors if f not in factors]
+        found = _name_of(lets, binders, factors, rest, opened)
+        if found is not None:
+            coef, name, rest = found
+            outer = [i for i in t.binders if i not in binders]
+            return poly([make_term(t.coef / coef, outer, [*rest, name])])
+    return None
+
+
+def _name_of(
+    lets: Lets,
+    binders: tuple[Index, ...],
+    factors: tuple[Expr, ...],
+    beside: Sequence[Expr],
+    opened: Sequence[str] | set[str] = (),
+) -> tuple[Fraction, Access, list[Expr]] | None:
+    """(coefficient, name, what is left beside it) of the definition that this sum is one of."""
+    target = make_term(Fraction(1), binders, factors)
+    for let in lets.totals(tensors_of(factors)):
+        if let.name in opened:
+            continue
+        (definition,) = let.body.terms
+        bound = frozenset(definition.binders)
+        inside = tuple(f for f in definition.factors if free_indices(f) & bound)
+        pattern = Term(target.coef, definition.binders, inside)
+        for binding in match(pattern, target, frozenset(let.formals), {}):
+            if not all(i in binding for i in let.formals):
+                continue
+            outside = [substitute(f, binding) for f in definition.factors if f not in inside]
+            rest = divided(beside, outside)
+            if rest is not None:
+                positions = tuple(binding[i] for i in let.formals)
+                return definition.coef, Access(let.name, positions), rest
+    return None
+
+
+def divided(factors: Sequence[Expr], by: Sequence[Expr]) -> list[Expr] | None:
+    """The factors without these powers, if each of them is there as often or more."""
+    powers = dict(map(base_and_power, factors))
+    for base, n in map(base_and_power, by):
+        have = powers.get(base, Fraction(0))
+        if n * have <= 0 or abs(have) < abs(n):
+            return None
+        powers[base] = have - n
+    return [raised(a, n) for a, n in powers.items() if n]
+
+
+def _through_adjoint(lets: Lets, adjoints: Mapping[str, Let], t: Term) -> Poly | None:
+    """Sum_k a[k]*(Sum_e G[e]*b[k,e]) = Sum_e G[e]*v[e], where v[e] = Sum_k a[k]*b[k,e] is a name.
+
+    The adjoint of a contraction with one of its operands is the cotangent with its result.
+    """
+    for f in t.factors:
+        let = adjoints.get(f.tensor) if isinstance(f, Access) else None
+        if let is None or len(let.body.terms) != 1 or not let.body.terms[0].binders:
+            continue
+        whole = inline(poly([t]), let)
+        if len(whole.terms) != 1:
+            continue
+        (opened,) = whole.terms
+        for k in opened.binders:
+            factors = tuple(x for x in opened.factors if k in free_indices(x))
+            beside = [x for x in opened.factors if x not in factors]
+            found = _name_of(lets, (k,), factors, beside) if len(factors) > 1 else None
+            if found is None:
+                continue
+            coef, name, rest = found
+            outer = [i for i in opened.binders if i is not k]
+            if len(rest) < len(t.factors) and len(outer) <= len(t.binders):
+                return poly([make_term(opened.coef / coef, outer, [*rest, name])])
+    return None

@@ -1,0 +1,254 @@
+"""One call of a generated function on a sample, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from derive.algebra.interpret import Array
+from derive.check import reference
+from derive.check.check import NotApplicable
+from derive.check.samples import Sample
+from derive.notation.operation import Operation
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+Function = Callable[..., Any]
+
+
+def tensors_of(made: Sample, dtype: str = "float64") -> dict[str, Tensor | None]:
+    """The inputs as torch tensors; floating-point ones require a gradient."""
+    import torch
+
+    found: dict[str, Tensor | None] = {}
+    for name, value in made.tensors.items():
+        tensor = None if value is None else torch.from_numpy(value.copy())
+        if tensor is not None and tensor.is_floating_point():
+            tensor = tensor.to(getattr(torch, dtype)).requires_grad_()
+        found[name] = tensor
+    return found
+
+
+def detached(made: Sample) -> dict[str, Tensor | None]:
+    """The inputs, of which none requires a gradient."""
+    return {name: None if t is None else t.detach() for name, t in tensors_of(made).items()}
+
+
+def called(function: Function, made: Sample, tensors: Sequence[Tensor | None]) -> list[Tensor]:
+    given = {n: v for n, v in made.parameters.items() if v is not None}
+    result = function(*tensors, **given)
+    return list(result) if isinstance(result, tuple) else [result]
+
+
+def smooth(outputs: Sequence[Tensor], made: Sample) -> list[Tensor]:
+    """The finite elements of the floating-point outputs."""
+    import torch
+
+    kept = []
+    for output, value in zip(outputs, made.outputs.values(), strict=True):
+        if output.is_floating_point():
+            finite = np.isfinite(value)
+            kept.append(output if finite.all() else output[torch.from_numpy(finite)])
+    return kept
+
+
+def inputs_of(tensors: dict[str, Tensor | None]) -> list[str]:
+    return [name for name, t in tensors.items() if t is not None and t.requires_grad]
+
+
+def of_inputs(
+    function: Function, made: Sample
+) -> tuple[Callable[..., tuple[Tensor, ...]], tuple[Tensor, ...]]:
+    """The smooth outputs as a function of the inputs that require a gradient."""
+    tensors = tensors_of(made)
+    names = inputs_of(tensors)
+
+    def call(*given: Tensor) -> tuple[Tensor, ...]:
+        all_of_them = {**tensors, **dict(zip(names, given, strict=True))}
+        return tuple(smooth(called(function, made, list(all_of_them.values())), made))
+
+    return call, tuple(t for t in tensors.values() if t is not None and t.requires_grad)
+
+
+def differentiable(
+    function: Function, made: Sample
+) -> tuple[Callable[..., tuple[Tensor, ...]], tuple[Tensor, ...]]:
+    """`of_inputs`; NotApplicable where there is nothing to differentiate."""
+    call, inputs = of_inputs(function, made)
+    if not inputs:
+        raise NotApplicable("no input is of floating point")
+    if not any(o.requires_grad for o in call(*inputs)):
+        raise NotApplicable("no output has a gradient")
+    return call, inputs
+
+
+def cotangents_of(made: Sample) -> dict[str, Any]:
+    """One for each floating-point output; 0 where the output is infinite."""
+    rng = np.random.default_rng(7)
+    return {
+        name: np.where(np.isfinite(value), rng.uniform(0.5, 1.5, value.shape), 0)
+        for name, value in made.outputs.items()
+        if value.dtype == np.float64
+    }
+
+
+def pulled_back(
+    function: Function, made: Sample, tensors: dict[str, Tensor | None], graph: bool = False
+) -> dict[str, Tensor]:
+    """The gradient of Sum outputs*cotangents for each input that requires one.
+
+    ``graph`` says that it is made to be differentiated again.
+    """
+    outputs = called(function, made, list(tensors.values()))
+    return pulled_through(outputs, made, tensors, cotangents_of(made), graph)
+
+
+def pulled_through(
+    outputs: Sequence[Tensor],
+    made: Sample,
+    tensors: dict[str, Tensor | None],
+    cotangents: Mapping[str, Array],
+    graph: bool = False,
+) -> dict[str, Tensor]:
+    """The same, of outputs that are there."""
+    import torch
+
+    pairs = [
+        (output, torch.from_numpy(cotangents[name]).to(output.dtype))
+        for name, output in zip(made.outputs, outputs, strict=True)
+        if output.requires_grad
+    ]
+    names = inputs_of(tensors)
+    inputs = [t for t in tensors.values() if t is not None and t.requires_grad]
+    if not pairs or not inputs:
+        return {name: torch.zeros_like(t) for name, t in zip(names, inputs, strict=True)}
+    of, along = ([pair[n] for pair in pairs] for n in (0, 1))
+    found = torch.autograd.grad(of, inputs, along, create_graph=graph, materialize_grads=True)
+    return dict(zip(names, found, strict=True))
+
+
+Results = dict[str, Array]
+
+
+def directions_of(made: Sample, n: int) -> dict[str, Array]:
+    """A direction of every floating-point input that is given: the n-th of several."""
+    rng = np.random.default_rng((11, n))
+    given = {name: v for name, v in made.tensors.items() if v is not None}
+    # Lengths that differ: two errors of opposite signs do not cancel.
+    return {
+        name: np.asarray(rng.uniform(0.5, 1.5, v.shape) * rng.choice((-1.0, 1.0), v.shape))
+        for name, v in given.items()
+        if v.dtype == np.float64
+    }
+
+
+def plain(op: Operation, made: Sample) -> Function:
+    """The equations as they stand, by torch, called as the generated function is."""
+
+    def function(*given: Tensor | None, **_: Any) -> tuple[Tensor, ...]:
+        names = (t.name for t in op.inputs)
+        found = reference.values(op, dict(zip(names, given, strict=True)), made.parameters)
+        return tuple(found[name].reshape(v.shape) for name, v in made.outputs.items())
+
+    return function
+
+
+def derivatives(
+    function: Function, made: Sample, order: int, shift: float = 0.0, seed: int = 0
+) -> Results:
+    """What autograd gives: the outputs (order 0), or the gradients of Sum outputs*cotangents and
+    the slopes of the outputs along a direction (1, by forward mode too), or with these the
+    gradients' own derivatives along that direction (2).
+
+    ``shift`` moves each input by that part of itself, up or down.
+    """
+    import torch
+
+    tensors = _shifted(made, shift, seed)
+    if order == 0:
+        outputs = called(function, made, list(tensors.values()))
+        return {name: array(o) for name, o in zip(made.outputs, outputs, strict=True)}
+    inputs = {name: t for name, t in tensors.items() if t is not None and t.requires_grad}
+
+    def call(*given: Tensor) -> tuple[Tensor, ...]:
+        whole = {**tensors, **dict(zip(inputs, given, strict=True))}
+        return tuple(smooth(called(function, made, list(whole.values())), made))
+
+    every = zip(cotangents_of(made), call(*inputs.values()), weights_of(made), strict=True)
+    pairs = [(name, o, w.requires_grad_()) for name, o, w in every if o.requires_grad]
+    subjects = [*inputs.values(), *(w for _, _, w in pairs)]
+    first: Sequence[Tensor] = [torch.zeros_like(t) for t in inputs.values()]
+    alone = first
+    if pairs and inputs:
+        given = [o for _, o, _ in pairs], list(inputs.values()), [w for _, _, w in pairs]
+        alone = torch.autograd.grad(*given, retain_graph=True, materialize_grads=True)
+        first = torch.autograd.grad(*given, create_graph=True, materialize_grads=True)
+    found = {f"grad_{name}": array(g) for name, g in zip(inputs, first, strict=True)}
+    for name, g in zip(inputs, alone, strict=True):
+        found[f"grad_{name} without a graph"] = array(g)
+    along = tuple(torch.from_numpy(v) for v in directions_of(made, 0).values())
+    total = sum([(g * u).sum() for g, u in zip(first, along, strict=True)], torch.zeros(()))
+    second: Sequence[Tensor] = [torch.zeros_like(t) for t in subjects]
+    if total.requires_grad:
+        second = torch.autograd.grad(total, subjects, materialize_grads=True)
+    # The gradients are linear in the cotangents: by these, they are slopes of the outputs too.
+    for name, g in zip((name for name, _, _ in pairs), second[len(inputs) :], strict=True):
+        found[f"slope of {name}"] = array(g)
+    if order == 1 and inputs:
+        still = tuple(t.detach() for t in inputs.values())
+        slopes = torch.func.jvp(call, still, along)[1]
+        for name, g in zip(cotangents_of(made), slopes, strict=True):
+            found[f"slope of {name}, forward"] = array(g)
+    if order == 2:
+        for name, g in zip(inputs, second, strict=False):
+            found[f"second derivative, {name}"] = array(g)
+    return found
+
+
+def _shifted(made: Sample, shift: float, seed: int) -> dict[str, Tensor | None]:
+    """The inputs as torch tensors, each element moved up or down by that part of itself."""
+    rng = np.random.default_rng((17, seed))
+    moved = {
+        name: np.asarray(v * (1 + shift * rng.choice((-1.0, 1.0), v.shape)))
+        if v is not None and v.dtype == np.float64 and shift
+        else v
+        for name, v in made.tensors.items()
+    }
+    return tensors_of(replace(made, tensors=moved))
+
+
+def weights_of(made: Sample) -> list[Tensor]:
+    """The cotangents of the finite elements of the floating-point outputs."""
+    import torch
+
+    found = cotangents_of(made)
+    floats = replace(made, outputs={name: made.outputs[name] for name in found})
+    return smooth([torch.from_numpy(w) for w in found.values()], floats)
+
+
+def differs(name: str, got: Any, want: Any, rtol: float, atol: float) -> str:
+    """What is wrong, or nothing."""
+    got, want = np.asarray(got), np.asarray(want)
+    if got.shape != want.shape:
+        return f"{name} has shape {got.shape}, not {want.shape}"
+    if np.allclose(got, want, rtol, atol, equal_nan=True):
+        return ""
+    with np.errstate(invalid="ignore"):
+        gap = np.abs(np.where(got == want, 0, got.astype(float) - want.astype(float)))
+    at = np.unravel_index(np.argmax(np.nan_to_num(gap, nan=np.inf)), gap.shape)
+    place = ", ".join(str(int(n)) for n in at)
+    return f"{name}[{place}] is {got[at]:.9g}, not {want[at]:.9g}"
+
+
+def unlike(name: str, got: Any, want: Any, slack: float = 0.0, scale: float = 1.0) -> str:
+    """Where two computations of the same differ by more than their last digits, and the slack."""
+    return differs(name, got, want, 1e-10, (1e-12 + slack) * scale)
+
+
+def array(t: Tensor) -> Any:
+    return t.detach().double().numpy() if t.is_floating_point() else t.detach().numpy()

@@ -1,0 +1,207 @@
+"""Half precision, autocast and mixed dtypes, against float64.
+
+Inputs and cotangents are numbers that the dtype has exactly, and truth is the equations in float64.
+Code may be off by what the last bit of these makes there, and by a few roundings of the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from derive.algebra.interpret import Array
+from derive.check.check import NotApplicable
+from derive.check.invoke import (
+    Function,
+    Results,
+    array,
+    called,
+    cotangents_of,
+    plain,
+    pulled_through,
+    tensors_of,
+)
+from derive.check.samples import Sample
+from derive.notation.operation import Operation
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+_MOVED = 4
+"""Samples by which it is seen what the last bit makes."""
+_ALLOWED = 8
+"""Results that move by 1 with the last bit of inputs and cotangents may be off by this."""
+_NOTHING = 1e-12
+"""Results below this part of the largest of all are 0, by terms that cancel."""
+_ROUNDED = 4
+"""So many last bits of the largest value may be lost besides, as by products in that dtype."""
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A sample and its cotangents, which the dtype has exactly."""
+
+    made: Sample
+    cotangents: dict[str, Array]
+
+
+def _exact(made: Sample, dtype: torch.dtype) -> _Call:
+    tensors = {name: _rounded(v, dtype) for name, v in made.tensors.items()}
+    cotangents = {name: _rounded(v, dtype) for name, v in cotangents_of(made).items()}
+    return _Call(replace(made, tensors=tensors), cotangents)
+
+
+def _rounded(values: Any, dtype: torch.dtype) -> Any:
+    import torch
+
+    if values is None or values.dtype != np.float64:
+        return values
+    return torch.from_numpy(np.asarray(values)).to(dtype).double().numpy()
+
+
+def _nudged(call: _Call, dtype: torch.dtype, seed: int) -> _Call:
+    """Each number moved up or down by its last bit."""
+    import torch
+
+    rng = np.random.default_rng((23, seed))
+
+    def moved(v: Any) -> Any:
+        if v is None or v.dtype != np.float64:
+            return v
+        return np.asarray(v * (1 + torch.finfo(dtype).eps * rng.choice((-1.0, 1.0), v.shape)))
+
+    tensors = {name: moved(v) for name, v in call.made.tensors.items()}
+    cotangents = {name: moved(v) for name, v in call.cotangents.items()}
+    return _Call(replace(call.made, tensors=tensors), cotangents)
+
+
+def _results(function: Function, call: _Call, tensors: dict[str, Tensor | None]) -> Results:
+    """The floating-point outputs and the gradients."""
+    outputs = called(function, call.made, list(tensors.values()))
+    return _with_gradients(outputs, call, tensors)
+
+
+def _with_gradients(
+    outputs: list[Tensor], call: _Call, tensors: dict[str, Tensor | None]
+) -> Results:
+    named = zip(call.made.outputs, outputs, strict=True)
+    found = {name: array(o) for name, o in named if o.is_floating_point()}
+    grads = pulled_through(outputs, call.made, tensors, call.cotangents)
+    return found | {f"grad_{name}": array(g) for name, g in grads.items()}
+
+
+def _unlike(op: Operation, call: _Call, dtype: torch.dtype, got: Results) -> str:
+    """Where results are further from the truth than the last bits explain."""
+    import torch
+
+    info = torch.finfo(dtype)
+    written = plain(op, call.made)
+    truth = _results(written, call, tensors_of(call.made))
+    try:
+        others = [
+            _results(written, there, tensors_of(there.made))
+            for there in (_nudged(call, dtype, seed) for seed in range(_MOVED))
+        ]
+    except IndexError:
+        raise NotApplicable("a position follows from inputs that half precision moves") from None
+    found = []
+    whole = _most(*map(np.abs, truth.values()))
+    for name, want in truth.items():
+        asked = np.isfinite(want) & (np.abs(want) < info.max / 2)
+        gaps = [np.abs(o[name] - want)[asked] for o in others]
+        largest = _most(np.abs(want)[asked])
+        if largest <= _NOTHING * whole:
+            # Saved outputs are rounded, and what cancels with them cancels no more.
+            largest = whole
+        bound = max(_ALLOWED * _most(*gaps), _ROUNDED * info.eps * largest) + info.tiny
+        error = np.nan_to_num(np.abs(got[name] - want), nan=np.inf)[asked]
+        if not (error <= bound).all():
+            found.append(f"{name} is off by {error.max():.3g}, above the tolerance of {bound:.3g}")
+    return "; ".join(found)
+
+
+def _most(*gaps: Array) -> float:
+    """The largest of those that are finite."""
+    return max((float(g[np.isfinite(g)].max(initial=0.0)) for g in gaps), default=0.0)
+
+
+def _floats(tensors: dict[str, Tensor | None]) -> list[Tensor]:
+    return [t for t in tensors.values() if t is not None and t.is_floating_point()]
+
+
+def low(op: Operation, function: Function, made: Sample, dtype: str) -> str:
+    """In a dtype of half precision, outputs have that dtype and are near those of float64."""
+    import torch
+
+    kind: torch.dtype = getattr(torch, dtype)
+    call = _exact(made, kind)
+    tensors = tensors_of(call.made, dtype)
+    if not _floats(tensors):
+        raise NotApplicable("no input is of floating point")
+    outputs = called(function, call.made, list(tensors.values()))
+    wrong = [
+        f"{name} is {o.dtype}"
+        for name, o in zip(made.outputs, outputs, strict=True)
+        if o.is_floating_point() and o.dtype != kind
+    ]
+    got = _with_gradients(outputs, call, tensors)
+    return "; ".join(filter(None, [*wrong, _unlike(op, call, kind, got)]))
+
+
+def mixed(op: Operation, function: Function, made: Sample) -> str:
+    """Inputs of float32 and bfloat16 in turn promote as in torch; gradients keep their dtypes."""
+    import torch
+
+    call = _exact(made, torch.bfloat16)
+    tensors = tensors_of(call.made, "float32")
+    floats = [name for name, t in tensors.items() if t is not None and t.is_floating_point()]
+    if len(floats) < 2:
+        raise NotApplicable("one input is of floating point")
+    for name in floats[1::2]:
+        t = tensors[name]
+        assert t is not None
+        tensors[name] = t.detach().bfloat16().requires_grad_()
+    wanted = partial(_promoted, [tensors[name] for name in floats])
+    outputs = called(function, call.made, list(tensors.values()))
+    wrong = [
+        f"{name} is {o.dtype}, not {wanted()}"
+        for name, o in zip(made.outputs, outputs, strict=True)
+        if o.is_floating_point() and o.dtype != wanted()
+    ]
+    got = _with_gradients(outputs, call, tensors)
+    return "; ".join(filter(None, [*wrong, _unlike(op, call, torch.bfloat16, got)]))
+
+
+def _promoted(tensors: list[Any]) -> torch.dtype:
+    """The dtype of the sum of these in torch."""
+    total = tensors[0].detach().flatten()[:1] if tensors[0].dim() else tensors[0].detach()
+    for t in tensors[1:]:
+        total = total + (t.detach().flatten()[:1] if t.dim() else t.detach())
+    found: torch.dtype = total.dtype
+    return found
+
+
+def autocast(op: Operation, function: Function, made: Sample) -> str:
+    """Under autocast to bfloat16 results are near float64's, the backward inside it or outside."""
+    import torch
+
+    found = []
+    call = _exact(made, torch.bfloat16)
+    for inside in (False, True):
+        tensors = tensors_of(call.made, "float32")
+        if not _floats(tensors):
+            raise NotApplicable("no input is of floating point")
+        backward: Callable[[], Any] = partial(torch.autocast, "cpu", torch.bfloat16)
+        with backward():
+            outputs = called(function, call.made, list(tensors.values()))
+        with backward() if inside else nullcontext():
+            got = _with_gradients(outputs, call, tensors)
+        text = _unlike(op, call, torch.bfloat16, got)
+        found.append(f"the backward {'in' if inside else 'out'}side: {text}" if text else "")
+    return "; ".join(filter(None, found))

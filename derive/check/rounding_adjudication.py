@@ -1,0 +1,208 @@
+"""A difference, looked at again: is the code wrong, or is the sample ill-conditioned?
+
+Differences in float64 err by curvature and by rounding. So where a check fails, values and
+derivatives are held at the same sample against two judges that know neither: torch.autograd of
+the equations as they stand (`derive.check.reference`), and differences in many digits
+(`derive.check.high_precision_oracle`). What the code itself errs by is measured: how far its results move with the
+last bit of the inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from enum import Enum
+from math import prod
+
+import numpy as np
+
+from derive.algebra.expr import Index, walk
+from derive.algebra.interpret import Array
+from derive.check import oracle
+from derive.check.high_precision_oracle import Exact, Unknown
+from derive.check.invoke import (
+    Function,
+    Results,
+    array,
+    cotangents_of,
+    derivatives,
+    differs,
+    directions_of,
+    plain,
+    weights_of,
+)
+from derive.check.samples import Case, Sample, sample
+from derive.errors import VerificationError
+from derive.notation.operation import Operation
+
+_RTOL, _ATOL = 1e-6, 1e-8
+_MOST_LOOPS = 100_000
+"""Many digits are asked of operations whose loops go round no more often than this."""
+_LAST_BIT = 2.0**-52
+_ROUNDING = 64
+"""Results that move by 1 with the last bit of the inputs may be off by this."""
+_SEEDS = range(1, 9)
+
+
+class Verdict(Enum):
+    """What the judges say of the code at one sample."""
+
+    RIGHT = "right"
+    WRONG = "wrong"
+    CONVENTIONAL = "equal to torch.autograd; finite differences are inconclusive"
+    UNDECIDED = "undecided at this sample"
+
+
+def verdict(op: Operation, function: Function, made: Sample, order: int) -> tuple[Verdict, str]:
+    """Whether values (order 0), first or second derivatives are right, and what differs."""
+    got = derivatives(function, made, order)
+    want = derivatives(plain(op, made), made, order)
+    noise = _noise(plain(op, made), made, order, want)
+    unlike = _unlike(got, want, noise)
+    try:
+        truth = _exactly(op, made, order)
+    except Unknown as reason:
+        if unlike and _unlike(got, want, _noise(function, made, order, got)):
+            return Verdict.WRONG, f"autograd of the equations: {unlike}"
+        return (Verdict.UNDECIDED if unlike else Verdict.CONVENTIONAL), unlike or str(reason)
+    along, own = _along(got, made, order), _along(noise, made, order, bound=True)
+    untrue = _unlike(along, truth, own)
+    if not unlike and not untrue:
+        return Verdict.RIGHT, ""
+    loose = _noise(function, made, order, got)
+    if _unlike(got, want, loose) or _unlike(along, truth, _along(loose, made, order, bound=True)):
+        return Verdict.WRONG, "; ".join(
+            f"{judge}: {text}"
+            for judge, text in (
+                ("autograd of the equations", unlike),
+                ("differences in 60 digits", untrue),
+            )
+            if text
+        )
+    return Verdict.UNDECIDED, unlike or untrue
+
+
+def steadiest(op: Operation, case: Case) -> Iterator[Sample]:
+    """Other samples of a case: first those whose derivatives move least with their inputs."""
+    found: list[tuple[float, int, Sample]] = []
+    for seed in _SEEDS:
+        try:
+            made = sample(op, case, seed)
+        except VerificationError:
+            continue
+        found.append((_unsteadiness(op, made), seed, made))
+    for _, _, made in sorted(found, key=lambda entry: entry[:2]):
+        yield made
+
+
+def _unsteadiness(op: Operation, made: Sample) -> float:
+    """How far derivatives move, relative to the largest, where all inputs move by a thousandth."""
+    here = derivatives(plain(op, made), made, 1)
+    moved = derivatives(plain(op, made), made, 1, shift=1e-3)
+    largest = max((np.abs(v).max(initial=0.0) for v in here.values()), default=0.0)
+    gaps = [np.abs(moved[name] - v).max(initial=0.0) for name, v in here.items()]
+    worst = float(max(gaps, default=0.0)) / (float(largest) or 1.0)
+    return worst if np.isfinite(worst) else np.inf
+
+
+# --------------------------------------------------------------------- rounding
+
+
+def rounding(function: Function, made: Sample) -> float:
+    """What the gradients of the code may be off by, at the sample and near it."""
+    largest = 0.0
+    for shift in (0.0, -0.01):
+        moved = {
+            name: np.asarray(v * (1 + shift)) if v is not None and v.dtype == np.float64 else v
+            for name, v in made.tensors.items()
+        }
+        there = replace(made, tensors=moved)
+        found = _noise(function, there, 1, derivatives(function, there, 1))
+        largest = max([largest, *(float(v.max(initial=0.0)) for v in found.values())])
+    return largest
+
+
+def _noise(function: Function, made: Sample, order: int, here: Results) -> Results:
+    """How far each result moves with the last bit of the inputs, and its own last bit."""
+    noise = {name: np.abs(value) * _LAST_BIT for name, value in here.items()}
+    for n in range(4):
+        moved = derivatives(function, made, order, shift=_LAST_BIT, seed=n)
+        for name, value in here.items():
+            with np.errstate(invalid="ignore"):
+                gap = np.nan_to_num(np.abs(moved[name] - value), nan=0.0, posinf=0.0)
+            noise[name] = np.maximum(noise[name], gap)
+    # A result may move little by chance: what the largest ones do, all may, in their measure.
+    return {
+        name: _ROUNDING * np.maximum(value, value.max(initial=0.0) / _ROUNDING)
+        for name, value in noise.items()
+    }
+
+
+def _unlike(got: Results, want: Results, noise: Results) -> str:
+    """Where results differ by more than their tolerance and noise."""
+    found = []
+    largest = max((float(np.abs(v).max(initial=0.0)) for v in want.values()), default=0.0)
+    atol = _ATOL * min(1.0, max(1e-6, largest))
+    for name, value in want.items():
+        own = got.get(name, np.zeros_like(value))
+        with np.errstate(invalid="ignore"):
+            near = np.abs(own - value) <= atol + _RTOL * np.abs(value) + noise.get(name, 0)
+        same = near | (own == value) | (np.isnan(own) & np.isnan(value))
+        if not same.all():
+            found.append(differs(name, own, value, 0, 0))
+    return "; ".join(found)
+
+
+# ----------------------------------------------------------------- many digits
+
+
+def _exactly(op: Operation, made: Sample, order: int) -> Results:
+    """The outputs, slopes or curvatures along a few directions, in many digits."""
+    sizes = oracle.sizes(op, made.tensors, made.parameters)
+    loops = 0
+    for equation in op.equations:
+        parts = (*equation.axes, equation.body)
+        own = {i.extent for part in parts for i in walk(part) if isinstance(i, Index)}
+        loops += prod(prod(n) if isinstance(n := sizes[e], tuple) else n for e in own)
+    if loops > _MOST_LOOPS:
+        raise Unknown(f"{loops} loop iterations are too many for high-precision arithmetic")
+    exact = Exact(op, made, cotangents_of(made))
+    if order == 0:
+        return exact.outputs()
+    names = list(directions_of(made, 0))
+    found: Results = {}
+    if names and order == 1:
+        found["slopes of the outputs"] = np.array(exact.slope(directions_of(made, 0)))
+    for n in range(2):
+        for name in names:
+            part = directions_of(made, n)[name]
+            found[f"grad_{name} along {n}"] = np.array(exact.slope({name: part}))
+            if order == 2:
+                value = exact.curvature(directions_of(made, 0), {name: part})
+                found[f"second derivative, {name} along {n}"] = np.array(value)
+    return found
+
+
+def _along(found: Results, made: Sample, order: int, bound: bool = False) -> Results:
+    """The same of derivatives that autograd gives element by element, or of bounds of these."""
+    if order == 0:
+        return found
+    result: Results = {}
+    slopes = [v for name, v in found.items() if name.endswith(", forward")]
+    if slopes:
+        pairs = zip(slopes, weights_of(made), strict=True)
+        result["slopes of the outputs"] = sum(
+            (_total(v, array(w)) for v, w in pairs), np.array(0.0)
+        )
+    for n in range(2):
+        for name, part in directions_of(made, n).items():
+            part = np.abs(part) if bound else part
+            result[f"grad_{name} along {n}"] = _total(found[f"grad_{name}"], part)
+            if order == 2:
+                second = _total(found[f"second derivative, {name}"], part)
+                result[f"second derivative, {name} along {n}"] = second
+    return result
+
+
+def _total(values: Array, direction: Array) -> Array:
+    return np.array(np.sum(values * direction))

@@ -1,0 +1,203 @@
+"""``derive audit PACKAGE --examples FILE.py``: every Function that the file has examples for."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from derive import __version__
+from derive.command.console import print_json, shown
+from derive.command.objects import mapping_of, named_object, reference_of
+from derive.command.parallel import each
+from derive.errors import DeriveError
+
+if TYPE_CHECKING:
+    from derive.auditing.report import Report
+
+_KEYS = {"examples", "reference", "constants", "once"}
+
+
+@dataclass(frozen=True)
+class Audited:
+    """The verdict on one Function of a package, as plain data."""
+
+    name: str
+    verdict: str
+    text: str
+    found: Mapping[str, Any]
+    file: str = ""
+    line: int = 1
+
+    @property
+    def summary(self) -> str:
+        """What is found, in a line."""
+        if self.verdict == "not judged":
+            return self.text.partition("cannot be judged: ")[2] or self.text
+        rows = [
+            f"{row['input']}: {row['wrong'] or row['fragile']}"
+            for row in self.found["rows"]
+            if row["wrong"] or row["fragile"]
+        ]
+        return "; ".join([*rows, *self.found["fragile"]])
+
+
+def audit_package(
+    within: str,
+    path: Path,
+    seconds: float,
+    strict: bool,
+    format_: str,
+    json_: bool,
+    quiet: bool,
+) -> int:
+    """Prints what is found; the exit code is 1 for a wrong one, else 2 for one not judged."""
+    import torch  # before the processes are made, which then have it
+
+    # A pool of threads that this process has made is not there in its copies, which wait for it.
+    torch.set_num_threads(1)
+    if format_ not in ("text", "github", "sarif"):
+        raise typer.BadParameter("--format is text, github or sarif")
+    names = [name for name in mapping_of(path) if _is_within(name, within)]
+    if not names:
+        raise DeriveError(f"{shown(path)} has no example of a Function in {within}")
+    found = []
+    for name, one in zip(names, each(partial(_audited, path, seconds), names, str, 1), strict=True):
+        made = Audited(name, "not judged", str(one), {}) if isinstance(one, DeriveError) else one
+        found.append(made)
+    if json_:
+        print_json([{"function": a.name, **a.found, "verdict": a.verdict} for a in found])
+    elif format_ == "sarif":
+        print_json(_sarif(found))
+    else:
+        _print(found, format_ == "github", quiet)
+    verdicts = {a.verdict for a in found}
+    if "wrong" in verdicts or (strict and "fragile" in verdicts):
+        return 1
+    return 2 if "not judged" in verdicts else 0
+
+
+def _is_within(name: str, within: str) -> bool:
+    place = name.rpartition(":")[0]
+    return (
+        within == "."
+        or place == within
+        or place.startswith((f"{within}.", f"{within.rstrip('/')}/"))
+    )
+
+
+@cache
+def _entries(path: Path) -> Mapping[str, Any]:
+    return mapping_of(path)
+
+
+def _audited(path: Path, seconds: float, name: str) -> Audited:
+    from derive.auditing.audit import audit_all
+
+    entry = _entries(path)[name]
+    options = dict(entry) if isinstance(entry, Mapping) else {"examples": entry}
+    unknown = sorted(set(options) - _KEYS)
+    if unknown or "examples" not in options:
+        raise DeriveError(f"{name}: an entry has examples, reference, constants and once")
+    function = named_object(name)
+    calls = options["examples"]
+    if calls and not all(isinstance(call, list | tuple) for call in calls):
+        calls = [calls]
+    reference = options.get("reference")
+    report = audit_all(
+        function,
+        calls,
+        reference_of(reference) if isinstance(reference, str) else reference,
+        options.get("constants", ()),
+        options.get("once", False),
+        seconds=seconds,
+    )
+    file, line = _place(function)
+    return Audited(name, report.verdict, str(report), as_json(report), file, line)
+
+
+def _place(function: Any) -> tuple[str, int]:
+    """Where the backward stands."""
+    try:
+        code = inspect.unwrap(function.backward).__code__
+        return shown(Path(code.co_filename)), code.co_firstlineno
+    except AttributeError:
+        return "", 1
+
+
+def _print(found: Sequence[Audited], github: bool, quiet: bool) -> None:
+    width = max(len(a.name) for a in found)
+    for a in found:
+        if not (quiet and a.verdict == "right"):
+            typer.echo(f"{a.name:<{width}}  {a.verdict}")
+    for a in found:
+        if a.verdict in ("wrong", "fragile"):
+            typer.echo(f"\n{a.text}")
+        elif a.verdict == "not judged":
+            typer.echo(f"\n{a.text}")
+        if github and a.verdict != "right":
+            kind = "error" if a.verdict == "wrong" else "warning"
+            message = f"{a.name}: {a.summary}".replace("%", "%25").replace("\n", "%0A")
+            typer.echo(f"::{kind} file={a.file},line={a.line}::{message}")
+    if not quiet:
+        counts = {v: sum(a.verdict == v for a in found) for v in _VERDICTS}
+        told = ", ".join(f"{n} {verdict}" for verdict, n in counts.items() if n)
+        typer.echo(f"\n{len(found)} Function{'s' if len(found) != 1 else ''}: {told}")
+
+
+_VERDICTS = ("right", "fragile", "wrong", "not judged")
+
+
+def _sarif(found: Sequence[Audited]) -> dict[str, Any]:
+    """The findings in the Static Analysis Results Interchange Format 2.1.0."""
+    levels = {"wrong": "error", "fragile": "warning", "not judged": "note"}
+    rules = [
+        {"id": "wrong-gradient", "shortDescription": {"text": "A gradient is silently wrong."}},
+        {"id": "fragile-gradient", "shortDescription": {"text": "A backward is fragile."}},
+        {"id": "not-judged", "shortDescription": {"text": "A Function could not be judged."}},
+    ]
+    ids = {"wrong": "wrong-gradient", "fragile": "fragile-gradient", "not judged": "not-judged"}
+    results = [
+        {
+            "ruleId": ids[a.verdict],
+            "level": levels[a.verdict],
+            "message": {"text": f"{a.name}: {a.summary}"},
+            "locations": [
+                {
+                    "physicalLocation": {
+                        "artifactLocation": {"uri": a.file},
+                        "region": {"startLine": a.line},
+                    }
+                }
+            ],
+        }
+        for a in found
+        if a.verdict != "right"
+    ]
+    driver = {"name": "derive", "version": __version__, "rules": rules}
+    return {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{"tool": {"driver": driver}, "results": results}],
+    }
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """The report for a program."""
+    return {
+        "name": report.name,
+        "verdict": report.verdict,
+        "right": report.right,
+        "rows": [vars(row) for row in report.rows],
+        "fragile": list(report.fragile),
+        "remarks": list(report.remarks),
+        "second_order": report.second_order,
+        "counterexample": report.counterexample,
+        "derived": list(report.formulas),
+        "written": list(report.written),
+    }

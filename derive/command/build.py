@@ -1,0 +1,122 @@
+"""Modules made and verified, on all cores: a task for each operation, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from derive.command.lines import warnings_of
+from derive.command.parallel import each
+from derive.errors import DeriveError
+from derive.notation.operation import Operation
+from derive.pipeline import costs, source
+
+if TYPE_CHECKING:
+    from derive.check.check import Column
+    from derive.check.verify import Check
+
+
+_DERIVED = 12
+"""So many operations are derived while a process starts."""
+_VERIFIED = 3
+"""So many are verified while one starts that is a copy of this process, torch included."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """An operation, the index that its module takes in blocks, if any, and what it saves."""
+
+    operation: Operation
+    blocks: str | None = None
+    save: str = "balanced"
+
+
+@dataclass(frozen=True)
+class Made:
+    """An operation and the text of its module."""
+
+    operation: Operation
+    text: str
+    warnings: tuple[str, ...] = ()
+
+
+def made(asked: Sequence[Asked], costed: bool) -> Iterator[Made | DeriveError]:
+    """The module of each operation, in order; with ``costed`` what its cost warns of too."""
+    yield from each(_costed if costed else _made, asked, _name, _DERIVED)
+
+
+def _made(asked: Asked) -> Made:
+    return Made(asked.operation, source(asked.operation, asked.blocks, asked.save))
+
+
+def _costed(asked: Asked) -> Made:
+    return replace(_made(asked), warnings=tuple(warned(asked.operation)))
+
+
+def warned(op: Operation) -> Iterator[str]:
+    """The intermediates with more axes than anything that was written."""
+    for option, found in costs(op):
+        yield from warnings_of(op, option, found)
+
+
+def _name(asked: Asked) -> str:
+    return asked.operation.name
+
+
+def unverified(modules: Sequence[Made]) -> Iterator[DeriveError | None]:
+    """What is wrong with each module, or None."""
+    yield from each(_verify, modules, _name_of, _VERIFIED)
+
+
+def _verify(module: Made) -> None:
+    from derive.check.verify import verify_source
+
+    verify_source(module.operation, module.text)
+
+
+def _name_of(module: Made) -> str:
+    return module.operation.name
+
+
+def checked(
+    operations: Iterable[tuple[Operation, Path | None]], columns: Sequence[Column]
+) -> Iterator[list[Check] | DeriveError]:
+    """These checks on the module of each operation, which is derived now where there is none."""
+    modules = list(operations)
+    yield from each(partial(_check, tuple(columns)), modules, _name_at, _VERIFIED)
+
+
+def _check(columns: Sequence[Column], asked: tuple[Operation, Path | None]) -> list[Check]:
+    from derive.check.verify import checks_of, load_source
+
+    op, path = asked
+    if path is None:
+        return list(checks_of(op, load_source(op, source(op)), columns=columns))
+    text = text_of(path)
+    try:
+        function = load_source(op, text)
+    except Exception as error:
+        raise DeriveError(
+            f"{op.name}: {path} cannot be imported: {type(error).__name__}: {error}; run `derive "
+            "check` to see how to fix it"
+        ) from None
+    return list(checks_of(op, function, columns=columns))
+
+
+def _name_at(asked: tuple[Operation, Path | None]) -> str:
+    return asked[0].name
+
+
+def text_of(path: Path) -> str:
+    """The text of a module, which is UTF-8."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise DeriveError(
+            f"{path} is not UTF-8 text; run `derive check` to see how to fix it"
+        ) from None
+    except OSError as error:
+        raise DeriveError(f"{path} cannot be read: {error.strerror}") from None

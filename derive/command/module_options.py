@@ -1,0 +1,57 @@
+"""What each module saves, and which index it takes in blocks: as asked, or as the module says.
+
+A module says it in its docstring, so that what was asked once holds until another is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from derive.command.build import Asked
+from derive.command.ownership import ours
+from derive.errors import DeriveError
+from derive.module.docstrings import blocks_of, saves_least
+from derive.notation.operation import Operation
+
+
+def scheduled(given: Sequence[str], names: Collection[str]) -> dict[str, str | None]:
+    """The index of each operation that one is given for, None where there is to be none.
+
+    ``NAME=n`` is of one operation, ``n`` of the only one.
+    """
+    found: dict[str, str | None] = {}
+    for text in given:
+        name, equals, letter = text.rpartition("=")
+        if not equals:
+            if len(names) != 1:
+                raise DeriveError(
+                    f"--blocks {text}: several operations are selected; write NAME={text}"
+                )
+            (name,) = names
+        if name not in names:
+            raise DeriveError(f"--blocks {text}: {name} is not one of the selected operations")
+        if "," in letter or " " in letter.strip() or name in found:
+            raise DeriveError(f"--blocks {text}: give exactly one index for {name}")
+        found[name] = letter.strip() or None
+    return found
+
+
+def asked_in(
+    folder: Path,
+    operations: Mapping[str, Operation],
+    given: Mapping[str, str | None],
+    save: str | None = None,
+) -> list[Asked]:
+    """The modules that are asked for; each that is there stays as it is but for what is given."""
+    made = []
+    for name, op in operations.items():
+        path = folder / f"{name}.py"
+        known = path.is_file() and ours(path)
+        text = path.read_text(encoding="utf-8", errors="replace") if known else ""
+        saved = save or ("least" if saves_least(text) else "balanced")
+        blocks = given[name] if name in given else blocks_of(text)
+        if blocks is not None and save is None:
+            saved = "balanced"
+        made.append(Asked(op, blocks, saved))
+    return made

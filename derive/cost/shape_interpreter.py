@@ -1,0 +1,280 @@
+"""The code of an operation followed with shapes in place of tensors.
+
+A group of axes is one axis of as many elements; flags are False, and every optional tensor is
+given unless its value is ABSENT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from derive.algebra.poly import ZERO, Poly, add, constant, mul, scale
+from derive.cost.size_formula import degree
+from derive.program.cse import Line
+from derive.program.shape_rules import (
+    Shape,
+    broadcast,
+    elements,
+    extremum,
+    flat,
+    floor_divided,
+    matrix_transposed,
+    number,
+    sliced,
+)
+from derive.program.torch_ir import (
+    Attribute,
+    Binary,
+    Code,
+    Conditional,
+    Function,
+    Keyword,
+    Literal,
+    Method,
+    Name,
+    Slice,
+    Subscript,
+    Tuple,
+    Unary,
+)
+from derive.program.torch_ops import ELEMENTWISE, MATMUL, TorchOp, torch_op
+
+ABSENT = object()
+"""The value of an optional tensor that is None."""
+
+_NONE = Literal("None")
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor of which the shape is known, and the number of the step that it is the result of."""
+
+    shape: Shape
+    made: int | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation other than a view: the shapes of what it reads and writes, what it computes."""
+
+    line: str
+    reads: tuple[Shape, ...]
+    result: Shape
+    flops: Poly
+    contracts: bool
+
+
+@dataclass
+class Trace:
+    """Values by name, and the steps so far. ``letters``: a formula -> the size that it is."""
+
+    letters: Mapping[Poly, Poly]
+    values: dict[str, Any]
+    steps: list[Step] = field(default_factory=list)
+    _line: str = ""
+
+    def run(self, lines: Iterable[Line], known: Mapping[str, Shape]) -> None:
+        """Follow the lines; ``known`` has the shapes of names as they are declared.
+
+        A name may hold a tensor with other axes: those of a composite axis apart.
+        """
+        for line in lines:
+            self._line = line.name
+            value, declared = self._value(line.code), known.get(line.name, ())
+            if isinstance(value, Tensor) and len(value.shape) == len(declared):
+                value = replace(value, shape=declared)
+            self.values[line.name] = value
+
+    def runs(self, needs: Iterable[str]) -> bool:
+        """Whether lines run that the gradients of these need: of what is absent there is none."""
+        return any(self.values.get(name) is not ABSENT for name in needs)
+
+    def truth(self, test: Code) -> bool | None:
+        """Whether a test holds; None where that is not known."""
+        found = self._value(test)
+        return found if isinstance(found, bool) else None
+
+    def shape(self, code: Code) -> Shape | None:
+        """The shape of a tensor; None where the code is none."""
+        value = self._value(code)
+        return value.shape if isinstance(value, Tensor) else None
+
+    def _value(self, code: Code) -> Any:
+        """A `Tensor`, a `Poly` for a whole number, a tuple, or what else Python has."""
+        match code:
+            case Name(name):
+                return self.values.get(name)
+            case Literal(words):
+                return _constant(words)
+            case Slice(start, stop, step):
+                return slice(*(None if x is None else self._value(x) for x in (start, stop, step)))
+            case Tuple(items):
+                return self._items(items)
+            case Attribute(obj, name):
+                return _attribute(self._value(obj), name)
+            case Subscript(obj, items):
+                return self._subscript(self._value(obj), self._items(items))
+            case Unary(op, operand):
+                return self._unary(op, self._value(operand))
+            case Binary(op, left, right):
+                return self._binary(op, self._value(left), self._value(right))
+            case Conditional(test, then, other):
+                chosen = other if self._value(test) is False else then
+                return ABSENT if chosen is _NONE else self._value(chosen)
+            case Method(obj, _, args):
+                whole = self._value(obj)
+                return whole if whole is ABSENT else self._call(code, (whole,), args)
+            case Function(_, args):
+                return self._call(code, (), args)
+        return None
+
+    def _items(self, items: Iterable[Code]) -> tuple[Any, ...]:
+        found: list[Any] = []
+        for item in items:
+            starred = isinstance(item, Unary) and item.op == "*"
+            value = self._value(item.operand if isinstance(item, Unary) and starred else item)
+            found += value if starred and isinstance(value, tuple) else (value,)
+        return tuple(found)
+
+    def _subscript(self, obj: Any, items: tuple[Any, ...]) -> Any:
+        """A part of a shape, or a tensor read at positions."""
+        if isinstance(obj, tuple) and isinstance(items[0], slice):
+            ends = (None if x is None else number(x) for x in (items[0].start, items[0].stop))
+            return obj[slice(*ends)]
+        if isinstance(obj, tuple):
+            return obj[number(items[0])]
+        if not isinstance(obj, Tensor):
+            return None
+        if Ellipsis in items:
+            n = items.index(Ellipsis)
+            every = (slice(None),) * (len(obj.shape) - len(items) + 1)
+            items = (*items[:n], *every, *items[n + 1 :])
+        placed = [x.shape for x in items if isinstance(x, Tensor)]
+        kept = (
+            sliced(n, x) for x, n in zip(items, obj.shape, strict=False) if isinstance(x, slice)
+        )
+        shape = self._lettered((*broadcast(*placed), *kept, *obj.shape[len(items) :]))
+        return self._did((obj.shape, *placed), shape, ZERO) if placed else replace(obj, shape=shape)
+
+    def _unary(self, op: str, x: Any) -> Any:
+        if isinstance(x, Tensor):
+            return self._made(ELEMENTWISE, (x,), {})
+        if isinstance(x, Poly):
+            return scale(x, -1) if op == "-" else None
+        return not x if op == "not" and isinstance(x, bool) else None
+
+    def _binary(self, op: str, a: Any, b: Any) -> Any:
+        if op == "is":
+            return a is ABSENT
+        if not isinstance(a, Tensor) and not isinstance(b, Tensor):
+            return _of_truths(op, a, b) if op in ("and", "or") else _of_numbers(op, a, b)
+        if op == "/" and not isinstance(a, Tensor):
+            # torch takes the reciprocal, then multiplies.
+            b = self._made(ELEMENTWISE, (b,), {})
+        return self._made(MATMUL if op == "@" else ELEMENTWISE, (a, b), {})
+
+    def _call(self, code: Method | Function, obj: tuple[Any, ...], args: Sequence[Code]) -> Any:
+        given = {a.name: self._value(a.value) for a in args if isinstance(a, Keyword)}
+        values = (*obj, *self._items(a for a in args if not isinstance(a, Keyword)))
+        op = torch_op(code)
+        first = next((x for x in flat(values) if isinstance(x, Tensor)), None)
+        if first is None:
+            return self._made(op, values, given) if op.makes else _of_python(code.name, values)
+        match op.name:
+            case "dim":
+                return constant(len(first.shape))
+            case "numel":
+                return elements(first.shape)
+        return self._made(op, values, given)
+
+    def _made(self, op: TorchOp, args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:
+        """The result of an operation, noted as a step."""
+        tensors = [x for x in flat((*args, *given.values())) if isinstance(x, Tensor)]
+        reads = () if op.makes else tuple(x.shape for x in tensors)
+        plain, named = _shapes(args), {name: _shapes(x) for name, x in given.items()}
+        made = broadcast(*reads) if op.shape is None else op.shape(*plain, **named)
+        for own, flops in op.before(*plain, **named):
+            self._did((), own, flops)
+        if op.several:
+            results: Any = made
+            first, *others = map(self._lettered, results)
+            done = self._did(reads, first, op.flops(first, *plain, **named), op.contracts)
+            return (done, *(replace(done, shape=shape) for shape in others))
+        shape = self._lettered(made)
+        if op.view:
+            return replace(tensors[0], shape=shape)
+        return self._did(reads, shape, op.flops(shape, *plain, **named), op.contracts)
+
+    def _did(
+        self, reads: tuple[Shape, ...], result: Shape, flops: Poly, contracts: bool = False
+    ) -> Tensor:
+        self.steps.append(Step(self._line, reads, result, flops, contracts))
+        return Tensor(result, len(self.steps) - 1)
+
+    def _lettered(self, shape: Iterable[Poly]) -> Shape:
+        return tuple(self.letters.get(n, n) for n in shape)
+
+
+def _shapes(x: Any) -> Any:
+    """Tensors, and those in tuples, as their shapes."""
+    if isinstance(x, tuple):
+        return tuple(map(_shapes, x))
+    return x.shape if isinstance(x, Tensor) else x
+
+
+def _constant(words: str) -> Any:
+    if words.lstrip("-").isdecimal():
+        return constant(int(words))
+    known = {"True": True, "False": False, "...": Ellipsis}
+    return words.strip('"') if words[0] == '"' else known.get(words)
+
+
+def _attribute(obj: Any, name: str) -> Any:
+    if not isinstance(obj, Tensor):
+        return None
+    match name:
+        case "shape":
+            return obj.shape
+        case "mT":
+            return replace(obj, shape=matrix_transposed(obj.shape))
+    return obj if name in ("values", "indices") else None
+
+
+def _of_truths(op: str, a: Any, b: Any) -> Any:
+    """One part decides, or both do; what is not known here is None and decides nothing."""
+    decides = op == "or"
+    if a is decides or b is decides:
+        return decides
+    return not decides if a is b is (not decides) else None
+
+
+def _of_numbers(op: str, a: Any, b: Any) -> Any:
+    """What whole numbers give; None where a number is not known."""
+    if not isinstance(a, Poly) or not isinstance(b, Poly):
+        return None
+    match op:
+        case "+":
+            return add(a, b)
+        case "-":
+            return add(a, scale(b, -1))
+        case "*":
+            return mul(a, b)
+        case "//":
+            return floor_divided(a, b)
+        case "%" if not (degree(a) or degree(b)):
+            return constant(number(a) % number(b))
+    return None
+
+
+def _of_python(name: str, args: tuple[Any, ...]) -> Any:
+    """What Python's own functions give."""
+    match name, args:
+        case "len", (tuple() as shape,):
+            return constant(len(shape))
+        case "math.prod", (tuple() as shape,):
+            return elements(shape)
+        case (("min" | "max"), _) if all(isinstance(x, Poly) for x in args):
+            return extremum(f"{name}imum", args)
+    return None

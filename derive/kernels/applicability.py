@@ -1,0 +1,41 @@
+"""Kernels that are right for some parameters alone: elsewhere stands the equation."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+
+from derive.algebra.expr import Access, Expr, Index, Param, Rel, Where
+from derive.algebra.poly import Poly
+from derive.kernels.instantiate import as_poly, rebuilt
+from derive.kernels.kernel_spec import Kernel, Row
+
+_COMPARED = {"<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne}
+
+
+def where_it_is(row: Row, given: Mapping[str, Poly]) -> Expr | None:
+    """The kernel of these arguments, elsewhere the equation; None where no number is in it."""
+    kernel = Kernel(row.name, tuple(given[name] for name in row.arguments))
+    if row.condition is None:
+        return kernel
+    condition = rebuilt(row.condition, lambda e: given[e.name] if isinstance(e, Param) else None)
+    holds = _holds(condition)
+    if holds is not None:
+        return kernel if holds else None
+
+    def become(e: Expr) -> Poly | None:
+        name = e.tensor if isinstance(e, Access) else getattr(e, "name", "")
+        return None if isinstance(e, Index) else given.get(row.names.get(name, ""))
+
+    return Where(condition, kernel, rebuilt(row.body, become))
+
+
+def _holds(condition: Expr) -> bool | None:
+    """Whether a comparison of numbers holds, where they are known."""
+    if not isinstance(condition, Rel):
+        return None
+    sides = [as_poly(side).terms for side in (condition.left, condition.right)]
+    if any(t.factors for terms in sides for t in terms):
+        return None
+    left, right = (sum(t.coef for t in terms) for terms in sides)
+    return bool(_COMPARED[condition.op](left, right))

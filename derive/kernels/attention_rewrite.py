@@ -1,0 +1,275 @@
+"""Means weighted by a softmax of products by one kernel, and their gradients by another.
+
+The kernels keep the mean and the logarithm of what it is divided by, and no scores, which are
+large. They are called where both take the place of all that reads the scores, which are computed
+otherwise; a mask that may be absent is added to them, and has its gradient beside the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+
+from derive.algebra.expr import Access, And, Delta, Expr, Index, Iverson, free_indices, tensors
+from derive.algebra.poly import (
+    ONE,
+    ZERO,
+    Poly,
+    Term,
+    add,
+    as_atom,
+    atom,
+    make_term,
+    mul,
+    poly,
+    sum_over,
+)
+from derive.algebra.substitution import substitute
+from derive.calculus.adjoint import Adjoint, Backward
+from derive.calculus.lets import Find, Let, Lets
+from derive.kernels.attention_match import Weighted, weighted
+from derive.kernels.group_expansion import Spread, matched
+from derive.kernels.instantiate import as_poly, opened
+from derive.kernels.kernel_spec import Attended, Row
+from derive.kernels.normalization import Named
+from derive.kernels.unfolding import Level
+from derive.kernels.unify import over
+from derive.kernels.variance_matching import multiplied_out
+
+
+@dataclass(frozen=True)
+class Attention:
+    """The rows of a kernel and of its backward."""
+
+    forward: Row
+    backward: Row
+
+    @property
+    def sees(self) -> bool:
+        """Whether the mask says what is seen, and is not added."""
+        return any(t.kind == "bool" for t in self.forward.operation.inputs)
+
+
+@dataclass(frozen=True)
+class Attentions:
+    """Such means and their gradients as patterns, each of a whole body of one program.
+
+    ``kept`` names what their forwards give their backwards: a logarithm, or the softmax itself
+    where no kernel is called, so that no size is read on it.
+    """
+
+    made: Mapping[Poly, Poly]
+    kept: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(
+        cls,
+        kinds: Sequence[Attention],
+        lets: Lets,
+        backward: Backward,
+        named: Named,
+        optional: Collection[str] = (),
+    ) -> Attentions:
+        """All that there are; ``optional`` are the tensors that may be absent."""
+        every = {a.name: a for a in (*backward.adjoints, *backward.gradients)}
+        bodies = {name: a.body for name, a in every.items()}
+        made: dict[Poly, Poly] = {}
+        kept: set[str] = set()
+        means = [mean for let in lets if (mean := weighted(lets, let)) is not None]
+        for mean in means:
+            if not _is_alone(mean, lets, dict(backward.cotangents)):
+                continue
+            kind = next(k for k in kinds if k.sees is (mean.seen is not None))
+            pulled = _Pulled(mean, lets, every, frozenset(optional))
+            for g in pulled.cotangents(backward):
+                axes = *mean.batch, mean.ends[0]
+                call = _Call(kind, mean, g, lets, partial(named, atom(mean.lse), "kept", axes))
+                found = pulled.bodies(call, bodies)
+                if found is not None:
+                    made[mean.y.body], bodies = call.mean, found
+                    kept.add(call.kept.tensor)
+                    break
+        new = ((a.body, bodies[name]) for name, a in every.items())
+        made |= {old: body for old, body in new if body is not old}
+        return cls(made, frozenset(kept))
+
+    def replaced(self, body: Poly, find: Find) -> Poly | None:
+        """The body with what the kernel computes as that."""
+        return self.made.get(body)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """The kernels of one mean, of which g is the cotangent."""
+
+    kind: Attention
+    of: Weighted
+    g: Poly
+    lets: Lets
+    named: Callable[[str], Access]
+
+    @property
+    def kept(self) -> Access:
+        """What the forward gives the backward."""
+        return self.named(self.kind.forward.name)
+
+    @property
+    def mean(self) -> Poly:
+        """The mean by the kernel."""
+        return atom(self._part(self.kind.forward, 0, {}, self.kept))
+
+    def gradients(self) -> Iterator[tuple[Access, Poly, Poly]]:
+        """q, k and v, of each what the equations say of its gradient, and that by the kernel."""
+        of, row = self.of, self.kind.backward
+        given = {"g": as_atom(self.g), "y": of.y.access, "lse": self.kept}
+        said = {spoken: name for name, spoken in row.names.items()}
+        home = {said[letter]: axes for letter, axes in self._part(row, 0, given).home.items()}
+        known = {**self._arguments, "g": self.g, "y": _opened(of, of.y.body, self.lets)}
+        known["lse"] = of.lse
+        if of.seen is not None:
+            known["m"] = Iverson(of.seen)
+        told = Spread(home, {said[name]: as_poly(e) for name, e in known.items()})
+        for n, (x, result) in enumerate(zip((of.q, of.k, of.v), row.parts, strict=True)):
+            lost = tuple(i for i in of.batch if i not in x.positions)
+            whole, _ = row.parts[result]
+            kernel = atom(self._part(row, n, given))
+            yield x, _plain(sum_over(told(whole), lost)), sum_over(kernel, lost)
+
+    @property
+    def _arguments(self) -> dict[str, Expr]:
+        of = self.of
+        mask = as_atom(of.added) if of.seen is None else of.seen
+        return {"q": of.q, "k": of.k, "v": of.v, "m": mask, "scale": of.factor}
+
+    def _part(self, row: Row, n: int, given: Mapping[str, Expr], *others: Expr) -> Attended:
+        known = {**self._arguments, **given}
+        args = tuple(known[name] for name in row.arguments)
+        op = row.operation
+        (axes,) = (e.axes for e in op.equations if e.name == op.outputs[n])
+        letters = {i.name for i in axes if isinstance(i, Index)}
+        ends = zip("ijde", self.of.ends, strict=True)
+        lost = tuple(i for letter, i in ends if letter not in letters)
+        return Attended(row.name, n, args, self.of.batch, self.of.ends, lost, others)
+
+
+@dataclass(frozen=True)
+class _Pulled:
+    """One mean in the bodies of adjoints."""
+
+    of: Weighted
+    lets: Lets
+    every: Mapping[str, Adjoint]
+    optional: frozenset[str]
+
+    def cotangents(self, backward: Backward) -> Iterator[Poly]:
+        """What may be the cotangent of the mean: its adjoint by name, or what v is told of it."""
+        y = self.of.y
+        own = (a.name for a in backward.adjoints if a.tensor == y.name)
+        name = next(own, dict(backward.cotangents).get(y.name))
+        if name is not None:
+            yield atom(Access(name, y.formals))
+        for a in self.every.values():
+            if a.tensor == self.of.v.tensor:
+                g = add(ZERO, *(self._beside(t, a) for t in self._level(a.body).whole.terms))
+                if g.terms:
+                    yield g
+
+    def _beside(self, t: Term, adjoint: Adjoint) -> Poly:
+        """What stands beside the share in a term of dv = Sum_i share*g, or 0."""
+        of, (i, _, _, e) = self.of, self.of.ends
+        inside = {b: Index(f"#{n}", b.extent, b.group) for n, b in enumerate(t.binders)}
+        whole = make_term(t.coef, (), [substitute(f, inside) for f in t.factors])
+        places = dict(zip(of.v.positions, adjoint.formals, strict=True))
+        lost = [x for x in (*of.batch, i) if x not in places]
+        for chosen in matched(lost, frozenset(inside.values())):
+            here = {**{x: p for x, p in places.items() if isinstance(x, Index)}, **chosen}
+            (share,) = _plain(_opened(of, substitute(of.share, here), self.lets)).terms
+            deltas = [Delta(p, x) for x, p in places.items() if not isinstance(x, Index)]
+            left = over(whole, make_term(Fraction(1), (), [*share.factors, *deltas]))
+            if left is None:
+                continue
+            summed = [b for b in inside.values() if b not in chosen.values()]
+            g = sum_over(poly([make_term(left.coef, (), left.factors)]), summed)
+            g = substitute(g, {place: x for x, place in here.items() if isinstance(place, Index)})
+            if free_indices(g) <= {*of.batch, i, e}:
+                return g
+        return ZERO
+
+    def bodies(self, call: _Call, bodies: Mapping[str, Poly]) -> dict[str, Poly] | None:
+        """The bodies with the kernel; None where the scores are computed nevertheless."""
+        made = dict(bodies)
+        for x, whole, kernel in call.gradients():
+            for name, adjoint in self.every.items():
+                if adjoint.tensor == x.tensor:
+                    made[name] = self._replaced(made[name], adjoint, x, whole, kernel)
+        added = tensors(self.of.added)
+        alone = added and added <= self.optional
+        return None if made == bodies or (self._reads_scores(made) and not alone) else made
+
+    def _level(self, body: Poly) -> Level:
+        return Level(body, self._opened, _plain)
+
+    def _replaced(self, body: Poly, adjoint: Adjoint, x: Access, whole: Poly, kernel: Poly) -> Poly:
+        """The body of the adjoint with the gradient of x by the kernel, where x is read."""
+        places = list(zip(x.positions, adjoint.formals, strict=True))
+        here = {i: place for i, place in places if isinstance(i, Index)}
+        deltas = (atom(Delta(place, n)) for n, place in places if not isinstance(n, Index))
+        there = mul(ONE, *deltas)
+        left = self._level(body).without(mul(substitute(whole, here), there))
+        return body if left is None else add(left, mul(substitute(kernel, here), there))
+
+    def _is_hidden(self, name: str) -> bool:
+        """Whether it is the scores or their softmax, an adjoint of one, or their logarithm."""
+        of = self.of
+        own = name in of.hidden or self.lets.derived_from.get(name) in of.hidden
+        return own or name == of.lse.tensor
+
+    def _opened(self, name: str) -> Let | None:
+        if name in self.of.hidden:
+            return self.lets.definition(name)
+        adjoint = self.every.get(name) if self._is_hidden(name) else None
+        return None if adjoint is None else adjoint.as_let()
+
+    def _reads_scores(self, bodies: Mapping[str, Poly]) -> bool:
+        """Whether anything but the kernel reads the scores on the way to a gradient."""
+        own = (body for name, body in bodies.items() if not self._is_hidden(name))
+        return any(self._is_hidden(name) for body in own for name in _read(body))
+
+
+def _read(e: Expr) -> Iterator[str]:
+    """The names of what is read, but for what a kernel reads."""
+    if isinstance(e, Access):
+        yield e.tensor
+    if not isinstance(e, Attended):
+        for part in e.parts():
+            yield from _read(part)
+
+
+def _plain(p: Poly) -> Poly:
+    """The sum multiplied out, each condition by itself that holds beside others."""
+    return add(ZERO, *(_apart(t) for t in multiplied_out(p).terms))
+
+
+def _apart(t: Term) -> Poly:
+    factors = [part for f in t.factors for part in _conditions(f)]
+    alike = len(factors) == len(t.factors)
+    return poly([t if alike else make_term(t.coef, t.binders, factors)])
+
+
+def _conditions(f: Expr) -> list[Expr]:
+    inside = f.condition.args if isinstance(f, Iverson) and isinstance(f.condition, And) else None
+    return [f] if inside is None else [part for c in inside for part in _conditions(Iverson(c))]
+
+
+def _opened(of: Weighted, body: Poly, lets: Lets) -> Poly:
+    """The body with the names of scores and softmax opened."""
+    return opened(body, lambda name: lets.definition(name) if name in of.hidden else None)
+
+
+def _is_alone(mean: Weighted, lets: Lets, outputs: Collection[str]) -> bool:
+    """Whether nothing but the mean reads the scores."""
+    own = {*mean.hidden, mean.lse.tensor}
+    others = (x for x in lets if x.name not in own and x is not mean.y and not x.result)
+    return own.isdisjoint(outputs) and all(own.isdisjoint(x.reads()) for x in others)

@@ -1,0 +1,164 @@
+"""Instances of equations that sum along one axis, linear in a cotangent.
+
+    y[i]*(g[i] - Sum_j g[j]*y[j])
+
+Of a term that has the cotangent at i alone the other arguments leave the cotangent, which may be
+a product of anything; then all terms have to be there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+from derive.algebra.expr import Access, Expr, Index, Size, free_indices
+from derive.algebra.poly import ZERO, Poly, Term, add, is_mask, make_term, poly, sum_over
+from derive.algebra.substitution import substitute
+from derive.kernels.instantiate import as_poly, rebuilt
+from derive.kernels.kernel_spec import Kernel, Row
+from derive.kernels.pointwise_pattern import Instance
+from derive.kernels.unify import Arguments, over
+
+
+@dataclass(frozen=True)
+class Along:
+    """The equation of a row with one index as a pattern."""
+
+    row: Row
+
+    @cached_property
+    def said(self) -> dict[str, str]:
+        """The canonical names of what the equation is of."""
+        return {spoken: name for name, spoken in self.row.names.items()}
+
+    @cached_property
+    def others(self) -> tuple[str, ...]:
+        """The arguments but for the cotangent."""
+        names = (t.name for t in self.row.operation.inputs)
+        return tuple(self.said[name] for name in names if name != self.row.cotangent)
+
+    def may_be_in(self, kinds: frozenset[object]) -> bool:
+        """Whether what has nodes of these kinds may hold an instance."""
+        return self.row.functions <= kinds and "sum" in kinds
+
+    def instances(self, p: Poly) -> Iterator[Instance]:
+        """The parts of p that the kernel computes."""
+        if len(p.terms) < len(self.row.body.terms):
+            return
+        bound = {i.extent for t in p.terms for i in t.binders if not i.group}
+        for i in sorted(free_indices(p), key=lambda i: i.name):
+            if not i.group and i.extent in bound:
+                yield from self._at(i, p)
+
+    def _at(self, i: Index, p: Poly) -> Iterator[Instance]:
+        (formal,) = self.row.formals
+        pattern = as_poly(_along(self.row.body, formal, i))
+        (other,) = self.others
+        factors = dict.fromkeys(f for t in p.terms for f in t.factors if i in free_indices(f))
+        for f in factors:
+            for value in self._values(pattern, f, i, other):
+                yield from self._of({other: value}, pattern, i, p)
+
+    def _values(self, pattern: Poly, f: Expr, i: Index, name: str) -> Iterator[Poly]:
+        """What the argument is where a factor is one of the pattern."""
+        arguments = Arguments(frozenset({name}), frozenset(), i)
+        for part in dict.fromkeys(g for t in pattern.terms for g in t.factors):
+            if arguments.inside(part) and i in free_indices(part):
+                for found in arguments.bind(part, f, {}):
+                    yield found[name]
+
+    def slope(self, y: Poly, i: Index) -> Term | None:
+        """K(y) where the equation is g[i] + K(y)*Sum_j g[j]."""
+        (formal,) = self.row.formals
+        (other,) = self.others
+        name = self.said[self.row.cotangent]
+        pattern = as_poly(_along(self.row.body, formal, i))
+        alone = [t for t in pattern.terms if t.factors == (Access(name, (i,)),)]
+        rest = [t for t in pattern.terms if t not in alone]
+        if len(alone) != 1 or len(rest) != 1:
+            return None
+        factors = [f for f in rest[0].factors if not isinstance(f, Access) or f.tensor != name]
+        if any(b in free_indices(f) for f in factors for b in rest[0].binders):
+            return None
+        known = as_poly(_instance(poly([make_term(rest[0].coef, (), factors)]), {other: y}, i))
+        return known.terms[0] if len(known.terms) == 1 else None
+
+    def _of(self, found: dict[str, Poly], pattern: Poly, i: Index, p: Poly) -> Iterator[Instance]:
+        """The instances of this argument."""
+        cotangent = Access(self.said[self.row.cotangent], (i,))
+        alone = [t for t in pattern.terms if cotangent in t.factors and not t.binders]
+        if len(alone) != 1:
+            return
+        rest = [f for f in alone[0].factors if f is not cotangent]
+        known = as_poly(_instance(poly([make_term(alone[0].coef, (), rest)]), found, i))
+        if len(known.terms) != 1:
+            return
+        made: list[tuple[Poly, Poly]] = []
+        for s in p.terms:
+            left = over(s, known.terms[0])
+            if left is None:
+                continue
+            g = sum_over(poly([make_term(left.coef, (), left.factors)]), s.binders)
+            whole = as_poly(_instance(pattern, {**found, cotangent.tensor: g}, i))
+            if all(t in p.terms for t in whole.terms):
+                made.append((g, whole))
+        for gs in ([g for g, _ in made], *([g] for g, _ in made)):
+            if not gs:
+                continue
+            g = add(ZERO, *gs)
+            if not _is_as_large(g, free_indices(found[self.others[0]])):
+                continue
+            whole = as_poly(_instance(pattern, {**found, cotangent.tensor: g}, i))
+            if all(t in p.terms for t in whole.terms):
+                brackets = common(g, i)
+                values = {**found, cotangent.tensor: without(g, brackets)}
+                given = {self.row.names[n]: v for n, v in values.items()}
+                args = tuple(given[name] for name in self.row.arguments)
+                kernel = Kernel(self.row.name, args, (i,))
+                # What they leave out is no number in the other argument.
+                made_of = make_term(Fraction(1), (), [*brackets, kernel])
+                yield Instance(whole, poly([made_of]))
+
+
+def _is_as_large(g: Poly, indices: frozenset[Index]) -> bool:
+    """Whether each term has a factor with these indices: what has none is summed as it is."""
+    return all(any(indices <= free_indices(f) for f in t.factors) for t in g.terms)
+
+
+def _along(e: Expr, formal: Index, i: Index) -> Expr:
+    """The equation of i in place of its own index."""
+    if isinstance(e, Index) and e.extent == formal.extent:
+        return i if e.name == formal.name else Index(e.name, i.extent)
+    if isinstance(e, Size) and e.extent == formal.extent:
+        return Size(i.extent)
+    whole: Expr = e.map(lambda part: _along(part, formal, i))
+    return whole
+
+
+def _instance(e: Expr, found: dict[str, Poly], i: Index) -> Expr:
+    """e of these arguments, which are told at i."""
+
+    def become(part: Expr) -> Poly | None:
+        value = found.get(part.tensor) if isinstance(part, Access) else None
+        if value is None:
+            return None
+        assert isinstance(part, Access)
+        return as_poly(substitute(value, {i: part.positions[0]}))
+
+    return rebuilt(e, become)
+
+
+def common(p: Poly, i: Index) -> list[Expr]:
+    """The brackets that each term has, of neither the index nor what is summed."""
+    first, *others = p.terms
+    inside = {i, *(b for t in p.terms for b in t.binders)}
+    masks = [f for f in first.factors if is_mask(f) and inside.isdisjoint(free_indices(f))]
+    return [f for f in masks if all(f in t.factors for t in others)]
+
+
+def without(p: Poly, gone: Collection[Expr]) -> Poly:
+    kept = ([f for f in t.factors if f not in gone] for t in p.terms)
+    made = (make_term(t.coef, t.binders, own) for t, own in zip(p.terms, kept, strict=True))
+    return poly(made)

@@ -1,0 +1,69 @@
+"""Kernels that are linear in a cotangent, of two cotangents at once.
+
+c*K(g, x) + c*K(h, x)  =  c*K(g + h, x)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from fractions import Fraction
+
+from derive.algebra.expr import Expr, free_indices
+from derive.algebra.poly import Poly, Term, add, make_term, mul, poly
+from derive.kernels.instantiate import as_poly
+from derive.kernels.kernel_spec import Kernel
+from derive.kernels.table import KERNELS
+
+
+def joined(p: Poly) -> Poly:
+    """The sum with one kernel for those that are the same but for their cotangents.
+
+    What stands beside them, and the indices that a kernel sums over, are the same too.
+    """
+    found: dict[Hashable, list[tuple[Term, Kernel]]] = {}
+    rest: list[Term] = []
+    for t in p.terms:
+        kernel = _only(t)
+        if kernel is None:
+            rest.append(t)
+            continue
+        beside = tuple(f for f in t.factors if f is not kernel)
+        key = (t.binders, beside, kernel.name, _others(kernel), kernel.along)
+        found.setdefault(key, []).append((t, kernel))
+    if all(len(same) == 1 for same in found.values()):
+        return p
+    return add(poly(rest), *map(_one, found.values()))
+
+
+def _only(t: Term) -> Kernel | None:
+    """The one factor that is such a kernel, with an argument as large as its cotangent."""
+    kernels = [f for f in t.factors if isinstance(f, Kernel)]
+    if len(kernels) != 1 or not KERNELS[kernels[0].name].cotangent:
+        return None
+    (kernel,) = kernels
+    cotangent = kernel.args[_place(kernel)]
+    larger = free_indices(cotangent) - {i for x in _others(kernel) for i in free_indices(x)}
+    return None if larger else kernel
+
+
+def _place(kernel: Kernel) -> int:
+    row = KERNELS[kernel.name]
+    return row.arguments.index(row.cotangent)
+
+
+def _others(kernel: Kernel) -> tuple[Expr, ...]:
+    at = _place(kernel)
+    return (*kernel.args[:at], *kernel.args[at + 1 :])
+
+
+def _one(same: list[tuple[Term, Kernel]]) -> Poly:
+    """One term for all of them; that of one alone as it is."""
+    (first, kernel), *others = same
+    if not others:
+        return poly([first])
+    at = _place(kernel)
+    parts = (mul(poly([make_term(t.coef, (), ())]), as_poly(k.args[at])) for t, k in same)
+    args = (*kernel.args[:at], add(*parts), *kernel.args[at + 1 :])
+    beside = [f for f in first.factors if f is not kernel]
+    made = Kernel(kernel.name, args, kernel.along)
+    return poly([make_term(Fraction(1), first.binders, [*beside, made])])

@@ -1,0 +1,455 @@
+"""Instances of normalisations, by whose statistics of the forward the backward is computed.
+
+    y = (x - mu)*rstd*w + b                  mu = mean(x), rstd = (mean((x - mu)^2) + eps)^(-1/2)
+    dx = rstd*(v - mean(v) - h*mean(v*h))    v = g*w, h = (x - mu)*rstd
+
+x is looked for under the power -1/2, eps is solved for, and all else has to be the equation. Where
+the mean of squares has another divisor than the number of elements, k times the mean,
+
+    (k*mean + eps)^(-1/2)  =  k^(-1/2) * (mean + eps/k)^(-1/2)
+
+so that the kernel has a scale beside the weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+from derive.algebra.expr import Access, Expr, Index, Param, Pow, free_indices, tensors
+from derive.algebra.poly import (
+    ONE,
+    ZERO,
+    Group,
+    Poly,
+    Term,
+    add,
+    as_atom,
+    atom,
+    base_and_power,
+    is_mask,
+    make_term,
+    mul,
+    poly,
+    power,
+    raised,
+    scale,
+    sum_over,
+)
+from derive.algebra.substitution import substitute
+from derive.calculus.lets import Find, layout
+from derive.kernels.group_expansion import Spread, matched, segments
+from derive.kernels.instantiate import as_poly
+from derive.kernels.kernel_spec import Axes, Part, Row
+from derive.kernels.unfolding import Level
+from derive.kernels.unify import in_two, over
+from derive.kernels.variance_matching import (
+    candidates,
+    multiplied_out,
+    openings,
+    squares,
+    sums_square,
+)
+
+_HALF = Fraction(1, 2)
+_ROOT = Param("#root")
+"""Stands for the root of k: what it is squared is a number of the equation."""
+
+Named = Callable[[Poly, str, Axes, str], Access]
+"""What a statistic of these axes is called, by what it is, a stem, and the kernel it is of."""
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """The rows of a kernel and of its backward, of the same axes."""
+
+    forward: Row
+    backward: Row
+
+    @staticmethod
+    def axes(row: Row) -> Axes:
+        """The axes of what is normalised."""
+        return tuple(i for i in row.operation.inputs[0].axes if isinstance(i, Index))
+
+    def homes(self, axes: Axes, along: frozenset[Index]) -> Iterator[Mapping[str, Axes]]:
+        """What the axes of the rows stand for where x has these."""
+        mean = next(e for e in self.forward.operation.equations if e.name == "mu")
+        own = [(i, i not in mean.axes) for i in self.axes(self.forward)]
+        yield from segments(axes, along, own)
+
+
+@dataclass(frozen=True)
+class _Spread:
+    """The results of a row, of these axes and arguments."""
+
+    row: Row
+    home: Mapping[str, Axes]
+
+    def __call__(self, result: str, **arguments: Poly) -> Poly:
+        said = {spoken: name for name, spoken in self.row.names.items()}
+        extents = {said[extent]: axes for extent, axes in self.home.items()}
+        found = {said[name]: value for name, value in arguments.items()}
+        body, _ = self.row.parts[result]
+        return Spread(extents, found)(body)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What is normalised: x along axes, and the power that it is divided by."""
+
+    kind: Normalisation
+    home: Mapping[str, Axes]
+    axes: Axes
+    along: Axes
+    x: Poly
+    eps: Poly
+    k: Poly
+    factor: Expr
+    names: Find = field(compare=False)
+    """The names that are opened to see it."""
+
+    @property
+    def rows(self) -> Axes:
+        """The axes of the statistics."""
+        return tuple(i for i in self.axes if i not in self.along)
+
+    @property
+    def kept(self) -> frozenset[Index]:
+        """The axes of the weight."""
+        (w,) = (t for t in self.kind.forward.operation.inputs if t.name == "w")
+        homes = (self.home[i.extent] for i in w.axes if isinstance(i, Index))
+        return frozenset(i for home in homes for i in home)
+
+    @property
+    def root(self) -> Poly:
+        """k^(-1/2)"""
+        if self.k is ONE:
+            return ONE
+        return atom(raised(Group(power(self.k, Fraction(-1))), _HALF))
+
+    @property
+    def forward(self) -> _Spread:
+        return _Spread(self.kind.forward, self.home)
+
+    @property
+    def backward(self) -> _Spread:
+        own, other = (self.kind.axes(row) for row in (self.kind.backward, self.kind.forward))
+        home = {i.extent: self.home[j.extent] for i, j in zip(own, other, strict=True)}
+        return _Spread(self.kind.backward, home)
+
+    @property
+    def mean(self) -> Poly:
+        return self.forward("mu", x=self.x)
+
+    def statistics(self, named: Named) -> tuple[Access, Access]:
+        """What the kernel's mean and the inverse of its deviation are called."""
+        rstd = self.forward("rstd", x=self.x, eps=self.eps)
+        of = self.kind.forward.name
+        return named(self.mean, "mean", self.rows, of), named(rstd, "rstd", self.rows, of)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A backward of the kernel: all of its results are computed at once."""
+
+    found: _Found
+    cotangent: Poly
+    weight: Poly
+    statistics: tuple[Access, ...] = ()
+
+    @property
+    def weighted(self) -> bool:
+        """Whether it has a weight."""
+        return self.weight is not ONE
+
+    def naming(self, named: Named) -> _Call:
+        """The same, its statistics having names."""
+        return replace(self, statistics=self.found.statistics(named))
+
+    def part(self, number: int, binders: Axes = ()) -> Poly:
+        """One of its results."""
+        f = self.found
+        args = (_lone(self.cotangent), f.x, *self.statistics, _lone(self.weight), _lone(f.root))
+        return atom(Part(f.kind.backward.name, number, args, f.axes, f.along, binders))
+
+
+@dataclass(frozen=True)
+class _Output:
+    """A body with y as the kernel: what is left of it, and what stands beside the kernel."""
+
+    found: _Found
+    left: Poly
+    outside: Poly
+    weight: Poly
+    bias: Poly
+
+    @property
+    def weighted(self) -> bool:
+        """Whether the kernel has the weight."""
+        return self.weight is not ONE
+
+    def made(self, named: Named) -> Poly:
+        """The whole."""
+        f = self.found
+        args = (f.x, _lone(self.weight), _lone(self.bias), f.eps, _lone(f.root))
+        known = f.statistics(named)
+        kernel = Part(f.kind.forward.name, 0, args, f.axes, f.along, (), known)
+        return add(self.left, mul(self.outside, atom(kernel)))
+
+
+@dataclass
+class Normalised:
+    """A normalisation and its backward as patterns, in the bodies of one program."""
+
+    kinds: Sequence[Normalisation]
+    named: Named
+    backward: bool
+    calls: list[_Call] = field(default_factory=list)
+    _known: dict[Poly, tuple[_Found, ...]] = field(default_factory=dict)
+    _inputs: dict[Poly, Poly | None] = field(default_factory=dict)
+    _replaced: dict[tuple[Poly, int], Poly | None] = field(default_factory=dict)
+    """Of a body and so many calls: the same are lowered with statistics and without."""
+    _levels: dict[tuple[Poly, Find], Level] = field(default_factory=dict)
+
+    def look(self, bodies: Sequence[Poly], find: Find) -> None:
+        """Note what the backwards in these bodies compute besides their first result."""
+        for body in bodies:
+            while (made := self._input(body, find)) is not None:
+                body = made
+
+    def replaced(self, body: Poly, find: Find) -> Poly | None:
+        """The body with one part of it as the kernel, looked for once."""
+        key = body, len(self.calls)
+        if key not in self._replaced:
+            self._replaced[key] = self._tried(body, find)
+        return self._replaced[key]
+
+    def _tried(self, body: Poly, find: Find) -> Poly | None:
+        made = self._input(body, find) or self._others(body, find) if self.backward else None
+        if made is not None:
+            return made
+        found = [y for f in self._found(body, find) if (y := self._output(f, body, find))]
+        chosen = next((y for y in found if y.weighted), found[0] if found else None)
+        return None if chosen is None else chosen.made(self.named)
+
+    # ---------------------------------------------------------------- the forward
+
+    def _output(self, f: _Found, body: Poly, find: Find) -> _Output | None:
+        """The body with y as the kernel."""
+        level = self._level(body, f.names)
+        divided = mul(atom(f.factor), add(f.x, scale(f.mean, -1)))
+        factors = _cofactors(level.whole, divided, f.x.terms[0], f.factor)
+        if not factors:
+            return None
+        whole, w = add(ZERO, *(p for _, p in factors)), poly([t for t, _ in factors])
+        inside, outside = _parted(w, f.kept)
+        bias = ZERO
+        if outside is ONE:
+            own = (t for t in level.whole.terms if free_indices(t) == f.kept and _is_plain(t))
+            bias = poly(t for t in own if t not in whole.terms)
+        for b in (bias, ZERO) if bias.terms else (ZERO,):
+            left = level.without(add(whole, b))
+            if left is not None:
+                return _Output(f, left, outside, inside, b)
+        return None
+
+    # ---------------------------------------------------------------- the backward
+
+    def _input(self, body: Poly, find: Find) -> Poly | None:
+        """The body with dx as the kernel, looked for once."""
+        if body not in self._inputs:
+            self._inputs[body] = self._with_input(body, find)
+        return self._inputs[body]
+
+    def _with_input(self, body: Poly, find: Find) -> Poly | None:
+        """The body with dx as the kernel, by preference one that has the weight."""
+        made: list[tuple[Poly, _Call]] = []
+        for f in self._found(body, find):
+            level = self._level(body, f.names)
+            found = []
+            for s in level.whole.terms:
+                beside = over(s, atom(f.factor).terms[0])
+                if beside is None or not _is_rid(beside, f.factor):
+                    continue
+                g = sum_over(poly([make_term(beside.coef, (), beside.factors)]), s.binders)
+                if free_indices(g) <= set(f.axes) and _has(level.whole, self._dx(f, g)):
+                    found.append(g)
+            for g in (add(ZERO, *found), *found) if len(found) > 1 else found:
+                whole = self._dx(f, g)
+                left = level.without(whole) if _has(level.whole, whole) else None
+                if left is not None:
+                    call = self._call(f, g)
+                    made.append((left, call))
+                    break
+        if not made:
+            return None
+        left, call = next((entry for entry in made if entry[1].weighted), made[0])
+        call = call.naming(self.named)
+        if call not in self.calls:
+            self.calls.append(call)
+        return add(left, call.part(0))
+
+    def _dx(self, f: _Found, v: Poly) -> Poly:
+        """dx where v is the cotangent of what is divided, times k^(-1/2)."""
+        root = atom(_ROOT)
+        made = f.backward(
+            "dx",
+            x=f.x,
+            g=v,
+            scale=power(root, Fraction(-1)) if f.k is not ONE else ONE,
+            w=ONE,
+            mu=f.mean,
+            rstd=mul(atom(f.factor), root) if f.k is not ONE else atom(f.factor),
+        )
+        if f.k is not ONE:
+            made = add(ZERO, *(_squared(t, f.k) for t in made.terms))
+        return multiplied_out(made)
+
+    def _call(self, f: _Found, v: Poly) -> _Call:
+        """The kernel's backward of a cotangent that is a product with a weight."""
+        w, g = _parted(v, f.kept)
+        if not tensors(g) or not tensors(w):
+            w, g = ONE, v
+        return _Call(f, g, w)
+
+    def _others(self, body: Poly, find: Find) -> Poly | None:
+        """The body with dw or db as what such a call computes besides."""
+        for call in self.calls:
+            f = call.found
+            if tensors(call.cotangent).isdisjoint(tensors(body)):
+                continue
+            rest = tuple(i for i in f.axes if i not in f.kept)
+            divided = mul(atom(f.factor), add(f.x, scale(f.mean, -1)))
+            results = [(2, call.cotangent)] if rest else []  # of no rows, db is what the call takes
+            if call.weighted:
+                results.insert(0, (1, mul(call.cotangent, divided)))
+            for number, each in results:
+                whole, made = sum_over(each, rest), call.part(number, rest)
+                for names in openings(find, f.x, body):
+                    new = self._moved(Level(body, names, multiplied_out), whole, made, f)
+                    if new is not None:
+                        return new
+        return None
+
+    @staticmethod
+    def _moved(level: Level, whole: Poly, made: Poly, f: _Found) -> Poly | None:
+        """The body with one of the results of f, whatever its axes are called there."""
+        order = [i for i in f.axes if i in f.kept]
+        for chosen in matched(order, free_indices(level.body)):
+            here = substitute(whole, chosen)
+            left = level.without(here) if _has(level.whole, here) else None
+            if left is not None:
+                return add(left, substitute(made, chosen))
+        return None
+
+    # ---------------------------------------------------------------- what is normalised
+
+    def _level(self, body: Poly, names: Find) -> Level:
+        """The body with these names opened, multiplied out once."""
+        if (body, names) not in self._levels:
+            self._levels[body, names] = Level(body, names, multiplied_out)
+        return self._levels[body, names]
+
+    def _found(self, body: Poly, find: Find) -> tuple[_Found, ...]:
+        """Everything that the body divides by a deviation along axes, looked for once."""
+        if body not in self._known:
+            self._known[body] = tuple(self._looked_for(body, find))
+        return self._known[body]
+
+    def _looked_for(self, body: Poly, find: Find) -> Iterator[_Found]:
+        for deviation, over_axes in squares(body, find):
+            for x in candidates(deviation, over_axes, find):
+                for chosen in matched(over_axes, free_indices(body)):
+                    yield from self._of(
+                        substitute(x, chosen), frozenset(chosen.values()), body, find
+                    )
+
+    def _of(self, x: Poly, along: frozenset[Index], body: Poly, find: Find) -> Iterator[_Found]:
+        if any(t.binders for t in x.terms) or not x.terms:
+            return
+        axes = layout(x)
+        opened = list(openings(find, x, body))
+        if not sums_square(body) and not any(map(opened[-1], tensors(body))):
+            return
+        wholes = [(own, self._level(body, own).whole) for own in opened]
+        order = tuple(i for i in axes if i in along)
+        for kind, home in [(k, h) for k in self.kinds for h in k.homes(axes, along)]:
+            inverse = _Spread(kind.forward, home)("rstd", x=x, eps=ZERO)
+            (square,) = (f.base for t in inverse.terms for f in t.factors if isinstance(f, Pow))
+            for own, whole in wholes:
+                for f in dict.fromkeys(f for t in whole.terms for f in t.factors):
+                    solved = _solved(f, as_poly(square))
+                    if solved is not None:
+                        k, eps = solved
+                        yield _Found(kind, home, axes, order, x, eps, k, f, own)
+
+
+def _solved(f: Expr, square: Poly) -> tuple[Poly, Poly] | None:
+    """k and eps/k where f is (k*square + eps)^(-1/2)."""
+    if not isinstance(f, Pow) or base_and_power(f)[1] != -_HALF or len(square.terms) != 1:
+        return None
+    number, v = in_two(square.terms[0])
+    for t in as_poly(f.base).terms:
+        own, rest = in_two(t)
+        if rest is not v:
+            continue
+        k = mul(own, power(number, Fraction(-1)))
+        eps = add(as_poly(f.base), scale(mul(k, square), -1))
+        if not any(tensors(p) or free_indices(p) for p in (k, eps)):
+            return k, eps if k is ONE else mul(eps, power(k, Fraction(-1)))
+    return None
+
+
+def _is_rid(t: Term, factor: Expr) -> bool:
+    """Whether no power of what the factor is one of is left."""
+    base, _ = base_and_power(factor)
+    return all(base_and_power(f)[0] is not base for f in t.factors)
+
+
+def _cofactors(p: Poly, divided: Poly, first: Term, factor: Expr) -> list[tuple[Term, Poly]]:
+    """Every c of c*divided in p, and that."""
+    (part,) = mul(poly([first]), atom(factor)).terms
+    found = []
+    for s in p.terms:
+        c = None if s.binders else over(s, part)
+        if c is None or not _is_rid(c, factor):
+            continue
+        whole = mul(poly([make_term(c.coef, (), c.factors)]), divided)
+        if _has(p, whole):
+            found.append((make_term(c.coef, (), c.factors), whole))
+    return found
+
+
+def _parted(p: Poly, axes: frozenset[Index]) -> tuple[Poly, Poly]:
+    """The part of a product or a sum that has just these axes, and what stands beside it."""
+    if p.terms and all(free_indices(t) == axes and _is_plain(t) for t in p.terms):
+        return p, ONE
+    first, *others = p.terms
+    if first.binders or others:
+        return ONE, p
+    inside = [f for f in first.factors if free_indices(f) == axes and not is_mask(f)]
+    outside = [f for f in first.factors if f not in inside]
+    if not inside:
+        return ONE, p
+    return poly([make_term(Fraction(1), (), inside)]), poly([make_term(first.coef, (), outside)])
+
+
+def _is_plain(t: Term) -> bool:
+    return bool(tensors(t)) and not t.binders and not any(map(is_mask, t.factors))
+
+
+def _has(p: Poly, part: Poly) -> bool:
+    return bool(part.terms) and all(t in p.terms for t in part.terms)
+
+
+def _squared(t: Term, k: Poly) -> Poly:
+    """The term with the square of the root as that number."""
+    powers = dict(map(base_and_power, t.factors))
+    n = powers.pop(_ROOT, Fraction(0))
+    rest = [raised(base, e) for base, e in powers.items()]
+    return mul(poly([make_term(t.coef, t.binders, rest)]), power(k, n / 2))
+
+
+def _lone(p: Poly) -> Expr:
+    return as_atom(p)

@@ -1,0 +1,262 @@
+"""Instances of equations without axes: of any tensor at each of its places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache
+
+from derive.algebra.expr import (
+    Access,
+    Call,
+    Expr,
+    Iverson,
+    Param,
+    Pow,
+    Where,
+    free_indices,
+    tensors,
+    walk,
+)
+from derive.algebra.logic import negate
+from derive.algebra.poly import (
+    ZERO,
+    Poly,
+    Term,
+    add,
+    constant,
+    is_mask,
+    make_term,
+    mul,
+    poly,
+    sum_over,
+)
+from derive.kernels.applicability import where_it_is
+from derive.kernels.instantiate import as_poly
+from derive.kernels.kernel_spec import Row
+from derive.kernels.unify import Arguments, Found, over
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A part of a sum that a kernel computes: ``whole`` is the same as ``made``."""
+
+    whole: Poly
+    made: Poly
+
+
+@dataclass(frozen=True)
+class Elementwise:
+    """The equation of a row as a pattern.
+
+        whole = Sum_terms C*(p_1(x) + p_2(x) + ...)
+
+    ``anchor`` is the factor of one p that tells most of x; C is what stands beside it.
+    """
+
+    row: Row
+
+    @cached_property
+    def arguments(self) -> Arguments:
+        """What the equation is of, but for the cotangent."""
+        op = self.row.operation
+        said = {spoken: name for name, spoken in self.row.names.items()}
+        inputs = frozenset(said[t.name] for t in op.inputs if t.name != self.row.cotangent)
+        return Arguments(inputs, frozenset(said[p.name] for p in op.parameters))
+
+    @cached_property
+    def pattern(self) -> Poly:
+        """The equation for the cotangent 1."""
+        if not self.row.cotangent:
+            return self.row.body
+        said = {spoken: name for name, spoken in self.row.names.items()}
+        cotangent = Arguments(frozenset({said[self.row.cotangent]}), frozenset())
+        one = cotangent.instance(self.row.body, {said[self.row.cotangent]: constant(1)})
+        return as_poly(one)
+
+    @cached_property
+    def anchors(self) -> tuple[tuple[Term, Expr], ...]:
+        """The term and its factor that says most, then others."""
+        found = []
+        for t in self.pattern.terms:
+            for f in t.factors:
+                if self.arguments.inside(f) and self.arguments.of(f) is None:
+                    found.append((sum(1 for _ in walk(f)), t, f))
+        found.sort(key=lambda entry: -entry[0])
+        return tuple((t, f) for _, t, f in found[:3])
+
+    @cached_property
+    def nodes(self) -> frozenset[object]:
+        """What any instance has somewhere."""
+        return kinds_of(self.anchors[0][1]) if self.anchors else frozenset()
+
+    def may_be_in(self, kinds: frozenset[object]) -> bool:
+        """Whether what has nodes of these kinds may hold an instance."""
+        return self.row.functions <= kinds and self.nodes <= kinds
+
+    def instances(self, p: Poly) -> Iterator[Instance]:
+        """The parts of p that the kernel computes."""
+        met = set()
+        for t, anchor in self.anchors:
+            for target in _factors(p):
+                for found in self.arguments.bind(anchor, target, {}):
+                    for complete in self._completed(found, t, target, p):
+                        key = tuple(sorted((n, id(v)) for n, v in complete.items()))
+                        if key not in met:
+                            met.add(key)
+                            yield from self._of(complete, p)
+
+    def _completed(self, found: Found, t: Term, target: Expr, p: Poly) -> Iterator[Found]:
+        """``found`` with the numbers that stand as factors, from what they stand beside."""
+        missing = (self.arguments.tensors | self.arguments.numbers) - set(found)
+        if not missing:
+            yield found
+            return
+        yield from self._elsewhere(found, missing, p)
+        if missing & self.arguments.tensors or len(missing) > 1:
+            return
+        (name,) = missing
+        known = as_poly(self.arguments.instance(poly([t]), found))
+        if len(known.terms) != 1 or name in self.arguments.inside(known):
+            return
+        for s in p.terms:
+            beside = over(s, known.terms[0])
+            if beside is None or target not in s.factors:
+                continue
+            for u in self.pattern.terms:
+                bare = [f for f in u.factors if self.arguments.of(f) != name]
+                if len(bare) == len(u.factors) or name in self.arguments.inside(
+                    Term(u.coef, (), tuple(bare))
+                ):
+                    continue
+                rest = as_poly(self.arguments.instance(poly([make_term(u.coef, (), bare)]), found))
+                if len(rest.terms) != 1:
+                    continue
+                (r,) = rest.terms
+                both = make_term(beside.coef * r.coef, (), (*beside.factors, *r.factors))
+                for v in p.terms:
+                    left = over(v, both)
+                    if left is not None and v.binders == s.binders:
+                        value = poly([make_term(left.coef, (), left.factors)])
+                        if self.arguments.admits(name, value):
+                            yield {**found, name: value}
+
+    def _elsewhere(self, found: Found, missing: Set[str], p: Poly) -> Iterator[Found]:
+        """``found`` with the arguments that other factors have inside."""
+        for f in dict.fromkeys(f for t in self.pattern.terms for f in t.factors):
+            if missing & self.arguments.inside(f) and self.arguments.of(f) is None:
+                for target in _factors(p):
+                    for extended in self.arguments.bind(f, target, found):
+                        if missing <= set(extended):
+                            yield extended
+
+    def _of(self, found: Found, p: Poly) -> Iterator[Instance]:
+        """The instance of these arguments, if p has it."""
+        for t, _ in self.anchors:
+            known = as_poly(self.arguments.instance(poly([t]), found))
+            if len(known.terms) == 1:
+                break
+        else:
+            return
+        every = as_poly(self.arguments.instance(self.pattern, found))
+        cofactors = []
+        for s in p.terms:
+            beside = over(s, known.terms[0])
+            if beside is None:
+                continue
+            cofactor = Term(beside.coef, s.binders, beside.factors)
+            whole = _times(cofactor, every)
+            if all(x in p.terms for x in whole.terms) and not _is_half(every, whole, p):
+                cofactors.append((cofactor, whole))
+        if not cofactors:
+            return
+        instances = [made for c, whole in cofactors if (made := self._made(c, whole, found, p))]
+        if len(instances) > 1:
+            whole = add(*(i.whole for i in instances))
+            if all(x in p.terms for x in whole.terms):
+                yield Instance(whole, add(*(i.made for i in instances)))
+        yield from instances
+
+    def _made(self, cofactor: Term, whole: Poly, found: Found, p: Poly) -> Instance | None:
+        free = free_indices(self._main(found))
+        given = {self.row.names[name]: value for name, value in found.items()}
+        outside = list(cofactor.factors)
+        coef, number = cofactor.coef, Fraction(1)
+        binders = list(cofactor.binders)
+        if self.row.cotangent:
+            inside = [f for f in outside if free_indices(f) <= free and not is_mask(f)]
+            summed = [i for i in binders if i not in free]
+            if any(tensors(f) for f in outside if f not in inside):
+                beside = [f for f in outside if f not in inside]
+                joined = all(free_indices(f) <= free | frozenset(summed) for f in beside)
+                if joined and not any(map(is_mask, beside)):
+                    inside = outside
+            if not any(tensors(f) for f in inside):
+                return None
+            own = [f for f in inside if _is_cotangent(f) and free_indices(f) == free]
+            if len(own) == 1 and not summed:
+                # What is beside it may differ elsewhere, where the kernel is the same.
+                inside, number = own, coef
+            outside = [f for f in outside if f not in inside]
+            taken = [i for i in summed if not any(i in free_indices(f) for f in outside)]
+            if any(
+                i in free_indices(f) for f in inside for i in binders if i not in (*taken, *free)
+            ):
+                return None
+            inner = coef / number
+            given[self.row.cotangent] = sum_over(poly([make_term(inner, (), inside)]), taken)
+            coef = number
+            binders = [i for i in binders if i not in taken]
+        kernel = where_it_is(self.row, given)
+        if kernel is None:
+            return None
+        made = poly([make_term(coef, (), [*outside, kernel])])
+        return Instance(whole, sum_over(made, binders))
+
+    def _main(self, found: Found) -> Expr:
+        """The tensor that the kernel is of."""
+        return add(ZERO, *(v for n, v in found.items() if n in self.arguments.tensors))
+
+
+@lru_cache(maxsize=1024)
+def _factors(p: Poly) -> tuple[Expr, ...]:
+    """The factors of all terms, which each pattern asks for."""
+    return tuple(dict.fromkeys(f for t in p.terms for f in t.factors))
+
+
+def _is_cotangent(f: Expr) -> bool:
+    """Whether f is the cotangent of an output or an equation, at its positions."""
+    return isinstance(f, Access) and f.tensor.startswith("@")
+
+
+def _is_half(equation: Poly, part: Poly, p: Poly) -> bool:
+    """Whether the other half of a choice, [c]*a + [not c]*b, is in p and not in the equation."""
+    there = {f.condition for t in equation.terms for f in t.factors if isinstance(f, Iverson)}
+    rest = (f for t in p.terms if t not in part.terms for f in t.factors)
+    return any(isinstance(f, Iverson) and negate(f.condition) in there for f in rest)
+
+
+def _times(cofactor: Term, p: Poly) -> Poly:
+    """Sum_binders c*p"""
+    bare = poly([make_term(cofactor.coef, (), cofactor.factors)])
+    return sum_over(mul(bare, p), cofactor.binders)
+
+
+@lru_cache(maxsize=4096)
+def kinds_of(e: Expr) -> frozenset[object]:
+    """What stands somewhere in e: functions, brackets, sums, powers of what may be no number."""
+    return frozenset(_kinds(e))
+
+
+def _kinds(e: Expr) -> Iterator[object]:
+    for part in walk(e):
+        match part:
+            case Call(name):
+                yield name
+            case Pow(base, exponent) if not isinstance(base, Param):
+                yield exponent
+            case Iverson() | Where():
+                yield type(part).__name__
+            case Term(_, binders) if binders:
+                yield "sum"

@@ -1,0 +1,253 @@
+"""Arguments of an equation for which it is another: found by its structure, to be proved after.
+
+Where an argument stands alone in a sum, as the erf in x*(1 + erf(x/sqrt(2)))/2 has one, it is
+solved for: x = sqrt(2)*e of any e that the other equation has the erf of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache
+
+from derive.algebra.expr import Access, Expr, Index, Param, Pow, free_indices, tensors, walk
+from derive.algebra.poly import (
+    Poly,
+    Term,
+    add,
+    base_and_power,
+    make_term,
+    mul,
+    poly,
+    power,
+    raised,
+    scale,
+)
+from derive.budget import tick
+from derive.kernels.instantiate import as_poly, rebuilt
+
+Found = Mapping[str, Poly]
+"""What arguments are, by their canonical names."""
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """The names of tensors and of numbers that an equation is of."""
+
+    tensors: frozenset[str]
+    numbers: frozenset[str]
+    index: Index | None = None
+    """That of the tensors, where they have an axis."""
+
+    def of(self, e: Expr) -> str | None:
+        """The name of the argument that e is."""
+        if isinstance(e, Access) and e.tensor in self.tensors:
+            own = () if self.index is None else (self.index,)
+            return e.tensor if e.positions == own else None
+        return e.name if isinstance(e, Param) and e.name in self.numbers else None
+
+    def inside(self, e: Expr) -> frozenset[str]:
+        """The arguments that e reads."""
+        return self._inside(e)
+
+    @cached_property
+    def _inside(self) -> Callable[[Expr], frozenset[str]]:
+        """Those of an expression, which patterns are asked for again and again."""
+
+        def inside(e: Expr) -> frozenset[str]:
+            return frozenset(name for part in walk(e) if (name := self.of(part)) is not None)
+
+        return lru_cache(maxsize=1024)(inside)
+
+    def instance(self, e: Expr, found: Found) -> Expr:
+        """e of these arguments."""
+        return rebuilt(e, lambda part: found.get(self.of(part) or ""))
+
+    def admits(self, name: str, value: Poly) -> bool:
+        """Whether a value may be that of an argument: a number reads no tensor and no index."""
+        if name in self.numbers:
+            return not tensors(value) and not free_indices(value)
+        return bool(tensors(value))
+
+    def bind(self, pattern: Expr, target: Expr, found: Found) -> Iterator[Found]:
+        """Every extension of ``found`` that may make the pattern the target."""
+        tick()
+        name = self.of(pattern)
+        if name is not None:
+            yield from self._bound(name, as_poly(target), found)
+        elif isinstance(pattern, Poly):
+            yield from self._sum(pattern, as_poly(target), found)
+        elif not self.inside(pattern):
+            if pattern is target:
+                yield found
+        elif type(pattern) is type(target):
+            pairs = _in_pairs(pattern, target)
+            if pairs is not None:
+                yield from self._pairs(pairs, found)
+
+    def _bound(self, name: str, value: Poly, found: Found) -> Iterator[Found]:
+        if name in found:
+            if found[name] is value:
+                yield found
+        elif self.admits(name, value):
+            yield {**found, name: value}
+
+    def _pairs(self, pairs: Sequence[tuple[Expr, Expr]], found: Found) -> Iterator[Found]:
+        if not pairs:
+            yield found
+            return
+        (a, b), *rest = pairs
+        for extended in self.bind(a, b, found):
+            yield from self._pairs(rest, extended)
+
+    def _sum(self, pattern: Poly, target: Poly, found: Found) -> Iterator[Found]:
+        if not self.inside(pattern).isdisjoint(found):
+            pattern = as_poly(self.instance(pattern, found))
+        left = self.inside(pattern)
+        if not left:
+            if pattern is target:
+                yield found
+            return
+        if len(left) == 1:
+            (name,) = left
+            solution = self._solved(pattern, target, name)
+            if solution is not None:
+                yield from self._bound(name, solution, found)
+                return
+        if len(pattern.terms) == len(target.terms) == 1:
+            yield from self._product(pattern.terms[0], target.terms[0], found)
+        elif (sides := self._difference(pattern)) is not None:
+            values = _sides(target)
+            for extended in self._bound(sides[0], values[0], found):
+                yield from self._bound(sides[1], values[1], extended)
+        elif len(pattern.terms) == 2 and len(target.terms) == 2:
+            for targets in (target.terms, target.terms[::-1]):
+                pairs = zip(pattern.terms, targets, strict=True)
+                yield from self._pairs([(poly([a]), poly([b])) for a, b in pairs], found)
+
+    def _difference(self, pattern: Poly) -> tuple[str, str] | None:
+        """The two arguments of which a sum is the difference."""
+        bare = {t.coef: self.of(t.factors[0]) for t in pattern.terms if len(t.factors) == 1}
+        if len(pattern.terms) == 2 and set(bare) == {1, -1}:
+            first, second = bare[Fraction(1)], bare[Fraction(-1)]
+            return None if first is None or second is None else (first, second)
+        return None
+
+    def _solved(self, pattern: Poly, target: Poly, name: str) -> Poly | None:
+        """The argument that makes a sum the target, if it stands in one term alone."""
+        own = [t for t in pattern.terms if name in self.inside(t)]
+        if len(own) != 1:
+            return None
+        (t,) = own
+        times = [f for f in t.factors if self.of(base_and_power(f)[0]) == name]
+        beside = [f for f in t.factors if f not in times]
+        if len(times) != 1 or t.binders or any(name in self.inside(f) for f in beside):
+            return None
+        _, exponent = base_and_power(times[0])
+        if abs(exponent) != 1:
+            return None
+        others = poly(o for o in pattern.terms if o is not t)
+        found = add(target, scale(others, -1))
+        if not tensors(Term(t.coef, (), tuple(beside))):
+            by = power(poly([make_term(t.coef, (), beside)]), Fraction(-1))
+            found = mul(by, found)
+        else:
+            by_term = Term(t.coef, (), tuple(beside))
+            parts = [over(s, by_term) for s in found.terms if not s.binders]
+            if len(parts) != len(found.terms) or not all(parts):
+                return None
+            found = poly(part for part in parts if part is not None)
+        return power(found, exponent)
+
+    def _product(self, pattern: Term, target: Term, found: Found) -> Iterator[Found]:
+        """The factors one by one; or c*number*tensor, of any numbers and one more factor.
+
+        What is no argument itself is bound first, to any factor.
+        """
+        if pattern.binders:
+            return
+        if pattern.coef == target.coef and not target.binders:
+            yield from self._factors(pattern.factors, target.factors, found)
+        for f in pattern.factors:
+            if self.inside(f) and self.of(base_and_power(f)[0]) is None:
+                for g in target.factors:
+                    for extended in self.bind(f, g, found):
+                        yield from self._sum(_without(pattern, f), _without(target, g), extended)
+                return
+        names = [self.of(f) for f in pattern.factors]
+        numbers = [n for n in names if n in self.numbers]
+        own = [n for n in names if n in self.tensors]
+        if len(numbers) + len(own) == len(names) and len(numbers) == len(own) == 1:
+            beside = [f for f in target.factors if not tensors(f) and not free_indices(f)]
+            rest = [f for f in target.factors if f not in beside]
+            number = poly([make_term(target.coef / pattern.coef, (), beside)])
+            whole = poly([make_term(Fraction(1), target.binders, rest)])
+            assert numbers[0] is not None
+            for extended in self._bound(numbers[0], number, found):
+                assert own[0] is not None
+                yield from self._bound(own[0], whole, extended)
+
+    def _factors(
+        self, patterns: Sequence[Expr], targets: Sequence[Expr], found: Found
+    ) -> Iterator[Found]:
+        """Each pattern bound to a target of its own, all targets used, in any order."""
+        if len(patterns) != len(targets):
+            return
+        if not patterns:
+            yield found
+            return
+        first, *rest = patterns
+        for n, target in enumerate(targets):
+            for extended in self.bind(first, target, found):
+                yield from self._factors(rest, [*targets[:n], *targets[n + 1 :]], extended)
+
+
+def _without(t: Term, factor: Expr) -> Poly:
+    """The term without a factor."""
+    return poly([make_term(t.coef, t.binders, [f for f in t.factors if f is not factor])])
+
+
+def _sides(target: Poly) -> tuple[Poly, Poly]:
+    """Two sums whose difference the target is."""
+    less = [t for t in target.terms if t.coef < 0]
+    if len(less) in (0, len(target.terms)):
+        less = list(target.terms[1:])
+    return add(target, scale(poly(less), -1)), scale(poly(less), -1)
+
+
+def _in_pairs(pattern: Expr, target: Expr) -> list[tuple[Expr, Expr]] | None:
+    """What stands in the same places of two nodes of a kind; None if other content differs."""
+    if isinstance(pattern, Pow) and isinstance(target, Pow):
+        same = pattern.exponent is target.exponent
+        return [(pattern.base, target.base)] if same else None
+    pairs: list[tuple[Expr, Expr]] = []
+    for name in pattern.__match_args__:
+        a, b = getattr(pattern, name), getattr(target, name)
+        if isinstance(a, Expr) and isinstance(b, Expr):
+            pairs.append((a, b))
+        elif isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
+            pairs.extend(zip(a, b, strict=True))
+        elif a != b:
+            return None
+    return pairs
+
+
+def in_two(t: Term) -> tuple[Poly, Term]:
+    """The numbers of a term, and the rest of it."""
+    numbers = [f for f in t.factors if not tensors(f) and not free_indices(f)]
+    rest = [f for f in t.factors if f not in numbers]
+    return poly([make_term(t.coef, (), numbers)]), make_term(Fraction(1), t.binders, rest)
+
+
+def over(s: Term, t: Term) -> Term | None:
+    """s/t where each factor of t is one of s."""
+    powers = dict(map(base_and_power, s.factors))
+    for f in t.factors:
+        base, exponent = base_and_power(f)
+        have = powers.get(base)
+        if have is None or have * exponent < 0 or abs(have) < abs(exponent):
+            return None
+        powers[base] = have - exponent
+    left = tuple(raised(base, e) for base, e in powers.items() if e)
+    return Term(s.coef / t.coef, (), left)

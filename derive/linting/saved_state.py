@@ -1,0 +1,238 @@
+"""Rules DRV1xx: what forward keeps for backward."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from derive.linting.finding import At, listed
+from derive.linting.source_model import Reading
+from derive.linting.values import Level, Token, Value
+
+
+def tensor_on_ctx(reading: Reading) -> Iterator[At]:
+    """A tensor is kept on ctx as an attribute.
+
+    **What.** Forward or `setup_context` stores a tensor by assignment, as in `ctx.x = x`.
+    Numbers, shapes, dtypes and flags are fine.
+
+    **Why it is wrong.** Three mechanisms see only tensors given to `save_for_backward`:
+
+    - Autograd raises an error if an input changes between forward and backward. For an attribute,
+      the gradient is silently wrong.
+    - An output on ctx refers to its own node, so the memory is never freed by reference counting.
+    - Hooks of saved tensors, such as CPU offload and activation checkpointing, do not see an
+      attribute. Backward does not free it either.
+
+    ```python
+    # kept.py
+    import torch
+
+
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.x = x
+            return x * x
+
+        @staticmethod
+        def backward(ctx, g):
+            return 2 * ctx.x * g
+    ```
+
+    ```console
+    $ derive lint kept.py
+    kept.py:8:9: DRV101 `ctx.x` holds the input `x`; keep tensors with save_for_backward
+    1 finding in 1 Function of 1 file
+    ```
+
+    **The mend.** Save all tensors in one call of `save_for_backward`.
+
+    ```python
+    # kept.py
+    import torch
+
+
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            return 2 * x * g
+    ```
+    """
+    flows = {id(f): f for f in (reading.forward, reading.keeping)}.values()
+    for flow in flows:
+        for event in flow.of_kind("keep"):
+            node = event.node
+            if isinstance(node, ast.Attribute) and _holds_tensor(event.value):
+                yield At(
+                    node,
+                    f"`{ast.unparse(node)}` holds {_described(reading, event.value)}; "
+                    "keep tensors with save_for_backward",
+                )
+
+
+def _holds_tensor(value: Value) -> bool:
+    if value.items is not None:
+        return any(map(_holds_tensor, value.items))
+    return value.tensor and not value.void
+
+
+def _described(reading: Reading, value: Value) -> str:
+    if value.items is not None:
+        return "tensors"
+    kind = reading.kind(value)
+    name = reading.input_name(value)
+    if kind == "input":
+        return f"the input `{name}`" if name else "an input"
+    return {"output": "an output of forward"}.get(kind, "a tensor")
+
+
+def second_save(reading: Reading) -> Iterator[At]:
+    """A second save_for_backward replaces the first.
+
+    **What.** One block calls `save_for_backward` twice.
+
+    **Why it is wrong.** The second call replaces the tensors of the first. Backward unpacks fewer
+    tensors than it expects.
+
+    ```python
+    # twice.py
+    import torch
+
+
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            ctx.save_for_backward(x)
+            ctx.save_for_backward(y)
+            return x * y
+
+        @staticmethod
+        def backward(ctx, g):
+            x, y = ctx.saved_tensors
+            return g * y, g * x
+    ```
+
+    ```console
+    $ derive lint twice.py
+    twice.py:9:9: DRV102 this call replaces the tensors saved in line 8
+    1 finding in 1 Function of 1 file
+    ```
+
+    **The mend.** Save all tensors in one call.
+
+    ```python
+    # twice.py
+    import torch
+
+
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            ctx.save_for_backward(x, y)
+            return x * y
+
+        @staticmethod
+        def backward(ctx, g):
+            x, y = ctx.saved_tensors
+            return g * y, g * x
+    ```
+    """
+    for body in _bodies(reading):
+        seen = None
+        for statement in body:
+            if reading.is_save(statement):
+                if seen is not None:
+                    yield At(
+                        statement,
+                        f"this call replaces the tensors saved in line {seen}",
+                    )
+                seen = statement.lineno
+
+
+def _bodies(reading: Reading) -> Iterator[list[ast.stmt]]:
+    """The statement lists of the method that saves."""
+    method = reading.function.setup or reading.function.forward
+    for node in ast.walk(method.node):
+        for name in ("body", "orelse", "finalbody"):
+            body = getattr(node, name, None)
+            if isinstance(body, list) and body and isinstance(body[0], ast.stmt):
+                yield body
+
+
+def unmarked_change(reading: Reading) -> Iterator[At]:
+    """Forward changes an input in place without mark_dirty.
+
+    **What.** Forward writes into an input that has a gradient, and declares nothing.
+
+    **Why it is wrong.** Autograd still treats the input as its old value. Other uses of the input
+    get gradients that miss this Function.
+
+    ```python
+    # doubled.py
+    import torch
+
+
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            x.mul_(2)
+            return x
+
+        @staticmethod
+        def backward(ctx, g):
+            return 2 * g
+    ```
+
+    ```console
+    $ derive lint doubled.py
+    doubled.py:8:9: DRV103 forward changes the input `x` in place; clone it, or call ctx.mark_dirty
+    1 finding in 1 Function of 1 file
+    ```
+
+    **The mend.** Compute a new tensor. To change the input on purpose, return it and declare it
+    with `ctx.mark_dirty`.
+
+    ```python
+    # doubled.py
+    import torch
+
+
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            x.mul_(2)
+            ctx.mark_dirty(x)
+            return x
+
+        @staticmethod
+        def backward(ctx, g):
+            return 2 * g
+    ```
+    """
+    flows = [reading.forward, reading.keeping]
+    if any(f.escapes or f.of_kind("mark_dirty") or f.of_kind("lost") for f in flows):
+        return
+    seen: set[Token] = set()
+    for event in reading.forward.of_kind("changed"):
+        value = event.value
+        numbers = {t.key for t in value.roots if t.kind == "input"}
+        if len(numbers) != len(value.roots) or value.level > Level.VIEW or len(numbers) != 1:
+            continue
+        if any(other.roots & value.roots for other in event.others):
+            continue  # x.copy_(x)
+        if value.roots <= seen:
+            continue
+        seen |= value.roots
+        if numbers <= reading.differentiable and not reading.through_data(event.node):
+            yield At(
+                event.node,
+                f"forward changes the input {listed([reading.input_name(value)])} in place; "
+                "clone it, or call ctx.mark_dirty",
+            )

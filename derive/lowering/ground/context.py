@@ -1,0 +1,257 @@
+"""What a piece of lowering sees of the whole: tensors at hand, statements, shared conversions."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+from derive.algebra.expr import Access, Expr, Index
+from derive.algebra.logic import conditions_of, conjunction
+from derive.algebra.memo import Recursion
+from derive.budget import at
+from derive.calculus.lets import Let, layout
+from derive.errors import LoweringError
+from derive.kernels.recognise import Pattern
+from derive.lowering.ground.branchless_masks import above, above_number, follows_data
+from derive.lowering.ground.value import ZERO, Frame, Value, broadcast
+from derive.notation.operation import Kind
+from derive.program.torch_ir import (
+    Attribute,
+    Code,
+    Conditional,
+    Dim,
+    Function,
+    Keyword,
+    Literal,
+    Method,
+    Name,
+    literal,
+    subexpressions,
+)
+
+
+@dataclass(frozen=True)
+class Statement:
+    """name = code, a tensor with these axes."""
+
+    name: str
+    code: Code
+    axes: tuple[Index | None, ...]
+
+
+@dataclass
+class Scope(ABC):
+    """The code written so far, and what it can read.
+
+    ``tensors`` are at hand; any other name is lowered from its definition when first read.
+    """
+
+    find: Callable[[str], Let | None]
+    frame: Frame
+    tensors: dict[str, Value]
+    like: Code
+    """A float tensor that new ones take dtype and device from."""
+    integers: frozenset[str] = frozenset()
+    """The parameters that are integers."""
+    adjoints: frozenset[str] = frozenset()
+    """The names that are gradients."""
+    kernels: Sequence[Pattern] = ()
+    """The fused kernels that may stand in the code."""
+    statements: list[Statement] = field(default_factory=list)
+
+    noted: dict[tuple[str, str, str], None] = field(default_factory=dict)
+    """(equation, pattern that its code was made by, what that states), in the order of the code."""
+    results: dict[str, Value] = field(default_factory=dict)
+    """What kernels have computed besides what was asked for, by name."""
+    _defining: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._computed = Recursion(self._compute, self.tensors)
+
+    @abstractmethod
+    def lower(self, e: Expr, order: Sequence[Index]) -> Value:
+        """e as code that fits ``order``, which lists every free index of e."""
+
+    @abstractmethod
+    def condition(self, e: Expr, order: Sequence[Index]) -> Value:
+        """A condition as a bool tensor, or as a Python bool where it reads no tensor."""
+
+    @abstractmethod
+    def definition(self, let: Let) -> Value:
+        """The code of a let with all of its axes at full size."""
+
+    @abstractmethod
+    def nested(self, body: Expr) -> Expr:
+        """A flat body in the form that is computed."""
+
+    def tensor(self, name: str) -> Value:
+        """The named tensor, computed first where it is not at hand."""
+        return self._computed(name)
+
+    def _compute(self, name: str) -> Value:
+        let = self.find(name)
+        if let is None:
+            raise LoweringError(f"{name} is not defined")
+        self.define(let)
+        return self.tensors[name]
+
+    def absent(self, name: str) -> Let | None:
+        """The definition of a name that is not at hand."""
+        return None if name in self.tensors else self.find(name)
+
+    def define(self, let: Let) -> None:
+        """Write the statement of a let."""
+        at(f"the code of {let.name}")
+        self._defining.append(let.name)
+        try:
+            value = self.definition(let)
+        finally:
+            self._defining.pop()
+        self.statements.append(Statement(let.name, value.code, value.axes))
+        self.tensors[let.name] = replace(value, code=Name(let.name))
+
+    @property
+    def is_gradient(self) -> bool:
+        """Whether the equation at hand is that of a gradient: it places at what was read."""
+        return bool(self._defining) and self._defining[-1] in self.adjoints
+
+    def note(self, pattern: str, states: str) -> None:
+        """The equation at hand has code that this pattern made."""
+        self.noted.setdefault((self._defining[-1], pattern, states))
+
+    def named(self, e: Expr) -> Expr:
+        """An access to the value of e, computed with the free indices of e as its axes."""
+        value = self.frame.squeeze(self.lower(e, layout(e)))
+        return e if value.scalar else self.held(value)
+
+    def held(self, value: Value) -> Access:
+        """An access to a value that is at hand."""
+        name = f"#{len(self.tensors)}"
+        self.tensors[name] = value
+        return Access(name, value.indices)
+
+    def as_float(self, value: Value) -> Value:
+        """An integer or bool tensor as one of the floating type at hand."""
+        if value.kind == "bool" and value.scalar:
+            return Value(Conditional(value.code, literal(1), literal(0)), scalar=True)
+        if value.kind == "float" or value.scalar:
+            return replace(value, kind="float")
+        code = Method(value.code, "to", (Attribute(self.like, "dtype"),))
+        return replace(value, code=code, kind="float")
+
+    def positions(self, i: Index) -> Value:
+        """0, 1, ..., size(i) - 1."""
+        device = Keyword("device", Attribute(self.like, "device"))
+        return Value(Function("torch.arange", (Dim(i.extent), device)), (i,), "int")
+
+    def as_tensor(self, value: Value) -> Value:
+        return self.frame.expand(value, (), self.like) if value.scalar else value
+
+    def only_where(self, condition: Expr, value: Value, order: Sequence[Index]) -> Value:
+        """value where the condition holds, 0 elsewhere."""
+        parts = {c: self._level(c, order) for c in conditions_of(condition)}
+        levels = [found for found in parts.values() if found is not None]
+        tensor = value.kind == "float" and not value.scalar
+        if not levels or not tensor or self._is_asked(condition, value, order):
+            return self.where(self.condition(condition, order), value, ZERO, order)
+        others = [c for c, found in parts.items() if found is None]
+        if others:
+            value = self.where(self.condition(conjunction(others), order), value, ZERO, order)
+        for x, t in levels:
+            value, x = (self.frame.fit(v, order) for v in (value, x))
+            code = above(x.code, t.code, value.code)
+            value = replace(value, code=code, axes=broadcast(value.axes, x.axes))
+        return value
+
+    def _is_asked(self, condition: Expr, value: Value, order: Sequence[Index]) -> bool:
+        """Whether a value has the mask in it, where that is a guard."""
+        return self.condition(condition, order).code in subexpressions(value.code)
+
+    def _level(self, condition: Expr, order: Sequence[Index]) -> tuple[Value, Value] | None:
+        """The tensor and the number of a condition that the one is not up to the other."""
+        sides = above_number(condition)
+        if sides is None:
+            return None
+        x, t = (self.lower(side, order) for side in sides)
+        return (x, t) if x.kind == "float" and not x.scalar else None
+
+    def guarded(self, test: Value, value: Value, other: Value, order: Sequence[Index]) -> Value:
+        """value where the test holds, as it does nearly everywhere."""
+        return self.where(test, value, other, order, foreseen=True)
+
+    def where(
+        self,
+        test: Value,
+        then: Value,
+        other: Value,
+        order: Sequence[Index],
+        foreseen: bool = False,
+    ) -> Value:
+        kind = common_kind([then, other])
+        test, then, other = (self.frame.fit(v, order) for v in (test, then, other))
+        if test.scalar:
+            return self._chosen(test.code, then, other, kind)
+        if then.scalar and other.scalar:
+            if kind == "float":
+                then = self.as_tensor(replace(then, kind=kind))
+        elif kind == "float" and (then.scalar or other.scalar):
+            # Integers beside a number would have torch's default type.
+            then, other = (v if v.scalar else self.as_float(v) for v in (then, other))
+        axes = broadcast(test.axes, broadcast(then.axes, other.axes))
+        inside = _where_it_holds(test.code, then.code)
+        slow = not foreseen and follows_data(test.code, self.tensors)
+        # Nor is it fast where each of mask and value is spread over axes of the other.
+        least = max(len(test.indices), len(then.indices), len(other.indices))
+        slow = kind == "float" and (slow or least < len(axes))
+        name = "_where" if slow else "torch.where"
+        return Value(Function(name, (test.code, inside, other.code)), axes, kind)
+
+    def _chosen(self, test: Code, then: Value, other: Value, kind: Kind) -> Value:
+        """One of two values by a Python bool: each with the shape of both."""
+        axes = broadcast(then.axes, other.axes)
+        both = then.scalar and other.scalar
+        if kind == "float":
+            then, other = self.as_float(then), self.as_float(other)
+        if not both and (then.axes != other.axes or then.scalar or other.scalar):
+            then, other = (
+                self.frame.fill(self.as_tensor(replace(v, kind=kind)), axes) for v in (then, other)
+            )
+        return Value(Conditional(test, then.code, other.code), axes, kind, both)
+
+
+def _where_it_holds(test: Code, code: Code) -> Code:
+    """The code as it is where the test holds, which it asked itself."""
+    match code:
+        case Function("torch.where" | "_where", (asked, then, Literal())) if asked is test:
+            return code if isinstance(then, Literal) else then
+    return code
+
+
+def whole(n: int) -> Literal:
+    """A whole number; one that no int64 holds is written as a float."""
+    try:
+        return literal(n) if abs(n) < 2**63 else literal(float(n))
+    except OverflowError:
+        raise LoweringError(
+            f"a number of {len(str(n))} digits is out of the range of float64"
+        ) from None
+
+
+def neutral(let: Let) -> Value:
+    """What leaves a reduction as it is."""
+    return Value(literal(let.reduction.neutral), scalar=True)
+
+
+def number(value: Fraction) -> Value:
+    if value.denominator == 1:
+        return Value(whole(int(value)), kind="int", scalar=True)
+    return Value(literal(float(value)), scalar=True)
+
+
+def common_kind(values: Sequence[Value]) -> Kind:
+    kinds = {v.kind for v in values}
+    if "float" in kinds:
+        return "float"
+    return "int" if "int" in kinds else "bool"

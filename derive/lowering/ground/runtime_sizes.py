@@ -1,0 +1,213 @@
+"""Sizes at run time: which tensor at hand tells each of them.
+
+A size is read on a tensor that the function has anyway; in a backward that saves no tensor with
+the axis, on the shape that the forward kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from derive.algebra.expr import Add, Call, Expr, Index, Mul, Num, Param, Pow, Size
+from derive.errors import LoweringError
+from derive.lowering.ground.value import Axes, Frame, NeedsFlatGroups, axis_size
+from derive.notation.operation import Extent, Operation, Tensor
+from derive.program.torch_ir import (
+    Binary,
+    Code,
+    Dim,
+    Function,
+    Name,
+    Shape,
+    Slice,
+    Subscript,
+    Tuple,
+    Unary,
+    literal,
+    text,
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A shape that can be read: the code of the shape and the axes it describes."""
+
+    tensor: str
+    shape: Code
+    axes: Axes
+
+
+def axes_of(op: Operation, t: Tensor) -> Axes:
+    """One index for each axis of an input; that of a composite axis names the whole axis."""
+    axes: list[Index | None] = []
+    for n, axis in enumerate(t.axes):
+        if isinstance(axis, Index):
+            axes.append(axis)
+        else:
+            name = next((e.name for e in op.extents if (t.name, n) in e.sources), None)
+            axes.append(None if name is None else Index(name, name))
+    return tuple(axes)
+
+
+@dataclass
+class Shapes:
+    """Turns `Dim` and `Shape` into code. ``at_hand`` is asked before ``kept``."""
+
+    extents: Mapping[str, Extent]
+    frame: Frame
+    at_hand: Sequence[Source]
+    kept: Sequence[Source] = ()
+    groups: Mapping[str, Code] = field(default_factory=dict)
+    """The shapes of groups, where lines before all others have them."""
+    used: dict[str, None] = field(default_factory=dict)
+    """The kept shapes that were needed."""
+    _found: dict[Code, Code] = field(default_factory=dict)
+
+    def resolve(self, code: Code) -> Code:
+        """code with every size and shape read from somewhere."""
+        if not isinstance(code, Dim | Shape):
+            return code.map(self.resolve)  # type: ignore[no-any-return]
+        if code not in self._found:
+            found = self.size(code.extent) if isinstance(code, Dim) else self._shape(code)
+            self._found[code] = found
+        return self._found[code]
+
+    def size(self, extent: str) -> Code:
+        """The number of values of an extent, a Python int."""
+        definition = self.extents[extent].size
+        if isinstance(definition, Num | Param):
+            return self.number(definition)
+        found = self._first(lambda source: self._read(source, extent), self._product(extent))
+        if found is not None:
+            return found
+        if definition is None:
+            raise LoweringError(f"no available tensor determines the size of {extent}")
+        return self.number(definition)
+
+    def _product(self, extent: str) -> Code | None:
+        """The number of values of a group whose shape is known."""
+        known = self.groups.get(extent)
+        return None if known is None else Function("math.prod", (known,))
+
+    def _first(
+        self, read: Callable[[Source], Code | None], known: Code | None = None
+    ) -> Code | None:
+        """What the first tensor at hand tells, else what is known, else what a kept shape tells."""
+        problem: NeedsFlatGroups | None = None
+        for sources, kept in ((self.at_hand, False), (self.kept, True)):
+            for source in sources:
+                try:
+                    code = read(source)
+                except NeedsFlatGroups as error:
+                    problem = error
+                    continue
+                if code is not None:
+                    if kept:
+                        self.used[source.tensor] = None
+                    return code
+            if known is not None:
+                return known
+        if problem is not None:
+            raise problem
+        return None
+
+    def _read(self, source: Source, extent: str) -> Code | None:
+        for n, i in enumerate(source.axes):
+            if i is not None and i.extent == extent:
+                if i.group:
+                    return Function("math.prod", (self._group(source, n),))
+                return Subscript(source.shape, (self.frame.position(source.axes, n),))
+        return None
+
+    def _group(self, source: Source, n: int) -> Code:
+        """The slice of a shape that a group takes."""
+        axes = source.axes
+        if len(axes) == 1:
+            return source.shape
+        if any(i is not None and i.group for m, i in enumerate(axes) if m != n):
+            group = axes[n]
+            if group is not None and group.extent in self.groups:
+                return self.groups[group.extent]
+            raise NeedsFlatGroups("the shape of one group among several")
+        after = len(axes) - n - 1
+        start = literal(n) if n else None
+        return Subscript(source.shape, (Slice(start, literal(-after) if after else None),))
+
+    def _shape(self, code: Shape) -> Code:
+        if code.axes and all(map(_is_axis, code.axes)):
+            found = self._first(lambda source: self._exact(source, code.axes))
+            if found is not None:
+                return found
+        items: list[Code] = []
+        for axis in code.axes:
+            if isinstance(axis, Unary) and _is_axis(axis):
+                group = self._first(lambda s, axis=axis: self._spread(s, axis))  # type: ignore[misc]
+                if group is None:
+                    raise LoweringError(f"no available tensor determines the shape of {text(axis)}")
+                items.append(group)
+            else:
+                items.append(self.resolve(axis))
+        return Tuple(tuple(items))
+
+    @staticmethod
+    def _exact(source: Source, axes: Sequence[Code]) -> Code | None:
+        have = tuple(None if i is None else axis_size(i) for i in source.axes)
+        return source.shape if have == axes else None
+
+    def _spread(self, source: Source, axis: Code) -> Code | None:
+        for n, i in enumerate(source.axes):
+            if i is not None and axis_size(i) is axis:
+                return Unary("*", self._group(source, n))
+        return None
+
+    def number(self, e: Expr) -> Code:
+        """A size that is an expression in sizes, parameters and numbers."""
+        if isinstance(e, Num) and e.value.denominator == 1:
+            return literal(int(e.value))
+        if isinstance(e, Size):
+            return self.size(e.extent)
+        if isinstance(e, Param):
+            return Name(e.name)
+        if isinstance(e, Add):
+            return self._sum(e.args)
+        if isinstance(e, Mul):
+            code = self.number(e.args[0])
+            for a in e.args[1:]:
+                code = Binary("*", code, self.number(a))
+            return code
+        if isinstance(e, Call) and e.function == "floordiv":
+            return Binary("//", self.number(e.args[0]), self.number(e.args[1]))
+        if isinstance(e, Call) and e.function in ("minimum", "maximum"):
+            name = {"minimum": "min", "maximum": "max"}[e.function]
+            return Function(name, tuple(self.number(a) for a in e.args))
+        if isinstance(e, Pow) and isinstance(e.exponent, Num) and e.exponent.value > 0:
+            return Binary("**", self.number(e.base), literal(int(e.exponent.value)))
+        raise LoweringError(f"no torch code for the size {e!r}")
+
+    def _sum(self, args: Sequence[Expr]) -> Code:
+        """Positive addends first, then what is taken away."""
+        positive: Code | None = None
+        negative: list[Code] = []
+        for a in args:
+            coef = a.args[0] if isinstance(a, Mul) else a
+            if isinstance(coef, Num) and coef.value < 0:
+                rest = a.args[1:] if isinstance(a, Mul) else ()
+                size = Num(-coef.value)
+                parts = rest if rest and size.value == 1 else (size, *rest)
+                negative.append(self.number(Mul(parts) if len(parts) > 1 else parts[0]))
+            else:
+                code = self.number(a)
+                positive = code if positive is None else Binary("+", positive, code)
+        result = positive if positive is not None else literal(0)
+        for code in negative:
+            result = Binary("-", result, code)
+        return result
+
+
+def _is_axis(code: Code) -> bool:
+    """Whether the code is what a shape lists for an axis or for those of a group."""
+    match code:
+        case Dim() | Unary("*", Dim()):
+            return True
+    return False

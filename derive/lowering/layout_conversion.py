@@ -1,0 +1,345 @@
+"""How the tensors of an operation look from outside and from inside, and lines between the two.
+
+Inside, each axis has one index: a composite axis (a b) is two, an axis of size 1 on the left of
+an equation is none, and a group may be one. A name in a line may hold a tensor in either layout.
+Where only composite axes differ one layout is a view of the other: each name holds the one that
+takes fewer views.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from derive.algebra.expr import Composite, Expr, Index, Mul, Size, walk
+from derive.lowering.ground.runtime_sizes import Shapes, Source, axes_of
+from derive.lowering.ground.value import Axes, Frame
+from derive.lowering.ground.views import flattened, in_place_of, is_view, unflattened
+from derive.lowering.groups import SizeFrame, group_shapes, groups_of, named_axes, shape_name
+from derive.lowering.keepdim import kept_place
+from derive.notation.operation import Equation, KeepDim, Operation
+from derive.notation.split import is_plain, split_axes
+from derive.program.cse import Line, numbered
+from derive.program.torch_ir import (
+    Attribute,
+    Code,
+    Conditional,
+    Function,
+    Method,
+    Name,
+    Tuple,
+    Unary,
+    literal,
+    names_in,
+    occurrences,
+    replaced,
+    subexpressions,
+    text,
+)
+
+
+@dataclass
+class Border:
+    """The layouts of each tensor of an operation, and the names that hold the inner one.
+
+    What crosses the border reads sizes on shapes of inputs.
+    """
+
+    op: Operation
+    inside: Mapping[str, tuple[tuple[Index, ...], ...]]
+    """For each axis of each input and equation its indices inside."""
+    frame: Frame
+    """Positions on tensors that look the same from both sides."""
+    shapes: Shapes
+    entered: set[str] = field(default_factory=set)
+    """The names that are given their inner axes before all else."""
+    stored: set[str] = field(default_factory=set)
+    """The names that hold what is computed as it looks outside."""
+
+    @classmethod
+    def of(cls, op: Operation, flat: bool = False) -> Border:
+        """The border of an operation, every size read on the shape of an input.
+
+        ``flat`` says that each group is one axis inside.
+        """
+        inside = split_axes(op).axes
+        if flat:
+            inside = {
+                name: tuple(tuple(Index(i.name, i.extent) for i in own) for own in axes)
+                for name, axes in inside.items()
+            }
+        given = [t for t in op.inputs if t.default is None]
+        sources = [Source(t.name, Name(f"{t.name}_shape"), axes_of(op, t)) for t in given]
+        named = {i.extent: Name(shape_name(i)) for t in op.inputs for i in groups_of(t)}
+        extents = {e.name: e for e in op.extents}
+        shapes = Shapes(extents, SizeFrame(), (), sources, groups=named)
+        return cls(op, inside, Frame(named_axes(op)), shapes)
+
+    def again(self) -> Border:
+        """The same, no name being entered and no shape being read so far."""
+        return replace(self, shapes=replace(self.shapes, used={}), entered=set(), stored=set())
+
+    @cached_property
+    def outside(self) -> dict[str, tuple[Expr, ...]]:
+        """The axes of each input and equation."""
+        axes = {t.name: t.axes for t in self.op.inputs}
+        return axes | {e.name: e.axes for e in self.op.equations}
+
+    @cached_property
+    def is_crossed(self) -> bool:
+        """Whether anything looks different from the two sides."""
+        return not is_plain(self.op) or self.flattens
+
+    @property
+    def flattens(self) -> bool:
+        """Whether a group is one axis inside."""
+        return any(map(self._flat, self.outside))
+
+    @cached_property
+    def groups(self) -> list[Line]:
+        """The shapes of groups."""
+        return group_shapes(self.op) if self.is_crossed else []
+
+    def axes_outside(self, tensor: str) -> Axes:
+        """The indices of the axes of an input or an equation."""
+        for t in self.op.inputs:
+            if t.name == tensor:
+                return axes_of(self.op, t)
+        return tuple(i if isinstance(i, Index) else None for i in self.outside[tensor])
+
+    def changes(self, tensor: str, kept: bool = False) -> bool:
+        """Whether the tensor has other axes inside; ``kept`` says that it has those of flags."""
+        if not self.is_crossed or tensor not in self.outside:
+            return False
+        return self.reshapes(tensor, kept) or any(len(own) > 1 for own in self.inside[tensor])
+
+    def reshapes(self, tensor: str, kept: bool = False) -> bool:
+        """Whether more than composite axes differs."""
+        lost = kept and any(e.name == tensor and self._lost(e) for e in self.op.equations)
+        return lost or self._flat(tensor) or not all(self.inside[tensor])
+
+    def _lost(self, equation: Equation) -> list[KeepDim]:
+        """The flags that may keep an axis that the equation has neither whole nor as a part."""
+        flags = [p for p in self.op.parameters if isinstance(p, KeepDim)]
+        return [p for p in flags if all(p.index not in walk(axis) for axis in equation.axes)]
+
+    def _flat(self, tensor: str) -> bool:
+        """Whether a group is one axis inside."""
+        outer, inner = self.outside[tensor], self.inside[tensor]
+        return any(_group(a) and not _group(b[0]) for a, b in zip(outer, inner, strict=True) if b)
+
+    def shape(self, tensor: str, kept: bool) -> Code:
+        """The shape outside: of an input as it is, of an equation from the sizes of its axes."""
+        owner = next((e for e in self.op.equations if e.name == tensor), None)
+        if owner is None:
+            self.shapes.used[tensor] = None
+            return Name(f"{tensor}_shape")
+        items = [self._size(axis) for axis in owner.axes]
+        lost = [(kept_place(self.op, owner.axes, p), p) for p in self._lost(owner) if kept]
+        for at, p in reversed(sorted(lost, key=lambda pair: pair[0])):
+            items.insert(at, Unary("*", Conditional(Name(p.name), Tuple((literal(1),)), Tuple(()))))
+        return Tuple(tuple(items))
+
+    def _size(self, axis: Expr) -> Code:
+        match axis:
+            case Index(_, _, True):
+                return Unary("*", Name(shape_name(axis)))
+            case Index(_, extent):
+                return self.shapes.size(extent)
+            case Composite(parts):
+                sizes = tuple(Size(p.extent) for p in parts if isinstance(p, Index))
+                return self.shapes.number(Mul(sizes))
+        return literal(1)
+
+    def inner(self, tensor: str, code: Code, kept: bool = False) -> Code:
+        """What the tensor is inside, the code being what it is outside."""
+        if self.reshapes(tensor, kept):
+            sizes = Tuple(tuple(self._size(i) for axis in self.inside[tensor] for i in axis))
+            return Method(code, "reshape", (sizes,))
+        # The last first, where places count from the start; the first first, from the end.
+        before, after = self._composites(tensor)
+        for place, axis in (*reversed(before), *after):
+            sizes = Tuple(tuple(self.shapes.size(i.extent) for i in axis))
+            code = unflattened(code, place, sizes)
+        return code
+
+    def outer(self, tensor: str, code: Code) -> Code:
+        """What the tensor is outside, the code being what it is inside."""
+        before, after = self._composites(tensor)
+        for place, axis in (*before, *reversed(after)):
+            more = len(axis) - 1
+            ends = (place - more, place) if place < 0 else (place, place + more)
+            code = flattened(code, *ends)
+        return code
+
+    def _composites(
+        self, tensor: str
+    ) -> tuple[list[tuple[int, tuple[Index, ...]]], list[tuple[int, tuple[Index, ...]]]]:
+        """(place outside, inner axes) of each composite axis: counted from the start, the end."""
+        outer = tuple(i if isinstance(i, Index) else None for i in self.outside[tensor])
+        found = [
+            (int(text(Frame().position(outer, n))), axis)
+            for n, axis in enumerate(self.inside[tensor])
+            if len(axis) > 1
+        ]
+        return [x for x in found if x[0] >= 0], [x for x in found if x[0] < 0]
+
+
+def _group(i: Expr) -> bool:
+    return isinstance(i, Index) and i.group
+
+
+def enter(
+    border: Border, lines: list[Line], held: Mapping[str, str]
+) -> tuple[list[Line], list[Line]]:
+    """The lines, and those before them that give names the inner axes of the tensors they hold.
+
+    A name whose inner axes are a view that one line reads needs none: the line makes the view.
+    """
+    entry = []
+    for name, tensor in held.items():
+        if not border.changes(tensor, kept=True):
+            continue
+        inner = border.inner(tensor, Name(name), kept=True)
+        if not border.reshapes(tensor, kept=True):
+            tried = _seen(lines, name, inner)
+            if _readers(tried)[inner] <= 1:
+                lines = tried
+                continue
+        border.entered.add(name)
+        entry.append(Line(name, inner))
+    return lines, entry
+
+
+def store(
+    border: Border,
+    lines: list[Line],
+    held: Mapping[str, str],
+    chosen: Mapping[str, bool] | None = None,
+) -> list[Line]:
+    """Names that hold a tensor hold it as it looks outside, unless that takes more views.
+
+    For those that other lines read it is ``chosen`` already. A tensor that the operation does not
+    have looks only one way.
+    """
+    for name, tensor in held.items():
+        if border.changes(tensor) and not border.reshapes(tensor):
+            tried = _outside(border, lines, name, tensor)
+            known = (chosen or {}).get(name)
+            if known or (known is None and _cost(tried) <= _cost(lines)):
+                border.stored.add(name)
+                lines = tried
+    return lines
+
+
+def leave(
+    border: Border, lines: list[Line], name: str, tensor: str, kept: bool = False
+) -> tuple[list[Line], Code]:
+    """The lines, and what is at their end the tensor that the name holds as it looks outside.
+
+    ``kept`` says that it has the axes that flags keep.
+    """
+    if not border.changes(tensor, kept):
+        return lines, Name(name)
+    if not border.reshapes(tensor, kept):
+        tried = _outside(border, lines, name, tensor)
+        if _readers(tried)[border.inner(tensor, Name(name))] <= 1:
+            return tried, Name(name)
+        return lines, border.outer(tensor, Name(name))
+    shape = border.shape(tensor, kept)
+    if any(name in names_in(line.code) for line in lines):
+        return lines, Method(Name(name), "reshape", (shape,))
+    return _redefined(lines, name, lambda code: Method(code, "reshape", (shape,))), Name(name)
+
+
+def _readers(lines: Sequence[Line]) -> Counter[Code]:
+    """How often each view is read, where equal expressions are computed once."""
+    met = {part for line in lines for part in subexpressions(line.code)}
+    codes = [line.code for line in lines] + [part for x in met for part in x.parts()]
+    return Counter(code for code in codes if is_view(code))
+
+
+def _cost(lines: Sequence[Line]) -> int:
+    """The number of views, and of names for those that are read more than once."""
+    return sum(min(count, 2) for count in _readers(lines).values())
+
+
+def _outside(border: Border, lines: Sequence[Line], name: str, tensor: str) -> list[Line]:
+    """The lines with the name holding the tensor as it looks outside."""
+    made = _seen(lines, name, border.inner(tensor, Name(name)))
+    return _redefined(made, name, lambda code: border.outer(tensor, code))
+
+
+def _seen(lines: Sequence[Line], name: str, code: Code) -> list[Line]:
+    """The lines with the code in place of the name, no view being made to be taken back."""
+    return _mapped(lines, lambda part: in_place_of(part, {Name(name): code}))
+
+
+def _redefined(lines: Sequence[Line], name: str, f: Callable[[Code], Code]) -> list[Line]:
+    """The lines with f of what the name was."""
+    return [replace(x, code=f(x.code)) if x.name == name else x for x in lines]
+
+
+def sized(
+    border: Border, lines: Sequence[Line], sources: Sequence[Source], kept: Sequence[Source] = ()
+) -> list[Line]:
+    """The lines with every size read on tensors at hand, else on shapes that are kept."""
+    frame = SizeFrame() if border.is_crossed else border.frame
+    groups = border.shapes.groups if border.is_crossed else {}
+    shapes = Shapes(border.shapes.extents, frame, sources, kept, groups, border.shapes.used)
+    return _mapped(lines, shapes.resolve)
+
+
+def multiplied_once(border: Border, lines: list[Line], taken: Iterable[str]) -> list[Line]:
+    """The lines with the size of a group that several reads have made before the first of them."""
+    if not border.is_crossed:
+        return lines
+    names = {*taken, *(x.name for x in lines), *(n for x in lines for n in names_in(x.code))}
+    counted = Counter[Code]()
+    for x in lines:
+        counted.update({c: n for c, n in occurrences(x.code).items() if _is_size(c)})
+    for code in [c for c, n in counted.items() if n > 1]:
+        first = next(n for n, x in enumerate(lines) if code in subexpressions(x.code))
+        size = Line(numbered("size", names), code, kept=False)
+        lines = swapped(lines, {code: Name(size.name)})
+        lines.insert(first, size)
+    return lines
+
+
+def _is_size(code: Code) -> bool:
+    """Whether the code multiplies the sizes of a group."""
+    return isinstance(code, Function) and code.name == "math.prod"
+
+
+def own_shapes(lines: Sequence[Line], tensors: Iterable[str]) -> list[Line]:
+    """The lines with the shapes of the tensors read on the tensors."""
+    return swapped(lines, {Name(f"{t}_shape"): Attribute(Name(t), "shape") for t in tensors})
+
+
+def shapes_before(border: Border, later: Sequence[Line]) -> list[Line]:
+    """The shapes of groups and of inputs that later lines read, before tensors change theirs."""
+    whole = [Line(f"{t}_shape", Attribute(Name(t), "shape")) for t in border.shapes.used]
+    whole = lines_read(whole, later)
+    return [*lines_read(border.groups, [*whole, *later]), *whole]
+
+
+def lines_read(lines: Sequence[Line], later: Sequence[Line]) -> list[Line]:
+    """The lines that a later one reads."""
+    wanted = {name for line in later for name in names_in(line.code)}
+    kept: list[Line] = []
+    for line in reversed(lines):
+        if line.name in wanted:
+            kept.insert(0, line)
+            wanted |= set(names_in(line.code))
+    return kept
+
+
+def swapped(lines: Sequence[Line], new: Mapping[Code, Code]) -> list[Line]:
+    """The lines with codes replaced."""
+    return _mapped(lines, lambda code: replaced(code, new))
+
+
+def _mapped(lines: Sequence[Line], f: Callable[[Code], Code]) -> list[Line]:
+    return [replace(x, code=f(x.code)) for x in lines]

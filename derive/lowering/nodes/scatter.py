@@ -1,0 +1,27 @@
+"""Products with deltas that no sum removed: values placed along new axes."""
+
+from __future__ import annotations
+
+from derive.algebra.expr import Expr
+from derive.lowering.ground.context import Scope
+from derive.lowering.ground.pattern import recognised
+from derive.lowering.ground.summation import Summation
+from derive.lowering.patterns import PLACED, PLACEMENTS
+from derive.lowering.patterns.scatter_elements import Placed, placement
+from derive.program.torch_ir import Code
+
+
+def lower_placed(scope: Scope, s: Summation, base: Code | None = None) -> Placed:
+    """The values at their positions, and whether they were added into ``base``.
+
+    ``base`` has all axes of the order.
+    """
+    made = recognised(PLACED, scope, s)
+    if made is not None:
+        return made, False
+    p = placement(scope, s, base)
+    if isinstance(p, Expr):
+        return scope.lower(p, s.order), False
+    found = recognised(PLACEMENTS, scope, p)
+    assert found is not None
+    return found

@@ -1,0 +1,72 @@
+"""Reads on an axis that may have no positions: what is read there is nothing, and is 0."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from derive.algebra.expr import (
+    Expr,
+    Guard,
+    Index,
+    Size,
+    accesses,
+    free_indices,
+    walk,
+)
+from derive.algebra.reductions import POSITIONS
+from derive.lowering.ground.context import Scope
+from derive.lowering.ground.numbers import has_positions
+from derive.lowering.ground.value import Value
+from derive.program.torch_ir import (
+    Binary,
+    Code,
+    Conditional,
+    Dim,
+    Literal,
+)
+
+
+def may_be_nowhere(scope: Scope, position: Expr, extent: str) -> bool:
+    """Whether the position is guarded by what never holds where the axis is empty.
+
+    What a tensor gives as a position is taken to be one unless it is compared with the size, or
+    is that of a winner among axes that were joined. An axis on which another tensor certainly
+    gives positions, for the same indices, has some.
+    """
+    if not isinstance(position, Guard):
+        return False
+    bounds = scope.frame.bounds
+    size, extents = bounds.size(extent), {i.extent for i in free_indices(position)}
+    for tensor, along in bounds.positions.items():
+        own = (axis is not None and axis.extent in extents for axis in _axes(scope, tensor))
+        if bounds.size(along) == size and all(own):
+            return False
+    compared = (
+        isinstance(part, Size) and bounds.size(part.extent) == size
+        for part in walk(position.condition)
+    )
+    read = [scope.find(a.tensor) for a in accesses(position.position)]
+    won = (let is not None and let.kind in POSITIONS for let in read)
+    return not read or any(won) or any(compared)
+
+
+def only_where_there_is(
+    scope: Scope, value: Value, needed: Sequence[str], order: Sequence[Index]
+) -> Value:
+    """value, or zeros where one of the extents has no positions."""
+    needed = [e for e in dict.fromkeys(needed) if not has_positions(scope.frame, e)]
+    if not needed:
+        return value
+    value = scope.frame.expand(value, order, scope.like)
+    nothing = Value(Literal("0"), kind=value.kind, scalar=True)
+    zero = scope.frame.expand(nothing, order, scope.like)
+    test: Code = Dim(needed[0])
+    for extent in needed[1:]:
+        test = Binary("and", test, Dim(extent))
+    return replace(value, code=Conditional(test, value.code, zero.code))
+
+
+def _axes(scope: Scope, tensor: str) -> Sequence[Index | None]:
+    let = scope.find(tensor)
+    return scope.tensor(tensor).indices if let is None else let.formals

@@ -1,0 +1,156 @@
+"""Sums over brackets that an index equals something: what is summed over is known there.
+
+    Sum_u [u == e] f(u)          =  [0 <= e < size(u)] f(e)
+    Sum_t,k [u == s*t + d*k] f   =  f placed along windows of u
+
+A bracket would be a mask on a tensor with all of the indices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from derive.algebra.affine import Polynomial
+from derive.algebra.expr import (
+    Delta,
+    Expr,
+    Guard,
+    Index,
+    Iverson,
+    Num,
+    Rel,
+    Size,
+    free_indices,
+    num,
+)
+from derive.algebra.inequalities import Bounds
+from derive.algebra.logic import conditions_of, conjunction
+from derive.algebra.poly import Poly, as_atom
+from derive.algebra.substitution import replace as replaced
+from derive.algebra.substitution import substitute
+from derive.calculus.existential_guards import without_witnessed
+from derive.calculus.guard_insertion import safe_where_read
+from derive.calculus.guards import settled, with_guards_outside
+from derive.lowering.ground.context import Scope
+from derive.lowering.ground.summation import Summation, total
+from derive.lowering.ground.value import Value
+from derive.lowering.patterns.unfold import runs_over
+
+
+@dataclass(frozen=True)
+class _Equality:
+    """index == value, where value has no such index."""
+
+    index: Index
+    value: Expr
+
+
+def sum_at_known_index(scope: Scope, s: Summation) -> Value | None:
+    """The same sum without its equalities."""
+    found: tuple[Sequence[Index], Sequence[Expr]] = s.binders, s.factors
+    while (simpler := _without_one(scope, *found)) is not None:
+        found = simpler
+    return None if found[1] is s.factors else scope.lower(total(*found), s.order)
+
+
+def _without_one(
+    scope: Scope, binders: Sequence[Index], args: Sequence[Expr]
+) -> tuple[list[Index], list[Expr]] | None:
+    bounds = scope.frame.bounds
+    for n, f in enumerate(args):
+        if not isinstance(f, Iverson):
+            continue
+        conditions = conditions_of(f.condition)
+        for c in conditions:
+            e = _equality(bounds, c, binders)
+            if e is None:
+                continue
+            left = [x for x in conditions if x is not c]
+            rest = [*args[:n], *([Iverson(conjunction(left))] if left else []), *args[n + 1 :]]
+            range_ = _range(bounds, e)
+            brackets = [Iverson(x) for x in range_]
+            if e.index not in binders:
+                value = Guard(conjunction(range_), e.value) if range_ else e.value
+                return list(binders), [Delta(e.index, value), *brackets, *rest]
+            moved = [with_value(scope, x, e.index, e.value, range_) for x in rest]
+            return [i for i in binders if i is not e.index], [*brackets, *moved]
+    return None
+
+
+def with_value(scope: Scope, e: Expr, index: Index, value: Expr, range_: Sequence[Expr]) -> Expr:
+    """e with a value in place of the index, read in range where these conditions hold."""
+    bounds, here = scope.frame.bounds, free_indices(value)
+    met = without_witnessed(scope.find, bounds, e, here, {index: value})
+    new = substitute(met, {index: Guard(conjunction(range_), value) if range_ else value})
+    new = settled(bounds, with_guards_outside(_asked_elsewhere(new, value), frozenset(range_)))
+    return safe_where_read(new, range_) if range_ else new
+
+
+def _asked_elsewhere(e: Expr, value: Expr) -> Expr:
+    """e whose guards do not ask whether the value is that value."""
+
+    def visit(part: Expr) -> Expr | None:
+        if not isinstance(part, Guard):
+            return None
+        every = conditions_of(part.condition)
+        left = [replaced(c, visit) for c in every if not _is_of_itself(c, value)]
+        inside = replaced(part.position, visit)
+        return Guard(conjunction(left), inside, part.elsewhere) if left else inside
+
+    return replaced(e, visit)
+
+
+def _is_of_itself(c: Expr, value: Expr) -> bool:
+    """Whether a condition is value == value, either side in range or anywhere."""
+    if not (isinstance(c, Rel) and c.op == "=="):
+        return False
+    sides = (as_atom(x) if isinstance(x, Poly) else x for x in (c.left, c.right))
+    return all((x.position if isinstance(x, Guard) else x) is value for x in sides)
+
+
+def _equality(bounds: Bounds, c: Expr, binders: Sequence[Index]) -> _Equality | None:
+    if not (isinstance(c, Rel) and c.op == "=="):
+        return None
+    for index, value in ((c.left, c.right), (c.right, c.left)):
+        if not isinstance(index, Index) or index.group or isinstance(value, Index | Num):
+            continue
+        runs = runs_over(bounds, value)
+        if not runs or index in runs:
+            continue
+        if index in binders:
+            return _Equality(index, value)
+        solved = _solved(bounds, index, value, binders)
+        if solved is not None:
+            return solved
+        found = _Equality(index, value)
+        if all(i in binders for i in runs) and (len(runs) == 2 or _is_spread(bounds, found, runs)):
+            return found
+    return None
+
+
+def _solved(
+    bounds: Bounds, index: Index, value: Expr, binders: Sequence[Index]
+) -> _Equality | None:
+    """The only summed index of the value, alone in it, by what it equals."""
+    form = bounds.form(value)
+    summed = [i for i in runs_over(bounds, value) or () if i in binders]
+    if form is None or len(summed) != 1:
+        return None
+    rest = (Polynomial.of(index) - form).solved(summed[0])
+    return None if rest is None else _Equality(summed[0], rest.expr())
+
+
+def _is_spread(bounds: Bounds, e: _Equality, runs: Mapping[Index, Polynomial]) -> bool:
+    """Whether the value runs over some of the index, all of it on the axis."""
+    steps = [c.number for c in runs.values()]
+    return len(steps) == 1 and steps[0] not in (None, 1, -1) and not _range(bounds, e)
+
+
+def _range(bounds: Bounds, e: _Equality) -> list[Expr]:
+    """What is not known of 0 <= value < size(index)."""
+    range_: tuple[Expr, ...] = (
+        Rel("<=", num(0), e.value),
+        Rel("<", e.value, Size(e.index.extent)),
+    )
+    return [c for c in range_ if bounds.holds(c) is not True]

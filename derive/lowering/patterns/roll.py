@@ -1,0 +1,176 @@
+"""Positions on a ring, where what leaves an axis at one end comes in at the other.
+
+    [i < s] f(i - s + size(i)) + [s <= i] f(i - s)  =  f.roll(s)[i]
+    X[(i - s) % size(i)]                            =  X.roll(s)[i]
+    Sum_k delta(i, (k + s) % size(i)) f(k)          =  f.roll(s)[i]
+
+A branch reads positions of the axis wherever it is taken. If any i takes the first, 0 does, and
+s <= size(i); if any takes the second, the last does, and 0 <= s. So f is read at (i - s) % size(i)
+by every i, and at each position by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+
+from derive.algebra.affine import Polynomial, polynomial
+from derive.algebra.expr import (
+    Access,
+    Call,
+    Delta,
+    Expr,
+    Guard,
+    Index,
+    Iverson,
+    accesses,
+    factors_of,
+    free_indices,
+    product_of,
+    walk,
+)
+from derive.algebra.inequalities import Bounds
+from derive.algebra.logic import conditions_of
+from derive.algebra.substitution import replace, substitute
+from derive.calculus.guards import without_guards
+from derive.lowering.ground.context import Scope
+from derive.lowering.ground.value import Value
+from derive.lowering.ground.windows import Read, is_given, number_of
+from derive.lowering.patterns.scatter_elements import Placed, Placement
+
+_MOST_TERMS = 24
+
+
+def added_ring(
+    scope: Scope, addends: Sequence[Expr], order: Sequence[Index]
+) -> tuple[Value, list[Expr]] | None:
+    """The two branches as one tensor, rolled, and the other addends."""
+    cut = [a for a in addends if any(isinstance(f, Iverson) for f in factors_of(a))]
+    for pair in combinations(cut, 2):
+        for i in order:
+            found = None if i.group else _around(scope.frame.bounds, pair, i)
+            if found is None:
+                continue
+            whole, shift = found
+            rolled = _rolled(scope, scope.lower(whole, order), i, shift)
+            if rolled is not None:
+                return rolled, [a for a in addends if a not in pair]
+    return None
+
+
+def _around(bounds: Bounds, pair: Sequence[Expr], i: Index) -> tuple[Expr, Polynomial] | None:
+    """(f, s) where the addends are f(i - s + size) for i < s, and f(i - s)."""
+    sides = {
+        above: (place, f) for above, place, f in filter(None, (_side(bounds, e, i) for e in pair))
+    }
+    if len(sides) < 2:
+        return None
+    (shift, before), (place, after) = sides[False], sides[True]
+    if shift != place or not is_given(shift):
+        return None
+    turned = shift - bounds.size(i.extent)
+    whole = _shifted(bounds, after, i, shift)
+    if _shifted(bounds, before, i, turned) is not whole or not _is_along(whole, i):
+        return None
+    return whole, min(shift, turned, key=lambda s: len(s.terms))
+
+
+def _side(bounds: Bounds, e: Expr, i: Index) -> tuple[bool, Polynomial, Expr] | None:
+    """(True, s, f) of [s <= i] f or (False, s, f) of [i < s] f, where f is not guarded by it."""
+    brackets = [f for f in factors_of(e) if isinstance(f, Iverson)]
+    if len(brackets) != 1 or free_indices(brackets[0]) != {i}:
+        return None
+    condition = brackets[0].condition
+    edge = bounds.edge(condition, i)
+    if edge is None:
+        return None
+    rest = product_of([f for f in factors_of(e) if f is not brackets[0]])
+    return *edge, without_guards(rest, frozenset(conditions_of(condition)))
+
+
+def _shifted(bounds: Bounds, e: Expr, i: Index, by: Polynomial) -> Expr:
+    """e for i + by, with positions as sums."""
+
+    def plain(position: Expr) -> Expr:
+        form = bounds.form(position)
+        return position if form is None else form.expr()
+
+    def visit(part: Expr) -> Expr | None:
+        if not isinstance(part, Access):
+            return None
+        read = (replace(p, visit) for p in part.positions)
+        return Access(part.tensor, tuple(map(plain, read)))
+
+    return replace(substitute(e, {i: (Polynomial.of(i) + by).expr()}), visit)
+
+
+def _is_along(e: Expr, i: Index) -> bool:
+    """Whether e reads tensors at i, and is placed and guarded nowhere."""
+    read = any(i in a.positions for a in accesses(e))
+    return read and not any(isinstance(x, Guard | Delta) for x in walk(e))
+
+
+def read_ring(scope: Scope, r: Read) -> Value | None:
+    """X[(i + c) % size] = X.roll(-c)[i]."""
+    found = _on_ring(scope.frame.bounds, r.position, r.extent)
+    if found is None or found[0] in r.value.axes:
+        return None
+    i, shift = found
+    return _rolled(scope, r.value.at(r.n, i), i, -shift)
+
+
+def at_ring(scope: Scope, p: Placement) -> Placed | None:
+    """Sum_k delta(i, (k + c) % size) f(k) = f.roll(c)[i]."""
+    if p.only is None:
+        return None
+    axis, position = p.only
+    found = _on_ring(scope.frame.bounds, position, axis.extent)
+    if found is None or not {found[0]} <= {*p.summed} & {*p.source.indices}:
+        return None
+    k, shift = found
+    value = p.source.at(p.source.axes.index(k), axis)
+    made = _rolled(scope, value, axis, shift)
+    return None if made is None else (made, False)
+
+
+def _on_ring(bounds: Bounds, position: Expr, extent: str) -> tuple[Index, Polynomial] | None:
+    """(i, c) of (i + c) % size, where i has as many values as there are positions."""
+    if isinstance(position, Index | Guard):
+        return None
+    size = bounds.size(extent)
+    position = replace(position, _as_quotient)
+    quotients = {x for x in walk(position) if _is_quotient(x)}
+    if len(quotients) != 1:
+        return None
+    (quotient,) = quotients
+    above, below = map(bounds.form, quotient.parts())
+    form = polynomial(
+        position, lambda e: Polynomial.of(e) if e is quotient else bounds.form(e), _MOST_TERMS
+    )
+    if above is None or below != size or form != above - size * Polynomial.of(quotient):
+        return None
+    found = above.affine()
+    if found is None or len(found.coefficients) != 1 or not is_given(found.constant):
+        return None
+    ((i, step),) = found.coefficients.items()
+    return (i, found.constant) if step.number == 1 and bounds.size(i.extent) == size else None
+
+
+def _is_quotient(e: Expr) -> bool:
+    return isinstance(e, Call) and e.function == "floordiv"
+
+
+def _as_quotient(e: Expr) -> Expr | None:
+    """A quotient of integers, which is one."""
+    return (
+        e.args[0]
+        if isinstance(e, Call) and e.function == "int" and _is_quotient(e.args[0])
+        else None
+    )
+
+
+def _rolled(scope: Scope, value: Value, i: Index, shift: Polynomial) -> Value | None:
+    """value with what was at k of an axis at k + shift."""
+    if i not in value.axes:
+        return None
+    return value.call("roll", number_of(scope, shift), scope.frame.place(value, i))

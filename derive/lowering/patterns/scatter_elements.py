@@ -1,0 +1,448 @@
+"""Deltas that no sum removed: values placed at positions of a new axis.
+
+Sum_k delta(i, e(k)) f(k)  =  f at i = e(k), zeros where no k leads
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import reduce
+
+from derive.algebra.affine import Polynomial, affine
+from derive.algebra.expr import (
+    Access,
+    Delta,
+    Expr,
+    Guard,
+    Index,
+    Iverson,
+    Mul,
+    Num,
+    Param,
+    Reduce,
+    Rel,
+    Size,
+    accesses,
+    factors_of,
+    free_indices,
+    indices_of,
+    is_number,
+    sum_of,
+    walk,
+)
+from derive.algebra.factor import factor
+from derive.algebra.logic import conjunction
+from derive.algebra.reductions import POSITIONS
+from derive.algebra.substitution import apart, substitute
+from derive.calculus.lets import layout
+from derive.lowering.ground.axis_order import in_place_of, renaming
+from derive.lowering.ground.context import Scope
+from derive.lowering.ground.gather import add_at, of_any_size, placed_axes, put_at
+from derive.lowering.ground.guard_lowering import under
+from derive.lowering.ground.numbers import has_positions
+from derive.lowering.ground.summation import Summation, total
+from derive.lowering.ground.value import Value, axis_size, zeros
+from derive.lowering.ground.windows import Window, lies_inside, number_of, padded_along, window
+from derive.lowering.patterns.empty_axes import may_be_nowhere, only_where_there_is
+from derive.notation.smart_constructors import product
+from derive.program.torch_ir import (
+    Attribute,
+    Binary,
+    Code,
+    Dim,
+    Function,
+    Keyword,
+    Method,
+    Shape,
+    Tuple,
+    literal,
+)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Values that go to positions of new axes, summed over indices of these positions."""
+
+    source: Value
+    targets: tuple[tuple[Index, Expr], ...]
+    """Each new axis with the position on it."""
+    summed: tuple[Index, ...]
+    order: tuple[Index, ...]
+    base: Code | None
+    """What they are added to, with all axes of the order; None for zeros."""
+
+    @property
+    def only(self) -> tuple[Index, Expr] | None:
+        """The target where there is one."""
+        return self.targets[0] if len(self.targets) == 1 else None
+
+
+Placed = tuple[Value, bool]
+"""The value, and whether it was added into the base."""
+
+
+def as_summation(e: Expr, order: Sequence[Index]) -> Summation:
+    """A product, at most one of whose factors is a sum with deltas, as a sum of one product."""
+    binders: tuple[Index, ...] = ()
+    factors: list[Expr] = []
+    coef = Fraction(1)
+    for a in factors_of(e):
+        if isinstance(a, Num):
+            coef *= a.value
+        elif isinstance(a, Reduce) and a.kind == "sum":
+            own = apart(a.indices, (*binders, *free_indices(e)))
+            inside = factors_of(substitute(a.body, renaming(a.indices, own)))
+            if any(isinstance(f, Delta) for f in inside):
+                binders += own
+                factors += inside
+            else:
+                factors.append(a)
+        else:
+            factors.append(a)
+    number = () if coef == 1 else (Num(coef),)
+    return Summation(binders, (*number, *factors), tuple(order))
+
+
+def is_placed(e: Expr) -> bool:
+    """Whether the addend has a delta that its sums leave."""
+    return any(isinstance(f, Delta) for f in as_summation(e, ()).factors)
+
+
+def at_the_same_places(addends: Sequence[Expr], order: Sequence[Index]) -> list[Expr]:
+    """The addends, of which those placed at the same positions are one: delta(i, e)*(f + g)."""
+    found: dict[tuple[Expr, ...], list[Summation]] = {}
+    made: list[Expr] = []
+    for e in addends:
+        s = as_summation(e, order)
+        if key := _places_of(s):
+            found.setdefault(key, []).append(s)
+        else:
+            made.append(e)
+    for several in found.values():
+        first, *others = several
+        if not others:
+            made.append(first.expr)
+            continue
+        deltas = [f for f in first.factors if isinstance(f, Delta)]
+        inside = _placing(first)
+        contents = [_content(first)]
+        for s in others:
+            names = renaming(_placing(s), inside)
+            contents.append(substitute(_content(s), names))
+        made.append(total(inside, (*deltas, sum_of(contents))))
+    return made
+
+
+def _placing(s: Summation) -> tuple[Index, ...]:
+    """The summed indices of the positions, in the order in which deltas have them."""
+    deltas = [f for f in s.factors if isinstance(f, Delta)]
+    read = dict.fromkeys(i for d in deltas for e in (d.axis, d.position) for i in _indices(e))
+    return tuple(i for i in read if i in s.binders)
+
+
+def _indices(e: Expr) -> list[Index]:
+    return [i for i in walk(e) if isinstance(i, Index)]
+
+
+def _content(s: Summation) -> Expr:
+    """What is placed, summed over what no position has."""
+    inside = _placing(s)
+    rest = [f for f in s.factors if not isinstance(f, Delta)]
+    return product(_summed_first(rest, [i for i in s.binders if i not in inside]))
+
+
+def _places_of(s: Summation) -> tuple[Expr, ...]:
+    """The deltas with one name for each summed index; none where a bracket is beside them.
+
+    What slides along windows is placed term by term: one of them may be a convolution.
+    """
+    deltas = [f for f in s.factors if isinstance(f, Delta)]
+    if not deltas or s.brackets or any(_is_in_windows(d.position) for d in deltas):
+        return ()
+    inside = _placing(s)
+    names: dict[Index, Expr] = {i: Index(f"%{n}", i.extent, i.group) for n, i in enumerate(inside)}
+    return tuple(substitute(d, names) for d in deltas)
+
+
+def _is_in_windows(position: Expr) -> bool:
+    found = affine(position)
+    return (
+        found is not None
+        and len(found.coefficients) > 1
+        and all(c.number is not None for c in found.coefficients.values())
+    )
+
+
+def only_if(scope: Scope, s: Summation) -> Value | None:
+    """[c] f = f if c else 0 for a condition on numbers: there may be no position to write at."""
+    asked = [b for b in s.brackets if is_number(b)]
+    if not asked:
+        return None
+    condition = conjunction([b.condition for b in asked])
+    others = total(s.binders, [f for f in s.factors if f not in asked])
+    value = scope.lower(under(others, condition), s.order)
+    return scope.only_where(condition, value, s.order)
+
+
+def placement(scope: Scope, s: Summation, base: Code | None) -> Placement | Expr:
+    """What is placed and where; what is to be computed instead where nothing is."""
+    targets, rest = _targets(s)
+    free = indices_of(p for _, p in targets)
+    loose = tuple(i for i in s.binders if i not in free)
+    summed = tuple(i for i in s.binders if i in free)
+    content = product(_summed_first(rest, loose))
+    if not targets:
+        return content
+    axes = [axis for axis, _ in targets]
+    order = [i for i in s.order if i not in axes[1:]]
+    inner = in_place_of(axes[0], order, summed, Mul((*(p for _, p in targets), content)))
+    source = scope.as_float(scope.lower(content, inner))
+    if source.scalar:
+        source = scope.frame.expand(source, [i for i in inner if i in free], scope.like)
+    return Placement(scope.frame.squeeze(source), tuple(targets), summed, s.order, base)
+
+
+def _targets(s: Summation) -> tuple[list[tuple[Index, Expr]], list[Expr]]:
+    """The axes with the positions that deltas place along them, and the factors beside."""
+    deltas = [f for f in s.factors if isinstance(f, Delta)]
+    rest = [f for f in s.factors if not isinstance(f, Delta)]
+    targets: list[tuple[Index, Expr]] = []
+    tests: list[Expr] = []
+    while deltas:
+        delta = _outermost(deltas)
+        deltas.remove(delta)
+        axis, position = delta.axis, delta.position
+        if not isinstance(axis, Index) and isinstance(position, Index):
+            axis, position = position, axis
+        if _is_target(axis, position, s.binders, targets):
+            assert isinstance(axis, Index)
+            # delta(i, e) f(i) = delta(i, e) f(e)
+            there = {axis: position}
+            rest = [substitute(f, there) for f in rest]
+            deltas = [
+                Delta(*(substitute(part, there) for part in (d.axis, d.position))) for d in deltas
+            ]
+            targets.append((axis, position))
+        else:
+            tests.append(Iverson(Rel("==", axis, position)))
+    return targets, [*tests, *rest]
+
+
+def _outermost(deltas: Sequence[Delta]) -> Delta:
+    """A delta whose position reads no axis that another delta places."""
+    for d in deltas:
+        axes = [x.axis for x in deltas if x is not d]
+        if not any(i in axes for i in free_indices(d.position)):
+            return d
+    return deltas[0]
+
+
+def _is_target(
+    axis: Expr,
+    position: Expr,
+    binders: Sequence[Index],
+    targets: Sequence[tuple[Index, Expr]],
+) -> bool:
+    """Whether the term is placed along this axis; if not, the delta is a comparison."""
+    if not isinstance(axis, Index) or axis in binders or axis in free_indices(position):
+        return False
+    if isinstance(position, Index) and position not in binders:
+        if position.extent != axis.extent:
+            return False
+    taken = [a for a, _ in targets]
+    read = indices_of(p for _, p in targets)
+    return axis not in taken and axis not in read and free_indices(position).isdisjoint(taken)
+
+
+def _summed_first(factors: Sequence[Expr], indices: Sequence[Index]) -> list[Expr]:
+    """The factors of the sum over these indices: what lacks them stands outside of it."""
+    inside = [f for f in factors if not free_indices(f).isdisjoint(indices)]
+    if not indices_of(inside).issuperset(indices):
+        inside = [f for f in factors if not isinstance(f, Num)]
+    outside = [f for f in factors if f not in inside]
+    return [*outside, Reduce("sum", tuple(indices), product(inside))] if indices else outside
+
+
+# One target
+
+
+def on_diagonal(scope: Scope, p: Placement) -> Placed | None:
+    """delta(i, j) f(j): f on the diagonal of its last axis and a new one."""
+    axis, position = p.only or (None, None)
+    if axis is None or not isinstance(position, Index) or position in p.summed:
+        return None
+    source = p.source
+    if position not in source.indices:
+        source = scope.frame.expand(source, [*source.indices, position], scope.like)
+    others = [i for i in source.indices if i is not position]
+    source = scope.frame.permute(source, [*others, position]).call("diag_embed")
+    return Value(source.code, (*others, position, axis)), False
+
+
+def in_a_run(scope: Scope, p: Placement) -> Placed | None:
+    """Sum_k delta(i, s + n*k) f(k): f at every n-th position of zeros."""
+    if p.only is None:
+        return None
+    axis, position = p.only
+    w = window(scope.frame.bounds, position)
+    if w is None or w.index not in p.summed or w.step < 0:
+        return None
+    if isinstance(position, Index) or lies_inside(scope.frame.bounds, w, axis.extent):
+        return _run(scope, p.source, axis, w), False
+    return None
+
+
+def at_computed(scope: Scope, p: Placement) -> Placed | None:
+    """Sum_k delta(i, e(k)) f(k): f added at e."""
+    if p.only is None:
+        return None
+    axis, position = p.only
+    if not any(isinstance(x, Access) for x in walk(position)) and not _is_free(position, p.summed):
+        return None
+    index = scope.lower(factor(position), _like_source(p.source, position))
+    if index.scalar:
+        return None
+    have = {axis, *p.source.indices, *index.indices} - set(p.summed)
+    base = p.base if have == set(p.order) else None
+    args = p.source, axis, index, p.summed, p.order, base, scope.like
+    made = add_at(scope.frame, *args)
+    if may_be_nowhere(scope, position, axis.extent) and not has_positions(scope.frame, axis.extent):
+        assert isinstance(made.code, Method)
+        made = replace(made, code=of_any_size(made.code, made.code.obj))
+    return made, base is not None
+
+
+# Several targets
+
+
+def at_numbers(scope: Scope, p: Placement) -> Placed | None:
+    """delta(i, m) delta(j, n) f: f with zeros around it, at numbers or what sizes give."""
+    found = {axis: _of_sizes(scope, e) for axis, e in p.targets}
+    numbers = {axis: at for axis, at in found.items() if at is not None}
+    if len(numbers) < len(p.targets) or any(i.group for i in numbers):
+        return None
+    order = [i for i in p.order if i in numbers or i in p.source.indices]
+    layout = tuple(None if i in numbers else i for i in order)
+    value = replace(scope.frame.fill(p.source, layout), axes=tuple(order))
+    amounts: dict[int, tuple[Code, Code]] = {}
+    for n, i in enumerate(order):
+        if i in numbers:
+            at, size = numbers[i], scope.frame.bounds.size(i.extent)
+            behind = number_of(scope, size - at - Polynomial.of(1))
+            amounts[n] = number_of(scope, at), behind
+    return padded_along(scope, value, amounts), False
+
+
+def _of_sizes(scope: Scope, position: Expr) -> Polynomial | None:
+    """The position as one made of numbers and sizes alone."""
+    if any(isinstance(part, Guard | Param | Access | Index) for part in walk(position)):
+        return None
+    return scope.frame.bounds.form(position)
+
+
+def along_each_axis(scope: Scope, p: Placement) -> Placed | None:
+    """Positions that have no index in common: f added along one axis, then along the next."""
+    indices = [i for _, e in p.targets for i in free_indices(e)]
+    if len(set(indices)) < len(indices) or not set(p.source.indices).issuperset(indices):
+        return None
+    if not all(_is_free(e, p.summed) for _, e in p.targets):
+        return None
+    source = p.source
+    for n, (axis, position) in enumerate(p.targets):
+        later = dict(p.targets[n + 1 :])
+        around: list[Index] = []
+        for i in p.order:
+            around += [i] if i not in later else _like_source(source, later[i])
+        w = window(scope.frame.bounds, position)
+        if w is not None and w.step > 0 and lies_inside(scope.frame.bounds, w, axis.extent):
+            source = _run(scope, source, axis, w)
+            continue
+        index = scope.lower(factor(position), _like_source(source, position))
+        own = [i for i in p.summed if i in index.indices]
+        source = add_at(scope.frame, source, axis, index, own, around, None, scope.like)
+    return source, False
+
+
+def on_joined_axes(scope: Scope, p: Placement) -> Placed | None:
+    """f added at the positions of winners, on all axes as one.
+
+    A gradient goes to where the winners were read, which is on each of the axes.
+    """
+    axes = [axis for axis, _ in p.targets]
+    read = [a.tensor for _, e in p.targets for a in accesses(e)]
+    lets = [scope.absent(name) or scope.find(name) for name in read]
+    won = all(let is not None and let.kind in POSITIONS for let in lets)
+    if not read or not won or not scope.is_gradient or any(i.group for i in axes):
+        return None
+    joined = p.targets[0][1]
+    for axis, e in p.targets[1:]:
+        joined = joined * Size(axis.extent) + e
+    position = scope.lower(factor(joined), layout(joined))
+    order = [i for i in p.order if i not in axes[1:]]
+    around = placed_axes(p.source, axes[0], position, p.summed, order)
+    if position.scalar or any(i.group for i in around):
+        return None
+    n = around.index(axes[0])
+    sides = [axis_size(i) for i in around[:n]], [axis_size(i) for i in around[n + 1 :]]
+    sizes = [axis_size(i) for i in axes]
+    whole = reduce(lambda a, b: Binary("*", a, b), sizes)
+    base = Method(scope.like, "new_zeros", (Shape((*sides[0], whole, *sides[1])),))
+    args = p.source, axes[0], position, p.summed, order, base, scope.like
+    value = add_at(scope.frame, *args)
+    code = Method(value.code, "reshape", (Shape((*sides[0], *sizes, *sides[1])),))
+    made = Value(code, (*around[:n], *axes, *around[n + 1 :]))
+    return _where_there_is(scope, made, p), False
+
+
+def on_all_axes(scope: Scope, p: Placement) -> Placed:
+    """f added at the positions on all axes at once."""
+    placed = [(axis, scope.lower(factor(e), layout(e))) for axis, e in p.targets]
+    read = {i for _, v in placed for i in v.indices}
+    placed += [(i, scope.positions(i)) for i in p.order if i in read and i not in p.summed]
+    device = Keyword("device", Attribute(scope.like, "device"))
+    placed = [
+        (
+            i,
+            Value(Function("torch.full", (Tuple(()), v.code, device)), (), "int")
+            if v.scalar
+            else v,
+        )
+        for i, v in placed
+    ]
+    value = put_at(scope.frame, p.source, placed, p.summed, p.order, scope.like)
+    return _where_there_is(scope, value, p), False
+
+
+def _where_there_is(scope: Scope, value: Value, p: Placement) -> Value:
+    """The value, or zeros where a guarded position may have no axis to stand on."""
+    needed = [i.extent for i, e in p.targets if may_be_nowhere(scope, e, i.extent)]
+    return only_where_there_is(scope, value, needed, value.indices)
+
+
+def _is_free(position: Expr, summed: Sequence[Index]) -> bool:
+    """Whether the position is made of summed indices alone, and reads nothing."""
+    free = free_indices(position)
+    reads = any(isinstance(x, Access | Guard) for x in walk(position))
+    return bool(free) and free.issubset(summed) and not reads
+
+
+def _like_source(source: Value, position: Expr) -> list[Index]:
+    """The indices of a position in the order that the source has them."""
+    natural = layout(position)
+    known = [i for i in source.indices if i in natural]
+    return [*known, *(i for i in natural if i not in known)]
+
+
+def _run(scope: Scope, source: Value, axis: Index, w: Window) -> Value:
+    """f at start, start + step, ... of an axis of zeros."""
+    if w.index not in source.indices:
+        source = scope.frame.expand(source, [*source.indices, w.index], scope.like)
+    axes = tuple(axis if i is w.index else i for i in source.indices)
+    first, size = number_of(scope, w.start), Dim(w.index.extent)
+    reach: Code = size if w.step == 1 else Binary("*", literal(w.step), size)
+    end = reach if first is literal(0) else Binary("+", first, reach)
+    steps = () if w.step == 1 else (literal(w.step),)
+    args = (source.code, scope.frame.position(axes, axes.index(axis)), first, end, *steps)
+    return Value(Method(zeros(scope.like, axes), "slice_scatter", args), axes)

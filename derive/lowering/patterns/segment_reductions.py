@@ -1,0 +1,436 @@
+"""Sums over the places where an integer tensor has a value, and lookups of that value.
+
+    Sum_n [s[n] == g] f(n)  =  f added at s[n] along g
+    Max_n {f(n), s[n] == g}  =  the greatest f put at s[n] along g
+    Sum_g [s[n] == g] f(g)  =  f(s[n]),  0 where s[n] is no position of g
+
+No mask of every n with every g is made. What lies outside is added to, read from or compared with
+one position more than the axis has, so that nothing goes wrong on an axis without values. Where
+s[n] is read as a position anyway nothing lies outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from derive.algebra.expr import (
+    Access,
+    Call,
+    Const,
+    Expr,
+    Index,
+    Iverson,
+    Mul,
+    Pow,
+    Reduce,
+    Rel,
+    Size,
+    accesses,
+    free_indices,
+    indices_of,
+    num,
+    product_of,
+)
+from derive.algebra.factor import factor
+from derive.algebra.logic import conditions_of, conjunction
+from derive.algebra.poly import as_atom
+from derive.algebra.substitution import replace as replaced
+from derive.algebra.substitution import substitute
+from derive.calculus.interval_analysis import may_be_infinite
+from derive.calculus.lets import Let, layout
+from derive.lowering.ground.axis_order import in_place_of, with_binders
+from derive.lowering.ground.context import Scope, neutral
+from derive.lowering.ground.contract import contract, times
+from derive.lowering.ground.gather import add_at, extremum_at, kept_inside, placed_axes, read_at
+from derive.lowering.ground.summation import Summation, total
+from derive.lowering.ground.value import Value, axis_size, broadcast, shape_of
+from derive.lowering.patterns.equality_masks import with_value
+from derive.program.torch_ir import Binary, Code, Dim, Function, Method, Name, Shape, literal
+
+
+@dataclass(frozen=True)
+class Match:
+    """[position == index], and the factors beside it."""
+
+    index: Index
+    position: Expr
+    rest: tuple[Expr, ...]
+    certain: bool
+    """Whether every position is one of the index."""
+
+    @property
+    def inside(self) -> Expr:
+        """The condition that the position is one of the index."""
+        return _inside(self.index, self.position)
+
+
+def sum_by_lookup(scope: Scope, s: Summation) -> Value | None:
+    """Sum_g [s[n] == g] f(g) = f(s[n])."""
+    for match in matches_of(scope, s.factors):
+        if match.index in s.binders:
+            found = _lookup(scope, match, s)
+            if found is not None:
+                return found
+    return None
+
+
+def sum_by_place(scope: Scope, s: Summation) -> Value | None:
+    """Sum_n [s[n] == g] f(n), added at s[n]."""
+    for match in matches_of(scope, s.factors):
+        if match.index not in s.binders:
+            found = _added(scope, match, s.binders, s.order)
+            if found is not None:
+                return found
+    return None
+
+
+def extremum_by_place(scope: Scope, let: Let) -> Value | None:
+    """The amax, amin or logsumexp of what has each value."""
+    row = let.reduction
+    if (row.gradient != "shared" and let.kind != "logsumexp") or let.condition is None:
+        return None
+    for match in matches_of(scope, (Iverson(let.condition),)):
+        if match.index in let.formals and free_indices(match.position).issuperset(let.binders):
+            return _extremum(scope, let, match, neutral(let))
+    return None
+
+
+def any_by_place(scope: Scope, let: Let) -> Value | None:
+    """Whether there is any place that has each value, where that is what the let asks."""
+    asked = as_atom(let.body) if let.kind == "any" else None
+    if not isinstance(asked, Iverson):
+        return None
+    brackets = (asked, *([] if let.condition is None else [Iverson(let.condition)]))
+    for match in matches_of(scope, brackets):
+        if let.binders == (match.index,) and not match.rest:
+            # Whether there is a place with that number.
+            if scope.lower(match.position, layout(match.position)).kind == "int":
+                return scope.condition(match.inside, let.formals)
+    s = Summation(let.binders, brackets, let.formals)
+    count = sum_by_lookup(scope, s) or sum_by_place(scope, s)
+    if count is None:
+        return None
+    return replace(count, code=Binary(">", count.code, literal(0)), kind="bool")
+
+
+# Matches
+
+
+def matches_of(scope: Scope, args: Sequence[Expr]) -> Iterator[Match]:
+    """Each comparison of an index with what is read, among the brackets."""
+    for mask in args:
+        conditions = conditions_of(mask.condition) if isinstance(mask, Iverson) else ()
+        for c in conditions:
+            if not isinstance(c, Rel) or c.op != "==":
+                continue
+            left = [x for x in conditions if x is not c]
+            beside = tuple(a for a in args if a is not mask)
+            rest = (Iverson(conjunction(left)), *beside) if left else beside
+            sides = factor(c.left), factor(c.right)
+            for index, position in (sides, sides[::-1]):
+                if isinstance(index, Index) and not index.group and any(accesses(position)):
+                    if index not in free_indices(position):
+                        inside = conditions_of(_inside(index, position))
+                        certain = all(scope.frame.bounds.holds(x) is True for x in inside)
+                        yield Match(index, position, rest, certain)
+
+
+def _inside(index: Index, position: Expr) -> Expr:
+    return conjunction((Rel("<=", num(0), position), Rel("<", position, Size(index.extent))))
+
+
+def at_position(scope: Scope, match: Match, e: Expr) -> Expr:
+    """e with the position in place of the index; sums without all of its indices are read there."""
+    own = free_indices(match.position)
+
+    def table(part: Expr) -> Expr | None:
+        free = free_indices(part)
+        if match.index not in free:
+            return part
+        return scope.named(part) if isinstance(part, Reduce) and not own <= free else None
+
+    range_ = conditions_of(match.inside)
+    return with_value(scope, replaced(e, table), match.index, match.position, range_)
+
+
+def _given_place(scope: Scope, match: Match) -> Value | None:
+    """The position, on the axis or not."""
+    value = scope.lower(match.position, layout(match.position))
+    return None if value.kind != "int" or value.scalar else value
+
+
+def _place(scope: Scope, match: Match) -> Value | None:
+    """The position, or that after the last where it is none of the axis."""
+    order, value = layout(match.position), _given_place(scope, match)
+    if value is None or match.certain:
+        return value
+    outside = Value(Dim(match.index.extent), kind="int", scalar=True)
+    return scope.where(scope.condition(match.inside, order), value, outside, order)
+
+
+def _shape(match: Match, axes: Sequence[Index]) -> Code:
+    """A shape with one position to spare along the index, where something may lie outside."""
+    one_more: Code = Binary("+", Dim(match.index.extent), literal(1))
+    spare = None if match.certain else match.index
+    return Shape(tuple(one_more if i is spare else axis_size(i) for i in axes))
+
+
+def _on_axis(scope: Scope, match: Match, value: Value) -> Value:
+    """value without the position that was to spare."""
+    if match.certain:
+        return value
+    place = scope.frame.place(value, match.index)
+    return value.call("narrow", place, literal(0), Dim(match.index.extent))
+
+
+# Values added, or compared, at places
+
+
+def _added(
+    scope: Scope, match: Match, binders: Sequence[Index], order: Sequence[Index]
+) -> Value | None:
+    summed = [i for i in binders if i in free_indices(match.position)]
+    # Infinity stays beside its brackets: a count of places that is 0 would make it a nan.
+    inside = [
+        a
+        for a in match.rest
+        if not free_indices(a).isdisjoint(summed) or (isinstance(a, Const) and a.name == "inf")
+    ]
+    beside = [a for a in match.rest if a not in inside]
+    if not summed or any(isinstance(a, Iverson) for a in beside):
+        return None
+    taken = indices_of(beside)
+    shared = [i for i in binders if i in taken]
+    loose = [i for i in binders if i not in (*summed, *shared)]
+    there = [at_position(scope, match, a) for a in inside]
+    around = with_binders(order, shared, product_of(beside or there))
+    placed = added_at(scope, match, total(loose, there), summed, around)
+    if placed is None:
+        return None
+    if not beside:
+        return placed
+    values = (placed, *(scope.lower(a, layout(a)) for a in beside))
+    return contract(scope.frame, [scope.as_float(v) for v in values], shared, around)
+
+
+def added_at(
+    scope: Scope,
+    match: Match,
+    content: Expr,
+    summed: Sequence[Index],
+    order: Sequence[Index],
+    base: Code | None = None,
+    scale: Code | None = None,
+) -> Value | None:
+    """The content added at the positions, summed over their indices, times a number."""
+    inner = in_place_of(match.index, order, summed, Mul((match.position, content)))
+    position = _given_place(scope, match)
+    if position is None:
+        return None
+    source = scope.lower(content, inner)
+    if source.scalar or source.kind == "bool":
+        # Counted in integers, which are exact.
+        source = replace(source, kind="int")
+    like = position.code if source.kind == "int" else scope.like
+    if source.scalar:
+        source = scope.frame.expand(source, position.indices, like)
+    elif source.kind == "int":
+        source = source.call("to", Name("torch.int64"))
+    source = scope.frame.squeeze(source)
+    result = placed_axes(source, match.index, position, summed, order)
+    if base is None or source.kind != "float":
+        base = Method(like, "new_zeros", (shape_of(result),))
+    value = add_at(scope.frame, source, match.index, position, summed, order, base, like, scale)
+    code = value.code if match.certain else kept_inside(value.code, base)
+    return replace(value, code=code, kind=source.kind)
+
+
+def _extremum(scope: Scope, let: Let, match: Match, nothing: Value) -> Value | None:
+    around = [i for i in let.formals if i is not match.index]
+    body = at_position(scope, match, scope.nested(let.body))
+    inner = with_binders(around, let.binders, Mul((body, match.position)))
+    position = _place(scope, match)
+    if position is None:
+        return None
+    source = scope.as_float(scope.lower(body, inner))
+    for bracket in match.rest:
+        assert isinstance(bracket, Iverson)
+        test = scope.condition(at_position(scope, match, bracket.condition), inner)
+        source = scope.where(test, source, nothing, inner)
+    if source.scalar:
+        source = scope.frame.expand(source, position.indices, scope.like)
+    source = scope.frame.squeeze(source)
+    result = placed_axes(source, match.index, position, let.binders, let.formals)
+    base = Method(scope.like, "new_full", (_shape(match, result), nothing.code))
+    kind = "amin" if let.kind == "amin" else "amax"
+    value = extremum_at(scope.frame, source, match.index, position, let.binders, result, base, kind)
+    if let.kind == "logsumexp":
+        value = _logsumexp(scope, match, value, source, position, let.binders)
+    return _on_axis(scope, match, value)
+
+
+def _logsumexp(
+    scope: Scope,
+    match: Match,
+    top: Value,
+    source: Value,
+    position: Value,
+    binders: Sequence[Index],
+) -> Value:
+    """top + log(Sum exp(source - top)), with 0 for a top that is infinite."""
+    frame = scope.frame
+    finite = Method(top.code, "isfinite")
+    level = replace(top, code=Function("torch.where", (finite, top.code, literal(0))))
+    n = level.axes.index(match.index)
+    around = list(dict.fromkeys((*source.indices, *position.indices)))
+    here = frame.fit(read_at(frame, level, n, position), around)
+    whole = frame.fit(source, around)
+    shifted = Value(Binary("-", whole.code, here.code), broadcast(whole.axes, here.axes))
+    base = Method(scope.like, "new_zeros", (_shape(match, top.indices),))
+    parts = shifted.call("exp")
+    total_ = add_at(frame, parts, match.index, position, binders, top.indices, base, scope.like)
+    return replace(level, code=Binary("+", level.code, Method(total_.code, "log")))
+
+
+# Values looked up at places
+
+
+def _lookup(scope: Scope, match: Match, s: Summation) -> Value | None:
+    looked_up, beside = _divided(match)
+    if not looked_up:
+        return None
+    counts = [a for a in looked_up if _is_share(scope, match, a)]
+    kept = free_indices(match.position) | indices_of(beside)
+    others = [i for i in s.binders if i is not match.index]
+    within, after = ([i for i in others if (i in kept) == is_after] for is_after in (False, True))
+    if not _is_table(scope, match, [a for a in looked_up if a not in counts]):
+        there = [at_position(scope, match, a) for a in looked_up]
+        brackets = [] if match.certain else [Iverson(match.inside)]
+        content = total((*within, *after), [*brackets, *there, *beside])
+        return scope.lower(content, s.order)
+    content = total(within, [_of_some(a) if a in counts else a for a in looked_up])
+    around = with_binders(s.order, after, product_of((content, match.position, *beside)))
+    value = _read_from_table(scope, match, content, around)
+    if value is None:
+        return None
+    if after and not any(isinstance(a, Iverson) for a in beside):
+        return _contracted(scope, match, value, beside, after, around)
+    value = _times_beside(scope, match, value, beside, around)
+    which = [m for m, i in enumerate(value.axes) if i in after]
+    return scope.frame.reduce(value, "sum", which, False, value.kind)
+
+
+def _contracted(
+    scope: Scope,
+    match: Match,
+    value: Value,
+    beside: Sequence[Expr],
+    summed: Sequence[Index],
+    around: Sequence[Index],
+) -> Value:
+    """What is looked up, 0 at places that are none of the index, summed with what stands beside."""
+    own = free_indices(match.position)
+    there = [a for a in beside if own <= free_indices(a) and not match.certain]
+    masked = [Mul((Iverson(match.inside), a)) if a in there else a for a in beside]
+    operands = [scope.as_float(v) for v in (value, *(scope.lower(a, layout(a)) for a in masked))]
+    made = contract(scope.frame, operands, summed, around)
+    if there or match.certain or not own.isdisjoint(summed):
+        return made
+    return scope.only_where(match.inside, made, [i for i in around if i not in summed])
+
+
+def _divided(match: Match) -> tuple[list[Expr], list[Expr]]:
+    """The factors that are looked up, and those beside.
+
+    A bracket guards what is looked up where that is computed, and what stands beside.
+    """
+    looked_up = [a for a in match.rest if match.index in free_indices(a)]
+    beside = [a for a in match.rest if a not in looked_up]
+    known = indices_of(looked_up)
+    guards = [a for a in beside if isinstance(a, Iverson) and free_indices(a) <= known]
+    looked_up = [a for a in match.rest if a in looked_up or a in guards]
+    if all(isinstance(a, Iverson) for a in beside):
+        beside = [a for a in beside if a not in guards]
+    return looked_up, beside
+
+
+def _is_share(scope: Scope, match: Match, a: Expr) -> bool:
+    """Whether a is 1/n for the number n of places that have a value: if it is read, some have."""
+    return isinstance(a, Pow) and _is_count(match, _opened(scope, a.base))
+
+
+def _of_some(a: Expr) -> Expr:
+    """1/n for n that is 1 at least."""
+    assert isinstance(a, Pow)
+    return Pow(Call("clamp", (a.base, num(1), Const("inf"))), a.exponent)
+
+
+def _opened(scope: Scope, e: Expr) -> Expr:
+    """What a name stands for."""
+    let = scope.find(e.tensor) if isinstance(e, Access) else None
+    if let is None or let.kind != "sum" or not isinstance(e, Access):
+        return e
+    return factor(let.body_at(e.positions))
+
+
+def _is_count(match: Match, e: Expr) -> bool:
+    """Whether e is Sum_n [s[n] == g], the number of all places that the match has."""
+    if not isinstance(e, Reduce) or e.kind != "sum" or not isinstance(e.body, Iverson):
+        return False
+    match e.body.condition:
+        case Rel("==", a, b):
+            sides = factor(a), factor(b)
+        case _:
+            return False
+    own = layout(match.position)
+    for index, position in (sides, sides[::-1]):
+        counted = layout(position)
+        if index is match.index and len(counted) == len(own) and {*e.indices} <= {*counted}:
+            there = dict(zip(counted, own, strict=True))
+            alike = all(i in e.indices or i is j for i, j in there.items())
+            return alike and substitute(position, there) is match.position
+    return False
+
+
+def _is_table(scope: Scope, match: Match, factors: Sequence[Expr]) -> bool:
+    """Whether the factors are computed once for each position of the index, and read there.
+
+    What differs from one place to the next stands in no table, and a table that is infinite where
+    nothing is looked up has a derivative that is nan there.
+    """
+    own = free_indices(match.position)
+    return not any(
+        (own <= free_indices(a) and not isinstance(a, Access)) or may_be_infinite(scope.find, a)
+        for a in factors
+    )
+
+
+def _read_from_table(
+    scope: Scope, match: Match, content: Expr, around: Sequence[Index]
+) -> Value | None:
+    """The content for all positions of the index, read at those that there are."""
+    inner = with_binders(around, (match.index,), content)
+    value = scope.frame.squeeze(scope.lower(content, inner))
+    position = _given_place(scope, match)
+    if position is None or value.scalar or match.index not in value.axes:
+        return None
+    made = read_at(scope.frame, value, value.axes.index(match.index), position)
+    if not match.certain:
+        made = replace(made, code=kept_inside(made.code, value.code))
+    return scope.frame.fit(made, around)
+
+
+def _times_beside(
+    scope: Scope, match: Match, value: Value, beside: Sequence[Expr], around: Sequence[Index]
+) -> Value:
+    """What is looked up, times what stands beside: neither where the other is left out."""
+    conditions = [a.condition for a in beside if isinstance(a, Iverson)]
+    if conditions:
+        value = scope.only_where(conjunction(conditions), value, around)
+    if len(conditions) < len(beside):
+        other = scope.as_float(scope.lower(product_of(beside), around))
+        value = times(scope.frame, scope.as_float(value), other, around)
+        if not match.certain:
+            value = scope.only_where(match.inside, value, around)
+    return value

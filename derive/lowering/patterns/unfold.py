@@ -1,0 +1,257 @@
+"""Windows that slide along an axis: the positions step*i + dilation*k of window i and offset k.
+
+    X[.., step*i + dilation*k - before, ..]
+
+The axis with ``before`` zeros in front and ``after`` zeros behind it has just size(i) windows in
+torch's count, (length - dilation*(size(k) - 1) - 1) // step + 1; a negative number leaves values
+out instead. Reads are views made by ``unfold``, and copy nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from derive.algebra.affine import Polynomial, room
+from derive.algebra.expr import Call, Expr, Guard, Index, Size, walk
+from derive.algebra.inequalities import Bounds
+from derive.algebra.logic import conditions_of
+from derive.lowering.ground.context import Scope
+from derive.lowering.ground.value import Value
+from derive.lowering.ground.windows import Read, affine, lies_inside, number_of, pad
+from derive.program.torch_ir import Code, Dim, Literal, Method, Slice, Subscript, literal
+
+_ZERO = Polynomial({})
+_ONE = Polynomial.of(1)
+
+
+@dataclass(frozen=True)
+class Sliding:
+    """Positions step*place + dilation*within - before on an axis.
+
+    An index that is ``turned`` counts from its end. ``counted`` says that the size of ``place``
+    follows from that of the axis, ``chosen`` that sizes say which index counts the windows, and
+    ``guarded`` that reads beside the axis are not made.
+    """
+
+    extent: str
+    place: Index
+    within: Index
+    step: Polynomial
+    dilation: Polynomial
+    before: Polynomial
+    after: Polynomial
+    turned: tuple[Index, ...]
+    counted: bool
+    chosen: bool
+    guarded: bool
+    edges: tuple[Polynomial, Polynomial] = (_ZERO, _ZERO)
+    """What is at least 0 where a position is on the axis; see `gap`."""
+    needed: tuple[Polynomial, ...] = ()
+    """Those of the two that only a guard makes so."""
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether there are zeros in front, or none are needed."""
+        return self.before == _ZERO or (self.guarded and self.before.sign == 1)
+
+    @property
+    def is_torch(self) -> bool:
+        """Whether these are the windows of a convolution with zeros alike on both sides."""
+        return self.before == self.after and self.is_padded
+
+    def reaches_all(self, bounds: Bounds) -> bool:
+        """Whether every position of the axis is certain to be in a window."""
+        near = self.step == _ONE == self.dilation
+        return near and all(bounds.at_most(_ZERO, z) for z in (self.before, self.after))
+
+    def length(self, bounds: Bounds) -> Polynomial:
+        """The size of the axis with the zeros, or without what is left out."""
+        return bounds.size(self.extent) + self.before + self.after
+
+    def covered(self, bounds: Bounds) -> Polynomial:
+        """The number of positions from the first to the last."""
+        places = self.step * (bounds.size(self.place.extent) - _ONE)
+        return places + self.dilation * (bounds.size(self.within.extent) - _ONE) + _ONE
+
+
+def bare(position: Expr) -> Expr:
+    """A position without its guard."""
+    return position.position if isinstance(position, Guard) else position
+
+
+def runs_over(bounds: Bounds, position: Expr) -> Mapping[Index, Polynomial] | None:
+    """The coefficient of each index of an affine position; None where it is something else."""
+    found = affine(bounds, position)
+    return None if found is None else found.coefficients
+
+
+def sliding(
+    bounds: Bounds, position: Expr, extent: str, place: Index | None = None
+) -> Sliding | None:
+    """The windows that a position of two indices runs through; None where it is something else.
+
+    ``place`` is the index that counts them; where none is given, the one whose size follows from
+    that of the axis.
+    """
+    found = affine(bounds, bare(position))
+    if found is None or len(found.coefficients) != 2:
+        return None
+    coefficients, start = found.coefficients, found.constant
+    turned = []
+    for i, c in coefficients.items():
+        if c.sign == -1:
+            turned.append(i)
+            start = start + c * (bounds.size(i.extent) - _ONE)
+        elif c.sign != 1:
+            return None
+    i, k = sorted(coefficients, key=lambda i: (i is not place, -_follows(bounds, i.extent, extent)))
+    if k.extent in (i.extent, extent):
+        # A window as long as the axis, which may be empty: no window of torch's is.
+        return None
+    if any(bounds.size(j.extent).number == 0 for j in (i, k)):
+        return None
+    step, dilation = (-c if c.sign == -1 else c for c in (coefficients[i], coefficients[k]))
+    if any(_may_be_zero(bounds, c) for c in (step, dilation)):
+        return None
+    reach = dilation * (bounds.size(k.extent) - _ONE)
+    after = _room(bounds, i.extent, step) + reach + _ONE - bounds.size(extent) + start
+    made = Sliding(
+        *(extent, i, k, step, dilation, -start, after, tuple(turned)),
+        counted=_follows(bounds, i.extent, extent) == 2,
+        chosen=_follows(bounds, i.extent, extent) > _follows(bounds, k.extent, extent),
+        guarded=isinstance(position, Guard),
+    )
+    return _in_range(bounds, position, made)
+
+
+def _may_be_zero(bounds: Bounds, step: Polynomial) -> bool:
+    """Whether the step is made of sizes, and none of them says that it is one."""
+    sizes = any(isinstance(part, Size) for key in step.terms for part in key)
+    return sizes and not bounds.at_most(_ONE, step)
+
+
+def _in_range(bounds: Bounds, position: Expr, w: Sliding) -> Sliding | None:
+    """The windows with the conditions that keep them on the axis; None where they may leave it.
+
+    ``narrow`` refuses what runs over the end, and takes what begins before the axis from its end.
+    """
+    form = bounds.form(bare(position))
+    assert form is not None
+    low, high = form, bounds.size(w.extent) - _ONE - form
+    given = conditions_of(position.condition) if isinstance(position, Guard) else ()
+    gaps = [gap(bounds, c) for c in given]
+    needed = []
+    for certain, form in ((w.before, low), (w.after, high)):
+        if form in gaps:
+            needed.append(form)
+        elif not bounds.at_most(certain, _ZERO) and (w.guarded or form is low):
+            return None
+    return replace(w, edges=(low, high), needed=tuple(needed))
+
+
+def gap(bounds: Bounds, condition: Expr) -> Polynomial | None:
+    """What is at least 0 just where the condition holds."""
+    found = room(condition)
+    return None if found is None else bounds.form(found)
+
+
+def _follows(bounds: Bounds, extent: str, axis: str) -> int:
+    """2 where a size is computed from that of the axis, 1 where it is the same one, else 0."""
+    if extent == axis:
+        return 1
+    given = bounds.definition(extent)
+    if given is None:
+        return 0
+    of_axis = {part for key in bounds.size(axis).terms for part in key if isinstance(part, Size)}
+    parts = (part for key in given.terms for part in key)
+    return 2 * any(inner in of_axis for part in parts for inner in walk(part))
+
+
+def _room(bounds: Bounds, extent: str, step: Polynomial) -> Polynomial:
+    """r where r // step + 1 is the size: as its definition has it, or without remainder."""
+    size = bounds.size(extent)
+    given = bounds.definition(extent)
+    if step != _ONE and given is not None:
+        quotients = [k for k in given.terms if any(isinstance(part, Call) for part in k)]
+        for key in quotients[:1]:
+            match key:
+                case (Call("floordiv", (above, below)),) if len(quotients) == 1:
+                    numerator = bounds.form(above)
+                    rest = given - Polynomial({key: Fraction(1)})
+                    if numerator is not None and bounds.form(below) == step:
+                        return numerator + (rest - _ONE) * step
+    return step * (size - _ONE)
+
+
+# Reads
+
+
+def read_strided(scope: Scope, r: Read) -> Value | None:
+    """X[s + m*i] = X[s::m] for a number m above 1."""
+    bounds, w = scope.frame.bounds, r.along
+    start = None if w is None else w.start.number
+    if w is None or r.is_guarded or w.step < 2 or start is None or start < 0:
+        return None
+    step, size = Polynomial.of(w.step), bounds.size(w.index.extent)
+    room = _room(bounds, w.index.extent, step)
+    over = bounds.size(r.extent) - w.start - _ONE - room
+    within = bounds.at_most(_ZERO, over) and bounds.at_most(over + _ONE, step)
+    exact = over == _ZERO or (step * (size - _ONE) == room and within)
+    if not exact and not lies_inside(bounds, w, r.extent):
+        return None
+    first = literal(int(start)) if start else None
+    taken, whole = Slice(first, None, literal(w.step)), Slice()
+    sides = r.value.axes[: r.n], r.value.axes[r.n + 1 :]
+    groups = [any(i is not None and i.group for i in axes) for axes in sides]
+    if all(groups):
+        return None
+    items: tuple[Code, ...] = (*(whole,) * r.n, taken)
+    if groups[0]:
+        items = (Literal("..."), taken, *(whole,) * len(sides[1]))
+    value = replace(r.value, code=Subscript(r.value.code, items)).at(r.n, w.index)
+    return value if exact else value.call("narrow", r.place, literal(0), Dim(w.index.extent))
+
+
+def read_sliding(scope: Scope, r: Read) -> Value | None:
+    """X[s*i + d*k - p] = X.unfold: one axis that counts windows, and their own as last."""
+    bounds, axes = scope.frame.bounds, r.value.axes
+    w = sliding(bounds, r.position, r.extent)
+    if w is None or w.place in axes or w.within in axes:
+        return None
+    if w.guarded and any(i is not None and i.group for i in axes[r.n + 1 :]):
+        return None
+    code = fitted(scope, r.value.code, [(r.place, w)], len(axes) - r.n)
+    size = w.dilation * (bounds.size(w.within.extent) - _ONE) + _ONE
+    code = Method(code, "unfold", (r.place, number_of(scope, size), number_of(scope, w.step)))
+    if w.dilation != _ONE:
+        code = Subscript(code, (Literal("..."), _every(scope, w.dilation)))
+    value = Value(code, (*r.value.at(r.n, w.place).axes, w.within), r.value.kind)
+    for i in w.turned:
+        value = value.call("flip", scope.frame.place(value, i))
+    return value
+
+
+def _every(scope: Scope, step: Polynomial) -> Code:
+    """Every so-many-th element, as an index."""
+    return Slice(None, None, number_of(scope, step))
+
+
+def fitted(scope: Scope, code: Code, axes: Iterable[tuple[Code, Sliding]], behind: int) -> Code:
+    """code with each of these axes as long as its windows reach.
+
+    ``behind`` counts the axes from the first of these to the last of the code.
+    """
+    bounds, zero = scope.frame.bounds, literal(0)
+    amounts: list[Code] = [zero, zero] * behind
+    for m, (place, w) in enumerate(axes):
+        if w.before == _ZERO == w.after:
+            continue
+        if w.guarded:
+            at = 2 * (behind - m - 1)
+            amounts[at : at + 2] = (number_of(scope, f) for f in (w.before, w.after))
+        else:
+            ends = (number_of(scope, f) for f in (-w.before, w.length(bounds)))
+            code = Method(code, "narrow", (place, *ends))
+    return pad(code, amounts)

@@ -1,0 +1,125 @@
+"""Sums over the positions near one's own: windows of an axis with zeros around it.
+
+    Sum_l [k - a <= l <= k + b] f(l)  =  padded f.unfold(size a + 1 + b).sum(-1)[k]
+
+l and k run over the same positions, nothing but the condition has k, and a and b are numbers or
+sizes: one of them at least 0, the other at least -1, as that of half a window is of which nothing
+is known. What lies outside a window is not read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from derive.algebra.affine import Polynomial
+from derive.algebra.expr import Expr, Index, Iverson, Not, Rel, indices_of, num
+from derive.algebra.factor import factor
+from derive.algebra.inequalities import Bounds
+from derive.algebra.logic import conditions_of, conjunction
+from derive.lowering.ground.context import Scope
+from derive.lowering.ground.summation import Summation, total
+from derive.lowering.ground.value import Value
+from derive.lowering.ground.windows import number_of, padded
+from derive.program.torch_ir import Binary, Code, Dim, Method, literal
+
+_ZERO, _ONE = Polynomial({}), Polynomial.of(1)
+_MOST_PARTS = 4
+"""Into how many parts of a whole number a distance may be told."""
+
+
+@dataclass(frozen=True)
+class Reach:
+    """binder <= index + floor(above/below), or binder >= index - floor(above/below)."""
+
+    binder: Index
+    index: Index
+    is_before: bool
+    above: Polynomial
+    below: int
+
+    def code(self, scope: Scope) -> Code:
+        """How many positions that is."""
+        above = number_of(scope, self.above)
+        return above if self.below == 1 else Binary("//", above, literal(self.below))
+
+
+def band_sum(scope: Scope, s: Summation) -> Value | None:
+    """Sum_l [k - a <= l <= k + b] f(l) as sums of windows."""
+    conditions = conditions_of(s.condition)
+    found = {c: r for c in conditions if (r := _reach(scope.frame.bounds, s, c)) is not None}
+    if len(found) != 2:
+        return None
+    one, other = found.values()
+    if (one.binder, one.index) != (other.binder, other.index) or one.is_before == other.is_before:
+        return None
+    before, after = (one, other) if one.is_before else (other, one)
+    if not any(scope.frame.bounds.at_most(_ZERO, r.above) for r in (before, after)):
+        return None
+    within = [c for c in conditions if c not in found]
+    inside: list[Expr] = [Iverson(conjunction(within))] if within else []
+    inside += s.others
+    if one.index in indices_of(inside) or one.binder not in indices_of(s.others):
+        return None
+    f = total(tuple(i for i in s.binders if i is not one.binder), inside)
+    inner = [one.binder if i is one.index else i for i in s.order]
+    value = scope.as_float(scope.frame.fit(scope.lower(f, inner), inner))
+    if one.binder not in value.axes:
+        return None
+    return _windows(scope, value, before, after)
+
+
+def _windows(scope: Scope, value: Value, before: Reach, after: Reach) -> Value:
+    """The sums of windows; one more zero at the end, as an axis may have no positions."""
+    n = value.axes.index(before.binder)
+    place = scope.frame.position(value.axes, n)
+    left, right = before.code(scope), after.code(scope)
+    wide = padded(scope, value, n, left, Binary("+", right, literal(1)))
+    size = Binary("+", Binary("+", left, right), literal(1))
+    code = Method(Method(wide.code, "unfold", (place, size, literal(1))), "sum", (literal(-1),))
+    sums = Value(code, value.axes).at(n, before.index)
+    return sums.call("narrow", place, literal(0), Dim(before.index.extent))
+
+
+def _reach(bounds: Bounds, s: Summation, c: Expr) -> Reach | None:
+    """How far a comparison of two indices reaches from the one."""
+    sides = _sides(c)
+    found = None if sides is None else _scaled(bounds, sides[0])
+    if sides is None or found is None:
+        return None
+    room, below = found
+    rest = {key: value for key, value in room.terms.items() if not any(map(_is_index, key))}
+    if len(room.indices) != 2 or len(room.terms) - len(rest) != 2:
+        return None
+    above = Polynomial(rest) - (_ONE if sides[1] else _ZERO)
+    one = Fraction(below)
+    for i, k in (room.indices, room.indices[::-1]):
+        signs = room.terms.get((i,)), room.terms.get((k,))
+        same = i.extent == k.extent and not i.group and i in s.binders and k not in s.binders
+        if same and signs in ((one, -one), (-one, one)):
+            if bounds.at_most(Polynomial.of(-below), above):
+                return Reach(i, k, signs[0] == one, above, below)
+    return None
+
+
+def _sides(c: Expr) -> tuple[Expr, bool] | None:
+    """What a comparison says to be at least 0, and whether more."""
+    match c:
+        case Rel("<" | "<=" as op, low, high):
+            return high - low, op == "<"
+        case Not(Rel("<" | "<=" as op, high, low)):
+            return high - low, op == "<="
+    return None
+
+
+def _scaled(bounds: Bounds, e: Expr) -> tuple[Polynomial, int] | None:
+    """A whole multiple of e, and which one."""
+    for n in range(1, _MOST_PARTS + 1):
+        form = bounds.form(factor(num(n) * e))
+        if form is not None:
+            return form, n
+    return None
+
+
+def _is_index(part: Expr) -> bool:
+    return isinstance(part, Index)

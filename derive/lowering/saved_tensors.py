@@ -1,0 +1,54 @@
+"""What a backward saves: the tensors whose elements it reads, each for the gradients that do.
+
+A shape is read on a tensor that is saved for the same gradients anyway, or is kept by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+from derive.lowering.layout_conversion import Border, own_shapes, swapped
+from derive.program.cse import Line
+from derive.program.gradient_predication import Needs
+from derive.program.program import Saved
+from derive.program.torch_ir import Attribute, Code, Name, names_in, values_in
+
+
+def with_saved_shapes(
+    lines: Sequence[Line], needs: Sequence[Needs], at_hand: Sequence[str]
+) -> list[Line]:
+    """The lines with shapes read on tensors that are saved anyway where they are needed."""
+    readers = readers_of(lines, needs)
+    saved = [n for n in at_hand if n in readers and readers.get(f"{n}_shape", set()) <= readers[n]]
+    return own_shapes(lines, saved)
+
+
+def with_kept_shapes(
+    lines: Sequence[Line], needs: Sequence[Needs], inputs: Sequence[str], border: Border
+) -> list[Line]:
+    """The lines with shapes that are kept, of inputs whose elements fewer gradients read."""
+    readers, values = readers_of(lines, needs), readers_of(lines, needs, values_in)
+    kept = [n for n in inputs if n in values and values[n] < readers[n]]
+    border.shapes.used.update(dict.fromkeys(kept))
+    return swapped(lines, {Attribute(Name(n), "shape"): Name(f"{n}_shape") for n in kept})
+
+
+def saved_of(
+    names: Sequence[str], gradients: Mapping[str, str], readers: Mapping[str, Collection[str]]
+) -> tuple[Saved, ...]:
+    """Those of the names that are read, each with the gradients that read it."""
+    read = [name for name in names if name in readers]
+    return tuple(Saved(n, tuple(g for g in gradients if g in readers[n])) for n in read)
+
+
+def readers_of(
+    lines: Sequence[Line],
+    needs: Sequence[Needs],
+    read: Callable[[Code], Iterable[str]] = names_in,
+) -> dict[str, set[str]]:
+    """The gradients whose lines read each name."""
+    readers: dict[str, set[str]] = {}
+    for line, wanted in zip(lines, needs, strict=True):
+        for name in read(line.code):
+            readers.setdefault(name, set()).update(wanted)
+    return readers

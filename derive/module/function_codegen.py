@@ -1,0 +1,433 @@
+"""The forward function and the autograd.Function of a program, as lines of source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from derive.module.arguments import in_turn
+from derive.module.pretty_printer import COLUMNS, assigned, called, indented, stated
+from derive.notation.operation import Choice, Operation
+from derive.program.cse import Line
+from derive.program.gradient_aliasing import gradients_apart
+from derive.program.gradient_predication import conditions, read_first
+from derive.program.mixed_precision import Precision, multiplies
+from derive.program.program import BackwardLine, Program, Tangent
+from derive.program.roundings import Roundings
+from derive.program.torch_ir import names_in, subexpressions
+from derive.program.torch_ops import torch_op
+
+KEPT_SHAPE = "output_shape"
+"""What the shape of an output is called whose cotangent may be None beside another."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """The program of one option of a choice; ``option`` is None without a choice."""
+
+    option: str | None
+    program: Program
+    tangent: Tangent | None = None
+    """Where forward mode of torch is wrong on the way: its own."""
+
+
+@dataclass(frozen=True)
+class _Class:
+    """What the template places for an autograd.Function."""
+
+    name: str
+    signature: tuple[str, ...]
+    call: tuple[str, ...]
+    outcome: str
+    setup: tuple[str, ...]
+    backward_signature: tuple[str, ...]
+    backward: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Lines:
+    """What the template places for one option: the forward, and a class unless it makes views."""
+
+    signature: tuple[str, ...]
+    forward: tuple[str, ...]
+    composed: tuple[str, ...]
+    """The function of the forward that torch itself differentiates, if that is another."""
+    in_place: tuple[str, ...]
+    """The function of the forward where what it makes may be changed, if that is another."""
+    first_order: tuple[str, ...]
+    """The function of the backward where no graph of it is wanted, if that is another."""
+    classes: tuple[_Class, ...]
+
+    def lines(self) -> Iterator[str]:
+        """All that is computed."""
+        yield from (*self.forward, *self.composed, *self.in_place, *self.first_order)
+        for c in self.classes:
+            yield from (*c.setup, *c.backward_signature, *c.backward)
+
+
+def _camel(name: str) -> str:
+    return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
+
+
+def names_of(op: Operation, option: str | None) -> tuple[str, str]:
+    """(class, forward function) of one option."""
+    suffix = "" if option is None else f"_{option}"
+    return f"_{_camel(op.name)}{_camel(suffix)}", f"_{op.name}{suffix}_forward"
+
+
+def arguments(op: Operation) -> list[str]:
+    return [t.name for t in op.inputs] + [
+        p.name for p in op.parameters if not isinstance(p, Choice)
+    ]
+
+
+def function_of(op: Operation, variant: Variant) -> Lines:
+    program = variant.program
+    results = (*program.outputs, *program.statistics)
+    _, name = names_of(op, variant.option)
+    forward = _forward(op, program.forward, program.forward_precision, results)
+    in_place: tuple[str, ...] = ()
+    if program.forward_in_place:
+        other = f"{name}_in_place"
+        start = called(f"def {other}(", arguments(op), "):", 0)
+        own = _forward(op, program.forward_in_place, program.forward_precision, results)
+        in_place = (*start, *own, "", "")
+        test = called("if _alone(", [t.name for t in op.inputs], "):", 4)
+        handed = called(f"return {other}(", arguments(op), ")", 8)
+        forward = (*indented([*test, *(f"    {line}" for line in handed)], 4), *forward)
+    return Lines(
+        signature=tuple(called(f"def {name}(", arguments(op), "):", 0)),
+        forward=forward,
+        in_place=in_place,
+        composed=_composed(op, variant),
+        first_order=_first_order(op, variant),
+        classes=() if program.rearranges else (_class(op, variant),),
+    )
+
+
+def _forward(
+    op: Operation, body: Sequence[Line], precision: Precision, results: Sequence[str]
+) -> tuple[str, ...]:
+    """The body of a function that computes these."""
+    forward = _dtypes(op, precision)
+    exact = precision.multiplies_wide
+    indent = 8 if exact else 4
+    made = taken_in(precision, indent)
+    made += [s for line in body[:-1] for s in assigned(line, indent)]
+    last = body[-1] if body else None
+    if last is not None and list(results) == [last.name]:
+        made += stated("return ", last.code, indent)
+    else:
+        made += assigned(last, indent) if last is not None else []
+        made += returned(results, indent)
+    forward += [f"with _exact({floats_of(op)[0]}):", *indented(made, 4)] if exact else made
+    return indented(forward, 4)
+
+
+def _composed(op: Operation, variant: Variant) -> tuple[str, ...]:
+    """The function of the forward that torch itself differentiates."""
+    program = variant.program
+    if not program.composed:
+        return ()
+    start = called(f"def {composed_name(op, variant)}(", arguments(op), "):", 0)
+    own = _forward(op, program.composed, program.composed_precision, program.outputs)
+    return (*start, *own, "", "")
+
+
+def composed_name(op: Operation, variant: Variant) -> str:
+    """The name of the function that is called where torch itself differentiates."""
+    _, forward = names_of(op, variant.option)
+    if not variant.program.composed:
+        return forward
+    return forward.removesuffix("forward") + "composed"
+
+
+def floats_of(op: Operation) -> list[str]:
+    return [t.name for t in in_turn(op) if t.kind == "float"]
+
+
+def _dtypes(op: Operation, precision: Precision) -> list[str]:
+    """What the dtypes are in which a forward computes."""
+    floats = floats_of(op)
+    lines = []
+    if precision.has_products:
+        lines += called("low = _of_product(", floats, ")", 4)
+    if "dtype" in precision.names:
+        helper = "_of_float32" if precision.listed else "_promoted"
+        lines += called(f"dtype = {helper}(", floats, ")", 4)
+    return lines
+
+
+def taken_in(precision: Precision, indent: int) -> list[str]:
+    """The tensors that a body is given in the dtypes that it takes them in."""
+    lines: list[str] = []
+    narrow, broad = precision.narrow, precision.broad
+    of_product = precision.has_products
+    if of_product and ("wide" in precision.names or broad):
+        lines.append("wide = torch.promote_types(low, torch.float32)")
+    if narrow:
+        lines += unpacked_call(narrow, "_cast", ("low", *narrow), indent)
+    if broad:
+        helper, more = ("_cast", ("wide",)) if of_product else (_HELPERS[precision.roundings], ())
+        lines += unpacked_call(broad, helper, (*more, *broad), indent)
+    return lines
+
+
+_HELPERS = {
+    Roundings.NONE: "_alike",
+    Roundings.ONCE: "_for_kernel",
+    Roundings.MORE: "_wide",
+}
+"""What casts the tensors of a body without products that rounds so often."""
+
+
+def unpacked_call(
+    names: Sequence[str], function: str, arguments: Sequence[str], indent: int
+) -> list[str]:
+    """names = function(arguments), where function gives a list."""
+    if len(names) == 1:
+        return called(f"{names[0]} = {function}(", arguments, ")[0]", indent)
+    left = ", ".join(names)
+    if len(f"{left} = {function}({', '.join(arguments)})") + indent > COLUMNS:
+        lines = called(f"given = {function}(", arguments, ")", indent)
+        return [*lines, *_unpacked_all(names, "given", indent)]
+    return called(f"{left} = {function}(", arguments, ")", indent)
+
+
+def _first_order(op: Operation, variant: Variant) -> tuple[str, ...]:
+    """The function that is the backward where no graph of it is wanted."""
+    program = variant.program
+    if not program.first_order or program.rearranges:
+        return ()
+    name = _first_name(op, variant.option)
+    lines = called(f"def {name}(", ["ctx", *_given(program)], "):", 0)
+    body = _body(op, program, program.first_order, program.first_order_precision, 4)
+    return (*lines, *indented(body, 4), "", "")
+
+
+def _first_name(op: Operation, option: str | None) -> str:
+    _, forward = names_of(op, option)
+    return forward.removesuffix("forward") + "backward"
+
+
+def _class(op: Operation, variant: Variant) -> _Class:
+    program = variant.program
+    name, forward = names_of(op, variant.option)
+    lines = [x.line for x in (*program.backward, *program.first_order)]
+    return _Class(
+        name=name,
+        signature=indented(called("def forward(", arguments(op), "):", 4), 4),
+        call=indented(called(f"return {forward}(", arguments(op), ")", 8), 8),
+        outcome=outcome_of(op, program),
+        setup=indented(_setup(op, program), 8),
+        backward_signature=backward_signature(_cotangents(program), multiplies(lines)),
+        backward=indented(_backward(op, variant), 8),
+    )
+
+
+def backward_signature(cotangents: Sequence[str], exact: bool) -> tuple[str, ...]:
+    """The head of a backward, whose products autocast has no part in if it is ``exact``."""
+    head = called("def backward(", ["ctx", *cotangents], "):", 4)
+    return indented(["@_exactly", *head] if exact else head, 4)
+
+
+def _cotangents(program: Program) -> list[str]:
+    """The names of the cotangents of all outputs; of one that has none, a name that is not read."""
+    own = ((name, program.pulled.get(name)) for name in program.statistics)
+    given = (*program.cotangents, *own)
+    return [f"_grad_{output}" if cotangent is None else cotangent for output, cotangent in given]
+
+
+def _given(program: Program) -> list[str]:
+    """The names of the cotangents that there are."""
+    return [cotangent for _, cotangent in program.cotangents if cotangent is not None]
+
+
+def returned(values: Sequence[str], indent: int) -> list[str]:
+    """A return statement."""
+    whole = f"return {', '.join(values)}"
+    return [whole] if len(whole) + indent <= COLUMNS else called("return (", values, ")", indent)
+
+
+def outcome_of(op: Operation, program: Program) -> str:
+    """What setup_context calls the outputs all together."""
+    return name_of_all({*arguments(op), *program.outputs, *program.statistics})
+
+
+def name_of_all(taken: set[str]) -> str:
+    """A name for all outputs together; those that begin with _ are nobody's."""
+    return next(name for name in ("output", "result", "_output") if name not in taken)
+
+
+def may_be_none(program: Program) -> bool:
+    """Whether zeros would be made for the cotangents of what has none."""
+    return len(_given(program)) == 1 < len(_cotangents(program))
+
+
+def _setup(op: Operation, program: Program) -> list[str]:
+    """The lines of setup_context: parameters and shapes on ctx, tensors saved."""
+    saved = {s.name for s in program.saved}
+    read = {*saved, *program.kept_parameters, *program.kept_shapes}
+    read |= {name for line in program.setup for name in names_in(line.code)}
+    product = program.backward_precision.has_products or program.first_order_precision.has_products
+    read |= set(floats_of(op)) if product else set()
+    silent = [output for output, cotangent in program.cotangents if cotangent is None]
+    silent += [name for name in program.statistics if name not in program.pulled]
+    results = (*program.outputs, *program.statistics)
+    lines = unpacked(arguments(op), read, "inputs")
+    wanted = {*saved, *silent, *(program.outputs if program.pulled else ())}
+    if len(results) > 1:
+        lines += unpacked(results, wanted, outcome_of(op, program))
+    elif wanted.intersection(program.outputs):
+        lines.append(f"{program.outputs[0]} = {outcome_of(op, program)}")
+    if silent:
+        lines += called("ctx.mark_non_differentiable(", silent, ")", 8)
+    if may_be_none(program):
+        lines.append("ctx.set_materialize_grads(False)")
+    if program.pulled:
+        lines.append(f"ctx.{KEPT_SHAPE} = {program.outputs[0]}.shape")
+    lines += [s for line in program.setup for s in assigned(line, 8)]
+    if product:
+        lines += called("ctx.low = _of_product(", floats_of(op), ")", 8)
+    kept = (*program.kept_parameters, *program.kept_groups)
+    lines += [f"ctx.{name} = {name}" for name in kept]
+    absent = {t.name for t in op.inputs if t.default is not None}
+    for name in program.kept_shapes:
+        shape = f"{name}.shape"
+        shape = f"None if {name} is None else {shape}" if name in absent else shape
+        lines.append(f"ctx.{name}_shape = {shape}")
+    if program.saved:
+        lines += called("ctx.save_for_backward(", _entries(op, program), ")", 8)
+    return lines or ["pass"]
+
+
+def _entries(op: Operation, program: Program) -> list[str]:
+    """Each tensor that is saved, only where a gradient is asked for that reads it."""
+    places = {t.name: n for n, t in enumerate(op.inputs)}
+    entries = []
+    for s in program.saved:
+        condition = " or ".join(f"ctx.needs_input_grad[{places[n]}]" for n in s.needs)
+        entry = f"{s.name} if {condition} else None"
+        short = len(entry) + 13 <= COLUMNS and len(s.needs) < len(program.differentiable)
+        entries.append(entry if short else s.name)
+    return entries
+
+
+def unpacked(names: Sequence[str], wanted: set[str], source: str) -> list[str]:
+    """The names that are wanted, from a tuple; ``_`` stands for one that is not."""
+    found = one_by_one([name if name in wanted else "_" for name in names], source)
+    whole = _unpack([name if name in wanted else "_" for name in names], source)
+    return [whole] if found and len(whole) + 8 <= COLUMNS else found
+
+
+def one_by_one(names: Sequence[str], source: str) -> list[str]:
+    """A line for each name; that which is the tuple's own comes last."""
+    lines = [f"{name} = {source}[{n}]" for n, name in enumerate(names) if name != "_"]
+    return sorted(lines, key=lambda line: line.startswith(f"{source} = "))
+
+
+def _unpacked_all(names: Sequence[str], source: str, indent: int) -> list[str]:
+    """The names from a tuple that is made anew each time that it is asked for."""
+    whole = _unpack(names, source)
+    if len(whole) + indent <= COLUMNS:
+        return [whole]
+    return ["(", *(f"    {name}," for name in names), f") = {source}"]
+
+
+def _unpack(names: Sequence[str], source: str) -> str:
+    inside = ", ".join(names)
+    return f"({inside},) = {source}" if len(names) == 1 else f"{inside} = {source}"
+
+
+def _backward(op: Operation, variant: Variant) -> list[str]:
+    """The lines of backward, which hands over where no graph of it is wanted."""
+    program = variant.program
+    lines = []
+    if may_be_none(program):
+        every = [*_given(program), *program.pulled.values()]
+        test = " and ".join(f"{cotangent} is None" for cotangent in every)
+        lines += [f"if {test}:", f"    {_no_gradient(op)}"]
+    if program.first_order:
+        codes = (part for x in program.first_order for part in subexpressions(x.line.code))
+        fused = any(torch_op(code).fused for code in codes)
+        tests = [f"{cotangent} is None and " for cotangent in program.pulled.values()]
+        start, end = ("(_compiles() or ", "))") if fused and tests else ("", ")")
+        start = "_compiles() or " if fused and not tests else start
+        lines += called(f"if {''.join(tests)}{start}_alone(", _given(program), f"{end}:", 8)
+        name = _first_name(op, variant.option)
+        made = called(f"return {name}(", ["ctx", *_given(program)], ")", 12)
+        lines += [f"    {line}" for line in made]
+    if program.pulled:
+        (given,) = _given(program)
+        first, *others = program.pulled.values()
+        like = f"next(g for g in ({', '.join((first, *others))}) if g is not None)"
+        like = like if others else first
+        lines += [f"if {given} is None:", f"    {given} = {like}.new_zeros(ctx.{KEPT_SHAPE})"]
+    return lines + _body(op, program, program.backward, program.backward_precision, 8)
+
+
+def _body(
+    op: Operation,
+    program: Program,
+    body: Sequence[BackwardLine],
+    precision: Precision,
+    indent: int,
+) -> list[str]:
+    """What was kept, each gradient under its need, the results."""
+    backward = [(entry.line, entry.needs) for entry in gradients_apart(program, body)]
+    read = read_first([x for x, _ in backward])
+    lines = []
+    saved = [s.name for s in program.saved]
+    if read.intersection(saved):
+        wanted = [name if name in read else "_" for name in saved]
+        lines += _unpacked_all(wanted, "ctx.saved_tensors", indent)
+    kept = (*program.kept_parameters, *program.kept_groups)
+    lines += [f"{name} = ctx.{name}" for name in kept if name in read]
+    shapes = [f"{name}_shape" for name in program.kept_shapes]
+    lines += [f"{name} = ctx.{name}" for name in shapes if name in read]
+    if precision.has_products:
+        lines.append("low = ctx.low")
+    lines += taken_in(precision, indent)
+    places = {t.name: n for n, t in enumerate(op.inputs)}
+    every = {name for x, _ in backward for name in (x.name, *names_in(x.code))}
+    taken = {op.name, *places, *every}
+    asked = conditions(backward, program.gradients, places, taken)
+    for name, alternatives in asked.names:
+        lines += _any_of(f"{name} = ", alternatives, "", indent)
+    if len(program.gradients) > 1:
+        lines += _all_none(list(program.gradients.values()), indent)
+    open_condition: tuple[str, ...] = ()
+    for line, needs in backward:
+        condition = asked.of[needs]
+        if condition and condition != open_condition:
+            lines += _any_of("if ", condition, ":", indent)
+        depth = 4 if condition else 0
+        lines += indented(assigned(line, indent + depth), depth)
+        open_condition = condition
+    results = [program.gradients.get(t.name, "None") for t in op.inputs]
+    results += ["None" for p in op.parameters if not isinstance(p, Choice)]
+    return [*lines, *returned(results, indent)]
+
+
+def _no_gradient(op: Operation) -> str:
+    """What returns None for each argument."""
+    return f"return (None,) * {len(arguments(op))}" if len(arguments(op)) > 1 else "return None"
+
+
+def _any_of(start: str, alternatives: Sequence[str], end: str, indent: int) -> list[str]:
+    """start + one alternative or another + end, taken apart where it is too long."""
+    whole = f"{start}{' or '.join(alternatives)}{end}"
+    if len(whole) + indent <= COLUMNS:
+        return [whole]
+    first, *rest = alternatives
+    return [f"{start}(", f"    {first}", *(f"    or {part}" for part in rest), f"){end}"]
+
+
+def _all_none(names: Sequence[str], indent: int) -> list[str]:
+    """Statements that set the names to None, as many in one as fit a line."""
+    chunks: list[list[str]] = [[]]
+    for name in names:
+        if chunks[-1] and len(" = ".join([*chunks[-1], name, "None"])) + indent > COLUMNS:
+            chunks.append([])
+        chunks[-1].append(name)
+    return [" = ".join([*chunk, "None"]) for chunk in chunks]

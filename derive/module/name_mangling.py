@@ -1,0 +1,116 @@
+"""Names of the code's own, which a tensor, a parameter or the operation may have too.
+
+The code calls a tensor or a parameter by another name then, and the public function, which is
+called with the names that were given, hands all of them on. Where the operation is called so, a
+function of the module that needs the other meaning imports it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from derive.calculus.alpha_renaming import under_names
+from derive.module.arguments import Check
+from derive.module.pretty_printer import called, indented
+from derive.notation.operation import Operation
+
+_IMPORTED = {
+    "torch": "",
+    "contextlib": "",
+    "math": "",
+    "Literal": "typing",
+    "Function": "torch.autograd",
+    "forward_ad": "torch.autograd",
+}
+"""What a module imports, and from where."""
+
+_BUILTIN = (
+    "OverflowError TypeError ValueError all any bool float getattr hasattr int isinstance len list "
+    "max min pow range slice staticmethod str super tuple type zip"
+).split()
+
+_LOCAL = (
+    "ctx function dual forward composed given size axis low wide dtype apply boxed_grads_call "
+    "clear_saved_tensors_on_access dirty_tensors mark_dirty mark_non_differentiable "
+    "mark_shared_storage materialize_grads "
+    "metadata maybe_clear_saved_tensors needs_input_grad next_functions non_differentiable "
+    "register_hook register_prehook requires_grad save_for_backward save_for_forward "
+    "saved_for_forward saved_tensors saved_variables set_materialize_grads to_save"
+).split()
+"""Arguments and variables of the functions, and attributes of their ``ctx``."""
+
+OWN = frozenset((*_IMPORTED, *_BUILTIN, *_LOCAL))
+"""The names that mean something else in the code."""
+
+
+@dataclass(frozen=True)
+class Coded:
+    """An operation as its code calls things; ``given`` has the names that were given instead."""
+
+    operation: Operation
+    given: Mapping[str, str]
+
+    def say(self, name: str) -> str:
+        """The name that was given."""
+        return self.given.get(name, name)
+
+    def said(self, check: Check) -> Check:
+        """A check that speaks of the names that were given; fields of its messages are code."""
+
+        def spoken(text: str) -> str:
+            return re.sub(r"\{[^{}]*\}|\w+", lambda m: self.say(m[0]), text)
+
+        then = (re.sub('"[^"]*"', lambda m: spoken(m[0]), line) for line in check.then)
+        reasons = (
+            replace(r, subject=spoken(r.subject), clause=spoken(r.clause)) for r in check.reasons
+        )
+        return replace(
+            check, message=spoken(check.message), then=tuple(then), reasons=tuple(reasons)
+        )
+
+    def public(
+        self, function: str, names: Sequence[str], body: Sequence[str]
+    ) -> tuple[list[str], list[str]]:
+        """(the lines before, the body) of a public function with these arguments and this body."""
+        if not any(name in self.given for name in names):
+            return [], list(body)
+        private = f"_{function}_of"
+        before = [*called(f"def {private}(", names, "):", 0), *indented(body, 4), "", ""]
+        return before, called(f"return {private}(", list(map(self.say, names)), ")", 4)
+
+
+def coded(op: Operation, more: Collection[str] = ()) -> Coded:
+    """The operation without tensors and parameters that are called as the code calls its own.
+
+    ``more`` has further names that the code gives to its own.
+    """
+    names = [x.name for x in (*op.inputs, *op.parameters, *op.equations)]
+    taken = {op.name, *names, *(e.name for e in op.extents)}
+    given: dict[str, str] = {}
+    for name in (name for name in names if name in OWN or name in more):
+        new = f"{name}_"
+        while new in taken:
+            new += "_"
+        taken.add(new)
+        given[new] = name
+    code = {name: new for new, name in given.items()}
+    return Coded(under_names(op, code) if code else op, given)
+
+
+def with_own_meanings(text: str, name: str) -> str:
+    """The module of an operation of this name, whose functions import what else is called so."""
+    if name not in {*_IMPORTED, *_BUILTIN}:
+        return text
+    source = _IMPORTED.get(name, "builtins")
+    statement = f"from {source} import {name}" if source else f"import {name}"
+    lines = text.split("\n")
+    functions = [f for f in ast.walk(ast.parse(text)) if isinstance(f, ast.FunctionDef)]
+    for f in sorted(functions, key=lambda f: f.lineno, reverse=True):
+        read = {n.id for part in f.body for n in ast.walk(part) if isinstance(n, ast.Name)}
+        if name in read:
+            first = f.body[ast.get_docstring(f) is not None]
+            lines[first.lineno - 1 : first.lineno - 1] = [" " * first.col_offset + statement, ""]
+    return "\n".join(lines)

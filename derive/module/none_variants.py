@@ -1,0 +1,337 @@
+"""The code of an operation whose optional tensors may be None.
+
+Each line that reads such a tensor is a choice, of what is left of it there and of itself:
+
+    part = xhat if weight is None else weight * xhat
+
+A name for what is a number there is None too. A body that needs the tensor itself starts with one
+that takes no memory, a number expanded to the tensor's shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from derive.algebra.expr import Num
+from derive.cost.costs import backward_trace, forward_trace, shapes_of
+from derive.cost.shape_interpreter import Tensor as Shaped
+from derive.cost.shape_interpreter import Trace
+from derive.module.checks import constant_text, shape_of_absent
+from derive.notation.operation import Operation, Tensor
+from derive.program.cse import Line, numbered, renumbered
+from derive.program.gradient_predication import Needs
+from derive.program.mixed_precision import LOW, WIDE, Precision
+from derive.program.none_specialization import (
+    Absence,
+    Number,
+    TensorNeeded,
+    Uniform,
+    comes_of,
+    expanded,
+    has_choice,
+    in_turn,
+    is_float,
+    is_number,
+)
+from derive.program.program import BackwardLine, Program
+from derive.program.shape_rules import Shape
+from derive.program.torch_ir import (
+    Attribute,
+    Binary,
+    Code,
+    Conditional,
+    Literal,
+    Method,
+    Name,
+    Subscript,
+    literal,
+    names_in,
+    replaced,
+    subexpressions,
+    text,
+)
+
+WIDTH = 76
+"""Columns that a line of code may take; its indentation comes on top."""
+
+_NONE = Literal("None")
+
+Entry = tuple[Line, Needs]
+"""A line, and the inputs whose gradients need it; in a forward there are none."""
+
+
+def with_absent(op: Operation, program: Program) -> Program:
+    """The program where each optional tensor may be None."""
+    optional = [t for t in op.inputs if t.default is not None and t.kind == "float"]
+    if not optional:
+        return program
+    inputs, equations = shapes_of(op)
+    floats = [t.name for t in op.inputs if t.kind == "float" and t.default is None]
+    made = [e.name for e in op.equations if e.name in program.outputs and e.kind == "float"]
+    trace = forward_trace(op)
+    forward = _Body(op, trace, equations, floats, program.forward_precision, program.outputs)
+    composed = replace(forward, trace=forward_trace(op), precision=program.composed_precision)
+    second_forward = composed.lines([(line, ()) for line in program.composed], optional)
+    first = forward.lines([(line, ()) for line in program.forward], optional)
+    trace = replace(trace, values=dict(trace.values))
+    trace.run(program.forward, equations)
+    outputs = {name: trace.values[name] for name in (*program.outputs, *program.statistics)}
+    gradients = {name: inputs[t] for t, name in program.gradients.items()}
+    cotangents = [name for _, name in program.cotangents if name is not None]
+    filled: list[Tensor] = []
+
+    def pulled(lines: tuple[BackwardLine, ...], precision: Precision) -> tuple[BackwardLine, ...]:
+        body = _Body(
+            *(op, backward_trace(op, replace(program, backward=lines), outputs), gradients),
+            *([*cotangents, *floats, *made, *program.float_statistics], precision),
+            tuple(gradients),
+        )
+        entries = body.lines([(x.line, x.needs) for x in lines], optional)
+        entries += _none_where_absent(op, program, entries)
+        filled.extend(t for t in body.filled if t not in filled)
+        return tuple(BackwardLine(line, needs) for line, needs in entries)
+
+    second = pulled(program.backward, program.backward_precision)
+    order = program.first_order, program.first_order_precision
+    first_order = pulled(*order) if program.first_order else ()
+    shapes = [Line(f"{t.name}_shape", shape_of_absent(op, t)) for t in filled]
+    kept = [line.name for line in shapes]
+    return replace(
+        program,
+        forward=tuple(line for line, _ in first),
+        composed=tuple(line for line, _ in second_forward),
+        backward=second,
+        first_order=first_order,
+        setup=(*program.setup, *shapes),
+        kept_groups=(*program.kept_groups, *kept),
+        kept_shapes=tuple(t for t in program.kept_shapes if f"{t}_shape" not in kept),
+    )
+
+
+def _none_where_absent(op: Operation, program: Program, lines: Sequence[Entry]) -> Iterator[Entry]:
+    """Where a gradient leads to others, it is None again where its own tensor may be None."""
+    for place, t in enumerate(op.inputs):
+        name = program.gradients.get(t.name)
+        needs = next((own for x, own in reversed(lines) if x.name == name), ())
+        if t.default is not None and set(needs) - {t.name}:
+            assert name is not None
+            asked = Subscript(Attribute(Name("ctx"), "needs_input_grad"), (literal(place),))
+            yield Line(name, Conditional(asked, Name(name), _NONE)), needs
+
+
+@dataclass
+class _Body:
+    """A body: what it is given, the float tensors among that, and what it computes."""
+
+    op: Operation
+    trace: Trace
+    known: Mapping[str, Shape]
+    floats: Sequence[str]
+    precision: Precision
+    results: Sequence[str]
+
+    def __post_init__(self) -> None:
+        self.filled: list[Tensor] = []
+        """The optional tensors that are needed themselves."""
+        self.at_hand: list[str] = []
+        """The tensors whose shapes may be read in a line."""
+        self.taken = {x.name for x in (*self.op.inputs, *self.op.parameters)}
+
+    def lines(self, entries: Sequence[Entry], optional: Sequence[Tensor]) -> list[Entry]:
+        """The lines where each of the tensors may be None."""
+        names = {t.name for t in optional}
+        made = _in_turn(entries, names)
+        self.taken |= {name for x, _ in made for name in (x.name, *names_in(x.code))}
+        own = [line for line, _ in made if line.kept]
+        for t in optional:
+            if any(needs != (t.name,) and t.name in names_in(x.code) for x, needs in made):
+                try:
+                    made = self._without(made, t, names)
+                except TensorNeeded:
+                    made = self._filled(made, t, t.name)
+        own += [line for line, _ in made if line.name in names]
+        kept = {line.name for line in own}
+        reserved = self.taken - {line.name for line, _ in made if line.name not in kept}
+        lines = renumbered([line for line, _ in made], own, reserved)
+        return list(zip(lines, (needs for _, needs in made), strict=True))
+
+    def _without(self, entries: Sequence[Entry], t: Tensor, optional: set[str]) -> list[Entry]:
+        """The lines where one may be None; an error where it is needed itself."""
+        given, there = (replace(self.trace, values=dict(self.trace.values)) for _ in range(2))
+        full = numbered(f"full_{t.name}", self.taken)
+        given.values[full] = there.values[full] = given.values.get(t.name)
+        there.values[t.name] = None
+        numbers: dict[str, Number] = {t.name: _number(t)}
+        floats = dict.fromkeys((*self.floats, *optional, full))
+        python = dict.fromkeys(p.name for p in self.op.parameters)
+        shapes = there.shape, given.shape
+        absence = Absence(numbers, floats, python, *shapes, self._wide(), self.at_hand)
+        choice = _Choice(t, absence, optional, self.taken)
+        last = {line.name: n for n, (line, _) in enumerate(entries)}
+        whole = None if t.name in last else Name(full)
+        made: list[Entry] = []
+        for n, (line, needs) in enumerate(entries):
+            found: Code | Uniform = line.code
+            self.at_hand[:] = self._before(entries, n)
+            # What its own gradient alone needs is computed where it is given.
+            if needs != (t.name,) and absence.reads(line.code):
+                line, found = _found(absence, line, t, whole)
+                made += [(x, needs) for x in choice.lines(line, found)]
+            else:
+                made.append((line, needs))
+            given.run([line], self.known)
+            there.values[line.name] = given.values[line.name]
+            numbers.pop(line.name, None)
+            if isinstance(found, Uniform):
+                if line.name in self.results and last[line.name] == n:
+                    raise TensorNeeded
+                shape = there.shape(found.value) if isinstance(found.value, Code) else None
+                numbers[line.name] = (
+                    Name(line.name) if isinstance(found.value, Code) else found.value
+                )
+                there.values[line.name] = None if shape is None else Shaped(shape)
+            _noted(floats, line.name, is_float(line.code, floats))
+            _noted(python, line.name, is_number(line.code, python))
+        if any(full in names_in(line.code) for line, _ in made):
+            return self._filled(made, t, full)
+        return made
+
+    def _before(self, entries: Sequence[Entry], n: int) -> Iterator[str]:
+        """The tensors that are made where a line is: as inside, first those that it reads."""
+        line, needs = entries[n]
+        tensors = (entry for entry in entries[:n] if not _is_pair(entry[0].code))
+        earlier = (x.name for x, own in tensors if set(needs) <= set(own))
+        made = dict.fromkeys(name for name in earlier if name not in self.results)
+        read = dict.fromkeys(names_in(line.code))
+        yield from (name for name in read if name in made)
+        yield from (name for name in made if name not in read)
+
+    def _wide(self) -> Code | None:
+        """The name of the dtype of what is no product, where products have another."""
+        precision = self.precision
+        named = precision.has_products and (precision.broad or WIDE.id in precision.names)
+        return WIDE if named else None
+
+    def _filled(self, entries: Sequence[Entry], t: Tensor, name: str) -> list[Entry]:
+        """The lines after one that makes the tensor where it is None, under that name."""
+        self.filled.append(t)
+        reading = [needs for line, needs in entries if name in names_in(line.code)]
+        needs = tuple(x.name for x in self.op.inputs if any(x.name in own for own in reading))
+        like = Name(self.floats[0])
+        shape: Code = Name(f"{t.name}_shape") if needs else shape_of_absent(self.op, t)
+        number = Literal(constant_text(t.default))
+        dtype = LOW if t.name in self.precision.narrow else self._wide()
+        whole = Conditional(_is_none(t), expanded(like, number, shape, dtype), Name(t.name))
+        made = list(entries)
+        # In a forward the shapes of inputs are read before they become those of axes inside.
+        at = next((n for n, (x, _) in enumerate(made) if needs and name in names_in(x.code)), 0)
+        made.insert(at, (Line(name, whole, kept=name == t.name), needs))
+        return made
+
+
+def _found(
+    absence: Absence, line: Line, t: Tensor, whole: Code | None
+) -> tuple[Line, Code | Uniform]:
+    """The line, and what it is without the tensor; one that needs it reads the whole."""
+    try:
+        return line, absence.of_line(line.code)
+    except TensorNeeded:
+        if whole is None or t.name not in names_in(line.code):
+            raise
+        line = replace(line, code=replaced(line.code, {Name(t.name): whole}))
+        return line, absence.of_line(line.code)
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """Lines that choose by whether a tensor is None."""
+
+    tensor: Tensor
+    absence: Absence
+    optional: set[str]
+    taken: set[str]
+
+    def lines(self, line: Line, found: Code | Uniform) -> list[Line]:
+        """The line, and before it what it reads: a choice stands alone."""
+        code, test = line.code, _is_none(self.tensor)
+        if isinstance(found, Uniform):
+            value = found.value if isinstance(found.value, Code) else _NONE
+            whole = replace(line, code=Conditional(test, value, code))
+            if value == code:
+                return [line]
+            return [whole] if _fits(whole) else self._shortened(whole, value)
+        if found == code:
+            return [line]
+        sites = {site: left for site, left in self.absence.sites(code) if left != site}
+        others = self.optional - {self.tensor.name}
+        chooses = has_choice(code)
+        whole = replace(line, code=Conditional(test, found, code))
+        alone = list(sites) == [code] or not (chooses or others.intersection(names_in(code)))
+        if alone and _fits(whole):
+            return [whole]
+        if list(sites) == [code]:
+            return self._shortened(whole, found)
+        before: list[Line] = []
+        new: dict[Code, Code] = {}
+        for site, left in sites.items():
+            if chooses:
+                new[site] = Conditional(test, left, site)
+                continue
+            part = Line(numbered("part", self.taken), Conditional(test, left, site), kept=False)
+            before += [part] if _fits(part) else self._shortened(part, left)
+            new[site] = Name(part.name)
+        return [*before, replace(line, code=replaced(code, new))]
+
+    def _shortened(self, line: Line, found: Code) -> list[Line]:
+        """The choice with a name for what both branches have."""
+        assert isinstance(line.code, Conditional)
+        if isinstance(found, Name) or found not in set(subexpressions(line.code.other)):
+            return [line]
+        part = Line(numbered("part", self.taken), found, kept=False)
+        return [part, replace(line, code=replaced(line.code, {found: Name(part.name)}))]
+
+
+def _in_turn(entries: Sequence[Entry], optional: set[str]) -> list[Entry]:
+    """The lines with what comes of optional tensors alone after all else in sums and products."""
+    alone = set(optional)
+    made = []
+    for line, needs in entries:
+        made.append((replace(line, code=in_turn(line.code, alone)), needs))
+        if comes_of(line.code, alone):
+            alone.add(line.name)
+        elif line.name not in optional:
+            alone.discard(line.name)
+    return made
+
+
+def _noted(names: dict[str, None], name: str, there: bool) -> None:
+    """The name is among them, or is not."""
+    if there:
+        names[name] = None
+    else:
+        names.pop(name, None)
+
+
+def _number(t: Tensor) -> Number:
+    """The number that None stands for."""
+    match t.default:
+        case Num(value):
+            return value
+        case Fraction() | int() as value:
+            return Fraction(value)
+    raise TensorNeeded
+
+
+def _is_pair(code: Code) -> bool:
+    """Whether it is an extremum with its position, which has no shape."""
+    return isinstance(code, Method) and code.name in ("max", "min") and bool(code.args)
+
+
+def _is_none(t: Tensor) -> Code:
+    return Binary("is", Name(t.name), _NONE)
+
+
+def _fits(line: Line) -> bool:
+    return len(f"{line.name} = {text(line.code)}") <= WIDTH

@@ -1,0 +1,69 @@
+"""Statements as a formatter writes them: on one line where they fit, else over several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from derive.program.cse import Line
+from derive.program.torch_ir import Code, Conditional, Function, Method, Name, text
+
+COLUMNS = 88
+"""Columns that a line may take."""
+
+
+def assigned(line: Line, indent: int) -> list[str]:
+    """A line as a statement."""
+    return stated(f"{line.name} = ", line.code, indent)
+
+
+def stated(start: str, code: Code, indent: int) -> list[str]:
+    """start + code; what is too long has arguments, or branches, on lines of their own."""
+    match code:
+        case Conditional(test, then, other) if len(start + text(code)) + indent > COLUMNS:
+            whole = f"    {text(code)}"
+            if len(whole) + indent <= COLUMNS:
+                return [f"{start}(", whole, ")"]
+            branches = (("", then), ("if ", test), ("else ", other))
+            lines = [line for word, c in branches for line in stated(word, c, indent + 4)]
+            return [f"{start}(", *(f"    {line}" for line in lines), ")"]
+        case Function(name, args):
+            return called(f"{start}{name}(", [text(a) for a in args], ")", indent)
+        case Method(Name(obj), name, args):
+            return called(f"{start}{obj}.{name}(", [text(a) for a in args], ")", indent)
+    return [f"{start}{text(code)}"]
+
+
+def called(start: str, arguments: Sequence[str], end: str, indent: int) -> list[str]:
+    """start + arguments + end as a formatter writes it: on one line, hanging, or one each."""
+    whole = f"{start}{', '.join(arguments)}{end}"
+    if len(whole) + indent <= COLUMNS:
+        return [whole]
+    hanging = f"    {', '.join(arguments)}"
+    if len(hanging) + indent <= COLUMNS and start != "return (":
+        return [start, hanging, end]
+    lines = [line for a in arguments for line in _argument(a, indent + 4)]
+    return [start, *(f"    {line}" for line in lines), end]
+
+
+def _argument(argument: str, indent: int) -> list[str]:
+    """An argument on a line of its own; the items of a tuple that is too long on one each."""
+    if len(argument) + 1 + indent <= COLUMNS or argument[:1] != "(" or argument[-1] != ")":
+        return [f"{argument},"]
+    return ["(", *(f"    {item}," for item in _items(argument[1:-1])), "),"]
+
+
+def _items(inside: str) -> list[str]:
+    """What commas outside of brackets part."""
+    items, depth = [""], 0
+    for character in inside:
+        depth += (character in "([{") - (character in ")]}")
+        if character == "," and not depth:
+            items.append("")
+        else:
+            items[-1] += character
+    return [item.strip() for item in items if item.strip()]
+
+
+def indented(lines: Iterable[str], by: int) -> tuple[str, ...]:
+    """The lines moved to the right."""
+    return tuple(f"{' ' * by}{line}" if line else "" for line in lines)

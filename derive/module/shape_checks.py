@@ -1,0 +1,337 @@
+"""What the public function checks of sizes: axes of one index agree, and groups have one shape."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from derive.algebra.expr import Call, Composite, Expr, Index, Mul, Num, Param, Size, walk
+from derive.lowering.ground.runtime_sizes import Shapes, Source, axes_of
+from derive.lowering.ground.value import Axes, Frame, NeedsFlatGroups
+from derive.lowering.groups import (
+    OuterFrame,
+    SizeFrame,
+    group_shapes,
+    groups_of,
+    part_of_shape,
+    shape_name,
+)
+from derive.module.arguments import TWO_SIZES, WRONG_RANK, Check, about, refused, required_of
+from derive.notation.operation import Extent, Operation, SizeOf, Tensor
+from derive.notation.size_expressions import factors
+from derive.notation.smart_constructors import product
+from derive.notation.split import composites
+from derive.program.cse import Line, cut
+from derive.program.torch_ir import (
+    Attribute,
+    Binary,
+    Code,
+    Function,
+    Name,
+    Subscript,
+    literal,
+    names_in,
+    text,
+)
+
+WIDTH = 80
+"""Columns of a line in the public function."""
+
+SHORT = 60
+"""Columns of a size that stands in a check and its message."""
+
+
+def axes_agree(op: Operation, frame: Frame) -> list[Check]:
+    """The checks of all sizes, in the order in which each may rely on the earlier ones."""
+    single = [e for e in op.extents if not e.group]
+    # What divides comes first: the quotient may be read by any other check.
+    found = [check for e in single for check in _divides(op, frame, e)]
+    found += [check for e in single for check in _sizes(op, frame, e)]
+    return _groups(op, frame, found) + found
+
+
+def letters(t: Tensor) -> str:
+    return ", ".join(map(_letter, t.axes))
+
+
+def _letter(axis: Expr) -> str:
+    """The axis as it is written."""
+    if isinstance(axis, Composite):
+        return f"({' '.join(map(_letter, axis.args))})"
+    assert isinstance(axis, Index)
+    return f"*{axis.name}" if axis.group else axis.name
+
+
+def shapes_from(op: Operation, frame: Frame, tensors: Sequence[Tensor]) -> Shapes:
+    sources = [Source(t.name, Attribute(Name(t.name), "shape"), axes_of(op, t)) for t in tensors]
+    return Shapes({e.name: e for e in op.extents}, frame, sources)
+
+
+def _sizes(op: Operation, frame: Frame, extent: Extent) -> list[Check]:
+    """Every axis of an extent agrees with the first one, or with the size that is given."""
+    places = _places(op, frame, extent)
+    if extent.size is not None and not _divisors(op, extent):
+        return _given(op, extent, places)
+    result: list[Check] = []
+    tensors = {t.name: t for t in op.inputs}
+    for name, place, _ in places[1:]:
+        first, at, _ = places[0]
+        one, other = text(_size(first, at)), text(_size(name, place))
+        message = (
+            f"index {extent.name} has size {{{one}}} on axis {_place(at)} of {first} "
+            f"but {{{other}}} on axis {_place(place)} of {name}"
+        )
+        clash = refused(op, f"{other} != {one}", message, subject=extent.name, clause=TWO_SIZES)
+        result += about(tensors[name], [clash])
+    return result
+
+
+def _places(op: Operation, frame: Frame, extent: Extent) -> list[tuple[str, Code, str]]:
+    """(tensor, position, the axis where it is a composite) of the axes with this extent."""
+    tensors = {t.name: t for t in op.inputs}
+    places: list[tuple[str, Code, str]] = []
+    for name, n in sorted(extent.sources, key=lambda place: tensors[place[0]].default is not None):
+        axis = tensors[name].axes[n]
+        words = f" {_letter(axis)}" if isinstance(axis, Composite) else ""
+        try:
+            places.append((name, frame.position(axes_of(op, tensors[name]), n), words))
+        except NeedsFlatGroups:
+            # The shape of the whole tensor is compared instead.
+            continue
+    return places
+
+
+def _given(op: Operation, extent: Extent, places: Sequence[tuple[str, Code, str]]) -> list[Check]:
+    """Every axis has the size that follows from elsewhere; where there is none, it is not negative.
+
+    An expression in sizes is negative where it subtracts more than there is, or adds a parameter
+    that is negative.
+    """
+    assert extent.size is not None
+    if not places:
+        return _not_negative(op, extent.name, extent.size)
+    prepare, size = _sized(op, extent.name)
+    want = size if size.isdigit() else f"{{{size}}}"
+    reason = f"but must have size {want}"
+    parts = extent.size.args if isinstance(extent.size, Mul) else ()
+    factors = [f"size({p.extent})" for p in parts if isinstance(p, Size)]
+    if factors and len(factors) == len(parts):
+        reason = f"but {'*'.join(factors)} is {want}"
+    result: list[Check] = []
+    tensors = {t.name: t for t in op.inputs}
+    for name, place, words in places:
+        code = text(_size(name, place))
+        message = f"axis {_place(place)}{words} of {name} has size {{{code}}}, {reason}"
+        check = refused(
+            op,
+            f"{code} != {size}",
+            message,
+            prepare=prepare,
+            subject=name,
+            clause="{} has an axis of the wrong size",
+        )
+        result += about(tensors[name], [check])
+        prepare = ()
+    return result
+
+
+def _not_negative(op: Operation, name: str, definition: Expr) -> list[Check]:
+    """The size of an index that no axis has, where that may be negative."""
+    sizes = {p.name for p in op.parameters if isinstance(p, SizeOf)}
+    parts = list(walk(definition))
+    signed = any(isinstance(e, Param) and e.name not in sizes for e in parts)
+    if not signed and not any(isinstance(e, Num) and e.value < 0 for e in parts):
+        return []
+    prepare, size = _sized(op, name)
+    message = f"no value of index {name} keeps every access in bounds"
+    certain = not (prepare or signed or "-" in size)
+    clause = "no value of index {} keeps every access in bounds"
+    check = refused(op, f"{size} < 0", message, prepare=prepare, subject=name, clause=clause)
+    return [] if certain else [check]
+
+
+def _sized(op: Operation, extent: str) -> tuple[tuple[str, ...], str]:
+    """The lines that compute a size which is too long for a check, and what it is called."""
+    code = _elsewhere(op, extent)
+    if len(text(code)) <= SHORT:
+        return (), text(code)
+    # No input or parameter is called so in the code.
+    name = "size"
+    taken = {given.name for given in (*op.inputs, *op.parameters)} | {"torch", "math", name}
+    lines = cut([Line(name, code)], taken, WIDTH)
+    return tuple(f"{line.name} = {text(line.code)}" for line in lines), name
+
+
+def _elsewhere(op: Operation, extent: str) -> Code:
+    """The size of an extent by its definition, read on none of its own axes."""
+    sources = []
+    for t in required_of(op):
+        axes = tuple(None if i is not None and i.extent == extent else i for i in axes_of(op, t))
+        sources.append(Source(t.name, Attribute(Name(t.name), "shape"), axes))
+    return Shapes({e.name: e for e in op.extents}, SizeFrame(), sources).size(extent)
+
+
+def _divisors(op: Operation, extent: Extent) -> list[tuple[str, ...]]:
+    """The extents whose sizes together must divide that of the extent.
+
+    The one part of a composite that is not among them is the quotient.
+    """
+    sizes = {e.name: e.size for e in op.extents}
+    forms = list(composites(op).get(extent.name, ()))
+    for name, n in extent.sources:
+        axis = next(t.axes[n] for t in op.inputs if t.name == name)
+        if isinstance(axis, Composite):
+            forms.append(tuple(p.extent for p in axis.args if isinstance(p, Index)))
+    found: dict[Expr, tuple[str, ...]] = {}
+    for parts in forms:
+        for n, part in enumerate(parts):
+            others = (*parts[:n], *parts[n + 1 :])
+            rest = product(map(Size, others))
+            match sizes.get(part):
+                case Call("floordiv", (Size(extent.name), below)):
+                    if factors(below, sizes.get) == factors(rest, sizes.get):
+                        found.setdefault(rest, others)
+    return list(found.values())
+
+
+def _divides(op: Operation, frame: Frame, extent: Extent) -> list[Check]:
+    """The size of the extent is a multiple of what it is divided by, and that is not 0."""
+    divisors = _divisors(op, extent)
+    if not divisors:
+        return []
+    sizes = {e.name: e.size for e in op.extents}
+    shapes = shapes_from(op, SizeFrame(), required_of(op))
+    tensors = {t.name: t for t in op.inputs}
+    places = _places(op, frame, extent)
+    result: list[Check] = []
+    for parts in divisors:
+        code = shapes.size(parts[0])
+        for part in parts[1:]:
+            code = Binary("*", code, shapes.size(part))
+        if places:
+            name, place, axis = places[0]
+            whole, what = _size(name, place), f"axis {_place(place)}{axis} of {name}"
+            subject = f"axis{axis or f' {extent.name}'} of {name}"
+        else:
+            whole, what = shapes.size(extent.name), f"index {extent.name}"
+            subject = what
+        known = [sizes[part] for part in parts]
+        words = "*".join(
+            size.name if isinstance(size, Param) else f"size({part})"
+            for size, part in zip(known, parts, strict=True)
+        )
+        message = (
+            f"{what} has size {{{text(whole)}}}, which is not divisible by "
+            f"{words} = {{{text(code)}}}"
+        )
+        test = f"{text(Binary('%', whole, code))} != 0"
+        if not all(isinstance(size, Num | Param) for size in known):
+            test = f"{text(code)} == 0 or {test}"
+        clause = f"the size of {{}} is not divisible by {words}"
+        check = refused(op, test, message, subject=subject, clause=clause)
+        result += about(tensors[places[0][0]], [check]) if places else [check]
+    return result
+
+
+def _place(code: Code) -> str:
+    """A position inside a message: a number as it is, anything else by its value."""
+    words = text(code)
+    return words if words.lstrip("-").isdigit() else f"{{{words}}}"
+
+
+def _size(name: str, place: Code) -> Code:
+    return Subscript(Attribute(Name(name), "shape"), (place,))
+
+
+def _groups(op: Operation, frame: Frame, later: Sequence[Check]) -> list[Check]:
+    """A group has one shape in all tensors; axes between groups are compared here too.
+
+    What ``later`` checks read of the groups' shapes is computed first.
+    """
+    grouped = [t for t in op.inputs if groups_of(t)]
+    if not grouped:
+        return []
+    shapes_of = group_shapes(op)
+    home = {
+        line.name: next(n for n in names_in(line.code) if any(t.name == n for t in grouped))
+        for line in shapes_of
+    }
+    shapes = shapes_from(op, OuterFrame(), required_of(op))
+    result: list[Check] = []
+    for t in grouped:
+        if all(home[shape_name(i)] == t.name for i in groups_of(t)):
+            continue
+        axes = axes_of(op, t)
+        rank = text(shapes.frame.position(axes, len(axes)))
+        message = f"{t.name} must have {{{rank}}} axes [{letters(t)}], not {{{t.name}.dim()}}"
+        test = f"{t.name}.dim() != {rank}"
+        found = [refused(op, test, message, subject=t.name, clause=WRONG_RANK)]
+        for n, i in enumerate(axes):
+            if i is not None and i.group:
+                found += _group(op, t, axes, n, home[shape_name(i)])
+            elif i is not None and not _is_static(frame, axes, n):
+                if all(g.extent != i.extent for g in groups_of(t)):
+                    found += _between(op, t, shapes, axes, n)
+        result += about(t, found)
+    prelude = _prelude(shapes_of, [*result, *later])
+    return [prelude, *result] if prelude.prepare or result else []
+
+
+def _group(op: Operation, t: Tensor, axes: Axes, n: int, home: str) -> list[Check]:
+    """The group that is axis n of t has the shape that was read on its home."""
+    group, outer = axes[n], OuterFrame()
+    assert group is not None
+    start = outer.position(axes, n)
+    stop = None if n + 1 == len(axes) else outer.position(axes, n + 1)
+    want, prepare = shape_name(group), tuple[str, ...]()
+    if len(text(start)) + len(text(stop) if stop else "") > SHORT:
+        # As for sizes: no other name is this one in the code.
+        prepare, start = (f"axis = {text(start)}",), Name("axis")
+        stop = stop and Binary("+", start, Function("len", (Name(want),)))
+    own = text(part_of_shape(t.name, None if start is literal(0) else start, stop))
+    message = (
+        f"index *{group.name} has shape {{tuple({want})}} in {home} "
+        f"but {{tuple({own})}} in {t.name}, from axis {_place(start)} on"
+    )
+    check = refused(
+        op,
+        f"{own} != {want}",
+        message,
+        prepare=prepare,
+        subject=f"*{group.name}",
+        clause=TWO_SIZES,
+    )
+    return [check] if own != want else []
+
+
+def _between(op: Operation, t: Tensor, shapes: Shapes, axes: Axes, n: int) -> list[Check]:
+    """Axis n of t, whose place depends on the lengths of groups, has the size of its index."""
+    i, place = axes[n], shapes.frame.position(axes, n)
+    assert i is not None
+    own, want = text(_size(t.name, place)), text(shapes.size(i.extent))
+    message = (
+        f"index {i.name} has size {{{want}}} but {{{own}}} on axis {_place(place)} of {t.name}"
+    )
+    check = refused(op, f"{own} != {want}", message, subject=i.name, clause=TWO_SIZES)
+    return [check] if own != want else []
+
+
+def _prelude(shapes_of: Sequence[Line], checks: Sequence[Check]) -> Check:
+    """The lines that compute the shapes of groups, as far as the checks read them."""
+    read = (" ".join((*c.prepare, c.test, c.message)) for c in checks)
+    words = {word for line in read for word in re.findall(r"\w+", line)}
+    prepare: list[str] = []
+    for line in reversed(shapes_of):
+        if line.name in words:
+            prepare.insert(0, f"{line.name} = {text(line.code)}")
+            words |= set(names_in(line.code))
+    return Check(prepare=tuple(prepare))
+
+
+def _is_static(frame: Frame, axes: Axes, n: int) -> bool:
+    """Whether the axis has a position that its size was compared by already."""
+    try:
+        frame.position(axes, n)
+    except NeedsFlatGroups:
+        return False
+    return True

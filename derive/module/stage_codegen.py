@@ -1,0 +1,294 @@
+"""The functions of a stage: what it makes, its backward, and both at once where that is formed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from derive.blocks.tiling import Stage
+from derive.cost.costs import forward_trace, shapes_of
+from derive.cost.shape_interpreter import Trace
+from derive.module.in_place_variants import grouped
+from derive.module.pretty_printer import COLUMNS, assigned, called, indented
+from derive.program.buffer_reuse import Writer
+from derive.program.cse import Line
+from derive.program.fused_backward import Formed, shape_lines
+from derive.program.gemm_fusion import has_groups
+from derive.program.gradient_aliasing import gradients_apart
+from derive.program.gradient_predication import conditions, read_first
+from derive.program.mixed_precision import DTYPE, LOW, WIDE, Precision
+from derive.program.output_aliasing import apart
+from derive.program.program import BackwardLine, Program
+from derive.program.shape_rules import Shape
+from derive.program.torch_ir import (
+    Attribute,
+    Binary,
+    Code,
+    Function,
+    Method,
+    Name,
+    names_in,
+    replaced,
+    text,
+)
+
+WIDTH = 76
+"""Columns that a line of code may take; its indentation comes on top."""
+
+WANTED = Name("wanted")
+_ASKED = Attribute(Name("ctx"), "needs_input_grad")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A function of a module: what it is called, what it is given, and what it gives, by name."""
+
+    name: str
+    arguments: tuple[str, ...]
+    results: tuple[str, ...]
+    lines: tuple[str, ...]
+    totals: tuple[str, ...] = ()
+    """The results that are given as they are so far, and come with what is added."""
+
+
+def forward_part(name: str, stage: Stage, program: Program) -> Part:
+    """What a stage makes: its outputs as they are computed, rounded nowhere."""
+    body = _unrounded(stage, program, program.forward)
+    lines = _cast(program.forward_precision)
+    lines += [s for line in body if _says(line) for s in assigned(line, 4)]
+    return _part(name, stage, program, lines, body, program.outputs, program.forward_precision)
+
+
+def backward_part(name: str, stage: Stage, program: Program) -> Part:
+    """The gradients of a stage; ``wanted`` says of each input whether its own is asked for."""
+    optional = {t.name for t in stage.operation.inputs if t.default is not None}
+    setup = [*program.setup, *shape_lines(program, optional)]
+    lines = [*_cast(program.backward_precision), *(s for x in setup for s in assigned(x, 4))]
+    body = [x.line for x in program.backward]
+    given = {*program.inputs, *program.outputs, *(c for _, c in program.cotangents if c)}
+    summed = {g.name for g in stage.given if g.axis is None} if stage.looped else set()
+    own = {name for t, name in program.gradients.items() if t in summed}
+    entries = _fresh(program.backward, own, given)
+    entries = list(gradients_apart(program, entries))
+    made = _unrounded(stage, program, [x.line for x in entries])
+    entries = [replace(x, line=line) for x, line in zip(entries, made, strict=True)]
+    lines += _conditional(stage, entries, program.gradients)
+    body = [*setup, *(entry.line for entry in entries)]
+    results = tuple(program.gradients.values())
+    return _part(name, stage, program, lines, body, results, program.backward_precision)
+
+
+def formed_part(name: str, stage: Stage, program: Program, formed: Formed) -> Part:
+    """What a stage makes, and the gradients of that."""
+    op = stage.operation
+    floats = [t.name for t in op.inputs if t.kind == "float"]
+    # Each is added up over blocks, or multiplied by the cotangent, where it is.
+    own = {*formed.outputs.values(), *formed.gradients.values()}
+    entries = _fresh(formed.lines, own, program.inputs)
+    made = _unrounded(stage, program, [x.line for x in entries])
+    entries = [replace(x, line=line) for x, line in zip(entries, made, strict=True)]
+    results = (*formed.outputs.values(), *formed.gradients.values())
+    trace = forward_trace(op)
+    places = {t.name: n for n, t in enumerate(op.inputs)}
+    writer = Writer(
+        floats=dict.fromkeys(floats),
+        results=results,
+        known=shapes_of(op)[1],
+        places=places,
+        taken={*places, *(n for x in entries for n in (x.line.name, *names_in(x.line.code)))},
+        is_large=_is_large,
+        width=WIDTH,
+        grouped=grouped(op, program),
+    )
+    written = writer.write([(x.line, x.needs) for x in entries], [trace])
+    entries = [BackwardLine(line, needs) for line, needs in written]
+    entries, totals = _accumulated(stage, entries, formed.gradients, trace, writer.grouped)
+    lines = [*_cast(formed.precision), *_conditional(stage, entries, formed.gradients, totals)]
+    body = [entry.line for entry in entries]
+    return _part(name, stage, program, lines, body, results, formed.precision, totals)
+
+
+def _is_large(shape: Shape) -> bool:
+    return len(shape) > 1
+
+
+def _accumulated(
+    stage: Stage,
+    entries: Sequence[BackwardLine],
+    gradients: Mapping[str, str],
+    trace: Trace,
+    grouped: Collection[str],
+) -> tuple[list[BackwardLine], tuple[str, ...]]:
+    """The lines with the products that are added up over blocks added to the totals so far."""
+    summed = {gradients[g.name] for g in stage.given if g.axis is None and g.name in gradients}
+    totals = []
+    made = []
+    for n, x in enumerate(entries):
+        others = [*entries[:n], *entries[n + 1 :]]
+        alone = all(o.line.name != x.line.name for o in others)
+        alone = alone and not any(x.line.name in names_in(o.line.code) for o in others)
+        match x.line.code:
+            case Binary("@", a, b) as product if (
+                alone
+                and x.line.name in summed
+                and _are_matrices(a, b, trace)
+                and not has_groups(product, grouped)
+            ):
+                totals.append(x.line.name)
+                code = Function("_product_added", (Name(x.line.name), a, b))
+                made.append(replace(x, line=replace(x.line, code=code)))
+            case _:
+                made.append(x)
+    return made, tuple(totals)
+
+
+def _are_matrices(a: Code, b: Code, trace: Trace) -> bool:
+    """Whether the product of both is one of two matrices."""
+    shapes = trace.shape(a), trace.shape(b)
+    return all(shape is not None and len(shape) == 2 for shape in shapes)
+
+
+def _unrounded(stage: Stage, program: Program, lines: Sequence[Line]) -> list[Line]:
+    """The lines in the dtype of all stages: no result is rounded, and ``x.dtype`` is that."""
+    names = [t.name for t in stage.operation.inputs if t.kind == "float"]
+    names += [n for o, c in program.cotangents if c is not None for n in (o, c)]
+    dtypes: dict[Code, Code] = {Attribute(Name(n), "dtype"): WIDE for n in names}
+
+    def exact(code: Code) -> Code:
+        if isinstance(code, Method) and code.name == "to" and code.args == (DTYPE,):
+            return exact(code.obj)
+        return dtypes[code] if code in dtypes else code.map(exact)
+
+    return [replace(line, code=exact(line.code)) for line in lines]
+
+
+def _says(line: Line) -> bool:
+    """Whether a line does anything."""
+    return line.code is not Name(line.name)
+
+
+def _fresh(
+    entries: Sequence[BackwardLine], names: Collection[str], given: Iterable[str]
+) -> list[BackwardLine]:
+    """The lines with these results each a tensor of its own."""
+    lines = apart([entry.line for entry in entries], names, given)
+    return [replace(x, line=line) for x, line in zip(entries, lines, strict=True)]
+
+
+def _part(
+    name: str,
+    stage: Stage,
+    program: Program,
+    lines: Sequence[str],
+    body: Sequence[Line],
+    results: Sequence[str],
+    precision: Precision,
+    totals: tuple[str, ...] = (),
+) -> Part:
+    made = {line.name for line in body}
+    read = {*precision.narrow, *precision.broad, *read_first(body), *(set(results) - made)}
+    read |= {LOW.id} if precision.narrow else set()
+    read |= {WIDE.id} if precision.broad else set()
+    cotangents = [c for _, c in program.cotangents if c is not None]
+    known = [*program.inputs, *program.outputs, *cotangents]
+    known += [p.name for p in stage.operation.parameters]
+    given = [*(n for n in known if n in read), *totals]
+    given += [n for n in (LOW.id, WIDE.id) if n in read]
+    if WANTED.id in read or any(WANTED.id in line for line in lines):
+        given.insert(0, WANTED.id)
+    whole = [*called(f"def {name}(", given, "):", 0), *indented(lines, 4)]
+    whole += indented(returned(results, 4), 4)
+    return Part(name, tuple(given), tuple(results), (*whole, "", ""), totals)
+
+
+def returned(values: Sequence[str], indent: int) -> list[str]:
+    """A return statement."""
+    whole = f"return {', '.join(values)}"
+    return [whole] if len(whole) + indent <= COLUMNS else called("return (", values, ")", indent)
+
+
+def _cast(precision: Precision) -> list[str]:
+    """The tensors that a body is given in the dtypes that it takes them in."""
+    lines: list[str] = []
+    for dtype, names in ((LOW, precision.narrow), (WIDE, precision.broad)):
+        if len(names) == 1:
+            lines += called(f"({names[0]},) = _cast(", (dtype.id, *names), ")", 4)
+        elif names:
+            left = ", ".join(names)
+            whole = f"{left} = _cast({dtype.id}, {left})"
+            if len(whole) + 4 <= COLUMNS:
+                lines.append(whole)
+            else:
+                lines += called("given = _cast(", (dtype.id, *names), ")", 4)
+                lines += unpacked(names, "given", 4)
+    return lines
+
+
+def unpacked(names: Sequence[str], source: str, indent: int) -> list[str]:
+    """The names from a tuple."""
+    whole = f"{', '.join(names)}{',' if len(names) == 1 else ''} = {source}"
+    whole = f"({names[0]},) = {source}" if len(names) == 1 else whole
+    if len(whole) + indent <= COLUMNS:
+        return [whole]
+    return ["(", *(f"    {name}," for name in names), f") = {source}"]
+
+
+def _conditional(
+    stage: Stage,
+    entries: Sequence[BackwardLine],
+    gradients: Mapping[str, str],
+    totals: Sequence[str] = (),
+) -> list[str]:
+    """The lines, each under its need; ``totals`` are there already."""
+    places = {t.name: n for n, t in enumerate(stage.operation.inputs)}
+    pairs = [(x.line, x.needs) for x in entries]
+    taken = {*places, *(n for x, _ in pairs for n in (x.name, *names_in(x.code)))}
+    asked = conditions(pairs, gradients, places, taken)
+    lines: list[str] = []
+    for name, alternatives in asked.names:
+        lines += any_of(f"{name} = ", [_said(a) for a in alternatives], "", 4)
+    if len(gradients) > 1:
+        lines += none_of([n for n in gradients.values() if n not in totals], 4)
+    open_condition: tuple[str, ...] = ()
+    for line, needs in pairs:
+        if not _says(line):
+            continue
+        condition = asked.of[needs]
+        if condition and condition != open_condition:
+            lines += any_of("if ", [_said(c) for c in condition], ":", 4)
+        depth = 4 if condition else 0
+        code = replaced(line.code, {_ASKED: WANTED})
+        lines += indented(assigned(replace(line, code=code), 4 + depth), depth)
+        open_condition = condition
+    return lines
+
+
+def _said(condition: str) -> str:
+    return condition.replace(text(_ASKED), WANTED.id)
+
+
+def any_of(start: str, alternatives: Sequence[str], end: str, indent: int) -> list[str]:
+    """start + one alternative or another + end, taken apart where it is too long."""
+    whole = f"{start}{' or '.join(alternatives)}{end}"
+    if len(whole) + indent <= COLUMNS:
+        return [whole]
+    first, *rest = alternatives
+    return [f"{start}(", f"    {first}", *(f"    or {part}" for part in rest), f"){end}"]
+
+
+def none_of(names: Sequence[str], indent: int) -> list[str]:
+    """Statements that set the names to None, as many in one as fit a line."""
+    chunks: list[list[str]] = [[]]
+    for name in names:
+        if chunks[-1] and len(" = ".join([*chunks[-1], name, "None"])) + indent > COLUMNS:
+            chunks.append([])
+        chunks[-1].append(name)
+    return [" = ".join([*chunk, "None"]) for chunk in chunks if chunk]
+
+
+def arguments_of(stage: Stage, part: Part) -> Iterator[tuple[str, str]]:
+    """(what a function of a stage is given, what kind of thing that is)."""
+    kinds = {g.name: "input" for g in stage.given} | {n: "output" for n in stage.outputs}
+    kinds |= {p.name: "parameter" for p in stage.operation.parameters}
+    for name in part.arguments:
+        yield name, kinds.get(name, "other")

@@ -1,0 +1,214 @@
+"""What a function that calls stages has at hand: their functions, and what they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from derive.algebra.expr import Index
+from derive.algebra.substitution import numbered
+from derive.blocks.index_roles import refused
+from derive.blocks.tiling import Given, Plan, Stage
+from derive.errors import DeriveError
+from derive.lowering.assembly import frame_of
+from derive.lowering.ground.value import Frame, NeedsFlatGroups
+from derive.module.arguments import in_turn
+from derive.module.pretty_printer import called
+from derive.module.shape_checks import shapes_from
+from derive.module.stage_codegen import (
+    Part,
+    backward_part,
+    formed_part,
+    forward_part,
+)
+from derive.notation.operation import Choice, Operation
+from derive.program.fused_backward import Formed
+from derive.program.program import Program
+from derive.program.torch_ir import Dim, text
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """A stage with its code; ``formed`` has its values and gradients in one."""
+
+    stage: Stage
+    program: Program
+    formed: Formed | None = None
+
+
+OWN = frozenset(
+    "start length block size wanted asked part parts formed values blocks_of tensors".split()
+)
+"""The names that the functions here give to things of their own."""
+
+
+def own_names(op: Operation) -> frozenset[str]:
+    """These, where the operation has no argument that is called as the size of a block is."""
+    if any(x.name == "block" for x in (*op.inputs, *op.parameters)):
+        raise DeriveError(
+            f"{op.name} has an argument block, which is also the name of the block size; "
+            "rename the argument"
+        )
+    return OWN
+
+
+@dataclass
+class Stages:
+    """The stages of one option with their functions; ``whole`` is its program without blocks."""
+
+    plan: Plan
+    stages: Sequence[Scheduled]
+    whole: Program
+    prefix: str
+    taken: set[str] = field(init=False)
+    forwards: list[Part] = field(init=False)
+    backwards: list[Part | None] = field(init=False)
+    formeds: list[Part | None] = field(init=False)
+
+    def __post_init__(self) -> None:
+        op = self.plan.operation
+        self.taken = {*self.plan.axes, *OWN, *(p.name for p in op.parameters), "low", "wide"}
+        self.forwards, self.backwards, self.formeds = [], [], []
+        self.gradients = {n: numbered(f"grad_{n}", self.taken) for n in self.plan.axes}
+        for s in self.stages:
+            stem = f"{self.prefix}_{s.stage.outputs[0]}"
+            self.forwards.append(forward_part(stem, s.stage, s.program))
+            pulls = s.program.gradients and any(c for _, c in s.program.cotangents)
+            pulled = backward_part(f"{stem}_backward", s.stage, s.program) if pulls else None
+            self.backwards.append(pulled)
+            whole = None
+            if s.formed is not None:
+                whole = formed_part(f"{stem}_formed", s.stage, s.program, s.formed)
+            self.formeds.append(whole)
+        self.is_formed = any(self.formeds)
+
+    @property
+    def inputs(self) -> list[str]:
+        """The tensors that the operation is given."""
+        return [t.name for t in self.plan.operation.inputs]
+
+    @property
+    def parameters(self) -> list[str]:
+        """The parameters that the operation is given."""
+        return [p.name for p in self.plan.operation.parameters if not isinstance(p, Choice)]
+
+    @property
+    def floats(self) -> list[str]:
+        """The floating-point tensors, first those that are given in every call."""
+        return [t.name for t in in_turn(self.plan.operation) if t.kind == "float"]
+
+    @property
+    def uses_low(self) -> bool:
+        """Whether anything is computed in the dtype of products."""
+        parts = (*self.forwards, *self.backwards, *self.formeds)
+        return any(p is not None and "low" in p.arguments for p in parts)
+
+    def size_of(self, extent: str) -> str:
+        """The number of values of an extent, read on inputs."""
+        op = self.plan.operation
+        required = [t for t in op.inputs if t.default is None]
+        return text(shapes_from(op, frame_of(op), required).resolve(Dim(extent)))
+
+    def dtypes(self, backward: bool = False, indent: int = 8) -> list[str]:
+        """The dtypes of all stages, from those of the inputs."""
+        lines = []
+        floats = self.floats
+        if self.uses_low:
+            lines += called("low = _of_product(", floats, ")", indent)
+            lines.append("wide = torch.promote_types(low, torch.float32)")
+        elif len(floats) == 1:
+            lines.append(f"wide = torch.promote_types({floats[0]}.dtype, torch.float32)")
+        else:
+            lines += called("wide = _promoted(", floats, ")", indent)
+            lines.append("wide = torch.promote_types(wide, torch.float32)")
+        precision = self.whole.forward_precision
+        if "dtype" in {d.id for d in precision.returned.values()} and not backward:
+            helper = "_of_float32" if precision.listed else "_promoted"
+            lines += called(f"dtype = {helper}(", floats, ")", indent)
+        return lines
+
+    def rounded(self, name: str, value: str) -> str:
+        """An output of the operation in the dtype that it is returned in."""
+        dtype = self.whole.forward_precision.returned.get(name)
+        is_output = name in self.plan.operation.outputs
+        return value if dtype is None or not is_output else f"{value}.to({dtype.id})"
+
+    def placed(self, name: str, axis: int | None) -> str | None:
+        """The place of the rows in a tensor, None where it has none."""
+        return None if axis is None else self.place(name, axis)
+
+    def place(self, name: str, axis: int) -> str:
+        """The place of an axis, from the end behind a group of axes."""
+        axes = tuple(i if isinstance(i, Index) else None for i in self.plan.axes[name])
+        try:
+            return text(Frame(()).position(axes, axis))
+        except NeedsFlatGroups:
+            why = f"groups of axes are on both sides of it in {name}"
+            raise refused(self.plan.index, why) from None
+
+    def own(self, g: Given) -> str:
+        """The gradient of what a pass is given, of this pass alone."""
+        return self.gradients[g.tensor] + ("_rows" if g.name != g.tensor else "")
+
+    def pulled(self, s: Scheduled) -> list[Given]:
+        """What the gradients of a stage are of, in order."""
+        given = {g.name: g for g in s.stage.given}
+        return [given[name] for name in s.program.gradients]
+
+    def asked(self, s: Scheduled) -> list[str]:
+        """The line that says which gradients of a stage are asked for."""
+        flags = [self.wanted(g.tensor) if g.read else "False" for g in s.stage.given]
+        return called("asked = (", flags, ",)" if len(flags) == 1 else ")", 4)
+
+    def wanted(self, name: str) -> str:
+        """Whether a gradient is asked for that a value leads to."""
+        places = {n: at for at, n in enumerate(self.inputs)}
+        leaves = [f"wanted[{places[n]}]" for n in self.plan.leaves(name)]
+        return " or ".join(leaves) if leaves and self.plan.kinds[name] == "float" else "False"
+
+    def values(self, s: Scheduled) -> dict[str, str]:
+        """What each argument of the functions of a stage is here."""
+        stage = s.stage
+        optional = {t.name for t in self.plan.operation.inputs if t.default is not None}
+        values = {n: n for n in ("low", "wide")} | {"wanted": "asked"}
+        for g in stage.given:
+            place = self.placed(g.tensor, g.axis)
+            values[g.name] = g.tensor if place is None else _rows(g.tensor, place, optional)
+        for output in stage.outputs:
+            axis = stage.rows.get(output)
+            place = self.placed(output, axis)
+            values[output] = output if place is None else _rows(output, place)
+        for output, cotangent in s.program.cotangents:
+            if cotangent is not None:
+                axis = stage.rows.get(output)
+                name = self.gradients[output]
+                place = self.placed(output, axis)
+                values[cotangent] = name if place is None else _rows(name, place)
+        for p in stage.operation.parameters:
+            extent = stage.sizes.get(p.name)
+            known = {stage.start: "start", stage.length: "length"}
+            if extent is not None:
+                values[p.name] = (
+                    "size" if extent == self.plan.index.extent else self.size_of(extent)
+                )
+            else:
+                values[p.name] = known.get(p.name, p.name)
+        return values
+
+    @staticmethod
+    def call(part: Part, values: Mapping[str, str]) -> list[str]:
+        return [values[name] for name in part.arguments]
+
+    @staticmethod
+    def read(s: Scheduled, part: Part, made: set[str]) -> list[str]:
+        """Those of the names made by stages that a function reads."""
+        tensors = {g.name: g.tensor for g in s.stage.given}
+        read = (tensors.get(name, name) for name in part.arguments)
+        return [name for name in read if name in made]
+
+
+def _rows(name: str, axis: str, optional: set[str] | frozenset[str] = frozenset()) -> str:
+    """The rows of a block."""
+    if name in optional:
+        return f"_rows({name}, {axis}, start, length)"
+    return f"{name}.narrow({axis}, start, length)"

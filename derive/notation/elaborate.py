@@ -1,0 +1,456 @@
+"""Written expressions to algebra: names get their meaning, composed heads their definition.
+
+Every index carries the letter that it was written with in place of its extent; sizes come
+later (`derive.notation.sizes`) from what is recorded here: each reading of a tensor, each
+comparison and each size that a definition gives.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+
+from derive.algebra.exact import value_of
+from derive.algebra.expr import (
+    Access,
+    And,
+    Call,
+    Composite,
+    Const,
+    Expr,
+    Index,
+    Iverson,
+    Not,
+    Num,
+    Or,
+    Param,
+    Reduce,
+    Rel,
+    Size,
+    Where,
+    num,
+    walk,
+)
+from derive.algebra.functions import POWERS
+from derive.algebra.reductions import CONDITIONS, REDUCTIONS
+from derive.algebra.substitution import fresh
+from derive.notation import advice, syntax
+from derive.notation.desugar import joined, normalised
+from derive.notation.names import (
+    ALIASES,
+    CONSTANTS,
+    KEEPING,
+    SCALAR,
+    arity,
+    nearest,
+    plural,
+)
+from derive.notation.numbers import check_number, infinity, taken
+from derive.notation.resource_limits import JOINED
+from derive.notation.scope import Env, Reading, enter, in_either, letter_of
+from derive.notation.shapes import axis_of
+from derive.notation.smart_constructors import LARGEST, flat, power, product, total, whole
+from derive.notation.symbols import Declared, Letter
+from derive.notation.syntax import Place, Raw, fail, show
+from derive.notation.unknown_names import no_function, no_reduction
+
+
+class Bodies:
+    """Translates the bodies of one operation, in order, recording what sizes follow from."""
+
+    def __init__(self, declared: Declared) -> None:
+        self.declared = declared
+        self.readings: list[Reading] = []
+        self.comparisons: list[tuple[Expr, Expr]] = []
+        self.definitions: list[tuple[str, Expr, Place | None]] = []
+        self.truths: set[str] = set()
+        self._defined: set[str] = set()
+        self._equation = syntax.Equation(declared.written.name, (), syntax.Number(num(0).value))
+        self._item: Raw | None = None
+        self._count = count(1)
+        for tensor in declared.tensors.values():
+            if tensor.kind == "bool" or (
+                tensor.kind is None and tensor.name in declared.as_condition
+            ):
+                self.truths.add(tensor.name)
+
+    def equation(self, equation: syntax.Equation) -> tuple[tuple[Expr, ...], Expr]:
+        """The axes and the body of the next equation."""
+        self._equation = equation
+        env: dict[str, Index] = {}
+        axes = tuple(self._axis(axis, env) for axis in equation.axes)
+        if self._is_condition(equation.body):
+            body = self.condition(equation.body, env, False)
+            self.truths.add(equation.name)
+        else:
+            body = self.value(equation.body, env, False)
+        self._defined.add(equation.name)
+        return axes, body
+
+    def sizes(self) -> None:
+        """Record the sizes that the parameters fix."""
+        for letter, parameter in self.declared.fixed.items():
+            assert parameter.value is not None
+            size = whole(self.value(parameter.value, {}, False))
+            if size is None or (isinstance(size, Num) and size.value < 0):
+                fail(
+                    parameter.at,
+                    f"size({letter}) must be an integer, or an expression of sizes and integer "
+                    f"parameters with + - * and floor(a/b), not {show(parameter.value)}",
+                )
+            if any(isinstance(part, Num) and abs(part.value) > LARGEST for part in walk(size)):
+                fail(
+                    parameter.at,
+                    f"size({letter})={show(parameter.value)} is above the limit of {LARGEST}",
+                )
+            self.definitions.append((letter, size, parameter.at))
+
+    def _axis(self, axis: Raw, env: dict[str, Index]) -> Expr:
+        for part in axis.args if isinstance(axis, syntax.Composite) else (axis,):
+            own = axis_of(part)
+            if part is not axis and (own is None or isinstance(part, syntax.Star)):
+                fail(part.at, f"{show(part)} on the left: a part must be an index or 0")
+            if isinstance(own, Index):
+                if own.name in env:
+                    name = self._equation.name
+                    fail(part.at, f"index {own.name} appears twice on the left of {name}")
+                env[own.name] = own
+        made = axis_of(axis)
+        if made is None:
+            how = f"; {self.declared.how.components()}" if isinstance(axis, syntax.Number) else ""
+            fail(
+                axis.at or self._equation.at,
+                f"axis {show(axis)} of {self._equation.name}: an axis on the left must be an "
+                f"index, a group *p, a composite (a b) or 0{how}",
+            )
+        return made
+
+    # conditions
+
+    def _is_condition(self, e: Raw) -> bool:
+        match e:
+            case syntax.Compare() | syntax.Both() | syntax.Either() | syntax.Negation():
+                return True
+            case syntax.Bind(kind):
+                return kind in CONDITIONS
+            case syntax.Item(name) | syntax.Name(name):
+                return name in self.truths
+        return isinstance(e, syntax.Apply) and e.function in ("true", "false")
+
+    def condition(self, e: Raw, env: Env, guarded: bool) -> Expr:
+        """e where true or false is meant."""
+        match e:
+            case syntax.Compare(first, rest):
+                written = (first, *(side for _, side in rest))
+                sides = [infinity(side) or self.value(side, env, guarded) for side in written]
+                parts = [
+                    self._relation(op, a, b)
+                    for (op, _), a, b in zip(rest, sides, sides[1:], strict=False)
+                ]
+                return parts[0] if len(parts) == 1 else And(tuple(parts))
+            case syntax.Both(args):
+                parts = [self.condition(a, env, guarded or n > 0) for n, a in enumerate(args)]
+                return And(tuple(flat(parts, And)))
+            case syntax.Either(args):
+                return Or(tuple(flat([self.condition(a, env, guarded) for a in args], Or)))
+            case syntax.Negation(arg):
+                return Not(self.condition(arg, env, guarded))
+            case syntax.Bind(kind) if kind in CONDITIONS:
+                return self._reduction(e, env, guarded)
+            case syntax.Item(name) | syntax.Name(name) if name in self.truths:
+                return self._access(e, env, guarded)
+            case syntax.Apply("true", ()):
+                return And(())
+            case syntax.Apply("false", ()):
+                return Or(())
+        if not (isinstance(e, syntax.Item) and e.name in self.declared.tensors):
+            self.value(e, env, guarded)  # an error inside e is the better message
+        fail(e.at, f"{show(e)} is a number, not a condition; compare it, {show(e)} != 0")
+
+    def _relation(self, op: str, left: Expr, right: Expr) -> Expr:
+        """left op right; a bool tensor compared with 0 or 1 is itself or its negation."""
+        if isinstance(left, Iverson) and isinstance(right, Num) and right.value in (0, 1):
+            if op in ("==", "!="):
+                holds = (op == "==") == (right.value == 1)
+                return left.condition if holds else Not(left.condition)
+        self.comparisons.append((left, right))
+        return Rel(op, left, right)
+
+    # values
+
+    def value(self, e: Raw, env: Env, guarded: bool) -> Expr:
+        """e where a number is meant."""
+        try:
+            made = self._value(e, env, guarded)
+        except ZeroDivisionError:
+            fail(e.at, f"division by zero in {show(e)}")
+        except OverflowError as error:
+            fail(e.at, f"{show(e)}: {error}")
+        check_number(made, e)
+        return made
+
+    def _value(self, e: Raw, env: Env, guarded: bool) -> Expr:
+        match e:
+            case syntax.Number(value):
+                return num(value)
+            case syntax.Name() | syntax.Item():
+                return self._named(e, env, guarded)
+            case syntax.Sum(terms):
+                signed = [(minus, self.value(term, env, guarded)) for minus, term in terms]
+                return total(product((num(-1), t)) if minus else t for minus, t in signed)
+            case syntax.Product() | syntax.Negative():
+                return self._product(e, env, guarded)
+            case syntax.Power(base, exponent):
+                return power(self.value(base, env, guarded), self.value(exponent, env, guarded))
+            case syntax.Bracket(condition):
+                return Iverson(self.condition(condition, env, guarded))
+            case syntax.Apply():
+                return self._apply(e, env, guarded)
+            case syntax.Bind():
+                return self._bind(e, env, guarded)
+            case syntax.Compare() | syntax.Both() | syntax.Either() | syntax.Negation():
+                fail(e.at, advice.no_number(show(e), self._item is not None))
+        fail(
+            e.at,
+            f"{show(e)} is not allowed here; a group or a composite must be a whole axis position",
+        )
+
+    def _named(self, e: Raw, env: Env, guarded: bool) -> Expr:
+        assert isinstance(e, syntax.Name | syntax.Item)
+        name = e.name
+        d = self.declared
+        if isinstance(e, syntax.Name):
+            if name == "inf":
+                fail(e.at, advice.INFINITE)
+            if name in CONSTANTS:
+                return Const(name)
+            if name in d.letters:
+                index = self._index(e, env)
+                if index.group:
+                    fail(
+                        e.at, f"group *{name} is not a number; it can only be a whole axis position"
+                    )
+                return index
+            if name in d.parameters:
+                return self._parameter(e)
+        elif name in (*REDUCTIONS, *KEEPING) and name not in (*d.tensors, *d.equations):
+            fail(e.at, f"{name} needs an argument: {show(e)}(...)")
+        elif name in d.parameters or name in CONSTANTS:
+            what = "constant" if name in CONSTANTS else "parameter"
+            fail(e.at, f"{name} is a {what} and has no axes")
+        access = self._access(e, env, guarded)
+        return Iverson(access) if name in self.truths else access
+
+    def _parameter(self, e: syntax.Name) -> Expr:
+        parameter = self.declared.parameters[e.name]
+        if parameter.sized is not None:
+            return Size(parameter.sized)
+        if isinstance(parameter.value, syntax.Apply) and parameter.value.function in (
+            "axis",
+            "keep",
+        ):
+            fail(e.at, f"parameter {e.name} is not a number and cannot appear in an expression")
+        if parameter.options:
+            fail(e.at, f"parameter {e.name} is a choice and cannot appear in an expression")
+        return Param(e.name)
+
+    def _index(self, e: syntax.Name | syntax.Star, env: Env) -> Index:
+        if e.name in env:
+            return env[e.name]
+        group = self.declared.letters[e.name].group
+        star = "*" if group else ""
+        inside = f" of {show(self._item)}" if self._item is not None else ""
+        left = self._equation.name
+        size = f"; its number of values is size({e.name})" if self._item is None else ""
+        fail(
+            e.at,
+            f"index {star}{e.name}{inside} is neither summed over nor on the left; sum over it, "
+            f"sum[{star}{e.name}](...), or add it to {left}{size}",
+        )
+
+    def _access(self, e: Raw, env: Env, guarded: bool) -> Expr:
+        assert isinstance(e, syntax.Name | syntax.Item)
+        d = self.declared
+        name = e.name
+        if name in d.equations and name not in self._defined:
+            if name == self._equation.name:
+                fail(e.at, f"{name} is used in its own definition; {advice.RECURRENCE}")
+            later = d.equations[name].at
+            where = f", on line {later.line}" if later is not None and later.line else ""
+            fail(e.at, f"{name} is used before it is defined{where}; move its equation up")
+        if name not in d.equations and name not in d.tensors:
+            if name in d.letters and isinstance(e, syntax.Item):
+                fail(e.at, f"{name} is an index and has no axes")
+            what = "name" if isinstance(e, syntax.Name) else "tensor"
+            fail(e.at, f"unknown {what} {name}{nearest(name, d.known())}")
+        outer, self._item = self._item, e
+        written = e.positions if isinstance(e, syntax.Item) else ()
+        positions = tuple(self._position(p, env, guarded) for p in written)
+        self._item = outer
+        self.readings.append(Reading(name, positions, guarded, self._equation.name, e.at))
+        return Access(name, positions)
+
+    def _position(self, e: Raw, env: Env, guarded: bool) -> Expr:
+        match e:
+            case syntax.Star():
+                return self._index(e, env)
+            case syntax.Composite(args):
+                return Composite(tuple(self._position(a, env, guarded) for a in args))
+            case syntax.Name(name) if name in self.declared.letters:
+                index = self._index(e, env)
+                if index.group:
+                    fail(e.at, f"{name} is a group of axes; write *{name}")
+                return index
+        return self.value(e, env, guarded)
+
+    # products, whose brackets guard
+
+    def _product(self, e: Raw, env: Env, guarded: bool) -> Expr:
+        factors = list(syntax.factors(e))
+        brackets = [not inverse and self._is_bracket(f) for inverse, f in factors]
+        result: list[Expr] = []
+        for n, (inverse, factor) in enumerate(factors):
+            others = brackets[:n] if brackets[n] else brackets
+            value = self.value(factor, env, guarded or any(others))
+            if inverse and value_of(value) == 0:
+                raise ZeroDivisionError
+            result.append(power(value, num(-1)) if inverse else value)
+        return product(result)
+
+    def _is_bracket(self, e: Raw) -> bool:
+        return isinstance(e, syntax.Bracket) or (
+            isinstance(e, syntax.Bind | syntax.Item | syntax.Name) and self._is_condition(e)
+        )
+
+    # functions
+
+    def _apply(self, e: Raw, env: Env, guarded: bool) -> Expr:
+        assert isinstance(e, syntax.Apply)
+        name, args = e.function, e.args
+        if name == "size":
+            return self._size(e, env)
+        if name == "where":
+            self._arguments(e, 3)
+            condition, start = self.condition(args[0], env, guarded), len(self.readings)
+            then, middle = self.value(args[1], env, guarded), len(self.readings)
+            other = self.value(args[2], env, guarded)
+            either = in_either(self.readings[start:middle], self.readings[middle:])
+            self.readings[start:] = either
+            return Where(condition, then, other)
+        if name not in SCALAR:
+            no_function(e, self.declared)
+        self._arguments(e, arity(name))
+        bounds = [infinity(a) if name == "clamp" and n else None for n, a in enumerate(args)]
+        pairs = zip(bounds, args, strict=True)
+        values = tuple(bound or self.value(a, env, guarded) for bound, a in pairs)
+        if name in POWERS:
+            return power(values[0], num(POWERS[name]))
+        return Call(ALIASES.get(name, name), values)
+
+    def _arguments(self, e: syntax.Apply, n: int) -> None:
+        if len(e.args) != n:
+            fail(e.at, f"{e.function} takes {plural(n, 'argument')}, not {len(e.args)}")
+
+    def _size(self, e: syntax.Apply, env: Env) -> Expr:
+        self._arguments(e, 1)
+        arg = e.args[0]
+        if not isinstance(arg, syntax.Name | syntax.Star) or arg.name not in self.declared.letters:
+            fail(e.at, f"{show(e)}: the argument of size must be an index, size(k)")
+        return Size(letter_of(arg.name, env))
+
+    # heads with indices
+
+    def _bind(self, e: Raw, env: Env, guarded: bool) -> Expr:
+        assert isinstance(e, syntax.Bind)
+        e = taken(e)
+        if e.kind in KEEPING:
+            return self._keeping(e, env, guarded)
+        if e.kind == "concat":
+            return self._concat(e, env, guarded)
+        if e.kind in REDUCTIONS:
+            reduced = self._reduction(e, env, guarded)
+            return Iverson(reduced) if e.kind in CONDITIONS else reduced
+        no_reduction(e, self.declared)
+
+    def _bound(
+        self, e: syntax.Bind, arguments: bool = True
+    ) -> tuple[syntax.Name | syntax.Star, ...]:
+        if arguments and len(e.args) != 1:
+            fail(e.at, f"{e.kind}[...] takes 1 argument, not {len(e.args)}")
+        if not e.indices:
+            fail(e.at, f"{e.kind}[] has no index")
+        found: list[syntax.Name | syntax.Star] = []
+        for index in e.indices:
+            if not isinstance(index, syntax.Name | syntax.Star):
+                fail(index.at, f"{e.kind} reduces over indices and groups, not over {show(index)}")
+            if any(index.name == other.name for other in found):
+                fail(index.at, f"index {index.name} appears twice in {e.kind}[...]")
+            found.append(index)
+        return tuple(found)
+
+    def _reduction(self, e: syntax.Bind, env: Env, guarded: bool) -> Expr:
+        inner = dict(env)
+        bound = []
+        for written in self._bound(e):
+            letter = self.declared.letters[written.name]
+            index = Index(letter.name, letter_of(letter.name, env), letter.group)
+            index = fresh(index, inner.values())
+            enter(inner, letter.name, index)
+            bound.append(index)
+        condition = None
+        if e.condition is not None:
+            condition = self.condition(e.condition, inner, guarded)
+            guarded = True
+        translate = self.condition if e.kind in CONDITIONS else self.value
+        body = translate(e.args[0], inner, guarded)
+        return Reduce(e.kind, tuple(bound), body, condition)
+
+    def _keeping(self, e: syntax.Bind, env: Env, guarded: bool) -> Expr:
+        outer = [self._kept(e, index, env) for index in self._bound(e)]
+        condition = None
+        if e.condition is not None:
+            condition = self.condition(e.condition, env, guarded)
+        x = self.value(e.args[0], env, guarded or condition is not None)
+        return normalised(x, outer, condition, env.values(), log=e.kind == "log_softmax")
+
+    def _kept(self, e: syntax.Bind, index: syntax.Name | syntax.Star, env: Env) -> Index:
+        if index.name not in env:
+            fail(
+                index.at,
+                f"{e.kind}[{show(index)}] keeps its index, and {index.name} is neither summed "
+                f"over nor on the left; add it to {self._equation.name}",
+            )
+        return env[index.name]
+
+    def _concat(self, e: syntax.Bind, env: Env, guarded: bool) -> Expr:
+        if (
+            e.condition is not None
+            or len(e.indices) != 1
+            or not isinstance(e.indices[0], syntax.Name)
+        ):
+            fail(e.at, "concat joins along one index: concat[k](a[k], b[k])")
+        if not e.args:
+            fail(e.at, "concat[...] needs at least one argument")
+        if len(e.args) > JOINED:
+            fail(
+                e.at,
+                f"concat joins at most {JOINED} arguments, not {len(e.args)}: join some of them "
+                "in a separate equation",
+            )
+        k = self._kept(e, self._bound(e, arguments=False)[0], env)
+        pieces: list[tuple[Index, Expr]] = []
+        for n, arg in enumerate(e.args, start=1):
+            name = f"{e.indices[0].name}#{next(self._count)}"
+            self.declared.letters[name] = Letter(name, False, arg.at, own=False)
+            own = Index(name, name)
+            scope = dict(env)
+            enter(scope, e.indices[0].name, own)
+            piece = self.value(arg, scope, guarded)
+            if not any(i is own for i in walk(piece)):
+                fail(
+                    arg.at,
+                    f"argument {n} of concat[{e.indices[0].name}] does not have index "
+                    f"{e.indices[0].name}, so its size is unknown",
+                )
+            pieces.append((own, piece))
+        self.definitions.append((e.indices[0].name, total(Size(i.extent) for i, _ in pieces), e.at))
+        return joined(k, pieces, e.at)

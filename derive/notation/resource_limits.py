@@ -1,0 +1,155 @@
+"""How much an operation may be: the limits of what is read, each with its error.
+
+They stand far above what a person writes by hand, and below what the engine, which goes through
+expressions level by level, carries within Python's own limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import log10
+from typing import TYPE_CHECKING, Any
+
+from derive.errors import SpecError
+from derive.notation.syntax import Item, Number, Operation, Place, Power, fail
+
+if TYPE_CHECKING:
+    from lark import Token
+
+DEPTH = 64
+"""Levels of one expression. A sum, a product or a chain of ``and`` is one level, however long."""
+
+POWERS = 3
+"""Powers in one another's exponents, x**y**z: a derivative has each of them several times."""
+
+AXES = 64
+"""Axes of one tensor, the parts of composite ones counted: those of torch."""
+
+NODES = 50_000
+"""Names, numbers, functions and operators of one equation."""
+
+TEXT = 500_000
+"""Characters of a text."""
+
+OPERATIONS = 2_000
+"""Operations of one text."""
+
+JOINED = 40
+"""Arguments of one ``concat``, each of which is a level of a choice between all of them."""
+
+STATEMENT = 100_000
+"""Characters of one statement."""
+
+
+def check_length(text: str) -> None:
+    """Refuse a text that would take long to read."""
+    if len(text) > TEXT:
+        raise SpecError(
+            f"the text is too long ({len(text)} characters; the limit is {TEXT}): split it into "
+            "several files"
+        )
+
+
+def check_count(operations: int) -> None:
+    """Refuse a text of more operations than a file should have."""
+    if operations > OPERATIONS:
+        raise SpecError(
+            f"the text has {operations} operations (the limit is {OPERATIONS}): split it into "
+            "several files"
+        )
+
+
+def check_statement(first: Token, last: Token) -> None:
+    """Refuse a statement that would take long to read."""
+    characters = (last.start_pos or 0) - (first.start_pos or 0)
+    if characters > STATEMENT:
+        raise SpecError(
+            f"the statement is too long ({characters} characters; the limit is {STATEMENT}): "
+            "split it into named equations",
+            line=first.line,
+            column=first.column,
+        )
+
+
+def check_size(written: Operation) -> None:
+    """Refuse an equation that is too deep or too long."""
+    for equation in written.equations:
+        for axis in equation.axes:
+            check_depth(axis, lambda e: e.parts(), equation.at)
+        check_depth(equation.body, lambda e: e.parts(), equation.at)
+    for parameter in written.parameters:
+        if parameter.value is not None:
+            check_depth(parameter.value, lambda e: e.parts(), parameter.at)
+    for bound in written.bounds:
+        check_depth(bound.value, lambda e: e.parts(), bound.at)
+    for tensor in written.inputs or ():
+        for part in (*(tensor.axes or ()), tensor.default):
+            if part is not None:
+                check_depth(part, lambda e: e.parts(), tensor.at)
+
+
+def check_depth(
+    e: Any,
+    parts: Callable[[Any], Iterable[Any]],
+    at: Place | None,
+    limit: int = DEPTH,
+) -> None:
+    """Refuse an expression of more levels than the limit, or of too many parts.
+
+    What is shared counts as often as it stands there.
+    """
+    if _is_small(e, parts, min(limit, DEPTH)):
+        return
+    levels: dict[int, int] = {}
+    nodes: dict[int, int] = {}
+    powers: dict[int, int] = {}
+    pending: list[tuple[Any, tuple[Any, ...] | None]] = [(e, None)]
+    while pending:
+        inner, below = pending.pop()
+        if id(inner) in levels:
+            continue
+        if below is None:
+            below = tuple(parts(inner))
+            pending.append((inner, below))
+            pending += ((part, None) for part in below)
+        else:
+            levels[id(inner)] = 1 + max((levels[id(part)] for part in below), default=0)
+            nodes[id(inner)] = 1 + sum(nodes[id(part)] for part in below)
+            # A name, with positions or without, is one more than a number, of which a power is one.
+            least = int(isinstance(inner, Item) or not (below or isinstance(inner, Number)))
+            powers[id(inner)] = max((least, *(powers[id(p)] for p in below)))
+            if isinstance(inner, Power) and powers[id(inner.exponent)]:
+                powers[id(inner)] = max(powers[id(inner.base)], 1 + powers[id(inner.exponent)])
+    if levels[id(e)] > limit:
+        fail(
+            at,
+            f"the expression is nested too deeply ({levels[id(e)]} levels; the limit is {limit}): "
+            "give a part its own equation",
+        )
+    if powers[id(e)] > POWERS + 1:
+        fail(
+            at,
+            f"{powers[id(e)] - 1} powers are nested in exponents (the limit is {POWERS}): give a "
+            "part its own equation",
+        )
+    if nodes[id(e)] > NODES:
+        fail(
+            at,
+            f"the expression is too long ({_said(nodes[id(e)])} parts; the limit is {NODES}): "
+            "give a repeated part its own equation",
+        )
+
+
+def _is_small(e: Any, parts: Callable[[Any], Iterable[Any]], limit: int) -> bool:
+    """Whether e has fewer parts than it may have levels, and no more powers than in one another."""
+    pending, met, powers = [e], 0, 0
+    while pending and met <= limit and powers <= POWERS:
+        part = pending.pop()
+        pending += parts(part)
+        met += 1
+        powers += isinstance(part, Power)
+    return not pending and met <= limit and powers <= POWERS
+
+
+def _said(n: int) -> str:
+    return str(n) if n < 10**12 else f"about 10**{int(log10(n))}"

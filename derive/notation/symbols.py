@@ -1,0 +1,292 @@
+"""Which name is what: the indices, inputs, parameters and equations of one operation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from derive.algebra.expr import Const, Expr, Num, num
+from derive.algebra.reductions import CONDITIONS
+from derive.notation import syntax
+from derive.notation.advice import IN_SYMPY, IN_TEXT, Declaring
+from derive.notation.names import CONSTANTS, WORDS, check_name
+from derive.notation.smart_constructors import power, product, total
+from derive.notation.syntax import Place, Raw, fail, show
+from derive.notation.unit_axes import with_unit_axes
+
+
+@dataclass
+class Letter:
+    """An index or, with ``group``, a group of axes; ``own`` is False for one of our making."""
+
+    name: str
+    group: bool
+    at: Place | None
+    own: bool = True
+
+
+@dataclass
+class Declared:
+    """The names of an operation, each in order of appearance."""
+
+    written: syntax.Operation
+    letters: dict[str, Letter] = field(default_factory=dict)
+    tensors: dict[str, syntax.Tensor] = field(default_factory=dict)
+    parameters: dict[str, syntax.Parameter] = field(default_factory=dict)
+    equations: dict[str, syntax.Equation] = field(default_factory=dict)
+    fixed: dict[str, syntax.Parameter] = field(default_factory=dict)
+    as_index: dict[str, Place | None] = field(default_factory=dict)
+    as_condition: dict[str, Raw] = field(default_factory=dict)
+
+    @property
+    def open(self) -> bool:
+        """Whether inputs are found by their use."""
+        return self.written.inputs is None
+
+    @property
+    def how(self) -> Declaring:
+        """How a thing is declared in the form of spec that this is."""
+        return IN_TEXT if self.written.text else IN_SYMPY
+
+    def known(self) -> Iterator[str]:
+        """Every name that an expression may use."""
+        yield from (*self.letters, *self.tensors, *self.equations, *self.parameters, *WORDS)
+
+
+def declare(written: syntax.Operation) -> Declared:
+    """All names of the operation, each standing for one thing."""
+    written = with_unit_axes(written)
+    d = Declared(written)
+    check_name(written.name, "an operation", written.at)
+    for tensor in written.inputs or ():
+        _tensor(d, tensor)
+    for parameter in written.parameters:
+        _parameter(d, parameter)
+    for equation in written.equations:
+        _equation(d, equation)
+    survey = _Survey(d)
+    for parameter in d.fixed.values():
+        if parameter.value is not None:
+            survey.visit(parameter.value, "value")
+    for equation in written.equations:
+        for axis in equation.axes:
+            survey.visit(axis, "axis")
+        survey.visit(equation.body, "value")
+    for name, at in survey.measured.items():
+        if name not in d.letters:
+            _letter(d, name, False, at)
+    for name, at in survey.scalars.items():
+        if d.open and name not in d.letters and name not in d.parameters:
+            if not written.text and name not in d.equations:
+                fail(
+                    at,
+                    f"symbol {name} is neither an index, a parameter nor an input; declare it, "
+                    f'parameters={{"{name}": None}} or inputs=[..., {name}]',
+                )
+            survey.used.setdefault(name, at)
+    if d.open:
+        found = {n: at for n, at in survey.used.items() if n not in d.equations}
+        order = sorted(found.items(), key=lambda pair: survey.order[pair[0]])
+        for name, at in order:
+            check_name(name, "a tensor", at)
+            d.tensors[name] = syntax.Tensor(name, None, at=at)
+    _clashes(d)
+    return d
+
+
+def _tensor(d: Declared, tensor: syntax.Tensor) -> None:
+    check_name(tensor.name, "a tensor", tensor.at)
+    if tensor.name in d.tensors:
+        fail(tensor.at, f"input {tensor.name} is declared twice; remove one")
+    d.tensors[tensor.name] = tensor
+    for axis in tensor.axes or ():
+        match axis:
+            case syntax.Name(name):
+                _letter(d, name, False, axis.at)
+            case syntax.Star(name):
+                _letter(d, name, True, axis.at)
+            case syntax.Composite(args):
+                for part in args:
+                    if not isinstance(part, syntax.Name):
+                        fail(part.at, f"{show(part)} in {show(axis)}: a part here must be an index")
+                    _letter(d, part.name, False, part.at)
+            case _:
+                fail(
+                    axis.at,
+                    f"axis {show(axis)} of {tensor.name}: an axis must be an index, a group *p, "
+                    "a composite (a b) or 0, which has size 1",
+                )
+
+
+def _parameter(d: Declared, parameter: syntax.Parameter) -> None:
+    if parameter.fixes:
+        _letter(d, parameter.name, False, parameter.at)
+        if parameter.name in d.fixed:
+            fail(parameter.at, f"size({parameter.name}) is given twice; remove one")
+        d.fixed[parameter.name] = parameter
+        return
+    check_name(parameter.name, "a parameter", parameter.at)
+    if parameter.name in d.parameters:
+        fail(parameter.at, f"parameter {parameter.name} is declared twice; remove one")
+    d.parameters[parameter.name] = parameter
+    value = parameter.value
+    if isinstance(value, syntax.Apply) and value.function in ("axis", "keep", "size"):
+        if value.args and isinstance(value.args[0], syntax.Name | syntax.Star):
+            first = value.args[0]
+            starred = isinstance(first, syntax.Star)
+            known = d.letters.get(first.name)
+            group = starred or (known is not None and known.group)
+            _letter(d, first.name, group, first.at)
+
+
+def _equation(d: Declared, equation: syntax.Equation) -> None:
+    name = equation.name
+    check_name(name, "a tensor", equation.at)
+    if name in d.equations:
+        both = (*equation.axes, *d.equations[name].axes)
+        parts = any(isinstance(a, syntax.Number) for a in both)
+        how = d.how.components() if parts else "rename one"
+        fail(equation.at, f"{name} is defined twice; {how}")
+    if name in d.tensors:
+        fail(equation.at, f"{name} is an input and cannot be defined; choose another name")
+    d.equations[name] = equation
+
+
+def _letter(d: Declared, name: str, group: bool, at: Place | None) -> None:
+    check_name(name, "an index", at)
+    known = d.letters.get(name)
+    if known is None:
+        d.letters[name] = Letter(name, group, at)
+    elif known.group != group:
+        if known.group:
+            fail(at, f"{name} is a group of axes; write *{name}")
+        fail(at, f"{name} is both an index and a group *{name}; rename one")
+
+
+def _clashes(d: Declared) -> None:
+    """One name, one thing."""
+    places: dict[str, tuple[str, Place | None]] = {}
+    kinds = (
+        ("an index", {n: x.at for n, x in d.letters.items()}),
+        ("an input", {n: x.at for n, x in d.tensors.items()}),
+        ("a parameter", {n: x.at for n, x in d.parameters.items()}),
+        ("an equation", {n: x.at for n, x in d.equations.items()}),
+    )
+    for what, found in kinds:
+        for name, at in found.items():
+            if name in places:
+                fail(at, f"{name} is both {places[name][0]} and {what}; rename one")
+            places[name] = (what, at)
+    own = d.written.name
+    if own in places and places[own][0] != "an index":
+        what, at = places[own]
+        fail(at, f"{own} is both the operation and {what}; rename one")
+
+
+class _Survey:
+    """One walk over the equations that finds indices and how tensors are used."""
+
+    def __init__(self, d: Declared) -> None:
+        self.d = d
+        self.used: dict[str, Place | None] = {}
+        self.scalars: dict[str, Place | None] = {}
+        self.order: dict[str, int] = {}
+        self.measured: dict[str, Place | None] = {}
+
+    def _tensor_like(self, name: str) -> bool:
+        d = self.d
+        return name in d.tensors or name in d.equations or name in d.parameters
+
+    def _seen(self, name: str, context: str, e: Raw) -> None:
+        self.order.setdefault(name, len(self.order))
+        if context == "position":
+            self.d.as_index.setdefault(name, e.at)
+        if context == "condition":
+            self.d.as_condition.setdefault(name, e)
+
+    def visit(self, e: Raw, context: str) -> None:
+        """Note e and its parts, which stand where a value, a condition, a position .. is meant."""
+        d = self.d
+        match e:
+            case syntax.Name(name) if name not in CONSTANTS or context == "axis":
+                bare = context == "position" and not self._tensor_like(name)
+                if context == "axis" or (bare and name not in d.letters):
+                    _letter(d, name, False, e.at)
+                elif not bare:
+                    self._seen(name, context, e)
+                    self.scalars.setdefault(name, e.at)
+            case syntax.Star(name):
+                _letter(d, name, True, e.at)
+            case syntax.Item(name) if name not in WORDS or name in (*d.tensors, *d.equations):
+                self._seen(name, context, e)
+                self.used.setdefault(name, e.at)
+            case syntax.Apply("size", args):
+                for arg in args:
+                    if isinstance(arg, syntax.Name) and not self._tensor_like(arg.name):
+                        self.measured.setdefault(arg.name, arg.at)
+                return
+        for part, within in _parts(e, context):
+            self.visit(part, within)
+
+
+def _parts(e: Raw, context: str) -> Iterator[tuple[Raw, str]]:
+    """The parts of e, and what each is meant as."""
+    within = "value"
+    match e:
+        case syntax.Composite():
+            within = "axis"
+        case syntax.Item():
+            within = "position"
+        case syntax.Both() | syntax.Either() | syntax.Negation() | syntax.Bracket():
+            within = "condition"
+        case syntax.Apply("where", (test, *branches)):
+            yield test, "condition"
+            yield from ((branch, "value") for branch in branches)
+            return
+        case syntax.Bind(kind, indices, condition, args):
+            yield from ((index, "axis") for index in indices)
+            if condition is not None:
+                yield condition, "condition"
+            yield from ((a, "condition" if kind in CONDITIONS else "value") for a in args)
+            return
+        case syntax.Sum() | syntax.Product() | syntax.Negative() if context == "position":
+            within = context
+    yield from ((part, within) for part in e.parts())
+
+
+def constant(e: Raw, what: str) -> Expr:
+    """The number or constant that e is; nothing but numbers, ``pi``, ``inf`` and - + * / **."""
+    try:
+        return _constant(e, what)
+    except ZeroDivisionError:
+        fail(e.at, "division by zero")
+    except OverflowError as error:
+        fail(e.at, f"{what}: {error}")
+
+
+def _constant(e: Raw, what: str) -> Expr:
+    match e:
+        case syntax.Number(value):
+            return num(value)
+        case syntax.Name(name) if name in CONSTANTS:
+            return Const(name)
+        case syntax.Negative(arg):
+            return product((num(-1), constant(arg, what)))
+        case syntax.Sum(terms):
+            return _exact(
+                e, what, total(product((num(-1 if s else 1), constant(t, what))) for s, t in terms)
+            )
+        case syntax.Product(factors):
+            parts = [
+                power(constant(f, what), num(-1)) if s else constant(f, what) for s, f in factors
+            ]
+            return _exact(e, what, product(parts))
+        case syntax.Power(base, exponent):
+            return _exact(e, what, power(constant(base, what), constant(exponent, what)))
+    fail(e.at, f"{what} must be a number, not {show(e)}")
+
+
+def _exact(e: Raw, what: str, value: Expr) -> Expr:
+    if not isinstance(value, Num):
+        fail(e.at, f"{what} must be a single number, not {show(e)}")
+    return value

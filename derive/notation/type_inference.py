@@ -1,0 +1,320 @@
+"""Which tensors, equations and parameters are integers or conditions, and which have a gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from derive.algebra.affine import Affine, affine
+from derive.algebra.expr import (
+    Access,
+    Add,
+    And,
+    Call,
+    Expr,
+    Index,
+    Iverson,
+    Mul,
+    Not,
+    Num,
+    Or,
+    Param,
+    Pow,
+    Reduce,
+    Rel,
+    Size,
+    Where,
+    accesses,
+    walk,
+)
+from derive.algebra.functions import OF_INTEGERS, STEPS
+from derive.algebra.reductions import CONDITIONS, REDUCTIONS
+from derive.algebra.substitution import replace_inside_out
+from derive.notation.operation import Equation, Kind
+from derive.notation.scope import Reading
+from derive.notation.smart_constructors import whole
+from derive.notation.symbols import Declared, constant
+from derive.notation.syntax import fail, show
+
+
+class Kinds:
+    """``of`` has the kind of every input and equation, ``integers`` the integer parameters."""
+
+    def __init__(
+        self,
+        declared: Declared,
+        bodies: Mapping[str, Expr],
+        readings: Sequence[Reading],
+        truths: Iterable[str],
+        sizes: Iterable[Expr],
+    ) -> None:
+        self.of: dict[str, Kind] = {}
+        self.integers = {p.name for size in sizes for p in walk(size) if isinstance(p, Param)}
+        self._declared = declared
+        self._bodies = bodies
+        self._must: dict[str, None] = {}
+        self._floors: dict[str, str] = {}
+        self._truths = set(truths)
+        self._positions(readings)
+        self._demand()
+        self._labels = self._compared_with_positions()
+        self._inputs()
+        self._compared()
+        for name, body in bodies.items():
+            self.of[name] = self._kind(body)
+            if name in self._must and self.of[name] != "int":
+                fail(
+                    declared.equations[name].at,
+                    f"{name} is used as an index but is not an integer; its equation must contain "
+                    "only integers, without division, or int(floor(...))",
+                )
+            self._check_whole(name, body)
+
+    def _positions(self, readings: Sequence[Reading]) -> None:
+        for reading in readings:
+            for position in reading.positions:
+                found = affine(position)
+                for access in found.tensors if found is not None else ():
+                    if isinstance(access, Access):
+                        self._must.setdefault(access.tensor)
+                self.integers.update(p.name for p in _outside(position) if isinstance(p, Param))
+
+    def _demand(self) -> None:
+        """What an integer equation is made of is an integer too."""
+        for name, body in reversed(list(self._bodies.items())):
+            if name in self._must:
+                floors = [e for e in _outside(body) if isinstance(e, Call) and e.function in STEPS]
+                inside = {a.tensor for e in floors for a in accesses(e)}
+                self._floors |= dict.fromkeys(sorted(inside), name)
+                for part in _values(body):
+                    if isinstance(part, Access):
+                        self._must.setdefault(part.tensor)
+                    elif isinstance(part, Param):
+                        self.integers.add(part.name)
+
+    def _compared_with_positions(self) -> set[str]:
+        """Undeclared inputs that are only compared, with positions and what is whole: [T[n] == c].
+
+        They hold integers, unless the operation then has no tensor of numbers left.
+        """
+        inputs = self._declared.tensors
+        compared, elsewhere = _comparisons(self._bodies.values())
+        only = {n for n in compared if n in inputs and inputs[n].kind is None} - elsewhere
+        whole = {_POSITION, *self._must, *(n for n, t in inputs.items() if t.kind == "int")}
+        while other := {n for n in only if not all(map((whole | only).issuperset, compared[n]))}:
+            only -= other
+        found = {n for n in only if _POSITION in set().union(*compared[n])}
+        while more := {n for n in only - found if found & set().union(*compared[n])}:
+            found |= more
+        numbers = {n for n, t in inputs.items() if t.kind in (None, "float")}
+        return found if numbers - found - self._must.keys() - self._truths else set()
+
+    def _inputs(self) -> None:
+        for tensor in self._declared.tensors.values():
+            name = tensor.name
+            kind: Kind = "float"
+            if name in self._truths:
+                kind = "bool"
+            elif name in self._must or name in self._labels or tensor.kind == "int":
+                kind = "int"
+            if name in self._must and (tensor.kind in ("bool", "float") or kind == "bool"):
+                what = tensor.kind or "bool"
+                at = self._declared.as_index.get(name, tensor.at)
+                how = self._declared.how.integer(name)
+                fail(at, f"{name} is used as an index but is a {what} tensor; declare it {how}")
+            if kind == "int" and tensor.kind is None and name in self._floors:
+                whole = self._floors[name]
+                fail(
+                    self._declared.equations[whole].at,
+                    f"{whole} is used as an index and contains the floor of {name}: if {name} is "
+                    "a float, write int(floor(...)), an integer; otherwise declare "
+                    f"{self._declared.how.integer(name)}",
+                )
+            self.of[name] = kind
+        self._not_all_conditions()
+
+    def _not_all_conditions(self) -> None:
+        """Refuse an operation that has no tensor with a gradient, as one is used as a condition."""
+        if "float" in self.of.values():
+            return
+        for name, tensor in self._declared.tensors.items():
+            if self.of[name] == "bool" and tensor.kind is None:
+                e = self._declared.as_condition[name]
+                fail(
+                    e.at,
+                    f"{show(e)} is a condition here, so {name} is a bool tensor, and no other "
+                    f"input has a gradient; if {name} holds numbers, compare it, {show(e)} != 0",
+                )
+
+    def _compared(self) -> None:
+        """A parameter that is only compared with positions, sizes and integer tensors is one.
+
+        Its default tells otherwise if it is not whole, and a number that it is compared with tells
+        nothing: ``[p > 0]`` is asked of any number.
+        """
+        among: set[str] = set()
+        others: set[str] = set()
+        for body in self._bodies.values():
+            for part in walk(body):
+                if not isinstance(part, Rel):
+                    others.update(p.name for p in part.parts() if isinstance(p, Param))
+                    continue
+                for one, other in ((part.left, part.right), (part.right, part.left)):
+                    if isinstance(one, Param):
+                        if not (_only(other, self.of) and self._kind(other) == "int"):
+                            others.add(one.name)
+                        elif any(isinstance(p, Index | Size | Access) for p in walk(other)):
+                            among.add(one.name)
+            if isinstance(body, Param):
+                others.add(body.name)
+        self.integers.update(name for name in among - others if self._may_be_whole(name))
+
+    def _may_be_whole(self, parameter: str) -> bool:
+        written = self._declared.parameters[parameter].value
+        if written is None:
+            return True
+        given = constant(written, f"the default of {parameter}")
+        return isinstance(given, Num) and given.value.denominator == 1
+
+    def _kind(self, e: Expr) -> Kind:
+        match e:
+            case Access(tensor):
+                return self.of[tensor]
+            case Rel() | And() | Or() | Not():
+                return "bool"
+            case Reduce(kind) if kind in CONDITIONS:
+                return "bool"
+        return "int" if self._integral(e) else "float"
+
+    def _integral(self, e: Expr, whole: bool = False) -> bool:
+        """Whether e is an integer, or with ``whole`` a number that is one in any case."""
+        match e:
+            case Num(value):
+                return value.denominator == 1
+            case Param(name):
+                return name in self.integers
+            case Access(tensor):
+                made = self._bodies.get(tensor) if whole and self.of[tensor] == "float" else None
+                return self.of[tensor] != "float" if made is None else self._integral(made, True)
+            case Call(function, args) if function in OF_INTEGERS:
+                known = whole and function in STEPS
+                return known or all(self._integral(a, whole) for a in args)
+            case Add(args) | Mul(args):
+                return all(self._integral(a, whole) for a in args)
+            case Where(_, then, other):
+                return self._integral(then, whole) and self._integral(other, whole)
+            case Pow(base, Num(value)) if value.denominator == 1 and value >= 0:
+                return self._integral(base, whole)
+            case Reduce(kind, _, body):
+                dtype = REDUCTIONS[kind].dtype
+                return dtype != "float" if dtype else self._integral(body, whole)
+        always = Index | Size | Iverson | Rel | And | Or | Not
+        return isinstance(e, always) or (isinstance(e, Call) and e.function == "int")
+
+    def exact(self, body: Expr) -> Expr:
+        """The body, each floor of a quotient of integers that ``int`` is of as their division.
+
+        In floating point u/3 is no integer for some multiples u of 3, or is another.
+        """
+
+        def divided(e: Expr) -> Expr:
+            if isinstance(e, Call) and e.function == "int":
+                made = whole(e.args[0], lambda x: not isinstance(x, Num) and self._integral(x))
+                return e if made is None else Call("int", (made,))
+            return e
+
+        return replace_inside_out(body, divided)
+
+    def _check_whole(self, name: str, body: Expr) -> None:
+        """``int`` is asked of what is whole: which way another number is rounded is said."""
+        for part in walk(body):
+            if isinstance(part, Call) and part.function == "int":
+                if not self._integral(part.args[0], whole=True):
+                    fail(
+                        self._declared.equations[name].at,
+                        f"the argument of int(...) in {name} may not be an integer; write "
+                        "int(floor(...)), int(ceil(...)) or int(round(...))",
+                    )
+
+
+def _outside(e: Expr) -> Iterator[Expr]:
+    """e and its parts, but for what ``int`` is of."""
+    yield e
+    if not (isinstance(e, Call) and e.function == "int"):
+        for part in e.parts():
+            yield from _outside(part)
+
+
+_POSITION, _NOT_WHOLE = "a position", "not whole"
+
+
+def _comparisons(bodies: Iterable[Expr]) -> tuple[dict[str, list[set[str]]], set[str]]:
+    """What the sides are made of that tensors are compared with, and the tensors read elsewhere."""
+    compared: dict[str, list[set[str]]] = {}
+    elsewhere: set[str] = set()
+    pending = list(bodies)
+    while pending:
+        part = pending.pop()
+        if isinstance(part, Access):
+            elsewhere.add(part.tensor)
+        if not isinstance(part, Rel):
+            pending += part.parts()
+            continue
+        sides = [(part.left, affine(part.left)), (part.right, affine(part.right))]
+        for (side, own), (_, other) in zip(sides, reversed(sides), strict=True):
+            reads = [] if own is None else [a for a in own.tensors if isinstance(a, Access)]
+            pending += [p for a in reads for p in a.positions]
+            pending += (side,) if own is None else [e for e in own.tensors if e not in reads]
+            for access in reads:
+                compared.setdefault(access.tensor, []).append(_made_of(other))
+    return compared, elsewhere
+
+
+def _made_of(e: Affine | None) -> set[str]:
+    """The tensors in e, and whether it has a position or is not whole."""
+    if e is None:
+        return {_NOT_WHOLE}
+    position = {_POSITION} if e.coefficients else set()
+    return position | {a.tensor for part in e.tensors for a in accesses(part)}
+
+
+def _only(e: Expr, known: Mapping[str, Kind]) -> bool:
+    return all(a.tensor in known for a in walk(e) if isinstance(a, Access))
+
+
+def _values(e: Expr) -> Iterator[Expr]:
+    """What the value of e is made of: not its conditions, nor positions, nor what argmax ranks."""
+    match e:
+        case Iverson() | Rel() | And() | Or() | Not() | Call("int"):
+            return
+        case Reduce(kind, _, body):
+            if REDUCTIONS[kind].is_smooth:
+                yield from _values(body)
+        case Where(_, then, other):
+            yield from _values(then)
+            yield from _values(other)
+        case Access() | Param():
+            yield e
+        case _:
+            for part in e.parts():
+                yield from _values(part)
+
+
+def lost_gradients(declared: Declared, equations: Sequence[Equation]) -> Iterator[tuple[str, str]]:
+    """(tensor, integer equation) where an undeclared tensor is an integer one for it alone.
+
+    It is no index itself, and a float equation computes with its value.
+    """
+    values = {
+        kind: {
+            a.tensor: e.name
+            for e in equations
+            if (e.kind == "float") == (kind == "float")
+            for a in _values(e.body)
+            if isinstance(a, Access)
+        }
+        for kind in ("float", "int")
+    }
+    for name, tensor in declared.tensors.items():
+        if tensor.kind is None and name not in declared.as_index and name in values["float"]:
+            if name in values["int"]:
+                yield name, values["int"][name]

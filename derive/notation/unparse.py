@@ -1,0 +1,202 @@
+"""An operation as text in the notation, which reads back as the same operation."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from itertools import chain, combinations, islice
+
+from derive.algebra.expr import Composite, Expr, Index, Num, Reduce, Size, num, walk
+from derive.algebra.substitution import replace_inside_out, substitute
+from derive.errors import SpecError
+from derive.notation.operation import (
+    AxisOf,
+    Choice,
+    KeepDim,
+    Number,
+    Operation,
+    Parameter,
+    SizeOf,
+    Tensor,
+)
+from derive.notation.size_expressions import shown
+from derive.notation.text_form import operation_of
+from derive.notation.unit_axes import STEM
+from derive.show.formula import equation
+
+_TRIES = 32
+"""Of how many sets of sizes it is tried whether they must be said."""
+_UNSAID = "# read back, this text gives an index another size"
+
+
+def written(op: Operation) -> str:
+    """The op line and an equation a line.
+
+    A size that does not follow from the equations is said on the op line. Where the text still
+    reads back as another operation, its last line says so.
+    """
+    sizes = _sizes(op)
+    sets = chain.from_iterable(combinations(sizes, n) for n in range(len(sizes) + 1))
+    for said in islice(sets, _TRIES):
+        text = _text(op, dict(said))
+        if _reads_as(text, op):
+            return text
+    return f"{_text(op, dict(sizes))}\n{_UNSAID}"
+
+
+def _sizes(op: Operation) -> list[tuple[str, Expr]]:
+    """The letters whose size may have to be said, and that size."""
+    given = {p.extent for p in op.parameters if isinstance(p, SizeOf)}
+    known = {e.name: e.size for e in op.extents}
+    written = [*(e for q in op.equations for e in (*q.axes, q.body))]
+    written += [axis for t in op.inputs for axis in t.axes]
+    found: dict[str, Expr] = {}
+    for i in (i for e in written for i in walk(e) if isinstance(i, Index)):
+        letter, size = _bare(i), known[i.extent]
+        if letter != i.extent:
+            found[letter] = Size(i.extent)
+        elif size is not None and letter not in given:
+            found[letter] = size
+    for letter in (s.extent for e in written for s in walk(e) if isinstance(s, Size)):
+        size = known[letter]
+        if size is not None and letter not in given:
+            found.setdefault(letter, size)
+    return list(found.items())
+
+
+def _reads_as(text: str, op: Operation) -> bool:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return same(operation_of(text), op)
+        except SpecError:
+            return False
+
+
+def same(a: Operation, b: Operation) -> bool:
+    """Whether the operations are one but for the names of bound indices."""
+    return _canonical(a) == _canonical(b)
+
+
+def _canonical(op: Operation) -> tuple[object, ...]:
+    """What the operation is, each size being called by one of the axes that have it."""
+    names = {e.name: "{}@{}".format(*min(e.sources)) if e.sources else e.name for e in op.extents}
+
+    def called(e: Expr) -> Expr:
+        return replace_inside_out(e, lambda part: _called(part, names))
+
+    def by_axes(axes: Iterable[Expr]) -> tuple[Expr, ...]:
+        return tuple(map(called, axes))
+
+    equations = [
+        (e.name, by_axes(e.axes), e.kind, _renumbered(called(e.body), 0)) for e in op.equations
+    ]
+    tensors = [(t.name, t.kind, t.default, by_axes(t.axes)) for t in op.inputs]
+    extents = [
+        (names[e.name], e.group, sorted(e.sources), None if e.size is None else called(e.size))
+        for e in op.extents
+    ]
+    parameters = [_renamed(p, names) for p in op.parameters]
+    return op.name, tensors, parameters, equations, op.outputs, extents, op.stable
+
+
+def _renamed(p: Parameter, names: Mapping[str, str]) -> Parameter:
+    match p:
+        case SizeOf():
+            return replace(p, extent=names[p.extent])
+        case AxisOf(index=i) | KeepDim(index=i):
+            return replace(p, index=Index(i.name, names[i.extent], i.group))
+    return p
+
+
+def _called(e: Expr, names: Mapping[str, str]) -> Expr:
+    if isinstance(e, Index):
+        return Index(e.name, names[e.extent], e.group)
+    return Size(names[e.extent]) if isinstance(e, Size) else e
+
+
+def _renumbered(e: Expr, depth: int) -> Expr:
+    """e with the names of bound indices made of where they are bound."""
+    if isinstance(e, Reduce):
+        names = [Index(f"%{depth + n}", i.extent, i.group) for n, i in enumerate(e.indices)]
+        renaming: Mapping[Index, Expr] = dict(zip(e.indices, names, strict=True))
+        test = None if e.condition is None else substitute(e.condition, renaming)
+        e = Reduce(e.kind, tuple(names), substitute(e.body, renaming), test)
+        depth += len(names)
+    result: Expr = e.map(lambda part: _renumbered(part, depth))
+    return result
+
+
+# The op line
+
+
+def _text(op: Operation, said: Mapping[str, Expr]) -> str:
+    units = unit_letters(op)
+    said = {letter: size for letter, size in said.items() if letter not in units}
+    inputs = ", ".join(_tensor(t, units) for t in op.inputs)
+    options = [_parameter(p) for p in op.parameters] + ["stable"] * op.stable
+    options += [f"size({letter})={shown(size)}" for letter, size in said.items()]
+    choice = next((p for p in op.parameters if isinstance(p, Choice)), None)
+    results = " | ".join(f"{o}: {n}" for o, n in choice.outputs) if choice else None
+    after = "; " + ", ".join(options) if options else ""
+    head = f"op {op.name}({inputs}{after}) -> {results or ', '.join(op.outputs)}"
+    return "\n".join((head, *(e.text or equation(e.name, e.axes, e.body) for e in op.equations)))
+
+
+def unit_letters(op: Operation) -> frozenset[str]:
+    """The indices of axes that are written 0: those of our making that no equation has."""
+    own = re.compile(rf"{STEM}\d*")
+    ones = {e.name for e in op.extents if e.size is num(1) and own.fullmatch(e.name)}
+    parts = (part for e in op.equations for x in (*e.axes, e.body) for part in walk(x))
+    used = {x.extent for x in parts if isinstance(x, Index | Size)}
+    return frozenset(ones - used)
+
+
+def _tensor(t: Tensor, units: Collection[str] = ()) -> str:
+    shown_axes = ("0" if _is_unit(axis, units) else _axis(axis) for axis in t.axes)
+    axes = f"[{', '.join(shown_axes)}]" if t.axes else ""
+    kind = "" if t.kind == "float" else f": {t.kind}"
+    return t.name + axes + kind + ("" if t.default is None else f"={_constant(t.default)}")
+
+
+def _is_unit(e: Expr, units: Collection[str]) -> bool:
+    return isinstance(e, Index) and e.extent in units
+
+
+def _axis(e: Expr) -> str:
+    if isinstance(e, Composite):
+        return f"({' '.join(_axis(part) for part in e.args)})"
+    if isinstance(e, Index):
+        return ("*" if e.group else "") + _bare(e)
+    assert isinstance(e, Num)
+    return str(e.value)
+
+
+def _bare(index: Index) -> str:
+    return index.name.rstrip("'")
+
+
+def _constant(value: Fraction | Expr) -> str:
+    return shown(Num(value) if isinstance(value, Fraction) else value)
+
+
+def _parameter(p: Parameter) -> str:
+    match p:
+        case Number(name, default, _, bounds):
+            given = name if default is None else f"{name}={_constant(default)}"
+            return ", ".join((given, *(f"{name} {r} {_constant(value)}" for r, value in bounds)))
+        case AxisOf(name, index, default):
+            return f"{name}=axis({index.name}{_second(default)})"
+        case KeepDim(name, index):
+            return f"{name}=keep({_axis(index)})"
+        case SizeOf(name, extent, default):
+            return f"{name}=size({extent}{_second(default)})"
+        case Choice(name, outputs):
+            return f"{name}={'|'.join(option for option, _ in outputs)}"
+
+
+def _second(default: int | None) -> str:
+    return "" if default is None else f",{default}"

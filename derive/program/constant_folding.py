@@ -1,0 +1,165 @@
+"""Code without what is known when it is written: numbers computed, conditions said once.
+
+    min(4 - 1, 3)            3
+    a if 1 != 0 else b       a
+    m & m                    m
+    where(m, where(m, a, 0), c)   where(m, a, c)
+
+Only whole numbers are computed: a quotient or a root rounds as torch and Python round it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from derive.algebra.expr import RELATIONS
+from derive.algebra.memo import Recursion
+from derive.program.torch_ir import (
+    Binary,
+    Code,
+    Conditional,
+    Function,
+    Literal,
+    Method,
+    Unary,
+    literal,
+    operands,
+)
+
+_ARITHMETIC: Mapping[str, Callable[[int, int], int]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+}
+_LARGEST = 2**53
+_TRUE, _FALSE = Literal("True"), Literal("False")
+
+
+def folded(code: Code) -> Code:
+    """The code, its parts first: a chain of operators may be of any length."""
+    known: dict[Code, Code] = {}
+    pending = [code]
+    while pending:
+        part = pending[-1]
+        missing = [inner for inner in part.parts() if inner not in known]
+        if missing:
+            pending += missing
+            continue
+        pending.pop()
+        if part not in known:
+            known[part] = _folded(part.map(known.__getitem__))
+    return known[code]
+
+
+def _folded(code: Code) -> Code:
+    match code:
+        case Binary(op, Literal(), Literal()) if op in _ARITHMETIC or op in RELATIONS:
+            return _of_numbers(code, op)
+        case Binary("and" | "or" as op, left, right):
+            return _truth(code, op, left, right)
+        case Binary("&" | "|" as op):
+            return _once(code, op)
+        case Unary("~", Unary("~", operand)):
+            return operand
+        case Method(Method(x, "unsqueeze", (at,)), "squeeze", (again,)) if at == again:
+            return x
+        case Unary("not", Literal("True" | "False" as value)):
+            return _FALSE if value == "True" else _TRUE
+        case Function("min" | "max" as name, args):
+            return _extremum(code, name, args)
+        case Conditional(Literal("True"), then, _):
+            return then
+        case Conditional(Literal("False"), _, other):
+            return other
+        case Function("torch.where" | "_where" as name, (mask, then, other)):
+            return Function(name, (mask, *_taken(mask, then, other)))
+    return code
+
+
+def _taken(mask: Code, then: Code, other: Code) -> tuple[Code, Code]:
+    """What is chosen by the mask: of what is chosen by the same one, the branch that is taken.
+
+    The other branch is a number: a tensor may have axes that no other has.
+    """
+    match then:
+        case Function("torch.where" | "_where", (inner, taken, Literal())) if inner is mask:
+            then = taken
+    match other:
+        case Function("torch.where" | "_where", (inner, Literal(), taken)) if inner is mask:
+            other = taken
+    return then, other
+
+
+def _whole(code: Code) -> int | None:
+    digits = isinstance(code, Literal) and code.text.removeprefix("-").isdecimal()
+    return int(code.text) if digits and isinstance(code, Literal) else None
+
+
+def _of_numbers(code: Binary, op: str) -> Code:
+    a, b = _whole(code.left), _whole(code.right)
+    if a is None or b is None:
+        return code
+    if op in RELATIONS:
+        return _TRUE if RELATIONS[op](a, b) else _FALSE
+    value: Any = _ARITHMETIC[op](a, b)
+    return literal(value) if abs(value) < _LARGEST else code
+
+
+def _truth(code: Code, op: str, left: Code, right: Code) -> Code:
+    """What a test says: whether it is a number or a truth value is nobody's concern."""
+    neutral, other = (_TRUE, _FALSE) if op == "and" else (_FALSE, _TRUE)
+    if left is neutral or left is right:
+        return right
+    if other in (left, right):
+        return other
+    return left if right is neutral else code
+
+
+def _once(code: Code, op: str) -> Code:
+    """a & b & a is a & b."""
+    every = list(operands(code, op))
+    distinct = list(dict.fromkeys(every))
+    if len(distinct) == len(every):
+        return code
+    result = distinct[0]
+    for part in distinct[1:]:
+        result = Binary(op, result, part)
+    return result
+
+
+def _extremum(code: Code, name: str, args: Iterable[Code]) -> Code:
+    """The least or greatest of numbers that are known, beside those that are not."""
+    distinct = list(dict.fromkeys(args))
+    numbers = [n for n in map(_whole, distinct) if n is not None]
+    if len(numbers) > 1:
+        best = literal(min(numbers) if name == "min" else max(numbers))
+        first = next(n for n, c in enumerate(distinct) if _whole(c) is not None)
+        distinct = [c if n != first else best for n, c in enumerate(distinct)]
+        distinct = [c for n, c in enumerate(distinct) if n == first or _whole(c) is None]
+    if len(distinct) == 1:
+        return distinct[0]
+    return Function(name, tuple(distinct))
+
+
+def asked_once(
+    code: Code, true: frozenset[Code] = frozenset(), false: frozenset[Code] = frozenset()
+) -> Code:
+    """The code without questions whose answer is known where it stands."""
+
+    def asked(key: tuple[Code, frozenset[Code], frozenset[Code]]) -> Code:
+        code, true, false = key
+        if not isinstance(code, Conditional):
+            return code.map(lambda part: visit((part, true, false)))  # type: ignore[no-any-return]
+        test = visit((code.test, true, false))
+        parts = frozenset(operands(test, "and"))
+        if parts <= true:
+            return visit((code.then, true, false))
+        if parts & false:
+            return visit((code.other, true, false))
+        other = false | parts if len(parts) == 1 else false
+        then = visit((code.then, true | parts, false))
+        return Conditional(test, then, visit((code.other, true, other)))
+
+    visit = Recursion(asked)
+    return visit((code, true, false))

@@ -1,0 +1,426 @@
+"""Statements made readable: repeated subexpressions named once, long lines taken apart."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import chain
+
+from derive.algebra import substitution
+from derive.program.constant_folding import asked_once, folded
+from derive.program.sinking import is_lazy, is_put_off, lazily
+from derive.program.torch_ir import (
+    Attribute,
+    Binary,
+    Code,
+    Conditional,
+    Dim,
+    Function,
+    Keyword,
+    Literal,
+    Method,
+    Name,
+    Shape,
+    Slice,
+    Subscript,
+    Tuple,
+    Unary,
+    names_in,
+    occurrences,
+    replaced,
+    subexpressions,
+    text,
+)
+from derive.program.torch_ops import ADDED_PRODUCTS, torch_op
+
+
+@dataclass(frozen=True)
+class Line:
+    """name = code. A ``kept`` name is the reader's: it is never inlined."""
+
+    name: str
+    code: Code
+    kept: bool = True
+
+
+def tidy(lines: Sequence[Line], taken: set[str], width: int) -> list[Line]:
+    """The same statements: names that serve once inlined, repeats named, lines cut to width."""
+    fresh = {*taken, *(line.name for line in lines)}
+    lines = _plain_where_shared([replace(line, code=folded(line.code)) for line in _read(lines)])
+    lines = _reduced_once(lines)
+    inlined = [replace(line, code=asked_once(folded(line.code))) for line in _inline(lines, width)]
+    result = renumbered(_named_once(_share(inlined, fresh)), lines, taken)
+    # New numbers may make a line too long.
+    while (pieces := cut(result, fresh, width)) != result:
+        result = renumbered(_named_once(pieces), lines, taken)
+    return renumbered(_joined(result, lines, width), lines, taken)
+
+
+def _joined(lines: Sequence[Line], given: Sequence[Line], width: int) -> list[Line]:
+    """The lines without names made here that one line reads once and has room for.
+
+    A choice stands alone: what reads it may choose too.
+    """
+    own = {line.name for line in given}
+    reads = Counter(name for line in lines for name in names_in(line.code))
+    result: dict[str | int, Line] = {}
+    for n, line in enumerate(lines):
+        for name in names_in(line.code):
+            if name in result:
+                code = replaced(line.code, {Name(name): result[name].code})
+                if len(f"{line.name} = {text(code)}") <= width:
+                    line = replace(line, code=code)
+                    del result[name]
+        alone = line.name in own or reads[line.name] > 1 or isinstance(line.code, Conditional)
+        result[n if alone else line.name] = line
+    return list(result.values())
+
+
+def _read(lines: Sequence[Line]) -> list[Line]:
+    """The lines without engine-made names that nothing reads."""
+    result: list[Line] = []
+    read: set[str] = set()
+    for line in reversed(lines):
+        if line.kept or line.name in read:
+            result.append(line)
+            read.update(names_in(line.code))
+    return result[::-1]
+
+
+def _plain_where_shared(lines: Sequence[Line]) -> list[Line]:
+    """The lines with C + c*(A @ B), one call, spelled out where A @ B is wanted elsewhere too."""
+    count = Counter[Code]()
+    for part, n in chain.from_iterable(occurrences(line.code).items() for line in lines):
+        count[_product_in(part) or part] += n
+
+    def plain(code: Code) -> Code:
+        return substitution.replace(code, spelled)
+
+    def spelled(code: Code) -> Code | None:
+        match code, _product_in(code):
+            case Function(_, (total, _, _, Keyword(_, alpha))), Code() as product:
+                if count[product] > 1:
+                    size = Literal(text(alpha).removeprefix("-"))
+                    op = "+" if size is alpha else "-"
+                    return Binary(op, plain(total), Binary("*", size, plain(product)))
+        return None
+
+    return [replace(line, code=plain(line.code)) for line in lines]
+
+
+def _reduced_once(lines: Sequence[Line]) -> list[Line]:
+    """The lines with one reduction for x.sum(d, keepdim=True) and x.sum(d)."""
+    parts = set(chain.from_iterable(subexpressions(line.code) for line in lines))
+    kept = (part for part in parts if isinstance(part, Method) and torch_op(part).keeps)
+    both: dict[Code, Code] = {}
+    for whole in kept:
+        plain = Method(whole.obj, whole.name, whole.args[:1])
+        if whole.args[1:] == (Keyword("keepdim", Literal("True")),) and plain in parts:
+            (place,) = plain.args
+            both[plain] = Method(whole, "squeeze", (place,))
+            both[Method(plain, "unsqueeze", (place,))] = whole
+    return [replace(line, code=replaced(line.code, both)) for line in lines]
+
+
+def _product_in(code: Code) -> Code | None:
+    """A @ B of C + c*(A @ B) in one call."""
+    match code:
+        case Function(name, (_, a, b, _)) if name in ADDED_PRODUCTS.values():
+            return Binary("@", a, b)
+    return None
+
+
+def renumbered(lines: list[Line], given: Sequence[Line], taken: set[str]) -> list[Line]:
+    """Names made here are numbered in the order in which they appear."""
+    own = {line.name for line in given}
+    used = taken | own
+    made = (line.name for line in lines if line.name not in own)
+    new = {name: numbered(name.rstrip("0123456789"), used) for name in made}
+    names: dict[Code, Code] = {Name(old): Name(name) for old, name in new.items()}
+    return [
+        Line(new.get(line.name, line.name), replaced(line.code, names), line.kept) for line in lines
+    ]
+
+
+def _inline(lines: Sequence[Line], width: int) -> list[Line]:
+    """Engine-made names that are read once disappear into their reader."""
+    result = dict(enumerate(lines))
+    # The place of a reader for each time that a name is read.
+    readers: dict[str, list[int]] = {}
+    for n, line in enumerate(lines):
+        for name in names_in(line.code):
+            readers.setdefault(name, []).append(n)
+    for at, line in enumerate(lines):
+        places = readers.get(line.name, ())
+        if line.kept or len(places) != 1 or len(text(result[at].code)) > width // 2:
+            continue
+        inner, n = result.pop(at).code, places[0]
+        result[n] = replace(result[n], code=replaced(result[n].code, {Name(line.name): inner}))
+        for name in set(names_in(inner)):
+            readers[name] = [n if place == at else place for place in readers[name]]
+    return list(result.values())
+
+
+def _is_cheap(code: Code) -> bool:
+    """Whether writing it again costs nothing: names, shapes, views of names, Python numbers."""
+    if isinstance(code, Name | Literal | Dim | Shape | Keyword | Tuple | Subscript | Slice):
+        return True
+    if isinstance(code, Attribute):
+        return code.name not in ("values", "indices") or _is_cheap(code.obj)
+    if isinstance(code, Method) and torch_op(code).light:
+        return _is_cheap(code.obj)
+    if isinstance(code, Unary) and code.op in ("*", "not"):
+        return True
+    if isinstance(code, Unary | Binary):
+        return all(_is_number(part) for part in code.parts())
+    return isinstance(code, Function) and code.name.startswith(
+        ("math.", "_ieee", "_quotient", "min", "max", "len", "torch.finfo")
+    )
+
+
+def _is_number(code: Code) -> bool:
+    if isinstance(code, Literal | Dim | Subscript):
+        return True
+    if isinstance(code, Unary | Binary):
+        return all(_is_number(part) for part in code.parts())
+    return False
+
+
+def _size(code: Code) -> int:
+    return 1 + sum(_size(part) for part in code.parts())
+
+
+class _Repeats:
+    """Statements, and what stands in them more than once.
+
+    A statement is known by a number that it keeps when others come before it.
+    """
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        self.lines = dict(enumerate(lines))
+        self._order = list(self.lines)
+        self._count: dict[Code, int] = {}
+        self._readers: dict[Code, dict[int, None]] = {}
+        self._repeated: dict[int, dict[Code, None]] = {}
+        """Size -> what has it, stands more than once and is worth a name."""
+        for n, line in self.lines.items():
+            self._note(n, Counter(), occurrences(line.code))
+
+    def _note(self, n: int, old: Counter[Code], new: Counter[Code]) -> None:
+        """Where ``old`` stood in a statement, ``new`` does."""
+        for part in {**old, **new}:
+            if new[part] and not old[part]:
+                self._readers.setdefault(part, {})[n] = None
+            elif old[part] and not new[part]:
+                del self._readers[part][n]
+            before = self._count.get(part, 0)
+            after = self._count[part] = before + new[part] - old[part]
+            if (before > 1) != (after > 1) and not _is_cheap(part):
+                same = self._repeated.setdefault(_size(part), {})
+                if after > 1:
+                    same[part] = None
+                else:
+                    del same[part]
+
+    def largest(self) -> Code | None:
+        """The largest of what is repeated, and the first of these."""
+        size = max((size for size, same in self._repeated.items() if same), default=None)
+        if size is None:
+            return None
+        place = {n: at for at, n in enumerate(self._order)}
+        first = {c: min(place[n] for n in self._readers[c]) for c in self._repeated[size]}
+        at = min(first.values())
+        line = self.lines[self._order[at]]
+        return next(c for c in subexpressions(line.code) if first.get(c) == at)
+
+    def readers(self, code: Code) -> list[int]:
+        """The statements that the code stands in, in order."""
+        there = self._readers[code]
+        return [n for n in self._order if n in there] if len(there) > 1 else list(there)
+
+    def change(self, n: int, code: Code) -> None:
+        """Give a statement other code."""
+        old = occurrences(self.lines[n].code)
+        self._note(n, old, occurrences(code))
+        self.lines[n] = replace(self.lines[n], code=code)
+
+    def insert(self, line: Line, before: int) -> int:
+        """A new statement."""
+        n = len(self.lines)
+        self.lines[n] = line
+        self._order.insert(self._order.index(before), n)
+        self._note(n, Counter(), occurrences(line.code))
+        self._bring_forward(n)
+        return n
+
+    def _bring_forward(self, n: int) -> None:
+        """Put what a statement reads before it: what a later reader asks may be made later."""
+        at = self._order.index(n)
+        made = {self.lines[before].name for before in self._order[:at]}
+        read = set(names_in(self.lines[n].code)) - made
+        for later in self._order[at + 1 :]:
+            if self.lines[later].name in read:
+                self.move(later, n)
+                self._bring_forward(later)
+
+    def move(self, n: int, before: int) -> None:
+        """Put a statement before another."""
+        if n != before:
+            self._order.remove(n)
+            self._order.insert(self._order.index(before), n)
+
+    def in_order(self) -> list[Line]:
+        """The statements."""
+        return [self.lines[n] for n in self._order]
+
+
+def _share(lines: Sequence[Line], taken: set[str]) -> list[Line]:
+    """What is computed more than once is computed before its first reader and named."""
+    repeats, asked = _Repeats(lines), _asked(lines)
+    while (code := repeats.largest()) is not None:
+        readers = repeats.readers(code)
+        owner = next((n for n in readers if repeats.lines[n].code is code), None)
+        if owner is None:
+            where = [repeats.lines[n].code for n in readers]
+            line = Line(_fresh(code, taken), lazily(where, code, asked), kept=False)
+            asked |= _asked([line])
+            owner = repeats.insert(line, readers[0])
+        else:
+            repeats.move(owner, readers[0])
+        name = Name(repeats.lines[owner].name)
+        for n in readers:
+            if n != owner:
+                repeats.change(n, replaced(repeats.lines[n].code, {code: name}))
+    return repeats.in_order()
+
+
+def _named_once(lines: Sequence[Line]) -> list[Line]:
+    """The lines without engine-made names for what has a name."""
+    same: dict[Code, Code] = {}
+    made: dict[Code, Code] = {}
+
+    result = []
+    for line in lines:
+        code = replaced(line.code, same)
+        if isinstance(code, Name) and not line.kept:
+            same[Name(line.name)] = code
+        elif code in made and not line.kept and not _is_number(code):
+            same[Name(line.name)] = made[code]
+        else:
+            made.setdefault(code, Name(line.name))
+            result.append(replace(line, code=code))
+    return result
+
+
+def cut(
+    lines: Sequence[Line], taken: set[str], width: int, among: Sequence[Line] = ()
+) -> list[Line]:
+    """Lines longer than width give their largest operands names of their own.
+
+    ``among`` are the lines that these stand among.
+    """
+    length = cache(lambda code: len(text(code)))
+    result: list[Line] = []
+    asked = _asked((*among, *lines))
+    for line in lines:
+        pending = [line]
+        while pending:
+            current = pending.pop()
+            room = width - len(current.name) - 3
+            part = _filled(current.code)
+            if part is None and length(current.code) > room:
+                part = _best_cut(current.code, room, length, asked)
+            if part is None:
+                result.append(current)
+                continue
+            name = _fresh(part, taken)
+            pending.append(replace(current, code=replaced(current.code, {part: Name(name)})))
+            pending.append(Line(name, lazily([current.code], part, asked), kept=False))
+            asked |= _asked(pending[-1:])
+    return result
+
+
+def _asked(lines: Sequence[Line]) -> set[str]:
+    """The names that are None where they are not read."""
+    return {line.name for line in lines if is_lazy(line.code)}
+
+
+def _best_cut(code: Code, room: int, length: Callable[[Code], int], asked: set[str]) -> Code | None:
+    """The largest proper part that fits the line; failing that, the largest that does not."""
+    kept: tuple[Code, ...] = ()
+    if isinstance(code, Conditional) and is_put_off(code.then, asked):
+        # Alone it would have to ask again.
+        kept = (code.then, code.test) if _asks_for_sizes(code.test) else (code.then,)
+    parts = [
+        c
+        for c in subexpressions(code)
+        if c is not code
+        and c not in kept
+        and not isinstance(c, Name | Literal | Keyword | Tuple | Dim | Shape | Attribute | Slice)
+        and not (isinstance(c, Unary) and c.op == "*")
+        and length(c) > 12
+    ]
+    if not parts:
+        return None
+    fitting = [c for c in parts if length(c) <= room]
+    return max(fitting, key=length) if fitting else min(parts, key=length)
+
+
+def _filled(code: Code) -> Code | None:
+    """A part that stands for nothing where there is nothing: a line of its own."""
+    own = code.then if isinstance(code, Conditional) else None
+    for c in subexpressions(code):
+        if c not in (code, own) and isinstance(c, Conditional) and _asks_for_elements(c.test):
+            return c
+    return None
+
+
+def _asks_for_sizes(code: Code) -> bool:
+    if isinstance(code, Binary) and code.op == "and":
+        return _asks_for_sizes(code.left) and _asks_for_sizes(code.right)
+    return isinstance(code, Subscript)
+
+
+def _asks_for_elements(code: Code) -> bool:
+    return isinstance(code, Method) and code.name == "numel"
+
+
+def _fresh(code: Code, taken: set[str]) -> str:
+    """A name for the value of the code."""
+    while isinstance(code, Method) and (torch_op(code).light or torch_op(code).view):
+        code = code.obj
+    match code:
+        case Binary("*") if all(map(_is_number, code.parts())):
+            stem = "size"
+        case Binary("==" | "!=" | "<" | "<=" | ">" | ">=" | "&" | "|") | Unary("~"):
+            stem = "mask"
+        case Conditional(test):
+            stem = "filled" if _asks_for_elements(test) else "chosen"
+        case Binary(op) if op in _OF_OPERATORS:
+            stem = _OF_OPERATORS[op]
+        case Method(Name(name)) if torch_op(code).suffix and not _is_made(name):
+            stem = f"{name}_{torch_op(code).suffix}"
+        case _:
+            stem = torch_op(code).stem or "part"
+    return numbered(stem, taken)
+
+
+_OF_OPERATORS = {
+    **{"+": "added", "-": "difference", "*": "product", "@": "product", "/": "ratio"},
+    **{"//": "count", "**": "power"},
+}
+"""What the engine calls the value of an operator."""
+
+
+def _is_made(name: str) -> bool:
+    """Whether a name is the engine's own, which says nothing of what it is of."""
+    return name.rstrip("0123456789") in {"part", *_OF_OPERATORS.values()}
+
+
+def numbered(stem: str, taken: set[str]) -> str:
+    """stem, stem2, stem3, ...: the first that nothing has, which is taken from now on."""
+    name = substitution.numbered(stem, taken)
+    taken.add(name)
+    return name

@@ -1,0 +1,195 @@
+"""Values and gradients in one body: the lines of a forward, then what its backward adds to them.
+
+What both compute is computed once, found by what it is made of, whatever it is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from derive.algebra.substitution import numbered
+from derive.program.cse import Line
+from derive.program.mixed_precision import LOW, Precision
+from derive.program.program import BackwardLine, Program
+from derive.program.torch_ir import (
+    Attribute,
+    Binary,
+    Code,
+    Conditional,
+    Function,
+    Literal,
+    Method,
+    Name,
+    names_in,
+)
+
+NONE = Literal("None")
+
+_LOGARITHMS = {"torch.softmax": "torch.log_softmax", "_softmax_of": "_logsoftmax"}
+"""Each softmax and its logarithm."""
+
+
+@dataclass(frozen=True)
+class Formed:
+    """Lines with the inputs whose gradients need them, and the dtypes of what they are given.
+
+    ``gradients``: input -> the name of its gradient; ``outputs`` likewise.
+    """
+
+    lines: tuple[BackwardLine, ...]
+    precision: Precision
+    gradients: Mapping[str, str]
+    outputs: Mapping[str, str]
+
+
+def formed(program: Program, optional: Collection[str] = ()) -> Formed:
+    """The body of a program whose outputs have no cotangent but 1."""
+    one, two = program.forward_precision, program.backward_precision
+    both = {*one.narrow, *two.narrow} & {*one.broad, *two.broad}
+    every = tuple(program.differentiable)
+    merged = _Merged({*program.inputs, *program.parameters})
+    for name in sorted(both):
+        merged.taken.add(f"{name}_low")
+        there = Method(Name(name), "to", (LOW,))
+        low = Conditional(is_none(name), NONE, there) if name in optional else there
+        merged.add(Line(f"{name}_low", low), every)
+    forward = [(line, every) for line in program.forward]
+    setup = [(line, every) for line in program.setup]
+    shapes = [(line, every) for line in shape_lines(program, optional)]
+    backward = [(x.line, x.needs) for x in program.backward]
+    merged.run(forward, {name: f"{name}_low" for name in both.intersection(one.narrow)})
+    outputs = {name: merged.names[name] for name in program.outputs}
+    # What the forward made of a tensor that is given the backward does not know.
+    merged.names.clear()
+    given = {name: f"{name}_low" for name in both.intersection(two.narrow)}
+    merged.run([*setup, *shapes, *backward], outputs | given)
+    gradients = merged.apart(program.gradients, outputs.values())
+    lines = _read(merged.lines, {*gradients.values(), *outputs.values()})
+    names = {name for line, _ in lines for name in names_in(line.code)} - {*program.outputs}
+    broad = [*one.broad, *(name for name in two.broad if name not in one.broad)]
+    narrow = [*one.narrow, *(name for name in two.narrow if name not in one.narrow)]
+    precision = Precision(
+        narrow=tuple(n for n in narrow if n in names and n not in broad),
+        broad=tuple(n for n in broad if n in names),
+        names=one.names | two.names,
+    )
+    made = tuple(BackwardLine(line, needs) for line, needs in lines)
+    return Formed(made, precision, gradients, outputs)
+
+
+def shape_lines(program: Program, optional: Collection[str]) -> list[Line]:
+    """The shapes that a backward reads of tensors which it may not have."""
+    lines = []
+    for t in program.kept_shapes:
+        shape: Code = Attribute(Name(t), "shape")
+        if t in optional:
+            shape = Conditional(is_none(t), NONE, shape)
+        lines.append(Line(f"{t}_shape", shape))
+    return lines
+
+
+def is_none(tensor: str) -> Code:
+    """Whether a tensor is None."""
+    return Binary("is", Name(tensor), NONE)
+
+
+def _read(
+    lines: Sequence[tuple[Line, tuple[str, ...]]], wanted: set[str]
+) -> list[tuple[Line, tuple[str, ...]]]:
+    """The lines that lead to what is wanted."""
+    wanted, kept = set(wanted), []
+    for line, needs in reversed(lines):
+        if line.name in wanted:
+            wanted.discard(line.name)
+            wanted |= set(names_in(line.code))
+            kept.append((line, needs))
+    return kept[::-1]
+
+
+class _Merged:
+    """Lines so far, each value once; ``names`` has what the names of a body are called here."""
+
+    def __init__(self, given: set[str]) -> None:
+        self.lines: list[tuple[Line, tuple[str, ...]]] = []
+        self.names: dict[str, str] = {}
+        self.taken = set(given)
+        self._given = frozenset(given)
+        self._numbers: dict[Any, int] = {}
+        self._of: dict[str, int] = {}
+        self._held: dict[int, str] = {}
+
+    def run(
+        self, entries: Sequence[tuple[Line, tuple[str, ...]]], given: Mapping[str, str]
+    ) -> None:
+        """Add the lines of a body, which calls what it is given so."""
+        self.names.update(given)
+        for line, needs in entries:
+            self.add(line, needs)
+
+    def add(self, line: Line, needs: tuple[str, ...]) -> None:
+        """Add a line, unless its value is there."""
+        code = self._code(line.code)
+        number = self._number(code)
+        known = self._held.get(number)
+        if known is not None:
+            self.names[line.name] = known
+            return
+        read = line.name in names_in(line.code)
+        name = line.name
+        if name in self._given or (name in self._of and not read):
+            name = numbered(name, self.taken)
+        self.taken.add(name)
+        for number_held in [n for n, held in self._held.items() if held == name]:
+            del self._held[number_held]
+        self.names[line.name] = name
+        self._of[name] = number
+        self._held[number] = name
+        self.lines.append((replace(line, name=name, code=code), needs))
+
+    def apart(self, gradients: Mapping[str, str], others: Iterable[str]) -> dict[str, str]:
+        """input -> a name that is its gradient alone, there where that is asked for."""
+        asked = {line.name: needs for line, needs in self.lines}
+        taken = set(others)
+        own = {}
+        for t, name in gradients.items():
+            made = self.names[name]
+            if made in taken or asked.get(made) != (t,):
+                whole = Name(made)
+                made = numbered(name, self.taken) if name in self.taken else name
+                self.taken.add(made)
+                self.lines.append((Line(made, whole), (t,)))
+            taken.add(made)
+            own[t] = made
+        return own
+
+    def _code(self, code: Code) -> Code:
+        """The code under the names here; a softmax is the exponential of its logarithm at hand."""
+        if isinstance(code, Name):
+            return Name(self.names.get(code.id, code.id))
+        code = code.map(self._code)
+        if isinstance(code, Function) and code.name in _LOGARITHMS:
+            number = self._number(Function(_LOGARITHMS[code.name], code.args))
+            if number in self._held:
+                return Method(Name(self._held[number]), "exp")
+        if isinstance(code, Conditional) and self._number(code.then) == self._number(code.other):
+            return code.then
+        return code
+
+    def _number(self, code: Code) -> int:
+        """The number of a value: the same for what is made of the same in the same way."""
+        if isinstance(code, Name):
+            if code.id not in self._of:
+                self._of[code.id] = len(self._numbers)
+                self._numbers[Name, code.id, len(self._of)] = self._of[code.id]
+            return self._of[code.id]
+        content: list[Any] = [type(code)]
+        for field in code.__match_args__:
+            value = getattr(code, field)
+            if isinstance(value, Code):
+                value = self._number(value)
+            elif isinstance(value, tuple):
+                value = tuple(self._number(v) if isinstance(v, Code) else v for v in value)
+            content.append(value)
+        return self._numbers.setdefault(tuple(content), len(self._numbers))

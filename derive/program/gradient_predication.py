@@ -1,0 +1,252 @@
+"""Which gradients need a line of the backward: the order of the lines, and what is asked of each.
+
+A line is needed where a gradient is wanted that it leads to. Where many are, the conditions have
+names, each made from those of the lines that read the line:
+
+    needs_b = needs[1] or needs[2]
+    needs_a = needs_b or needs[0]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from heapq import heappop, heappush
+
+from derive.program.cse import Line, numbered
+from derive.program.torch_ir import (
+    Attribute,
+    Binary,
+    Code,
+    Conditional,
+    Function,
+    Method,
+    Name,
+    Subscript,
+    literal,
+    names_in,
+    occurrences,
+    replaced,
+    subexpressions,
+    text,
+)
+
+_MOST = 3
+"""Where a condition has more alternatives than this, conditions have names."""
+
+Needs = tuple[str, ...]
+"""The inputs whose gradients need something, in order."""
+
+
+def needed_by(lines: Sequence[Line], gradients: Mapping[str, str]) -> list[Needs]:
+    """For each line the inputs whose gradients it leads to; ``gradients``: input -> name."""
+    own = {name: 1 << n for n, name in enumerate(gradients.values())}
+    wanted: dict[str, int] = {}
+    result = [0] * len(lines)
+    for n in range(len(lines) - 1, -1, -1):
+        line = lines[n]
+        result[n] = wanted.get(line.name, 0) | own.get(line.name, 0)
+        for name in names_in(line.code):
+            wanted[name] = wanted.get(name, 0) | result[n]
+    members = {
+        bits: tuple(tensor for n, tensor in enumerate(gradients) if bits >> n & 1)
+        for bits in set(result)
+    }
+    return [members[bits] for bits in result]
+
+
+# -------------------------------------------------------------------- order
+
+
+def ordered(lines: Sequence[Line], needs: Sequence[Needs]) -> list[Line]:
+    """The lines with those for the same gradients together, what all need first.
+
+    A line stays behind every earlier one that it reads, and that writes what it writes.
+    """
+    followers, waiting = _dependencies(lines)
+    # Of what may come next: by the number of gradients, and together with what needs the same.
+    ready: list[tuple[int, int]] = []
+    alike: dict[Needs, list[int]] = {n: [] for n in needs}
+
+    def release(n: int) -> None:
+        heappush(ready, (-len(needs[n]), n))
+        heappush(alike[needs[n]], n)
+
+    for n, count in enumerate(waiting):
+        if not count:
+            release(n)
+    result: list[int] = []
+    placed = [False] * len(lines)
+    current: Needs = ()
+    while len(result) < len(lines):
+        if not alike.get(current):
+            while placed[ready[0][1]]:
+                heappop(ready)
+            current = needs[ready[0][1]]
+        n = heappop(alike[current])
+        placed[n] = True
+        result.append(n)
+        for follower in followers[n]:
+            waiting[follower] -= 1
+            if not waiting[follower]:
+                release(follower)
+    return [lines[n] for n in result]
+
+
+def _dependencies(lines: Sequence[Line]) -> tuple[list[list[int]], list[int]]:
+    """For each line those that stay behind it, and the number of those it stays behind."""
+    followers: list[list[int]] = [[] for _ in lines]
+    waiting = []
+    writer: dict[str, int] = {}
+    readers: dict[str, list[int]] = {}
+    for n, line in enumerate(lines):
+        read = dict.fromkeys(names_in(line.code))
+        before = {writer[name] for name in (*read, line.name) if name in writer}
+        before.update(readers.pop(line.name, ()))
+        for m in before:
+            followers[m].append(n)
+        waiting.append(len(before))
+        writer[line.name] = n
+        for name in read:
+            readers.setdefault(name, []).append(n)
+    return followers, waiting
+
+
+# -------------------------------------------------------------------- conditions
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What is asked of each line: whether one of some alternatives holds.
+
+    ``names`` are defined first, as alternatives too, and ``of`` gives the alternatives for the
+    inputs whose gradients need a line; where there are none, nothing is asked.
+    """
+
+    names: tuple[tuple[str, tuple[str, ...]], ...]
+    of: Mapping[Needs, tuple[str, ...]]
+
+
+def conditions(
+    lines: Sequence[tuple[Line, Needs]],
+    gradients: Mapping[str, str],
+    places: Mapping[str, int],
+    taken: set[str],
+) -> Conditions:
+    """The conditions of lines, given with what needs them.
+
+    ``places`` has the place of each input among the arguments, ``taken`` the names that mean
+    something else.
+    """
+    every = {needs for _, needs in lines}
+    if all(len(needs) <= _MOST or len(needs) == len(gradients) for needs in every):
+        texts = {tensor: f"ctx.needs_input_grad[{places[tensor]}]" for tensor in gradients}
+        return Conditions((), {needs: _each(needs, texts) for needs in every})
+    taken = set(taken)
+    asked = numbered("needs", taken)
+    names: list[tuple[str, tuple[str, ...]]] = [(asked, ("ctx.needs_input_grad",))]
+    bit = {tensor: 1 << n for n, tensor in enumerate(gradients)}
+    known = {bit[tensor]: f"{asked}[{places[tensor]}]" for tensor in gradients}
+    readers = {name: {bit[tensor]} for tensor, name in gradients.items()}
+    of: dict[Needs, tuple[str, ...]] = {}
+    for line, needs in reversed(lines):
+        mine = sum(bit[tensor] for tensor in needs)
+        parts = readers.pop(line.name, set())
+        if mine not in known and len(needs) < len(gradients):
+            # This is the last line that these need: fewer need those that read it.
+            known[mine] = numbered(f"needs_{line.name}", taken)
+            names.append((known[mine], _covering(mine, parts, known)))
+        of[needs] = (known[mine],) if mine in known else ()
+        for name in names_in(line.code):
+            readers.setdefault(name, set()).add(mine)
+    return Conditions(tuple(names), of)
+
+
+def _each(needs: Needs, texts: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(texts[tensor] for tensor in needs) if len(needs) < len(texts) else ()
+
+
+def _covering(whole: int, parts: Iterable[int], known: Mapping[int, str]) -> tuple[str, ...]:
+    """Names of sets that make up the whole: of these parts, largest first, then of single bits."""
+    parts = [part for part in parts if part in known and not part & ~whole]
+    single = [1 << n for n in range(whole.bit_length()) if whole >> n & 1]
+    covered = 0
+    chosen = []
+    for part in (*sorted(parts, key=lambda part: (-part.bit_count(), part)), *single):
+        if part & ~covered:
+            covered |= part
+            chosen.append(known[part])
+    return tuple(chosen)
+
+
+# -------------------------------------------------------------------- softmaxes
+
+
+def softmaxes_shared(
+    lines: Sequence[Line], needs: Sequence[Needs], places: Mapping[str, int], width: int
+) -> list[tuple[Line, Needs]]:
+    """The lines, given with what needs them, each softmax made of a log_softmax if there is one.
+
+    A backward computes softmax for some gradients and log_softmax for others. Where the latter is
+    wanted at all, softmax is its exponential, one pass instead of a second reduction.
+    """
+    result = list(zip(lines, needs, strict=True))
+    taken = {name for line in lines for name in (line.name, *names_in(line.code))}
+    for line, wanted in list(result):
+        match line.code:
+            case Function("torch.log_softmax", args):
+                softmax = Function("torch.softmax", args)
+            case _:
+                continue
+        readers = [n for n, (x, _) in enumerate(result) if softmax in subexpressions(x.code)]
+        if readers:
+            every = {tensor for n in readers for tensor in result[n][1]}
+            own = tuple(sorted(every, key=places.__getitem__))
+            first = _brought_before(result, (line, wanted), readers[0])
+            made: Code = Method(Name(line.name), "exp")
+            alone = sum(occurrences(x.code)[softmax] for x, _ in result) == 1
+            if not set(own) <= set(wanted):
+                test = any_wanted(wanted, places)
+                if len(f"p = {text(Conditional(test, made, softmax))}") > width:
+                    name = numbered(f"with_{line.name}", taken)
+                    result.insert(first, (Line(name, test), own))
+                    first, test = first + 1, Name(name)
+                made, alone = Conditional(test, made, softmax), False
+            reader = result[first][0]
+            if alone or reader.code is softmax:
+                result[first] = (replace(reader, code=replaced(reader.code, {softmax: made})), own)
+                continue
+            p = Name(numbered("p", taken))
+            result = [(replace(x, code=replaced(x.code, {softmax: p})), n) for x, n in result]
+            result.insert(first, (Line(p.id, made, kept=False), own))
+    return result
+
+
+def _brought_before(lines: list[tuple[Line, Needs]], entry: tuple[Line, Needs], reader: int) -> int:
+    """Put a line before a reader and what that stands with; where the reader is then."""
+    read = set(names_in(entry[0].code))
+    at, own = reader, lines[reader][1]
+    while at and lines[at - 1][1] == own and lines[at - 1][0].name not in read:
+        at -= 1
+    before = lines.index(entry)
+    if at < before:
+        lines.insert(at, lines.pop(before))
+    return reader + (at < before and reader < before)
+
+
+def any_wanted(needs: Needs, places: Mapping[str, int]) -> Code:
+    """Whether the gradient of one of these inputs is asked for."""
+    asked = Attribute(Name("ctx"), "needs_input_grad")
+    each: list[Code] = [Subscript(asked, (literal(places[tensor]),)) for tensor in needs]
+    return reduce(lambda a, b: Binary("or", a, b), each)
+
+
+def read_first(lines: Sequence[Line]) -> set[str]:
+    """The names that are read before a line makes them."""
+    read: set[str] = set()
+    made: set[str] = set()
+    for line in lines:
+        read |= set(names_in(line.code)) - made
+        made.add(line.name)
+    return read

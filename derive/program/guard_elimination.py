@@ -1,0 +1,113 @@
+"""Guards that a choice around them makes needless, where nothing is differentiated.
+
+    where(m, f(where(m, x, 1)), 0)  =  where(m, f(x), 0)
+
+for what computes each element alone: where m fails the value is not read. A guard is there for
+the derivative, which is the product of what the outer choice drops, 0, and of an infinite slope.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+
+from derive.program.cse import Line
+from derive.program.gradient_predication import Needs
+from derive.program.torch_ir import (
+    Binary,
+    Code,
+    Conditional,
+    Function,
+    Literal,
+    Method,
+    Name,
+    Unary,
+    operands,
+)
+from derive.program.torch_ops import torch_op
+
+Masks = frozenset[Code]
+"""Conditions, all of which hold where a value is read."""
+
+_EVERYWHERE: Masks = frozenset()
+_CHOICES = ("torch.where", "_where")
+_ARITHMETIC = ("+", "-", "*", "/", "**")
+
+
+def unguarded(
+    entries: Sequence[tuple[Line, Needs]], results: Collection[str]
+) -> list[tuple[Line, Needs]]:
+    """The lines without such guards, and without those that nothing reads any more.
+
+    ``results`` are the names of what is returned.
+    """
+    times = Counter(line.name for line, _ in entries)
+    once = {line.name: line.code for line, _ in entries if times[line.name] == 1}
+    read = _Read(once, dict.fromkeys(results, _EVERYWHERE))
+    made = []
+    for line, needs in reversed(entries):
+        masks = read.where.pop(line.name, None)
+        if masks is not None:
+            code = read.without(line.code, masks)
+            made.append((Line(line.name, code, line.kept), needs))
+    return made[::-1]
+
+
+class _Read:
+    """``where`` each name is read by the lines that come later."""
+
+    def __init__(self, once: Mapping[str, Code], where: dict[str, Masks]) -> None:
+        self.once = once
+        self.where = where
+
+    def without(self, code: Code, masks: Masks) -> Code:
+        """The code of a value that is read where all of the masks hold."""
+        match code:
+            case Name(name):
+                self.where[name] = self.where.get(name, masks) & masks
+                return code
+            case Function(name, (test, then, other)) if name in _CHOICES:
+                # A tensor that is left out may have axes that nothing else has.
+                plain = isinstance(other, Literal) and not isinstance(then, Literal)
+                if plain and self._follows(test, masks):
+                    return self.without(then, masks)
+                then = self.without(then, masks | self._parts(test))
+                other = self.without(other, masks)
+                return Function(name, (self.without(test, _EVERYWHERE), then, other))
+            case Conditional(test, then, other):
+                test = self.without(test, _EVERYWHERE)
+                return Conditional(test, self.without(then, masks), self.without(other, masks))
+        inside = masks if _is_of_each(code) else _EVERYWHERE
+        whole: Code = code.map(lambda part: self.without(part, inside))
+        return whole
+
+    def _follows(self, test: Code, masks: Masks) -> bool:
+        """Whether the test holds where all of the masks do."""
+
+        def known(part: Code) -> bool:
+            made_of = self.once.get(part.id) if isinstance(part, Name) else None
+            return part in masks or (made_of is not None and self._follows(made_of, masks))
+
+        return all(map(known, operands(test, "&")))
+
+    def _parts(self, test: Code) -> Masks:
+        """The conditions that hold where the test does."""
+        found = set()
+        for part in operands(test, "&"):
+            found.add(part)
+            if isinstance(part, Name) and part.id in self.once:
+                found |= self._parts(self.once[part.id])
+        return frozenset(found)
+
+
+def _is_of_each(code: Code) -> bool:
+    """Whether each element comes of those of the operands at the same place."""
+    match code:
+        case Binary(sign):
+            return sign in _ARITHMETIC
+        case Unary("-"):
+            return True
+        case Method() | Function():
+            op = torch_op(code)
+            return (op.over == "_" and op.shape is None) or code.name in ("pow", "torch.pow")
+    return False

@@ -1,0 +1,21 @@
+"""Positions on tensors of another kind: those that are distributed meet no plain tensors.
+
+torch.arange(n, device=x.device)  _positions(n, x)
+"""
+
+from __future__ import annotations
+
+from derive.algebra.substitution import replace
+from derive.program.torch_ir import Attribute, Code, Function, Keyword, Name
+
+
+def of_its_kind(code: Code) -> Code:
+    """The code with positions that are made of a tensor."""
+
+    def visit(part: Code) -> Code | None:
+        match part:
+            case Function("torch.arange", (size, Keyword("device", Attribute(Name() as x, _)))):
+                return Function("_positions", (of_its_kind(size), x))
+        return None
+
+    return replace(code, visit)

@@ -1,0 +1,410 @@
+"""The dtypes in which a body computes what is given in any, as torch's own operations do.
+
+    a product of matrices    in the dtype ``low``, to which its tensors promote, or autocast's
+    all else                 in the dtype ``wide``, which is float32 at least
+
+Sums of half precision overflow and lose their digits, so they are made in float32, and a result
+is rounded once; products of matrices add up in float32 inside, and are fast in half precision
+alone. What is added to a product stays beside it in ``low``. In float32 all of this is nothing.
+
+A body that rounds nothing in the dtype of its tensors (`derive.program.roundings`) is computed in
+that; one whose results are rounded once by a call is so in bfloat16, where no derivative of it is
+wanted: those of its calls, by torch, may round more than once.
+
+Autocast knows nothing of this: a body that multiplies is run without it, once ``low`` is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from derive.program.cse import Line
+from derive.program.roundings import Roundings, roundings
+from derive.program.torch_ir import (
+    Attribute,
+    Binary,
+    Code,
+    Conditional,
+    Function,
+    Keyword,
+    Method,
+    Name,
+    Subscript,
+    Unary,
+    names_in,
+    subexpressions,
+    text,
+    values_in,
+)
+from derive.program.torch_ops import (
+    ADDED_PRODUCTS,
+    is_float32_under_autocast,
+    moves,
+    torch_op,
+)
+
+LOW, WIDE, DTYPE = map(Name, ("low", "wide", "dtype"))
+NAMES = frozenset(name.id for name in (LOW, WIDE, DTYPE))
+"""What the code calls these dtypes, and that of a result that no product gives."""
+_OF_ITSELF = ("shape", "device", "ndim")
+
+
+@dataclass(frozen=True)
+class Precision:
+    """How a body takes the tensors that it is given: in ``low``, or in ``wide``.
+
+    ``listed`` says that autocast of torch has its result in float32, as that of a norm or a loss.
+    """
+
+    narrow: tuple[str, ...] = ()
+    broad: tuple[str, ...] = ()
+    names: frozenset[str] = frozenset()
+    """Which of the dtypes the body names."""
+    listed: bool = False
+    returned: Mapping[str, Name] = field(default_factory=dict)
+    """The dtypes that outputs are rounded to."""
+    multiplies_wide: bool = False
+    """Whether one with a vector is in ``wide``, which autocast would have in a dtype of its own."""
+    roundings: Roundings = Roundings.MORE
+    """How often it rounds in the dtype that its tensors have, in which it may be computed too."""
+
+    @property
+    def has_products(self) -> bool:
+        """Whether anything is computed in ``low``."""
+        return bool(self.narrow) or LOW.id in self.names
+
+
+def multiplies(lines: Iterable[Line]) -> bool:
+    """Whether there is a product that autocast of torch computes in a dtype of its own."""
+    every = (part for line in lines for part in subexpressions(line.code))
+    return any(torch_op(part).contracts or _adds_product(part) for part in every)
+
+
+def _adds_product(code: Code) -> bool:
+    return isinstance(code, Method | Function) and code.name in _ADDED
+
+
+_ADDED = ("addmm_", "baddbmm_", "_added_product", "_product_added")
+
+PLAIN = Precision()
+"""Of a body that takes its tensors as they are."""
+
+
+def in_precision(
+    lines: Sequence[Line],
+    given: Sequence[str],
+    outputs: Collection[str] = (),
+    vectors: Collection[str] = (),
+    integers: Collection[str] = (),
+) -> tuple[list[Line], Precision]:
+    """The lines with these dtypes, for the floating-point tensors that are given and returned.
+
+    ``vectors`` are names with one axis at most: a product with one is a sum like any other.
+    ``integers`` are the tensors of integers.
+    """
+    products = Products.of(lines, vectors)
+    often = roundings(lines, given, integers)
+    if often is Roundings.NONE and _reads_one(lines, given):
+        return list(lines), PLAIN
+    broad = set(given) if not products.any_in(lines) else set()
+    body = _Body(products, given, broad)
+    made = body.lines(lines)
+    while not body.read <= broad:
+        broad |= body.read
+        body = _Body(products, given, broad)
+        made = body.lines(lines)
+    sources = {
+        name: _Sources.of(lines, name, body) for name in outputs if not body.is_in_low(Name(name))
+    }
+    returned = {name: LOW if found.is_low else DTYPE for name, found in sources.items()}
+    listed = any(found.listed for found in sources.values())
+    reads = {name for line in made for name in names_in(line.code)}
+    reads |= {dtype.id for dtype in returned.values()}
+    return made, Precision(
+        narrow=tuple(name for name in given if name in reads and name not in broad),
+        broad=tuple(name for name in given if name in reads and name in broad),
+        names=frozenset(reads & NAMES),
+        listed=listed,
+        returned=returned,
+        multiplies_wide=products.leave_any_in(lines),
+        roundings=often,
+    )
+
+
+def all_wide(
+    lines: Sequence[Line], given: Sequence[str], integers: Collection[str] = ()
+) -> tuple[list[Line], Precision]:
+    """The lines of a body of which nothing is in ``low``, as the forward has no product."""
+    often = roundings(lines, given, integers)
+    if often is Roundings.NONE and _reads_one(lines, given):
+        return list(lines), PLAIN
+    reads = {name for line in lines for name in names_in(line.code)}
+    broad = tuple(name for name in given if name in reads)
+    return list(lines), Precision(broad=broad, roundings=often)
+
+
+def _reads_one(lines: Sequence[Line], given: Sequence[str]) -> bool:
+    """Whether the elements of one tensor at most are read, so that all have its dtype."""
+    reads = {name for line in lines for name in values_in(line.code)}
+    return len(reads & set(given)) < 2
+
+
+@dataclass(frozen=True)
+class _Sources:
+    """What an output is made of, down to what comes in ``low``."""
+
+    product: bool
+    """Something that comes in ``low``."""
+    given: bool
+    """A given tensor beside it, to whose dtype the result promotes."""
+    listed: bool
+    """Something that autocast computes in float32."""
+
+    @property
+    def is_low(self) -> bool:
+        """Whether it has the dtype of a product."""
+        return self.product and not (self.given or self.listed)
+
+    @classmethod
+    def of(cls, lines: Sequence[Line], name: str, body: _Body) -> _Sources:
+        known: Mapping[str, Code] = {line.name: line.code for line in lines}
+        pending: list[Code] = [Name(name)]
+        met: set[str] = set()
+        product = given = listed = False
+        while pending:
+            code = pending.pop()
+            if body.is_in_low(code) and not (isinstance(code, Name) and code.id in body.given):
+                product = True
+                continue
+            match code:
+                case Name(read):
+                    given = given or read in body.given
+                    if read in known and read not in met:
+                        met.add(read)
+                        pending.append(known[read])
+                case Attribute(_, attribute) if attribute in (*_OF_ITSELF, "dtype"):
+                    pass
+                case Conditional(_, then, other):
+                    pending += (then, other)
+                case _:
+                    listed = listed or is_float32_under_autocast(code)
+                    pending += code.parts()
+        return cls(product, given, listed)
+
+
+def rounded(lines: Sequence[Line], returned: Mapping[str, Code], width: int) -> list[Line]:
+    """The lines with the outputs in the dtypes that they are returned in."""
+    made = list(lines)
+    last = {line.name: n for n, line in enumerate(made)}
+    for name, dtype in returned.items():
+        n = last[name]
+        code = _to(made[n].code, dtype)
+        read = any(name in names_in(line.code) for line in made[n + 1 :])
+        if read or len(f"{name} = {text(code)}") > width:
+            made.append(Line(name, Method(Name(name), "to", (dtype,))))
+        else:
+            made[n] = replace(made[n], code=code)
+    return made
+
+
+def _to(code: Code, dtype: Code) -> Code:
+    """The code in a dtype; each branch of a choice by itself."""
+    if isinstance(code, Conditional):
+        return Conditional(code.test, _to(code.then, dtype), _to(code.other, dtype))
+    return Method(code, "to", (dtype,))
+
+
+@dataclass(frozen=True)
+class Products:
+    """Which products are those of matrices: with none of these vectors, nor of ``positions``.
+
+    Half precision does not tell positions apart, which are numbers there as exact as any. Where
+    one is added in the same call to what is no product it is a part of a square, which cancels:
+    none is then.
+    """
+
+    vectors: frozenset[str]
+    squares: bool
+    positions: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, lines: Sequence[Line], vectors: Collection[str]) -> Products:
+        parts = (part for line in lines for part in subexpressions(line.code))
+        added = ADDED_PRODUCTS.values()
+        made = {line.name for line in lines if torch_op(line.code).contracts}
+        squares = any(
+            isinstance(part, Function)
+            and part.name in added
+            and not _is_product(part.args[0], made)
+            for part in parts
+        )
+        positions: set[str] = set()
+        for line in lines:
+            if _is_of_positions(line.code, positions):
+                positions.add(line.name)
+        return cls(frozenset(vectors), squares, frozenset(positions))
+
+    def has(self, code: Code) -> bool:
+        """Whether the code is such a product."""
+        if self.squares or not torch_op(code).contracts:
+            return False
+        # What may be left out is added to the product.
+        added = dict(torch_op(code).absent)
+        parts = [part for n, part in enumerate(code.parts()) if n not in added]
+        exact = any(_is_of_positions(part, self.positions) for part in parts)
+        return not exact and not any(map(self._is_vector, parts))
+
+    def _is_vector(self, code: Code) -> bool:
+        if isinstance(code, Method) and code.name in ("unsqueeze", "expand"):
+            return False
+        if isinstance(code, Name):
+            return code.id in self.vectors
+        return torch_op(code).view and self._is_vector(code.parts()[0])
+
+    def leave_any_in(self, lines: Sequence[Line]) -> bool:
+        """Whether there is another product, with a vector."""
+        every = {c for line in lines for c in subexpressions(line.code)}
+        others = (torch_op(c).contracts and not self.has(c) for c in every)
+        return not self.squares and any(others)
+
+    def any_in(self, lines: Sequence[Line]) -> bool:
+        """Whether there is one."""
+        return any(self.has(c) for line in lines for c in subexpressions(line.code))
+
+
+def _is_product(code: Code, made: Collection[str]) -> bool:
+    """Whether the code is a product of matrices, or the name of one."""
+    return code.id in made if isinstance(code, Name) else torch_op(code).contracts
+
+
+def _is_of_positions(code: Code, positions: Collection[str]) -> bool:
+    """Whether the code is a tensor of positions and numbers alone."""
+    found, pending = False, [code]
+    while pending:
+        match pending.pop():
+            case Function("_positions" | "torch.arange"):
+                found = True
+            case Attribute(_, name) if name in (*_OF_ITSELF, "dtype"):
+                pass
+            case Name(name) if name in positions:
+                found = True
+            case Name(name) if name not in NAMES:
+                return False
+            case part:
+                pending += part.parts()
+    return found
+
+
+class _Body:
+    """A body whose given tensors come in ``low``, but for those that come in ``wide``."""
+
+    def __init__(self, products: Products, given: Iterable[str], broad: Collection[str]) -> None:
+        self.products = products
+        self._is_low: dict[str, bool] = {name: name not in broad for name in given}
+        self.given = frozenset(given)
+        self._left = set(given)
+        self.read: set[str] = set()
+        """The given tensors in ``low`` that are read in ``wide``."""
+
+    def lines(self, lines: Sequence[Line]) -> list[Line]:
+        """The lines with what each part is computed in."""
+        made = []
+        for line in lines:
+            low = self.is_in_low(line.code)
+            code = self._inside(line.code) if low else self._plain(line.code)
+            made.append(replace(line, code=code))
+            self._is_low[line.name] = low
+            if line.name not in names_in(line.code):
+                self._left.discard(line.name)
+        return made
+
+    def is_in_low(self, code: Code) -> bool:
+        """Whether a value comes in ``low``."""
+        match code:
+            case Name(name):
+                return self._is_low.get(name, False)
+            case Unary("-", operand):
+                return self.is_in_low(operand)
+            case Binary("+" | "-", left, right):
+                sums = self.is_in_low(left) and self.is_in_low(right)
+                return sums and any(map(self._is_of_product, subexpressions(code)))
+            case Attribute(obj, "mT" | "T") | Subscript(obj) | Method(obj, "sum" | "sum_to_size"):
+                return self.is_in_low(obj)
+        if torch_op(code).view or moves(code):
+            return self.is_in_low(code.parts()[0])
+        return self.products.has(code)
+
+    def _is_of_product(self, code: Code) -> bool:
+        """Whether the code is a product of matrices, or the name of what is made of one."""
+        if isinstance(code, Name):
+            return self._is_low.get(code.id, False) and code.id not in self.given
+        return self.products.has(code)
+
+    def _inside(self, code: Code) -> Code:
+        """A value that comes in ``low``."""
+        match code:
+            case Name():
+                return code
+            case Unary() | Binary("+" | "-"):
+                return code.map(self._inside)  # type: ignore[no-any-return]
+        if self.products.has(code):
+            exact = [code.parts()[n] for n in torch_op(code).exact]
+            return code.map(lambda p: self._broadened(p) if p in exact else self._narrowed(p))  # type: ignore[no-any-return]
+        # A view, elements elsewhere, or a sum: what else it is given are numbers and positions.
+        first, *_ = code.parts()
+        return code.map(lambda part: self._inside(part) if part is first else part)  # type: ignore[no-any-return]
+
+    def _narrowed(self, code: Code) -> Code:
+        """An operand of a product."""
+        match code:
+            case Keyword(name, value) if name in ("bias", "input"):
+                return Keyword(name, self._narrowed(value))
+            case Name() | Unary("-") | Binary() | Method() | Function() | Attribute() | Subscript():
+                if self.is_in_low(code):
+                    return self._inside(code)
+                return Method(self._plain(code), "to", (LOW,)) if self._is_tensor(code) else code
+        return code
+
+    def _is_tensor(self, code: Code) -> bool:
+        """Whether an argument of a product is no shape, of a tensor or a kept one."""
+        if isinstance(code, Name):
+            return code.id in self._is_low
+        return not (isinstance(code, Attribute) and code.name in _OF_ITSELF)
+
+    def _broadened(self, code: Code) -> Code:
+        """A part of what is computed in ``wide``."""
+        if not self.is_in_low(code):
+            return self._plain(code)
+        self.read |= self._left & set(self._roots(code))
+        return Method(self._inside(code), "to", (WIDE,))
+
+    def _plain(self, code: Code) -> Code:
+        """A value that does not come in ``low``."""
+        match code:
+            case Name():
+                return code
+            case Attribute(obj, name) if name in _OF_ITSELF:
+                return code
+            case Attribute(obj, "dtype"):
+                return WIDE if self.is_in_low(obj) else code
+            case Method(obj, "dim" | "numel" | "size"):
+                return code
+            case Method(obj, name, args) if torch_op(code).makes:
+                if self.is_in_low(obj) and not any(_is_dtype(a) for a in args):
+                    return Method(obj, name, (*args, Keyword("dtype", WIDE)))
+                return code
+            case Keyword("device"):
+                return code
+        return code.map(self._broadened)  # type: ignore[no-any-return]
+
+    def _roots(self, code: Code) -> Iterable[str]:
+        """The name that a value in ``low`` comes of without a product."""
+        if isinstance(code, Name):
+            yield code.id
+        elif not (isinstance(code, Binary) or self.products.has(code)) and code.parts():
+            yield from self._roots(code.parts()[0])
+
+
+def _is_dtype(argument: Code) -> bool:
+    return isinstance(argument, Keyword) and argument.name == "dtype"

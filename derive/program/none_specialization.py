@@ -1,0 +1,406 @@
+"""What is left of code where an optional tensor is None and stands for a number.
+
+    weight.unsqueeze(1) * x  ->  x          for 1
+    x + bias                 ->  x          for 0
+    A @ weight               ->  A.sum(-1)  for 1
+
+A number takes the place of a tensor that has it everywhere as far as the result has the same shape
+and dtype without that tensor. So does what has fewer axes: G / n for G / n * weight, where G has
+none. What needs the tensor itself, such as a mean of it, has no such form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import reduce
+
+from derive.algebra.poly import ONE
+from derive.program.shape_rules import Shape
+from derive.program.torch_ir import (
+    Attribute,
+    Binary,
+    Code,
+    Conditional,
+    Function,
+    Keyword,
+    Literal,
+    Method,
+    Name,
+    Subscript,
+    Tuple,
+    Unary,
+    literal,
+    names_in,
+    operands,
+    subexpressions,
+    values_in,
+)
+from derive.program.torch_ops import ADDED_PRODUCTS, torch_op
+
+Number = Fraction | Code
+"""A number, or the code of one, or of a tensor with fewer axes than what it stands for."""
+
+
+class TensorNeeded(Exception):
+    """The code reads the tensor itself."""
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """A tensor that has the number everywhere, as far as it is one."""
+
+    value: Number
+
+
+_PLACED_ALIKE = frozenset(("index_select", "gather", "flip", "clone", "to"))
+"""What has elements of its tensor, at other places, and nothing beside them."""
+
+
+@dataclass(frozen=True)
+class Absence:
+    """Where an optional tensor is None.
+
+    ``numbers``: the names of what is the same number everywhere. ``floats``: the names of tensors
+    of floating-point numbers, the first of which has the dtype of the body. ``python``: the names
+    of Python numbers. ``there`` and ``given`` say which shape a code has there, and where the
+    tensor is given. ``dtype`` is that of the body, where it has a name, and ``tensors`` are the
+    names of those that are at hand.
+    """
+
+    numbers: Mapping[str, Number]
+    floats: Collection[str]
+    python: Collection[str]
+    there: Callable[[Code], Shape | None]
+    given: Callable[[Code], Shape | None]
+    dtype: Code | None = None
+    tensors: Collection[str] = ()
+
+    def reads(self, code: Code) -> bool:
+        """Whether the code reads what is a number."""
+        return any(name in self.numbers for name in names_in(code))
+
+    def without(self, code: Code) -> Code | Uniform:
+        """What the code is there; an error where it needs a tensor."""
+        found = self._by_rule(code) if self.reads(code) else code
+        return code.map(self._tensor) if found is None else found
+
+    def of_line(self, code: Code) -> Code | Uniform:
+        """What the code of a line is there; what it expands is a tensor."""
+        if self.reads(code) and isinstance(code, Method) and code.name == "expand":
+            return self._tensor(code)
+        return self.without(code)
+
+    def sites(self, code: Code) -> Iterator[tuple[Code, Code]]:
+        """The smallest parts of the code that have another form there, and these."""
+        if not self.reads(code):
+            return
+        ruled = self._by_rule(code) is not None
+        found = [(part, self._tried(part)) for part in code.parts() if self.reads(part)]
+        if ruled and any(not isinstance(x, Code) for _, x in found):
+            yield code, self._tensor(code)
+            return
+        for part, x in found:
+            if isinstance(x, Code):
+                yield from self.sites(part)
+            else:
+                yield part, self._tensor(part)
+
+    def _tried(self, code: Code) -> Code | Uniform | None:
+        """What the code is there, None where that needs a tensor."""
+        try:
+            return self.without(code)
+        except TensorNeeded:
+            return None
+
+    def _by_rule(self, code: Code) -> Code | Uniform | None:
+        """What has a form without a tensor, where it may have one."""
+        match code:
+            case Name(name):
+                return Uniform(self.numbers[name])
+            case Binary("@", left, right):
+                return self._product(code, left, right)
+            case Binary(_, left, right):
+                return self._combined(code, self.without(left), self.without(right))
+            case Method(Function("torch.where", args) as chosen, "sum", dims):
+                return self._counted(chosen, args, dims)
+            case Function(name, (total, a, b, *more)) if name in ADDED_PRODUCTS.values():
+                return self._added(code, total, Binary("@", a, b), more)
+            case Function(_, args) if torch_op(code).absent:
+                return self._of_kernel(code, args)
+            case Conditional(test, then, other) if not self.reads(test):
+                return self._either(self.without(then), self.without(other))
+            case Function("torch.where", (test, then, other)):
+                return self._chosen(code, test, self.without(then), self.without(other))
+        return self._shown(code) if _shows(code) else None
+
+    def _of_kernel(self, code: Function, args: tuple[Code, ...]) -> Code | None:
+        """A call that takes None itself for the number that it stands for."""
+        takes = dict(torch_op(code).absent)
+
+        def stays(n: int, argument: Code) -> bool:
+            known = isinstance(argument, Name) and self.numbers.get(argument.id) == takes.get(n)
+            return n in takes and known
+
+        if any(self.reads(a) and not stays(n, a) for n, a in enumerate(args)):
+            return None
+        return code
+
+    def _shown(self, code: Code) -> Uniform | None:
+        """A view and the like of a number is the number."""
+        first, *others = code.parts()
+        inner = self.without(first)
+        if isinstance(inner, Code) or any(map(self.reads, others)):
+            return None
+        if isinstance(code, Unary):
+            return Uniform(_negative(inner.value))
+        if self._has_axes(inner.value):
+            raise TensorNeeded
+        return inner
+
+    def _tensor(self, code: Code) -> Code:
+        """What the code is there, as a tensor of its shape."""
+        found = self.without(code)
+        if isinstance(found, Code):
+            return found
+        like, shape = self._like(), self._shape(code)
+        if like is None or shape is None:
+            raise TensorNeeded
+        if isinstance(found.value, Code) and self.there(found.value) is not None:
+            return Method(found.value, "expand", (shape,))
+        return expanded(like, _written(found.value), shape, self.dtype)
+
+    def _shape(self, code: Code) -> Code | None:
+        """The shape of a code, which it says itself or another tensor has."""
+        match code:
+            case Method(_, "expand", (shape,)) if not self.reads(shape):
+                return shape
+        whole = self.given(code)
+        same = (name for name in self.tensors if self.there(Name(name)) == whole)
+        found = None if whole is None else next(same, None)
+        return None if found is None else Attribute(Name(found), "shape")
+
+    def _has_axes(self, number: Number) -> bool:
+        return isinstance(number, Code) and bool(self.there(number))
+
+    def _like(self) -> Code | None:
+        """A tensor that has the dtype of the body there."""
+        return next((Name(name) for name in self.floats if name not in self.numbers), None)
+
+    def _combined(
+        self, code: Binary, left: Code | Uniform, right: Code | Uniform
+    ) -> Code | Uniform:
+        """left op right, one of which or both may be numbers."""
+        if isinstance(left, Uniform) and isinstance(right, Uniform):
+            return Uniform(_combined(code.op, left.value, right.value))
+        if isinstance(left, Code) and isinstance(right, Code):
+            return self._of_shape(Binary(code.op, left, right), code)
+        one, two = (x.value if isinstance(x, Uniform) else x for x in (left, right))
+        numbers = [isinstance(x, Fraction) or is_number(x, self.python) for x in (one, two)]
+        if all(numbers):
+            return Uniform(_combined(code.op, one, two))
+        if not all(n or self._is_float(x) for n, x in zip(numbers, (one, two), strict=True)):
+            raise TensorNeeded
+        made = _combined(code.op, one, two)
+        assert isinstance(made, Code)
+        return self._of_shape(made, code)
+
+    def _product(self, code: Code, left: Code, right: Code) -> Code | Uniform | None:
+        """A product of matrices with a vector of ones is a sum."""
+        for ones, matrix, place in ((right, left, -1), (left, right, -2)):
+            if self.reads(matrix) or not self.reads(ones):
+                continue
+            if self.without(ones) == Uniform(Fraction(1)) and self._is_float(matrix):
+                return self._of_shape(Method(matrix, "sum", (literal(place),)), code)
+        return None
+
+    def _added(
+        self, code: Code, total: Code, product: Code, more: list[Code]
+    ) -> Code | Uniform | None:
+        """total + alpha*product, in one call."""
+        if any(map(self.reads, (product, *more))) or self.without(total) != Uniform(Fraction(0)):
+            return None
+        for keyword in more:
+            assert isinstance(keyword, Keyword)
+            product = Binary("*", keyword.value, product)
+        return self._of_shape(product, code)
+
+    def _chosen(
+        self, code: Code, test: Code, then: Code | Uniform, other: Code | Uniform
+    ) -> Code | Uniform:
+        """A choice of a number and a tensor."""
+        if self.reads(test) or then == other:
+            raise TensorNeeded
+        branches = [_written(x.value) if isinstance(x, Uniform) else x for x in (then, other)]
+        if not any(self._is_float(x) for x in branches):
+            raise TensorNeeded
+        return self._of_shape(Function("torch.where", (test, *branches)), code)
+
+    @staticmethod
+    def _either(then: Code | Uniform, other: Code | Uniform) -> Uniform | None:
+        """One branch or the other, by a Python value."""
+        return then if isinstance(then, Uniform) and then == other else None
+
+    def _counted(self, chosen: Code, args: tuple[Code, ...], dims: tuple[Code, ...]) -> Code | None:
+        """A sum of ones, and zeros where a mask has none, is the number of ones."""
+        mask, then, other = args
+        if self.reads(mask) or not self.reads(then) or other is not literal(0):
+            return None
+        if self.without(then) != Uniform(Fraction(1)) or self.there(mask) != self.given(chosen):
+            return None
+        like = self._like()
+        if like is None:
+            return None
+        dtype = self.dtype or Attribute(like, "dtype")
+        return Method(mask, "sum", (*dims, Keyword("dtype", dtype)))
+
+    def _of_shape(self, made: Code, code: Code) -> Code | Uniform:
+        """What is made of the code, if it has the same shape or one that goes on to that."""
+        shape, whole = self.there(made), self.given(code)
+        if shape is None or whole is None:
+            raise TensorNeeded
+        if shape == whole:
+            return made
+        fits = all(n in (ONE, m) for n, m in zip(shape[::-1], whole[::-1], strict=False))
+        if len(shape) > len(whole) or not fits:
+            raise TensorNeeded
+        return Uniform(made)
+
+    def _is_float(self, code: Number) -> bool:
+        """Whether the code certainly is a tensor of floating-point numbers."""
+        return isinstance(code, Code) and is_float(code, self.floats)
+
+
+def is_float(code: Code, floats: Collection[str]) -> bool:
+    """Whether the code certainly is a tensor of floating-point numbers, as those names are."""
+    match code:
+        case Name(name):
+            return name in floats
+        case Unary("-", operand):
+            return is_float(operand, floats)
+        case Binary("+" | "-" | "*" | "/" | "**" | "@", left, right):
+            return is_float(left, floats) or is_float(right, floats)
+        case Attribute(obj, "mT" | "T" | "values") | Subscript(obj):
+            return is_float(obj, floats)
+        case Conditional(_, then, other):
+            # Where it is None nothing reads it.
+            return all(is_float(x, floats) for x in {then, other} - {Literal("None")})
+        case Method(_, "argmax" | "argmin" | "any" | "all" | "dim" | "numel" | "size"):
+            return False
+        case Method(_, "to", (dtype,)):
+            return isinstance(dtype, Name)
+        case Method(obj, _, args):
+            named = (a for a in args if _is_dtype(a))
+            return is_float(obj, floats) and all(isinstance(a.parts()[0], Name) for a in named)
+        case Function("torch.where", (_, then, other)):
+            return is_float(then, floats) or is_float(other, floats)
+        case Function(_, args):
+            return any(is_float(a, floats) for a in args)
+        case Keyword(_, value):
+            return is_float(value, floats)
+        case Tuple(items):
+            return any(is_float(item, floats) for item in items)
+    return False
+
+
+def is_number(code: Number, python: Collection[str]) -> bool:
+    """Whether the code certainly is a Python number, as those names are."""
+    match code:
+        case Literal(words):
+            return words.lstrip("-")[:1].isdigit() or words.startswith("math.")
+        case Name(name):
+            return name in python
+        case Attribute(Name("math")):
+            return True
+        case Subscript(Attribute(_, "shape"), (position,)):
+            return is_number(position, python)
+        case Unary("-") | Binary("+" | "-" | "*" | "/" | "//" | "**" | "or"):
+            return all(is_number(part, python) for part in code.parts())
+        case Function(name):
+            return name.startswith("math.")
+    return False
+
+
+def _is_dtype(argument: Code) -> bool:
+    return isinstance(argument, Keyword) and argument.name == "dtype"
+
+
+def _shows(code: Code) -> bool:
+    """Whether the code has elements of its first operand alone, or all of their negatives."""
+    match code:
+        case Unary("-") | Attribute(_, "mT" | "T") | Subscript():
+            return True
+        case Method(_, name):
+            return name in _PLACED_ALIKE or torch_op(code).view
+    return torch_op(code).view
+
+
+def _combined(op: str, left: Number, right: Number) -> Number:
+    """left op right"""
+    if isinstance(left, Fraction) and isinstance(right, Fraction):
+        return _computed(op, left, right)
+    match op, left, right:
+        case ("+", 0, x) | ("*", 1, x) | ("+" | "-", x, 0) | ("*" | "/", x, 1):
+            return x
+        case ("-", 0, x) | ("*", -1, x) | ("*" | "/", x, -1):
+            return _negative(x)
+        case "+" | "-" | "*" | "/", _, _:
+            return Binary(op, _written(left), _written(right))
+    raise TensorNeeded
+
+
+def _computed(op: str, left: Fraction, right: Fraction) -> Fraction:
+    match op:
+        case "+":
+            return left + right
+        case "-":
+            return left - right
+        case "*":
+            return left * right
+    raise TensorNeeded
+
+
+def _negative(number: Number) -> Number:
+    return Unary("-", number) if isinstance(number, Code) else -number
+
+
+def _written(value: Number) -> Code:
+    """A number as a formatter writes it."""
+    if isinstance(value, Code):
+        return value
+    return literal(int(value) if value == int(value) else float(value))
+
+
+def expanded(like: Code, number: Code, shape: Code, dtype: Code | None = None) -> Code:
+    """A tensor of one number, which takes no memory."""
+    keywords = () if dtype is None else (Keyword("dtype", dtype),)
+    return Method(Method(like, "new_full", (Tuple(()), number, *keywords)), "expand", (shape,))
+
+
+def in_turn(code: Code, optional: Collection[str]) -> Code:
+    """The code with addends, and factors, that come of optional tensors alone after all others.
+
+    Of two that stand together nothing is left where both are None.
+    """
+
+    def comes(part: Code) -> bool:
+        return comes_of(part, optional)
+
+    code = code.map(lambda part: in_turn(part, optional))
+    for op in "+*":
+        parts = list(operands(code, op))
+        if sum(map(comes, parts)) > 1:
+            return reduce(lambda a, b: Binary(op, a, b), sorted(parts, key=comes))
+    return code
+
+
+def comes_of(code: Code, optional: Collection[str]) -> bool:
+    """Whether the code reads some of these tensors and nothing else but shapes."""
+    names = set(values_in(code))
+    return bool(names) and names <= set(optional)
+
+
+def has_choice(code: Code) -> bool:
+    """Whether the code chooses by a Python value."""
+    return any(isinstance(part, Conditional) for part in subexpressions(code))

@@ -1,0 +1,48 @@
+"""Elements added at positions: moved to where they are read, and told apart from their target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from derive.program.cse import Line
+from derive.program.gradient_predication import Needs
+from derive.program.torch_ir import Code, Function, Method, Name, names_in, occurrences
+
+_ADDING = ("_scatter_added", "_scatter_added_if_any", "_index_added_if_any")
+
+
+def adding(code: Code) -> tuple[Code, Code] | None:
+    """What is added to at positions, and what is added."""
+    match code:
+        case Method(target, "scatter_add" | "index_add", (_, _, source)):
+            return target, source
+        case Function(name, (target, _, _, source)) if name in _ADDING:
+            return target, source
+    return None
+
+
+def with_adding(code: Code, target: Code, source: Code) -> Code:
+    """The same with another target and source."""
+    match code:
+        case Method(_, name, (dim, index, _)):
+            return Method(target, name, (dim, index, source))
+        case Function(name, (_, dim, index, _)):
+            return Function(name, (target, dim, index, source))
+    return code
+
+
+def placed_late(entries: Sequence[tuple[Line, Needs]]) -> list[tuple[Line, Needs]]:
+    """The lines, each that places elements right before the one that reads it."""
+    result = list(entries)
+    for line, needs in entries:
+        if adding(line.code) is None:
+            continue
+        at = result.index((line, needs))
+        readers = [n for n, (x, _) in enumerate(result) if line.name in names_in(x.code)]
+        once = len(readers) == 1 and occurrences(result[readers[0]][0].code)[Name(line.name)] == 1
+        if line.kept or not once or result[readers[0]][1] != needs:
+            continue
+        between = result[at + 1 : readers[0]]
+        if not {x.name for x, _ in between} & {line.name, *names_in(line.code)}:
+            result[at : readers[0]] = [*between, (line, needs)]
+    return result

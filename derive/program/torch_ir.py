@@ -1,0 +1,322 @@
+"""Torch code as a tree, and its text.
+
+Nodes are interned, so a subexpression that occurs twice is one object. The printer knows
+precedence and writes what a formatter would leave alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from math import isinf
+
+from derive.algebra import substitution
+from derive.algebra.hashcons import Node, node
+
+
+class Code(Node):
+    """Base of torch code."""
+
+    __slots__ = ()
+
+
+@node
+class Name(Code):
+    """A Python name: a tensor, a parameter or a temporary."""
+
+    id: str
+
+
+@node
+class Literal(Code):
+    """A number or another constant, as Python text."""
+
+    text: str
+
+
+@node
+class Dim(Code):
+    """The run-time size of an extent; resolved when it is known which tensors are at hand."""
+
+    extent: str
+
+
+@node
+class Shape(Code):
+    """A shape with these sizes, that of a group as a starred `Dim`; resolved as `Dim` is."""
+
+    axes: tuple[Code, ...]
+
+
+@node
+class Attribute(Code):
+    """obj.name"""
+
+    obj: Code
+    name: str
+
+
+@node
+class Keyword(Code):
+    """name=value in a call."""
+
+    name: str
+    value: Code
+
+
+@node
+class Method(Code):
+    """obj.name(args)"""
+
+    obj: Code
+    name: str
+    args: tuple[Code, ...] = ()
+
+
+@node
+class Function(Code):
+    """name(args)"""
+
+    name: str
+    args: tuple[Code, ...] = ()
+
+
+@node
+class Slice(Code):
+    """start:stop:step between brackets; what is None is left out."""
+
+    start: Code | None = None
+    stop: Code | None = None
+    step: Code | None = None
+
+
+@node
+class Subscript(Code):
+    """obj[items]"""
+
+    obj: Code
+    items: tuple[Code, ...]
+
+
+@node
+class Tuple(Code):
+    """(items)"""
+
+    items: tuple[Code, ...]
+
+
+@node
+class Unary(Code):
+    """-x or ~x"""
+
+    op: str
+    operand: Code
+
+
+@node
+class Binary(Code):
+    """left op right"""
+
+    op: str
+    left: Code
+    right: Code
+
+
+@node
+class Conditional(Code):
+    """then if test else other: a choice by a Python value."""
+
+    test: Code
+    then: Code
+    other: Code
+
+
+_LEVELS = (
+    *("if", "or", "and", "not", "is == != < <= > >=", "|", "^", "&"),
+    *("+ -", "* / // % @", "neg ~", "**", "atom"),
+)
+_PRECEDENCE = {op: level for level, ops in enumerate(_LEVELS) for op in ops.split()}
+_ATOM = _PRECEDENCE["atom"]
+
+
+def operands(code: Code, op: str) -> Iterator[Code]:
+    """The operands of a chain of one operator, from the left: a, b and c of a & b & c."""
+    pending = [code]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, Binary) and part.op == op:
+            pending += (part.right, part.left)
+        else:
+            yield part
+
+
+def subexpressions(code: Code) -> Iterator[Code]:
+    """code and everything inside it, each once, parents first."""
+    met: set[Code] = set()
+    pending = [code]
+    while pending:
+        current = pending.pop()
+        if current not in met:
+            met.add(current)
+            yield current
+            pending += reversed(_inside(current))
+
+
+def occurrences(code: Code) -> Counter[Code]:
+    """How often code and everything inside it stand there."""
+    children_first: dict[Code, tuple[Code, ...]] = {}
+    pending: list[tuple[Code, tuple[Code, ...] | None]] = [(code, None)]
+    while pending:
+        current, parts = pending.pop()
+        if parts is not None:
+            children_first[current] = parts
+        elif current not in children_first:
+            parts = _inside(current)
+            pending.append((current, parts))
+            pending += [(part, None) for part in parts]
+    found = Counter({code: 1})
+    for current, parts in reversed(children_first.items()):
+        for part in parts:
+            found[part] += found[current]
+    return found
+
+
+@lru_cache(maxsize=2**13)
+def _inside(code: Code) -> tuple[Code, ...]:
+    return () if isinstance(code, Dim | Shape) else code.parts()
+
+
+def replaced(code: Code, new: Mapping[Code, Code]) -> Code:
+    """The code with what has another form in that, outermost first."""
+    return substitution.replace(code, new.get)
+
+
+@lru_cache(maxsize=2**13)
+def names_in(code: Code) -> tuple[str, ...]:
+    """Every Python name that the code reads, once for each time that it does."""
+    found = []
+    pending = [code]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, Name):
+            found.append(part.id)
+        pending += reversed(part.parts())
+    return tuple(found)
+
+
+def values_in(code: Code) -> Iterator[str]:
+    """The names that the code reads for more than a shape."""
+    pending = [code]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, Name):
+            yield part.id
+        elif not isinstance(part, Attribute) or part.name != "shape":
+            pending += part.parts()
+
+
+def literal(value: int | float) -> Literal:
+    """A Python number."""
+    if isinf(value):
+        return Literal("math.inf" if value > 0 else "-math.inf")
+    return Literal(repr(value).replace("e+", "e"))
+
+
+def text(code: Code) -> str:
+    """The code as Python text, on one line."""
+    return _text(code)[0]
+
+
+@lru_cache(maxsize=4096)
+def _text(code: Code) -> tuple[str, int]:
+    """Text and the precedence of its outermost operator."""
+    match code:
+        case Unary("*", operand):
+            return f"*{_at(operand, _ATOM)}", _ATOM
+        case Unary(op, operand):
+            level = _PRECEDENCE["neg"] if op in "-~" else _PRECEDENCE["not"]
+            space = "" if op in "-~" else " "
+            inner = _PRECEDENCE["**"] + 1 if op == "-" and _is_power(operand) else level
+            return f"{op}{space}{_at(operand, inner)}", level
+        case Binary("**", left, right):
+            level = _PRECEDENCE["**"]
+            hugs = _is_simple(left) and _is_simple(right) and not isinstance(left, Unary)
+            gap = "" if hugs else " "
+            return f"{_at(left, level + 1)}{gap}**{gap}{_at(right, _PRECEDENCE['neg'])}", level
+        case Binary():
+            return _chain(code), _PRECEDENCE[code.op]
+        case Conditional(test, then, other):
+            return f"{_at(then, 1)} if {_at(test, 1)} else {_at(other, 0)}", 0
+        case Literal(words) if words.startswith("-"):
+            return words, _PRECEDENCE["neg"]
+    return _atom(code), _ATOM
+
+
+def _chain(code: Binary) -> str:
+    """A chain of operators of one precedence, a + b - c, is one level, however long."""
+    level, left = _PRECEDENCE[code.op], code.left
+    comparison = level == _PRECEDENCE["=="]
+    rest = [f" {code.op} {_at(code.right, level + 1)}"]
+    while not comparison and isinstance(left, Binary) and _PRECEDENCE[left.op] == level:
+        rest.append(f" {left.op} {_at(left.right, level + 1)}")
+        left = left.left
+    return _at(left, level + comparison) + "".join(reversed(rest))
+
+
+def _atom(code: Code) -> str:
+    """What no operator around it takes apart."""
+    match code:
+        case Name(words) | Literal(words):
+            return words
+        case Dim(extent):
+            return f"<size {extent}>"
+        case Shape(axes):
+            return f"<shape {_listed(axes)}>"
+        case Attribute(obj, name):
+            return f"{_at(obj, _ATOM)}.{name}"
+        case Keyword(name, value):
+            return f"{name}={text(value)}"
+        case Method(obj, name, args):
+            return f"{_at(obj, _ATOM)}.{name}({_listed(args)})"
+        case Function(name, args):
+            return f"{name}({_listed(args)})"
+        case Subscript(obj, items):
+            return f"{_at(obj, _ATOM)}[{_listed(items)}]"
+        case Slice():
+            return _slice(code)
+        case Tuple(items):
+            return f"({_listed(items)},)" if len(items) == 1 else f"({_listed(items)})"
+    raise AssertionError(f"no text for {code!r}")
+
+
+def _listed(codes: Iterable[Code]) -> str:
+    return ", ".join(map(text, codes))
+
+
+def _is_power(code: Code) -> bool:
+    return isinstance(code, Binary) and code.op == "**"
+
+
+def _is_simple(code: Code) -> bool:
+    """Whether a formatter writes ** without spaces beside it."""
+    if isinstance(code, Unary):
+        return _is_simple(code.operand)
+    if isinstance(code, Attribute):
+        return _is_simple(code.obj)
+    return isinstance(code, Name) or (isinstance(code, Literal) and code.text[:1] != "(")
+
+
+def _slice(code: Slice) -> str:
+    """Spaces stand around the colons unless each end is a name or a number."""
+    ends = [code.start, code.stop] if code.step is None else [code.start, code.stop, code.step]
+    words = ["" if end is None else text(end) for end in ends]
+    bare = (word.lstrip("-") for word in words if word)
+    if all(word.isidentifier() or word.isdigit() for word in bare):
+        return ":".join(words)
+    return " : ".join(words).replace(":  :", "::").strip()
+
+
+def _at(code: Code, level: int) -> str:
+    inner, own = _text(code)
+    return f"({inner})" if own < level else inner

@@ -1,0 +1,89 @@
+"""An operation that was differentiated, and what its formulas and steps show of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from derive.algebra.expr import Expr
+from derive.algebra.factor import factor
+from derive.calculus.adjoint import Adjoint, Backward
+from derive.calculus.lets import Lets
+from derive.cost.costs import costs_of
+from derive.errors import no_recursion_leaves
+from derive.notation.operation import Operation
+from derive.notation.options import options
+from derive.notation.original_axes import as_given
+from derive.program.program import Program
+from derive.program.torch_ops import count
+from derive.reports.formula import DerivationStep, Formula
+from derive.reports.presentation_names import Speech, definitions, shown, steps_of
+from derive.reports.result import Cost
+from derive.reports.shared_gradients import reused, written_in
+from derive.reports.symmetric_kernels import in_one_order, symmetric
+
+
+@dataclass(frozen=True)
+class Derived:
+    """An operation under canonical names, differentiated in one direction."""
+
+    operation: Operation
+    lets: Lets
+    backward: Backward
+
+
+def as_formulas(op: Operation) -> tuple[Formula, ...]:
+    """The equations as they were given."""
+    return tuple(Formula(e.name, e.axes, as_given(op, e.body)) for e in op.equations)
+
+
+def trees(derived: Derived, speech: Speech) -> list[Expr]:
+    """The tensors of all adjoints and gradients, and their bodies as formulas show them."""
+    every = (*derived.backward.adjoints, *derived.backward.gradients)
+    lets = (derived.lets.get(a.tensor) for a in every)
+    bodies = [speech.written_out(factor(a.body)) for a in every]
+    return [*(let.access for let in lets if let is not None), *bodies]
+
+
+def as_shown(derived: Derived, speech: Speech, wanted: Sequence[str] | None) -> tuple[Formula, ...]:
+    """The kept adjoints, and all gradients or those of these names in order, as text has them."""
+    backward, say = derived.backward, derived.lets.say
+    known = symmetric(derived.lets)
+    adjoints = [in_one_order(a, known) for a in backward.adjoints]
+    every = [in_one_order(a, known) for a in backward.gradients] + adjoints
+    found = {say(a.tensor): a for a in every}
+    kept = [a for a in adjoints if a.tensor not in backward.wanted]
+    results = [a for a in adjoints if a.tensor in backward.wanted]
+    names = wanted or [say(a.tensor) for a in (*backward.gradients, *results)]
+
+    @cache
+    def length(a: Adjoint) -> int:
+        return len(str(shown(a, speech)))
+
+    kept, gradients = written_in(kept, [found[n] for n in names], length)
+    return tuple(shown(a, speech) for a in (*kept, *reused(gradients, length)))
+
+
+@no_recursion_leaves
+def steps_and_names(
+    derive: Callable[..., Derived], op: Operation, option: str | None, *asked: Any
+) -> tuple[tuple[DerivationStep, ...], tuple[Formula, ...]]:
+    """The steps to the stable form, and the names that any step reads."""
+    given = dict(options(op))[option]
+    derived = derive(op, option, *asked)
+    every = (*derived.backward.adjoints, *derived.backward.gradients)
+    lets, speech = derived.lets, Speech.of(given, derived.lets, every)
+    steps = [s for a in every for s in a.steps]
+    in_steps = [e for s in (*steps, *lets.steps) for e in (s.before, s.after)]
+    named = definitions(lets, [*trees(derived, speech), *in_steps], speech)
+    return steps_of(lets.steps, speech), named
+
+
+def cost_of(op: Operation, option: str | None, code: Program) -> Cost:
+    """What the code of an option costs."""
+    counted = [entry.line.code for entry in code.backward]
+    operations, contractions = count(counted)
+    costs = vars(costs_of(dict(options(op))[option], code))
+    return Cost(**costs, operations=operations, contractions=contractions, lines=len(counted))

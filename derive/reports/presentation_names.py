@@ -1,0 +1,368 @@
+"""From the engine's names and axes back to those that an operation was given with."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from derive.algebra.expr import (
+    Access,
+    Add,
+    And,
+    Call,
+    Expr,
+    Guard,
+    Index,
+    Mul,
+    Reduce,
+    Rel,
+    as_expr,
+    free_indices,
+    is_number,
+    num,
+    sort_key,
+    tensors,
+    walk,
+)
+from derive.algebra.factor import factor
+from derive.algebra.rules import Step
+from derive.algebra.substitution import (
+    fresh,
+    primed,
+    replace,
+    replace_inside_out,
+    substitute,
+)
+from derive.algebra.to_tree import to_tree
+from derive.calculus.adjoint import Adjoint
+from derive.calculus.alpha_renaming import renamed
+from derive.calculus.lets import Let, Lets, is_named_sum
+from derive.errors import no_recursion_leaves
+from derive.notation.operation import Operation
+from derive.notation.original_axes import (
+    Given,
+    alike,
+    given_axes,
+    letters_of,
+    on_given_axes,
+    with_letters,
+)
+from derive.notation.unparse import unit_letters
+from derive.reports.formula import DerivationStep, Formula
+from derive.show.bounds import bounded
+from derive.show.identities import divisors, share, without_nonzero
+from derive.show.legible import value_of
+from derive.show.powers import Power, in_names, power_of
+from derive.show.sums import gathered, merged, with_means
+
+
+@dataclass(frozen=True)
+class Speech:
+    """From canonical names and axes to those that the operation was given with."""
+
+    say: Callable[[str], str]
+    owners: Mapping[str, Given]
+    letters: Mapping[tuple[str, ...], Index]
+    """One index for several side by side, by the extents of those."""
+    find: Callable[[str], Let | None]
+    """The definition of a name."""
+    alike: Mapping[tuple[str, bool], Sequence[str]]
+    """The letters of an extent."""
+    divisors: frozenset[Expr]
+    """The numbers by which an equation is divided, so that they are not 0."""
+    units: frozenset[str]
+    """The letters of axes of size 1 that are written 0."""
+    integers: frozenset[str]
+    """The tensors of integers."""
+    once: frozenset[str]
+    """The sums of the engine's own that are read once."""
+    powers: tuple[Power, ...]
+    """The equations that are powers with an exponent that is no number."""
+    detaches: bool
+    """Whether an equation keeps something from being differentiated."""
+    _said: dict[Expr, Expr] = field(default_factory=dict, compare=False)
+
+    @classmethod
+    def of(cls, op: Operation, lets: Lets, adjoints: Sequence[Adjoint] = ()) -> Speech:
+        """For an operation as it was given, its definitions, and the adjoints that read them."""
+        say = lets.say
+        owners = given_axes(op)
+        for adjoint, tensor in lets.derived_from.items():
+            if say(tensor) in owners:
+                owners[say(adjoint)] = owners[say(tensor)]
+        below = frozenset(d for e in op.equations for d in divisors(e.body) if is_number(d))
+        parts = (part for e in op.equations for part in walk(e.body))
+        detaches = any(isinstance(part, Call) and part.function == "detach" for part in parts)
+        whole = frozenset(t.name for t in op.inputs if t.kind == "int")
+        whole |= frozenset(e.name for e in op.equations if e.kind == "int")
+        found = (power_of(Access(e.name, e.axes), e.body) for e in op.equations)
+        powers = tuple(p for p in found if p is not None)
+        read = Counter(name for a in adjoints for t in a.body.terms for name in tensors(t))
+        named = {a.tensor for a in adjoints}
+        known = ((lets.get(t), n) for t, n in read.items() if t not in named)
+        once = frozenset(
+            let.name
+            for let, n in known
+            if let and let.internal and n == 1 and (let.kind, let.dtype) == ("sum", "float")
+        )
+        letters, units = letters_of(op), unit_letters(op)
+        return cls(
+            say, owners, letters, lets.get, alike(op), below, units, whole, once, powers, detaches
+        )
+
+    def by_value(self, e: Expr) -> Expr:
+        """e with what is straight through by its value."""
+        return value_of(e) if self.detaches else e
+
+    def written_out(self, e: Expr) -> Expr:
+        """e, nested, with the engine's own names of short sums replaced by what they stand for.
+
+        So is the name of a logsumexp where it makes a softmax.
+        """
+
+        def opened(part: Expr) -> Expr | None:
+            if isinstance(part, Call) and part.function == "exp":
+                return self._as_share(part)
+            let = self.find(part.tensor) if isinstance(part, Access) else None
+            if let is None or not (_is_short(let) or let.name in self.once):
+                return None
+            assert isinstance(part, Access)
+            return self.written_out(factor(let.body_at(part.positions)))
+
+        return replace(e, opened)
+
+    def _as_share(self, e: Call) -> Expr | None:
+        """e = exp(f - lse) with what the engine named lse in its place, if it is a softmax."""
+
+        def total(part: Expr) -> Expr | None:
+            let = self.find(part.tensor) if isinstance(part, Access) else None
+            if let is None or not let.internal or (let.kind, let.condition) != ("logsumexp", None):
+                return None
+            assert isinstance(part, Access)
+            body = substitute(let.body, dict(zip(let.formals, part.positions, strict=True)))
+            return Reduce(let.kind, let.binders, factor(body))
+
+        made = (
+            Call("exp", (replace(as_expr(e.args[0]), total),)) if isinstance(e.args[0], Add) else e
+        )
+        return None if made is e or share((made,)) == (made,) else made
+
+    def _in_words(self, e: Expr) -> Expr:
+        if e not in self._said:
+            # What one step ends with the next begins with.
+            self._said[e] = on_given_axes(renamed(e, self.say), self.owners)
+        return self._said[e]
+
+    def _apart(self, axes: Sequence[Expr]) -> dict[Index, Expr]:
+        """New names for axes that would be called as a later one is."""
+        taken: set[str] = set()
+        found: dict[Index, Expr] = {}
+        for i in reversed(axes):
+            new = i
+            while isinstance(new, Index) and self.say(new.name) in taken:
+                new = Index(f"{new.name}'", new.extent, new.group)
+            if isinstance(i, Index) and isinstance(new, Index):
+                taken.add(self.say(new.name))
+                if new is not i:
+                    found[i] = new
+        return found
+
+    def equation(
+        self, name: str, axes: Sequence[Expr], *bodies: Expr
+    ) -> tuple[str, tuple[Expr, ...], tuple[Expr, ...]]:
+        """name[axes] = body as a reader knows it, for several bodies."""
+        whole: list[Expr] = [Access(name, tuple(axes)), *bodies]
+        names = self._apart(axes)
+        if names:
+            whole = [substitute(e, names) for e in whole]
+        spoken = [self._in_words(e) for e in whole]
+        access, *rest = with_letters(spoken, self.letters)
+        assert isinstance(access, Access)
+        read = frozenset[Index]().union(*map(free_indices, rest))
+        shown = (num(0) if self._is_unit(p) and p not in read else p for p in access.positions)
+        return access.tensor, tuple(shown), tuple(rest)
+
+    def _is_unit(self, position: Expr) -> bool:
+        return isinstance(position, Index) and position.extent in self.units
+
+    def in_own_letters(self, e: Expr, axes: Sequence[Expr]) -> Expr:
+        """The right side of an equation as `_in_own` has it."""
+        return self._in_own(e, frozenset(i.name for part in (e, *axes) for i in free_indices(part)))
+
+    def _in_own(self, e: Expr, taken: frozenset[str]) -> Expr:
+        """e with another letter of the operation for a bound index whose own is taken.
+
+        Σₘ s[n,m] for Σₙ′ s[n,n′], where the operation has the letters n and m for one extent.
+        """
+        if not isinstance(e, Reduce):
+            made: Expr = e.map(lambda part: self._in_own(part, taken))
+            return made
+        own = {i: (i.extent if i.name.startswith("_") else i.name).rstrip("'") for i in e.indices}
+        found: dict[Index, str] = {}
+        # What keeps its letter goes first.
+        for i in sorted(e.indices, key=lambda i: own[i] in taken):
+            letters = (own[i], *self.alike.get((i.extent, i.group), ()), primed(own[i], taken))
+            found[i] = next(letter for letter in letters if letter not in taken)
+            taken |= {found[i]}
+        indices = tuple(Index(found[i], i.extent, i.group) for i in e.indices)
+        names: dict[Index, Expr] = dict(zip(e.indices, indices, strict=True))
+        body, condition = substitute(e.body, names), e.condition
+        if condition is not None:
+            condition = self._in_own(substitute(condition, names), taken)
+        return Reduce(e.kind, indices, self._in_own(body, taken), condition)
+
+
+def _is_short(let: Let) -> bool:
+    """Whether the let is a sum that the engine named, as long as an operand may be."""
+    if not is_named_sum(let):
+        return False
+    return not any(t.binders for t in let.body.terms) and len(list(walk(let.body))) <= _SHORT
+
+
+_SHORT = 24
+
+
+def _nested(e: Expr) -> Expr:
+    """e in nested form, in each product the tensors first and in one order: G, what is given.
+
+    What is common to most terms is taken out first, whatever it is.
+    """
+
+    def ordered(part: Expr) -> Expr:
+        if not isinstance(part, Mul):
+            return part
+        args = [a for p in part.args for a in (p.args if isinstance(p, Mul) else (p,))]
+        given = [a for a in args if isinstance(a, Access)]
+        read = sorted(given, key=sort_key) if len(given) > 1 else given
+        if read == given and len(args) == len(part.args):
+            return part
+        left = iter(read)
+        return Mul(tuple(next(left) if isinstance(a, Access) else a for a in args))
+
+    return replace_inside_out(factor(e), ordered)
+
+
+def formula(adjoint: Adjoint, speech: Speech) -> Formula:
+    """The adjoint in nested form."""
+    nested = speech.by_value(speech.written_out(_nested(adjoint.body)))
+    name, axes, (body,) = speech.equation(adjoint.name, adjoint.formals, nested)
+    return Formula(name, axes, body, partial(_steps, adjoint, speech))
+
+
+def shown(adjoint: Adjoint, speech: Speech) -> Formula:
+    """The formula with means for sums divided by a size, in letters of the operation.
+
+    What an equation is divided by is not said to be other than 0.
+    """
+    f = formula(adjoint, speech)
+    if speech.divisors:
+        bare = without_nonzero(f.body, speech.divisors)
+        f = _with(f, "divisor", "[p ≠ 0] = 1 where 1/p has a value", bare)
+    bare = in_names(f.body, speech.powers)
+    f = _with(f, "power", "b^(n − p) = y·b^n where y = b^(−p), (b^(1/p))^p = b", bare)
+    f = _with(f, "bound", "[x ≥ e]/x = [x ≥ e]/max(x, e)", bounded(f.body))
+    if not any(isinstance(part, Reduce) for part in walk(f.body)):
+        return f
+    bare = gathered(f.body, speech.integers)
+    read = _with(f, "gather", "Σᵥ [s = v]·f(v) = f(s), 0 where s is no v", bare)
+    f = read if read is f or len(str(read)) <= len(str(f)) else f
+    f = _with(f, "mean", "1/size(k)·Σₖ f(k) = meanₖ(f(k))", with_means(f.body))
+    f = _with(f, "one sum", "a·Σₖ w·x + Σₖ w·y = Σₖ w·(a·x + y)", merged(f.body))
+    return dataclasses.replace(f, body=speech.in_own_letters(f.body, f.axes))
+
+
+def _with(f: Formula, rule: str, states: str, body: Expr) -> Formula:
+    """The formula with another body, by one more step."""
+    if body is f.body:
+        return f
+    return dataclasses.replace(f, body=body, told=partial(_and, f, rule, states, body))
+
+
+def _and(f: Formula, rule: str, states: str, body: Expr) -> tuple[DerivationStep, ...]:
+    return (*f.steps, DerivationStep(f.name, f.axes, rule, states, f.body, body))
+
+
+@no_recursion_leaves
+def _steps(adjoint: Adjoint, speech: Speech) -> tuple[DerivationStep, ...]:
+    """The steps of an adjoint; factoring is the last of them.
+
+    What stands under a bracket is guarded by it at the end, which no letter of a formula says.
+    """
+    nested, last = _nested(adjoint.body), to_tree(adjoint.body)
+    log = list(adjoint.steps)
+    subject = (adjoint.name, adjoint.formals)
+    own = [n for n, step in enumerate(log) if step.subject == subject]
+    if own:
+        log[own[-1]] = dataclasses.replace(log[own[-1]], after=adjoint.body)
+    if nested is not last:
+        log.append(Step("factor", "a·b + a·c = a·(b + c)", last, nested, subject))
+    last, nested = nested, speech.written_out(nested)
+    if nested is not last:
+        log.append(Step("write out", "a name equals its definition", last, nested, subject))
+    last, nested = nested, speech.by_value(nested)
+    if nested is not last:
+        log.append(
+            Step("straight through", "x + detach(y − x) = y in value", last, nested, subject)
+        )
+    return steps_of(log, speech)
+
+
+def steps_of(log: Sequence[Step], speech: Speech) -> tuple[DerivationStep, ...]:
+    """The steps, those of one subject in the same letters."""
+    about: dict[tuple[str, tuple[Index, ...]], list[Step]] = {}
+    for step in log:
+        about.setdefault(step.subject, []).append(step)
+    told: dict[Step, DerivationStep] = {}
+    for subject, steps in about.items():
+        bodies = [to_tree(e) for step in steps for e in (step.before, step.after)]
+        name, axes, spoken = speech.equation(*subject, *bodies)
+        for step, before, after in zip(steps, spoken[::2], spoken[1::2], strict=True):
+            told[step] = DerivationStep(name, axes, step.rule, step.states, before, after)
+    return tuple(told[step] for step in log)
+
+
+def _definition(let: Let, speech: Speech) -> Formula:
+    """A name of the engine's own as an equation."""
+    body = factor(let.body)
+    condition = None if let.condition is None else factor(let.condition)
+    if let.kind == "others":
+        (k,) = let.binders
+        other = fresh(k, let.formals)
+        body = substitute(body, {k: other})
+        apart: Expr = Rel("!=", other, k)
+        if condition is not None:
+            apart = And((substitute(condition, {k: other}), apart))
+        body = Reduce("prod", (other,), body, apart)
+    elif let.kind != "sum":
+        body = Reduce(let.kind, let.binders, body, condition)
+    name, axes, (body,) = speech.equation(let.name, let.formals, body)
+    return Formula(name, axes, body)
+
+
+def _read(e: Expr) -> set[str]:
+    """The tensors that are read inside e, but for conditions that only guard positions."""
+    found: set[str] = set()
+    pending, met = [e], set[Expr]()
+    while pending:
+        part = pending.pop()
+        if part not in met:
+            met.add(part)
+            found |= {part.tensor} if isinstance(part, Access) else set()
+            pending += [part.position] if isinstance(part, Guard) else part.parts()
+    return found
+
+
+def definitions(lets: Lets, expressions: Sequence[Expr], speech: Speech) -> tuple[Formula, ...]:
+    """The engine's own names that the expressions read, in order of definition."""
+    wanted: set[str] = set()
+    pending = list(expressions)
+    while pending:
+        for tensor in _read(pending.pop()):
+            let = lets.get(tensor)
+            if let is not None and let.internal and let.name not in wanted:
+                wanted.add(let.name)
+                pending += [let.body, *filter(None, [let.condition])]
+    return tuple(_definition(let, speech) for let in lets if let.name in wanted)

@@ -1,0 +1,124 @@
+"""Gradients that are made of others, by their names or without, as it is shorter.
+
+    grad_b[n] = -G[n]*f(a[n] - b[n])            -grad_a[n]
+    grad_x[n,c] = .. Sum_n G[n,c]*h[n,c] ..     .. grad_w[c] ..
+    grad_s[n] = G[n]*y[n]/(2*s[n])              (not said by itself)
+    grad_x[n,k] = 2*grad_s[n]*x[n,k] + ..       G[n]*y[n]*x[n,k]/s[n] + ..
+
+Formulas alone say it so: the code of one gradient is there without the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+from derive.algebra.expr import Access, free_indices, tensors
+from derive.algebra.match import match
+from derive.algebra.poly import Poly, Term, atom, make_term, poly, scale
+from derive.algebra.rules import Step
+from derive.algebra.substitution import substitute
+from derive.calculus.adjoint import Adjoint, said_of
+from derive.calculus.lets import inline
+from derive.calculus.softmax_mean import sums_apart
+from derive.calculus.sum_rules import divided
+
+
+def reused(gradients: Sequence[Adjoint], length: Callable[[Adjoint], int]) -> tuple[Adjoint, ...]:
+    """The gradients, each with the names of others where that is shorter, none in a circle."""
+    found = {a.name: a for a in gradients}
+    reads: dict[str, set[str]] = {name: {name} for name in found}
+    for n, a in enumerate(gradients):
+        for m, other in enumerate(gradients):
+            if a.name in reads[other.name]:
+                continue
+            for rule, body in _forms(found[a.name], other, n > m):
+                step = Step("gradient", rule, found[a.name].body, body)
+                own = said_of((a.name, a.formals), [step])
+                made = replace(found[a.name], body=body, steps=found[a.name].steps.then(own))
+                if length(made) < length(found[a.name]):
+                    found[a.name] = made
+                    for known in reads.values():
+                        known |= reads[other.name] if a.name in known else set()
+                    break
+    return tuple(found.values())
+
+
+def written_in(
+    adjoints: Sequence[Adjoint],
+    gradients: Sequence[Adjoint],
+    length: Callable[[Adjoint], int],
+) -> tuple[list[Adjoint], list[Adjoint]]:
+    """Both, without products of ``adjoints`` that another reads once, where that is shorter."""
+    found = {a.name: a for a in (*adjoints, *gradients)}
+    for a in adjoints:
+        readers = [b for b in found.values() if a.name in tensors(b.body)]
+        terms = [t for b in readers for t in b.body.terms if a.name in tensors(t)]
+        if len(terms) != 1 or len(a.body.terms) != 1 or a.body.terms[0].binders:
+            continue
+        (b,) = readers
+        body = inline(b.body, found[a.name].as_let())
+        step = Step("write out", "a name equals its definition", b.body, body)
+        own = said_of((b.name, b.formals), [step])
+        made = replace(b, body=body, steps=b.steps.then(own, a.steps))
+        if a.name not in tensors(body) and length(made) < length(b) + length(found[a.name]):
+            found[b.name] = made
+            del found[a.name]
+    left = ([found[a.name] for a in every if a.name in found] for every in (adjoints, gradients))
+    return next(left), next(left)
+
+
+def _forms(a: Adjoint, other: Adjoint, later: bool) -> Iterator[tuple[str, Poly]]:
+    """The body of one gradient with the name of another in it, and why it may.
+
+    Of two multiples the later is said to be one, unless they are multiples of a name already.
+    """
+    plain = all(len(t.factors) == 1 and not t.binders for t in other.body.terms)
+    whole = _multiple(a.body, other) if later and not plain else None
+    if whole is not None:
+        yield "a multiple of a gradient is one of its name", whole
+    elif len(other.body.terms) == 1 and other.body.terms[0].binders:
+        terms = [_with_sum_named(t, other) for t in a.body.terms]
+        if terms != list(a.body.terms):
+            yield "a sum that is a gradient is its name", poly(terms)
+
+
+def _multiple(p: Poly, other: Adjoint) -> Poly | None:
+    """c times the name, where p is c times the other gradient."""
+    if not p.terms or len(p.terms) != len(other.body.terms):
+        return None
+    for c in {abs(t.coef / other.body.terms[0].coef) for t in p.terms}:
+        for signed in (c, -c):
+            name = _name_of(scale(other.body, signed), p, other)
+            if name is not None:
+                return scale(atom(name), signed)
+    return None
+
+
+def _name_of(pattern: Poly | Term, target: Poly | Term, other: Adjoint) -> Access | None:
+    """The name at the indices at which the pattern is the target."""
+    for binding in match(pattern, target, frozenset(other.formals), {}):
+        if all(i in binding for i in other.formals):
+            return Access(other.name, tuple(binding[i] for i in other.formals))
+    return None
+
+
+def _with_sum_named(t: Term, other: Adjoint) -> Term:
+    """The term with the name in place of a sum in it, and of what that is multiplied with."""
+    (definition,) = other.body.terms
+    bound = frozenset(definition.binders)
+    inside = tuple(f for f in definition.factors if free_indices(f) & bound)
+    pattern = Term(Fraction(1), definition.binders, inside)
+    for binders, factors in sums_apart(t):
+        target = make_term(Fraction(1), binders, factors)
+        for binding in match(pattern, target, frozenset(other.formals), {}):
+            if not all(i in binding for i in other.formals):
+                continue
+            outside = [substitute(f, binding) for f in definition.factors if f not in inside]
+            rest = divided([f for f in t.factors if f not in factors], outside)
+            if rest is not None:
+                name = Access(other.name, tuple(binding[i] for i in other.formals))
+                left = [i for i in t.binders if i not in binders]
+                return make_term(t.coef / definition.coef, left, [*rest, name])
+    return t

@@ -1,0 +1,431 @@
+"""Equations as text: letters for indices, names for sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import sympy
+
+from derive.errors import DeriveError
+from derive.tracing.float_literals import spelled
+from derive.tracing.implied_sizes import Said
+from derive.tracing.reader import Equation, Reader
+from derive.tracing.size_text import Down, number_text, size_text
+from derive.tracing.sizes import Sizes, at
+from derive.tracing.values import (
+    Apply,
+    Atom,
+    Axis,
+    Joined,
+    Node,
+    Number,
+    Parameter,
+    Position,
+    Read,
+    Reduce,
+    Value,
+    walk,
+)
+
+_BY_RANK = {1: "c", 2: "nc", 3: "ntc", 4: "nchw", 5: "nctyx"}
+_POOL = "kmdjhiopqrsuvabefgltwxyz"
+_LEVELS = {"or": 1, "and": 2, "==": 4, "!=": 4, "<": 4, "<=": 4, ">": 4, ">=": 4}
+_LEVELS |= {"+": 5, "-": 5, "*": 6, "/": 6, "//": 6, "%": 6, "**": 8}
+_UNARY = 7
+
+
+@dataclass
+class Letters:
+    """A letter for each size: that of the inputs, or the next that nothing has."""
+
+    sizes: Sizes
+    taken: set[str]
+    known: list[tuple[sympy.Expr, str]] = field(default_factory=list)
+
+    def of(self, size: sympy.Expr, wanted: str | None = None) -> str:
+        for known, letter in self.known:
+            if self.sizes.equal(known, size):
+                return letter
+        pool = [*(wanted or ""), *_POOL, *(f"i{n}" for n in range(1, 50))]
+        made: str = next(c for c in pool if c not in self.taken)
+        self.taken.add(made)
+        self.known.append((self.sizes.plain(size), made))
+        return made
+
+    def in_equation(self, axes: Iterable[Axis], body: Node) -> dict[Atom, str]:
+        """A letter for each index of an equation, each another."""
+        atoms = dict.fromkeys(a for axis in axes for a in axis)
+        atoms |= dict.fromkeys(_atoms(body))
+        found: dict[Atom, str] = {}
+        used: set[str] = set()
+        for a in atoms:
+            base = self.of(a.size)
+            name, n = base, 2
+            while name in used or (name != base and name in self.taken):
+                name, n = f"{base}{n}", n + 1
+            used.add(name)
+            found[a] = name
+        return found
+
+
+def _atoms(node: Node) -> Iterator[Atom]:
+    for x in walk(node):
+        if isinstance(x, Position):
+            yield x.atom
+        if isinstance(x, Reduce):
+            yield from x.atoms
+
+
+@dataclass
+class Writer:
+    """Text of the equations of one operation."""
+
+    letters: Letters
+    axes: Mapping[str, Sequence[Axis]]
+    """Those of each tensor that have an index."""
+    units: Mapping[str, tuple[bool, ...]]
+    """Which axes have one, of inputs and outputs: the others have size 1."""
+    names: dict[Atom, str] = field(default_factory=dict)
+    whole: bool = False
+    """Whether a position is written, or what is compared with one."""
+
+    def size(self, e: sympy.Expr, whole: bool = False) -> str:
+        """A number made of sizes; where it is ``whole``, a quotient is rounded down."""
+        e = self.letters.sizes.plain(e)
+        if not e.is_Symbol and e.free_symbols:
+            alike = (c for n, c in self.letters.known if self.letters.sizes.equal(n, e))
+            if (letter := next(alike, None)) is not None:
+                return f"size({letter})"
+        return self._said(e, self.letters.known, whole)
+
+    def given_size(self, letter: str) -> str:
+        """The size of a letter by those of others."""
+        others = [(n, c) for n, c in self.letters.known if c != letter]
+        size = next(n for n, c in self.letters.known if c == letter)
+        return self._said(self.letters.sizes.plain(size), others, whole=True)
+
+    def _said(self, e: sympy.Expr, known: Sequence[tuple[sympy.Expr, str]], whole: bool) -> str:
+        if not e.free_symbols:
+            return number_text(e)
+        sizes = self.letters.sizes
+        parts: dict[sympy.Symbol, sympy.Symbol] = {}
+        for s in e.free_symbols:
+            multiples = (
+                (c, s / n) for n, c in known if n.free_symbols == {s} and n.is_Mul | n.is_Symbol
+            )
+            letter, times = next(((c, k) for c, k in multiples if k.is_Rational), ("", 1))
+            if letter:
+                parts[s] = times * sympy.Symbol(f"size({letter})", integer=True, positive=True)
+            elif (meant := sizes.meant(s)) != s:
+                return self._said(at(e, {s: meant}), known, whole)
+            else:
+                raise DeriveError("the function computes with a size that is not that of an axis")
+        above, below = sympy.fraction(sympy.together(at(e, parts))) if whole else (at(e, parts), 1)
+        return size_text(above if below == 1 else Down(above, below))
+
+    def text(self, node: Node, level: int = 0) -> str:
+        made, own = self._text(node)
+        return f"({made})" if own < level else made
+
+    def _text(self, node: Node) -> tuple[str, int]:
+        match node:
+            case Number(value):
+                return self._number(value)
+            case Parameter(name):
+                return name, 9
+            case Position(atom):
+                return self.names[atom], 9
+            case Joined():
+                return self._joined(node), 5
+            case Read(name, positions):
+                outer, self.whole = self.whole, True
+                pairs = zip(positions, self.axes[name], strict=True)
+                inner = self._with_units(name, [self._position(p, axis) for p, axis in pairs])
+                self.whole = outer
+                return name + inner, 9
+            case Reduce(kind, atoms, body, condition):
+                letters = ",".join(self.names[a] for a in atoms)
+                test = "" if condition is None else f" | {self.text(condition)}"
+                return f"{kind}[{letters}{test}]({self.text(body)})", 9
+            case Apply("neg", (a,)):
+                return f"-{self.text(a, _UNARY)}", _UNARY
+            case Apply("not", (a,)):
+                return f"not {self.text(a, 3)}", 3
+            case Apply("truth", (a,)):
+                return f"[{self.text(a)}]", 9
+            case Apply("pi", ()):
+                return "pi", 9
+            case Apply("unset", ()):
+                raise DeriveError("the function reads uninitialized memory")
+            case Apply("concat", (index, *parts)):
+                return f"concat[{self.text(index)}]({', '.join(map(self.text, parts))})", 9
+            case Apply(name, (a, b)) if name in _LEVELS:
+                return self._binary(name, a, b)
+            case Apply(name, args):
+                return f"{name}({', '.join(map(self.text, args))})", 9
+        raise DeriveError(f"no index notation for {node}")
+
+    def _with_units(self, name: str, positions: Sequence[str]) -> str:
+        """[i,0,j]: the positions of a tensor, 0 on its axes of size 1."""
+        left = iter(positions)
+        has = self.units.get(name, (True,) * len(positions))
+        every = [next(left) if own else "0" for own in has]
+        return f"[{','.join(every)}]" if every else ""
+
+    def _binary(self, name: str, a: Node, b: Node) -> tuple[str, int]:
+        level = _LEVELS[name]
+        if level == 4 and not self.whole and not _reads(a) and not _reads(b):
+            outer, self.whole = self.whole, True
+            made = self._binary(name, a, b)
+            self.whole = outer
+            return made
+        match name, b:
+            case "+", Apply("neg", (inner,)):
+                return self._binary("-", a, inner)
+            case "**", Number(value) if value == sympy.Rational(1, 2):
+                return f"sqrt({self.text(a)})", 9
+            case "+" | "-", Number(value) if (summed := _summed(a, name, value)) is not None:
+                return self._text(summed)
+            case "-", Number(value) if _is_negative(value):
+                return self._binary("+", a, Number(-value))
+            case "+", Number(value) if _is_negative(value):
+                return self._binary("-", a, Number(-value))
+        left = self.text(a, level + (1 if name == "**" or level == 4 else 0))
+        rest = isinstance(b, Apply) and b.name in ("//", "%")
+        right = self.text(b, level + (0 if name in ("+", "*", "and", "or") and not rest else 1))
+        space = "" if name in ("*", "/", "**") else " "
+        return f"{left}{space}{name}{space}{right}", level
+
+    def _number(self, value: Any) -> tuple[str, int]:
+        if isinstance(value, bool):
+            return ("0 == 0" if value else "0 == 1"), 4
+        value = sympy.sympify(value) if not isinstance(value, float) else value
+        if isinstance(value, float):
+            if value in (float("inf"), float("-inf")):
+                return ("inf", 9) if value > 0 else ("-inf", _UNARY)
+            text, level = spelled(abs(value)) or (repr(abs(value)), 9)
+            if value >= 0:
+                return text, level
+            return f"-({text})" if level == 5 else f"-{text}", min(level, _UNARY)
+        if value in (sympy.oo, -sympy.oo):
+            return ("inf", 9) if value == sympy.oo else ("-inf", _UNARY)
+        text = self.size(value, self.whole)
+        plain = all(c.isalnum() or c in "._()" for c in text) and text.count("(") < 2
+        return text, 9 if plain else (5 if " " in text or "//" in text or text[0] == "-" else 6)
+
+    def _position(self, node: Node, axis: Axis) -> str:
+        """On an axis, which parts make up where they have as many positions together as it has."""
+        if (
+            isinstance(node, Joined)
+            and all(isinstance(i, Position) for i in node.items)
+            and self._is_whole(node, axis)
+        ):
+            return f"({' '.join(self.text(i) for i in node.items)})"
+        return self.text(node)
+
+    def _is_whole(self, node: Joined, axis: Axis) -> bool:
+        sizes = sympy.prod(node.sizes), sympy.prod([a.size for a in axis])
+        return self.letters.sizes.equal(*sizes)
+
+    def _joined(self, node: Joined) -> str:
+        """The number of a position."""
+        found, level = self._text(node.items[0])
+        for item, size in zip(node.items[1:], node.sizes[1:], strict=True):
+            found = f"({found})" if level < 6 else found
+            times = self.size(size, whole=True)
+            times = f"({times})" if any(c in times for c in " -/%") else times
+            found, level = f"{found}*{times} + {self.text(item, 6)}", 5
+        return found
+
+    def equation(self, e: Equation) -> str:
+        self.names = self.letters.in_equation(e.axes, e.body)
+        axes = [_axis(axis, self.names) for axis in e.axes if axis]
+        return f"{e.name}{self._with_units(e.name, axes)} = {self.text(e.body)}"
+
+
+def _reads(node: Node) -> bool:
+    return any(isinstance(x, Read | Parameter) for x in walk(node))
+
+
+def _summed(a: Node, name: str, value: Any) -> Node | None:
+    """a + value or a - value, where a is x + n or x - n itself, as x and one number."""
+    match a:
+        case Apply("+" | "-" as own, (x, Number(n))) if all(map(_is_whole, (n, value))):
+            left = (n if own == "+" else -n) + (value if name == "+" else -value)
+            return x if left == 0 else Apply("+", (x, Number(left)))
+    return None
+
+
+def _is_whole(value: Any) -> bool:
+    return not isinstance(value, bool | float) and bool(sympy.sympify(value).is_Integer)
+
+
+def _is_negative(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value < 0
+
+
+def _axis(axis: Axis, names: Mapping[Atom, str]) -> str:
+    letters = [names[a] for a in axis]
+    return letters[0] if len(letters) == 1 else f"({' '.join(letters)})"
+
+
+def operation_text(
+    name: str,
+    reader: Reader,
+    inputs: Mapping[str, Value],
+    shapes: Mapping[str, tuple[bool, ...]],
+    given: Mapping[str, Sequence[str | None]],
+    comments: bool = True,
+    numbers: Mapping[str, float] | None = None,
+    arguments: Collection[str] = (),
+    unsaid: Collection[str] = (),
+) -> Said:
+    """The whole operation.
+
+    ``shapes`` says of each output which of its axes have an index: the others have size 1.
+    ``given`` has letters of inputs, ``unsaid`` those of unsaid sizes. ``arguments`` are inputs
+    whether they are read or not.
+    """
+    outputs = list(shapes)
+    names = {*inputs, *(e.name for e in reader.equations), *(numbers or ()), *reader.starts}
+    letters = Letters(reader.sizes, names)
+    equations = _read_in(reader.equations, outputs)
+    read = {x.name for e in equations for x in walk(e.body) if isinstance(x, Read)}
+    read.update(arguments)
+    declared = []
+    for tensor, value in inputs.items():
+        # What is named has its letter before the others choose theirs.
+        for axis, hint in zip(value.axes, given.get(tensor, ()), strict=False):
+            if axis and hint and tensor in read:
+                letters.of(axis[0].size, hint)
+    for tensor, value in inputs.items():
+        if tensor not in read:
+            continue
+        named, usual = given.get(tensor, ()), _BY_RANK.get(len(value.axes), "")
+        wanted = [named[n] if n < len(named) else None for n in range(len(value.axes))]
+        wanted = [a or (usual[n] if n < len(usual) else None) for n, a in enumerate(wanted)]
+        axes, own = [], dict[str, int]()
+        for n, axis in enumerate(v for v in value.axes):
+            if not axis:
+                axes.append("0")
+                continue
+            hint = wanted[n] if n < len(wanted) else None
+            letter = letters.of(axis[0].size, hint)
+            own[letter] = own.get(letter, 0) + 1
+            axes.append(letter if own[letter] == 1 else f"{letter}{own[letter]}")
+        text = f"{tensor}[{','.join(axes)}]" if axes else tensor
+        declared.append(f"{text}: {value.kind}" if value.kind != "float" else text)
+    kept = {n: [a for a in v.axes if a] for n, v in inputs.items()}
+    kept |= {e.name: [a for a in e.axes if a] for e in equations}
+    units = {n: tuple(map(bool, v.axes)) for n, v in inputs.items()} | dict(shapes)
+    writer = Writer(letters, kept, units)
+    lines = []
+    if comments:
+        lines += [
+            f"# {a} (assumes that the tensor is {a.holds}; the function raises an error otherwise)"
+            for a in reader.graph.answers
+        ]
+    for e in equations:
+        line = writer.equation(e)
+        if comments and e.place is not None:
+            lines.append(f"# line {e.place.line}: {e.place.text[:100]}")
+        lines.append(line)
+    fixed = _fixed(letters)
+    composed = _composed(equations, letters)
+    sums, products = _of_others(letters, _concatenated(equations, letters), composed)
+    others = [c for c in (*sums, *products) if c not in unsaid]
+    sizes = [*fixed, *(f"size({c})={writer.given_size(c)}" for c in others)]
+    alike = _alike(letters, equations, kept)
+    sizes += [f"size({a})=size({b})" for a, b in alike.items() if a not in unsaid]
+    read_numbers = {x.name for e in equations for x in walk(e.body) if isinstance(x, Parameter)}
+    known = {**(numbers or {}), **dict.fromkeys(reader.starts, 0)}
+    given_numbers = [f"{k}={v!r}" for k, v in known.items() if k in read_numbers]
+    sizes = [*given_numbers, *sizes]
+    head = ", ".join(declared) + ("; " + ", ".join(sizes) if sizes else "")
+    text = "\n".join([f"op {name}({head}) -> {', '.join(outputs)}", *lines]) + "\n"
+    parts = _composed(equations, letters, whole=False)
+    return Said(text, (*alike, *sums), products, tuple(c for c in sums if c in parts))
+
+
+def _read_in(equations: Sequence[Equation], outputs: Sequence[str]) -> list[Equation]:
+    """Those that lead to the outputs."""
+    wanted, kept = set(outputs), []
+    for e in reversed(equations):
+        if e.name in wanted:
+            kept.append(e)
+            wanted |= {x.name for x in walk(e.body) if isinstance(x, Read)}
+    return kept[::-1]
+
+
+def _fixed(letters: Letters) -> list[str]:
+    """The letters of sizes that are numbers."""
+    return [f"size({c})={n}" for n, c in letters.known if n.is_Integer]
+
+
+def _of_others(
+    letters: Letters, joined: Collection[str], composed: Collection[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The letters whose size is made of others: (those that say it, parts of composite axes)."""
+    sizes = letters.sizes
+    made = [(sizes.plain(n), c) for n, c in letters.known if c not in joined]
+    made = [(n, c) for n, c in made if not n.is_Integer and sizes.meant(n).is_Symbol is not True]
+    sums = tuple(c for n, c in made if n.has(sympy.Add) or sizes.meant(n) != n or c not in composed)
+    return sums, tuple(c for _, c in made if c not in sums)
+
+
+def _composed(equations: Sequence[Equation], letters: Letters, whole: bool = True) -> set[str]:
+    """The letters that are a part of an axis, or that stand for several parts together."""
+    found = set()
+    for e in equations:
+        names = letters.in_equation(e.axes, e.body)
+        axes = [axis for axis in e.axes if len(axis) > 1]
+        for x in walk(e.body):
+            if isinstance(x, Joined) and all(isinstance(i, Position) for i in x.items):
+                axes.append(tuple(i.atom for i in x.items if isinstance(i, Position)))
+        found |= {names[a] for axis in axes for a in axis}
+        found |= {letters.of(a.size) for axis in axes for a in axis}
+        if not whole:
+            continue
+        wholes = [sympy.prod([a.size for a in axis]) for axis in axes]
+        found |= {c for n, c in letters.known if any(letters.sizes.equal(n, w) for w in wholes)}
+    return found
+
+
+def _concatenated(equations: Sequence[Equation], letters: Letters) -> set[str]:
+    """The letters that something is joined along, which say their own size."""
+    found = set()
+    for e in equations:
+        names = letters.in_equation(e.axes, e.body)
+        for x in walk(e.body):
+            if isinstance(x, Apply) and x.name == "concat" and isinstance(x.args[0], Position):
+                found.add(names[x.args[0].atom])
+    return found
+
+
+def _alike(
+    letters: Letters, equations: Sequence[Equation], kept: Mapping[str, Sequence[Axis]]
+) -> dict[str, str]:
+    """The indices that no axis says the size of, and the others of that size."""
+
+    def says(position: Position, axis: Axis) -> bool:
+        whole = sympy.prod([a.size for a in axis])
+        return letters.sizes.equal(position.atom.size, whole)
+
+    found: dict[str, str] = {}
+    for e in equations:
+        names = letters.in_equation(e.axes, e.body)
+        said = {
+            p.atom
+            for x in walk(e.body)
+            if isinstance(x, Read)
+            for p, axis in zip(x.positions, kept[x.name], strict=True)
+            if isinstance(p, Position) and says(p, axis)
+        }
+        bound = (a for x in walk(e.body) if isinstance(x, Reduce) for a in x.atoms)
+        for a in (*(a for axis in e.axes for a in axis), *bound):
+            base = letters.of(a.size)
+            if a not in said and names[a] != base:
+                found[names[a]] = base
+    return found

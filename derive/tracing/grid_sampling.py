@@ -1,0 +1,130 @@
+"""Samples of a tensor at places that a grid holds, between its elements.
+
+    row[n,h,w] = ((grid[n,h,w,1] + 1)*size(i) - 1)/2
+    top[n,h,w] = int(floor(row[n,h,w]))
+
+Of one axis, a sample is x[n,c,top]*(top + 1 - row) + x[n,c,top+1]*(row - top), where these are
+elements of x.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial, reduce
+from itertools import product
+
+import sympy
+
+from derive.errors import DeriveError
+from derive.tracing.elementwise import number, plus, times, where
+from derive.tracing.reader import Reader
+from derive.tracing.registry import operation
+from derive.tracing.values import Axis, Node, Value, apply, substituted
+from derive.tracing.views import length_of
+from derive.tracing.windows import conjunction
+
+_NEAREST, _CUBIC = 1, 2
+_ZEROS, _REFLECTED = 0, 2
+_STEMS = (("slice", "front"), ("row", "top"), ("column", "left"))
+
+
+@operation("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")
+def grid_sample(
+    reader: Reader, x: Value, grid: Value, mode: int, padding: int, align_corners: bool
+) -> Value:
+    if mode == _CUBIC:
+        raise DeriveError(
+            "grid_sample with mode='bicubic' is not supported; use mode='bilinear', or compute "
+            "the samples outside and pass them as an argument"
+        )
+    x, grid, spatial = reader.simple(x).fresh(), reader.simple(grid), len(x.axes) - 2
+    sizes = [length_of(x, 2 + n) for n in range(spatial)]
+    for dim in range(2, len(x.axes)):
+        x = reader.single(x, dim)[0] if x.axes[dim] else x
+    places, firsts = [], []
+    for n, (name, first) in enumerate(_STEMS[-spatial:]):
+        place = reader.elementwise(
+            partial(_place, sizes[n], align_corners), _coordinate(grid, spatial - 1 - n)
+        )
+        if padding == _REFLECTED and not (align_corners and sizes[n] == 1):
+            turned = partial(_turned, sizes[n], align_corners)
+            place = reader.elementwise(turned, reader.named(place, name))
+        if padding != _ZEROS:
+            place = reader.elementwise(partial(_held, sizes[n]), reader.named(place, name))
+        place = reader.named(place, name)
+        whole = partial(_whole, "round" if mode == _NEAREST else "floor")
+        places.append(_spread(place))
+        firsts.append(_spread(reader.named(reader.elementwise(whole, place, kind="int"), first)))
+    rest = replace(x, axes=(*x.axes[:2], *((),) * spatial))
+    rest, *found = reader.aligned(rest, *places, *firsts)
+    own, low = ([v.node for v in part] for part in (found[:spatial], found[spatial:]))
+    terms: list[Node] = []
+    for steps in product((0, 1) if mode != _NEAREST else (0,), repeat=spatial):
+        near = [plus(p, number(1)) if step else p for p, step in zip(low, steps, strict=True)]
+        at = {a: p for axis, p in zip(x.axes[2:], near, strict=True) for a in axis}
+        term = substituted(rest.node, at)
+        if mode != _NEAREST:
+            for u, p, step in zip(own, low, steps, strict=True):
+                term = times(term, apply("-", u, p) if step else apply("-", plus(p, number(1)), u))
+        test = _inside(near, steps, sizes, padding)
+        terms.append(term if test is None else where(test, term, number(0)))
+    return Value(reader.axes_of([rest, *found]), reduce(plus, terms), x.kind)
+
+
+def _coordinate(grid: Value, n: int) -> Value:
+    """The n-th coordinate of each sample."""
+    *axes, last = grid.axes
+    return Value(tuple(axes), _at(grid.node, last, n), grid.kind)
+
+
+def _at(node: Node, axis: Axis, n: int) -> Node:
+    """The element at a position of an axis, each of whose indices follows from it."""
+    for atom in reversed(axis):
+        n, inner = divmod(n, int(atom.size))
+        node = substituted(node, {atom: number(inner)})
+    return node
+
+
+def _spread(value: Value) -> Value:
+    """The value with an axis of channels."""
+    return replace(value, axes=(value.axes[0], (), *value.axes[1:]))
+
+
+def _whole(rounding: str, a: Node) -> Node:
+    return apply("int", apply(rounding, a))
+
+
+def _place(size: sympy.Expr, align_corners: bool, a: Node) -> Node:
+    """The place on an axis that a coordinate from -1 to 1 means."""
+    if align_corners:
+        return apply("/", times(plus(a, number(1)), number(size - 1)), number(2))
+    return apply("/", apply("-", times(plus(a, number(1)), number(size)), number(1)), number(2))
+
+
+def _turned(size: sympy.Expr, align_corners: bool, a: Node) -> Node:
+    """The place, reflected at the centers of the outermost elements, or at their edges."""
+    span, half = number(size - 1 if align_corners else size), number(sympy.Rational(1, 2))
+    from_edge = apply("remainder", a if align_corners else plus(a, half), times(number(2), span))
+    inner = apply("-", span, apply("abs", apply("-", from_edge, span)))
+    return inner if align_corners else apply("-", inner, half)
+
+
+def _held(size: sympy.Expr, a: Node) -> Node:
+    """The place or the end next to it; the slope at an end is 0, as torch has it."""
+    end = number(size - 1)
+    inner = where(apply(">=", a, end), end, a)
+    return where(apply("<=", a, number(0)), number(0), inner)
+
+
+def _inside(
+    near: Sequence[Node], steps: Sequence[int], sizes: Sequence[sympy.Expr], padding: int
+) -> Node | None:
+    """That an element is one of the tensor: of the first with a padding, it is."""
+    tests: list[Node] = []
+    for p, step, size in zip(near, steps, sizes, strict=True):
+        if padding == _ZEROS:
+            tests.append(apply(">=", p, number(0)))
+        if padding == _ZEROS or step:
+            tests.append(apply("<", p, number(size)))
+    return conjunction(tests)

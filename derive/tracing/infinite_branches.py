@@ -1,0 +1,182 @@
+"""Infinite branches, which a choice leaves out, as the outermost choice.
+
+f(where(c, -inf, x)) = where(c, f(-inf), f(x))
+
+So a mask that is added, scaled or exponentiated stands where the notation has it, as the branch
+that a maximum or a softmax leaves out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import sympy
+
+from derive.tracing.condition_folding import negated
+from derive.tracing.values import Apply, Node, Number, Read, Reduce, apply
+
+_LEFT: dict[str, tuple[float | None, float | None]] = {
+    "exp": (0, sympy.oo),
+    "exp2": (0, sympy.oo),
+    "expm1": (-1, sympy.oo),
+    "sigmoid": (0, 1),
+    "logsigmoid": (-sympy.oo, 0),
+    "softplus": (0, sympy.oo),
+    "relu": (0, sympy.oo),
+    "tanh": (-1, 1),
+    "erf": (-1, 1),
+    "erfc": (2, 0),
+    "sign": (-1, 1),
+    "abs": (sympy.oo, sympy.oo),
+    "square": (sympy.oo, sympy.oo),
+    "floor": (-sympy.oo, sympy.oo),
+    "detach": (-sympy.oo, sympy.oo),
+    "neg": (sympy.oo, -sympy.oo),
+    "sqrt": (None, sympy.oo),
+    "rsqrt": (None, 0),
+    "log": (None, sympy.oo),
+    "log1p": (None, sympy.oo),
+}
+"""The limits of functions at minus and at plus infinity."""
+
+
+def sign_of(node: Node) -> int:
+    """1 or -1 of an infinity, 0 of all else."""
+    if isinstance(node, Number) and not isinstance(node.value, bool):
+        if node.value in (sympy.oo, float("inf")):
+            return 1
+        if node.value in (-sympy.oo, float("-inf")):
+            return -1
+    return 0
+
+
+def leaves_out(node: Node) -> bool:
+    """Whether a branch is infinite, which stands in the reduction that leaves it out."""
+    return isinstance(node, Apply) and node.name == "where" and any(map(sign_of, node.args[1:]))
+
+
+@dataclass(frozen=True)
+class Left:
+    """What is infinite where a condition holds, or where it does not."""
+
+    condition: Node
+    sign: int
+    rest: Node
+    holds: bool
+
+    def with_branches(self, infinite: Node, rest: Node) -> Node:
+        """The same choice of others."""
+        branches = (infinite, rest) if self.holds else (rest, infinite)
+        return apply("where", self.condition, *branches)
+
+    def under(self, other: Node) -> Node:
+        """Where the other condition holds and it is infinite."""
+        own = self.condition if self.holds else negated(self.condition)
+        return apply("and", other, own)
+
+
+def left_of(node: Node) -> Left | None:
+    """The choice, where one of its branches alone is infinite."""
+    if not leaves_out(node):
+        return None
+    c, a, b = node.parts()
+    if sign_of(a) and sign_of(b):
+        return None
+    return Left(c, sign_of(a), b, True) if sign_of(a) else Left(c, sign_of(b), a, False)
+
+
+@dataclass
+class Outward:
+    """Rewrites expressions; ``signs`` are the numbers whose sign was asked."""
+
+    signs: set[float] = field(default_factory=set)
+
+    def __call__(self, node: Node) -> Node:
+        if not isinstance(node, Apply) or not node.args:
+            return node
+        args = tuple(x if isinstance(x, Read | Reduce) else self(x) for x in node.args)
+        return self._out(Apply(node.name, args))
+
+    def _out(self, node: Apply) -> Node:
+        if node.name == "where":
+            return self._chosen(node)
+        for n, arg in enumerate(node.args):
+            left = left_of(arg)
+            if left is None:
+                continue
+            limit = self._limit(node, n, left.sign)
+            if limit is not None:
+                rest = self._out(_with(node, n, left.rest))
+                return left.with_branches(limit, _plain(rest))
+        return node
+
+    def _chosen(self, node: Apply) -> Node:
+        """A choice of what is itself a choice with an infinite branch."""
+        c, a, b = node.args
+        if sign_of(a) or sign_of(b):
+            return node
+        for branch, held in ((a, c), (b, negated(c))):
+            left = left_of(branch)
+            if left is not None:
+                others = (left.rest, b) if branch is a else (a, left.rest)
+                rest = self._chosen(Apply("where", (c, *others)))
+                return apply("where", left.under(held), Number(left.sign * sympy.oo), rest)
+        return node
+
+    def _limit(self, node: Apply, n: int, sign: int) -> Node | None:
+        """What the function is where its n-th argument is infinite; None where it is not said."""
+        others = [x for k, x in enumerate(node.args) if k != n]
+        infinite = Number(sign * sympy.oo)
+        match node.name, others:
+            case name, [] if name in _LEFT:
+                limit = _LEFT[name][sign > 0]
+                return None if limit is None else Number(limit)
+            case "+" | "-", [other]:
+                own = -sign if node.name == "-" and n else sign
+                turned = -1 if node.name == "-" and not n else 1
+                signs = {turned * s for s in _signs(other)}
+                return Number(own * sympy.oo) if signs <= {own} else None
+            case "*", [Number() as other] if (by := self._asked(other)) is not None:
+                return Number(sign * by * sympy.oo)
+            case "/", [Number() as other] if not n and (by := self._asked(other)) is not None:
+                return Number(sign * by * sympy.oo)
+            case "/", [other] if n and not _signs(other):
+                return Number(0)
+            case "maximum" | "minimum", [other]:
+                return infinite if (sign > 0) == (node.name == "maximum") else other
+            case "clamp", [low, high] if not n:
+                return high if sign > 0 else low
+        return None
+
+    def _asked(self, number: Number) -> int | None:
+        """The sign of a number, which then stays the number that it is."""
+        try:
+            value = float(number.value)
+        except TypeError:
+            # Sizes are positive.
+            return 1 if isinstance(number.value, sympy.Expr) and number.value.is_positive else None
+        if not value or abs(value) == float("inf"):
+            return None
+        self.signs.add(value)
+        return 1 if value > 0 else -1
+
+
+def _signs(node: Node) -> set[int]:
+    """The signs of the infinities that an expression may be."""
+    if isinstance(node, Apply) and node.name == "where":
+        return _signs(node.args[1]) | _signs(node.args[2])
+    return {sign_of(node)} - {0}
+
+
+def _with(node: Apply, n: int, arg: Node) -> Apply:
+    return Apply(node.name, tuple(arg if k == n else x for k, x in enumerate(node.args)))
+
+
+def _plain(node: Node) -> Node:
+    """Without a zero that was added, as the finite branch of a mask is."""
+    match node:
+        case Apply("+", (x, Number(n))) | Apply("+", (Number(n), x)) if n == 0:
+            return x
+        case Apply("-", (x, Number(n))) if n == 0:
+            return x
+    return node

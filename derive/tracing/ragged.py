@@ -1,0 +1,345 @@
+"""Elements that a mask of one axis holds, and others after them.
+
+    edges = edges[:, edges[0] != edges[1]]
+    edges = torch.cat([edges, loops], 1)
+    out.index_add(0, edges[1], x[edges[0]])
+
+is a sum over the edges that the mask holds, and one over the loops. What stands along such an axis
+is kept as pieces, one after another, each of all its elements and under its mask, until a sum or
+the like is left of them: there the mask is its condition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import sympy
+
+from derive.errors import DeriveError
+from derive.tracing.masks import MANY, of_mask
+from derive.tracing.registry import is_of_each_element
+from derive.tracing.values import (
+    Apply,
+    Atom,
+    Node,
+    Position,
+    Reduce,
+    Value,
+    apply,
+    at,
+    reduced,
+    substituted,
+    walk,
+)
+
+if TYPE_CHECKING:
+    from derive.tracing.reader import Reader
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Values one after another along an axis."""
+
+    values: tuple[Value, ...]
+
+
+Length = tuple[Any, Value | None]
+"""The size of a piece with all its elements, and the mask, of one axis."""
+
+_CARRIED = frozenset(
+    "index index_select gather embedding linear matmul mm view reshape _unsafe_view unsqueeze "
+    "squeeze expand expand_as select slice transpose permute t clone detach to _to_copy alias "
+    "contiguous unbind lift_fresh_copy type_as float double ones zeros full ones_like zeros_like "
+    "full_like new_ones new_zeros new_full repeat cat stack dropout sum".split()
+)
+"""What makes of an element, or of those beside it along other axes, another one."""
+_MADE = frozenset(
+    "ones zeros full ones_like zeros_like full_like new_ones new_zeros new_full".split()
+)
+_ADDED = ("index_add", "index_add_", "scatter_add", "scatter_add_")
+_REDUCED = ("scatter_reduce", "scatter_reduce_", "index_reduce", "index_reduce_")
+
+
+# -------------------------------------------------------------------- masks
+
+
+def under(mask: Node, node: Node) -> Node:
+    return apply("held", mask, node)
+
+
+def lifted(value: Value) -> tuple[Node | None, Value]:
+    """(the mask that is in a value, the value without it)."""
+    found: list[Node] = []
+
+    def without(node: Node, bound: frozenset[Atom]) -> Node:
+        if isinstance(node, Apply) and node.name == "held":
+            mask, inner = node.args
+            if any(isinstance(x, Position) and x.atom in bound for x in walk(mask)):
+                raise DeriveError(MANY)
+            found.append(mask)
+            return without(inner, bound)
+        if isinstance(node, Reduce):
+            bound = bound | set(node.atoms)
+        parts = node.parts()
+        return node.with_parts([without(p, bound) for p in parts]) if parts else node
+
+    node = without(value.node, frozenset())
+    if not found:
+        return None, value
+    if any(mask != found[0] for mask in found):
+        raise DeriveError(MANY)
+    if not any(isinstance(x, Position) and x.atom in value.atoms for x in walk(found[0])):
+        # One of the elements that a mask holds: which one that is depends on its values.
+        raise DeriveError(MANY)
+    return found[0], replace(value, node=node)
+
+
+def mask_of(value: Value) -> Node | None:
+    """The mask that is in a value."""
+    return lifted(value)[0] if has_mask(value) else None
+
+
+def without_mask(value: Value) -> Value:
+    return lifted(value)[1] if has_mask(value) else value
+
+
+def inner(value: Value) -> Node:
+    """The element, whether or not a mask holds it."""
+    return lifted(value)[1].node
+
+
+def has_mask(value: Value) -> bool:
+    return any(isinstance(x, Apply) and x.name == "held" for x in walk(value.node))
+
+
+def outside(value: Value) -> Value:
+    """The value with its mask around all of it."""
+    mask, plain = lifted(value)
+    return plain if mask is None else replace(plain, node=under(mask, plain.node))
+
+
+def named(reader: Reader, value: Value, stem: str) -> Value:
+    """The value by the name of an equation of all elements, under its mask."""
+    mask, plain = lifted(value)
+    made = reader.named(plain, stem)
+    if mask is None:
+        return made
+    names = dict(zip(plain.atoms, made.atoms, strict=True))
+    return replace(made, node=under(substituted(mask, at(names)), made.node))
+
+
+# -------------------------------------------------------------------- pieces
+
+
+def first_piece(reader: Reader, x: Value, dim: int, mask: Value) -> Pieces:
+    """x at the positions of one axis that a mask holds."""
+    if bool(x.axes[dim]) != bool(mask.axes[0]) or not mask.axes[0]:
+        raise DeriveError(MANY)
+    mask = reader.simple(mask)
+    around = tuple(mask.axes[0] if n == dim else () for n in range(len(x.axes)))
+    x, wide = reader.aligned(x, replace(mask, axes=around))
+    noted(reader, dim, [(sympy.prod([a.size for a in x.axes[dim]]), mask)])
+    return Pieces((replace(x, node=under(wide.node, x.node)),))
+
+
+def noted(reader: Reader, dim: int, lengths: Sequence[Length]) -> None:
+    """What the size of an axis of what a node makes is the sum of."""
+    size = reader.node.meta["val"].shape[dim]
+    if hasattr(size, "node"):
+        reader.lengths[size.node.expr] = list(lengths)
+
+
+def concerned(reader: Reader, node: Any, given: Sequence[Any]) -> bool:
+    """Whether pieces are given, or made."""
+    if any(isinstance(x, Pieces) for x in given):
+        return True
+    if reader.called in _MADE:
+        return bool(_dims(reader, node))
+    return reader.called in _CARRIED and any(map(_of_one_axis, given))
+
+
+def _of_one_axis(x: Any) -> bool:
+    found = of_mask(x)
+    if found is None:
+        return False
+    atoms = {p.atom for p in walk(found[0]) if isinstance(p, Position)}
+    return any(set(axis) == atoms for axis in x.axes)
+
+
+def _dims(reader: Reader, node: Any) -> list[int]:
+    """The axes of what a node makes along which there are pieces."""
+    shape = getattr(node.meta.get("val"), "shape", ())
+    return [n for n, size in enumerate(shape) if _expr(size) in reader.lengths]
+
+
+def _expr(size: Any) -> Any:
+    return getattr(getattr(size, "node", None), "expr", None)
+
+
+def _piece(x: Any, k: int) -> Any:
+    """The arguments of the k-th piece."""
+    if isinstance(x, Pieces):
+        return x.values[k]
+    if isinstance(x, Value) and (found := of_mask(x)) is not None:
+        return replace(x, node=under(*found))
+    if isinstance(x, tuple | list):
+        return type(x)(_piece(e, k) for e in x)
+    return x
+
+
+def _all(x: Any) -> Iterator[Any]:
+    if isinstance(x, tuple | list):
+        for e in x:
+            yield from _all(e)
+    elif isinstance(x, dict):
+        yield from _all(list(x.values()))
+    else:
+        yield x
+
+
+def by_pieces(reader: Reader, f: Any, node: Any, args: Any, kwargs: Any) -> Any:
+    """What an operation is of each piece, or of all of them."""
+    name = reader.called
+    counts = {len(x.values) for x in _all([args, kwargs]) if isinstance(x, Pieces)}
+    dims = _dims(reader, node)
+    if name == "cat":
+        along = (args[1] if len(args) > 1 else 0) % _rank(node)
+        if any(_expr(x.meta["val"].shape[along]) in reader.lengths for x in node.args[0]):
+            return _after_one_another(reader, node, args[0], along)
+    if not counts:
+        made = _expr(node.meta["val"].shape[dims[0]]) if dims else None
+        counts = {len(reader.lengths[made]) if made is not None else 1}
+    if len(counts) > 1:
+        raise DeriveError(MANY)
+    count = counts.pop()
+
+    def of(k: int, *instead: Any) -> Any:
+        own = _piece(args, k)
+        named_ = {key: _piece(x, k) for key, x in kwargs.items()}
+        own = (*instead, *own[len(instead) :])
+        before, reader.piece = reader.piece, k
+        try:
+            return f(reader, *own, **named_)
+        finally:
+            reader.piece = before
+
+    if name in _MADE and not dims:
+        return of(0)
+    if name in _ADDED:
+        whole = args[0]
+        for k in range(count):
+            whole = of(k, whole)
+        return whole
+    if name in _REDUCED:
+        return _extremum(reader, f, count, args, kwargs)
+    if name == "sum" and not dims:
+        return _summed(reader, node, args, kwargs)
+    is_carried = name in _CARRIED or is_of_each_element(f)
+    if not is_carried:
+        raise DeriveError(MANY)
+    if name == "unbind":
+        return [
+            Pieces(tuple(map(outside, own))) for own in zip(*map(of, range(count)), strict=True)
+        ]
+    values = []
+    for k in range(count):
+        value = of(k)
+        if name in _MADE:
+            value = _as_long(reader, value, dims[0], k, node)
+        values.append(outside(value))
+    return Pieces(tuple(values))
+
+
+def _rank(node: Any) -> int:
+    return len(node.meta["val"].shape)
+
+
+def _as_long(reader: Reader, value: Value, dim: int, k: int, node: Any) -> Value:
+    """What is made with as many elements as a mask holds."""
+    _, mask = reader.lengths[_expr(node.meta["val"].shape[dim])][k]
+    value = lifted(value)[1]
+    if mask is None:
+        return value
+    around = tuple(mask.axes[0] if n == dim else () for n in range(len(value.axes)))
+    value, wide = reader.aligned(value, replace(mask, axes=around))
+    return replace(value, node=under(wide.node, value.node))
+
+
+def _after_one_another(reader: Reader, node: Any, tensors: Sequence[Any], dim: int) -> Pieces:
+    """The pieces of tensors that are joined along their axis."""
+    values: list[Value] = []
+    lengths: list[Length] = []
+    for x, source in zip(tensors, node.args[0], strict=True):
+        if isinstance(x, Pieces):
+            values += x.values
+            lengths += reader.lengths[_expr(source.meta["val"].shape[dim])]
+        elif _of_one_axis(x):
+            values.append(_piece(x, 0))
+            lengths += reader.lengths[_expr(source.meta["val"].shape[dim])]
+        else:
+            values.append(x)
+            lengths.append((sympy.prod([a.size for a in x.axes[dim]]), None))
+    noted(reader, dim, lengths)
+    return Pieces(tuple(values))
+
+
+def _summed(reader: Reader, node: Any, args: Any, kwargs: Any) -> Value:
+    """A sum over the pieces, where their masks hold."""
+    source = node.args[0].meta["val"].shape
+    places = [n for n, size in enumerate(source) if _expr(size) in reader.lengths]
+    wanted = args[1] if len(args) > 1 else kwargs.get("dim")
+    keepdim = args[2] if len(args) > 2 else kwargs.get("keepdim", False)
+    if wanted is None or wanted == []:
+        wanted = range(len(source))
+    dims = {d % len(source) for d in ([wanted] if isinstance(wanted, int) else wanted)}
+    if not places or not dims >= set(places) or not isinstance(args[0], Pieces):
+        raise DeriveError(MANY)
+    made: Value | None = None
+    for value in args[0].values:
+        mask, plain = lifted(value)
+        atoms = [a for d in dims for a in plain.axes[d]]
+        body = reduced("sum", atoms, plain.node, mask)
+        axes = [() if n in dims else axis for n, axis in enumerate(plain.axes)]
+        kept = tuple(axis for n, axis in enumerate(axes) if keepdim or n not in dims)
+        part = Value(kept, body, plain.kind)
+        made = part if made is None else reader.elementwise(_plus, made, part)
+    assert made is not None
+    return made
+
+
+def _where(c: Node, a: Node, b: Node) -> Node:
+    return apply("where", c, a, b)
+
+
+def _plus(a: Node, b: Node) -> Node:
+    return apply("+", a, b)
+
+
+def _extremum(reader: Reader, f: Any, count: int, args: Any, kwargs: Any) -> Value:
+    """Values of all pieces reduced at each position; which are met by none stay as they are."""
+    from derive.tracing.segments import placed
+
+    x, dim, index, source, kind, *rest = args
+    include = rest[0] if rest else kwargs.get("include_self", True)
+    if kind not in ("amax", "amin", "sum", "prod"):
+        raise DeriveError(MANY)
+    met: Value | None = None
+    for k in range(count):
+        i, s = _piece(index, k), _piece(source, k)
+        x = reader.simple(x)
+        if include:
+            x = f(reader, x, dim, i, s, kind, True)
+            continue
+        here = placed(reader, x, dim, i, s)
+        any_here = reader.simple(replace(here.put(here.any()), kind="bool"))
+        alone = f(reader, x, dim, i, s, kind, False)
+        if met is None:
+            x, met = alone, any_here
+            continue
+        both = f(reader, x, dim, i, s, kind, True)
+        x = reader.elementwise(_where, met, both, alone, kind=x.kind)
+        met = reader.elementwise(lambda a, b: apply("or", a, b), met, any_here, kind="bool")
+    made: Value = x
+    return made

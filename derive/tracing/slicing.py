@@ -1,0 +1,323 @@
+"""Parts of an axis, and what stands around them: slices, windows, paddings, rotations.
+
+x[:, 1:]   is x[n,u+1] with size(u) = size(t) - 1
+pad(x, 1)  is x[n,u-1] where u is in 1 .. size(t), else 0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import sympy
+
+from derive.errors import DeriveError
+from derive.tracing.elementwise import number, op, plus, times, where
+from derive.tracing.reader import Reader
+from derive.tracing.registry import operation
+from derive.tracing.values import (
+    Atom,
+    Node,
+    Parameter,
+    Position,
+    Read,
+    Value,
+    apply,
+    reduced,
+    rewritten,
+    substituted,
+)
+from derive.tracing.views import length_of, moved, select, with_runs_named
+from derive.tracing.windows import window
+
+
+def at_position(x: Value, dim: int, atom: Atom, position: Node, new: Sequence[Atom]) -> Value:
+    """x with new indices in the place of one, and where it is read for them."""
+    axes = (*x.axes[:dim], tuple(new), *x.axes[dim + 1 :])
+    return replace(x, axes=axes, node=substituted(x.node, {atom: position}))
+
+
+# -------------------------------------------------------------------- slices
+
+
+def beginning_at(
+    reader: Reader, x: Value, dim: int, first: sympy.Expr, length: sympy.Expr, step: Any = 1
+) -> Value:
+    """So many positions of an axis, from the first on, ``step`` from one to the next."""
+    whole = length_of(x, dim)
+    if length == 1:
+        one = select(reader, x, dim, first)
+        return replace(one, axes=(*one.axes[:dim], (), *one.axes[dim:]))
+    if not x.axes[dim]:
+        raise DeriveError("a part of an axis of size 1 is not supported")
+    x, atom = reader.single(with_runs_named(reader, x, dim), dim)
+    new = Atom.new(length)
+    reader.sizes.at_least(length)
+    reader.sizes.at_least(first)
+    reader.sizes.at_least(whole - first - length * step)
+    position: Node = Position(new) if step == 1 else times(number(step), Position(new))
+    if first == 0 and step == 1:
+        position = _within(reader, position, length, whole)
+    return at_position(x, dim, atom, moved(position, first), [new])
+
+
+def _within(reader: Reader, at: Node, length: sympy.Expr, whole: sympy.Expr) -> Node:
+    """A position on an axis that may be longer: an index alone says that the axis has its size."""
+    if not isinstance(at, Position) or reader.sizes.equal(length, whole):
+        return at
+    if whole.is_Symbol and whole in length.free_symbols:
+        return at
+    return plus(at, Parameter(reader.start()))
+
+
+@operation("slice", "narrow", "slice_copy", "narrow_copy")
+def part(
+    reader: Reader, x: Value, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
+) -> Value:
+    dim = reader.place_of(x, dim)
+    whole = length_of(x, dim)
+    made = reader.counted_shape()[dim]
+    if reader.sizes.equal(whole, made) and step == 1:
+        return x
+    first = sympy.sympify(0 if start is None else start)
+    first = whole + first if reader.sizes.hint(first) < 0 else first
+    return block(reader, x, dim, reader.sizes.plain(first), made, step)
+
+
+def block(
+    reader: Reader, x: Value, dim: int, first: sympy.Expr, length: sympy.Expr, step: Any = 1
+) -> Value:
+    """One of the equal parts that an axis is made of where that is so for all sizes, or any."""
+    whole = length_of(x, dim)
+    shape = [length_of(x, n) for n in range(len(x.axes))]
+    if step != 1:
+        even = reader.sizes.hint(whole) % step == 0 and first.is_Integer and first < step
+        if not even or reader.sizes.hint(length) * step != reader.sizes.hint(whole):
+            return beginning_at(reader, x, dim, first, length, step)
+        rows = reader.sizes.plain(whole / step)
+        if rows.free_symbols and (whole, sympy.sympify(step)) not in reader.sizes.divided:
+            reader.sizes.divided.append((whole, sympy.sympify(step)))
+        split = reader.regrouped(x, [*shape[:dim], rows, sympy.sympify(step), *shape[dim + 1 :]])
+        return select(reader, split, dim + 1, first)
+    known = bool(length.free_symbols) or not whole.free_symbols
+    count = reader.sizes.quotient(whole, length) if known and length != 1 else None
+    which = reader.sizes.quotient(first, length) if first != 0 else sympy.Integer(0)
+    if count is None or which is None or not count.is_Integer:
+        return beginning_at(reader, x, dim, first, length)
+    split = reader.regrouped(x, [*shape[:dim], count, length, *shape[dim + 1 :]])
+    return select(reader, split, dim, which)
+
+
+@operation("chunk", "split", "split_with_sizes", "tensor_split", "unsafe_split", "unsafe_chunk")
+def parts(reader: Reader, x: Value, *args: Any, **named: Any) -> list[Value]:
+    dim = named.get("dim", args[1] if len(args) > 1 else 0)
+    dim = reader.place_of(x, dim)
+    whole = length_of(x, dim)
+    sizes = [value.shape[dim] for value in reader.node.meta["val"]]
+    even = len({reader.sizes.example(n) for n in sizes}) == 1
+    made, first = [], sympy.Integer(0)
+    for n in sizes:
+        length = reader.sizes.of(n) if even else reader.sizes.counted(n)
+        alone = reader.sizes.equal(length, whole)
+        first = reader.sizes.plain(first)
+        made.append(x if alone else block(reader, x, dim, first, length))
+        first = first + length
+    return made
+
+
+@operation("diagonal")
+def diagonal(reader: Reader, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
+    """x[k,k+offset], its index the last."""
+    dim1, dim2 = reader.place_of(x, dim1), reader.place_of(x, dim2)
+    length = _diagonal_length(reader, x, offset, dim1, dim2)
+    new = () if length == 1 else (Atom.new(length),)
+    at: Node = Position(new[0]) if new else number(0)
+    row, column = (at, moved(at, offset)) if offset >= 0 else (moved(at, -offset), at)
+    places = [(dim, at) for dim, at in ((dim1, row), (dim2, column)) if x.axes[dim]]
+    for dim, _ in places:
+        x, _ = reader.single(x, dim)
+    for dim, place in places:
+        x = replace(x, node=substituted(x.node, {x.axes[dim][0]: place}))
+        within = _within(reader, place, length, length_of(x, dim))
+        if within is not place:
+            # Not before: what is compared with the position is decided without a parameter.
+            x = replace(x, node=rewritten(x.node, partial(_read_within, place, within)))
+    kept = (axis for n, axis in enumerate(x.axes) if n not in (dim1, dim2))
+    return replace(x, axes=(*kept, new))
+
+
+def _read_within(place: Node, within: Node, node: Node) -> Node:
+    """What is read at a place, read at the other."""
+    if not isinstance(node, Read):
+        return node
+    return node.with_parts([within if p == place else p for p in node.positions])
+
+
+def _diagonal_length(reader: Reader, x: Value, offset: int, dim1: int, dim2: int) -> sympy.Expr:
+    """The smaller of the rows and columns that are left, where neither is so for all sizes."""
+    rows = length_of(x, dim1) + min(offset, 0)
+    columns = length_of(x, dim2) - max(offset, 0)
+    if reader.sizes.equal(rows, columns):
+        return rows
+    if not (rows.free_symbols or columns.free_symbols):
+        return min(rows, columns)
+    return sympy.Min(rows, columns)
+
+
+@operation("trace")
+def trace(reader: Reader, x: Value) -> Value:
+    """sum[k](x[k,k])."""
+    made = diagonal(reader, x)
+    return Value((), reduced("sum", made.axes[-1], made.node), made.kind)
+
+
+@operation("diag_embed", "diag")
+def on_a_diagonal(
+    reader: Reader, x: Value, offset: int = 0, dim1: int = -2, dim2: int = -1
+) -> Value:
+    """where(row + offset == column, x[row], 0)."""
+    if reader.called == "diag":
+        if len(x.axes) == 2:
+            return diagonal(reader, x, offset)
+        dim1, dim2 = 0, 1
+    shape = reader.counted_shape()
+    dim1, dim2 = dim1 % len(shape), dim2 % len(shape)
+    if not x.axes[-1] or offset < 0 or 1 in (shape[dim1], shape[dim2]):
+        raise DeriveError(f"{reader.called} of these axes is not supported")
+    x, atom = reader.single(x, len(x.axes) - 1)
+    row, column = Atom.new(shape[dim1]), Atom.new(shape[dim2])
+    kept = iter(x.axes[:-1])
+    own = {dim1: (row,), dim2: (column,)}
+    axes = tuple(own[n] if n in own else next(kept) for n in range(len(shape)))
+    test = apply("==", moved(Position(row), offset), Position(column))
+    return replace(
+        x, axes=axes, node=where(test, substituted(x.node, {atom: Position(row)}), number(0))
+    )
+
+
+@operation("unfold")
+def windows(reader: Reader, x: Value, dim: int, size: Any, step: Any) -> Value:
+    """x[n,step*u+k]."""
+    dim = reader.place_of(x, dim)
+    shape = reader.counted_shape()
+    x, atom = reader.single(x, dim)
+    starts = () if shape[dim] == 1 else (Atom.new(shape[dim]),)
+    inner = () if shape[-1] == 1 else (Atom.new(shape[-1]),)
+    position = window(starts, inner, step, 1, 0)
+    reader.sizes.at_least(shape[dim] - 1)
+    made = at_position(x, dim, atom, position, starts)
+    return replace(made, axes=(*made.axes, inner))
+
+
+@operation("diff")
+def diff(
+    reader: Reader, x: Value, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None
+) -> Value:
+    if prepend is not None or append is not None:
+        raise DeriveError("a diff with prepend or append is not supported; use torch.cat first")
+    dim = reader.place_of(x, dim)
+    for _ in range(n):
+        length = length_of(x, dim) - 1
+        x = reader.simple(x)
+        later, sooner = (beginning_at(reader, x, dim, sympy.Integer(k), length) for k in (1, 0))
+        x = reader.elementwise(op("-"), later, sooner)
+    return x
+
+
+# -------------------------------------------------------------------- around an axis
+
+
+@operation("pad", "constant_pad_nd")
+def pad(
+    reader: Reader, x: Value, amounts: Sequence[Any], mode: Any = "constant", value: Any = None
+) -> Value:
+    if not isinstance(mode, str):
+        mode, value = "constant", mode
+    return padded(reader, x, amounts, mode, 0 if value is None else value)
+
+
+_KINDS = {"reflection": "reflect", "replication": "replicate"}
+
+
+@operation(*(f"{kind}_pad{n}d" for kind in _KINDS for n in (1, 2, 3)), "_pad_circular")
+def pad_with_itself(reader: Reader, x: Value, amounts: Sequence[Any]) -> Value:
+    mode = _KINDS.get(reader.called.partition("_")[0], "circular")
+    return padded(reader, x, amounts, mode, 0)
+
+
+def padded(reader: Reader, x: Value, amounts: Sequence[Any], mode: str, value: Any) -> Value:
+    """The last axes with so many positions before and after each, given from the last axis on."""
+    shape = reader.counted_shape()
+    tests: list[Node] = []
+    for n in range(len(amounts) // 2):
+        dim = len(x.axes) - 1 - n
+        before, after = (sympy.sympify(a) for a in amounts[2 * n : 2 * n + 2])
+        if before == 0 and after == 0:
+            continue
+        new = Atom.new(shape[dim])
+        whole, at = length_of(x, dim), moved(Position(new), -before)
+        reader.sizes.at_least(shape[dim])
+        if mode == "constant":
+            if not (before.is_Integer and before <= 0):
+                tests.append(apply(">=", Position(new), number(before)))
+            if not (after.is_Integer and after <= 0):
+                tests.append(apply("<", at, number(whole)))
+        else:
+            at = _inside(reader, mode, at, whole, before, after)
+        if not x.axes[dim]:
+            x = replace(x, axes=(*x.axes[:dim], (new,), *x.axes[dim + 1 :]))
+            continue
+        x, atom = reader.single(with_runs_named(reader, x, dim), dim)
+        x = at_position(x, dim, atom, at, [new])
+    if not tests:
+        return x
+    test = tests[0]
+    for other in tests[1:]:
+        test = apply("and", test, other)
+    return replace(x, node=where(test, x.node, number(value)))
+
+
+def _inside(
+    reader: Reader, mode: str, at: Node, whole: sympy.Expr, before: sympy.Expr, after: sympy.Expr
+) -> Node:
+    """The position of the axis whose element stands at a position before, in or after it."""
+    last = reader.sizes.plain(whole - 1)
+    if mode == "replicate":
+        return apply("int", apply("clamp", at, number(0), number(last)))
+    if mode == "circular":
+        for amount in (before, after):
+            reader.sizes.at_least(whole - amount)
+        return apply("%", at, number(whole))
+    if mode != "reflect":
+        raise DeriveError(f"the padding mode {mode!r} is not supported")
+    for amount in (before, after):
+        reader.sizes.at_least(last - amount)
+    folded = apply("abs", at) if before != 0 else at
+    if after == 0:
+        return apply("int", folded)
+    back = apply("abs", apply("-", number(last), folded))
+    return apply("int", apply("-", number(last), back))
+
+
+@operation("roll")
+def roll(reader: Reader, x: Value, shifts: Any, dims: Any = ()) -> Value:
+    shifts = list(shifts) if isinstance(shifts, list | tuple) else [shifts]
+    dims = list(dims) if isinstance(dims, list | tuple) else [dims]
+    if not dims:
+        shape = [length_of(x, n) for n in range(len(x.axes))]
+        flat = reader.regrouped(x, [sympy.prod(shape)])
+        return reader.regrouped(_rolled(reader, flat, 0, shifts[0]), shape)
+    for shift, dim in zip(shifts, dims, strict=True):
+        x = _rolled(reader, x, reader.place_of(x, dim), shift)
+    return x
+
+
+def _rolled(reader: Reader, x: Value, dim: int, shift: Any) -> Value:
+    if not x.axes[dim]:
+        return x
+    x, atom = reader.single(x, dim)
+    new = Atom.new(atom.size)
+    back = apply("%", moved(Position(new), -sympy.sympify(shift)), number(atom.size))
+    return at_position(x, dim, atom, back, [new])

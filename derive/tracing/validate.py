@@ -1,0 +1,373 @@
+"""A reading held against the function that it was read from, at several sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import sympy
+
+from derive.algebra.expr import Access, Num, Rel, walk
+from derive.errors import DeriveError
+from derive.notation.operation import Operation
+from derive.tracing.call_cost import cost_of
+from derive.tracing.size_branches import other_branches
+from derive.tracing.sizes import Sizes
+from derive.tracing.values import Value
+
+_TOLERANCE = 1e-7
+"""Some of torch's own kernels have a constant in single precision, such as 1/6."""
+_ENOUGH = 3
+_DRAWS = 8
+"""So often values are drawn, until the function has no nan: of a row that a mask leaves empty."""
+_HELD = (0.6, 0.85, 0.15, 0.95, 0.05)
+"""How much of a mask holds, one draw after another."""
+_FEW = 100_000
+"""Elements of an example at whose values gradients are held."""
+_MANY = 8192
+"""Fewer elements make no tensor that is too large."""
+_ROOM = 2**30
+_MARKED = 0.25
+"""How many integers of a draw are one that marks its place, such as -100."""
+
+
+def check(
+    op: Operation,
+    functions: Sequence[tuple[Callable[..., Any], Mapping[str, float]]],
+    tensors: Mapping[str, Any],
+    sizes: Sizes,
+    inputs: Mapping[str, Value],
+) -> None:
+    """A DeriveError where the generated function of ``op`` differs from a function.
+
+    Each of them is what ``op`` is for some values of its parameters.
+    """
+    from derive.pipeline import load
+
+    f = load(op)
+    for value in inputs.values():
+        for a in value.atoms:
+            sizes.at_least(a.size - 1)
+    for function, parameters in functions:
+        given_names = {p.name for p in op.parameters}
+        own = {k: v for k, v in parameters.items() if k in given_names}
+        _held(op, partial(f, **own), function, tensors, sizes, inputs)
+
+
+def _held(
+    op: Operation,
+    f: Callable[..., Any],
+    function: Callable[..., Any],
+    tensors: Mapping[str, Any],
+    sizes: Sizes,
+    inputs: Mapping[str, Value],
+) -> None:
+    held, large, silent = 0, 0, None
+    marks, dtype = _marks(op, tensors), _dtype(tensors)
+    for drawn, asked, spare in _samples(tensors, sizes, inputs, marks):
+        if spare and held >= _ENOUGH:
+            break
+        for attempt in range(_DRAWS):
+            given = drawn(attempt)
+            if silent is None:
+                silent = _without_gradient(function, given, dtype)
+            for name in silent:
+                given[name] = given[name].detach()
+            try:
+                with exact(dtype):
+                    want = _results(function(**given), given)
+            except Exception:
+                # It does not take these sizes, or values out of its range.
+                want = None
+            if (want is not None and not _is_nan(want)) or (want is None and attempt):
+                break
+        if want is None:
+            continue
+        names = [t.name for t in op.inputs]
+        if _is_too_large(f, {n: given[n] for n in names}):
+            large += 1
+            continue
+        try:
+            have = _results(f(*(given[n] for n in names)), given)
+        except Exception as error:
+            raise DeriveError(
+                f"the spec fails on inputs that the function takes: {error}\n{op}"
+            ) from error
+        differs = _differs(want, have, given)
+        if differs and asked:
+            raise DeriveError(
+                f"the function takes another branch where {asked} is false: {differs}"
+            )
+        if differs:
+            raise DeriveError(f"the spec differs from the function: {differs}\n{op}")
+        held += 1
+    if held < _ENOUGH and large:
+        raise DeriveError(
+            f"derived code needs more than {_ROOM >> 30} GiB for one tensor at such sizes; read "
+            "the function with smaller examples"
+        )
+    if held < _ENOUGH:
+        raise DeriveError(
+            f"the function runs at {held} of the sets of sizes of the check, too few to check the "
+            f"spec\n{op}"
+        )
+
+
+def _samples(
+    tensors: Mapping[str, Any],
+    sizes: Sizes,
+    inputs: Mapping[str, Value],
+    marks: Mapping[str, Sequence[int]],
+) -> Iterator[tuple[Callable[[int], dict[str, Any]], str, bool]]:
+    """Draws of inputs: of the sizes of the examples, odd ones, equal ones, and other branches.
+
+    With the last, what was asked of sizes that is otherwise there. Then, to spare where those are
+    enough, the sizes of the examples but for one: a function may ask much of the others.
+    """
+    symbols = sorted(
+        {s for v in inputs.values() for a in v.atoms for s in a.size.free_symbols}, key=str
+    )
+    hints = {s: sizes.hint(s) for s in symbols}
+    odd = {s: 3 + 2 * n for n, s in enumerate(symbols)}
+    even = {s: 2 * (n + 2) for n, s in enumerate(symbols)}
+    plain = [hints, odd, dict.fromkeys(symbols, 4), even]
+    plain += [{s: k * h for s, h in hints.items()} for k in (2, 3)]
+    ways = [(way, "", False) for way in plain if sizes.takes(way)]
+    ways += [(way, asked, False) for way, asked in other_branches(sizes, inputs, hints)]
+    near = ({**hints, s: 2 * h + 1} for s, h in hints.items())
+    ways += [(way, "", True) for way in near if sizes.takes(way)]
+    for seed, (way, asked, spare) in enumerate(ways):
+        yield partial(_draw, tensors, sizes, inputs, marks, way, 100 * seed), asked, spare
+    if sizes.takes(hints):
+        yield partial(_own, tensors, sizes, inputs, hints), "", False
+
+
+def _own(
+    tensors: Mapping[str, Any],
+    sizes: Sizes,
+    inputs: Mapping[str, Value],
+    way: Mapping[Any, int],
+    attempt: int,
+) -> dict[str, Any]:
+    """The examples; after the first attempt only their integers, which may have a pattern.
+
+    Gradients are asked for where no two elements are equal and none is 0, so that none is at a
+    kink.
+    """
+    if attempt:
+        made = _draw(tensors, sizes, inputs, {}, way, 7, attempt)
+        return {n: tensors[n] if inputs[n].kind == "int" else t for n, t in made.items()}
+    floats = [t for t in tensors.values() if t.is_floating_point()]
+    smooth = all(t.numel() <= _FEW and bool(t.all()) for t in floats)
+    smooth = smooth and all(t.unique().numel() == t.numel() for t in floats)
+    return {
+        n: t.detach().double().requires_grad_(smooth) if t.is_floating_point() else t
+        for n, t in tensors.items()
+    }
+
+
+def _marks(op: Operation, tensors: Mapping[str, Any]) -> dict[str, list[int]]:
+    """Of each integer input, the numbers that mark a place.
+
+    These are those below 0 in the example, and those that the operation compares the input with.
+    """
+    found = {
+        t.name: {int(n) for n in tensors[t.name].unique() if n < 0}
+        for t in op.inputs
+        if t.kind == "int"
+    }
+    for rel in (r for e in op.equations for r in walk(e.body) if isinstance(r, Rel)):
+        for own, other in ((rel.left, rel.right), (rel.right, rel.left)):
+            if isinstance(own, Access) and isinstance(other, Num) and own.tensor in found:
+                found[own.tensor].add(int(other.value))
+    return {name: sorted(numbers) for name, numbers in found.items()}
+
+
+def _draw(
+    tensors: Mapping[str, Any],
+    sizes: Sizes,
+    inputs: Mapping[str, Value],
+    marks: Mapping[str, Sequence[int]],
+    way: Mapping[Any, int],
+    seed: int,
+    attempt: int,
+) -> dict[str, Any]:
+    """Inputs of these sizes, others at each attempt."""
+    return {
+        name: _tensor(tensors[name], v, marks.get(name, ()), way, sizes, seed + n, attempt)
+        for n, (name, v) in enumerate(inputs.items())
+    }
+
+
+@contextmanager
+def exact(dtype: Any) -> Iterator[None]:
+    """Casts between floating-point dtypes leave tensors in float64, in which all is held.
+
+    So are tensors that are made without a dtype. All say that they have the given ``dtype``, that
+    of the examples: ``torch.finfo(x.dtype).eps`` is a number of the function.
+    """
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    casts = {
+        torch.Tensor.float,
+        torch.Tensor.double,
+        torch.Tensor.half,
+        torch.Tensor.bfloat16,
+        torch.Tensor.type_as,
+        torch.Tensor.to,
+        torch.Tensor.type,
+    }
+
+    norms = {torch.rms_norm, torch.nn.functional.rms_norm}
+    asked = torch.Tensor.dtype.__get__  # type: ignore[attr-defined]
+
+    def wide(x: Any) -> Any:
+        return torch.float64 if isinstance(x, torch.dtype) and x.is_floating_point else x
+
+    class Exact(TorchFunctionMode):
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            args = tuple(map(wide, args))
+            kwargs = {k: wide(v) for k, v in (kwargs or {}).items()}
+            eps = args[3] if len(args) > 3 else kwargs.get("eps")
+            if func in norms and eps is None:
+                args, kwargs["eps"] = args[:3], torch.finfo(dtype).eps
+            made = func(*args, **kwargs)
+            if made is torch.float64 and func == asked:
+                return dtype
+            if func in casts and isinstance(made, torch.Tensor) and made.is_floating_point():
+                source = args[0]
+                return source if source.is_floating_point() else made.double()
+            return made
+
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with Exact():
+            yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _is_too_large(f: Callable[..., Any], given: Mapping[str, Any]) -> bool:
+    """Whether derived code needs a tensor that memory has no room for."""
+    if sum(t.numel() for t in given.values()) < _MANY:
+        return False
+    cost = cost_of(lambda **tensors: f(*tensors.values()), given)
+    return cost is not None and cost.largest > _ROOM
+
+
+def _dtype(tensors: Mapping[str, Any]) -> Any:
+    """The dtype of the examples, the first where they have several; float64 without any."""
+    import torch
+
+    return next((t.dtype for t in tensors.values() if t.is_floating_point()), torch.float64)
+
+
+def _without_gradient(
+    function: Callable[..., Any], given: Mapping[str, Any], dtype: Any
+) -> list[str]:
+    """The inputs that the function has no gradient for."""
+
+    def runs(silent: Sequence[str]) -> bool:
+        try:
+            own = {n: t.detach() if n in silent else t for n, t in given.items()}
+            with exact(dtype):
+                _results(function(**own), own)
+        except Exception:
+            return False
+        return True
+
+    floats = [n for n, t in given.items() if t.is_floating_point()]
+    if runs(()):
+        return []
+    return [n for n in floats if not runs([m for m in floats if m != n])]
+
+
+def _is_nan(results: tuple[list[Any], list[Any]]) -> bool:
+    return any(bool(t.isnan().any()) for own in results for t in own if t.is_floating_point())
+
+
+def _tensor(
+    example: Any,
+    value: Value,
+    marks: Sequence[int],
+    way: Mapping[Any, int],
+    sizes: Sizes,
+    seed: int,
+    attempt: int,
+) -> Any:
+    """Values like those of the example; after the first attempt also within 1, as they are.
+
+    Integers have marks at the first attempt, which not every function takes.
+    """
+    import torch
+
+    shape = [
+        int(sympy.prod([sizes.value(sizes.plain(a.size), way) for a in axis]))
+        for axis in value.axes
+    ]
+    generator = torch.Generator().manual_seed(seed + 10007 * attempt)
+    if value.kind == "bool":
+        return torch.rand(shape, generator=generator) < _HELD[attempt % len(_HELD)]
+    if value.kind == "int":
+        top = int(example.max()) + 1 if example.numel() else 1
+        positions = torch.randint(0, max(1, min(top, 3)), shape, generator=generator)
+        if attempt or not marks:
+            return positions
+        marked = torch.rand(shape, generator=generator) < _MARKED
+        which = torch.randint(0, len(marks), shape, generator=generator)
+        return torch.where(marked, torch.tensor(marks)[which], positions)
+    positive = example.numel() > 0 and bool((example > 0).all())
+    if attempt and example.numel() and bool((example.abs() < 1).all()):
+        x = 0.05 + 0.9 * torch.rand(shape, generator=generator, dtype=torch.float64)
+        return (x if positive else 2 * x - 1).requires_grad_()
+    x = torch.randn(shape, generator=generator, dtype=torch.float64)
+    x = x.abs() + 0.3 if positive else x
+    return x.requires_grad_()
+
+
+def _results(made: Any, given: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
+    """(the outputs, the gradients of a weighted sum of them)."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    outputs = [t for t in tree_leaves(made) if isinstance(t, torch.Tensor)]
+    floats = [t for t in outputs if t.is_floating_point() and t.requires_grad]
+    inputs = [t for t in given.values() if t.is_floating_point() and t.requires_grad]
+    if not floats:
+        return outputs, [torch.zeros_like(t) for t in inputs]
+    total: Any = 0
+    for n, t in enumerate(floats):
+        weight = torch.linspace(-1, 2 + n, t.numel(), dtype=t.dtype).reshape(t.shape)
+        total = total + (t * weight).sum()
+    found = torch.autograd.grad(total, inputs, allow_unused=True)
+    pairs = zip(found, inputs, strict=True)
+    return outputs, [torch.zeros_like(t) if g is None else g for g, t in pairs]
+
+
+def _differs(want: Any, have: Any, given: Mapping[str, Any]) -> str:
+    """What differs, and for which shapes."""
+    import torch
+
+    for what, ours, theirs in zip(
+        ("value of output", "gradient of input"), have, want, strict=True
+    ):
+        if len(ours) != len(theirs):
+            return f"the spec has {len(ours)} outputs, and the function has {len(theirs)}"
+        for n, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+            a = a.reshape(b.shape) if a.numel() == b.numel() else a
+            undefined = b.isnan()
+            if what.startswith("gradient") and a.shape == b.shape and not undefined.all():
+                # A row that is divided by its length of 0 has no gradient that could be wrong.
+                a = torch.where(undefined, b, a)
+            if a.shape != b.shape or not torch.allclose(
+                a.double(), b.double(), rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True
+            ):
+                shapes = ", ".join(f"{k}{tuple(t.shape)}" for k, t in given.items())
+                return f"{what} {n + 1}, at {shapes}"
+    return ""

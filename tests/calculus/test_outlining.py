@@ -1,0 +1,97 @@
+"""Parts of an equation that are too large to stand in its formulas become variables."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+from kit.equations import SIZES, index, samples
+
+from derive import derivation, load, parse
+from derive.algebra.expr import Access, Add, Call, Mul, num
+from derive.algebra.interpret import array
+from derive.calculus.outlining import with_named_parts
+from derive.check.verify import checks_of
+
+i = index("i")
+x = Access("x", (i,))
+LONG = Add(tuple(Call("sin", (num(k) * x,)) for k in range(2, 14)))
+
+
+def named(e):
+    made = {}
+
+    def name(part):
+        made[f"u{len(made)}"] = part
+        return Access(f"u{len(made) - 1}", (i,))
+
+    return with_named_parts(e, {"x"}, name), made
+
+
+def test_a_large_argument_has_a_name_and_the_value_stays():
+    e, made = named(Call("exp", (LONG,)))
+    assert e is Call("exp", (Access("u0", (i,)),)) and made == {"u0": LONG}
+    tensors = samples()
+    known = tensors | {n: array((i,), part, tensors, SIZES, {}) for n, part in made.items()}
+    want = array((i,), Call("exp", (LONG,)), tensors, SIZES, {})
+    assert array((i,), e, known, SIZES, {}) == pytest.approx(want)
+
+
+def test_what_is_small_stays_as_it_is():
+    e = Mul((x, Call("exp", (x + num(1),))))
+    assert named(e) == (e, {})
+
+
+def test_a_long_product_is_one_of_products():
+    op = parse(
+        "op f(" + ", ".join(f"a{n}[i]" for n in range(20)) + ") -> y\n"
+        "y[i] = " + "*".join(f"a{n}[i]" for n in range(20))
+    )
+    longest = max(len(str(f)) for f in derivation(op).gradients.values())
+    assert longest < 20 * len("a19[i]·")
+
+
+@pytest.mark.parametrize(
+    "loss",
+    (
+        "sum[i,j](where(m[i,j], (X[i,j] - sum[r](A[i,r]*B[j,r]))**2, 0))",
+        "sum[i,j | m[i,j]]((X[i,j] - sum[r](A[i,r]*B[j,r]))**2)",
+        "mean[i,j](X[i,j]*(sum[r](A[i,r]*B[j,r]) + X[i,j] - 1)**2 + where(m[i,j], X[i,j], 0))",
+    ),
+)
+def test_a_residual_is_not_multiplied_out(loss):
+    op = parse(f"op f(X[i,j], A[i,r], B[j,r], m[i,j]: bool) -> L\nL = {loss}")
+    assert "r′" not in str(derivation(op).gradients["A"])
+    assert all(c.ok for c in checks_of(op, load(op)))
+
+
+CONTRACTIONS = {
+    "y[n,v] = a[v]*tanh(sum[d](x[n,d]*w[d,v]))": ["u"],
+    "y[n,v] = sin(sum[d](x[n,d]*w[d,v]) + a[v])": ["u"],
+    "y[n,v] = sigmoid(sum[d](x[n,d]*w[d,v]))*sum[d](x[n,d]*z[d,v]) + a[v]": ["u", "u2"],
+    "y[n] = sum[v](a[v]*relu(sum[d](x[n,d]*w[d,v])))": ["u"],
+    "y[n,v] = c*tanh(sum[d](x[n,d]*w[d,v]))": ["u"],
+    # The value of the equation tells the derivative.
+    "y[n,v] = tanh(sum[d](x[n,d]*w[d,v]))": [],
+    "y[n,v] = 30*tanh(sum[d](x[n,d]*w[d,v])/30)": [],
+    "y[n,v] = c*tanh(sum[d](x[n,d]*w[d,v])/c)": [],
+    "y[n,v] = relu(sum[d](x[n,d]*w[d,v]) + a[v])": [],
+    "y[n,v] = sqrt(sum[d](x[n,d]**2*w[d,v]**2))": [],
+    # A sum of products of elements is cheap.
+    "y[n] = sin(sum[d](x[n,d]**2*z[d,n]))": [],
+    "y[n] = sum[v](a[v]*sum[d](x[n,d]*w[d,v]))": [],
+}
+
+
+@pytest.mark.parametrize("equation", CONTRACTIONS)
+def test_a_contraction_inside_of_a_function_has_a_name(equation):
+    given = "x[n,d], w[d,v], z[d,v], a[v]".replace(
+        "z[d,v]", "z[d,n]" if "z[d,n]" in equation else "z[d,v]"
+    )
+    parameters = "; c=3.0" if "c*" in equation else ""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        op = parse(f"op f({given}{parameters}) -> y\n{equation}")
+    names = [f.name for f in derivation(op).definitions]
+    assert [n for n in names if n.startswith("u")] == CONTRACTIONS[equation]
+    assert not [c for c in checks_of(op, load(op)) if not c.ok]

@@ -1,0 +1,126 @@
+"""Reductions whose condition counts an index from the other end: turned, by value and by form."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from derive import derivation, load, parse, read_torch
+from derive.algebra.expr import Access, Index, Num, Reduce, Rel, Size, Where, num
+from derive.algebra.inequalities import Bounds
+from derive.calculus.reversed_sums import turned
+
+BOUNDS = Bounds({"k": None, "l": None})
+k, j, l = Index("k", "k"), Index("j", "k"), Index("l", "l")  # noqa: E741
+FROM_END = Size("k") + num(-1) - k
+ONE = num(1)
+
+
+def x(*positions):
+    return Access("x", positions)
+
+
+def test_the_condition_has_both_indices_as_they_stand():
+    e = turned(BOUNDS, Reduce("prod", (j,), x(j), Rel("<=", j, FROM_END)))
+    assert e.condition is Rel("<=", k, j)
+    assert BOUNDS.form(e.body.positions[0]) == BOUNDS.form(Size("k") + num(-1) - j)
+
+
+@pytest.mark.parametrize(
+    "e",
+    [
+        Reduce("prod", (j,), x(j), Rel("<=", j, k)),
+        Reduce("prod", (j,), x(j)),
+        Reduce("prod", (l,), x(l), Rel("<=", l, FROM_END)),
+        Reduce("prod", (j,), x(j + k), Rel("<=", j, FROM_END)),
+        Reduce("max", (j,), Where(Rel("<=", j, k), x(j), ONE)),
+        Reduce("prod", (j,), Where(Rel("<=", j, k), x(j), Num(0))),
+    ],
+)
+def test_others_stay_as_they_are(e):
+    assert turned(BOUNDS, e) is e or turned(BOUNDS, e) == e
+
+
+@pytest.mark.parametrize("chosen", [(x(j), ONE), (ONE, x(j))], ids=["then", "other"])
+def test_what_leaves_a_product_as_it_is_is_not_taken(chosen):
+    e = turned(BOUNDS, Reduce("prod", (j,), Where(Rel("<=", j, k), *chosen), Rel("<", j, l)))
+    assert e.body is x(j)
+    assert e.condition is not None and len(e.condition.args) == 2
+
+
+def test_the_gradient_of_a_suffix_sum_is_a_prefix_sum():
+    op = parse("op f(x[n,t], w[n]) -> y\ny[n,t] = w[n]*sum[s | s<=size(t)-1-t](x[n,size(t)-1-s])")
+    assert str(derivation(op).gradients["x"]) == "grad_x[n,t] = w[n]·Σₜ′ [t′ ≤ t]·G[n,t′]"
+
+
+def returns(reward, gamma):
+    return (reward * gamma).flip(1).cumsum(1).flip(1) / gamma
+
+
+def transmitted(alpha, colour):
+    kept = torch.cat([torch.ones_like(alpha[:, :1]), 1 - alpha], -1).cumprod(-1)[:, :-1]
+    return ((alpha * kept)[..., None] * colour).sum(-2)
+
+
+def broken_off(v):
+    left = (1 - v.sigmoid()).cumprod(1)
+    return v.sigmoid() * torch.cat([torch.ones_like(left[:, :1]), left[:, :-1]], 1)
+
+
+def boxes(x):
+    total = x.cumsum(1).square()
+    return total[:, 3:] - total[:, :-3]
+
+
+def hazards(risk, event):
+    return -((risk - risk.flip(0).logcumsumexp(0).flip(0)) * event).sum()
+
+
+def means(x, w):
+    return (x * w[..., None]).cumsum(1) / w.cumsum(1)[..., None]
+
+
+def areas(x):
+    total = torch.nn.functional.pad(x.square().cumsum(1).cumsum(2), (1, 0, 1, 0))
+    return total[:, 2:, 2:] - total[:, :-2, 2:] - total[:, 2:, :-2] + total[:, :-2, :-2]
+
+
+CODE = {
+    returns: [(3, 7), (7,)],
+    transmitted: [(3, 5), (3, 5, 4)],
+    broken_off: [(3, 6)],
+    boxes: [(2, 8)],
+    hazards: [(6,), (6,)],
+    means: [(2, 5, 3), (2, 5)],
+    areas: [(2, 5, 4)],
+}
+
+
+@pytest.mark.parametrize("f", CODE, ids=lambda f: f.__name__)
+def test_code_of_two_orders_has_no_tensor_of_pairs(f):
+    torch.manual_seed(0)
+    given = [torch.rand(s, dtype=torch.float64) * 0.5 + 0.25 for s in CODE[f]]
+    own = load(read_torch(f, *given))
+    ours, plain = ([t.clone().requires_grad_() for t in given] for _ in range(2))
+    y, expected = own(*ours), f(*plain)
+    torch.testing.assert_close(y, expected)
+    G = torch.rand_like(y)
+    first, right = (
+        torch.autograd.grad(a, b, G, create_graph=True) for a, b in ((y, ours), (expected, plain))
+    )
+    torch.testing.assert_close(first, right)
+    seconds = [
+        torch.autograd.grad(sum(g.square().sum() for g in gs), to)
+        for gs, to in ((first, ours), (right, plain))
+    ]
+    torch.testing.assert_close(*seconds)
+
+    # So long an axis has more pairs than fit.
+    n, last = 200_000, len(CODE[f][0]) - 1
+    long = [
+        torch.rand([n if d == last or len(s) == 1 else m for d, m in enumerate(s)]) * 0.5 + 0.25
+        for s in CODE[f]
+    ]
+    leaves = [t.requires_grad_() for t in long]
+    own(*leaves).sum().backward()
+    assert all(t.grad is not None for t in leaves)

@@ -1,0 +1,38 @@
+"""Summed axes stand where the largest tensor has them, so that little is moved."""
+
+from __future__ import annotations
+
+from kit.lowered import assert_code, assert_right
+
+from derive.algebra.expr import Access, Index, Mul
+from derive.algebra.substitution import apart
+from derive.lowering.ground.axis_order import in_place_of, renaming, with_binders
+
+i, j, k = (Index(name, name) for name in "ijk")
+
+
+def test_a_binder_stands_where_the_body_has_it():
+    body = Mul((Access("A", (i, k, j)), Access("x", (k,))))
+    assert with_binders((i, j), (k,), body) == (i, k, j)
+
+
+def test_binders_are_apart_from_what_stands_around():
+    (other,) = apart((k,), (k, i))
+    assert other.name != "k" and other.extent == "k"
+    assert apart((k,), (i,)) == (k,)
+    assert renaming((k,), (other,)) == {k: other}
+
+
+def test_a_product_is_summed_where_it_stands():
+    text = "op f(A[i,k], B[i,j,k]) -> y\ny[i,j] = sum[k](A[i,k]*B[i,j,k])"
+    assert_code(text, ["y = (A.unsqueeze(1) * B).sum(2)"])
+    assert_right(text)
+
+
+def test_what_is_placed_along_an_axis_stands_where_it_stood():
+    body = Mul((Access("x", (k,)), Access("v", (j,))))
+    assert in_place_of(i, (i, j), (k,), body) == (k, j)
+    assert in_place_of(i, (j, i), (k,), body) == (j, k)
+    beside = Mul((Access("A", (j, k)), Access("x", (k,))))
+    assert in_place_of(i, (i, j), (k,), beside) == with_binders((j,), (k,), beside)
+    assert in_place_of(i, (j,), (k,), body) == with_binders((j,), (k,), body)

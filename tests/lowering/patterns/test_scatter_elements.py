@@ -1,0 +1,39 @@
+"""Deltas that no sum removed: f at i = e(k), zeros where no k leads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from kit.lowered import assert_right
+from kit.recognised import functions
+
+from derive import parse, source
+from derive.algebra.expr import Access, Delta, Index, Mul, Reduce
+from derive.lowering.patterns.scatter_elements import as_summation
+
+GRADIENTS = {
+    "op f(x[i,i]) -> y\ny[i] = x[i,i]**2": "diag_embed()",
+    "op f(x[i,j]) -> y\ny[i] = x[i,1]**2": "functional.pad(product, (1, x.shape[1] - 2))",
+    "op f(x[n,t,c]) -> y\ny[n,c] = sin(x[n,size(t)-1,c])": "(0, 0, x.shape[1] - 1, 0))",
+    "op f(x[t,n]) -> y\ny[n] = x[size(t)-2,n]**2*x[0,n]": "(0, 0, x.shape[0] - 2, 1))",
+    "op f(x[*p,k]) -> y\ny[*p] = x[*p,size(k)-1]**3": "(x.shape[-1] - 1, 0))",
+    "op f(x[*p,k,j]) -> y\ny[*p] = x[*p,size(k)-1,0]**3": "functional.pad",
+    "op f(x[u]) -> y\ny[s] = x[s+2]**2": "grad_x = ",
+}
+
+
+@pytest.mark.parametrize("text", GRADIENTS)
+def test_what_is_read_at_a_place_goes_back_there(text):
+    assert GRADIENTS[text] in "\n".join(functions(source(parse(text)))[1])
+    assert_right(text)
+
+
+def test_what_is_read_twice_adds_up():
+    assert_right("op f(x[c], T[n]: int) -> y\ny[n] = x[T[n]]**2", T=np.array([1, 0, 1]))
+
+
+def test_a_product_with_a_sum_of_deltas_is_one_sum():
+    i, k = Index("i", "n"), Index("k", "k")
+    inner = Reduce("sum", (k,), Mul((Delta(i, Access("T", (k,))), Access("G", (k,)))))
+    found = as_summation(Mul((Access("x", (i,)), inner)), (i,))
+    assert len(found.binders) == 1 and len(found.factors) == 3

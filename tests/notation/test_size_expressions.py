@@ -1,0 +1,48 @@
+"""Sizes in expressions: what they depend on, when they are the same, and how they are said."""
+
+from __future__ import annotations
+
+from derive.algebra.affine import affine
+from derive.algebra.expr import Access, Call, Composite, Index, Mul, Num, Param, Size, num
+from derive.notation.size_expressions import (
+    atoms,
+    compared,
+    composed,
+    composition,
+    factors,
+    letters,
+    places,
+    shown,
+)
+
+t, d, i = (Index(name, name) for name in "tdi")
+AXIS = Composite((t, num(0), d))
+
+
+def test_a_composite_is_its_letters_and_their_product():
+    assert letters(AXIS) == ["t", "d"]
+    assert composed(AXIS) is Mul((Size("t"), Size("d")))
+    assert composition(AXIS) == "(t 0 d)"
+
+
+def test_products_are_the_same_in_any_order_and_with_numbers_known():
+    known = {"t": Num(num(2).value)}.get
+    one = factors(Mul((Size("t"), Size("d"))), known)
+    assert one == factors(Mul((Size("d"), num(2))), known)
+    assert one != factors(Mul((Size("d"), num(3))), known)
+
+
+def test_a_range_depends_on_letters_and_on_sizes_in_it():
+    position = affine(num(2) * i + Size("t") - num(1))
+    assert position is not None
+    assert set(atoms(position)) == {Size("t"), Size("i")}
+    assert list(compared(i + num(2) * t)) == ["i", "t"]
+    assert list(compared(Access("x", (i,)))) == []
+
+
+def test_sizes_and_axes_are_said():
+    size = Call("floordiv", (Size("t") + Param("pad"), num(2)))
+    assert shown(size) == "floor((size(t) + pad)/2)"
+    assert shown(Size("t") + num(-2) * Size("d") + num(-1)) == "size(t) - 2*size(d) - 1"
+    assert places(["x@0", "y@1", "x@0"]) == "axis 0 of x and axis 1 of y"
+    assert places([f"x@{n}" for n in range(6)]).endswith("and 3 others")

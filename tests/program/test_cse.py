@@ -1,0 +1,301 @@
+"""Tidied statements: the same values, repeats named once, no line longer than asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from kit.lowered import assert_code, assert_right
+
+torch = pytest.importorskip("torch")
+
+from derive.memory import imported  # noqa: E402
+from derive.program.constant_folding import asked_once  # noqa: E402
+from derive.program.cse import Line, cut, tidy  # noqa: E402
+from derive.program.torch_ir import (  # noqa: E402
+    Attribute,
+    Binary,
+    Code,
+    Conditional,
+    Function,
+    Keyword,
+    Literal,
+    Method,
+    Name,
+    Subscript,
+    Unary,
+    literal,
+    names_in,
+    occurrences,
+    subexpressions,
+    text,
+)
+
+X, Y, FLAG = Name("x"), Name("y"), Name("flag")
+TAKEN = {"x", "y", "flag"}
+INPUTS = """\
+import torch
+x = torch.linspace(0.1, 1.2, 12, dtype=torch.float64).reshape(3, 4)
+y = torch.linspace(2.0, 0.3, 12, dtype=torch.float64).reshape(3, 4)
+flag = True
+"""
+
+
+def written(lines: Any) -> str:
+    return "".join(f"{line.name} = {text(line.code)}\n" for line in lines)
+
+
+def run(lines: Any) -> dict[str, Any]:
+    return vars(imported("statements", INPUTS + written(lines)))
+
+
+def exp(code: Code) -> Code:
+    return Method(code, "exp")
+
+
+def total(code: Code) -> Code:
+    return Method(code, "sum", (literal(1), Keyword("keepdim", Literal("True"))))
+
+
+def assert_same(before: Any, after: Any) -> None:
+    one, other = run(before), run(after)
+    for line in before:
+        if line.kept:
+            torch.testing.assert_close(other[line.name], one[line.name], rtol=0, atol=0)
+
+
+# ------------------------------------------------------------------------ one by one
+
+
+def test_what_is_computed_twice_is_named_once():
+    lines = [Line("a", Binary("+", total(exp(X)), Y)), Line("b", Binary("*", total(exp(X)), Y))]
+    made = tidy(lines, TAKEN, 76)
+    assert_same(lines, made)
+    assert written(made) == ("total = x.exp().sum(1, keepdim=True)\na = total + y\nb = total * y\n")
+
+
+def test_what_stands_in_code_is_met_once_and_counted_each_time():
+    twice = Binary("*", exp(X), exp(X))
+    code = Binary("+", Method(twice, "sum"), exp(X))
+    assert list(subexpressions(code)) == [code, code.left, twice, exp(X), X]
+    assert occurrences(code) == {code: 1, code.left: 1, twice: 1, exp(X): 3, X: 3}
+
+
+def test_a_repeat_of_a_statement_reads_its_name():
+    lines = [Line("a", exp(X)), Line("b", Binary("*", exp(X), Y))]
+    made = tidy(lines, TAKEN, 76)
+    assert written(made) == "a = x.exp()\nb = a * y\n"
+    assert_same(lines, made)
+
+
+def test_a_statement_moves_before_its_first_reader():
+    lines = [Line("b", Binary("*", exp(X), Y)), Line("a", exp(X))]
+    made = tidy(lines, TAKEN, 76)
+    assert written(made) == "a = x.exp()\nb = a * y\n"
+    assert_same(lines, made)
+
+
+def test_the_larger_repeat_goes_first():
+    lines = [Line(name, Binary(op, total(exp(X)), exp(X))) for name, op in (("a", "+"), ("b", "-"))]
+    made = tidy(lines, TAKEN, 76)
+    assert_same(lines, made)
+    assert written(made).count("exp()") == 1
+    assert written(made).count("sum(") == 1
+
+
+def test_a_name_that_serves_once_is_inlined_unless_it_is_the_readers():
+    lines = [Line("part", exp(X), kept=False), Line("a", Binary("+", Name("part"), Y))]
+    assert written(tidy(lines, TAKEN, 76)) == "a = x.exp() + y\n"
+    kept = [Line("part", exp(X)), lines[1]]
+    assert tidy(kept, TAKEN, 76) == kept
+
+
+def test_a_name_that_serves_twice_stays():
+    lines = [
+        Line("part", exp(X), kept=False),
+        Line("a", Binary("+", Name("part"), Y)),
+        Line("b", Binary("-", Name("part"), Y)),
+    ]
+    assert tidy(lines, TAKEN, 76) == lines
+
+
+def test_numbers_shapes_and_views_are_written_again():
+    size = Subscript(Attribute(X, "shape"), (literal(0),))
+    view = Method(X, "unsqueeze", (literal(0),))
+    lines = [Line("a", Binary("*", view, size)), Line("b", Binary("+", view, size))]
+    assert tidy(lines, TAKEN, 76) == lines
+
+
+def test_both_parts_of_a_maximum_share_it():
+    call = Method(Binary("*", X, Y), "max", (literal(1),))
+    lines = [Line("a", Attribute(call, "values")), Line("b", Attribute(call, "indices"))]
+    made = tidy(lines, TAKEN, 76)
+    assert_same(lines, made)
+    assert written(made).count(".max(") == 1
+
+
+def test_a_long_line_is_cut():
+    code: Code = X
+    for n in range(1, 12):
+        code = Binary("+", Binary("*", exp(code), literal(n)), Binary("*", Y, literal(n)))
+        code = Function("torch.tanh", (code,))
+    lines = [Line("a", code)]
+    made = tidy(lines, TAKEN, 40)
+    assert all(len(f"{line.name} = {text(line.code)}") <= 40 for line in made)
+    assert len({line.name for line in made}) == len(made)
+    assert_same(lines, made)
+
+
+def test_what_cannot_be_cut_stays():
+    lines = [Line("a", Binary("+", Name("a_name_of_many_letters"), Name("another_such_name")))]
+    assert cut(lines, set(TAKEN), 20) == lines
+
+
+def test_new_names_avoid_those_taken():
+    lines = [Line("a", Binary("+", total(X), Y)), Line("b", Binary("*", total(X), Y))]
+    made = tidy(lines, {*TAKEN, "x_sum"}, 76)
+    assert [line.name for line in made] == ["x_sum2", "a", "b"]
+    assert_same(lines, made)
+
+
+def test_new_names_are_numbered_as_they_appear():
+    lines = [
+        Line("a", Binary("+", total(X), total(Y))),
+        Line("b", Binary("*", total(X), total(Y))),
+        Line("c", Binary("-", total(exp(X)), Y)),
+        Line("d", Binary("/", total(exp(X)), Y)),
+    ]
+    made = tidy(lines, TAKEN, 76)
+    assert_same(lines, made)
+    assert [line.name for line in made] == ["x_sum", "y_sum", "a", "b", "total", "c", "d"]
+
+
+# ------------------------------------------------------------------------- at random
+
+
+@st.composite
+def codes(draw: Any, names: tuple[str, ...], depth: int) -> Code:
+    if not depth:
+        return Name(draw(st.sampled_from(names)))
+    one, two = codes(names, depth - 1), codes(names, depth - 1)
+    kind = draw(st.sampled_from(["name", "binary", "binary", "method", "sum", "where", "if"]))
+    if kind == "name":
+        return Name(draw(st.sampled_from(names)))
+    if kind == "binary":
+        return Binary(draw(st.sampled_from("+-*")), draw(one), draw(two))
+    if kind == "method":
+        return Method(draw(one), draw(st.sampled_from(["sin", "cos", "tanh"])))
+    if kind == "sum":
+        return total(draw(one))
+    if kind == "where":
+        test = Binary("<", draw(one), draw(two))
+        return Function("torch.where", (test, draw(two), Unary("-", draw(one))))
+    return Conditional(FLAG, draw(one), draw(two))
+
+
+@st.composite
+def statements(draw: Any) -> list[Line]:
+    """Each statement reads the inputs and the statements before it."""
+    lines: list[Line] = []
+    for n in range(draw(st.integers(1, 5))):
+        names = ("x", "y", *(line.name for line in lines))
+        kept = draw(st.booleans())
+        lines.append(Line(f"v{n}", draw(codes(names, draw(st.integers(1, 4)))), kept))
+    return [*lines[:-1], Line(lines[-1].name, lines[-1].code)]
+
+
+@settings(max_examples=80, deadline=None, derandomize=True, database=None)
+@given(statements(), st.sampled_from([30, 50, 76]))
+def test_tidying_keeps_every_value(lines, width):
+    made = tidy(lines, TAKEN, width)
+    assert_same(lines, made)
+    assert {line.name for line in lines if line.kept} <= {line.name for line in made}
+    assert len({line.name for line in made}) == len(made)
+
+
+@settings(max_examples=80, deadline=None, derandomize=True, database=None)
+@given(statements())
+def test_nothing_is_read_before_it_is_made(lines):
+    made = tidy(lines, TAKEN, 50)
+    known = set(TAKEN)
+    for line in made:
+        assert {n for n in names_in(line.code) if not n.startswith("torch")} <= known
+        known.add(line.name)
+
+
+@settings(max_examples=80, deadline=None, derandomize=True, database=None)
+@given(statements())
+def test_tidying_is_the_same_every_time(lines):
+    assume(len(lines) > 1)
+    assert tidy(lines, TAKEN, 60) == tidy(lines, TAKEN, 60)
+
+
+def test_no_question_is_asked_again_where_its_answer_is_known():
+    inner = Conditional(FLAG, exp(X), X)
+    again = Conditional(FLAG, total(inner), total(Conditional(FLAG, X, exp(Y))))
+    assert asked_once(again) == Conditional(FLAG, total(exp(X)), total(exp(Y)))
+    # A question that holds another is the same question wherever it is asked.
+    filled = Conditional(Method(inner, "numel"), inner, X)
+    known = Conditional(FLAG, filled, X)
+    one = Conditional(Method(exp(X), "numel"), exp(X), X)
+    assert asked_once(known) == Conditional(FLAG, one, X)
+    # That not both hold says of neither that it does not.
+    both = Binary("and", FLAG, Name("other"))
+    assert asked_once(Conditional(both, inner, inner)) == Conditional(both, exp(X), inner)
+
+
+def test_what_has_a_name_gets_no_other():
+    lines = [
+        Line("a", exp(X), kept=False),
+        Line("b", exp(X), kept=False),
+        Line("c", Binary("+", Binary("*", Name("a"), Name("b")), Name("b"))),
+        Line("d", Binary("*", Name("a"), Name("a"))),
+    ]
+    made = tidy(lines, set(TAKEN), 88)
+    assert [line.name for line in made] == ["a", "c", "d"]
+    assert_same(lines, made)
+
+
+def test_two_lines_that_cut_the_same_out_share_it():
+    wide = Method(X, "expand", (Literal("3"), Literal("4")))
+    other = Method(Method(X, "exp"), "gather", (Literal("1"), wide))
+    lines = tidy([Line("a", exp(total(wide))), Line("b", total(other))], TAKEN, 24)
+    assert sum(line.code is wide for line in lines) <= 1
+
+
+def test_a_reduction_with_and_without_its_axis_is_one():
+    def reduced(*args):
+        return Method(exp(X), "sum", (Literal("0"), *args))
+
+    whole = reduced(Keyword("keepdim", Literal("True")))
+    again = Method(reduced(), "unsqueeze", (Literal("0"),))
+    lines = [Line("a", Binary("/", X, whole)), Line("b", reduced()), Line("c", exp(again))]
+    made = tidy(lines, set(TAKEN), 88)
+    assert sum(text(line.code).count(".sum(") for line in made) == 1
+    assert_same(lines, made)
+    alone = tidy(lines[1:], set(TAKEN), 88)
+    assert not any("squeeze(0, " in text(line.code) for line in alone)
+
+
+# -------------------------------------------------------------------- added products
+
+ADDED = "op f(A[i,k], B[k,j], C[i,j]) -> y\ny[i,j] = C[i,j] + 2*sum[k](A[i,k]*B[k,j])"
+
+
+def test_an_added_product_is_one_call():
+    assert_code(
+        ADDED,
+        ["y = torch.addmm(C, A, B, alpha=2)"],
+        ["grad_A = 2 * (G @ B.mT)", "grad_B = 2 * (A.mT @ G)", "grad_C = G"],
+    )
+    assert_right(ADDED)
+
+
+def test_a_product_that_is_read_twice_is_spelled_out():
+    text = (
+        "op f(A[i,k], B[k,j], C[i,j]) -> y, z\n"
+        "z[i,j] = sum[k](A[i,k]*B[k,j])\ny[i,j] = C[i,j] + z[i,j]"
+    )
+    assert_code(text, ["z = A @ B", "y = C + z"])

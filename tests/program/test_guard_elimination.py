@@ -1,0 +1,71 @@
+"""A guard stands only where the value is read though its condition fails."""
+
+from __future__ import annotations
+
+import pytest
+
+from derive.program.cse import Line
+from derive.program.guard_elimination import unguarded
+from derive.program.torch_ir import Binary, Code, Function, Literal, Method, Name, literal, text
+
+x, m, n, p = map(Name, "xmnp")
+
+
+def where(mask: Code, then: Code, other: int) -> Code:
+    return Function("torch.where", (mask, then, literal(other)))
+
+
+GUARDED = where(m, x, 1)
+LOG = Method(x, "log")
+
+
+def made(*lines):
+    entries = [(Line(name, code), ()) for name, code in lines]
+    return [f"{line.name} = {text(line.code)}" for line, _ in unguarded(entries, ["y"])]
+
+
+def test_the_choice_around_it_makes_it_needless():
+    assert made(("y", where(m, Method(GUARDED, "log"), 0))) == ["y = torch.where(m, x.log(), 0)"]
+    lines = [("u", Method(GUARDED, "log")), ("y", where(m, Binary("*", Name("u"), x), 0))]
+    assert made(*lines) == ["u = x.log()", "y = torch.where(m, u * x, 0)"]
+
+
+def test_conditions_of_a_mask_are_known_by_their_names():
+    both = Binary("&", m, n)
+    lines = [("k", both), ("y", where(Name("k"), Method(GUARDED, "log"), 0))]
+    assert made(*lines)[-1] == "y = torch.where(k, x.log(), 0)"
+    less = where(m, Method(where(both, x, 1), "log"), 0)
+    assert made(("y", less)) == ["y = torch.where(m, torch.where(m & n, x, 1).log(), 0)"]
+
+
+@pytest.mark.parametrize(
+    "reader",
+    [
+        Binary("+", Name("u"), where(m, Name("u"), 0)),
+        where(m, Method(Name("u"), "sum", (literal(0),)), 0),
+        where(m, Method(x, "gather", (literal(0), Name("u"))), 0),
+        where(n, Name("u"), 0),
+    ],
+    ids=text,
+)
+def test_what_is_read_elsewhere_keeps_it(reader):
+    assert made(("u", GUARDED), ("y", reader))[0] == "u = torch.where(m, x, 1)"
+
+
+def test_a_name_is_what_its_last_line_says():
+    lines = [("u", GUARDED), ("v", Name("u")), ("u", LOG), ("y", where(m, Name("u"), 0))]
+    assert made(*lines, ("y", Binary("+", Name("y"), Name("v"))))[0] == "u = torch.where(m, x, 1)"
+
+
+def test_a_number_stays_a_tensor():
+    inner = where(m, Literal("2"), 1)
+    assert made(("y", where(m, inner, 0))) == ["y = torch.where(m, torch.where(m, 2, 1), 0)"]
+
+
+def test_what_only_a_guard_asked_is_gone():
+    lines = [("k", Binary("&", m, n)), ("u", where(Name("k"), x, 1)), ("v", Method(m, "any"))]
+    both = Binary("&", m, n)
+    assert made(*lines, ("y", where(both, Name("u"), 0))) == [
+        "u = x",
+        "y = torch.where(m & n, u, 0)",
+    ]

@@ -1,0 +1,111 @@
+"""Outputs that share memory with nothing: what is a view becomes a tensor of its own."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+
+from derive import load, parse, source
+from derive.program.cse import Line
+from derive.program.output_aliasing import apart, is_rearrangement
+from derive.program.torch_ir import Binary, Code, Conditional, Method, Name, literal, text
+
+x, made, flag = Name("x"), Name("made"), Name("flag")
+FRESH = Line("made", Binary("*", x, x), kept=False)
+
+
+def wide(code: Code) -> Code:
+    return Method(code, "unsqueeze", (literal(0),))
+
+
+CODES = {
+    "computed": (made, "made"),
+    "a view of what is computed": (wide(made), "_no_view(made.unsqueeze(0))"),
+    "an input": (x, "x.clone()"),
+    "a view of an input": (wide(x), "x.unsqueeze(0).clone()"),
+    "windows": (Method(made, "unfold"), "made.unfold().clone()"),
+    "expanded": (Method(made, "expand"), "made.expand().clone()"),
+    "a choice": (
+        Conditional(flag, wide(made), made),
+        "_no_view(made.unsqueeze(0)) if flag else made",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", CODES)
+def test_an_output_is_no_view(kind):
+    code, wanted = CODES[kind]
+    *_, last = apart([FRESH, Line("y", code)], ["y"], ["x"])
+    assert text(last.code) == wanted
+
+
+def test_of_two_outputs_of_one_memory_the_second_is_a_copy():
+    lines = [FRESH, Line("y", wide(made)), Line("z", wide(Name("y")))]
+    _, y, z = apart(lines, ["y", "z"], ["x"])
+    assert text(y.code) == "_no_view(made.unsqueeze(0))"
+    assert text(z.code) == "y.unsqueeze(0).clone()"
+
+
+def test_what_is_views_of_inputs_alone_is_a_rearrangement():
+    assert is_rearrangement([Line("y", wide(x))], ["y"], ["x"])
+    assert not is_rearrangement([Line("y", x)], ["y"], ["x"])
+    assert not is_rearrangement([FRESH, Line("y", wide(made))], ["y"], ["x"])
+
+
+OPERATIONS = (
+    "op f(x[*b,i], W[j,i]) -> y\ny[*b,j] = sum[i](x[*b,i]*W[j,i])",
+    "op f(x[n,c,*q]) -> y\ny[n,c,*q] = x[n,c,*q] - mean[*q](x[n,c,*q])",
+    "op f(x[n,k]; keepdim=keep(k)) -> y\ny[n] = sum[k](x[n,k]**2)",
+    "op f(x[t]; size(k)=3) -> y\ny[u,k] = 2*x[u+k]",
+    "op f(x[i,j]) -> y, z\ny[i,j] = x[i,j]\nz[j,i] = 3*y[i,j]",
+)
+
+
+@pytest.mark.parametrize("spec", OPERATIONS)
+def test_outputs_may_be_changed_in_place(spec):
+    f = load(parse(spec))
+    shapes = {"x": (4, 5, 3), "W": (2, 3)}
+    op = parse(spec)
+    inputs = [
+        torch.randn(
+            shapes[t.name][3 - len(t.axes) :] if t.name == "x" else shapes["W"], dtype=torch.float64
+        ).requires_grad_()
+        for t in op.inputs
+    ]
+    found = f(*inputs)
+    outputs = found if isinstance(found, tuple) else (found,)
+    before = [y.detach().clone() for y in outputs]
+    for y in outputs:
+        y += 1
+        torch.relu_(y)
+    sum(y.sum() for y in outputs).backward()
+    for y, was in zip(outputs, before, strict=True):
+        torch.testing.assert_close(y.detach(), (was + 1).relu())
+    assert all(t.grad is not None for t in inputs)
+
+
+def test_a_rearrangement_is_a_view_as_torchs_are():
+    op = parse("op f(x[i,j]) -> y\ny[j,i] = x[i,j]")
+    assert "Function" not in source(op)
+    x = torch.randn(3, 4, requires_grad=True)
+    y = load(op)(x)
+    assert y.data_ptr() == x.data_ptr()
+    (gradient,) = torch.autograd.grad(y, x, torch.arange(12.0).reshape(4, 3))
+    assert torch.equal(gradient, torch.arange(12.0).reshape(4, 3).mT)
+
+
+def test_overlapping_windows_are_compiled_right():
+    op = parse("op f(x[t]; size(k)=3) -> y\ny[u,k] = 2*x[2*u+k]")
+    f = load(op)
+    x = torch.randn(9, requires_grad=True)
+    for function in (f, torch.compile(f, fullgraph=True, backend="aot_eager")):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            y = function(x)
+        (found,) = torch.autograd.grad(y, x, torch.arange(float(y.numel())).reshape(y.shape))
+        leaf = x.detach().requires_grad_()
+        plain = 2 * leaf.unfold(0, 3, 2)
+        (wanted,) = torch.autograd.grad(plain, leaf, torch.arange(12.0).reshape(4, 3))
+        assert torch.equal(found, wanted)

@@ -1,0 +1,114 @@
+"""Masks of infinities that are added, scaled, exponentiated and masked again."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import derive
+from derive.tracing.infinite_branches import Outward
+from derive.tracing.read import reading
+from derive.tracing.values import Apply, Number, Parameter, apply
+
+LOW = float("-inf")
+MASK = torch.eye(4).bool()
+
+
+def r(*shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def lines(function, *example):
+    text = reading(function, *example, comments=False).text
+    return text.strip().split("\n")[1:]
+
+
+def added(s):
+    mask = torch.full((s.shape[-1], s.shape[-1]), LOW).triu(1)
+    return (s + mask).softmax(-1)
+
+
+def scaled(s, m):
+    s = s.masked_fill(m, LOW)
+    s = s * 0.5
+    return s.softmax(-1)
+
+
+def with_a_bias(s, m, bias):
+    return torch.logsumexp(torch.where(m, s, LOW) + bias, -1)
+
+
+def without_the_largest(s, m):
+    s = s.masked_fill(m, LOW)
+    p = (s - s.max(-1, keepdim=True).values).exp()
+    return p / p.sum(-1, keepdim=True)
+
+
+def masked_again(s, m):
+    return s.masked_fill(m, LOW).masked_fill(m.T, -1e9).softmax(-1)
+
+
+def negative(s, m):
+    return (-s.masked_fill(m, float("inf"))).softmax(-1)
+
+
+def bounded(s, m):
+    return s.masked_fill(m, LOW).clamp(-5, 5).sigmoid()
+
+
+@pytest.mark.parametrize(
+    ("function", "more", "said"),
+    [
+        (added, (), "p[n,n2] = softmax[n2](where(n2 >= n + 1, -inf, s[n,n2]))"),
+        (scaled, (MASK,), "p[n,c] = softmax[c](where(m[n,c], -inf, s2[n,c]))"),
+        (with_a_bias, (MASK, r(4)), "y[n] = logsumexp[c](where(m[n,c], s[n,c] + bias[c], -inf))"),
+        (masked_again, (MASK,), "p[n,n2] = softmax[n2](where(not m[n2,n] and m[n,n2], -inf, {}))"),
+        (negative, (MASK,), "p[n,c] = softmax[c](where(m[n,c], -inf, -s[n,c]))"),
+        (bounded, (MASK,), "y[n,c] = sigmoid(where(m[n,c], -5, clamp(s[n,c], -5, 5)))"),
+    ],
+)
+def test_a_mask_of_infinities_is_what_the_reduction_leaves_out(function, more, said):
+    found = lines(function, r(4, 4), *more)
+    start, _, end = said.partition("{}")
+    assert found[-1].startswith(start) and found[-1].endswith(end), found
+
+
+def test_what_is_exponentiated_is_0_where_it_is_left_out():
+    found = lines(without_the_largest, r(4, 5), r(4, 5) > 0.5)
+    assert "y[n,c] = h[n,c]/sum[c2](h[n,c2])" in [x.replace("p[", "h[") for x in found], found
+    assert any("where(m[n,c], 0, exp(" in line for line in found), found
+
+
+def test_what_a_mask_is_added_to_has_the_name_of_the_variable():
+    def attend(q, k, mask):
+        scores = q @ k.T + mask.masked_fill(mask > 0, LOW)
+        return scores.softmax(-1)
+
+    found = lines(attend, r(3, 5), r(4, 5), r(3, 4))
+    assert found == [
+        "scores[n,m] = sum[c](q[n,c]*k[m,c]) + mask[n,m]",
+        "p[n,m] = softmax[m](where(mask[n,m] > 0, -inf, scores[n,m]))",
+    ]
+
+
+def test_a_number_whose_sign_decides_stays_a_number():
+    def weights(s, m, temperature=2.0):
+        return (s.masked_fill(m, LOW) / temperature).softmax(-1)
+
+    made = reading(weights, r(4, 4), MASK)
+    assert made.numbers == ()
+    with pytest.raises(derive.DeriveError, match="it stays the number"):
+        derive.read_torch(weights, r(4, 4), MASK, parameters=["temperature"])
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        apply("*", apply("where", Parameter("c"), Number(LOW), Parameter("x")), Parameter("y")),
+        apply("log", apply("where", Parameter("c"), Number(LOW), Parameter("x"))),
+        apply("*", apply("where", Parameter("c"), Number(LOW), Parameter("x")), Number(0)),
+    ],
+)
+def test_what_is_of_no_known_sign_stays(node):
+    made = Outward()(node)
+    assert isinstance(made, Apply) and made.name == node.name

@@ -1,0 +1,62 @@
+"""Names of functions, arguments, buffers and variables as names of the notation."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+import derive
+from derive.tracing.read import reading
+from derive.tracing.value_names import told
+
+
+def _private(_x, pi, mean):
+    return _x * pi + mean.mean()
+
+
+class Masked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("_mask", torch.ones(4, 4).tril().bool())
+        self._weight = nn.Parameter(torch.ones(4))
+
+    def forward(self, op):
+        return (op * self._weight).masked_fill(~self._mask, 0)
+
+
+def both(q, k):
+    q, k = torch.sin(q) + 1, torch.cos(k) + 1
+    a, b = q * k, q - k; s = a * b  # fmt: skip  # noqa: E702
+    return a + b * s
+
+
+def test_names_that_begin_with_an_underscore_are_read_without_it():
+    op = derive.read_torch(_private, torch.ones(3), torch.ones(3), torch.ones(3))
+    assert (op.name, [t.name for t in op.inputs]) == ("private", ["x", "pi_", "mean"])
+    module = derive.read_torch(Masked(), torch.randn(4, 4))
+    assert [t.name for t in module.inputs] == ["op", "weight", "mask"]
+    assert [told(n) for n in ("_", "__x", "0_weight", "lambda")] == [
+        *("x", "x", "m0_weight", "lambda_")
+    ]
+
+
+def test_what_is_read_is_called_by_the_names_of_the_code():
+    f = derive.differentiate(_private)
+    x, pi, mean = (torch.randn(3, requires_grad=True) for _ in range(3))
+    assert torch.allclose(f(x, pi, mean), _private(x, pi, mean))
+    assert torch.allclose(f(x, pi, mean=mean), _private(x, pi, mean))
+    model = derive.replace(Masked())
+    assert torch.equal(model(torch.eye(4)), Masked()(torch.eye(4)))
+    assert set(model.state_dict()) == {"_mask", "_weight"}
+
+
+def test_an_assignment_of_several_names_names_each():
+    made = reading(both, torch.ones(3), torch.ones(3), comments=False).text
+    assert made.split("\n")[1:-1] == [
+        "q2[c] = sin(q[c]) + 1",
+        "k2[c] = cos(k[c]) + 1",
+        "a[c] = q2[c]*k2[c]",
+        "b[c] = q2[c] - k2[c]",
+        "s[c] = a[c]*b[c]",
+        "y[c] = a[c] + b[c]*s[c]",
+    ]
