@@ -11,7 +11,7 @@ from typing import Any
 
 def imported(name: str, text: str) -> ModuleType:
     """The module of this source; it is not left among the imported ones."""
-    loader = _Loader(text)
+    loader = _TextLoader(text)
     spec = spec_from_loader(name, loader, origin=f"<{name}>")
     assert spec is not None
     module = module_from_spec(spec)
@@ -24,7 +24,7 @@ def loaded(name: str, text: str) -> Any:
     return getattr(imported(f"derive_generated_{name}", text), name)
 
 
-class _Loader(SourceLoader):
+class _TextLoader(SourceLoader):
     """Reads a module from its text; tracebacks show the lines."""
 
     def __init__(self, text: str) -> None:

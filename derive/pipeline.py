@@ -21,7 +21,7 @@ from derive.calculus.tangent import differentiate_forward
 from derive.cost.costs import Costs, costs_of
 from derive.errors import DeriveError, no_recursion_leaves
 from derive.loaded import function
-from derive.lowering.assembly import Given, frame_of
+from derive.lowering.assembly import LoweringInput, frame_of
 from derive.lowering.ground.value import NeedsFlatGroups
 from derive.lowering.groups import with_flat_groups
 from derive.lowering.joint import Joint
@@ -303,7 +303,7 @@ def program_of(op: Operation, option: str | None) -> Program:
     chosen, derived = dict(options(op))[option], derive_option(op, option, None)
     inputs = [t.name for t in chosen.inputs if t.kind == "float"]
 
-    def pulled(names: Sequence[str], flat: bool) -> Given | None:
+    def pulled(names: Sequence[str], flat: bool) -> LoweringInput | None:
         said = map(derived.lets.say, names)
         return _given(chosen, differentiated(chosen, [*inputs, *said]), flat)
 
@@ -342,12 +342,12 @@ def _program(
         return program(plain(), flat, at_hand, keeps, pulled)
 
 
-def _given(op: Operation, derived: Derived, flat: bool) -> Given:
+def _given(op: Operation, derived: Derived, flat: bool) -> LoweringInput:
     """What was derived from op, with each group as one axis if it is to be ``flat``."""
     made = with_centres(derived.operation, derived.lets, derived.backward)
     whole = derived.operation, *made
     whole = with_flat_groups(*whole) if flat else whole
-    return Given(whole[0], whole[1].apart(), whole[2], Border.of(op, flat=flat))
+    return LoweringInput(whole[0], whole[1].apart(), whole[2], Border.of(op, flat=flat))
 
 
 def own_tangent(op: Operation, option: str | None) -> Tangent | None:

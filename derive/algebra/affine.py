@@ -27,7 +27,7 @@ from derive.algebra.expr import (
     num,
     sort_key,
 )
-from derive.algebra.poly import Group, Poly, Term, add, atom, constant, mul, scale
+from derive.algebra.poly import FactoredSum, Poly, Term, add, atom, constant, mul, scale
 
 Monomial = tuple[Expr, ...]
 
@@ -234,7 +234,7 @@ def polynomial(e: Expr, of_atom: Atom, most: int) -> Polynomial | None:
             return total(args)
         case Poly(terms):
             return total(terms) if len(terms) <= most else None
-        case Group(body):
+        case FactoredSum(body):
             return polynomial(body, of_atom, most)
         case Mul(args):
             return product(Fraction(1), args)

@@ -236,7 +236,7 @@ class Where(Expr):
     other: Expr
 
 
-class Placed(Expr):
+class PositionedExpr(Expr):
     """Base of what reads or fills an axis at one position, and computes with its other parts."""
 
     __slots__ = ()
@@ -244,7 +244,7 @@ class Placed(Expr):
 
 
 @node
-class Delta(Placed):
+class Delta(PositionedExpr):
     """Kronecker delta of an axis index and the position that was read on that axis."""
 
     axis: Expr

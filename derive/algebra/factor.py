@@ -37,7 +37,16 @@ from derive.algebra.expr import (
     sort_key,
 )
 from derive.algebra.logic import negate
-from derive.algebra.poly import Group, Poly, Term, base_and_power, is_mask, make_term, poly, raised
+from derive.algebra.poly import (
+    FactoredSum,
+    Poly,
+    Term,
+    base_and_power,
+    is_mask,
+    make_term,
+    poly,
+    raised,
+)
 
 
 @dataclass(frozen=True)
@@ -62,7 +71,7 @@ def factor(e: Expr) -> Expr:
         return _nest([_split(t) for t in e.terms])
     if isinstance(e, Term):
         return factor(poly([e]))
-    if isinstance(e, Group):
+    if isinstance(e, FactoredSum):
         return factor(e.body)
     mapped: Expr = e.map(factor)
     return mapped
@@ -266,7 +275,7 @@ def _is_absorbed(atom: Expr, having: Sequence[_Product]) -> bool:
 
 def _may_leave_guards(atom: Expr, having: Sequence[_Product]) -> bool:
     """Whether the factor is evaluated under no weaker guard outside than inside."""
-    if isinstance(atom, Iverson | Delta | Size | Num | Param | Const | Group):
+    if isinstance(atom, Iverson | Delta | Size | Num | Param | Const | FactoredSum):
         return True
     guards = [frozenset(a for a, _ in p.powers if isinstance(a, Iverson)) for p in having]
     if len(set(guards)) == 1:
@@ -386,7 +395,7 @@ def _rank(a: Expr, power: Fraction) -> tuple[object, ...]:
     kind = 3
     if isinstance(a, Iverson | Delta):
         kind = 0
-    elif isinstance(a, Size | Param | Const | Num | Group):
+    elif isinstance(a, Size | Param | Const | Num | FactoredSum):
         kind = 1
     elif isinstance(a, Access | Index):
         kind = 2

@@ -67,7 +67,7 @@ from derive.errors import DeriveError
 
 
 @dataclass(frozen=True)
-class Function:
+class ScalarFunction:
     """A scalar function f(x0, ..., xn) of scalars.
 
     ``torch`` is its name under ``torch.`` and ``torch_method`` the tensor method, where code is
@@ -133,21 +133,23 @@ def _unary(
     torch: str | None = None,
     head: str = "",
     **facts: Any,
-) -> Function:
+) -> ScalarFunction:
     """A function of one argument; a tensor method unless ``torch`` names it elsewhere."""
     derivative = None if own is None else (lambda x, value: own(x, value))
     method = name if torch is None else None
     facts |= {"head": head or ("" if sympy else name), "about": about}
-    return Function(name, 1, torch or name, quiet(numpy), (derivative,), sympy, method, **facts)
+    return ScalarFunction(
+        name, 1, torch or name, quiet(numpy), (derivative,), sympy, method, **facts
+    )
 
 
 def _several(
     name: str, numpy: Callable[..., Any], partials: Sequence[Partial], about: str = "", **facts: Any
-) -> Function:
+) -> ScalarFunction:
     """A function of several arguments."""
     facts |= {"about": about, "head": name if about else ""}
     torch = facts.pop("torch", name)
-    return Function(name, len(partials), torch, quiet(numpy), tuple(partials), **facts)
+    return ScalarFunction(name, len(partials), torch, quiet(numpy), tuple(partials), **facts)
 
 
 _RIGHT = math.pi / 2
@@ -283,7 +285,7 @@ _ROWS = (
     _unary("int", elementwise(lambda x: x), zero, _LONG, torch="long", head="to_int", linear=True),
 )
 
-FUNCTIONS: Mapping[str, Function] = {row.name: row for row in _ROWS}
+FUNCTIONS: Mapping[str, ScalarFunction] = {row.name: row for row in _ROWS}
 """Every function that a `Call` may name."""
 
 OF_INTEGERS = frozenset(row.name for row in _ROWS if row.whole)

@@ -12,7 +12,7 @@ _Key = TypeVar("_Key", bound=Hashable)
 _Value = TypeVar("_Value")
 
 
-class _Later(Exception):
+class _Pending(Exception):
     """A value that has to be found before the ones that wait for it."""
 
     def __init__(self, of: object, key: Any) -> None:
@@ -43,14 +43,14 @@ class Recursion(Generic[_Key, _Value]):
         """The value at the key."""
         if key not in self._known:
             if self._depth == _DEEPEST:
-                raise _Later(self, key)
+                raise _Pending(self, key)
             pending = [key]
             while pending:
                 try:
                     self._depth += 1
                     self._known[pending[-1]] = self._find(pending[-1])
                     pending.pop()
-                except _Later as later:
+                except _Pending as later:
                     if later.of is not self or self._depth > 1:
                         raise
                     pending.append(later.key)

@@ -94,7 +94,7 @@ class Poly(Expr):
 
 
 @node
-class Group(Expr):
+class FactoredSum(Expr):
     """A sum of numbers and parameters that is kept together as one factor."""
 
     body: Poly
@@ -407,7 +407,9 @@ def power(p: Poly, exponent: Fraction) -> Poly:
     (t, *more) = p.terms
     if more or t.binders or (exponent < 0 and any(is_mask(f) for f in t.factors)):
         numbers = more and not t.binders and not tensors(p) and not free_indices(p)
-        return poly([make_term(Fraction(1), (), (raised(Group(p) if numbers else p, exponent),))])
+        return poly(
+            [make_term(Fraction(1), (), (raised(FactoredSum(p) if numbers else p, exponent),))]
+        )
     if exponent.denominator == 1:
         parts = [raised(Num(t.coef), exponent)]
         for factor in t.factors:

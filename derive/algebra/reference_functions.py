@@ -8,7 +8,7 @@ from functools import cache, partial, wraps
 from typing import Any
 
 
-class _Later:
+class _LazyNumpy:
     """NumPy's functions by their names; it is imported when the first of them is called."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -21,7 +21,7 @@ def _of_numpy(name: str, *args: Any, **kwargs: Any) -> Any:
     return getattr(numpy, name)(*args, **kwargs)
 
 
-np = _Later()
+np = _LazyNumpy()
 
 
 def quiet(f: Callable[..., Any]) -> Callable[..., Any]:

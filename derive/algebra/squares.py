@@ -17,7 +17,7 @@ from itertools import combinations, combinations_with_replacement
 from derive.algebra.expr import Expr, Index, accesses, free_indices
 from derive.algebra.hashcons import node
 from derive.algebra.poly import (
-    Group,
+    FactoredSum,
     Poly,
     Term,
     add,
@@ -67,7 +67,7 @@ class Square:
         if is_nonnegative:
             total = atom(Nonnegative(total))
         elif self.outside.factors or self.left:
-            total = atom(Group(total))
+            total = atom(FactoredSum(total))
         return self._around(total)
 
     def with_base(self, base: Poly) -> Poly:
@@ -139,5 +139,7 @@ def _step(
 
 def _multiplied(base: Poly, inside: tuple[Expr, ...], bound: tuple[Index, ...]) -> Poly:
     """Sum_bound inside * base * base, a sum in the base being one factor."""
-    whole = add(poly(()), *(atom(Group(poly([x]))) if x.binders else poly([x]) for x in base.terms))
+    whole = add(
+        poly(()), *(atom(FactoredSum(poly([x]))) if x.binders else poly([x]) for x in base.terms)
+    )
     return sum_over(mul(poly([make_term(Fraction(1), (), inside)]), whole, whole), bound)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from derive.algebra.expr import Add, Expr, Mul, Num, Reduce, num
-from derive.algebra.poly import Group, Poly, Term
+from derive.algebra.poly import FactoredSum, Poly, Term
 
 
 @lru_cache(maxsize=4096)
@@ -18,7 +18,7 @@ def to_tree(e: Expr) -> Expr:
         return terms[0] if len(terms) == 1 else Add(terms)
     if isinstance(e, Term):
         return _term_tree(e)
-    if isinstance(e, Group):
+    if isinstance(e, FactoredSum):
         return to_tree(e.body)
     mapped: Expr = e.map(to_tree)
     return mapped

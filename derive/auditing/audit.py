@@ -15,7 +15,7 @@ from derive.auditing.isolation import SECONDS, EndedError, isolated
 from derive.auditing.operation import torch_function
 from derive.auditing.points import is_float
 from derive.auditing.report import Report
-from derive.auditing.verdict import Given, Reference
+from derive.auditing.verdict import AuditRequest, Reference
 from derive.errors import DeriveError
 
 
@@ -95,7 +95,7 @@ def audit_all(
     unknown = [name for name in constants if name not in names]
     if unknown:
         raise DeriveError(f"forward has no argument {unknown[0]}; it has {', '.join(names)}")
-    given = Given(
+    given = AuditRequest(
         Subject(function, torch_function(reference, names), once=once),
         [tuple(e) for e in examples],
         names,

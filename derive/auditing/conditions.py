@@ -50,7 +50,7 @@ _SUBSETS = 12
 
 
 @dataclass(frozen=True)
-class Found:
+class AuditFinding:
     """One thing that was found: of a gradient, or of the call as a whole (``n`` None)."""
 
     n: int | None
@@ -92,7 +92,7 @@ class Judge:
         """The first example in float64."""
         return self.structure.exact(self.examples[0])
 
-    def all(self) -> Iterator[Found]:
+    def all(self) -> Iterator[AuditFinding]:
         """What is found under each condition in turn."""
         base = Point(self.args)
         if self.subject.dtype is None:
@@ -137,12 +137,12 @@ class Judge:
     def _may_vanish(self, n: int) -> bool:
         return n not in self.subject.owned and (n,) not in self.structure.kinds
 
-    def at_large_values(self, base: Point) -> Iterator[Found]:
+    def at_large_values(self, base: Point) -> Iterator[AuditFinding]:
         """Wrong where it stays so at larger values still.
 
         At one alone the forward may not be itself, such as an iteration that does not converge.
         """
-        met: dict[tuple[int | None, str], Found] = {}
+        met: dict[tuple[int | None, str], AuditFinding] = {}
         for who, factor, point in scaled(base, self.names, self._may_scale):
             for found in self.at(point, WRONG, tolerance=_FAR, overflow=FRAGILE):
                 key = (found.n, who)
@@ -164,7 +164,7 @@ class Judge:
         tolerance: float = 0.0,
         overflow: str | None = None,
         copied: bool = True,
-    ) -> Iterator[Found]:
+    ) -> Iterator[AuditFinding]:
         """The gradients at one point; ``loud`` is the level of an error, None where it is none."""
         owned = self.subject.owned
         args = tuple(self.args[n] if n in owned else a for n, a in enumerate(point.args))
@@ -181,7 +181,7 @@ class Judge:
             tolerance = max(tolerance, TOLERANCES[bits])
         yield from self.told(made, point.condition, silent, loud, tolerance, overflow)
 
-    def at_a_kink(self, point: Point) -> Iterator[Found]:
+    def at_a_kink(self, point: Point) -> Iterator[AuditFinding]:
         """Remarks on slopes that autograd of the forward takes otherwise where they jump."""
         try:
             cotangents = cotangents_of(self.subject, point.args, 3)
@@ -200,13 +200,13 @@ class Judge:
         loud: str | None = FRAGILE,
         tolerance: float = 0.0,
         overflow: str | None = None,
-    ) -> Iterator[Found]:
+    ) -> Iterator[AuditFinding]:
         """What is wrong with an outcome."""
         if made.error:
             if loud is not None:
                 shapes = f"({shapes_of(self.names, made.args)})"
                 where = condition if shapes in condition else f"{condition} {shapes}"
-                yield Found(None, f"backward fails {where}: {made.error}", loud)
+                yield AuditFinding(None, f"backward fails {where}: {made.error}", loud)
             return
         is_wrong = False
         for n in made.wrong(max(self.subject.tolerance, tolerance)):
@@ -216,7 +216,7 @@ class Judge:
                 continue
             if self.is_kink(made, n, max(self.subject.tolerance, tolerance)):
                 text = f"{condition} the slope jumps, and backward takes another one than torch"
-                yield Found(n, text.strip(), REMARK)
+                yield AuditFinding(n, text.strip(), REMARK)
                 continue
             level, given = silent, made.given.get(n)
             if given is None and n in self.without:
@@ -224,9 +224,9 @@ class Judge:
             if overflow is not None and given is not None and not bool(given.isfinite().all()):
                 level = overflow
             is_wrong = True
-            yield Found(n, f"{condition}{by_how_much(made, n)}", level)
+            yield AuditFinding(n, f"{condition}{by_how_much(made, n)}", level)
         for text in () if is_wrong else made.changed:
-            yield Found(None, f"{text} {condition}".strip(), silent)
+            yield AuditFinding(None, f"{text} {condition}".strip(), silent)
 
     def is_kept(self, made: Outcome, n: int, tolerance: float) -> bool:
         """Whether a gradient is right in every direction that keeps the kind of its argument.
@@ -314,7 +314,7 @@ class Judge:
 
     # --------------------------------------------------- at the examples' own
 
-    def as_given(self, example: tuple[Any, ...]) -> Iterator[Found]:
+    def as_given(self, example: tuple[Any, ...]) -> Iterator[AuditFinding]:
         """The example exactly as it is: its strides and dtypes."""
         import torch
 
@@ -328,7 +328,7 @@ class Judge:
         name = ", ".join(sorted(str(d).removeprefix("torch.") for d in dtypes))
         yield from self._narrow(given, f"in {name}", WRONG)
 
-    def _narrow(self, args: tuple[Any, ...], condition: str, silent: str) -> Iterator[Found]:
+    def _narrow(self, args: tuple[Any, ...], condition: str, silent: str) -> Iterator[AuditFinding]:
         """In a narrower dtype, where autograd of the forward is right to its digits."""
         import torch
 
@@ -349,7 +349,7 @@ class Judge:
         made = outcome(self.subject, args, cotangents, right=(right, doubt), copied=True)
         yield from self.told(made, condition, silent, tolerance=tolerance)
 
-    def subsets(self) -> Iterator[Found]:
+    def subsets(self) -> Iterator[AuditFinding]:
         """Gradients asked of one input alone, and of all others."""
         every = self.subject.wanted(self.args)
         if len(every) < 2:
@@ -364,7 +364,7 @@ class Judge:
                     made = outcome(self.subject, self.args, cotangents, wanted, False, right)
                     yield from self.told(made, condition)
 
-    def of_cotangents(self) -> Iterator[Found]:
+    def of_cotangents(self) -> Iterator[AuditFinding]:
         """Cotangents that are expanded, and outputs that nothing reads."""
         cotangents = cotangents_of(self.subject, self.args, 3)
         held = [n for n, g in enumerate(cotangents) if g is not None]
@@ -383,7 +383,7 @@ class Judge:
 
     # ---------------------------------------------------------------- dtypes
 
-    def in_half(self) -> Iterator[Found]:
+    def in_half(self) -> Iterator[AuditFinding]:
         """bfloat16, where no example is of it and the forward takes it."""
         import torch
 
@@ -396,7 +396,7 @@ class Judge:
         for found in self._narrow(args, "in bfloat16", FRAGILE):
             yield replace(found, level=REMARK) if found.n is None else found
 
-    def under_autocast(self) -> Iterator[Found]:
+    def under_autocast(self) -> Iterator[AuditFinding]:
         """Forward under autocast, backward outside, as a training loop does it: a remark."""
         import torch
 
@@ -418,7 +418,9 @@ class Judge:
             )
         except Exception as error:
             text = f"backward fails where forward ran under autocast: {said_by(error)}"
-            yield Found(None, f"{text}; decorate with torch.amp.custom_fwd and custom_bwd", REMARK)
+            yield AuditFinding(
+                None, f"{text}; decorate with torch.amp.custom_fwd and custom_bwd", REMARK
+            )
 
 
 def widened(args: Sequence[Any]) -> tuple[Any, ...]:

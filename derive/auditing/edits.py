@@ -18,7 +18,7 @@ from derive.auditing.insertion_edits import (
     with_term,
 )
 from derive.auditing.reorder_edits import throughout, turned
-from derive.auditing.scope import Edit, Scope, is_target
+from derive.auditing.scope import CodeScope, Edit, is_target
 from derive.auditing.substitution_edits import (
     exchanged_for,
     inverted,
@@ -42,7 +42,7 @@ def sites(tree: ast.AST) -> Iterator[tuple[Any, str | int, ast.expr]]:
                         yield value, n, part
 
 
-def edits(trees: Sequence[ast.AST], scope: Scope) -> Iterator[Edit]:
+def edits(trees: Sequence[ast.AST], scope: CodeScope) -> Iterator[Edit]:
     """Edits of one thing, the likely ones first."""
     bodies = [part for tree in trees for part in _bodies(tree)]
     every = [site for part in bodies for site in sites(part)]
@@ -73,7 +73,7 @@ def _compared(body: ast.stmt) -> Iterator[ast.Compare]:
     return (part for part in ast.walk(body) if isinstance(part, ast.Compare))
 
 
-def saved(tree: ast.AST, scope: Scope) -> Iterator[Edit]:
+def saved(tree: ast.AST, scope: CodeScope) -> Iterator[Edit]:
     """Edits of what a forward keeps for its backward, and of nothing else that it does."""
     for statement in ast.walk(tree):
         if not isinstance(statement, ast.Expr | ast.Assign):

@@ -13,7 +13,7 @@ import numpy as np
 from derive.algebra.expr import Expr, Index, Num, Pow, Size, walk
 from derive.algebra.interpret import Array
 from derive.auditing.gradients import Outcome
-from derive.auditing.model import Model, Values, without_ones
+from derive.auditing.model import Model, PointValues, without_ones
 from derive.auditing.points import is_tensor
 from derive.reports.formula import Formula
 
@@ -61,10 +61,10 @@ class Evidence:
         return found
 
     @cached_property
-    def values(self) -> list[Values]:
+    def values(self) -> list[PointValues]:
         """The operation's values at each point."""
         assert self.model is not None
-        return [Values(self.model, o.args, o.cotangents) for o in self.outcomes]
+        return [PointValues(self.model, o.args, o.cotangents) for o in self.outcomes]
 
     @cached_property
     def formula(self) -> Formula | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from derive.auditing.conditions import FRAGILE, REMARK, WRONG, Found
+from derive.auditing.conditions import FRAGILE, REMARK, WRONG, AuditFinding
 
 
 @dataclass
@@ -17,7 +17,7 @@ class Told:
     remarks: dict[int | None, list[str]]
 
 
-def by_level(found: Sequence[Found], constant: dict[int, str]) -> Told:
+def by_level(found: Sequence[AuditFinding], constant: dict[int, str]) -> Told:
     """What was found, each thing once: a second subset, layout or size says no more."""
     levels: dict[str, dict[int | None, list[str]]] = {WRONG: {}, FRAGILE: {}, REMARK: {}}
     met: set[tuple[int | None, str, str]] = set()

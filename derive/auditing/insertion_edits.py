@@ -6,7 +6,7 @@ import ast
 from itertools import combinations
 
 from derive.auditing.points import is_tensor
-from derive.auditing.scope import Made, Scope, parsed, stands
+from derive.auditing.scope import CodeScope, Made, parsed, stands
 
 _SHORT = 30
 
@@ -16,7 +16,7 @@ def is_arithmetic(node: ast.expr) -> bool:
     return isinstance(node, ast.BinOp | ast.UnaryOp | ast.Call | ast.Name | ast.Subscript)
 
 
-def with_factor(node: ast.expr, scope: Scope) -> Made:
+def with_factor(node: ast.expr, scope: CodeScope) -> Made:
     """A factor more: a number, a tensor or its inverse, a mask."""
     beside = _where(node)
     for text in scope.factors():
@@ -39,7 +39,7 @@ def with_factor(node: ast.expr, scope: Scope) -> Made:
         yield ast.BinOp(node, ast.Mult(), parsed(text)), f"the mask {text} is missing{beside}"
 
 
-def around(node: ast.expr, scope: Scope) -> Made:
+def around(node: ast.expr, scope: CodeScope) -> Made:
     """A function around it: clamped, chosen by a mask, or in another order."""
     whole = ast.unparse(node)
     whole = f"({whole})" if isinstance(node, ast.BinOp | ast.UnaryOp) else whole
@@ -64,7 +64,7 @@ def _where(node: ast.expr) -> str:
     return f" beside {text}" if len(text) <= _SHORT else ""
 
 
-def with_term(node: ast.expr, scope: Scope) -> Made:
+def with_term(node: ast.expr, scope: CodeScope) -> Made:
     """A term more: 1, a tensor, or a unit matrix."""
     one = ast.Constant(1)
     yield ast.BinOp(one, ast.Add(), node), f"the term 1 is missing beside {ast.unparse(node)}"
@@ -74,7 +74,7 @@ def with_term(node: ast.expr, scope: Scope) -> Made:
         yield from _beside(node, text)
 
 
-def with_product(node: ast.expr, scope: Scope) -> Made:
+def with_product(node: ast.expr, scope: CodeScope) -> Made:
     """A term more: a product of two tensors, or of their slopes where they are sigmoids."""
     for a, b in combinations(scope.floats, 2):
         yield from _beside(node, f"{a} * {b}")

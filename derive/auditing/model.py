@@ -163,7 +163,7 @@ def without_ones(array: Array, axes: Sequence[Expr]) -> Array:
     return array
 
 
-class Values:
+class PointValues:
     """Everything of the operation at one point: tensors, definitions, cotangents, adjoints."""
 
     def __init__(self, model: Model, args: Sequence[Any], cotangents: Sequence[Any]) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 from derive.auditing.points import is_tensor
 from derive.auditing.scope import (
+    CodeScope,
     Edit,
     Made,
-    Scope,
     is_number,
     is_target,
     kind_of_value,
@@ -23,7 +23,7 @@ from derive.auditing.scope import (
 # ------------------------------------------------------- places, order, axes
 
 
-def turned(node: ast.expr, scope: Scope) -> Made:
+def turned(node: ast.expr, scope: CodeScope) -> Made:
     """Transposed, in the other order, or one place on."""
     match node:
         case ast.BinOp(left=left, op=ast.MatMult(), right=right):
@@ -136,7 +136,7 @@ class _Turning(ast.NodeTransformer):
         return self.generic_visit(node)
 
 
-def _pairs(statement: ast.stmt, scope: Scope) -> Iterator[tuple[str, str]]:
+def _pairs(statement: ast.stmt, scope: CodeScope) -> Iterator[tuple[str, str]]:
     """Names of one kind, and whole numbers, that a statement reads."""
     parts = [p for p in ast.walk(statement) if isinstance(p, ast.Name | ast.Constant)]
     texts = dict.fromkeys(ast.unparse(p) for p in parts if not is_target(p))
@@ -152,7 +152,7 @@ def _is_transposed(node: ast.expr, name: str) -> bool:
     return ast.unparse(node) in (f"{name}.mT", f"{name}.T", f"{name}.t()")
 
 
-def throughout(tree: ast.AST, scope: Scope) -> Iterator[Edit]:
+def throughout(tree: ast.AST, scope: CodeScope) -> Iterator[Edit]:
     """A statement with every read of one name transposed, or of another name."""
     for part in ast.walk(tree):
         for _, value in ast.iter_fields(part):

@@ -24,7 +24,7 @@ from derive.auditing.forward import Context, Subject, same_draws, tensors_of
 from derive.auditing.gradients import Outcome, near
 from derive.auditing.isolation import isolated, may_fork
 from derive.auditing.points import cast, is_float, is_tensor
-from derive.auditing.scope import Edit, Scope
+from derive.auditing.scope import CodeScope, Edit
 from derive.auditing.structure import Kind, Path
 
 _SECONDS = 6.0
@@ -206,7 +206,7 @@ class _Search:
             return near(sides[0], sides[1], self.tolerance)
         return near(given, right, self.tolerance)
 
-    def _scope(self) -> Scope:
+    def _scope(self) -> CodeScope:
         """What the backward reads and makes, with its values at the first point."""
         point, local = self.points[0], dict[str, Any]()
         code, name = self._compiled(), self.backward.tree.name
@@ -228,13 +228,13 @@ class _Search:
             given = point.made.given.get(n)
             mine = self._given(point, raw, n)
             if (given is None) != (mine is None):
-                return Scope({})
+                return CodeScope({})
             if given is not None and not near(mine, given, self.tolerance):
-                return Scope({})  # it does another thing here than in the engine
+                return CodeScope({})  # it does another thing here than in the engine
         values = {**point.extras, **local, **_kept(point.context)}
         values.pop("ctx", None)
         values |= _sizes(values)
-        return Scope(values, self._functions(self.backward), _loops(self.trees))
+        return CodeScope(values, self._functions(self.backward), _loops(self.trees))
 
     # ---------------------------------------------------------------- search
 
@@ -299,7 +299,7 @@ class _Search:
         """Whether a value near by does as well, such as one that is only compared with another."""
         return _has_value(edit) and bool(self._mends(edit.scaled(), mends))
 
-    def _best(self, found: Edit, scope: Scope, mends: list[int]) -> Edit:
+    def _best(self, found: Edit, scope: CodeScope, mends: list[int]) -> Edit:
         """The same edit where it mends the most gradients: beside a product, and late."""
 
         def order(edit: Edit, count: int) -> tuple[int, bool, int]:
@@ -327,7 +327,7 @@ class _Search:
         own = _code(self.subject.function.forward)
         local = _locals(self.subject, self.points[0].made, own)
         backward, told = self._compiled(), dict[int, str]()
-        scope, start = Scope(local, self._functions(own)), time.process_time()
+        scope, start = CodeScope(local, self._functions(own)), time.process_time()
         for edit in chain(saved(own.tree, scope), edits([own.tree], scope)):
             left = [n for n in left if n not in told]
             if not left or time.process_time() - start > self.seconds:

@@ -9,7 +9,7 @@ _LINES = 12
 
 
 @dataclass(frozen=True)
-class Row:
+class InputVerdict:
     """The gradient in one input: right, or what is wrong with it and where.
 
     ``right`` is False where backward silently gives other numbers at the structure of the
@@ -43,7 +43,7 @@ class Report:
     """
 
     name: str
-    rows: tuple[Row, ...]
+    rows: tuple[InputVerdict, ...]
     remarks: tuple[str, ...] = ()
     formulas: tuple[str, ...] = ()
     counterexample: str = ""

@@ -58,7 +58,7 @@ class Edit:
 
 
 @dataclass(frozen=True)
-class Scope:
+class CodeScope:
     """What code may read: the value of each name at its end, and of other expressions."""
 
     values: Mapping[str, Any]

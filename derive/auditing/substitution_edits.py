@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import Any
 
 from derive.auditing.points import is_tensor
-from derive.auditing.scope import Edit, Made, Scope, is_number, kind_of_value, parsed, stands
+from derive.auditing.scope import CodeScope, Edit, Made, is_number, kind_of_value, parsed, stands
 
 # ------------------------------------------------------------ one for another
 
@@ -41,7 +41,7 @@ _SUMMED = {
 }
 
 
-def named(node: ast.Name, scope: Scope) -> Made:
+def named(node: ast.Name, scope: CodeScope) -> Made:
     """Another name of the same kind."""
     for other in scope.like(node.id):
         yield stands(node, parsed(other))
@@ -51,7 +51,7 @@ def named(node: ast.Name, scope: Scope) -> Made:
                 yield stands(node, parsed(other))
 
 
-def replaced(node: ast.expr, scope: Scope) -> Made:
+def replaced(node: ast.expr, scope: CodeScope) -> Made:
     """Another name, sign, number or function."""
     match node:
         case ast.Name():
@@ -95,7 +95,7 @@ def replaced(node: ast.expr, scope: Scope) -> Made:
 
 
 def _called(
-    node: ast.Call, function: ast.expr, args: list[Any], keywords: list[Any], scope: Scope
+    node: ast.Call, function: ast.expr, args: list[Any], keywords: list[Any], scope: CodeScope
 ) -> Made:
     if isinstance(function, ast.Attribute):
         for other in _OTHERS.get(function.attr, ()):
@@ -137,7 +137,7 @@ def _exchanged(node: ast.expr, parts: list[Any], make: Any) -> Made:
             yield make([rest]), f"{ast.unparse(inside.args[0])} is in reverse order"
 
 
-def inverted(node: ast.expr, scope: Scope) -> Made:
+def inverted(node: ast.expr, scope: CodeScope) -> Made:
     """Divided by what it is multiplied by, and the other way."""
     match node:
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
@@ -146,7 +146,7 @@ def inverted(node: ast.expr, scope: Scope) -> Made:
             yield after, f"it is {how[0]} by {ast.unparse(right)} where it should be {how[1]} by it"
 
 
-def exchanged_for(node: ast.expr, scope: Scope) -> Made:
+def exchanged_for(node: ast.expr, scope: CodeScope) -> Made:
     """A name, or a number, for a part of the code."""
     if isinstance(node, ast.Subscript | ast.Call | ast.Constant | ast.Attribute):
         if isinstance(node, ast.Constant) and not is_number(node.value):
@@ -181,7 +181,7 @@ def exchanged_for(node: ast.expr, scope: Scope) -> Made:
 # ---------------------------------------------------------------- left out
 
 
-def removed(node: ast.expr, scope: Scope) -> Made:
+def removed(node: ast.expr, scope: CodeScope) -> Made:
     """Without one of its operands, or without a function around it."""
     match node:
         case ast.BinOp(left=left, op=ast.Mult(), right=right):

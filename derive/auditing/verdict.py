@@ -9,7 +9,7 @@ from typing import Any
 from derive.auditing.conditions import (
     REMARK,
     WRONG,
-    Found,
+    AuditFinding,
     Judge,
     by_how_much,
     runs,
@@ -33,7 +33,7 @@ from derive.auditing.gradients import (
 from derive.auditing.isolation import Enter, isolated
 from derive.auditing.points import is_float, is_tensor
 from derive.auditing.reference_gradients import check_reference
-from derive.auditing.report import Report, Row
+from derive.auditing.report import InputVerdict, Report
 from derive.auditing.shrink import counterexample
 from derive.auditing.structure import structure_of
 from derive.errors import DeriveError
@@ -48,7 +48,7 @@ _LARGEST = 20_000
 
 
 @dataclass(frozen=True)
-class Given:
+class AuditRequest:
     """What a person asks."""
 
     subject: Subject
@@ -73,7 +73,7 @@ class Given:
 class Audit:
     """One Function at its examples."""
 
-    def __init__(self, given: Given, enter: Enter) -> None:
+    def __init__(self, given: AuditRequest, enter: Enter) -> None:
         self.given = given
         self.names = given.names
         self.enter = enter
@@ -213,7 +213,7 @@ class Audit:
         explained = self._explained(at_all)
         return self._made(told, constant, at_all, second, explained)
 
-    def _at_the_examples(self) -> Iterable[Found]:
+    def _at_the_examples(self) -> Iterable[AuditFinding]:
         """What is wrong at the examples themselves, and at values close to theirs."""
         judge = Judge(
             self.subject,
@@ -227,22 +227,22 @@ class Audit:
         constant = self._constant()
         for made in self.outcomes:
             if made.error and not self._has_numbers(made):
-                yield Found(None, self._failure(made), WRONG)
+                yield AuditFinding(None, self._failure(made), WRONG)
                 return
             for n in self._wrong(made):
                 if n in constant or judge.is_kept(made, n, self.subject.tolerance):
                     continue
                 if judge.is_kink(made, n, self.subject.tolerance):
-                    yield Found(n, "the slope jumps, and backward takes another one", REMARK)
+                    yield AuditFinding(n, "the slope jumps, and backward takes another one", REMARK)
                     continue
                 if self._is_unread(made, n):
                     self.unread.add(n)
                     text = "forward does not read it, and backward returns a gradient for it"
-                    yield Found(n, text, REMARK)
+                    yield AuditFinding(n, text, REMARK)
                     continue
-                yield Found(n, "", WRONG)
+                yield AuditFinding(n, "", WRONG)
             for text in made.changed:
-                yield Found(None, text, WRONG)
+                yield AuditFinding(None, text, WRONG)
 
     def _has_numbers(self, made: Outcome) -> bool:
         """Whether backward ran, and the engine refused a gradient of what it returned."""
@@ -331,7 +331,7 @@ class Audit:
         second: str,
         explained: Explanation | None,
     ) -> Report:
-        rows: list[Row] = []
+        rows: list[InputVerdict] = []
         every = [n for n, a in enumerate(self.examples[0]) if is_float(a)]
         of_all = told.wrong.get(None, [])
         for n in every:
@@ -341,13 +341,15 @@ class Audit:
                 wrong = [explained.why.get(n) or self._unexplained(n), *wrong]
             wrong += of_all
             if n in constant and n not in at_all:
-                rows.append(Row(self.names[n], True, constant=constant[n]))
+                rows.append(InputVerdict(self.names[n], True, constant=constant[n]))
                 continue
             fragile = [] if wrong else told.fragile.get(n, [])
             if all(row.right for row in rows):
                 of_all = [_shortened(text, self.names[n]) for text in of_all]
             rows.append(
-                Row(self.names[n], not wrong, "; ".join(dict.fromkeys(wrong)), "; ".join(fragile))
+                InputVerdict(
+                    self.names[n], not wrong, "; ".join(dict.fromkeys(wrong)), "; ".join(fragile)
+                )
             )
         remarks = [*self.remarks]
         for of, texts in told.remarks.items():

@@ -30,7 +30,7 @@ from derive.notation.operation import (
 
 
 @dataclass(frozen=True)
-class Given:
+class StageInput:
     """An input of a stage: a tensor, or its rows of the block along an axis.
 
     One that is not ``read`` is there for its dtype and its sizes.
@@ -51,7 +51,7 @@ class Stage:
     """
 
     operation: Operation
-    given: tuple[Given, ...]
+    given: tuple[StageInput, ...]
     looped: bool
     rows: Mapping[str, int]
     sizes: Mapping[str, str]
@@ -111,7 +111,7 @@ class Plan:
 def planned(op: Operation, letter: str) -> Plan:
     """The stages of an operation that has no choice."""
     found = roles(op, letter)
-    builder = _Builder(op, found)
+    builder = _StageBuilder(op, found)
     return Plan(
         op,
         found.index,
@@ -122,7 +122,7 @@ def planned(op: Operation, letter: str) -> Plan:
 
 
 @dataclass
-class _Builder:
+class _StageBuilder:
     op: Operation
     roles: Roles
     equations: dict[str, Equation] = field(init=False)
@@ -241,7 +241,7 @@ class _Builder:
         )
         return Stage(
             operation=operation,
-            given=tuple(Given(given[k], *k, k in read) for k in entries),
+            given=tuple(StageInput(given[k], *k, k in read) for k in entries),
             looped=looped,
             rows={n: a for n, a in self.roles.rows.items() if n in outputs} if looped else {},
             sizes=sizes,
@@ -344,7 +344,7 @@ class _Builder:
 class _Reader:
     """Rewrites the equations of a pass to what they are in one block."""
 
-    def __init__(self, builder: _Builder, names: Sequence[str]) -> None:
+    def __init__(self, builder: _StageBuilder, names: Sequence[str]) -> None:
         self.builder = builder
         self.index = builder.roles.index
         self.names = set(names)
@@ -404,7 +404,7 @@ class _Reader:
         return e.map(self._visit)  # type: ignore[no-any-return]
 
 
-def _letters(builder: _Builder) -> Iterator[str]:
+def _letters(builder: _StageBuilder) -> Iterator[str]:
     """The names of extents and indices."""
     for e in builder.op.extents:
         yield e.name

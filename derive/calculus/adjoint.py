@@ -33,7 +33,7 @@ from derive.algebra.to_tree import to_tree
 from derive.budget import at
 from derive.calculus.chain_rule import partial_of_let, reads
 from derive.calculus.fold import fold_rules, masked_fold
-from derive.calculus.interval_analysis import Values
+from derive.calculus.interval_analysis import ValueFacts
 from derive.calculus.lets import Let, Lets, is_named_sum
 from derive.calculus.ratio_rules import quotient_rules
 from derive.calculus.sign_rules import without_rectified
@@ -239,7 +239,7 @@ def _brackets_of(lets: Lets, adjoint: Adjoint, positions: Sequence[Index], slope
     grad_r = [i < j]*f'(r) is 0 for i = j, but grad_r*(x[i] - x[j])/r is not where r is 0 there.
     """
     terms = adjoint.body.terms
-    values = Values(lets.get)
+    values = ValueFacts(lets.get)
     if not terms or not any(values.may_fail(f) for t in slope.terms for f in t.factors):
         return ONE
     inside = frozenset(adjoint.formals)

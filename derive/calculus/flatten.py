@@ -42,7 +42,7 @@ from derive.algebra.expr import (
 )
 from derive.algebra.logic import conditions_of, negate
 from derive.algebra.poly import (
-    Group,
+    FactoredSum,
     Poly,
     add,
     as_atom,
@@ -291,7 +291,7 @@ def _operand(lets: Lets, p: Poly) -> Poly:
         return p
     reading = sum(1 for t in p.terms if any(accesses(t)))
     if not reading and not free_indices(p):
-        return atom(Group(p))
+        return atom(FactoredSum(p))
     if reading < 1:
         # A difference of positions, j - i.
         return _kept(lets, p)

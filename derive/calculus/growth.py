@@ -26,7 +26,7 @@ from derive.algebra.expr import (
     is_number,
 )
 from derive.algebra.functions import FUNCTIONS
-from derive.algebra.poly import Group, Poly, Term, base_and_power, is_mask
+from derive.algebra.poly import FactoredSum, Poly, Term, base_and_power, is_mask
 from derive.calculus.lets import Find
 from derive.calculus.softmax_recognition import Normal, recognise
 
@@ -51,7 +51,7 @@ class Moderate:
                 return self._is_moderate_tensor(tensor)
             case Poly(terms):
                 return all(map(self._term, terms))
-            case Group(body):
+            case FactoredSum(body):
                 return self(body)
             case Call(function, args):
                 return self._call(function, args)

@@ -58,7 +58,7 @@ from derive.algebra.poly import (
 from derive.algebra.substitution import replace as replaced
 from derive.algebra.substitution import substitute
 from derive.calculus.guards import at_deltas, has_a_member, known
-from derive.calculus.interval_analysis import Values, taken_where
+from derive.calculus.interval_analysis import ValueFacts, taken_where
 from derive.calculus.lets import Let, Lets
 
 _ONE = num(1)
@@ -98,7 +98,7 @@ class Safe:
     lets: Lets
 
     def __post_init__(self) -> None:
-        self._values = Values(self.lets.get)
+        self._values = ValueFacts(self.lets.get)
         self._reads: dict[str, list[tuple[Access, Over]]] = {}
 
     def around(self, let: Let) -> Over:
@@ -285,7 +285,7 @@ class SafeAgain(Safe):
 
 def safe_where_read(e: Expr, conditions: Sequence[Expr]) -> Expr:
     """e, of which nothing is asked but where what it reads is there: where these hold."""
-    values = Values(lambda name: None)
+    values = ValueFacts(lambda name: None)
     condition = conjunction(conditions)
 
     def reads(e: Expr) -> bool:

@@ -18,7 +18,7 @@ from derive.algebra.expr import (
     Index,
     Iverson,
     Num,
-    Placed,
+    PositionedExpr,
     Pow,
     free_indices,
     num,
@@ -92,7 +92,7 @@ def plain_positions(e: Expr) -> Expr:
     def plain(part: Expr) -> Expr:
         if isinstance(part, Access):
             return Access(part.tensor, tuple(map(_plain, part.positions)))
-        if isinstance(part, Guard | Placed):
+        if isinstance(part, Guard | PositionedExpr):
             made: Expr = part.map(lambda p: _plain(p) if p is part.position else p)
             return Delta(_plain(made.axis), made.position) if isinstance(made, Delta) else made
         return part
@@ -126,7 +126,7 @@ def with_guards_outside(e: Expr, beside: frozenset[Expr]) -> Expr:
             return replace(part.position, lambda e: within(e, found))
         if isinstance(part, Access):
             return Access(part.tensor, tuple(map(whole, part.positions)))
-        if isinstance(part, Placed):
+        if isinstance(part, PositionedExpr):
             return _both(part, whole, lambda e: within(e, []))
         return None
 
@@ -147,7 +147,7 @@ def _is_of_position(e: Expr) -> TypeGuard[Guard]:
 
 
 def _both(
-    e: Placed, of_position: Callable[[Expr], Expr], of_rest: Callable[[Expr], Expr | None]
+    e: PositionedExpr, of_position: Callable[[Expr], Expr], of_rest: Callable[[Expr], Expr | None]
 ) -> Expr:
     """e with the one applied to its position, the other all through its other parts."""
     made: Expr = e.map(lambda p: of_position(p) if p is e.position else replace(p, of_rest))

@@ -35,7 +35,7 @@ from derive.algebra.expr import (
 )
 from derive.algebra.functions import FUNCTIONS
 from derive.algebra.logic import conjunction, negate
-from derive.algebra.poly import Group, Poly, Term
+from derive.algebra.poly import FactoredSum, Poly, Term
 from derive.calculus.lets import Find, Let
 from derive.calculus.softmax_recognition import Normal, recognise_under
 
@@ -59,7 +59,7 @@ _ANY = Facts()
 
 
 @dataclass
-class Values:
+class ValueFacts:
     """The facts about expressions in their flat form; ``find`` gives the definition of a name."""
 
     find: Find
@@ -98,7 +98,7 @@ class Values:
                 return _power(self.facts(base), exponent)
             case Guard(_, position, elsewhere):
                 return _hull(self.facts(position), self.facts(elsewhere))
-            case Group(body):
+            case FactoredSum(body):
                 return self.facts(body)
             case Poly(terms):
                 return _sum([self.facts(t) for t in terms])

@@ -53,14 +53,14 @@ def with_named_parts(e: Expr, floats: Collection[str], name: Callable[[Expr], Ac
 
     ``floats`` are the tensors that have derivatives, those with a new name among them.
     """
-    return _Parts(floats, name).of(e)
+    return _OutlinedParts(floats, name).of(e)
 
 
 _Place = tuple[Expr, bool]
 """An expression, and whether it is made only where a condition holds."""
 
 
-class _Parts:
+class _OutlinedParts:
     """What became of the parts of an expression, innermost first."""
 
     def __init__(self, floats: Collection[str], name: Callable[[Expr], Access]) -> None:

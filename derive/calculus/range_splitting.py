@@ -24,7 +24,7 @@ from derive.calculus.index_ranges import part_of_range
 
 
 @dataclass(frozen=True)
-class Part:
+class SubRange:
     """The values of an index where conditions hold: ``start`` + those of an index of its own."""
 
     bounds: Bounds
@@ -52,7 +52,7 @@ def part_in_branch(
     conditions: Sequence[Expr],
     indices: AbstractSet[Index],
     binders: Sequence[Index],
-) -> Part | None:
+) -> SubRange | None:
     """The part that conditions leave of an index that is not bound, if an extent has its size."""
     brackets = [Iverson(c) for c in conditions]
     for i in sorted(indices - set(binders), key=sort_key) if brackets else ():
@@ -63,5 +63,5 @@ def part_in_branch(
         if bounds.size(index.extent) != bounds.size(i.extent):
             own = fresh(index, (indices | set(binders)) - {i})
             about = tuple(b.condition for b in brackets if b not in rest)
-            return Part(bounds, about, i, start, own)
+            return SubRange(bounds, about, i, start, own)
     return None

@@ -31,7 +31,7 @@ from derive.algebra.expr import (
 )
 from derive.algebra.logic import conditions_of
 from derive.algebra.poly import (
-    Group,
+    FactoredSum,
     Poly,
     Term,
     add,
@@ -109,8 +109,8 @@ def _sums(lets: Lets, base: Expr) -> Iterator[Poly]:
     A guarded factor stands for what it guards, where its condition holds.
     """
     base = base.position if isinstance(base, Guard) else base
-    if isinstance(base, Poly | Group):
-        yield base.body if isinstance(base, Group) else base
+    if isinstance(base, Poly | FactoredSum):
+        yield base.body if isinstance(base, FactoredSum) else base
     let = lets.definition(base.tensor) if isinstance(base, Access) else None
     if let is None:
         return

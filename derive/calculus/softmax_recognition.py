@@ -17,7 +17,7 @@ from derive.algebra.expr import (
     Expr,
     Index,
     Iverson,
-    Placed,
+    PositionedExpr,
     Rel,
     Where,
     accesses,
@@ -32,7 +32,7 @@ from derive.calculus.lets import Find, Let
 
 
 @node
-class Normal(Placed):
+class Normal(PositionedExpr):
     """softmax or log_softmax of body over the bound index, read at a position.
 
     Where the condition fails the value is undefined; what reads it there is masked.

@@ -33,7 +33,7 @@ from derive.notation.operation import Operation
 
 
 @dataclass(frozen=True)
-class Tangents(Backward):
+class TangentProgram(Backward):
     """Tangents in the order in which they are computed, those of the outputs among them.
 
     ``cotangents`` has (input, the name of its tangent), ``adjoints`` the tangents, and ``wanted``
@@ -43,7 +43,7 @@ class Tangents(Backward):
 
 def differentiate_forward(
     op: Operation, lets: Lets, wrt: Sequence[str] | None = None, of: Sequence[str] | None = None
-) -> Tangents:
+) -> TangentProgram:
     """The tangents of all outputs that move, and of the equations that lead to them.
 
     ``wrt`` names the float inputs that move, all of them without it, and ``of`` the equations
@@ -79,7 +79,7 @@ def differentiate_forward(
             found.append(Adjoint(let.name, *subject, body, steps))
             made[subject[0]] = found[-1].as_let()
             names[let.name] = subject[0]
-    return Tangents(lets, given, tuple(found), (), wanted, bounds_of(op))
+    return TangentProgram(lets, given, tuple(found), (), wanted, bounds_of(op))
 
 
 def _named(lets: Lets, name: str) -> str:

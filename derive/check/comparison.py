@@ -31,7 +31,7 @@ _ROUNDING = 10
 
 
 @dataclass(frozen=True)
-class Row:
+class GradientComparison:
     """The comparison of one gradient.
 
     ``exact``: all elements are equal. ``approximate``: ``torch.allclose`` holds, or the difference
@@ -64,7 +64,7 @@ class Comparison:
     (True, 0.0, ['w'])
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[GradientComparison, ...]
 
     @property
     def exact(self) -> bool:
@@ -415,7 +415,7 @@ def _cotangent(op: Operation, parameters: Mapping[str, Any], G: Tensor, output: 
     return G.detach().to(output.dtype).reshape(output.shape)
 
 
-def _row(name: str, gradient: Tensor, references: Mapping[str, Tensor]) -> Row:
+def _row(name: str, gradient: Tensor, references: Mapping[str, Tensor]) -> GradientComparison:
     import torch
 
     if name not in references:
@@ -432,7 +432,9 @@ def _row(name: str, gradient: Tensor, references: Mapping[str, Tensor]) -> Row:
         )
     a, b = _alike(gradient, reference)
     gap = torch.where(a == b, 0, (a - b).abs())
-    return Row(name, bool((a == b).all()), _near(a, b), gap.max().item() if gap.numel() else 0.0)
+    return GradientComparison(
+        name, bool((a == b).all()), _near(a, b), gap.max().item() if gap.numel() else 0.0
+    )
 
 
 def _alike(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:

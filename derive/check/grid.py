@@ -42,7 +42,7 @@ from derive.algebra.expr import (
     walk,
 )
 from derive.algebra.functions import FUNCTIONS, OF_INTEGERS
-from derive.check.points import REDUCTIONS, Scope, digits, reduced, spread
+from derive.check.points import REDUCTIONS, GridScope, digits, reduced, spread
 
 if TYPE_CHECKING:
     import torch
@@ -83,7 +83,7 @@ class Grid:
     def fill(self, axes: Sequence[Expr], body: Expr, kind: str) -> Tensor:
         """The tensor Y with Y[axes] = body: a new one, whatever the body is."""
         indices = [i for axis in axes for i in walk(axis) if isinstance(i, Index)]
-        scope = Scope((), {}).within(indices, self.sizes, self.device)
+        scope = GridScope((), {}).within(indices, self.sizes, self.device)
         made = self.cast(self.value(body, scope), kind).expand(scope.shape)
         return made.reshape([n for axis in axes for n in self.layout(axis)]).clone()
 
@@ -107,7 +107,7 @@ class Grid:
 
     # Values
 
-    def value(self, e: Expr, scope: Scope) -> Tensor:
+    def value(self, e: Expr, scope: GridScope) -> Tensor:
         """e at the points of the scope."""
         match e:
             case Num(value):
@@ -142,7 +142,7 @@ class Grid:
                 return (self.value(axis, scope) == self.value(position, scope)).long()
         return self.condition(e, scope)
 
-    def arithmetic(self, e: Expr, scope: Scope) -> Tensor:
+    def arithmetic(self, e: Expr, scope: GridScope) -> Tensor:
         """e as a number: a truth value is 1 or 0."""
         import torch
 
@@ -161,7 +161,7 @@ class Grid:
         """The value as a floating-point one."""
         return value if value.is_floating_point() else value.to(self.dtype)
 
-    def product(self, e: Mul, scope: Scope) -> Tensor:
+    def product(self, e: Mul, scope: GridScope) -> Tensor:
         """Where a bracket or delta is 0 nothing else is evaluated."""
         factors = _factors(e)
         masks = [f for f in factors if isinstance(f, Iverson | Delta)]
@@ -171,7 +171,7 @@ class Grid:
             return self.where(And(tuple(masks)), rest, num(0), scope)
         return reduce(operator.mul, [self.arithmetic(f, scope) for f in others])
 
-    def power(self, base: Expr, exponent: Expr, scope: Scope) -> Tensor:
+    def power(self, base: Expr, exponent: Expr, scope: GridScope) -> Tensor:
         """base ** exponent; of integers where the exponent is natural."""
         import torch
 
@@ -183,7 +183,7 @@ class Grid:
             return torch.pow(below, int(n))
         return torch.pow(self.real(below), float(n))
 
-    def call(self, name: str, args: Sequence[Expr], scope: Scope) -> Tensor:
+    def call(self, name: str, args: Sequence[Expr], scope: GridScope) -> Tensor:
         """The torch function of that name."""
         import torch
 
@@ -210,7 +210,7 @@ class Grid:
         indices: tuple[Index, ...],
         body: Expr,
         condition: Expr | None,
-        scope: Scope,
+        scope: GridScope,
     ) -> Tensor:
         """The reduction of the values of body where the condition holds."""
         import torch
@@ -235,7 +235,7 @@ class Grid:
 
     # Conditions
 
-    def condition(self, e: Expr, scope: Scope) -> Tensor:
+    def condition(self, e: Expr, scope: GridScope) -> Tensor:
         """Truth values; a later part is evaluated only where it matters."""
         match e:
             case Rel(op, left, right):
@@ -250,7 +250,7 @@ class Grid:
                 return ~self.condition(arg, scope)
         return self.value(e, scope) != 0
 
-    def chain(self, args: Sequence[Expr], through: bool, scope: Scope) -> Tensor:
+    def chain(self, args: Sequence[Expr], through: bool, scope: GridScope) -> Tensor:
         """Each condition where all before it were ``through``, which is the empty chain's value."""
         import torch
 
@@ -260,7 +260,7 @@ class Grid:
             held = spread(held, pending, self.condition(arg, scope.taken(pending)))
         return held
 
-    def where(self, condition: Expr, then: Expr, other: Expr, scope: Scope) -> Tensor:
+    def where(self, condition: Expr, then: Expr, other: Expr, scope: GridScope) -> Tensor:
         """Each branch at its own points."""
         import torch
 
@@ -274,7 +274,7 @@ class Grid:
 
     # Positions
 
-    def access(self, tensor: str, positions: tuple[Expr, ...], scope: Scope) -> Tensor:
+    def access(self, tensor: str, positions: tuple[Expr, ...], scope: GridScope) -> Tensor:
         """The elements at the positions, each of which must lie in its axis."""
         data = self.tensors[tensor]
         at: list[Tensor] = []
@@ -287,7 +287,7 @@ class Grid:
             _in_range(place, size, f"{tensor}: axis {n}")
         return data[tuple(at)] if at else data
 
-    def place(self, position: Expr, axis: Expr | None, scope: Scope) -> Tensor:
+    def place(self, position: Expr, axis: Expr | None, scope: GridScope) -> Tensor:
         """A position as one number; ``axis`` is the declared one that it is on."""
         match position:
             case Index(_, extent):
@@ -316,7 +316,7 @@ class Grid:
         self,
         parts: Sequence[Expr],
         sizes: Sequence[int | tuple[int, ...] | None],
-        scope: Scope,
+        scope: GridScope,
     ) -> Tensor:
         """(a b c) = (a size(b) + b) size(c) + c, for the digits of a group too."""
         if None in sizes[1:]:

@@ -31,7 +31,7 @@ class Unknown(Exception):
     """There is no exact value: the sample is at a kink, or a function has none there."""
 
 
-class _Digits(oracle.Judge):
+class _Digits(oracle.LoopEvaluator):
     """Evaluates floating-point values as numbers of many digits."""
 
     dtypes: Mapping[str, Any] = {"float": object, "int": np.int64, "bool": np.bool_}
@@ -93,7 +93,7 @@ def _real(value: Any) -> Any:
     return mpf(value)
 
 
-class Exact:
+class ExactDifferences:
     """Differences of Sum outputs*cotangents at a sample, along directions of its inputs."""
 
     def __init__(self, op: Operation, made: Sample, cotangents: Mapping[str, Array]) -> None:

@@ -44,17 +44,17 @@ _ROUNDED = 4
 
 
 @dataclass(frozen=True)
-class _Call:
+class _RoundedCall:
     """A sample and its cotangents, which the dtype has exactly."""
 
     made: Sample
     cotangents: dict[str, Array]
 
 
-def _exact(made: Sample, dtype: torch.dtype) -> _Call:
+def _exact(made: Sample, dtype: torch.dtype) -> _RoundedCall:
     tensors = {name: _rounded(v, dtype) for name, v in made.tensors.items()}
     cotangents = {name: _rounded(v, dtype) for name, v in cotangents_of(made).items()}
-    return _Call(replace(made, tensors=tensors), cotangents)
+    return _RoundedCall(replace(made, tensors=tensors), cotangents)
 
 
 def _rounded(values: Any, dtype: torch.dtype) -> Any:
@@ -65,7 +65,7 @@ def _rounded(values: Any, dtype: torch.dtype) -> Any:
     return torch.from_numpy(np.asarray(values)).to(dtype).double().numpy()
 
 
-def _nudged(call: _Call, dtype: torch.dtype, seed: int) -> _Call:
+def _nudged(call: _RoundedCall, dtype: torch.dtype, seed: int) -> _RoundedCall:
     """Each number moved up or down by its last bit."""
     import torch
 
@@ -78,17 +78,17 @@ def _nudged(call: _Call, dtype: torch.dtype, seed: int) -> _Call:
 
     tensors = {name: moved(v) for name, v in call.made.tensors.items()}
     cotangents = {name: moved(v) for name, v in call.cotangents.items()}
-    return _Call(replace(call.made, tensors=tensors), cotangents)
+    return _RoundedCall(replace(call.made, tensors=tensors), cotangents)
 
 
-def _results(function: Function, call: _Call, tensors: dict[str, Tensor | None]) -> Results:
+def _results(function: Function, call: _RoundedCall, tensors: dict[str, Tensor | None]) -> Results:
     """The floating-point outputs and the gradients."""
     outputs = called(function, call.made, list(tensors.values()))
     return _with_gradients(outputs, call, tensors)
 
 
 def _with_gradients(
-    outputs: list[Tensor], call: _Call, tensors: dict[str, Tensor | None]
+    outputs: list[Tensor], call: _RoundedCall, tensors: dict[str, Tensor | None]
 ) -> Results:
     named = zip(call.made.outputs, outputs, strict=True)
     found = {name: array(o) for name, o in named if o.is_floating_point()}
@@ -96,7 +96,7 @@ def _with_gradients(
     return found | {f"grad_{name}": array(g) for name, g in grads.items()}
 
 
-def _unlike(op: Operation, call: _Call, dtype: torch.dtype, got: Results) -> str:
+def _unlike(op: Operation, call: _RoundedCall, dtype: torch.dtype, got: Results) -> str:
     """Where results are further from the truth than the last bits explain."""
     import torch
 

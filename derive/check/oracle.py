@@ -45,7 +45,7 @@ def outputs(
     tensors: Mapping[str, Array | None],
     parameters: Mapping[str, Any],
     still: Run | None = None,
-    judge: type[Judge] | None = None,
+    judge: type[LoopEvaluator] | None = None,
 ) -> dict[str, Array]:
     """The outputs by name, in order: those chosen, with the axes that ``keepdim`` keeps.
 
@@ -138,7 +138,7 @@ def _minus(a: Array, b: Array) -> Array:
     return difference
 
 
-class Judge(Machine):
+class LoopEvaluator(Machine):
     """Evaluates what is written: nothing is read where a bracket or a branch excludes it.
 
     So a guard that fails where it is asked is of a bracket that holds, and does not keep the
@@ -172,7 +172,7 @@ def ran(
     tensors: Mapping[str, Array | None],
     parameters: Mapping[str, Any],
     still: Run | None = None,
-    judge: type[Judge] | None = None,
+    judge: type[LoopEvaluator] | None = None,
 ) -> Run:
     """Every equation that the chosen outputs need, by a machine of the kind ``judge``."""
     found = sizes(op, tensors, parameters)
@@ -180,7 +180,9 @@ def ran(
     known: dict[str, Array] = {}
     axes = {tensor.name: tensor.axes for tensor in op.inputs}
     axes |= {equation.name: equation.axes for equation in op.equations}
-    machine = (judge or Judge)(known, found, numbers, axes, still.machine if still else None)
+    machine = (judge or LoopEvaluator)(
+        known, found, numbers, axes, still.machine if still else None
+    )
     for tensor in op.inputs:
         given = tensors.get(tensor.name)
         if given is None:

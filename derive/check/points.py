@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from derive.algebra.interpret import Extents
 
 
-class Scope:
+class GridScope:
     """The points at which an expression is evaluated, and where each index is at them.
 
     ``shape`` is that of the points: the sizes of the indices, or their number where a condition
@@ -30,7 +30,7 @@ class Scope:
         self.shape = shape
         self.at = at
 
-    def within(self, indices: Sequence[Index], sizes: Extents, device: torch.device) -> Scope:
+    def within(self, indices: Sequence[Index], sizes: Extents, device: torch.device) -> GridScope:
         """The points with every value of the indices, row-major in front."""
         import torch
 
@@ -45,15 +45,15 @@ class Scope:
                 ones = [1] * (len(shape) - axis)
                 places.append(torch.arange(n, device=device).reshape(n, *ones))
             at[index] = tuple(places)
-        return Scope(shape, at)
+        return GridScope(shape, at)
 
-    def taken(self, mask: Tensor) -> Scope:
+    def taken(self, mask: Tensor) -> GridScope:
         """The points where the mask holds, as one axis."""
         at = {
             index: tuple(place.expand(self.shape)[mask] for place in places)
             for index, places in self.at.items()
         }
-        return Scope((int(mask.sum()),), at)
+        return GridScope((int(mask.sum()),), at)
 
 
 def digits(size: int | tuple[int, ...]) -> tuple[int, ...]:
@@ -158,7 +158,7 @@ def _norm(values: Tensor, taken: Taken) -> Tensor:
     return made
 
 
-class Reduction(NamedTuple):
+class GridReduction(NamedTuple):
     """The reduction of nothing, what may stand where nothing is taken, and that over axis 0."""
 
     of_nothing: float | bool
@@ -168,19 +168,19 @@ class Reduction(NamedTuple):
 
 _INF = math.inf
 
-REDUCTIONS: Mapping[str, Reduction] = {
-    "sum": Reduction(0, 0, lambda values, taken: values.sum(0)),
-    "prod": Reduction(1, 1, lambda values, taken: values.prod(0)),
-    "mean": Reduction(math.nan, 0, _mean),
-    "max": Reduction(-_INF, -_INF, _first(1)),
-    "min": Reduction(_INF, _INF, _first(-1)),
-    "amax": Reduction(-_INF, -_INF, _shared("amax")),
-    "amin": Reduction(_INF, _INF, _shared("amin")),
-    "argmax": Reduction(0, -_INF, _winner(1)),
-    "argmin": Reduction(0, _INF, _winner(-1)),
-    "logsumexp": Reduction(-_INF, -_INF, lambda values, taken: values.logsumexp(0)),
-    "norm2": Reduction(0, 0, _norm),
-    "any": Reduction(False, False, lambda values, taken: values.any(0)),
-    "all": Reduction(True, True, lambda values, taken: values.all(0)),
+REDUCTIONS: Mapping[str, GridReduction] = {
+    "sum": GridReduction(0, 0, lambda values, taken: values.sum(0)),
+    "prod": GridReduction(1, 1, lambda values, taken: values.prod(0)),
+    "mean": GridReduction(math.nan, 0, _mean),
+    "max": GridReduction(-_INF, -_INF, _first(1)),
+    "min": GridReduction(_INF, _INF, _first(-1)),
+    "amax": GridReduction(-_INF, -_INF, _shared("amax")),
+    "amin": GridReduction(_INF, _INF, _shared("amin")),
+    "argmax": GridReduction(0, -_INF, _winner(1)),
+    "argmin": GridReduction(0, _INF, _winner(-1)),
+    "logsumexp": GridReduction(-_INF, -_INF, lambda values, taken: values.logsumexp(0)),
+    "norm2": GridReduction(0, 0, _norm),
+    "any": GridReduction(False, False, lambda values, taken: values.any(0)),
+    "all": GridReduction(True, True, lambda values, taken: values.all(0)),
 }
 """Values that are not taken are neutral already."""

@@ -18,7 +18,7 @@ from derive.algebra.expr import Expr, accesses, as_expr
 from derive.algebra.interpret import evaluate
 from derive.check import oracle
 from derive.check.grid import Grid
-from derive.check.points import Scope
+from derive.check.points import GridScope
 from derive.errors import DeriveError
 from derive.notation.operation import Choice, Equation, Number, Operation, SizeOf
 
@@ -66,7 +66,7 @@ def values(
         if tensor.name in given:
             known[tensor.name] = given[tensor.name]
         else:
-            constant = grid.value(_constant(tensor.default), Scope((), {}))
+            constant = grid.value(_constant(tensor.default), GridScope((), {}))
             shape = [n for axis in tensor.axes for n in grid.layout(axis)]
             known[tensor.name] = grid.cast(constant, tensor.kind).expand(shape)
     wanted = any(t.requires_grad for t in smooth) and torch.is_grad_enabled()

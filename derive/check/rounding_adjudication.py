@@ -19,7 +19,7 @@ import numpy as np
 from derive.algebra.expr import Index, walk
 from derive.algebra.interpret import Array
 from derive.check import oracle
-from derive.check.high_precision_oracle import Exact, Unknown
+from derive.check.high_precision_oracle import ExactDifferences, Unknown
 from derive.check.invoke import (
     Function,
     Results,
@@ -166,7 +166,7 @@ def _exactly(op: Operation, made: Sample, order: int) -> Results:
         loops += prod(prod(n) if isinstance(n := sizes[e], tuple) else n for e in own)
     if loops > _MOST_LOOPS:
         raise Unknown(f"{loops} loop iterations are too many for high-precision arithmetic")
-    exact = Exact(op, made, cotangents_of(made))
+    exact = ExactDifferences(op, made, cotangents_of(made))
     if order == 0:
         return exact.outputs()
     names = list(directions_of(made, 0))

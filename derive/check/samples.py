@@ -207,9 +207,9 @@ def _assignments(op: Operation, case: Case) -> list[_Assignment]:
         # The smallest sizes that all differ; every other time any, as some fit no equation.
         first = attempt // 2 % 2
         pool = _SIZES[first : first + needed] if attempt % 2 else _SIZES
-        wanted = _Sizes([int(n) for n in rng.permutation(pool)] if attempt else list(_SIZES))
+        wanted = _UnusedSizes([int(n) for n in rng.permutation(pool)] if attempt else list(_SIZES))
         if case.alike:
-            wanted = _Sizes([_SIZES[attempt % len(_SIZES)]])
+            wanted = _UnusedSizes([_SIZES[attempt % len(_SIZES)]])
         try:
             shapes, parameters, least, work = _shapes(op, case, wanted)
         except (ValueError, IndexError, ZeroDivisionError):
@@ -222,7 +222,7 @@ def _assignments(op: Operation, case: Case) -> list[_Assignment]:
 
 
 def _shapes(
-    op: Operation, case: Case, wanted: _Sizes
+    op: Operation, case: Case, wanted: _UnusedSizes
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, Any], int, int]:
     """The shape of every tensor that is given, the parameters, the smallest extent, the work."""
     parameters: dict[str, Any] = {
@@ -256,7 +256,7 @@ def _indices(e: Equation) -> set[Index]:
     return {i for part in (*e.axes, e.body) for i in walk(part) if isinstance(i, Index)}
 
 
-class _Sizes:
+class _UnusedSizes:
     """Hands out sizes, each once as long as there are any."""
 
     def __init__(self, sizes: list[int]) -> None:
@@ -269,7 +269,7 @@ class _Sizes:
 
 
 def _extents(
-    op: Operation, case: Case, wanted: _Sizes, parameters: Mapping[str, Any]
+    op: Operation, case: Case, wanted: _UnusedSizes, parameters: Mapping[str, Any]
 ) -> dict[str, int | tuple[int, ...]]:
     """The size of every extent: chosen where nothing gives it, else computed."""
     parts = {

@@ -35,7 +35,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Made:
+class BuiltModule:
     """An operation and the text of its module."""
 
     operation: Operation
@@ -43,16 +43,16 @@ class Made:
     warnings: tuple[str, ...] = ()
 
 
-def made(asked: Sequence[Asked], costed: bool) -> Iterator[Made | DeriveError]:
+def made(asked: Sequence[Asked], costed: bool) -> Iterator[BuiltModule | DeriveError]:
     """The module of each operation, in order; with ``costed`` what its cost warns of too."""
     yield from each(_costed if costed else _made, asked, _name, _DERIVED)
 
 
-def _made(asked: Asked) -> Made:
-    return Made(asked.operation, source(asked.operation, asked.blocks, asked.save))
+def _made(asked: Asked) -> BuiltModule:
+    return BuiltModule(asked.operation, source(asked.operation, asked.blocks, asked.save))
 
 
-def _costed(asked: Asked) -> Made:
+def _costed(asked: Asked) -> BuiltModule:
     return replace(_made(asked), warnings=tuple(warned(asked.operation)))
 
 
@@ -66,18 +66,18 @@ def _name(asked: Asked) -> str:
     return asked.operation.name
 
 
-def unverified(modules: Sequence[Made]) -> Iterator[DeriveError | None]:
+def unverified(modules: Sequence[BuiltModule]) -> Iterator[DeriveError | None]:
     """What is wrong with each module, or None."""
     yield from each(_verify, modules, _name_of, _VERIFIED)
 
 
-def _verify(module: Made) -> None:
+def _verify(module: BuiltModule) -> None:
     from derive.check.verify import verify_source
 
     verify_source(module.operation, module.text)
 
 
-def _name_of(module: Made) -> str:
+def _name_of(module: BuiltModule) -> str:
     return module.operation.name
 
 

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from derive.linting.finding import Finding
 
 
-class Style(StrEnum):
+class LintStyle(StrEnum):
     """How ``lint`` writes findings."""
 
     text = "text"
     github = "github"
 
 
-class _Found(NamedTuple):
+class _LintedFunction(NamedTuple):
     file: str
     finding: Finding
 
@@ -47,8 +47,8 @@ def lint(
         str | None, typer.Option(metavar="CODE", help="Print the page of a rule.")
     ] = None,
     format_: Annotated[
-        Style, typer.Option("--format", help="Lines of text, or annotations of GitHub.")
-    ] = Style.text,
+        LintStyle, typer.Option("--format", help="Lines of text, or annotations of GitHub.")
+    ] = LintStyle.text,
     json_: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -67,19 +67,19 @@ def lint(
     codes = _codes(select or table.get("select", []), ignore or table.get("ignore", []))
     found, functions, files, unread = _lint(paths or [Path()], codes, table.get("exclude", []))
     _print(found, format_, json_)
-    if not (quiet or json_) and format_ is Style.text:
+    if not (quiet or json_) and format_ is LintStyle.text:
         typer.echo(_summary(len(found), functions, files))
     raise typer.Exit(2 if unread else 1 if found else 0)
 
 
 def _lint(
     paths: Sequence[Path], codes: Sequence[str], exclude: Sequence[str]
-) -> tuple[list[_Found], int, int, int]:
+) -> tuple[list[_LintedFunction], int, int, int]:
     """The findings; the number of Functions, of files that have some, and of unreadable files."""
     from derive.linting.files import python_files
     from derive.linting.lint import lint as lint_text
 
-    found: list[_Found] = []
+    found: list[_LintedFunction] = []
     functions = files = unread = 0
     for path in python_files(paths, exclude):
         try:
@@ -93,7 +93,7 @@ def _lint(
             continue
         files += bool(linted.functions)
         functions += linted.functions
-        found += [_Found(shown(path), finding) for finding in linted.findings]
+        found += [_LintedFunction(shown(path), finding) for finding in linted.findings]
     return found, functions, files, unread
 
 
@@ -127,13 +127,13 @@ def _codes(select: Sequence[str], ignore: Sequence[str]) -> list[str]:
     return [c for c in RULES if (not wanted or among(c, wanted)) and not among(c, unwanted)]
 
 
-def _print(found: Sequence[_Found], style: Style, json_: bool) -> None:
+def _print(found: Sequence[_LintedFunction], style: LintStyle, json_: bool) -> None:
     if json_:
         print_json([{"file": file, **finding._asdict()} for file, finding in found])
         return
     for file, finding in found:
         place = f"{file}:{finding.line}:{finding.column}: {finding.code} {finding.message}"
-        if style is Style.github:
+        if style is LintStyle.github:
             where = f"file={file},line={finding.line},col={finding.column}"
             typer.echo(f"::error title=derive ({finding.code}),{where}::{place}")
         else:

@@ -43,7 +43,7 @@ class Project:
 
 
 @dataclass(frozen=True)
-class Found:
+class ProjectOperation:
     """An operation and its file; the catalog as shipped has none."""
 
     operation: Operation
@@ -177,10 +177,10 @@ def _files(path: Path) -> Iterator[Path]:
     yield from found
 
 
-def operations_of(files: Sequence[Path], limit: float = SECONDS) -> dict[str, Found]:
+def operations_of(files: Sequence[Path], limit: float = SECONDS) -> dict[str, ProjectOperation]:
     """Every operation of the files by name, in order; two of one name are an error."""
     read = ((file, op.name, op) for file, found in _read(files, limit) for op in found)
-    return {name: Found(op, file) for name, (op, file) in _by_name(read).items()}
+    return {name: ProjectOperation(op, file) for name, (op, file) in _by_name(read).items()}
 
 
 def lines_of(files: Sequence[Path], limit: float = SECONDS) -> dict[str, tuple[catalog.Line, Path]]:
@@ -221,7 +221,7 @@ def _by_name(
     return found
 
 
-def lookup(name: str, project: Project | None, limit: float = SECONDS) -> Found:
+def lookup(name: str, project: Project | None, limit: float = SECONDS) -> ProjectOperation:
     """The operation of this name in the project, in the catalog, or in ``FILE:NAME``."""
     path, colon, inner = name.rpartition(":")
     if colon and Path(path).suffix in SUFFIXES:
@@ -245,11 +245,13 @@ def lookup(name: str, project: Project | None, limit: float = SECONDS) -> Found:
     raise SpecError(f"no operation is called {name}{_nearest(name, meant)}")
 
 
-def _all_of(path: Path, limit: float) -> dict[str, Found]:
-    return {op.name: Found(op, path) for _, found in _read([path], limit) for op in found}
+def _all_of(path: Path, limit: float) -> dict[str, ProjectOperation]:
+    return {
+        op.name: ProjectOperation(op, path) for _, found in _read([path], limit) for op in found
+    }
 
 
-def _named(name: str, project: Project | None, limit: float) -> Iterator[Found]:
+def _named(name: str, project: Project | None, limit: float) -> Iterator[ProjectOperation]:
     """The operations of this name, those of the project first.
 
     A file in which the name does not stand is not read; those in which it looks like one of an
@@ -261,10 +263,10 @@ def _named(name: str, project: Project | None, limit: float) -> Iterator[Found]:
     for pattern in (rf"[\"']{word}[\"']|\bop\s+{word}\b", rf"\b{word}\b"):
         files += [f for f in texts if f not in files and re.search(pattern, texts[f])]
     for file, operations in _read(files, limit):
-        yield from (Found(op, file) for op in operations if op.name == name)
+        yield from (ProjectOperation(op, file) for op in operations if op.name == name)
     shipped = catalog.find(name)
     if shipped is not None:
-        yield Found(shipped)
+        yield ProjectOperation(shipped)
 
 
 def names_of(project: Project | None) -> list[str]:
@@ -282,7 +284,7 @@ def _texts(project: Project | None) -> dict[Path, str]:
     return {file: file.read_text(encoding="utf-8", errors="replace") for file in files}
 
 
-def module_of(found: Found, project: Project | None) -> Path | None:
+def module_of(found: ProjectOperation, project: Project | None) -> Path | None:
     """The generated module of an operation where there is one: of its project, or as shipped."""
     folders: list[Path] = []
     if found.path is None:

@@ -14,7 +14,7 @@ from derive.budget import SECONDS
 from derive.command.console import print_json, print_note, progress, shown
 from derive.command.options import Json, Limit, Quiet, hush, need_torch
 from derive.command.project import (
-    Found,
+    ProjectOperation,
     complete_name,
     find_project,
     lookup,
@@ -85,7 +85,7 @@ def verify(
     if not names and project is not None:
         found = list(operations_of(project.specs, limit).values())
     elif not names:
-        found = [Found(op) for op in catalog.operations()]
+        found = [ProjectOperation(op) for op in catalog.operations()]
         if not quiet:
             print_note(
                 f"no project here: verifying the {len(found)} operations of the catalog, which "

@@ -43,7 +43,7 @@ from derive.command.project import (
 )
 
 if TYPE_CHECKING:
-    from derive.command.build import Asked, Made
+    from derive.command.build import Asked, BuiltModule
     from derive.notation.operation import Operation
 
 
@@ -183,14 +183,14 @@ def _is_name(path: Path) -> bool:
 
 def _modules(
     asked: Sequence[Asked], keep_going: bool, costed: bool = True
-) -> tuple[list[Made], list[str]]:
+) -> tuple[list[BuiltModule], list[str]]:
     """The modules, and with ``keep_going`` why others are none; else the first error is raised."""
-    from derive.command.build import Made, made
+    from derive.command.build import BuiltModule, made
 
     modules, failures = [], []
     found = made(asked, costed)
     for one in progress(found, "deriving", len(asked)):
-        if isinstance(one, Made):
+        if isinstance(one, BuiltModule):
             modules.append(one)
         elif keep_going:
             failures.append(str(one))
@@ -199,7 +199,7 @@ def _modules(
     return modules, failures
 
 
-def _verified(modules: list[Made]) -> tuple[list[Made], list[str]]:
+def _verified(modules: list[BuiltModule]) -> tuple[list[BuiltModule], list[str]]:
     """The modules that compute their operations and the gradients of them, and what others do."""
     from derive.command.build import unverified
 

@@ -32,7 +32,7 @@ from derive.algebra.expr import (
     walk,
 )
 from derive.algebra.poly import ONE, ZERO, Poly, add, atom, constant, scale
-from derive.cost.shape_interpreter import Step, Tensor, Trace
+from derive.cost.shape_interpreter import ShapedStep, ShapedTensor, Trace
 from derive.cost.size_formula import Amount, covers, degree, size_of
 from derive.notation.operation import AxisOf, KeepDim, Operation, SizeOf
 from derive.program.cse import Line
@@ -107,7 +107,7 @@ class Costs:
 
 def costs_of(op: Operation, program: Program) -> Costs:
     """Follow the code of one option."""
-    sizes, letters = _Sizes(op), _letters(op)
+    sizes, letters = _SizeFormulas(op), _letters(op)
     inputs, known = shapes_of(op)
     kinds = {t.name: t.kind for t in op.inputs} | {e.name: e.kind for e in op.equations}
     kinds |= dict.fromkeys(program.statistics, "float")
@@ -139,7 +139,7 @@ def costs_of(op: Operation, program: Program) -> Costs:
 
 def shapes_of(op: Operation) -> tuple[dict[str, Shape], dict[str, Shape]]:
     """The shapes of inputs, and those of equations."""
-    sizes = _Sizes(op)
+    sizes = _SizeFormulas(op)
     inputs = {t.name: sizes.shape(t.axes) for t in op.inputs}
     return inputs, {e.name: sizes.shape(e.axes) for e in op.equations}
 
@@ -147,20 +147,20 @@ def shapes_of(op: Operation) -> tuple[dict[str, Shape], dict[str, Shape]]:
 def forward_trace(op: Operation) -> Trace:
     """What the forward is given."""
     inputs, _ = shapes_of(op)
-    tensors = {name: Tensor(shape) for name, shape in inputs.items()}
-    return Trace(_Sizes(op).letters, tensors | _parameters(op))
+    tensors = {name: ShapedTensor(shape) for name, shape in inputs.items()}
+    return Trace(_SizeFormulas(op).letters, tensors | _parameters(op))
 
 
 def backward_trace(op: Operation, program: Program, outputs: Mapping[str, Any]) -> Trace:
     """What the backward is given, the outputs being what the forward made."""
     inputs, _ = shapes_of(op)
     at_hand = {**forward_trace(op).values, **outputs}
-    sizes = _Sizes(op)
+    sizes = _SizeFormulas(op)
     return Trace(sizes.letters, _kept(program, at_hand, inputs, sizes))
 
 
 def _kept(
-    program: Program, at_hand: Mapping[str, Any], inputs: Mapping[str, Shape], sizes: _Sizes
+    program: Program, at_hand: Mapping[str, Any], inputs: Mapping[str, Shape], sizes: _SizeFormulas
 ) -> dict[str, Any]:
     """What the backward has: what was saved, what is made when it is prepared, cotangents."""
     setup = Trace(sizes.letters, dict(at_hand))
@@ -177,7 +177,7 @@ def _rank(shape: Iterable[Poly]) -> int:
     return degree(elements(shape))
 
 
-class _Sizes:
+class _SizeFormulas:
     """Sizes as formulas: what is fixed is a number, a composite axis is a product.
 
     ``defined`` has those that follow from others, and ``letters`` formulas that have a letter.
@@ -258,7 +258,7 @@ def _largest(found: Iterable[Poly], letters: tuple[str, ...]) -> tuple[Amount, .
 # -------------------------------------------------------------------- intermediates of many axes
 
 
-def _written(op: Operation, sizes: _Sizes) -> Iterable[int]:
+def _written(op: Operation, sizes: _SizeFormulas) -> Iterable[int]:
     """The number of axes of a condition, or of what is read in one place."""
     for e in chain.from_iterable(walk(equation.body) for equation in op.equations):
         written: Expr | None = e if isinstance(e, Access) else getattr(e, "condition", None)
@@ -267,7 +267,7 @@ def _written(op: Operation, sizes: _Sizes) -> Iterable[int]:
 
 
 def _wide(
-    steps: Iterable[Step],
+    steps: Iterable[ShapedStep],
     lines: Sequence[Line],
     owners: set[str],
     need: int,

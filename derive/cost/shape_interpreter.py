@@ -29,10 +29,10 @@ from derive.program.torch_ir import (
     Binary,
     Code,
     Conditional,
-    Function,
+    FunctionCall,
     Keyword,
     Literal,
-    Method,
+    MethodCall,
     Name,
     Slice,
     Subscript,
@@ -48,7 +48,7 @@ _NONE = Literal("None")
 
 
 @dataclass(frozen=True)
-class Tensor:
+class ShapedTensor:
     """A tensor of which the shape is known, and the number of the step that it is the result of."""
 
     shape: Shape
@@ -56,7 +56,7 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Step:
+class ShapedStep:
     """One operation other than a view: the shapes of what it reads and writes, what it computes."""
 
     line: str
@@ -72,7 +72,7 @@ class Trace:
 
     letters: Mapping[Poly, Poly]
     values: dict[str, Any]
-    steps: list[Step] = field(default_factory=list)
+    steps: list[ShapedStep] = field(default_factory=list)
     _line: str = ""
 
     def run(self, lines: Iterable[Line], known: Mapping[str, Shape]) -> None:
@@ -83,7 +83,7 @@ class Trace:
         for line in lines:
             self._line = line.name
             value, declared = self._value(line.code), known.get(line.name, ())
-            if isinstance(value, Tensor) and len(value.shape) == len(declared):
+            if isinstance(value, ShapedTensor) and len(value.shape) == len(declared):
                 value = replace(value, shape=declared)
             self.values[line.name] = value
 
@@ -99,7 +99,7 @@ class Trace:
     def shape(self, code: Code) -> Shape | None:
         """The shape of a tensor; None where the code is none."""
         value = self._value(code)
-        return value.shape if isinstance(value, Tensor) else None
+        return value.shape if isinstance(value, ShapedTensor) else None
 
     def _value(self, code: Code) -> Any:
         """A `Tensor`, a `Poly` for a whole number, a tuple, or what else Python has."""
@@ -123,10 +123,10 @@ class Trace:
             case Conditional(test, then, other):
                 chosen = other if self._value(test) is False else then
                 return ABSENT if chosen is _NONE else self._value(chosen)
-            case Method(obj, _, args):
+            case MethodCall(obj, _, args):
                 whole = self._value(obj)
                 return whole if whole is ABSENT else self._call(code, (whole,), args)
-            case Function(_, args):
+            case FunctionCall(_, args):
                 return self._call(code, (), args)
         return None
 
@@ -145,13 +145,13 @@ class Trace:
             return obj[slice(*ends)]
         if isinstance(obj, tuple):
             return obj[number(items[0])]
-        if not isinstance(obj, Tensor):
+        if not isinstance(obj, ShapedTensor):
             return None
         if Ellipsis in items:
             n = items.index(Ellipsis)
             every = (slice(None),) * (len(obj.shape) - len(items) + 1)
             items = (*items[:n], *every, *items[n + 1 :])
-        placed = [x.shape for x in items if isinstance(x, Tensor)]
+        placed = [x.shape for x in items if isinstance(x, ShapedTensor)]
         kept = (
             sliced(n, x) for x, n in zip(items, obj.shape, strict=False) if isinstance(x, slice)
         )
@@ -159,7 +159,7 @@ class Trace:
         return self._did((obj.shape, *placed), shape, ZERO) if placed else replace(obj, shape=shape)
 
     def _unary(self, op: str, x: Any) -> Any:
-        if isinstance(x, Tensor):
+        if isinstance(x, ShapedTensor):
             return self._made(ELEMENTWISE, (x,), {})
         if isinstance(x, Poly):
             return scale(x, -1) if op == "-" else None
@@ -168,18 +168,20 @@ class Trace:
     def _binary(self, op: str, a: Any, b: Any) -> Any:
         if op == "is":
             return a is ABSENT
-        if not isinstance(a, Tensor) and not isinstance(b, Tensor):
+        if not isinstance(a, ShapedTensor) and not isinstance(b, ShapedTensor):
             return _of_truths(op, a, b) if op in ("and", "or") else _of_numbers(op, a, b)
-        if op == "/" and not isinstance(a, Tensor):
+        if op == "/" and not isinstance(a, ShapedTensor):
             # torch takes the reciprocal, then multiplies.
             b = self._made(ELEMENTWISE, (b,), {})
         return self._made(MATMUL if op == "@" else ELEMENTWISE, (a, b), {})
 
-    def _call(self, code: Method | Function, obj: tuple[Any, ...], args: Sequence[Code]) -> Any:
+    def _call(
+        self, code: MethodCall | FunctionCall, obj: tuple[Any, ...], args: Sequence[Code]
+    ) -> Any:
         given = {a.name: self._value(a.value) for a in args if isinstance(a, Keyword)}
         values = (*obj, *self._items(a for a in args if not isinstance(a, Keyword)))
         op = torch_op(code)
-        first = next((x for x in flat(values) if isinstance(x, Tensor)), None)
+        first = next((x for x in flat(values) if isinstance(x, ShapedTensor)), None)
         if first is None:
             return self._made(op, values, given) if op.makes else _of_python(code.name, values)
         match op.name:
@@ -191,7 +193,7 @@ class Trace:
 
     def _made(self, op: TorchOp, args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:
         """The result of an operation, noted as a step."""
-        tensors = [x for x in flat((*args, *given.values())) if isinstance(x, Tensor)]
+        tensors = [x for x in flat((*args, *given.values())) if isinstance(x, ShapedTensor)]
         reads = () if op.makes else tuple(x.shape for x in tensors)
         plain, named = _shapes(args), {name: _shapes(x) for name, x in given.items()}
         made = broadcast(*reads) if op.shape is None else op.shape(*plain, **named)
@@ -209,9 +211,9 @@ class Trace:
 
     def _did(
         self, reads: tuple[Shape, ...], result: Shape, flops: Poly, contracts: bool = False
-    ) -> Tensor:
-        self.steps.append(Step(self._line, reads, result, flops, contracts))
-        return Tensor(result, len(self.steps) - 1)
+    ) -> ShapedTensor:
+        self.steps.append(ShapedStep(self._line, reads, result, flops, contracts))
+        return ShapedTensor(result, len(self.steps) - 1)
 
     def _lettered(self, shape: Iterable[Poly]) -> Shape:
         return tuple(self.letters.get(n, n) for n in shape)
@@ -221,7 +223,7 @@ def _shapes(x: Any) -> Any:
     """Tensors, and those in tuples, as their shapes."""
     if isinstance(x, tuple):
         return tuple(map(_shapes, x))
-    return x.shape if isinstance(x, Tensor) else x
+    return x.shape if isinstance(x, ShapedTensor) else x
 
 
 def _constant(words: str) -> Any:
@@ -232,7 +234,7 @@ def _constant(words: str) -> Any:
 
 
 def _attribute(obj: Any, name: str) -> Any:
-    if not isinstance(obj, Tensor):
+    if not isinstance(obj, ShapedTensor):
         return None
     match name:
         case "shape":

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from derive.algebra.expr import Access, Expr, Index, Param, Rel, Where
 from derive.algebra.poly import Poly
 from derive.kernels.instantiate import as_poly, rebuilt
-from derive.kernels.kernel_spec import Kernel, Row
+from derive.kernels.kernel_spec import Kernel, KernelSpec
 
 _COMPARED = {"<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne}
 
 
-def where_it_is(row: Row, given: Mapping[str, Poly]) -> Expr | None:
+def where_it_is(row: KernelSpec, given: Mapping[str, Poly]) -> Expr | None:
     """The kernel of these arguments, elsewhere the equation; None where no number is in it."""
     kernel = Kernel(row.name, tuple(given[name] for name in row.arguments))
     if row.condition is None:

@@ -32,9 +32,9 @@ from derive.calculus.lets import Find, Let, Lets
 from derive.kernels.attention_match import Weighted, weighted
 from derive.kernels.group_expansion import Spread, matched
 from derive.kernels.instantiate import as_poly, opened
-from derive.kernels.kernel_spec import Attended, Row
+from derive.kernels.kernel_spec import Attended, KernelSpec
 from derive.kernels.normalization import Named
-from derive.kernels.unfolding import Level
+from derive.kernels.unfolding import UnfoldedBody
 from derive.kernels.unify import over
 from derive.kernels.variance_matching import multiplied_out
 
@@ -43,8 +43,8 @@ from derive.kernels.variance_matching import multiplied_out
 class Attention:
     """The rows of a kernel and of its backward."""
 
-    forward: Row
-    backward: Row
+    forward: KernelSpec
+    backward: KernelSpec
 
     @property
     def sees(self) -> bool:
@@ -85,7 +85,9 @@ class Attentions:
             pulled = _Pulled(mean, lets, every, frozenset(optional))
             for g in pulled.cotangents(backward):
                 axes = *mean.batch, mean.ends[0]
-                call = _Call(kind, mean, g, lets, partial(named, atom(mean.lse), "kept", axes))
+                call = _MeanKernels(
+                    kind, mean, g, lets, partial(named, atom(mean.lse), "kept", axes)
+                )
                 found = pulled.bodies(call, bodies)
                 if found is not None:
                     made[mean.y.body], bodies = call.mean, found
@@ -101,7 +103,7 @@ class Attentions:
 
 
 @dataclass(frozen=True)
-class _Call:
+class _MeanKernels:
     """The kernels of one mean, of which g is the cotangent."""
 
     kind: Attention
@@ -143,7 +145,7 @@ class _Call:
         mask = as_atom(of.added) if of.seen is None else of.seen
         return {"q": of.q, "k": of.k, "v": of.v, "m": mask, "scale": of.factor}
 
-    def _part(self, row: Row, n: int, given: Mapping[str, Expr], *others: Expr) -> Attended:
+    def _part(self, row: KernelSpec, n: int, given: Mapping[str, Expr], *others: Expr) -> Attended:
         known = {**self._arguments, **given}
         args = tuple(known[name] for name in row.arguments)
         op = row.operation
@@ -197,7 +199,7 @@ class _Pulled:
                 return g
         return ZERO
 
-    def bodies(self, call: _Call, bodies: Mapping[str, Poly]) -> dict[str, Poly] | None:
+    def bodies(self, call: _MeanKernels, bodies: Mapping[str, Poly]) -> dict[str, Poly] | None:
         """The bodies with the kernel; None where the scores are computed nevertheless."""
         made = dict(bodies)
         for x, whole, kernel in call.gradients():
@@ -208,8 +210,8 @@ class _Pulled:
         alone = added and added <= self.optional
         return None if made == bodies or (self._reads_scores(made) and not alone) else made
 
-    def _level(self, body: Poly) -> Level:
-        return Level(body, self._opened, _plain)
+    def _level(self, body: Poly) -> UnfoldedBody:
+        return UnfoldedBody(body, self._opened, _plain)
 
     def _replaced(self, body: Poly, adjoint: Adjoint, x: Access, whole: Poly, kernel: Poly) -> Poly:
         """The body of the adjoint with the gradient of x by the kernel, where x is read."""

@@ -17,7 +17,7 @@ from derive.algebra.expr import Access, Expr, Index, Size, free_indices
 from derive.algebra.poly import ZERO, Poly, Term, add, is_mask, make_term, poly, sum_over
 from derive.algebra.substitution import substitute
 from derive.kernels.instantiate import as_poly, rebuilt
-from derive.kernels.kernel_spec import Kernel, Row
+from derive.kernels.kernel_spec import Kernel, KernelSpec
 from derive.kernels.pointwise_pattern import Instance
 from derive.kernels.unify import Arguments, over
 
@@ -26,7 +26,7 @@ from derive.kernels.unify import Arguments, over
 class Along:
     """The equation of a row with one index as a pattern."""
 
-    row: Row
+    row: KernelSpec
 
     @cached_property
     def said(self) -> dict[str, str]:

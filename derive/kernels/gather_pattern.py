@@ -26,7 +26,7 @@ from derive.algebra.expr import (
 )
 from derive.algebra.poly import ONE, Poly, Term, atom, constant, make_term, mul, poly, sum_over
 from derive.algebra.substitution import apart
-from derive.kernels.kernel_spec import Axes, Kernel, Row
+from derive.kernels.kernel_spec import Axes, Kernel, KernelSpec
 from derive.kernels.pointwise_pattern import Instance
 from derive.kernels.unify import Arguments, Found
 
@@ -38,7 +38,7 @@ Floats = Callable[[str], Axes | None]
 class Picked:
     """The equation of a row, one term, as a pattern."""
 
-    row: Row
+    row: KernelSpec
     floats: Floats
 
     def may_be_in(self, kinds: frozenset[object]) -> bool:

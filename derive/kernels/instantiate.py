@@ -8,7 +8,7 @@ from math import prod
 from derive.algebra.expr import Access, Expr, Guard, Num, Param, Pow, tensors
 from derive.algebra.poly import (
     ZERO,
-    Group,
+    FactoredSum,
     Poly,
     Term,
     add,
@@ -43,10 +43,10 @@ def rebuilt(e: Expr, become: Replacement) -> Expr:
         case Pow(base, Num(exponent)):
             new = rebuilt(base, become)
             return e if new is base else as_atom(power(as_poly(new), exponent))
-        case Group(body):
+        case FactoredSum(body):
             new = rebuilt(body, become)
             if isinstance(new, Poly) and len(new.terms) > 1 and not tensors(new):
-                return Group(new)
+                return FactoredSum(new)
             return new
         case Guard(condition, position, elsewhere):
             parts = rebuilt(condition, become), rebuilt(position, become)

@@ -21,10 +21,10 @@ from derive.program.torch_ir import (
     Attribute,
     Binary,
     Code,
-    Function,
+    FunctionCall,
     Keyword,
     Literal,
-    Method,
+    MethodCall,
     Name,
     Unary,
     replaced,
@@ -51,7 +51,7 @@ class Kernel(Expr):
 
 
 @node
-class Part(Expr):
+class KernelResult(Expr):
     """One result of the kernel of a row that has several.
 
     ``axes`` are those of its first argument, in order, ``along`` the ones that the kernel sums
@@ -101,7 +101,7 @@ class Attended(Expr):
 
 
 @dataclass(frozen=True)
-class Row:
+class KernelSpec:
     """A kernel: what it computes, in the notation of specs, and the Python call of it.
 
     All axes are told that the kernel sums over, by whose letters the call names their places; it
@@ -233,11 +233,11 @@ def _code(e: ast.expr) -> Code:
         case ast.BinOp(left, ast.Div(), right):
             return Binary("/", _code(left), _code(right))
         case ast.Call(ast.Attribute(ast.Name(obj), name), args, keywords) if obj != "torch":
-            return Method(Name(obj), name, (*map(_code, args), *map(_keyword, keywords)))
+            return MethodCall(Name(obj), name, (*map(_code, args), *map(_keyword, keywords)))
         case ast.Call(ast.Attribute(ast.Call() as obj, name), args):
-            return Method(_code(obj), name, tuple(map(_code, args)))
+            return MethodCall(_code(obj), name, tuple(map(_code, args)))
         case ast.Call(func, args, keywords):
-            return Function(ast.unparse(func), (*map(_code, args), *map(_keyword, keywords)))
+            return FunctionCall(ast.unparse(func), (*map(_code, args), *map(_keyword, keywords)))
     raise TypeError(f"no code for {ast.unparse(e)}")
 
 

@@ -21,7 +21,7 @@ from derive.algebra.expr import Access, Expr, Index, Param, Pow, free_indices, t
 from derive.algebra.poly import (
     ONE,
     ZERO,
-    Group,
+    FactoredSum,
     Poly,
     Term,
     add,
@@ -41,8 +41,8 @@ from derive.algebra.substitution import substitute
 from derive.calculus.lets import Find, layout
 from derive.kernels.group_expansion import Spread, matched, segments
 from derive.kernels.instantiate import as_poly
-from derive.kernels.kernel_spec import Axes, Part, Row
-from derive.kernels.unfolding import Level
+from derive.kernels.kernel_spec import Axes, KernelResult, KernelSpec
+from derive.kernels.unfolding import UnfoldedBody
 from derive.kernels.unify import in_two, over
 from derive.kernels.variance_matching import (
     candidates,
@@ -64,11 +64,11 @@ Named = Callable[[Poly, str, Axes, str], Access]
 class Normalisation:
     """The rows of a kernel and of its backward, of the same axes."""
 
-    forward: Row
-    backward: Row
+    forward: KernelSpec
+    backward: KernelSpec
 
     @staticmethod
-    def axes(row: Row) -> Axes:
+    def axes(row: KernelSpec) -> Axes:
         """The axes of what is normalised."""
         return tuple(i for i in row.operation.inputs[0].axes if isinstance(i, Index))
 
@@ -83,7 +83,7 @@ class Normalisation:
 class _Spread:
     """The results of a row, of these axes and arguments."""
 
-    row: Row
+    row: KernelSpec
     home: Mapping[str, Axes]
 
     def __call__(self, result: str, **arguments: Poly) -> Poly:
@@ -95,7 +95,7 @@ class _Spread:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Normalized:
     """What is normalised: x along axes, and the power that it is divided by."""
 
     kind: Normalisation
@@ -126,7 +126,7 @@ class _Found:
         """k^(-1/2)"""
         if self.k is ONE:
             return ONE
-        return atom(raised(Group(power(self.k, Fraction(-1))), _HALF))
+        return atom(raised(FactoredSum(power(self.k, Fraction(-1))), _HALF))
 
     @property
     def forward(self) -> _Spread:
@@ -150,10 +150,10 @@ class _Found:
 
 
 @dataclass(frozen=True)
-class _Call:
+class _BackwardKernel:
     """A backward of the kernel: all of its results are computed at once."""
 
-    found: _Found
+    found: _Normalized
     cotangent: Poly
     weight: Poly
     statistics: tuple[Access, ...] = ()
@@ -163,7 +163,7 @@ class _Call:
         """Whether it has a weight."""
         return self.weight is not ONE
 
-    def naming(self, named: Named) -> _Call:
+    def naming(self, named: Named) -> _BackwardKernel:
         """The same, its statistics having names."""
         return replace(self, statistics=self.found.statistics(named))
 
@@ -171,14 +171,14 @@ class _Call:
         """One of its results."""
         f = self.found
         args = (_lone(self.cotangent), f.x, *self.statistics, _lone(self.weight), _lone(f.root))
-        return atom(Part(f.kind.backward.name, number, args, f.axes, f.along, binders))
+        return atom(KernelResult(f.kind.backward.name, number, args, f.axes, f.along, binders))
 
 
 @dataclass(frozen=True)
 class _Output:
     """A body with y as the kernel: what is left of it, and what stands beside the kernel."""
 
-    found: _Found
+    found: _Normalized
     left: Poly
     outside: Poly
     weight: Poly
@@ -194,7 +194,7 @@ class _Output:
         f = self.found
         args = (f.x, _lone(self.weight), _lone(self.bias), f.eps, _lone(f.root))
         known = f.statistics(named)
-        kernel = Part(f.kind.forward.name, 0, args, f.axes, f.along, (), known)
+        kernel = KernelResult(f.kind.forward.name, 0, args, f.axes, f.along, (), known)
         return add(self.left, mul(self.outside, atom(kernel)))
 
 
@@ -205,12 +205,12 @@ class Normalised:
     kinds: Sequence[Normalisation]
     named: Named
     backward: bool
-    calls: list[_Call] = field(default_factory=list)
-    _known: dict[Poly, tuple[_Found, ...]] = field(default_factory=dict)
+    calls: list[_BackwardKernel] = field(default_factory=list)
+    _known: dict[Poly, tuple[_Normalized, ...]] = field(default_factory=dict)
     _inputs: dict[Poly, Poly | None] = field(default_factory=dict)
     _replaced: dict[tuple[Poly, int], Poly | None] = field(default_factory=dict)
     """Of a body and so many calls: the same are lowered with statistics and without."""
-    _levels: dict[tuple[Poly, Find], Level] = field(default_factory=dict)
+    _levels: dict[tuple[Poly, Find], UnfoldedBody] = field(default_factory=dict)
 
     def look(self, bodies: Sequence[Poly], find: Find) -> None:
         """Note what the backwards in these bodies compute besides their first result."""
@@ -235,7 +235,7 @@ class Normalised:
 
     # ---------------------------------------------------------------- the forward
 
-    def _output(self, f: _Found, body: Poly, find: Find) -> _Output | None:
+    def _output(self, f: _Normalized, body: Poly, find: Find) -> _Output | None:
         """The body with y as the kernel."""
         level = self._level(body, f.names)
         divided = mul(atom(f.factor), add(f.x, scale(f.mean, -1)))
@@ -264,7 +264,7 @@ class Normalised:
 
     def _with_input(self, body: Poly, find: Find) -> Poly | None:
         """The body with dx as the kernel, by preference one that has the weight."""
-        made: list[tuple[Poly, _Call]] = []
+        made: list[tuple[Poly, _BackwardKernel]] = []
         for f in self._found(body, find):
             level = self._level(body, f.names)
             found = []
@@ -290,7 +290,7 @@ class Normalised:
             self.calls.append(call)
         return add(left, call.part(0))
 
-    def _dx(self, f: _Found, v: Poly) -> Poly:
+    def _dx(self, f: _Normalized, v: Poly) -> Poly:
         """dx where v is the cotangent of what is divided, times k^(-1/2)."""
         root = atom(_ROOT)
         made = f.backward(
@@ -306,12 +306,12 @@ class Normalised:
             made = add(ZERO, *(_squared(t, f.k) for t in made.terms))
         return multiplied_out(made)
 
-    def _call(self, f: _Found, v: Poly) -> _Call:
+    def _call(self, f: _Normalized, v: Poly) -> _BackwardKernel:
         """The kernel's backward of a cotangent that is a product with a weight."""
         w, g = _parted(v, f.kept)
         if not tensors(g) or not tensors(w):
             w, g = ONE, v
-        return _Call(f, g, w)
+        return _BackwardKernel(f, g, w)
 
     def _others(self, body: Poly, find: Find) -> Poly | None:
         """The body with dw or db as what such a call computes besides."""
@@ -327,13 +327,13 @@ class Normalised:
             for number, each in results:
                 whole, made = sum_over(each, rest), call.part(number, rest)
                 for names in openings(find, f.x, body):
-                    new = self._moved(Level(body, names, multiplied_out), whole, made, f)
+                    new = self._moved(UnfoldedBody(body, names, multiplied_out), whole, made, f)
                     if new is not None:
                         return new
         return None
 
     @staticmethod
-    def _moved(level: Level, whole: Poly, made: Poly, f: _Found) -> Poly | None:
+    def _moved(level: UnfoldedBody, whole: Poly, made: Poly, f: _Normalized) -> Poly | None:
         """The body with one of the results of f, whatever its axes are called there."""
         order = [i for i in f.axes if i in f.kept]
         for chosen in matched(order, free_indices(level.body)):
@@ -345,19 +345,19 @@ class Normalised:
 
     # ---------------------------------------------------------------- what is normalised
 
-    def _level(self, body: Poly, names: Find) -> Level:
+    def _level(self, body: Poly, names: Find) -> UnfoldedBody:
         """The body with these names opened, multiplied out once."""
         if (body, names) not in self._levels:
-            self._levels[body, names] = Level(body, names, multiplied_out)
+            self._levels[body, names] = UnfoldedBody(body, names, multiplied_out)
         return self._levels[body, names]
 
-    def _found(self, body: Poly, find: Find) -> tuple[_Found, ...]:
+    def _found(self, body: Poly, find: Find) -> tuple[_Normalized, ...]:
         """Everything that the body divides by a deviation along axes, looked for once."""
         if body not in self._known:
             self._known[body] = tuple(self._looked_for(body, find))
         return self._known[body]
 
-    def _looked_for(self, body: Poly, find: Find) -> Iterator[_Found]:
+    def _looked_for(self, body: Poly, find: Find) -> Iterator[_Normalized]:
         for deviation, over_axes in squares(body, find):
             for x in candidates(deviation, over_axes, find):
                 for chosen in matched(over_axes, free_indices(body)):
@@ -365,7 +365,9 @@ class Normalised:
                         substitute(x, chosen), frozenset(chosen.values()), body, find
                     )
 
-    def _of(self, x: Poly, along: frozenset[Index], body: Poly, find: Find) -> Iterator[_Found]:
+    def _of(
+        self, x: Poly, along: frozenset[Index], body: Poly, find: Find
+    ) -> Iterator[_Normalized]:
         if any(t.binders for t in x.terms) or not x.terms:
             return
         axes = layout(x)
@@ -382,7 +384,7 @@ class Normalised:
                     solved = _solved(f, as_poly(square))
                     if solved is not None:
                         k, eps = solved
-                        yield _Found(kind, home, axes, order, x, eps, k, f, own)
+                        yield _Normalized(kind, home, axes, order, x, eps, k, f, own)
 
 
 def _solved(f: Expr, square: Poly) -> tuple[Poly, Poly] | None:

@@ -34,7 +34,7 @@ from derive.algebra.poly import (
 )
 from derive.kernels.applicability import where_it_is
 from derive.kernels.instantiate import as_poly
-from derive.kernels.kernel_spec import Row
+from derive.kernels.kernel_spec import KernelSpec
 from derive.kernels.unify import Arguments, Found, over
 
 
@@ -55,7 +55,7 @@ class Elementwise:
     ``anchor`` is the factor of one p that tells most of x; C is what stands beside it.
     """
 
-    row: Row
+    row: KernelSpec
 
     @cached_property
     def arguments(self) -> Arguments:

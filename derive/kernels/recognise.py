@@ -21,14 +21,14 @@ from derive.kernels.attention_rewrite import Attentions
 from derive.kernels.axis_pattern import Along
 from derive.kernels.gather_pattern import Floats, Picked
 from derive.kernels.instantiate import most_terms
-from derive.kernels.kernel_spec import Kernel, Row
+from derive.kernels.kernel_spec import Kernel, KernelSpec
 from derive.kernels.merge import joined
 from derive.kernels.normalization import Normalised
 from derive.kernels.pointwise_pattern import Elementwise, kinds_of
 from derive.kernels.reduction_pattern import Summed
 from derive.kernels.stack_pattern import Cases, Short
 from derive.kernels.table import BACKWARD, FORWARD
-from derive.kernels.unfolding import Level
+from derive.kernels.unfolding import UnfoldedBody
 
 _MOST_TERMS = 48
 """No more names are opened where a sum would have more terms: products double with each name."""
@@ -91,14 +91,14 @@ def backward_rows(short: Short, floats: Floats) -> tuple[Plain, ...]:
     return tuple(_pattern(row, short, floats) for row in (*BACKWARD, *FORWARD))
 
 
-def _pattern(row: Row, short: Short, floats: Floats) -> Plain:
+def _pattern(row: KernelSpec, short: Short, floats: Floats) -> Plain:
     if row.shared:
         return Picked(row, floats)
     return Cases(row, short) if row.lengths else _of_any(row)
 
 
 @cache
-def _of_any(row: Row) -> Elementwise | Along:
+def _of_any(row: KernelSpec) -> Elementwise | Along:
     """The pattern of a row for tensors of any shape, whatever they are called."""
     return Along(row) if row.along else Elementwise(row)
 
@@ -158,7 +158,7 @@ def _inside(e: Expr, patterns: Sequence[Pattern], find: Find) -> Expr:
     return whole
 
 
-def _levels(body: Poly, find: Find) -> Iterator[tuple[Level, frozenset[object]]]:
+def _levels(body: Poly, find: Find) -> Iterator[tuple[UnfoldedBody, frozenset[object]]]:
     """Which names are opened: none, those of parts of equations, then also others one by one.
 
     With each what may stand in it, which is known before anything is multiplied out.
@@ -166,7 +166,7 @@ def _levels(body: Poly, find: Find) -> Iterator[tuple[Level, frozenset[object]]]
     names: dict[str, Let] = {}
     kinds, there = kinds_of(body), set(tensors(body))
     while most_terms(body, names.get) <= _MOST_TERMS:
-        yield Level(body, names.get), kinds
+        yield UnfoldedBody(body, names.get), kinds
         reads = {name: let for name in there if (let := _elementwise(find, name)) is not None}
         parts = {name: let for name, let in reads.items() if let.internal}
         if not reads:

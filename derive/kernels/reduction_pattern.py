@@ -19,7 +19,7 @@ from derive.algebra.rules import DELTA_RULES
 from derive.algebra.simplify import eliminate_deltas
 from derive.kernels.axis_pattern import Along, common, without
 from derive.kernels.instantiate import as_poly
-from derive.kernels.kernel_spec import Kernel, Row
+from derive.kernels.kernel_spec import Kernel, KernelSpec
 from derive.kernels.pointwise_pattern import Instance
 from derive.kernels.unify import over
 
@@ -28,7 +28,7 @@ from derive.kernels.unify import over
 class Summed:
     """The equation of a row with one index, for arguments other than the cotangent at hand."""
 
-    row: Row
+    row: KernelSpec
     held: Collection[str]
 
     @cached_property

@@ -17,7 +17,7 @@ from derive.algebra.expr import Access, Expr, Index, free_indices, num, tensors,
 from derive.algebra.poly import Poly, Term, add, atom, make_term, mul, poly, sum_over
 from derive.algebra.substitution import apart, substitute
 from derive.kernels.instantiate import as_poly, rebuilt
-from derive.kernels.kernel_spec import Kernel, Row
+from derive.kernels.kernel_spec import Kernel, KernelSpec
 from derive.kernels.pointwise_pattern import Instance
 from derive.kernels.unify import over
 
@@ -29,7 +29,7 @@ Short = Callable[[str], Mapping[int, tuple[Index, int]]]
 class Cases:
     """The equation of a row as a pattern; ``short`` says which tensors may be its argument."""
 
-    row: Row
+    row: KernelSpec
     short: Short
 
     @cached_property

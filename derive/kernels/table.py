@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from derive.kernels.attention_rewrite import Attention
-from derive.kernels.kernel_spec import Row
+from derive.kernels.kernel_spec import KernelSpec
 from derive.kernels.normalization import Normalisation
 
 _GELU_TANH = """op gelu(g, x) -> dx
@@ -41,81 +41,85 @@ _NLL_SLOPE = """op class_loss(g, t: int, w[c]; ignored=-100) -> dx
 dx[c] = where(t != ignored, -g*w[t]*[t == c], 0)"""
 
 FORWARD = (
-    Row("nll_loss, unreduced", _NLL, "_class_loss(x, t, w, ignored, c)", shared="w"),
-    Row(
+    KernelSpec("nll_loss, unreduced", _NLL, "_class_loss(x, t, w, ignored, c)", shared="w"),
+    KernelSpec(
         "glu",
         "op glu(x[t]; size(t)=2) -> y\ny = x[0]*sigmoid(x[1])",
         "torch.nn.functional.glu(x, t).squeeze(t)",
     ),
-    Row("gelu", "y = x*(1 + erf(x/sqrt(2)))/2", "torch.nn.functional.gelu(x)"),
-    Row(
+    KernelSpec("gelu", "y = x*(1 + erf(x/sqrt(2)))/2", "torch.nn.functional.gelu(x)"),
+    KernelSpec(
         "gelu (tanh)",
         "y = x*(1 + tanh(sqrt(2/pi)*(x + 0.044715*x**3)))/2",
         "torch.nn.functional.gelu(x, approximate='tanh')",
     ),
-    Row("silu", "y = x*sigmoid(x)", "torch.nn.functional.silu(x)"),
-    Row("mish", "y = x*tanh(softplus(x))", "torch.nn.functional.mish(x)"),
-    Row(
+    KernelSpec("silu", "y = x*sigmoid(x)", "torch.nn.functional.silu(x)"),
+    KernelSpec("mish", "y = x*tanh(softplus(x))", "torch.nn.functional.mish(x)"),
+    KernelSpec(
         "selu",
         "y = 1.0507009873554805*where(x > 0, x, 1.6732632423543772*expm1(x))",
         "torch.selu(x)",
     ),
-    Row(
+    KernelSpec(
         "elu",
         "op elu(x; alpha=1.0) -> y\ny = where(x > 0, x, alpha*expm1(x))",
         "torch.nn.functional.elu(x, alpha)",
     ),
-    Row(
+    KernelSpec(
         "celu",
         "op celu(x; alpha=1.0) -> y\ny = where(x > 0, x, alpha*expm1(x/alpha))",
         "torch.celu(x, alpha)",
     ),
-    Row(
+    KernelSpec(
         "leaky_relu",
         "op leaky_relu(x; slope=0.01) -> y\ny = where(x > 0, x, slope*x)",
         "torch.nn.functional.leaky_relu(x, slope)",
     ),
-    Row(
+    KernelSpec(
         "hardswish",
         "y = where(x <= -3, 0, where(x >= 3, x, x*(x + 3)/6))",
         "torch.nn.functional.hardswish(x.clamp(-3), inplace=True)",
     ),
-    Row("hardswish by clamp", "y = x*clamp(x + 3, 0, 6)/6", "torch.nn.functional.hardswish(x)"),
-    Row(
+    KernelSpec(
+        "hardswish by clamp", "y = x*clamp(x + 3, 0, 6)/6", "torch.nn.functional.hardswish(x)"
+    ),
+    KernelSpec(
         "hardsigmoid",
         "y = where(x <= -3, 0, where(x >= 3, 1, (x + 3)/6))",
         "torch.nn.functional.hardsigmoid(x)",
     ),
-    Row(
+    KernelSpec(
         "hardsigmoid by clamp",
         "y = clamp(x + 3, 0, 6)/6",
         "torch.nn.functional.hardsigmoid(x)",
     ),
-    Row(
+    KernelSpec(
         "hardtanh",
         _HARDTANH,
         "torch.ops.aten.hardtanh(x, low, high)",
         domain="low <= high",
     ),
-    Row(
+    KernelSpec(
         "softshrink",
         "op softshrink(x; width=0.5) -> y\ny = where(abs(x) <= width, 0, x - width*sign(x))",
         "torch.nn.functional.softshrink(x, width)",
         domain="0 <= width",
     ),
-    Row(
+    KernelSpec(
         "hardshrink",
         "op hardshrink(x; width=0.5) -> y\ny = where(abs(x) <= width, 0, x)",
         "torch.nn.functional.hardshrink(x, width)",
     ),
-    Row("huber_loss", _HUBER, "torch.ops.aten.huber_loss(x, t, 0, width)", domain="0 < width"),
-    Row(
+    KernelSpec(
+        "huber_loss", _HUBER, "torch.ops.aten.huber_loss(x, t, 0, width)", domain="0 < width"
+    ),
+    KernelSpec(
         "smooth_l1_loss",
         _SMOOTH_L1,
         "torch.ops.aten.smooth_l1_loss(x, t, 0, width)",
         domain="0 < width",
     ),
-    Row(
+    KernelSpec(
         "smooth_l1_loss of any width",
         _SMOOTH_L1.replace("/(2*width)", "*where(width > 0, 1/width, 1)/2"),
         "torch.ops.aten.smooth_l1_loss(x, t, 0, width)",
@@ -125,89 +129,91 @@ FORWARD = (
 """The kernels that a forward may call."""
 
 BACKWARD = (
-    Row(
+    KernelSpec(
         "nll_loss backward, unreduced",
         _NLL_SLOPE,
         "_class_loss_slope(g, t, w, ignored, c, size)",
         "g",
         shared="w",
     ),
-    Row("glu backward", _GLU_SLOPE, "torch.ops.aten.glu_backward(g, x, t)", "g"),
-    Row(
+    KernelSpec("glu backward", _GLU_SLOPE, "torch.ops.aten.glu_backward(g, x, t)", "g"),
+    KernelSpec(
         "gelu backward",
         "dx = g*((1 + erf(x/sqrt(2)))/2 + x*exp(-x**2/2)/sqrt(2*pi))",
         "torch.ops.aten.gelu_backward(g, x)",
         "g",
     ),
-    Row(
+    KernelSpec(
         "gelu (tanh) backward",
         _GELU_TANH,
         "torch.ops.aten.gelu_backward(g, x, approximate='tanh')",
         "g",
     ),
-    Row(
+    KernelSpec(
         "silu backward",
         "dx = g*sigmoid(x)*(1 + x*(1 - sigmoid(x)))",
         "torch.ops.aten.silu_backward(g, x)",
         "g",
     ),
-    Row("mish backward", _MISH, "torch.ops.aten.mish_backward(g, x)", "g"),
-    Row(
+    KernelSpec("mish backward", _MISH, "torch.ops.aten.mish_backward(g, x)", "g"),
+    KernelSpec(
         "selu backward",
         "dx = 1.0507009873554805*g*where(x > 0, 1, 1.6732632423543772*exp(x))",
         "torch.ops.aten.elu_backward(g, 1.6732632423543772, 1.0507009873554805, 1, False, x)",
         "g",
     ),
-    Row(
+    KernelSpec(
         "elu backward",
         "op elu(g, x; alpha=1.0) -> dx\ndx = g*where(x > 0, 1, alpha*exp(x))",
         "torch.ops.aten.elu_backward(g, alpha, 1, 1, False, x)",
         "g",
     ),
-    Row(
+    KernelSpec(
         "leaky_relu backward",
         "op leaky_relu(g, x; slope=0.01) -> dx\ndx = g*where(x > 0, 1, slope)",
         "torch.ops.aten.leaky_relu_backward(g, x, slope, False)",
         "g",
     ),
-    Row(
+    KernelSpec(
         "celu backward",
         "op celu(g, x; alpha=1.0) -> dx\ndx = g*where(x > 0, 1, exp(x/alpha))",
         "torch.ops.aten.elu_backward(g, alpha, 1, 1/alpha, False, x)",
         "g",
     ),
-    Row(
+    KernelSpec(
         "hardswish backward",
         "dx = g*where(x <= -3, 0, where(x >= 3, 1, x/3 + 1/2))",
         "torch.ops.aten.hardswish_backward(g, x)",
         "g",
     ),
-    Row(
+    KernelSpec(
         "hardtanh backward",
         _HARDTANH_SLOPE,
         "torch.ops.aten.hardtanh_backward(g, x, low, high)",
         "g",
     ),
-    Row(
+    KernelSpec(
         "shrink backward",
         "op shrink(g, x; width=0.5) -> dx\ndx = where(abs(x) <= width, 0, g)",
         "torch.ops.aten.hardshrink_backward(g, x, width)",
         "g",
     ),
-    Row(
+    KernelSpec(
         "softmax backward",
         "dx[i] = y[i]*(g[i] - sum[j](g[j]*y[j]))",
         "torch._softmax_backward_data(g, y, i, y.dtype)",
         "g",
     ),
-    Row(
+    KernelSpec(
         "log_softmax backward",
         "dx[i] = g[i] - exp(y[i])*sum[j](g[j])",
         "torch._log_softmax_backward_data(g, y, i, y.dtype)",
         "g",
     ),
-    Row("tanh backward", "dx = g*(1 - y**2)", "torch.ops.aten.tanh_backward(g, y)", "g"),
-    Row("sigmoid backward", "dx = g*y*(1 - y)", "torch.ops.aten.sigmoid_backward(g, y)", "g"),
+    KernelSpec("tanh backward", "dx = g*(1 - y**2)", "torch.ops.aten.tanh_backward(g, y)", "g"),
+    KernelSpec(
+        "sigmoid backward", "dx = g*y*(1 - y)", "torch.ops.aten.sigmoid_backward(g, y)", "g"
+    ),
 )
 """The kernels that a backward may call beside those, where no graph of it is wanted."""
 
@@ -230,8 +236,8 @@ dx{x} = rstd{row}*(v{x} - mean[{along}](v{x}) - h{x}*mean[{along}](v{x}*h{x}))
 dw[{weight}] = scale*sum[{rest}](g{x}*h{x})
 db[{weight}] = sum[{rest}](g{x})"""
     known = ("mu", "rstd")
-    pulled_back = Row(f"{name} backward", backward, gradients, "g", statistics=known)
-    return Normalisation(Row(name, forward, call), pulled_back)
+    pulled_back = KernelSpec(f"{name} backward", backward, gradients, "g", statistics=known)
+    return Normalisation(KernelSpec(name, forward, call), pulled_back)
 
 
 NORMALISATIONS = (
@@ -274,8 +280,8 @@ dq[*b,i,d] = scale*sum[j](ds[*b,i,j]*k[*b,j,d])
 dk[*b,j,d] = scale*sum[i](ds[*b,i,j]*q[*b,i,d])
 dv[*b,j,e] = sum[i](p[*b,i,j]*g[*b,i,e])"""
     return Attention(
-        Row(name, forward, "_attended(q, k, v, scale, m)"),
-        Row(
+        KernelSpec(name, forward, "_attended(q, k, v, scale, m)"),
+        KernelSpec(
             f"{name} backward",
             backward,
             "_attended_gradients(g, q, k, v, y, lse, scale, m)",
@@ -295,4 +301,4 @@ _OF_SEVERAL = tuple(
     row for kind in (*NORMALISATIONS, *ATTENTIONS) for row in (kind.forward, kind.backward)
 )
 
-KERNELS: Mapping[str, Row] = {row.name: row for row in (*FORWARD, *BACKWARD, *_OF_SEVERAL)}
+KERNELS: Mapping[str, KernelSpec] = {row.name: row for row in (*FORWARD, *BACKWARD, *_OF_SEVERAL)}

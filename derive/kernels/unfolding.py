@@ -14,7 +14,7 @@ from derive.kernels.pointwise_pattern import kinds_of
 
 
 @dataclass(frozen=True)
-class Level:
+class UnfoldedBody:
     """A body with some names opened: what takes the place of a part takes that of whole terms."""
 
     body: Poly

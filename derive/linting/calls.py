@@ -11,9 +11,9 @@ from derive.linting.values import (
     NONE,
     NUMBER,
     UNKNOWN,
-    Level,
+    AliasLevel,
     Tokens,
-    Value,
+    TrackedValue,
     alias,
     deep_reads,
     deep_roots,
@@ -28,7 +28,7 @@ SWITCHES = {"no_grad": False, "inference_mode": False, "enable_grad": True}
 class Calls(State):
     """Calls of torch, of methods and of ctx; any other may read and write all that it gets."""
 
-    def call(self, node: ast.Call) -> Value:
+    def call(self, node: ast.Call) -> TrackedValue:
         func = node.func
         if isinstance(func, ast.Attribute):
             if isinstance(func.value, ast.Name) and func.value.id == self.ctx:
@@ -55,10 +55,10 @@ class Calls(State):
             func = func.value
         return isinstance(func, ast.Name) and func.id in self.env
 
-    def arguments(self, node: ast.Call) -> list[Value]:
+    def arguments(self, node: ast.Call) -> list[TrackedValue]:
         return [self.value(a) for a in (*node.args, *(k.value for k in node.keywords))]
 
-    def unknown(self, node: ast.AST, arguments: list[Value]) -> Value:
+    def unknown(self, node: ast.AST, arguments: list[TrackedValue]) -> TrackedValue:
         """The result of a call that may read and write all that it gets."""
         reads = frozenset().union(*map(deep_reads, arguments))
         touched = frozenset().union(*map(deep_roots, arguments))
@@ -76,20 +76,22 @@ class Calls(State):
         if name in self.guards and name not in self.env:
             self.record("guard", node, UNKNOWN)
 
-    def call_on_ctx(self, node: ast.Call, name: str) -> Value:
+    def call_on_ctx(self, node: ast.Call, name: str) -> TrackedValue:
         together = self.value(ast.Tuple(list(node.args), ast.Load()))
         items = together.items
         if name in {"save_for_backward", "mark_dirty", "mark_non_differentiable"}:
             for item in items or ():
                 self.used_as_tensor(item)
-            self.record(name, node, together if items is None else Value(items=items), items or ())
+            self.record(
+                name, node, together if items is None else TrackedValue(items=items), items or ()
+            )
             return NONE
         if name in {"set_materialize_grads", "save_for_forward"}:
             return NONE
         self.escapes = True
         return UNKNOWN
 
-    def call_torch(self, node: ast.Call, dotted: str) -> Value:
+    def call_torch(self, node: ast.Call, dotted: str) -> TrackedValue:
         name = dotted.rpartition(".")[2]
         switch = SWITCHES.get(name)
         if switch is not None:
@@ -117,7 +119,7 @@ class Calls(State):
             return made(node, arguments, flat=True, tensor=False)
         return self.operation(node, name, arguments, method=False)
 
-    def call_method(self, node: ast.Call, func: ast.Attribute) -> Value:
+    def call_method(self, node: ast.Call, func: ast.Attribute) -> TrackedValue:
         base = self.value(func.value)
         arguments = self.arguments(node)
         name = func.attr
@@ -136,18 +138,20 @@ class Calls(State):
             return NUMBER
         if name in ops.VALUE:
             return self.cut(
-                node, f".{ops.VALUE[name]}", replace(base, tensor=False, level=Level.CAST)
+                node, f".{ops.VALUE[name]}", replace(base, tensor=False, level=AliasLevel.CAST)
             )
         return self.operation(node, name, [base, *arguments], method=True)
 
-    def forget(self, base: Value, arguments: list[Value]) -> None:
+    def forget(self, base: TrackedValue, arguments: list[TrackedValue]) -> None:
         """A list that grows: its names hold something unknown."""
         for name, value in self.env.items():
             if value is base:
                 reads = deep_reads(base).union(*map(deep_reads, arguments))
                 self.env[name] = replace(UNKNOWN, reads=reads)
 
-    def operation(self, node: ast.Call, name: str, arguments: list[Value], method: bool) -> Value:
+    def operation(
+        self, node: ast.Call, name: str, arguments: list[TrackedValue], method: bool
+    ) -> TrackedValue:
         """A function of torch, or a method of a tensor."""
         first = arguments[0] if arguments else NUMBER
         if name in ops.SMOOTH:
@@ -161,25 +165,25 @@ class Calls(State):
             return self.changed(node, first, arguments[1:], name in {"zero_", "fill_", "copy_"})
         if name in {"detach", "clone"}:
             if name == "detach":
-                return self.cut(node, ".detach()", alias(first, Level.VIEW, node))
+                return self.cut(node, ".detach()", alias(first, AliasLevel.VIEW, node))
             return made(node, arguments)
         if name in ops.PAIRS and _is_pair(name, node, arguments, method):
             best = made(node, arguments)
-            return Value(items=(best, made(node, arguments, flat=True)))
+            return TrackedValue(items=(best, made(node, arguments, flat=True)))
         if name in ops.BLANK:
             return replace(made(node, []), void=name in ops.NOTHING)
         if name in ops.FLAT:
             return made(node, arguments, flat=True)
         if name in ops.PIECES:
-            return alias(replace(first, tensor=True), Level.VIEW, node)
+            return alias(replace(first, tensor=True), AliasLevel.VIEW, node)
         if name in ops.VIEW:
-            return self.shared(first, arguments, Level.VIEW, node)
+            return self.shared(first, arguments, AliasLevel.VIEW, node)
         if name in ops.CONTIGUOUS:
-            return self.shared(first, arguments, Level.CONTIGUOUS)
+            return self.shared(first, arguments, AliasLevel.CONTIGUOUS)
         if name in ops.CAST and method:
             if _to_integer(node):
                 return made(node, arguments, flat=True)
-            return self.shared(first, arguments, Level.CAST)
+            return self.shared(first, arguments, AliasLevel.CAST)
         if name == "where" and len(node.args) == 3:
             _, *branches = arguments
             return replace(
@@ -191,18 +195,24 @@ class Calls(State):
         return self.unknown(node, arguments)
 
     def shared(
-        self, first: Value, arguments: list[Value], level: int, node: ast.AST | None = None
-    ) -> Value:
+        self,
+        first: TrackedValue,
+        arguments: list[TrackedValue],
+        level: int,
+        node: ast.AST | None = None,
+    ) -> TrackedValue:
         reads = frozenset().union(*map(deep_reads, arguments))
         return replace(alias(first, level, node), reads=reads, tensor=True)
 
-    def changed(self, node: ast.AST, base: Value, parts: list[Value], fresh: bool = False) -> Value:
+    def changed(
+        self, node: ast.AST, base: TrackedValue, parts: list[TrackedValue], fresh: bool = False
+    ) -> TrackedValue:
         """A tensor changed in place, under each name that shares its memory."""
         self.record("changed", node, base, parts)
         together = made(node, parts, tensor=False)
         zero = isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "zero_"
 
-        def after(value: Value) -> Value:
+        def after(value: TrackedValue) -> TrackedValue:
             if value.items is not None:
                 return replace(value, items=tuple(map(after, value.items)))
             if not value.roots & base.roots:
@@ -242,7 +252,7 @@ def is_launch(node: ast.Call) -> bool:
     return named or isinstance(index, ast.Tuple | ast.Lambda)
 
 
-def _touched(value: Value, reads: Tokens) -> Value:
+def _touched(value: TrackedValue, reads: Tokens) -> TrackedValue:
     items = value.items and tuple(_touched(item, reads) for item in value.items)
     return replace(value, reads=value.reads | reads, known=False, void=value.none, items=items)
 
@@ -251,7 +261,7 @@ def _scaled(name: str) -> bool:
     return name in {"mul", "neg", "sum", "clone", "div", "masked_fill"}
 
 
-def _is_pair(name: str, node: ast.Call, arguments: list[Value], method: bool) -> bool:
+def _is_pair(name: str, node: ast.Call, arguments: list[TrackedValue], method: bool) -> bool:
     """Whether an extremum is (values, positions): along an axis, or one of sort and topk."""
     if name not in {"max", "min", "median", "nanmedian"}:
         return True

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from derive.linting.finding import At
 from derive.linting.functions import COPYING
-from derive.linting.source_model import Reading
+from derive.linting.source_model import FunctionReading
 from derive.linting.state import Event
-from derive.linting.values import Level, Token, Value
+from derive.linting.values import AliasLevel, Token, TrackedValue
 
 
-def never_read(reading: Reading) -> Iterator[At]:
+def never_read(reading: FunctionReading) -> Iterator[At]:
     """Backward never reads a cotangent.
 
     **What.** Backward returns gradients, but a parameter for a cotangent is unused.
@@ -80,7 +80,7 @@ def never_read(reading: Reading) -> Iterator[At]:
             yield At(_argument(node, name), f"backward never reads the cotangent `{name}`")
 
 
-def _constant(reading: Reading) -> bool:
+def _constant(reading: FunctionReading) -> bool:
     """Whether all outputs are constants, as of a Function that exists for its side effects."""
     results = reading.results
     return bool(results) and all(v.tensor and v.known and not v.slopes for v in results)
@@ -96,11 +96,11 @@ def _argument(node: ast.FunctionDef, name: str) -> ast.AST:
     return next(a for a in several if a is not None and a.arg == name)
 
 
-def _sure(value: Value) -> bool:
+def _sure(value: TrackedValue) -> bool:
     return not value.void and (value.known or value.tensor or bool(value.reads))
 
 
-def _needs_gradient(reading: Reading, n: int) -> bool:
+def _needs_gradient(reading: FunctionReading, n: int) -> bool:
     """Whether output n is a tensor that depends on an input, and is not marked otherwise."""
     flows = [reading.forward, reading.keeping]
     if any(flow.escapes or flow.of_kind("mark_non_differentiable") for flow in flows):
@@ -113,7 +113,7 @@ def _needs_gradient(reading: Reading, n: int) -> bool:
     )
 
 
-def without_cotangent(reading: Reading) -> Iterator[At]:
+def without_cotangent(reading: FunctionReading) -> Iterator[At]:
     """A returned gradient depends on no cotangent.
 
     **What.** Backward reads its cotangents, but one of the returned gradients is computed without
@@ -193,7 +193,7 @@ def _element(node: ast.AST, n: int) -> ast.AST:
     return node
 
 
-def changed_cotangent(reading: Reading) -> Iterator[At]:
+def changed_cotangent(reading: FunctionReading) -> Iterator[At]:
     """Backward changes a cotangent in place.
 
     **What.** Backward writes into a cotangent, as with `g.mul_(..)`, `g *= ..`, `g[..] = ..`,
@@ -247,18 +247,18 @@ def changed_cotangent(reading: Reading) -> Iterator[At]:
         )
 
 
-def _changes(reading: Reading, kinds: set[str]) -> Iterator[Event]:
+def _changes(reading: FunctionReading, kinds: set[str]) -> Iterator[Event]:
     """The first change of each tensor of these kinds."""
     seen: set[Token] = set()
     for event in reading.backward.of_kind("changed"):
         value = event.value
-        if value.roots and value.kinds() <= kinds and value.level <= Level.CONTIGUOUS:
+        if value.roots and value.kinds() <= kinds and value.level <= AliasLevel.CONTIGUOUS:
             if not value.roots <= seen:
                 yield event
             seen |= value.roots
 
 
-def changed_saved(reading: Reading) -> Iterator[At]:
+def changed_saved(reading: FunctionReading) -> Iterator[At]:
     """Backward changes a saved tensor in place.
 
     **What.** Backward writes into a tensor that forward saved or kept on ctx.
@@ -319,7 +319,7 @@ def changed_saved(reading: Reading) -> Iterator[At]:
         )
 
 
-def viewed_cotangent(reading: Reading) -> Iterator[At]:
+def viewed_cotangent(reading: FunctionReading) -> Iterator[At]:
     """Backward merges axes of a cotangent with view.
 
     **What.** Backward calls `.view` on a cotangent with fewer axes, such as `g.view(-1,

@@ -6,11 +6,11 @@ import ast
 from collections.abc import Iterator
 
 from derive.linting.finding import At, listed
-from derive.linting.source_model import Reading, first
+from derive.linting.source_model import FunctionReading, first
 from derive.linting.values import Token, Tokens
 
 
-def saved_intermediate(reading: Reading) -> Iterator[At]:
+def saved_intermediate(reading: FunctionReading) -> Iterator[At]:
     """Double backward treats a saved intermediate as a constant.
 
     **What.** Forward saves a tensor that is neither an input nor an output. Backward uses it, and
@@ -94,7 +94,7 @@ def saved_intermediate(reading: Reading) -> Iterator[At]:
             )
 
 
-def no_derivative(reading: Reading) -> Iterator[At]:
+def no_derivative(reading: FunctionReading) -> Iterator[At]:
     """Backward has a step without a derivative, and is not once_differentiable.
 
     **What.** A returned gradient passes through a step that autograd cannot follow: `.detach()`,
@@ -174,7 +174,7 @@ def no_derivative(reading: Reading) -> Iterator[At]:
         )
 
 
-def _differentiable(reading: Reading, token: Token) -> bool:
+def _differentiable(reading: FunctionReading, token: Token) -> bool:
     """Whether a tensor of backward depends on an input that has a gradient."""
     if token.kind == "cotangent":
         return True

@@ -13,9 +13,9 @@ from derive.linting.values import (
     NONE,
     NUMBER,
     UNKNOWN,
-    Level,
+    AliasLevel,
     Token,
-    Value,
+    TrackedValue,
     alias,
     deep_known,
     deep_reads,
@@ -32,7 +32,7 @@ ABOUT = {"shape", "dtype", "device", "ndim", "layout", "is_cuda", "names", "item
 class Evaluator(Calls):
     """Expressions other than calls."""
 
-    def value(self, node: ast.expr) -> Value:
+    def value(self, node: ast.expr) -> TrackedValue:
         match node:
             case ast.Constant(None):
                 return NONE
@@ -77,25 +77,25 @@ class Evaluator(Calls):
                 self.escapes = True
         return replace(UNKNOWN, reads=self.mentioned(node))
 
-    def unary(self, node: ast.AST, operator: ast.unaryop, one: Value) -> Value:
+    def unary(self, node: ast.AST, operator: ast.unaryop, one: TrackedValue) -> TrackedValue:
         if isinstance(operator, ast.Not):
             return replace(NUMBER, reads=deep_reads(one), known=deep_known(one))
         flat = isinstance(operator, ast.Invert)
         return self.through(made(node, [one], flat=flat, tensor=one.tensor))
 
-    def comparison(self, node: ast.Compare) -> Value:
+    def comparison(self, node: ast.Compare) -> TrackedValue:
         several = [self.value(node.left), *map(self.value, node.comparators)]
         single = ast.Is | ast.IsNot | ast.In | ast.NotIn
         plain = any(isinstance(operator, single) for operator in node.ops)
         return made(node, several, True, not plain and any(v.tensor for v in several))
 
-    def any_of(self, values: Sequence[Value]) -> Value:
+    def any_of(self, values: Sequence[TrackedValue]) -> TrackedValue:
         together = values[0]
         for one in values[1:]:
             together = join(together, one)
         return together
 
-    def either(self, test: ast.expr, body: ast.expr, orelse: ast.expr) -> Value:
+    def either(self, test: ast.expr, body: ast.expr, orelse: ast.expr) -> TrackedValue:
         self.steering |= deep_reads(self.value(test))
         condition, before = ast.unparse(test), self.env
         self.env = {
@@ -106,8 +106,8 @@ class Evaluator(Calls):
         self.env = before
         return join(first, self.value(orelse))
 
-    def tuple_of(self, elts: list[ast.expr], listed: bool = False) -> Value:
-        items: list[Value] = []
+    def tuple_of(self, elts: list[ast.expr], listed: bool = False) -> TrackedValue:
+        items: list[TrackedValue] = []
         for element in elts:
             found = self.value(element)
             if isinstance(element, ast.Starred):
@@ -118,9 +118,11 @@ class Evaluator(Calls):
                 items += found.items
             else:
                 items.append(found)
-        return Value(items=tuple(items), listed=listed)
+        return TrackedValue(items=tuple(items), listed=listed)
 
-    def binary(self, node: ast.AST, operator: ast.operator, a: Value, b: Value) -> Value:
+    def binary(
+        self, node: ast.AST, operator: ast.operator, a: TrackedValue, b: TrackedValue
+    ) -> TrackedValue:
         if isinstance(operator, ast.Add) and a.items is not None:
             return self.added(node, a, b)
         if isinstance(operator, ast.Mult) and a.items is not None:
@@ -129,34 +131,36 @@ class Evaluator(Calls):
         tensor = a.tensor or b.tensor
         return replace(made(node, [a, b], flat, tensor), void=tensor and _nothing(operator, a, b))
 
-    def added(self, node: ast.AST, a: Value, b: Value) -> Value:
+    def added(self, node: ast.AST, a: TrackedValue, b: TrackedValue) -> TrackedValue:
         """``a + b`` of tuples."""
         if a.items is not None and b.items is not None:
-            return Value(items=a.items + b.items, listed=a.listed)
+            return TrackedValue(items=a.items + b.items, listed=a.listed)
         return replace(made(node, [a, b], tensor=False), known=False)
 
-    def repeated(self, node: ast.AST, a: Value) -> Value:
+    def repeated(self, node: ast.AST, a: TrackedValue) -> TrackedValue:
         """``(None,) * n`` of a tuple."""
         count = node.right.value if _is_count(node) else None  # type: ignore[attr-defined]
         if a.items is not None and count is not None:
-            return Value(items=a.items * count, listed=a.listed)
+            return TrackedValue(items=a.items * count, listed=a.listed)
         return replace(made(node, [a], tensor=False), known=False)
 
-    def element(self, value: Value) -> Value:
+    def element(self, value: TrackedValue) -> TrackedValue:
         """Any element of a value that is unpacked or looped over."""
         if value.items:
             return self.any_of(value.items)
-        return Value(
+        return TrackedValue(
             None,
             value.roots,
-            max(value.level, Level.VIEW),
+            max(value.level, AliasLevel.VIEW),
             value.slopes,
             value.reads,
             False,
             value.known,
         )
 
-    def saved_items(self, value: Value, count: int, starred: bool) -> tuple[Value, ...] | None:
+    def saved_items(
+        self, value: TrackedValue, count: int, starred: bool
+    ) -> tuple[TrackedValue, ...] | None:
         """The saved tensors, where their tuple is unpacked; their number is that of the names."""
         if value.items is not None or value.roots != SAVED.roots:
             return None
@@ -164,7 +168,7 @@ class Evaluator(Calls):
 
     # ------------------------------------------------- attributes, subscripts
 
-    def attribute(self, node: ast.Attribute) -> Value:
+    def attribute(self, node: ast.Attribute) -> TrackedValue:
         if isinstance(node.value, ast.Name) and node.value.id == self.ctx:
             return self.on_ctx(node.attr)
         base = self.value(node.value)
@@ -178,15 +182,17 @@ class Evaluator(Calls):
         if not (base.tensor or base.roots):
             return replace(UNKNOWN, reads=base.reads)
         if name == "data":
-            return self.cut(node, ".data", alias(base, Level.VIEW, node))
+            return self.cut(node, ".data", alias(base, AliasLevel.VIEW, node))
         if name in ops.VIEW:
-            return alias(base, Level.VIEW, node)
+            return alias(base, AliasLevel.VIEW, node)
         return replace(UNKNOWN, reads=base.reads)
 
-    def on_ctx(self, name: str) -> Value:
+    def on_ctx(self, name: str) -> TrackedValue:
         if name in {"saved_tensors", "saved_variables"}:
             if self.saved is not None:
-                return Value(items=tuple(of(Token("saved", n)) for n in range(len(self.saved))))
+                return TrackedValue(
+                    items=tuple(of(Token("saved", n)) for n in range(len(self.saved)))
+                )
             return SAVED
         if name == "needs_input_grad":
             return NUMBER
@@ -199,7 +205,7 @@ class Evaluator(Calls):
             )
         return of(Token("kept", name))
 
-    def subscript(self, node: ast.Subscript) -> Value:
+    def subscript(self, node: ast.Subscript) -> TrackedValue:
         base, index = self.value(node.value), self.value(node.slice)
         if base.items is not None:
             return _picked(base, node.slice) or self.element(base)
@@ -210,13 +216,13 @@ class Evaluator(Calls):
             )
         if not base.tensor:
             together = made(node, [base, index], tensor=False)
-            return replace(together, slopes=base.slopes, roots=base.roots, level=Level.CAST)
+            return replace(together, slopes=base.slopes, roots=base.roots, level=AliasLevel.CAST)
         if _basic(node.slice):
-            return replace(alias(base, Level.VIEW, node), reads=base.reads | deep_reads(index))
+            return replace(alias(base, AliasLevel.VIEW, node), reads=base.reads | deep_reads(index))
         return replace(made(node, [base, index]), slopes=base.slopes)
 
 
-SAVED = Value(roots=frozenset([Token("saved", -1)]))
+SAVED = TrackedValue(roots=frozenset([Token("saved", -1)]))
 """``ctx.saved_tensors`` of which the number is not known."""
 
 
@@ -225,7 +231,7 @@ def _is_count(node: ast.AST) -> bool:
     return isinstance(right, ast.Constant) and isinstance(right.value, int)
 
 
-def _picked(base: Value, index: ast.expr) -> Value | None:
+def _picked(base: TrackedValue, index: ast.expr) -> TrackedValue | None:
     """An element of a tuple, or a part of it."""
     items = base.items or ()
     number = constant(index)
@@ -248,7 +254,7 @@ def _basic(index: ast.expr) -> bool:
     )
 
 
-def _nothing(operator: ast.operator, a: Value, b: Value) -> bool:
+def _nothing(operator: ast.operator, a: TrackedValue, b: TrackedValue) -> bool:
     if isinstance(operator, ast.Mult):
         return (a.tensor and a.void) or (b.tensor and b.void)
     return isinstance(operator, ast.Add | ast.Sub) and a.void and b.void

@@ -10,13 +10,13 @@ from derive.linting.evaluate import Evaluator
 from derive.linting.values import (
     NONE,
     UNKNOWN,
-    Value,
+    TrackedValue,
     deep_reads,
     join,
     made,
 )
 
-Env = dict[str, Value]
+Env = dict[str, TrackedValue]
 
 
 @dataclass
@@ -93,7 +93,7 @@ class Flow(Evaluator):
         body: list[ast.stmt],
         orelse: list[ast.stmt],
         target: ast.expr | None = None,
-        items: Value = UNKNOWN,
+        items: TrackedValue = UNKNOWN,
     ) -> bool:
         start = dict(self.env)
         self.silent += 1
@@ -156,7 +156,7 @@ class Flow(Evaluator):
 
     # ----------------------------------------------------------- assignments
 
-    def assign(self, target: ast.expr, value: Value) -> None:
+    def assign(self, target: ast.expr, value: TrackedValue) -> None:
         match target:
             case ast.Name(name):
                 self.env[name] = replace(value, unbound=frozenset())
@@ -173,7 +173,7 @@ class Flow(Evaluator):
             case ast.Starred(inner):
                 self.assign(inner, replace(UNKNOWN, reads=deep_reads(value)))
 
-    def unpack(self, targets: Sequence[ast.expr], value: Value) -> None:
+    def unpack(self, targets: Sequence[ast.expr], value: TrackedValue) -> None:
         starred = [n for n, t in enumerate(targets) if isinstance(t, ast.Starred)]
         saved = self.saved_items(value, len(targets), bool(starred))
         items = saved if saved is not None else value.items
@@ -185,7 +185,7 @@ class Flow(Evaluator):
             else:
                 self.assign(target, self.element(value))
 
-    def augment(self, node: ast.AugAssign, target: ast.expr, value: Value) -> None:
+    def augment(self, node: ast.AugAssign, target: ast.expr, value: TrackedValue) -> None:
         """``x += y``: in place where x is a tensor."""
         if isinstance(target, ast.Name):
             before = self.env.get(target.id, UNKNOWN)

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from derive.linting.names import Names
+from derive.linting.names import ModuleAliases
 
 BASES = {
     "torch.autograd.Function",
@@ -34,7 +34,7 @@ COPYING = {"ensure_contiguous", "input_guard", "contiguous"}
 
 
 @dataclass(frozen=True)
-class Method:
+class FunctionMethod:
     """A method of a Function; ``owner`` is the class that defines it."""
 
     node: ast.FunctionDef
@@ -61,14 +61,14 @@ class Method:
 
 
 @dataclass(frozen=True)
-class Function:
+class FunctionClass:
     """A subclass of ``torch.autograd.Function`` with a backward."""
 
     name: str
     node: ast.ClassDef
-    forward: Method
-    backward: Method
-    setup: Method | None
+    forward: FunctionMethod
+    backward: FunctionMethod
+    setup: FunctionMethod | None
 
     @property
     def once(self) -> bool:
@@ -87,7 +87,7 @@ class Function:
         return self.backward.parameters[1:]
 
 
-def functions_of(tree: ast.Module, names: Names) -> tuple[list[Function], int]:
+def functions_of(tree: ast.Module, names: ModuleAliases) -> tuple[list[FunctionClass], int]:
     """The Functions that have a forward and a backward, and the number of all."""
     classes = {n.name: n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)}
     found, count = [], 0
@@ -99,14 +99,19 @@ def functions_of(tree: ast.Module, names: Names) -> tuple[list[Function], int]:
         forward, backward, setup = (
             _method(line, name, names) for name in ("forward", "backward", "setup_context")
         )
-        if forward and backward and isinstance(forward, Method) and isinstance(backward, Method):
-            if setup is None or isinstance(setup, Method):
-                found.append(Function(node.name, node, forward, backward, setup))
+        if (
+            forward
+            and backward
+            and isinstance(forward, FunctionMethod)
+            and isinstance(backward, FunctionMethod)
+        ):
+            if setup is None or isinstance(setup, FunctionMethod):
+                found.append(FunctionClass(node.name, node, forward, backward, setup))
     return found, count
 
 
 def _line(
-    node: ast.ClassDef, classes: dict[str, ast.ClassDef], names: Names
+    node: ast.ClassDef, classes: dict[str, ast.ClassDef], names: ModuleAliases
 ) -> Iterator[ast.ClassDef]:
     """The class and its bases in this file up to Function; empty for any other class."""
     line = [node]
@@ -123,13 +128,15 @@ def _line(
         line.append(base)
 
 
-def _method(line: list[ast.ClassDef], name: str, names: Names) -> Method | bool | None:
+def _method(
+    line: list[ast.ClassDef], name: str, names: ModuleAliases
+) -> FunctionMethod | bool | None:
     """The method of this name; True where the name stands for something that is no ``def``."""
     for owner in line:
         for statement in reversed(owner.body):
             if isinstance(statement, ast.FunctionDef) and statement.name == name:
                 decorators = tuple(_decorator(d, names) for d in statement.decorator_list)
-                return Method(statement, owner.name, decorators)
+                return FunctionMethod(statement, owner.name, decorators)
             bound = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and _stores(n)}
             defined = {n.name for n in ast.walk(statement) if isinstance(n, ast.FunctionDef)}
             if name in bound | defined and not isinstance(statement, ast.FunctionDef):
@@ -141,7 +148,7 @@ def _stores(node: ast.AST) -> bool:
     return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
 
 
-def _decorator(node: ast.expr, names: Names) -> str:
+def _decorator(node: ast.expr, names: ModuleAliases) -> str:
     """The dotted name of a decorator, by its import or as written."""
     if isinstance(node, ast.Call):
         node = node.func

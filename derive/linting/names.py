@@ -10,7 +10,7 @@ STARRED = {"torch.autograd": ("Function",), "torch.autograd.function": ("Functio
 
 
 @dataclass
-class Names:
+class ModuleAliases:
     """``np`` -> ``numpy``; a name with two meanings in one file has none."""
 
     meant: dict[str, str] = field(default_factory=dict)
@@ -32,9 +32,9 @@ class Names:
         return ".".join([head, *reversed(parts)]) if head else ""
 
 
-def names_of(tree: ast.Module) -> Names:
+def names_of(tree: ast.Module) -> ModuleAliases:
     """The names that a file imports, anywhere in it."""
-    names = Names()
+    names = ModuleAliases()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:

@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterator
 
 from derive.linting.finding import At
-from derive.linting.functions import Function, Method
-from derive.linting.source_model import Reading
-from derive.linting.values import Level, Token, Value
+from derive.linting.functions import FunctionClass, FunctionMethod
+from derive.linting.source_model import FunctionReading
+from derive.linting.values import AliasLevel, Token, TrackedValue
 
 
-def unbound_gradient(reading: Reading) -> Iterator[At]:
+def unbound_gradient(reading: FunctionReading) -> Iterator[At]:
     """A returned gradient has a value only if some input needs one.
 
     **What.** A name gets its value under `if ctx.needs_input_grad[i]`, and backward returns the
@@ -87,7 +87,7 @@ def unbound_gradient(reading: Reading) -> Iterator[At]:
             )
 
 
-def other_needs(reading: Reading) -> Iterator[At]:
+def other_needs(reading: FunctionReading) -> Iterator[At]:
     """A gradient is computed only if another input needs one.
 
     **What.** The gradient of one argument is computed under `if ctx.needs_input_grad[i]` with the
@@ -169,7 +169,7 @@ def other_needs(reading: Reading) -> Iterator[At]:
                     )
 
 
-def _places(backward: Method) -> dict[str, set[int]] | None:
+def _places(backward: FunctionMethod) -> dict[str, set[int]] | None:
     """Each name that is returned alone, and its positions."""
     found: dict[str, set[int]] = {}
     for node in ast.walk(backward.node):
@@ -189,7 +189,7 @@ def _places(backward: Method) -> dict[str, set[int]] | None:
 Tested = tuple[ast.AST, set[int], int | None]
 
 
-def _tests_of_names(backward: Method) -> dict[str, list[Tested]]:
+def _tests_of_names(backward: FunctionMethod) -> dict[str, list[Tested]]:
     """For each name, where it gets a value, under which needs_input_grad[i]."""
     found: dict[str, list[Tested]] = {}
 
@@ -235,7 +235,7 @@ def _exact(test: ast.expr, ctx: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def flag_of_copy(reading: Reading) -> Iterator[At]:
+def flag_of_copy(reading: FunctionReading) -> Iterator[At]:
     """Backward tests requires_grad of a saved copy.
 
     **What.** Backward tests `requires_grad` of a saved tensor that is no argument of forward
@@ -306,7 +306,7 @@ def flag_of_copy(reading: Reading) -> Iterator[At]:
             )
 
 
-def _sets_requires_grad(function: Function) -> bool:
+def _sets_requires_grad(function: FunctionClass) -> bool:
     """Whether forward gives a copy the flag of its original."""
     return any(
         isinstance(node, ast.Attribute)
@@ -320,7 +320,7 @@ def _sets_requires_grad(function: Function) -> bool:
     )
 
 
-def _is_copy(reading: Reading, value: Value) -> bool:
+def _is_copy(reading: FunctionReading, value: TrackedValue) -> bool:
     if reading.kind(value) == "intermediate":
         return True
-    return value.tensor and value.kinds() == {"input"} and value.level >= Level.VIEW
+    return value.tensor and value.kinds() == {"input"} and value.level >= AliasLevel.VIEW

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from derive.linting.finding import At
-from derive.linting.source_model import Reading
-from derive.linting.values import Value
+from derive.linting.source_model import FunctionReading
+from derive.linting.values import TrackedValue
 
 
-def number_of_gradients(reading: Reading) -> Iterator[At]:
+def number_of_gradients(reading: FunctionReading) -> Iterator[At]:
     """Backward returns a wrong number of gradients.
 
     **What.** The number of returned values differs from the number of arguments of forward.
@@ -98,11 +98,11 @@ def _numbers(least: int, most: int, star: str | None) -> str:
     return f"{count} argument{'s' * (count != '1')}"
 
 
-def _is_gradient(value: Value) -> bool:
+def _is_gradient(value: TrackedValue) -> bool:
     return value.tensor and not value.none and not value.void
 
 
-def number_of_cotangents(reading: Reading) -> Iterator[At]:
+def number_of_cotangents(reading: FunctionReading) -> Iterator[At]:
     """Backward takes a wrong number of cotangents.
 
     **What.** The number of parameters of backward after ctx differs from the number of outputs of

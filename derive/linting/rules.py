@@ -13,9 +13,9 @@ from derive.linting import (
     saved_state,
 )
 from derive.linting.finding import At
-from derive.linting.source_model import Reading
+from derive.linting.source_model import FunctionReading
 
-Rule = Callable[[Reading], Iterator[At]]
+Rule = Callable[[FunctionReading], Iterator[At]]
 
 RULES: dict[str, Rule] = {
     "DRV101": saved_state.tensor_on_ctx,

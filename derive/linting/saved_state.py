@@ -6,11 +6,11 @@ import ast
 from collections.abc import Iterator
 
 from derive.linting.finding import At, listed
-from derive.linting.source_model import Reading
-from derive.linting.values import Level, Token, Value
+from derive.linting.source_model import FunctionReading
+from derive.linting.values import AliasLevel, Token, TrackedValue
 
 
-def tensor_on_ctx(reading: Reading) -> Iterator[At]:
+def tensor_on_ctx(reading: FunctionReading) -> Iterator[At]:
     """A tensor is kept on ctx as an attribute.
 
     **What.** Forward or `setup_context` stores a tensor by assignment, as in `ctx.x = x`.
@@ -77,13 +77,13 @@ def tensor_on_ctx(reading: Reading) -> Iterator[At]:
                 )
 
 
-def _holds_tensor(value: Value) -> bool:
+def _holds_tensor(value: TrackedValue) -> bool:
     if value.items is not None:
         return any(map(_holds_tensor, value.items))
     return value.tensor and not value.void
 
 
-def _described(reading: Reading, value: Value) -> str:
+def _described(reading: FunctionReading, value: TrackedValue) -> str:
     if value.items is not None:
         return "tensors"
     kind = reading.kind(value)
@@ -93,7 +93,7 @@ def _described(reading: Reading, value: Value) -> str:
     return {"output": "an output of forward"}.get(kind, "a tensor")
 
 
-def second_save(reading: Reading) -> Iterator[At]:
+def second_save(reading: FunctionReading) -> Iterator[At]:
     """A second save_for_backward replaces the first.
 
     **What.** One block calls `save_for_backward` twice.
@@ -156,7 +156,7 @@ def second_save(reading: Reading) -> Iterator[At]:
                 seen = statement.lineno
 
 
-def _bodies(reading: Reading) -> Iterator[list[ast.stmt]]:
+def _bodies(reading: FunctionReading) -> Iterator[list[ast.stmt]]:
     """The statement lists of the method that saves."""
     method = reading.function.setup or reading.function.forward
     for node in ast.walk(method.node):
@@ -166,7 +166,7 @@ def _bodies(reading: Reading) -> Iterator[list[ast.stmt]]:
                 yield body
 
 
-def unmarked_change(reading: Reading) -> Iterator[At]:
+def unmarked_change(reading: FunctionReading) -> Iterator[At]:
     """Forward changes an input in place without mark_dirty.
 
     **What.** Forward writes into an input that has a gradient, and declares nothing.
@@ -223,7 +223,7 @@ def unmarked_change(reading: Reading) -> Iterator[At]:
     for event in reading.forward.of_kind("changed"):
         value = event.value
         numbers = {t.key for t in value.roots if t.kind == "input"}
-        if len(numbers) != len(value.roots) or value.level > Level.VIEW or len(numbers) != 1:
+        if len(numbers) != len(value.roots) or value.level > AliasLevel.VIEW or len(numbers) != 1:
             continue
         if any(other.roots & value.roots for other in event.others):
             continue  # x.copy_(x)

@@ -9,31 +9,31 @@ from functools import cached_property
 
 from derive.linting.calls import is_launch
 from derive.linting.flow import Flow
-from derive.linting.functions import Function
-from derive.linting.names import Names
+from derive.linting.functions import FunctionClass
+from derive.linting.names import ModuleAliases
 from derive.linting.state import Event
-from derive.linting.values import UNKNOWN, Token, Value, deep_roots, join, of
+from derive.linting.values import UNKNOWN, Token, TrackedValue, deep_roots, join, of
 
 
 @dataclass(frozen=True)
-class Reading:
+class FunctionReading:
     """forward (and setup_context) and backward of one Function, followed statement by statement.
 
     ``keeping`` is the flow that has ctx: that of setup_context where there is one.
     """
 
-    function: Function
+    function: FunctionClass
     forward: Flow
     keeping: Flow
     backward: Flow
 
     @cached_property
-    def outputs(self) -> list[tuple[Value, ...] | None]:
+    def outputs(self) -> list[tuple[TrackedValue, ...] | None]:
         """The outputs at each return of forward; None where their number is not known."""
         return [_several(event.value) for event in self.forward.of_kind("return")]
 
     @cached_property
-    def gradients(self) -> list[tuple[Value, ...] | None]:
+    def gradients(self) -> list[tuple[TrackedValue, ...] | None]:
         """The gradients at each return of backward; None where their number is not known."""
         return [_several(event.value) for event in self.backward.of_kind("return")]
 
@@ -46,12 +46,12 @@ class Reading:
         return frozenset(n for g in several for n, value in enumerate(g) if not value.none)
 
     @property
-    def saved(self) -> tuple[Value, ...]:
+    def saved(self) -> tuple[TrackedValue, ...]:
         """The values given to save_for_backward, where they are known."""
         return self.backward.saved or ()
 
     @cached_property
-    def returned(self) -> list[Value]:
+    def returned(self) -> list[TrackedValue]:
         """Every gradient that some return has, where that is more than None or zeros."""
         found = []
         for event in self.backward.of_kind("return"):
@@ -60,18 +60,18 @@ class Reading:
         return found
 
     @cached_property
-    def results(self) -> list[Value]:
+    def results(self) -> list[TrackedValue]:
         """Every value that some return of forward has."""
         events = self.forward.of_kind("return")
         return [v for e in events for v in (_several(e.value) or (e.value,))]
 
-    def smooth(self, value: Value) -> bool:
+    def smooth(self, value: TrackedValue) -> bool:
         """Whether a value of forward depends on an input that has a gradient."""
         return any(t.kind == "input" and t.key in self.differentiable for t in value.slopes) or any(
             t.kind == "output" for t in value.slopes
         )
 
-    def kind(self, value: Value) -> str:
+    def kind(self, value: TrackedValue) -> str:
         """``input``, ``output`` or ``intermediate``; empty where that is not sure."""
         if not value.tensor or not value.roots or "other" in value.kinds():
             return ""
@@ -90,7 +90,7 @@ class Reading:
         unsure = own is None or any(v.identity is None for v in alike)
         return "" if alike and unsure else "intermediate"
 
-    def kept_value(self, token: Token) -> Value | None:
+    def kept_value(self, token: Token) -> TrackedValue | None:
         """The value of forward behind ``saved`` or ``kept``."""
         if token.kind == "saved" and isinstance(token.key, int):
             return self.saved[token.key] if 0 <= token.key < len(self.saved) else None
@@ -117,7 +117,7 @@ class Reading:
         """Whether a change in place goes by ``.data``, around autograd on purpose."""
         return any(isinstance(n, ast.Attribute) and n.attr == "data" for n in ast.walk(node))
 
-    def input_name(self, value: Value) -> str:
+    def input_name(self, value: TrackedValue) -> str:
         """The parameter of forward that a value is."""
         for token in value.roots:
             if token.kind == "input" and isinstance(token.key, int):
@@ -125,13 +125,13 @@ class Reading:
         return ""
 
 
-def read(function: Function, names: Names, helpers: Helpers) -> Reading:
+def read(function: FunctionClass, names: ModuleAliases, helpers: Helpers) -> FunctionReading:
     """Follow the methods, again while they show more inputs to be tensors."""
     tensors = _annotated(function)
     while True:
         known = frozenset(tensors)
         forward, keeping = _forward(function, names, known)
-        reading = Reading(
+        reading = FunctionReading(
             function, forward, keeping, _backward(function, names, helpers, forward, keeping)
         )
         tensors |= forward.tensors | keeping.tensors
@@ -142,7 +142,7 @@ def read(function: Function, names: Names, helpers: Helpers) -> Reading:
 
 
 def _backward(
-    function: Function, names: Names, helpers: Helpers, forward: Flow, keeping: Flow
+    function: FunctionClass, names: ModuleAliases, helpers: Helpers, forward: Flow, keeping: Flow
 ) -> Flow:
     backward = Flow(names, function.backward.ctx, {}, helpers.launchers, helpers.guards)
     backward.kept = keeping.kept
@@ -155,7 +155,9 @@ def _backward(
     return backward
 
 
-def _forward(function: Function, names: Names, tensors: frozenset[int]) -> tuple[Flow, Flow]:
+def _forward(
+    function: FunctionClass, names: ModuleAliases, tensors: frozenset[int]
+) -> tuple[Flow, Flow]:
     """The flow of forward, and that of setup_context where there is one."""
     ctx = "" if function.setup else function.forward.ctx
     forward = Flow(names, ctx, {}, graph=False)
@@ -168,7 +170,7 @@ def _forward(function: Function, names: Names, tensors: frozenset[int]) -> tuple
         return forward, forward
     keeping = Flow(names, function.setup.ctx, {}, graph=False)
     _, *taken = function.setup.parameters
-    given = UNKNOWN if function.forward.star else Value(items=tuple(inputs.values()))
+    given = UNKNOWN if function.forward.star else TrackedValue(items=tuple(inputs.values()))
     for name, value in zip(taken, (given, _outputs(forward)), strict=False):
         keeping.env[name] = value
     keeping.run(function.setup.node.body)
@@ -178,7 +180,7 @@ def _forward(function: Function, names: Names, tensors: frozenset[int]) -> tuple
 _TENSOR = re.compile(r"['\"]?(Optional\[)?(torch\.)?\w*Tensor\]?( \| None)?['\"]?")
 
 
-def _annotated(function: Function) -> set[int]:
+def _annotated(function: FunctionClass) -> set[int]:
     """The inputs that are annotated as tensors, or tensors or None."""
     arguments = function.forward.node.args
     several = [*arguments.posonlyargs, *arguments.args][-len(function.inputs) :]
@@ -190,24 +192,24 @@ def _annotated(function: Function) -> set[int]:
     }
 
 
-def _several(value: Value) -> tuple[Value, ...] | None:
+def _several(value: TrackedValue) -> tuple[TrackedValue, ...] | None:
     """The elements of what is returned; a tensor or None is one."""
     if value.items is not None:
         return value.items
     return (value,) if value.tensor or value.none else None
 
 
-def _outputs(forward: Flow) -> Value:
+def _outputs(forward: Flow) -> TrackedValue:
     """``output`` of setup_context."""
     several = [_several(event.value) for event in forward.of_kind("return")]
     if not several or several[0] is None or len({len(s or ()) for s in several}) != 1:
         return UNKNOWN
     items = tuple(of(Token("output", n), v.tensor) for n, v in enumerate(several[0]))
     value = forward.of_kind("return")[0].value
-    return items[0] if value.items is None else Value(items=items)
+    return items[0] if value.items is None else TrackedValue(items=items)
 
 
-def _saved(keeping: Flow) -> tuple[Value, ...] | None:
+def _saved(keeping: Flow) -> tuple[TrackedValue, ...] | None:
     """What save_for_backward gets, where one call has it all."""
     calls = keeping.of_kind("save_for_backward")
     if keeping.escapes or keeping.of_kind("lost") or not calls:
@@ -221,18 +223,18 @@ def _saved(keeping: Flow) -> tuple[Value, ...] | None:
     return together
 
 
-def _starred(function: Function, forward: Flow) -> Value:
+def _starred(function: FunctionClass, forward: Flow) -> TrackedValue:
     """The cotangents of ``*grads``."""
     several = {len(s) if s is not None else None for s in map(_several, _returns(forward))}
     (count,) = several if len(several) == 1 else (None,)
     first = len(function.cotangents)
     if count is not None and count >= first:
-        return Value(items=tuple(of(Token("cotangent", n)) for n in range(first, count)))
+        return TrackedValue(items=tuple(of(Token("cotangent", n)) for n in range(first, count)))
     one = of(Token("cotangent", -1), tensor=False)
     return one
 
 
-def _returns(forward: Flow) -> list[Value]:
+def _returns(forward: Flow) -> list[TrackedValue]:
     return [event.value for event in forward.of_kind("return")]
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from derive.linting.names import Names
-from derive.linting.values import Token, Tokens, Value, deep_reads, deep_slopes
+from derive.linting.names import ModuleAliases
+from derive.linting.values import Token, Tokens, TrackedValue, deep_reads, deep_slopes
 
 
 class Event(NamedTuple):
@@ -16,8 +16,8 @@ class Event(NamedTuple):
 
     kind: str
     node: ast.AST
-    value: Value
-    others: tuple[Value, ...] = ()
+    value: TrackedValue
+    others: tuple[TrackedValue, ...] = ()
 
 
 class Cut(NamedTuple):
@@ -32,15 +32,15 @@ class Cut(NamedTuple):
 class State:
     """The names of one method, and what happened so far."""
 
-    names: Names
+    names: ModuleAliases
     ctx: str
-    env: dict[str, Value]
+    env: dict[str, TrackedValue]
     launchers: frozenset[str] = frozenset()
     guards: frozenset[str] = frozenset()
     tensors: set[int] = field(default_factory=set)
     graph: bool = True
-    kept: dict[str, Value] = field(default_factory=dict)
-    saved: tuple[Value, ...] | None = None
+    kept: dict[str, TrackedValue] = field(default_factory=dict)
+    saved: tuple[TrackedValue, ...] | None = None
     events: list[Event] = field(default_factory=list)
     cuts: dict[Token, Cut] = field(default_factory=dict)
     steering: Tokens = frozenset()
@@ -49,24 +49,26 @@ class State:
     silent: int = 0
     no_grad: ast.AST | None = None
 
-    def record(self, kind: str, node: ast.AST, value: Value, others: Iterable[Value] = ()) -> None:
+    def record(
+        self, kind: str, node: ast.AST, value: TrackedValue, others: Iterable[TrackedValue] = ()
+    ) -> None:
         if not self.silent:
             self.events.append(Event(kind, node, value, tuple(others)))
 
     def of_kind(self, kind: str) -> list[Event]:
         return [event for event in self.events if event.kind == kind]
 
-    def value(self, node: ast.expr) -> Value:
+    def value(self, node: ast.expr) -> TrackedValue:
         """The value of an expression."""
         raise NotImplementedError
 
-    def through(self, value: Value) -> Value:
+    def through(self, value: TrackedValue) -> TrackedValue:
         """The value; without a graph where grad mode is off."""
         if self.no_grad is None or not self.graph or not value.slopes:
             return value
         return self.cut(self.no_grad, "torch.no_grad()", value)
 
-    def cut(self, node: ast.AST, what: str, value: Value) -> Value:
+    def cut(self, node: ast.AST, what: str, value: TrackedValue) -> TrackedValue:
         """The value without its derivatives, and a token for where they were lost."""
         slopes = deep_slopes(value)
         lost = frozenset(t for t in slopes if t.kind != "cut")
@@ -85,7 +87,7 @@ class State:
         names = (n.id for n in ast.walk(node) if isinstance(n, ast.Name))
         return frozenset().union(*(deep_reads(self.env[n]) for n in names if n in self.env))
 
-    def used_as_tensor(self, value: Value) -> None:
+    def used_as_tensor(self, value: TrackedValue) -> None:
         """Remember an input that is used as only tensors are."""
         token = value.identity
         if token is not None and token.kind == "input" and isinstance(token.key, int):

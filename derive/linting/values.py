@@ -21,7 +21,7 @@ class Token(NamedTuple):
     key: int | str | tuple[int, int]
 
 
-class Level(IntEnum):
+class AliasLevel(IntEnum):
     """How a value relates to the tensors that it shares memory with."""
 
     ITSELF = 0
@@ -33,7 +33,7 @@ class Level(IntEnum):
 
 
 @dataclass(frozen=True)
-class Value:
+class TrackedValue:
     """A value; all sets grow where branches meet.
 
     identity: the one tensor object that it certainly is
@@ -49,12 +49,12 @@ class Value:
 
     identity: Token | None = None
     roots: Tokens = frozenset()
-    level: int = Level.ITSELF
+    level: int = AliasLevel.ITSELF
     slopes: Tokens = frozenset()
     reads: Tokens = frozenset()
     tensor: bool = False
     known: bool = True
-    items: tuple[Value, ...] | None = None
+    items: tuple[TrackedValue, ...] | None = None
     listed: bool = False
     none: bool = False
     void: bool = False
@@ -65,25 +65,27 @@ class Value:
         return {token.kind for token in self.roots}
 
 
-UNKNOWN = Value(known=False)
-NUMBER = Value()
-NONE = Value(none=True, void=True)
+UNKNOWN = TrackedValue(known=False)
+NUMBER = TrackedValue()
+NONE = TrackedValue(none=True, void=True)
 
 
-def of(token: Token, tensor: bool = True) -> Value:
+def of(token: Token, tensor: bool = True) -> TrackedValue:
     """The tensor of a token itself."""
     alone = frozenset([token])
-    return Value(token, alone, Level.ITSELF, alone, alone, tensor)
+    return TrackedValue(token, alone, AliasLevel.ITSELF, alone, alone, tensor)
 
 
-def made(node: ast.AST, parts: Iterable[Value], flat: bool = False, tensor: bool = True) -> Value:
+def made(
+    node: ast.AST, parts: Iterable[TrackedValue], flat: bool = False, tensor: bool = True
+) -> TrackedValue:
     """A new tensor that an operation makes of others."""
     parts = list(parts)
     own = Token("made", place(node))
-    return Value(
+    return TrackedValue(
         own if tensor else None,
         frozenset([own]) if tensor else frozenset(),
-        Level.ITSELF,
+        AliasLevel.ITSELF,
         frozenset() if flat else frozenset().union(*(p.slopes for p in parts)),
         frozenset().union(*(deep_reads(p) for p in parts)),
         tensor,
@@ -95,26 +97,26 @@ def place(node: ast.AST) -> tuple[int, int]:
     return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
 
 
-def deep_reads(value: Value) -> Tokens:
+def deep_reads(value: TrackedValue) -> Tokens:
     """The reads of a value and of its elements."""
     return value.reads.union(*(deep_reads(item) for item in value.items or ()))
 
 
-def deep_known(value: Value) -> bool:
+def deep_known(value: TrackedValue) -> bool:
     return value.known and all(deep_known(item) for item in value.items or ())
 
 
-def deep_slopes(value: Value) -> Tokens:
+def deep_slopes(value: TrackedValue) -> Tokens:
     return value.slopes.union(*(deep_slopes(item) for item in value.items or ()))
 
 
-def deep_roots(value: Value) -> Tokens:
+def deep_roots(value: TrackedValue) -> Tokens:
     return value.roots.union(*(deep_roots(item) for item in value.items or ()))
 
 
-def alias(value: Value, level: int, node: ast.AST | None = None) -> Value:
+def alias(value: TrackedValue, level: int, node: ast.AST | None = None) -> TrackedValue:
     """A tensor that shares the memory of another; a view is an object of its own."""
-    own = Token("made", place(node)) if node is not None and level == Level.VIEW else None
+    own = Token("made", place(node)) if node is not None and level == AliasLevel.VIEW else None
     return replace(
         value,
         identity=own,
@@ -124,16 +126,16 @@ def alias(value: Value, level: int, node: ast.AST | None = None) -> Value:
     )
 
 
-def join(a: Value, b: Value) -> Value:
+def join(a: TrackedValue, b: TrackedValue) -> TrackedValue:
     """What is known where either may be."""
     items = None
     if a.items is not None and b.items is not None and len(a.items) == len(b.items):
         items = tuple(map(join, a.items, b.items))
     lost = [v for v in (a, b) if items is None and v.items is not None]
-    return Value(
+    return TrackedValue(
         a.identity if a.identity == b.identity or b.none else b.identity if a.none else None,
         (_rooted(a) | _rooted(b)).union(*map(deep_roots, lost)),
-        Level.CAST if lost else max(a.level, b.level),
+        AliasLevel.CAST if lost else max(a.level, b.level),
         (a.slopes | b.slopes).union(*map(deep_slopes, lost)),
         (a.reads | b.reads).union(*map(deep_reads, lost)),
         (a.tensor or a.none) and (b.tensor or b.none) and not (a.none and b.none),
@@ -146,6 +148,6 @@ def join(a: Value, b: Value) -> Value:
     )
 
 
-def _rooted(value: Value) -> Tokens:
+def _rooted(value: TrackedValue) -> Tokens:
     """The roots; a value that has none and is not None is some other thing."""
     return value.roots or (frozenset() if value.none else frozenset([Token("other", 0)]))

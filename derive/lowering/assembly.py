@@ -14,7 +14,7 @@ from derive.errors import LoweringError
 from derive.kernels.gather_pattern import Floats
 from derive.kernels.stack_pattern import Short
 from derive.lowering.ground.context import Scope
-from derive.lowering.ground.runtime_sizes import Source
+from derive.lowering.ground.runtime_sizes import ShapeSource
 from derive.lowering.ground.value import Frame, Value
 from derive.lowering.groups import named_axes
 from derive.lowering.layout_conversion import Border
@@ -31,7 +31,7 @@ WIDTH = 76
 
 
 @dataclass(frozen=True)
-class Given:
+class LoweringInput:
     """What is to be code: an operation, and what was derived from it, in one layout of groups."""
 
     op: Operation
@@ -109,7 +109,7 @@ def like_input(op: Operation) -> Code:
 
 def sources_of(
     border: Border, lets: Lets, tensors: Mapping[str, Value], stored: Collection[str] = ()
-) -> list[Source]:
+) -> list[ShapeSource]:
     """The shapes of tensors at hand that are no None, each by the name that a reader knows.
 
     Inputs and outputs look as they do outside, and so do those ``stored``.
@@ -124,7 +124,7 @@ def sources_of(
         axes = tuple(i and Index(i.name, lets.say(i.extent), i.group) for i in value.axes)
         if tensor in crossing and border.changes(tensor) and said not in border.entered:
             axes = border.axes_outside(tensor)
-        found.append(Source(said, Attribute(Name(said), "shape"), axes))
+        found.append(ShapeSource(said, Attribute(Name(said), "shape"), axes))
     return found
 
 

@@ -9,7 +9,7 @@ from derive.calculus.lets import Let
 from derive.kernels.recognise import Pattern
 from derive.lowering.assembly import (
     WIDTH,
-    Given,
+    LoweringInput,
     float_outputs,
     frame_of,
     input_values,
@@ -46,9 +46,9 @@ from derive.program.torch_ir import (
     Attribute,
     Code,
     Conditional,
-    Function,
+    FunctionCall,
     Keyword,
-    Method,
+    MethodCall,
     Name,
     names_in,
 )
@@ -62,7 +62,7 @@ class Forward:
     ``offered`` is what it has computed that the backward may read.
     """
 
-    given: Given
+    given: LoweringInput
     scope: Lowering
     offered: Offer
     stored: set[str] = field(default_factory=set)
@@ -107,7 +107,7 @@ class Forward:
         return (*shapes_before(border, lines), *lines), precision, noted(self.scope, lets)
 
 
-def forward_of(given: Given, kernels: Sequence[Pattern]) -> Forward:
+def forward_of(given: LoweringInput, kernels: Sequence[Pattern]) -> Forward:
     """The forward, computed with these kernels."""
     op, lets = given.op, given.lets
     tensors = input_values(op)
@@ -134,7 +134,7 @@ def keep_axes(op: Operation, let: Let, frame: Frame, lines: Sequence[Line]) -> l
         if kept is not None and not any(let.name in set(names_in(x.code)) for x in lines):
             return [*lines[:n], replace(lines[n], code=kept), *lines[n + 1 :]]
     name = Name(let.name)
-    wide = (Conditional(flag, Method(name, "unsqueeze", (at,)), name) for flag, at in added)
+    wide = (Conditional(flag, MethodCall(name, "unsqueeze", (at,)), name) for flag, at in added)
     return [*lines, *(Line(let.name, code) for code in wide)]
 
 
@@ -142,10 +142,10 @@ def _with_keepdim(code: Code, place: Code, flag: Code) -> Code | None:
     """The reduction over one axis that keeps it where the flag says so."""
     keyword = Keyword("keepdim", flag)
     match code:
-        case Method(obj, name, args) if torch_op(code).keeps and args == (place,):
-            return Method(obj, name, (*args, keyword))
-        case Function(name, (*before, at)) if torch_op(code).keeps and at is place:
-            return Function(name, (*before, at, keyword))
+        case MethodCall(obj, name, args) if torch_op(code).keeps and args == (place,):
+            return MethodCall(obj, name, (*args, keyword))
+        case FunctionCall(name, (*before, at)) if torch_op(code).keeps and at is place:
+            return FunctionCall(name, (*before, at, keyword))
         case Attribute(inner, ("values" | "indices") as which):
             kept = _with_keepdim(inner, place, flag)
             return None if kept is None else Attribute(kept, which)

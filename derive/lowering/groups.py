@@ -24,8 +24,8 @@ from derive.program.torch_ir import (
     Attribute,
     Binary,
     Code,
-    Function,
-    Method,
+    FunctionCall,
+    MethodCall,
     Name,
     Slice,
     Subscript,
@@ -70,7 +70,7 @@ def named_axes(op: Operation) -> tuple[tuple[str, Index, Axes], ...]:
 def _total(single: int, groups: Sequence[Index]) -> Code:
     code: Code | None = None
     for i in groups:
-        part = Function("len", (Name(shape_name(i)),))
+        part = FunctionCall("len", (Name(shape_name(i)),))
         code = part if code is None else Binary("+", code, part)
     if code is None:
         return literal(single)
@@ -127,7 +127,7 @@ def _end(t: Tensor, n: int) -> Code | None:
     """The place of the first axis after axis n; None where there is none."""
     single, groups = _counts(t.axes[n + 1 :])
     if groups:
-        return Binary("-", Method(Name(t.name), "dim"), _total(single, groups))
+        return Binary("-", MethodCall(Name(t.name), "dim"), _total(single, groups))
     return literal(-single) if single else None
 
 
@@ -148,7 +148,7 @@ def _counts(axes: Sequence[Expr]) -> tuple[int, list[Index]]:
 
 def _split(op: Operation, t: Tensor, unknown: Sequence[Index]) -> list[Line] | None:
     """The unknown groups of t where a parameter tells an axis between each two of them."""
-    rank = Method(Name(t.name), "dim")
+    rank = MethodCall(Name(t.name), "dim")
     lines: list[Line] = []
     places = [t.axes.index(i) for i in unknown]
     starts = [_unless_zero(_total(*_counts(t.axes[: places[0]])))]

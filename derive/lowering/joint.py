@@ -38,7 +38,7 @@ from derive.lowering.nodes.lower import Lowering
 from derive.notation.operation import Operation
 from derive.program.cse import Line, tidy
 from derive.program.output_aliasing import copied
-from derive.program.torch_ir import Attribute, Code, Conditional, Method, Name, names_in
+from derive.program.torch_ir import Attribute, Code, Conditional, MethodCall, Name, names_in
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ def _result(op: Operation, frame: Frame, let: Let) -> Code:
     """An output with the axes that flags keep."""
     code: Code = Name(let.name)
     for flag, place in added_axes(op, let.formals, frame):
-        code = Conditional(flag, Method(code, "unsqueeze", (place,)), code)
+        code = Conditional(flag, MethodCall(code, "unsqueeze", (place,)), code)
     return code
 
 
@@ -205,6 +205,6 @@ def _cotangent(op: Operation, frame: Frame, let: Let, name: str) -> tuple[Value,
     axes, missing = entered_axes(op, let.formals, frame)
     lines = []
     for flag, place in missing:
-        wide = Method(Name(name), "unsqueeze", (place,))
+        wide = MethodCall(Name(name), "unsqueeze", (place,))
         lines.append(Line(name, Conditional(flag, Name(name), wide)))
     return Value(Name(name), axes), lines

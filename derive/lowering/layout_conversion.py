@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from derive.algebra.expr import Composite, Expr, Index, Mul, Size, walk
-from derive.lowering.ground.runtime_sizes import Shapes, Source, axes_of
+from derive.lowering.ground.runtime_sizes import ShapeSource, ShapeSources, axes_of
 from derive.lowering.ground.value import Axes, Frame
 from derive.lowering.ground.views import flattened, in_place_of, is_view, unflattened
 from derive.lowering.groups import SizeFrame, group_shapes, groups_of, named_axes, shape_name
@@ -26,8 +26,8 @@ from derive.program.torch_ir import (
     Attribute,
     Code,
     Conditional,
-    Function,
-    Method,
+    FunctionCall,
+    MethodCall,
     Name,
     Tuple,
     Unary,
@@ -52,7 +52,7 @@ class Border:
     """For each axis of each input and equation its indices inside."""
     frame: Frame
     """Positions on tensors that look the same from both sides."""
-    shapes: Shapes
+    shapes: ShapeSources
     entered: set[str] = field(default_factory=set)
     """The names that are given their inner axes before all else."""
     stored: set[str] = field(default_factory=set)
@@ -71,10 +71,10 @@ class Border:
                 for name, axes in inside.items()
             }
         given = [t for t in op.inputs if t.default is None]
-        sources = [Source(t.name, Name(f"{t.name}_shape"), axes_of(op, t)) for t in given]
+        sources = [ShapeSource(t.name, Name(f"{t.name}_shape"), axes_of(op, t)) for t in given]
         named = {i.extent: Name(shape_name(i)) for t in op.inputs for i in groups_of(t)}
         extents = {e.name: e for e in op.extents}
-        shapes = Shapes(extents, SizeFrame(), (), sources, groups=named)
+        shapes = ShapeSources(extents, SizeFrame(), (), sources, groups=named)
         return cls(op, inside, Frame(named_axes(op)), shapes)
 
     def again(self) -> Border:
@@ -157,7 +157,7 @@ class Border:
         """What the tensor is inside, the code being what it is outside."""
         if self.reshapes(tensor, kept):
             sizes = Tuple(tuple(self._size(i) for axis in self.inside[tensor] for i in axis))
-            return Method(code, "reshape", (sizes,))
+            return MethodCall(code, "reshape", (sizes,))
         # The last first, where places count from the start; the first first, from the end.
         before, after = self._composites(tensor)
         for place, axis in (*reversed(before), *after):
@@ -250,8 +250,8 @@ def leave(
         return lines, border.outer(tensor, Name(name))
     shape = border.shape(tensor, kept)
     if any(name in names_in(line.code) for line in lines):
-        return lines, Method(Name(name), "reshape", (shape,))
-    return _redefined(lines, name, lambda code: Method(code, "reshape", (shape,))), Name(name)
+        return lines, MethodCall(Name(name), "reshape", (shape,))
+    return _redefined(lines, name, lambda code: MethodCall(code, "reshape", (shape,))), Name(name)
 
 
 def _readers(lines: Sequence[Line]) -> Counter[Code]:
@@ -283,12 +283,15 @@ def _redefined(lines: Sequence[Line], name: str, f: Callable[[Code], Code]) -> l
 
 
 def sized(
-    border: Border, lines: Sequence[Line], sources: Sequence[Source], kept: Sequence[Source] = ()
+    border: Border,
+    lines: Sequence[Line],
+    sources: Sequence[ShapeSource],
+    kept: Sequence[ShapeSource] = (),
 ) -> list[Line]:
     """The lines with every size read on tensors at hand, else on shapes that are kept."""
     frame = SizeFrame() if border.is_crossed else border.frame
     groups = border.shapes.groups if border.is_crossed else {}
-    shapes = Shapes(border.shapes.extents, frame, sources, kept, groups, border.shapes.used)
+    shapes = ShapeSources(border.shapes.extents, frame, sources, kept, groups, border.shapes.used)
     return _mapped(lines, shapes.resolve)
 
 
@@ -310,7 +313,7 @@ def multiplied_once(border: Border, lines: list[Line], taken: Iterable[str]) -> 
 
 def _is_size(code: Code) -> bool:
     """Whether the code multiplies the sizes of a group."""
-    return isinstance(code, Function) and code.name == "math.prod"
+    return isinstance(code, FunctionCall) and code.name == "math.prod"
 
 
 def own_shapes(lines: Sequence[Line], tensors: Iterable[str]) -> list[Line]:

@@ -25,7 +25,7 @@ from derive.kernels.recognise import (
 from derive.kernels.table import ATTENTIONS, KERNELS, NORMALISATIONS
 from derive.lowering.assembly import (
     WIDTH,
-    Given,
+    LoweringInput,
     float_axes,
     float_outputs,
     frame_of,
@@ -69,21 +69,21 @@ from derive.program.output_masks import asked
 from derive.program.program import BackwardLine, Program
 from derive.program.torch_ir import (
     Conditional,
-    Function,
-    Method,
+    FunctionCall,
+    MethodCall,
     Name,
     names_in,
     values_in,
 )
 from derive.program.torch_ops import count
 
-Pulled = Callable[[Sequence[str], bool], Given | None]
+Pulled = Callable[[Sequence[str], bool], LoweringInput | None]
 """What was derived with adjoints of equations as results, each group as one axis or not."""
 
 
 def program(
-    given: Given,
-    flat: Callable[[], Given],
+    given: LoweringInput,
+    flat: Callable[[], LoweringInput],
     at_hand: Collection[str] | None = None,
     keeps: bool = True,
     pulled: Pulled | None = None,
@@ -107,16 +107,18 @@ def program(
         return _program(other, other, at_hand, keeps, _of_layout(pulled, True))
 
 
-def _of_layout(pulled: Pulled | None, flat: bool) -> Callable[[Sequence[str]], Given | None] | None:
+def _of_layout(
+    pulled: Pulled | None, flat: bool
+) -> Callable[[Sequence[str]], LoweringInput | None] | None:
     return None if pulled is None else lambda names: pulled(names, flat)
 
 
 def _program(
-    given: Given,
-    every: Given,
+    given: LoweringInput,
+    every: LoweringInput,
     at_hand: Collection[str] | None,
     keeps: bool,
-    pulled: Callable[[Sequence[str]], Given | None] | None = None,
+    pulled: Callable[[Sequence[str]], LoweringInput | None] | None = None,
 ) -> Program:
     """The program whose differentiable body is that of ``every``."""
     own = replace(given, lets=given.lets.apart())
@@ -175,7 +177,7 @@ def _program(
 
 
 def _in_orders(
-    given: Given,
+    given: LoweringInput,
     outputs: Sequence[str],
     first_order: Callable[[Collection[str], Mapping[str, Value]], Program],
     plain: Callable[..., Program],
@@ -214,7 +216,7 @@ def _in_orders(
 
 
 def _saving_less(
-    given: Given,
+    given: LoweringInput,
     through: Callable[[Sequence[str]], Program | None],
     offered: Offer,
     every: Program,
@@ -250,7 +252,7 @@ def _operations(made: Program) -> int:
 
 
 def _backward(
-    given: Given,
+    given: LoweringInput,
     forward: tuple[Line, ...],
     products: bool,
     kernels: Sequence[Pattern],
@@ -352,7 +354,7 @@ def _backward(
     )
 
 
-def _with_cotangents(given: Given, scope: Scope, pulled: Sequence[str]) -> dict[str, str]:
+def _with_cotangents(given: LoweringInput, scope: Scope, pulled: Sequence[str]) -> dict[str, str]:
     """The statistics, with the names of cotangents that are added to what their adjoints are."""
     lets, found = given.lets, dict[str, str]()
     for name in pulled:
@@ -360,7 +362,7 @@ def _with_cotangents(given: Given, scope: Scope, pulled: Sequence[str]) -> dict[
         cotangent = found[lets.say(name)] = lets.say(lets.derived_name(name, f"G_{lets.say(name)}"))
         for n, s in enumerate(scope.statements):
             if s.name == adjoint.name:
-                code = Function("_with_cotangent", (s.code, Name(cotangent)))
+                code = FunctionCall("_with_cotangent", (s.code, Name(cotangent)))
                 scope.statements[n] = replace(s, code=code)
     return found
 
@@ -431,6 +433,6 @@ def _enter_kept(
                 tensors[name] = replace(tensors[name], axes=axes)
                 whole = Name(name)
                 for flag, place in missing:
-                    wide = Method(whole, "unsqueeze", (place,))
+                    wide = MethodCall(whole, "unsqueeze", (place,))
                     entry.append(Line(name, Conditional(flag, whole, wide)))
     return entry

@@ -17,10 +17,10 @@ from derive.algebra.expr import Access, Index, accesses, free_indices, tensors, 
 from derive.algebra.poly import Poly, Term, as_atom
 from derive.algebra.substitution import numbered
 from derive.calculus.lets import Let, Lets
-from derive.lowering.assembly import Given
+from derive.lowering.assembly import LoweringInput
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.value import Value
-from derive.program.torch_ir import Code, Function, Name
+from derive.program.torch_ir import Code, FunctionCall, Name
 
 
 @dataclass
@@ -61,7 +61,7 @@ class Offer:
         return Offer(values, {name: of for name, of in self.of.items() if name in values})
 
 
-def offered(given: Given, scope: Scope) -> Offer:
+def offered(given: LoweringInput, scope: Scope) -> Offer:
     """The statistics, contractions and maps of these among what a forward has computed."""
     found, of = dict(scope.results), dict[str, frozenset[str]]()
     whole = {as_atom(given.lets[name].body) for name in given.op.outputs}
@@ -90,7 +90,7 @@ def _is_kept(let: Let) -> bool:
 
 def _is_normalised(code: Code) -> bool:
     """Whether it holds the one statistic of its rows that its kernel does not give apart."""
-    return isinstance(code, Function) and code.name in ("torch.softmax", "torch.log_softmax")
+    return isinstance(code, FunctionCall) and code.name in ("torch.softmax", "torch.log_softmax")
 
 
 def _is_map(let: Let, sources: frozenset[str]) -> bool:

@@ -40,7 +40,7 @@ from derive.notation.operation import Operation
 from derive.program.cse import Line, tidy
 from derive.program.mixed_precision import NAMES, all_wide, in_precision
 from derive.program.program import Tangent
-from derive.program.torch_ir import Conditional, Method, Name, names_in
+from derive.program.torch_ir import Conditional, MethodCall, Name, names_in
 
 
 def tangent(op: Operation, lets: Lets, tangents: Backward, border: Border, low: bool) -> Tangent:
@@ -116,7 +116,7 @@ def _enter_outputs(
         axes, missing = entered_axes(op, lets[name].formals, frame)
         tensors[name] = replace(tensors[name], axes=axes)
         for flag, place in missing:
-            wide = Method(Name(name), "unsqueeze", (place,))
+            wide = MethodCall(Name(name), "unsqueeze", (place,))
             entry.append(Line(name, Conditional(flag, Name(name), wide)))
     return entry
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from derive.algebra.expr import Call, Expr, Param, walk
 from derive.errors import LoweringError
-from derive.lowering.ground.runtime_sizes import Shapes
+from derive.lowering.ground.runtime_sizes import ShapeSources
 from derive.lowering.ground.value import NeedsFlatGroups
 from derive.notation.operation import (
     AxisOf,
@@ -56,7 +56,7 @@ class Reason:
 
 
 @dataclass(frozen=True)
-class Check:
+class ArgumentCheck:
     """``prepare``; if ``test``: raise ``error``(``message``); ``then``. Each part may be empty.
 
     ``given`` names the optional tensor that it is about: where that is None nothing is asked.
@@ -81,10 +81,10 @@ def refused(
     *,
     subject: str,
     clause: str,
-) -> Check:
+) -> ArgumentCheck:
     """What is wrong with an argument of the operation."""
     reasons = (Reason(error, subject, clause),)
-    return Check(prepare, test, error, f"{op.name}: {message}", reasons=reasons)
+    return ArgumentCheck(prepare, test, error, f"{op.name}: {message}", reasons=reasons)
 
 
 def required_of(op: Operation) -> list[Tensor]:
@@ -97,7 +97,7 @@ def in_turn(op: Operation) -> list[Tensor]:
     return [*required_of(op), *(t for t in op.inputs if t.default is not None)]
 
 
-def about(t: Tensor, checks: Iterable[Check]) -> list[Check]:
+def about(t: Tensor, checks: Iterable[ArgumentCheck]) -> list[ArgumentCheck]:
     """The checks of one tensor, asked where it is given."""
     return [check if t.default is None else replace(check, given=t.name) for check in checks]
 
@@ -106,7 +106,7 @@ KINDS: Mapping[Kind, str] = {"float": "floating-point", "int": "int64", "bool": 
 """The dtypes that a kind of tensor may have, in words."""
 
 
-def is_tensor(op: Operation, name: str, kind: Kind | None = None) -> Check:
+def is_tensor(op: Operation, name: str, kind: Kind | None = None) -> ArgumentCheck:
     """What is given by that name is a tensor: no list, no array of another library, not None."""
     message = f"{name} must be a tensor, not {{type({name}).__name__}}"
     clause = "{} is not a tensor" if kind is None else not_of(kind)
@@ -120,7 +120,7 @@ def not_of(kind: Kind) -> str:
     return f"{{}} is not {article} {KINDS[kind]} tensor"
 
 
-def is_option(op: Operation, p: Choice) -> Check:
+def is_option(op: Operation, p: Choice) -> ArgumentCheck:
     """A choice is one of its options."""
     names = ", ".join(repr(option).replace("'", '"') for option, _ in p.outputs)
     message = f"{p.name} must be one of {names}, not {{{p.name}!r}}"
@@ -128,12 +128,12 @@ def is_option(op: Operation, p: Choice) -> Check:
     return refused(op, test, message, subject=p.name, clause="{} is not one of its options")
 
 
-def parameter_kinds(op: Operation) -> list[Check]:
+def parameter_kinds(op: Operation) -> list[ArgumentCheck]:
     """Integers are integers, numbers are numbers and flags are flags.
 
     A truth value is no number, and a tensor neither: the gradient would miss it.
     """
-    result: list[Check] = []
+    result: list[ArgumentCheck] = []
     for p in op.parameters:
         if isinstance(p, Choice):
             continue
@@ -152,23 +152,23 @@ def parameter_kinds(op: Operation) -> list[Check]:
     return result
 
 
-def _taken(op: Operation, name: str, unlike: str, helper: str, *reasons: Reason) -> Check:
+def _taken(op: Operation, name: str, unlike: str, helper: str, *reasons: Reason) -> ArgumentCheck:
     """A parameter of an unusual type becomes what the helper makes of it."""
     given = f'{name}, "{op.name}: {name}"'
     lines = [f"    {name} = {helper}({given})"]
     if len(lines[0]) > WIDTH:
         lines = [f"    {name} = {helper}(", f"        {given}", "    )"]
-    return Check(then=(f"if type({name}) {unlike}:", *lines), reasons=reasons)
+    return ArgumentCheck(then=(f"if type({name}) {unlike}:", *lines), reasons=reasons)
 
 
-def divisors(op: Operation, shapes: Shapes) -> list[Check]:
+def divisors(op: Operation, shapes: ShapeSources) -> list[ArgumentCheck]:
     """What the size of an index is divided by is positive, where parameters tell it."""
     found: dict[Expr, None] = {}
     for extent in op.extents:
         for e in walk(extent.size) if extent.size is not None else ():
             if isinstance(e, Call) and e.function == "floordiv":
                 found[e.args[1]] = None
-    result: list[Check] = []
+    result: list[ArgumentCheck] = []
     for divisor in found:
         if any(isinstance(e, Param) for e in walk(divisor)):
             try:
@@ -181,7 +181,9 @@ def divisors(op: Operation, shapes: Shapes) -> list[Check]:
     return result
 
 
-def steps(op: Operation, codes: Iterable[Code], known: Sequence[Check]) -> list[Check]:
+def steps(
+    op: Operation, codes: Iterable[Code], known: Sequence[ArgumentCheck]
+) -> list[ArgumentCheck]:
     """What torch takes as a stride or a dilation is positive, and as padding not negative.
 
     Elsewhere a parameter may be any integer. What is ``known`` is not asked again.
@@ -193,7 +195,7 @@ def steps(op: Operation, codes: Iterable[Code], known: Sequence[Check]) -> list[
                 positive |= _factors(value)
             case Keyword("padding", value):
                 counted |= _factors(value)
-    result: list[Check] = []
+    result: list[ArgumentCheck] = []
     for name in [p.name for p in op.parameters if isinstance(p, Number) and p.integer]:
         for least, words, clause, names in (
             (1, "must be positive", NOT_POSITIVE, positive),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from derive.blocks.tiling import Given
+from derive.blocks.tiling import StageInput
 from derive.module.pretty_printer import called, indented
 from derive.module.stage_codegen import (
-    Part,
+    StageFunction,
     none_of,
     returned,
     unpacked,
@@ -31,7 +31,9 @@ class Driver(Stages):
         """What the function that forms gradients is given beside what the forward is."""
         return [*(["low"] if self.uses_low else []), "wide", "formed"]
 
-    def _forward(self, name: str, parts: Sequence[Part], more: Sequence[str] = ()) -> list[str]:
+    def _forward(
+        self, name: str, parts: Sequence[StageFunction], more: Sequence[str] = ()
+    ) -> list[str]:
         arguments = [*self.inputs, *self.parameters, "block", *more]
         lines = self.dtypes(indent=4)
         if more:
@@ -60,7 +62,7 @@ class Driver(Stages):
         return [*called(f"def {name}(", arguments, "):", 0), *indented(lines, 4), "", ""]
 
     def _run(
-        self, s: Scheduled, part: Part, forming: bool = False, left: Sequence[str] = ()
+        self, s: Scheduled, part: StageFunction, forming: bool = False, left: Sequence[str] = ()
     ) -> list[str]:
         """The lines that run a stage, but for what is ``left``.
 
@@ -124,7 +126,7 @@ class Driver(Stages):
             names += self.read(s, part, made)
         return [n for n in dict.fromkeys(names) if n not in outputs]
 
-    def again(self) -> list[tuple[Scheduled, Part]]:
+    def again(self) -> list[tuple[Scheduled, StageFunction]]:
         """The stages that the backward runs again for what it reads of them."""
         made = {n for s in self.stages for n in s.stage.outputs}
         outputs = set(self.plan.operation.outputs)
@@ -132,7 +134,7 @@ class Driver(Stages):
         for s, part in zip(self.stages, self.backwards, strict=True):
             if part is not None:
                 needed |= set(self.read(s, part, made)) - outputs
-        found: list[tuple[Scheduled, Part]] = []
+        found: list[tuple[Scheduled, StageFunction]] = []
         for s, part in zip(reversed(self.stages), reversed(self.forwards), strict=True):
             if needed & set(s.stage.outputs):
                 found.append((s, part))
@@ -208,7 +210,7 @@ class Driver(Stages):
             "",
         ]
 
-    def _pull(self, s: Scheduled, part: Part, contributed: set[str]) -> list[str]:
+    def _pull(self, s: Scheduled, part: StageFunction, contributed: set[str]) -> list[str]:
         """The lines that add the gradients of a stage to those of what it is given."""
         given = self.pulled(s)
         read = [g for g in given if g.read]
@@ -252,7 +254,7 @@ class Driver(Stages):
             contributed.add(g.tensor)
         return lines
 
-    def _is_again(self, g: Given, contributed: set[str], read: Sequence[Given]) -> bool:
+    def _is_again(self, g: StageInput, contributed: set[str], read: Sequence[StageInput]) -> bool:
         """Whether a gradient comes of this stage and of another, or of it twice."""
         return g.tensor in contributed or sum(x.tensor == g.tensor for x in read) > 1
 

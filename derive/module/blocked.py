@@ -12,7 +12,7 @@ from derive.cost.costs import backward_trace, forward_trace, shapes_of
 from derive.cost.size_formula import covers, size_of
 from derive.module.arguments import (
     NOT_POSITIVE,
-    Check,
+    ArgumentCheck,
     Reason,
     in_turn,
     is_option,
@@ -84,7 +84,7 @@ def _scheduled(stage: Stage, pulled_back: PulledBack) -> Scheduled:
 
 
 @dataclass(frozen=True)
-class _Class:
+class _BlockedClass:
     """What the template places for an autograd.Function."""
 
     name: str
@@ -97,12 +97,12 @@ class _Class:
 
 
 @dataclass(frozen=True)
-class _Lines:
+class _BlockedLines:
     """What the template places for one option."""
 
     signature: tuple[str, ...]
     forward: tuple[str, ...]
-    classes: tuple[_Class, ...]
+    classes: tuple[_BlockedClass, ...]
     composed: tuple[str, ...] = ()
     in_place: tuple[str, ...] = ()
     first_order: tuple[str, ...] = ()
@@ -115,21 +115,21 @@ class _Lines:
 
 
 @dataclass(frozen=True)
-class _Option:
+class _BlockedOption:
     """What the template places for one option; nothing stands beside its own functions."""
 
-    own: _Lines
+    own: _BlockedLines
     duals: tuple[()] = ()
 
 
 @dataclass(frozen=True)
-class _Module:
+class _BlockedModule:
     """What the template places for a module."""
 
     title: tuple[str, ...]
     imports: tuple[str, ...]
     helpers: tuple[str, ...]
-    functions: tuple[_Option, ...]
+    functions: tuple[_BlockedOption, ...]
     options: tuple[str, ...]
     signature: tuple[str, ...]
     doc: tuple[str, ...]
@@ -137,7 +137,7 @@ class _Module:
 
 
 def emit_blocked(
-    code: Coded, variants: Sequence[BlockedVariant], checks: Sequence[Check], doc: Doc
+    code: Coded, variants: Sequence[BlockedVariant], checks: Sequence[ArgumentCheck], doc: Doc
 ) -> str:
     """The source of a module; the lines of ``doc`` are placed as they are."""
     op = code.operation
@@ -160,11 +160,11 @@ def emit_blocked(
     every = [*(x.name for x in (*op.inputs, *op.parameters)), "block"]
     before, body = code.public(op.name, every, whole)
     imports.append("from torch.autograd import Function, forward_ad")
-    module = _Module(
+    module = _BlockedModule(
         title=tuple(docstring(doc.module)),
         imports=tuple(imports),
         helpers=(*helpers, *parts),
-        functions=tuple(map(_Option, functions)),
+        functions=tuple(map(_BlockedOption, functions)),
         options=(*_options(op, variants), *before),
         signature=tuple(signature),
         doc=indented(docstring([*doc.function, *causes]), 4),
@@ -187,14 +187,14 @@ def _functions(driver: Driver) -> list[str]:
     return [*driver.parts()]
 
 
-def _lines(op: Operation, v: BlockedVariant) -> _Lines:
+def _lines(op: Operation, v: BlockedVariant) -> _BlockedLines:
     driver = v.driver
     forward = driver.forward()
     split = next(n for n, line in enumerate(forward) if line.endswith("):")) + 1
-    return _Lines(tuple(forward[:split]), tuple(forward[split:-2]), (_class(op, v),))
+    return _BlockedLines(tuple(forward[:split]), tuple(forward[split:-2]), (_class(op, v),))
 
 
-def _class(op: Operation, v: BlockedVariant) -> _Class:
+def _class(op: Operation, v: BlockedVariant) -> _BlockedClass:
     driver = v.driver
     name, forward = names_of(op, v.option)
     more = ["formed"] if driver.is_formed else []
@@ -207,7 +207,7 @@ def _class(op: Operation, v: BlockedVariant) -> _Class:
         call = ["if formed is not None:", *indented(made, 4), *call]
     cotangents = [c or f"_grad_{o}" for o, c in driver.whole.cotangents]
     exact = any(multiplies(_made(s.program)) for s in driver.stages)
-    return _Class(
+    return _BlockedClass(
         name=name,
         signature=indented(called("def forward(", [*given, *more], "):", 4), 4),
         call=indented(call, 8),
@@ -291,7 +291,7 @@ def _options(op: Operation, variants: Sequence[BlockedVariant]) -> list[str]:
     return [*lines, "}", "", ""]
 
 
-def _block_check(op: Operation) -> Check:
+def _block_check(op: Operation) -> ArgumentCheck:
     """The argument ``block``, which is an integer or None, is positive."""
     message = "block must be positive, not {block}"
     check = refused(op, "block < 1", message, subject="block", clause=NOT_POSITIVE)
@@ -302,8 +302,8 @@ def _block_check(op: Operation) -> Check:
 def _body(
     code: Coded,
     variants: Sequence[BlockedVariant],
-    checks: Sequence[Check],
-    options: Sequence[Check],
+    checks: Sequence[ArgumentCheck],
+    options: Sequence[ArgumentCheck],
 ) -> list[str]:
     """The lines of the public function after its docstring."""
     op = code.operation

@@ -16,7 +16,7 @@ from derive.lowering.groups import SizeFrame, named_axes
 from derive.module.arguments import (
     NOT_POSITIVE,
     WRONG_RANK,
-    Check,
+    ArgumentCheck,
     about,
     divisors,
     in_turn,
@@ -31,7 +31,7 @@ from derive.notation.operation import BOUNDS, AxisOf, Number, Operation, SizeOf,
 from derive.program.torch_ir import Code, Shape, text
 
 
-def checks(op: Operation, frame: Frame) -> list[Check]:
+def checks(op: Operation, frame: Frame) -> list[ArgumentCheck]:
     """All checks of op, in the order in which each may rely on the earlier ones."""
     required, optional = required_of(op), [t for t in op.inputs if t.default is not None]
     for t in optional:
@@ -59,15 +59,15 @@ def checks(op: Operation, frame: Frame) -> list[Check]:
     return sorted(result, key=lambda check: order.index(check.given))
 
 
-def filled(op: Operation) -> list[Check]:
+def filled(op: Operation) -> list[ArgumentCheck]:
     """The constants that None stands for, which take no memory."""
     like = next(t.name for t in required_of(op) if t.kind == "float")
-    result: list[Check] = []
+    result: list[ArgumentCheck] = []
     for t in op.inputs:
         if t.default is not None:
             made = f"{like}.new_full((), {constant_text(t.default)})"
             whole = f"{made}.expand({text(shape_of_absent(op, t))})"
-            result.append(Check(then=(f"if {t.name} is None:", f"    {t.name} = {whole}")))
+            result.append(ArgumentCheck(then=(f"if {t.name} is None:", f"    {t.name} = {whole}")))
     return result
 
 
@@ -84,7 +84,7 @@ def constant_text(value: Fraction | Expr | int | None) -> str:
     return repr(int(value)) if value == int(value) else repr(float(value))
 
 
-def _rank(op: Operation, t: Tensor) -> list[Check]:
+def _rank(op: Operation, t: Tensor) -> list[ArgumentCheck]:
     single = sum(1 for i in t.axes if not (isinstance(i, Index) and i.group))
     grouped = single < len(t.axes)
     if grouped and not single:
@@ -96,9 +96,9 @@ def _rank(op: Operation, t: Tensor) -> list[Check]:
     return [refused(op, test, message, subject=t.name, clause=WRONG_RANK)]
 
 
-def _bounded(op: Operation, p: Number) -> list[Check]:
+def _bounded(op: Operation, p: Number) -> list[ArgumentCheck]:
     """What a number must satisfy; nan satisfies nothing but ``!=``."""
-    result: list[Check] = []
+    result: list[ArgumentCheck] = []
     for relation, value in p.bounds:
         number = constant_text(value)
         words = f"{BOUNDS[relation]} {number}"
@@ -109,7 +109,7 @@ def _bounded(op: Operation, p: Number) -> list[Check]:
     return result
 
 
-def _axis(op: Operation, p: AxisOf) -> list[Check]:
+def _axis(op: Operation, p: AxisOf) -> list[ArgumentCheck]:
     home = next((t for t in op.inputs if p.index in t.axes), None)
     if home is None:
         raise LoweringError(f"{p.name}=axis({p.index.name}): no input has axis {p.index.name}")
@@ -139,9 +139,9 @@ def _axis(op: Operation, p: AxisOf) -> list[Check]:
     return [*found, refused(op, test, message, subject=name, clause=clause)]
 
 
-def _axes_in_turn(op: Operation) -> list[Check]:
+def _axes_in_turn(op: Operation) -> list[ArgumentCheck]:
     """Axes of one tensor stand in the order in which it lists them."""
-    found: list[Check] = []
+    found: list[ArgumentCheck] = []
     placed = [p for p in op.parameters if isinstance(p, AxisOf)]
     for t in op.inputs:
         own = sorted((p for p in placed if p.index in t.axes), key=lambda p: t.axes.index(p.index))
@@ -181,10 +181,10 @@ def shape_of_absent(op: Operation, t: Tensor) -> Code:
         ) from None
 
 
-def one_dtype(op: Operation) -> list[Check]:
+def one_dtype(op: Operation) -> list[ArgumentCheck]:
     """All floating-point tensors have the dtype of the first."""
     first, *others = (t for t in in_turn(op) if t.kind == "float")
-    result: list[Check] = []
+    result: list[ArgumentCheck] = []
     for t in others:
         want = f"the dtype of {first.name}, {{{first.name}.dtype}}"
         message = f"{t.name} must have {want}, not {{{t.name}.dtype}}"
@@ -195,9 +195,9 @@ def one_dtype(op: Operation) -> list[Check]:
     return result
 
 
-def _kinds(op: Operation) -> list[Check]:
+def _kinds(op: Operation) -> list[ArgumentCheck]:
     """Floating dtypes, int64 for integers, one device."""
-    result: list[Check] = []
+    result: list[ArgumentCheck] = []
     for t in op.inputs:
         if t.kind == "float":
             test = f"not {t.name}.is_floating_point()"

@@ -21,7 +21,7 @@ from derive.algebra.expr import (
     walk,
 )
 from derive.kernels.table import KERNELS
-from derive.module.arguments import KINDS, Check
+from derive.module.arguments import KINDS, ArgumentCheck
 from derive.notation.operation import AxisOf, Choice, KeepDim, Number, Operation, SizeOf, Tensor
 from derive.program.program import Program
 from derive.reports.formula import Formula
@@ -131,7 +131,7 @@ def document_joint(
     return Doc(tuple(module), tuple(function))
 
 
-def raises(checks: Iterable[Check]) -> list[str]:
+def raises(checks: Iterable[ArgumentCheck]) -> list[str]:
     """The section about the errors that the checks of a function raise, conversions last."""
     found: dict[str, dict[str, dict[str, None]]] = {"TypeError": {}, "ValueError": {}}
     for check in sorted(checks, key=lambda check: not check.test):

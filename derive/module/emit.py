@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from derive.module.arguments import Check, is_option, steps
+from derive.module.arguments import ArgumentCheck, is_option, steps
 from derive.module.docstrings import Doc, raises
 from derive.module.function_codegen import (
     Lines,
@@ -54,7 +54,9 @@ class _Module:
     body: tuple[str, ...]
 
 
-def emit(code: Coded, variants: Sequence[Variant], checks: Sequence[Check], doc: Doc) -> str:
+def emit(
+    code: Coded, variants: Sequence[Variant], checks: Sequence[ArgumentCheck], doc: Doc
+) -> str:
     """The source of a module; the lines of ``doc`` are placed as they are."""
     op = code.operation
     functions = tuple(_Option(function_of(op, v), dual_of(op, v)) for v in variants)
@@ -121,7 +123,10 @@ def _names(op: Operation, variant: Variant) -> list[str]:
 
 
 def _body(
-    code: Coded, variants: Sequence[Variant], checks: Sequence[Check], options: Sequence[Check]
+    code: Coded,
+    variants: Sequence[Variant],
+    checks: Sequence[ArgumentCheck],
+    options: Sequence[ArgumentCheck],
 ) -> list[str]:
     """The lines of the public function after its docstring."""
     op = code.operation

@@ -13,10 +13,10 @@ from itertools import product
 
 from derive.algebra.expr import Index
 from derive.cost.costs import backward_trace, forward_trace, shapes_of
-from derive.cost.shape_interpreter import ABSENT, Tensor, Trace
+from derive.cost.shape_interpreter import ABSENT, ShapedTensor, Trace
 from derive.cost.size_formula import degree
 from derive.notation.operation import Operation
-from derive.program.buffer_reuse import Entry, Writer
+from derive.program.buffer_reuse import Entry, InPlaceWriter
 from derive.program.cse import Line, renumbered
 from derive.program.guard_elimination import unguarded
 from derive.program.output_aliasing import apart
@@ -69,7 +69,7 @@ class _Own:
         forward = forward_trace(op)
         forward.run(program.forward, self.equations)
         names = (*program.outputs, *program.statistics)
-        self.outputs: dict[str, Tensor] = {name: forward.values[name] for name in names}
+        self.outputs: dict[str, ShapedTensor] = {name: forward.values[name] for name in names}
         shapes = (*self.inputs.values(), *(x.shape for x in self.outputs.values()))
         self.full = max(map(_axes, shapes))
         self.floats = [t.name for t in op.inputs if t.kind == "float"]
@@ -121,7 +121,7 @@ class _Own:
         lines = [line for line, _ in entries]
         reserved = {x.name for x in (*self.op.inputs, *self.op.parameters)}
         reserved |= {name for line in lines for name in names_in(line.code)}
-        writer = Writer(
+        writer = InPlaceWriter(
             floats=dict.fromkeys(floats),
             results=results,
             known=known,

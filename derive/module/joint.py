@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from derive.lowering.joint import Cotangent, Joint
-from derive.module.arguments import Check, is_tensor, refused, steps
+from derive.module.arguments import ArgumentCheck, is_tensor, refused, steps
 from derive.module.docstrings import Doc, raises
 from derive.module.name_mangling import Coded
 from derive.module.pretty_printer import assigned, called, indented
@@ -17,7 +17,7 @@ from derive.program.torch_ir import text
 
 
 @dataclass(frozen=True)
-class _Module:
+class _JointModule:
     """What the template places."""
 
     title: tuple[str, ...]
@@ -28,7 +28,9 @@ class _Module:
     body: tuple[str, ...]
 
 
-def emit_joint(name: str, code: Coded, joint: Joint, checks: Sequence[Check], doc: Doc) -> str:
+def emit_joint(
+    name: str, code: Coded, joint: Joint, checks: Sequence[ArgumentCheck], doc: Doc
+) -> str:
     """The source of a module with one function, of that name."""
     op = code.operation
     forward = [s for line in joint.forward for s in assigned(line, 4)]
@@ -52,7 +54,7 @@ def emit_joint(name: str, code: Coded, joint: Joint, checks: Sequence[Check], do
     signature = called(f"def {name}(", list(_arguments(code, joint)), end, 0)
     own = any("forward_ad." in line for line in helpers)
     dual = ["from torch.autograd import forward_ad"] if own else []
-    module = _Module(
+    module = _JointModule(
         title=tuple(docstring(doc.module)),
         imports=(*imports_of([*before, *body, *helpers, *signature]), *dual),
         helpers=(*helpers, *before),
@@ -72,7 +74,7 @@ def _arguments(code: Coded, joint: Joint) -> Iterator[str]:
         yield f"{cotangent.name}: torch.Tensor"
 
 
-def _shape_check(op: Operation, c: Cotangent) -> Check:
+def _shape_check(op: Operation, c: Cotangent) -> ArgumentCheck:
     shape = text(c.shape)
     message = f"{c.name} must have the shape of {c.output}, not {{tuple({c.name}.shape)}}"
     prepare: tuple[str, ...] = ()

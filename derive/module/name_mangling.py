@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from derive.calculus.alpha_renaming import under_names
-from derive.module.arguments import Check
+from derive.module.arguments import ArgumentCheck
 from derive.module.pretty_printer import called, indented
 from derive.notation.operation import Operation
 
@@ -57,7 +57,7 @@ class Coded:
         """The name that was given."""
         return self.given.get(name, name)
 
-    def said(self, check: Check) -> Check:
+    def said(self, check: ArgumentCheck) -> ArgumentCheck:
         """A check that speaks of the names that were given; fields of its messages are code."""
 
         def spoken(text: str) -> str:

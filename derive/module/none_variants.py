@@ -16,7 +16,7 @@ from fractions import Fraction
 
 from derive.algebra.expr import Num
 from derive.cost.costs import backward_trace, forward_trace, shapes_of
-from derive.cost.shape_interpreter import Tensor as Shaped
+from derive.cost.shape_interpreter import ShapedTensor as Shaped
 from derive.cost.shape_interpreter import Trace
 from derive.module.checks import constant_text, shape_of_absent
 from derive.notation.operation import Operation, Tensor
@@ -43,7 +43,7 @@ from derive.program.torch_ir import (
     Code,
     Conditional,
     Literal,
-    Method,
+    MethodCall,
     Name,
     Subscript,
     literal,
@@ -71,7 +71,7 @@ def with_absent(op: Operation, program: Program) -> Program:
     floats = [t.name for t in op.inputs if t.kind == "float" and t.default is None]
     made = [e.name for e in op.equations if e.name in program.outputs and e.kind == "float"]
     trace = forward_trace(op)
-    forward = _Body(op, trace, equations, floats, program.forward_precision, program.outputs)
+    forward = _VariantBody(op, trace, equations, floats, program.forward_precision, program.outputs)
     composed = replace(forward, trace=forward_trace(op), precision=program.composed_precision)
     second_forward = composed.lines([(line, ()) for line in program.composed], optional)
     first = forward.lines([(line, ()) for line in program.forward], optional)
@@ -83,7 +83,7 @@ def with_absent(op: Operation, program: Program) -> Program:
     filled: list[Tensor] = []
 
     def pulled(lines: tuple[BackwardLine, ...], precision: Precision) -> tuple[BackwardLine, ...]:
-        body = _Body(
+        body = _VariantBody(
             *(op, backward_trace(op, replace(program, backward=lines), outputs), gradients),
             *([*cotangents, *floats, *made, *program.float_statistics], precision),
             tuple(gradients),
@@ -122,7 +122,7 @@ def _none_where_absent(op: Operation, program: Program, lines: Sequence[Entry]) 
 
 
 @dataclass
-class _Body:
+class _VariantBody:
     """A body: what it is given, the float tensors among that, and what it computes."""
 
     op: Operation
@@ -326,7 +326,7 @@ def _number(t: Tensor) -> Number:
 
 def _is_pair(code: Code) -> bool:
     """Whether it is an extremum with its position, which has no shape."""
-    return isinstance(code, Method) and code.name in ("max", "min") and bool(code.args)
+    return isinstance(code, MethodCall) and code.name in ("max", "min") and bool(code.args)
 
 
 def _is_none(t: Tensor) -> Code:

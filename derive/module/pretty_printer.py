@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from derive.program.cse import Line
-from derive.program.torch_ir import Code, Conditional, Function, Method, Name, text
+from derive.program.torch_ir import Code, Conditional, FunctionCall, MethodCall, Name, text
 
 COLUMNS = 88
 """Columns that a line may take."""
@@ -26,9 +26,9 @@ def stated(start: str, code: Code, indent: int) -> list[str]:
             branches = (("", then), ("if ", test), ("else ", other))
             lines = [line for word, c in branches for line in stated(word, c, indent + 4)]
             return [f"{start}(", *(f"    {line}" for line in lines), ")"]
-        case Function(name, args):
+        case FunctionCall(name, args):
             return called(f"{start}{name}(", [text(a) for a in args], ")", indent)
-        case Method(Name(obj), name, args):
+        case MethodCall(Name(obj), name, args):
             return called(f"{start}{obj}.{name}(", [text(a) for a in args], ")", indent)
     return [f"{start}{text(code)}"]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from derive.errors import LoweringError
-from derive.module.arguments import Check
+from derive.module.arguments import ArgumentCheck
 from derive.module.checks import constant_text
 from derive.module.name_mangling import Coded
 from derive.module.pretty_printer import COLUMNS, indented
@@ -54,7 +54,7 @@ def docstring(doc: Sequence[str]) -> list[str]:
     return [f'"""{first}', *rest, '"""'] if rest else [f'"""{first}"""']
 
 
-def checked(checks: Iterable[Check]) -> list[str]:
+def checked(checks: Iterable[ArgumentCheck]) -> list[str]:
     """The lines of checks, those about an optional tensor where it is given."""
     lines: list[str] = []
     for given, some in groupby(checks, lambda check: check.given):
@@ -66,7 +66,7 @@ def checked(checks: Iterable[Check]) -> list[str]:
     return lines
 
 
-def _asked(check: Check, columns: int) -> list[str]:
+def _asked(check: ArgumentCheck, columns: int) -> list[str]:
     """The lines of one check."""
     lines = list(check.prepare)
     if check.test:
@@ -93,7 +93,7 @@ def _operand_lines(operand: str, columns: int) -> list[str]:
     return [f"{start}[", f"    {inside[:-1]}", "]"]
 
 
-def _raise(check: Check, columns: int) -> list[str]:
+def _raise(check: ArgumentCheck, columns: int) -> list[str]:
     """A raise statement; a long message is taken apart between words."""
     message = check.message.replace('"', "'")
     whole = f"raise {check.error}({_fstring(message)})"

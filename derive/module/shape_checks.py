@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from derive.algebra.expr import Call, Composite, Expr, Index, Mul, Num, Param, Size, walk
-from derive.lowering.ground.runtime_sizes import Shapes, Source, axes_of
+from derive.lowering.ground.runtime_sizes import ShapeSource, ShapeSources, axes_of
 from derive.lowering.ground.value import Axes, Frame, NeedsFlatGroups
 from derive.lowering.groups import (
     OuterFrame,
@@ -16,7 +16,14 @@ from derive.lowering.groups import (
     part_of_shape,
     shape_name,
 )
-from derive.module.arguments import TWO_SIZES, WRONG_RANK, Check, about, refused, required_of
+from derive.module.arguments import (
+    TWO_SIZES,
+    WRONG_RANK,
+    ArgumentCheck,
+    about,
+    refused,
+    required_of,
+)
 from derive.notation.operation import Extent, Operation, SizeOf, Tensor
 from derive.notation.size_expressions import factors
 from derive.notation.smart_constructors import product
@@ -26,7 +33,7 @@ from derive.program.torch_ir import (
     Attribute,
     Binary,
     Code,
-    Function,
+    FunctionCall,
     Name,
     Subscript,
     literal,
@@ -41,7 +48,7 @@ SHORT = 60
 """Columns of a size that stands in a check and its message."""
 
 
-def axes_agree(op: Operation, frame: Frame) -> list[Check]:
+def axes_agree(op: Operation, frame: Frame) -> list[ArgumentCheck]:
     """The checks of all sizes, in the order in which each may rely on the earlier ones."""
     single = [e for e in op.extents if not e.group]
     # What divides comes first: the quotient may be read by any other check.
@@ -62,17 +69,19 @@ def _letter(axis: Expr) -> str:
     return f"*{axis.name}" if axis.group else axis.name
 
 
-def shapes_from(op: Operation, frame: Frame, tensors: Sequence[Tensor]) -> Shapes:
-    sources = [Source(t.name, Attribute(Name(t.name), "shape"), axes_of(op, t)) for t in tensors]
-    return Shapes({e.name: e for e in op.extents}, frame, sources)
+def shapes_from(op: Operation, frame: Frame, tensors: Sequence[Tensor]) -> ShapeSources:
+    sources = [
+        ShapeSource(t.name, Attribute(Name(t.name), "shape"), axes_of(op, t)) for t in tensors
+    ]
+    return ShapeSources({e.name: e for e in op.extents}, frame, sources)
 
 
-def _sizes(op: Operation, frame: Frame, extent: Extent) -> list[Check]:
+def _sizes(op: Operation, frame: Frame, extent: Extent) -> list[ArgumentCheck]:
     """Every axis of an extent agrees with the first one, or with the size that is given."""
     places = _places(op, frame, extent)
     if extent.size is not None and not _divisors(op, extent):
         return _given(op, extent, places)
-    result: list[Check] = []
+    result: list[ArgumentCheck] = []
     tensors = {t.name: t for t in op.inputs}
     for name, place, _ in places[1:]:
         first, at, _ = places[0]
@@ -101,7 +110,9 @@ def _places(op: Operation, frame: Frame, extent: Extent) -> list[tuple[str, Code
     return places
 
 
-def _given(op: Operation, extent: Extent, places: Sequence[tuple[str, Code, str]]) -> list[Check]:
+def _given(
+    op: Operation, extent: Extent, places: Sequence[tuple[str, Code, str]]
+) -> list[ArgumentCheck]:
     """Every axis has the size that follows from elsewhere; where there is none, it is not negative.
 
     An expression in sizes is negative where it subtracts more than there is, or adds a parameter
@@ -117,7 +128,7 @@ def _given(op: Operation, extent: Extent, places: Sequence[tuple[str, Code, str]
     factors = [f"size({p.extent})" for p in parts if isinstance(p, Size)]
     if factors and len(factors) == len(parts):
         reason = f"but {'*'.join(factors)} is {want}"
-    result: list[Check] = []
+    result: list[ArgumentCheck] = []
     tensors = {t.name: t for t in op.inputs}
     for name, place, words in places:
         code = text(_size(name, place))
@@ -135,7 +146,7 @@ def _given(op: Operation, extent: Extent, places: Sequence[tuple[str, Code, str]
     return result
 
 
-def _not_negative(op: Operation, name: str, definition: Expr) -> list[Check]:
+def _not_negative(op: Operation, name: str, definition: Expr) -> list[ArgumentCheck]:
     """The size of an index that no axis has, where that may be negative."""
     sizes = {p.name for p in op.parameters if isinstance(p, SizeOf)}
     parts = list(walk(definition))
@@ -167,8 +178,8 @@ def _elsewhere(op: Operation, extent: str) -> Code:
     sources = []
     for t in required_of(op):
         axes = tuple(None if i is not None and i.extent == extent else i for i in axes_of(op, t))
-        sources.append(Source(t.name, Attribute(Name(t.name), "shape"), axes))
-    return Shapes({e.name: e for e in op.extents}, SizeFrame(), sources).size(extent)
+        sources.append(ShapeSource(t.name, Attribute(Name(t.name), "shape"), axes))
+    return ShapeSources({e.name: e for e in op.extents}, SizeFrame(), sources).size(extent)
 
 
 def _divisors(op: Operation, extent: Extent) -> list[tuple[str, ...]]:
@@ -194,7 +205,7 @@ def _divisors(op: Operation, extent: Extent) -> list[tuple[str, ...]]:
     return list(found.values())
 
 
-def _divides(op: Operation, frame: Frame, extent: Extent) -> list[Check]:
+def _divides(op: Operation, frame: Frame, extent: Extent) -> list[ArgumentCheck]:
     """The size of the extent is a multiple of what it is divided by, and that is not 0."""
     divisors = _divisors(op, extent)
     if not divisors:
@@ -203,7 +214,7 @@ def _divides(op: Operation, frame: Frame, extent: Extent) -> list[Check]:
     shapes = shapes_from(op, SizeFrame(), required_of(op))
     tensors = {t.name: t for t in op.inputs}
     places = _places(op, frame, extent)
-    result: list[Check] = []
+    result: list[ArgumentCheck] = []
     for parts in divisors:
         code = shapes.size(parts[0])
         for part in parts[1:]:
@@ -243,7 +254,7 @@ def _size(name: str, place: Code) -> Code:
     return Subscript(Attribute(Name(name), "shape"), (place,))
 
 
-def _groups(op: Operation, frame: Frame, later: Sequence[Check]) -> list[Check]:
+def _groups(op: Operation, frame: Frame, later: Sequence[ArgumentCheck]) -> list[ArgumentCheck]:
     """A group has one shape in all tensors; axes between groups are compared here too.
 
     What ``later`` checks read of the groups' shapes is computed first.
@@ -257,7 +268,7 @@ def _groups(op: Operation, frame: Frame, later: Sequence[Check]) -> list[Check]:
         for line in shapes_of
     }
     shapes = shapes_from(op, OuterFrame(), required_of(op))
-    result: list[Check] = []
+    result: list[ArgumentCheck] = []
     for t in grouped:
         if all(home[shape_name(i)] == t.name for i in groups_of(t)):
             continue
@@ -277,7 +288,7 @@ def _groups(op: Operation, frame: Frame, later: Sequence[Check]) -> list[Check]:
     return [prelude, *result] if prelude.prepare or result else []
 
 
-def _group(op: Operation, t: Tensor, axes: Axes, n: int, home: str) -> list[Check]:
+def _group(op: Operation, t: Tensor, axes: Axes, n: int, home: str) -> list[ArgumentCheck]:
     """The group that is axis n of t has the shape that was read on its home."""
     group, outer = axes[n], OuterFrame()
     assert group is not None
@@ -287,7 +298,7 @@ def _group(op: Operation, t: Tensor, axes: Axes, n: int, home: str) -> list[Chec
     if len(text(start)) + len(text(stop) if stop else "") > SHORT:
         # As for sizes: no other name is this one in the code.
         prepare, start = (f"axis = {text(start)}",), Name("axis")
-        stop = stop and Binary("+", start, Function("len", (Name(want),)))
+        stop = stop and Binary("+", start, FunctionCall("len", (Name(want),)))
     own = text(part_of_shape(t.name, None if start is literal(0) else start, stop))
     message = (
         f"index *{group.name} has shape {{tuple({want})}} in {home} "
@@ -304,7 +315,9 @@ def _group(op: Operation, t: Tensor, axes: Axes, n: int, home: str) -> list[Chec
     return [check] if own != want else []
 
 
-def _between(op: Operation, t: Tensor, shapes: Shapes, axes: Axes, n: int) -> list[Check]:
+def _between(
+    op: Operation, t: Tensor, shapes: ShapeSources, axes: Axes, n: int
+) -> list[ArgumentCheck]:
     """Axis n of t, whose place depends on the lengths of groups, has the size of its index."""
     i, place = axes[n], shapes.frame.position(axes, n)
     assert i is not None
@@ -316,7 +329,7 @@ def _between(op: Operation, t: Tensor, shapes: Shapes, axes: Axes, n: int) -> li
     return [check] if own != want else []
 
 
-def _prelude(shapes_of: Sequence[Line], checks: Sequence[Check]) -> Check:
+def _prelude(shapes_of: Sequence[Line], checks: Sequence[ArgumentCheck]) -> ArgumentCheck:
     """The lines that compute the shapes of groups, as far as the checks read them."""
     read = (" ".join((*c.prepare, c.test, c.message)) for c in checks)
     words = {word for line in read for word in re.findall(r"\w+", line)}
@@ -325,7 +338,7 @@ def _prelude(shapes_of: Sequence[Line], checks: Sequence[Check]) -> Check:
         if line.name in words:
             prepare.insert(0, f"{line.name} = {text(line.code)}")
             words |= set(names_in(line.code))
-    return Check(prepare=tuple(prepare))
+    return ArgumentCheck(prepare=tuple(prepare))
 
 
 def _is_static(frame: Frame, axes: Axes, n: int) -> bool:

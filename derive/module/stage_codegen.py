@@ -10,7 +10,7 @@ from derive.cost.costs import forward_trace, shapes_of
 from derive.cost.shape_interpreter import Trace
 from derive.module.in_place_variants import grouped
 from derive.module.pretty_printer import COLUMNS, assigned, called, indented
-from derive.program.buffer_reuse import Writer
+from derive.program.buffer_reuse import InPlaceWriter
 from derive.program.cse import Line
 from derive.program.fused_backward import Formed, shape_lines
 from derive.program.gemm_fusion import has_groups
@@ -24,8 +24,8 @@ from derive.program.torch_ir import (
     Attribute,
     Binary,
     Code,
-    Function,
-    Method,
+    FunctionCall,
+    MethodCall,
     Name,
     names_in,
     replaced,
@@ -40,7 +40,7 @@ _ASKED = Attribute(Name("ctx"), "needs_input_grad")
 
 
 @dataclass(frozen=True)
-class Part:
+class StageFunction:
     """A function of a module: what it is called, what it is given, and what it gives, by name."""
 
     name: str
@@ -51,7 +51,7 @@ class Part:
     """The results that are given as they are so far, and come with what is added."""
 
 
-def forward_part(name: str, stage: Stage, program: Program) -> Part:
+def forward_part(name: str, stage: Stage, program: Program) -> StageFunction:
     """What a stage makes: its outputs as they are computed, rounded nowhere."""
     body = _unrounded(stage, program, program.forward)
     lines = _cast(program.forward_precision)
@@ -59,7 +59,7 @@ def forward_part(name: str, stage: Stage, program: Program) -> Part:
     return _part(name, stage, program, lines, body, program.outputs, program.forward_precision)
 
 
-def backward_part(name: str, stage: Stage, program: Program) -> Part:
+def backward_part(name: str, stage: Stage, program: Program) -> StageFunction:
     """The gradients of a stage; ``wanted`` says of each input whether its own is asked for."""
     optional = {t.name for t in stage.operation.inputs if t.default is not None}
     setup = [*program.setup, *shape_lines(program, optional)]
@@ -78,7 +78,7 @@ def backward_part(name: str, stage: Stage, program: Program) -> Part:
     return _part(name, stage, program, lines, body, results, program.backward_precision)
 
 
-def formed_part(name: str, stage: Stage, program: Program, formed: Formed) -> Part:
+def formed_part(name: str, stage: Stage, program: Program, formed: Formed) -> StageFunction:
     """What a stage makes, and the gradients of that."""
     op = stage.operation
     floats = [t.name for t in op.inputs if t.kind == "float"]
@@ -90,7 +90,7 @@ def formed_part(name: str, stage: Stage, program: Program, formed: Formed) -> Pa
     results = (*formed.outputs.values(), *formed.gradients.values())
     trace = forward_trace(op)
     places = {t.name: n for n, t in enumerate(op.inputs)}
-    writer = Writer(
+    writer = InPlaceWriter(
         floats=dict.fromkeys(floats),
         results=results,
         known=shapes_of(op)[1],
@@ -135,7 +135,7 @@ def _accumulated(
                 and not has_groups(product, grouped)
             ):
                 totals.append(x.line.name)
-                code = Function("_product_added", (Name(x.line.name), a, b))
+                code = FunctionCall("_product_added", (Name(x.line.name), a, b))
                 made.append(replace(x, line=replace(x.line, code=code)))
             case _:
                 made.append(x)
@@ -155,7 +155,7 @@ def _unrounded(stage: Stage, program: Program, lines: Sequence[Line]) -> list[Li
     dtypes: dict[Code, Code] = {Attribute(Name(n), "dtype"): WIDE for n in names}
 
     def exact(code: Code) -> Code:
-        if isinstance(code, Method) and code.name == "to" and code.args == (DTYPE,):
+        if isinstance(code, MethodCall) and code.name == "to" and code.args == (DTYPE,):
             return exact(code.obj)
         return dtypes[code] if code in dtypes else code.map(exact)
 
@@ -184,7 +184,7 @@ def _part(
     results: Sequence[str],
     precision: Precision,
     totals: tuple[str, ...] = (),
-) -> Part:
+) -> StageFunction:
     made = {line.name for line in body}
     read = {*precision.narrow, *precision.broad, *read_first(body), *(set(results) - made)}
     read |= {LOW.id} if precision.narrow else set()
@@ -198,7 +198,7 @@ def _part(
         given.insert(0, WANTED.id)
     whole = [*called(f"def {name}(", given, "):", 0), *indented(lines, 4)]
     whole += indented(returned(results, 4), 4)
-    return Part(name, tuple(given), tuple(results), (*whole, "", ""), totals)
+    return StageFunction(name, tuple(given), tuple(results), (*whole, "", ""), totals)
 
 
 def returned(values: Sequence[str], indent: int) -> list[str]:
@@ -286,7 +286,7 @@ def none_of(names: Sequence[str], indent: int) -> list[str]:
     return [" = ".join([*chunk, "None"]) for chunk in chunks if chunk]
 
 
-def arguments_of(stage: Stage, part: Part) -> Iterator[tuple[str, str]]:
+def arguments_of(stage: Stage, part: StageFunction) -> Iterator[tuple[str, str]]:
     """(what a function of a stage is given, what kind of thing that is)."""
     kinds = {g.name: "input" for g in stage.given} | {n: "output" for n in stage.outputs}
     kinds |= {p.name: "parameter" for p in stage.operation.parameters}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from derive.algebra.expr import Index
 from derive.algebra.substitution import numbered
 from derive.blocks.index_roles import refused
-from derive.blocks.tiling import Given, Plan, Stage
+from derive.blocks.tiling import Plan, Stage, StageInput
 from derive.errors import DeriveError
 from derive.lowering.assembly import frame_of
 from derive.lowering.ground.value import Frame, NeedsFlatGroups
@@ -16,7 +16,7 @@ from derive.module.arguments import in_turn
 from derive.module.pretty_printer import called
 from derive.module.shape_checks import shapes_from
 from derive.module.stage_codegen import (
-    Part,
+    StageFunction,
     backward_part,
     formed_part,
     forward_part,
@@ -61,9 +61,9 @@ class Stages:
     whole: Program
     prefix: str
     taken: set[str] = field(init=False)
-    forwards: list[Part] = field(init=False)
-    backwards: list[Part | None] = field(init=False)
-    formeds: list[Part | None] = field(init=False)
+    forwards: list[StageFunction] = field(init=False)
+    backwards: list[StageFunction | None] = field(init=False)
+    formeds: list[StageFunction | None] = field(init=False)
 
     def __post_init__(self) -> None:
         op = self.plan.operation
@@ -146,11 +146,11 @@ class Stages:
             why = f"groups of axes are on both sides of it in {name}"
             raise refused(self.plan.index, why) from None
 
-    def own(self, g: Given) -> str:
+    def own(self, g: StageInput) -> str:
         """The gradient of what a pass is given, of this pass alone."""
         return self.gradients[g.tensor] + ("_rows" if g.name != g.tensor else "")
 
-    def pulled(self, s: Scheduled) -> list[Given]:
+    def pulled(self, s: Scheduled) -> list[StageInput]:
         """What the gradients of a stage are of, in order."""
         given = {g.name: g for g in s.stage.given}
         return [given[name] for name in s.program.gradients]
@@ -196,11 +196,11 @@ class Stages:
         return values
 
     @staticmethod
-    def call(part: Part, values: Mapping[str, str]) -> list[str]:
+    def call(part: StageFunction, values: Mapping[str, str]) -> list[str]:
         return [values[name] for name in part.arguments]
 
     @staticmethod
-    def read(s: Scheduled, part: Part, made: set[str]) -> list[str]:
+    def read(s: Scheduled, part: StageFunction, made: set[str]) -> list[str]:
         """Those of the names made by stages that a function reads."""
         tensors = {g.name: g.tensor for g in s.stage.given}
         read = (tensors.get(name, name) for name in part.arguments)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from derive.algebra.affine import Affine, affine
 from derive.algebra.expr import Call, Composite, Expr, Index, Iverson, Num, walk
 from derive.notation.advice import no_number
-from derive.notation.scope import Reading
+from derive.notation.scope import AccessSite
 from derive.notation.shapes import Shapes
 from derive.notation.smart_constructors import LARGEST
 from derive.notation.symbols import Declared
@@ -22,7 +22,7 @@ class AffineReading:
     position: Affine
     axis: str
     letters: tuple[str, ...]
-    reading: Reading
+    reading: AccessSite
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Readings:
 
     declared: Declared
     shapes: Shapes
-    readings: Sequence[Reading]
+    readings: Sequence[AccessSite]
 
     def derived(self, pinned: Mapping[str, Expr | None]) -> dict[str, list[AffineReading]]:
         """The letters whose range follows from affine readings, with these."""
@@ -68,7 +68,7 @@ class Readings:
                 derived.setdefault(letter, []).append(found)
         return derived
 
-    def _affine_of(self, reading: Reading, n: int, position: Expr) -> AffineReading | None:
+    def _affine_of(self, reading: AccessSite, n: int, position: Expr) -> AffineReading | None:
         """The axis position if it is affine and not an index, a number or a composite."""
         where = f"axis {n} of {reading.tensor}"
         if isinstance(position, Composite):

@@ -12,16 +12,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from derive.algebra.expr import Composite, Expr, Num, Size, num, walk
 from derive.notation.size_expressions import composed, composition, letters, places, shown
-from derive.notation.syntax import Place, fail
-from derive.notation.union_find import Known
+from derive.notation.syntax import SourcePlace, fail
+from derive.notation.union_find import SizeClasses
 
 
 def not_of_themselves(
-    known: Known, composites: Sequence[tuple[str, Composite, Place | None]]
+    known: SizeClasses, composites: Sequence[tuple[str, Composite, SourcePlace | None]]
 ) -> None:
     """Refuse an axis that is composed of itself."""
     parts: dict[str, list[str]] = {}
-    axes: dict[tuple[str, str], tuple[str, Composite, Place | None]] = {}
+    axes: dict[tuple[str, str], tuple[str, Composite, SourcePlace | None]] = {}
     for key, composite, at in composites:
         root = known.root(key)
         for part in _nested([known.root(x) for x in letters(composite)], known.given.get):
@@ -43,7 +43,9 @@ def not_of_themselves(
     )
 
 
-def not_by_themselves(known: Known, definitions: Sequence[tuple[str, Expr, Place | None]]) -> None:
+def not_by_themselves(
+    known: SizeClasses, definitions: Sequence[tuple[str, Expr, SourcePlace | None]]
+) -> None:
     """Refuse a size that is given by itself; size(j)=size(i) says that two are one."""
     own = [
         (known.root(letter), letter, size, at)
@@ -65,7 +67,7 @@ def not_by_themselves(known: Known, definitions: Sequence[tuple[str, Expr, Place
 
 
 def made_of_others(
-    definitions: Sequence[tuple[str, Expr, Place | None]], fixed: Collection[str]
+    definitions: Sequence[tuple[str, Expr, SourcePlace | None]], fixed: Collection[str]
 ) -> dict[str, Expr]:
     """The letters whose size is given by others, also as that of such a letter; no numbers."""
     given = {a: e for a, e, _ in definitions if a in fixed}
@@ -79,7 +81,7 @@ def made_of_others(
     return {a: e for a, e in found.items() if not isinstance(e, Num | Size)}
 
 
-def is_made_of(known: Known, letter: str, key: str, sized: Mapping[str, Expr]) -> bool:
+def is_made_of(known: SizeClasses, letter: str, key: str, sized: Mapping[str, Expr]) -> bool:
     """Whether the size that a letter is given is made of that of an axis, and is another."""
     axis, own = known.root(key), known.root(letter)
     by_root = {known.root(other): size for other, size in sized.items()}
@@ -93,7 +95,9 @@ def is_made_of(known: Known, letter: str, key: str, sized: Mapping[str, Expr]) -
     return axis != own and axis in seen
 
 
-def leads_to(known: Known, size: Expr, own: str, read: Callable[[str], Collection[object]]) -> bool:
+def leads_to(
+    known: SizeClasses, size: Expr, own: str, read: Callable[[str], Collection[object]]
+) -> bool:
     """Whether a size is computed from that of ``own``, where no axis of an input has it."""
     pending, seen = [size], set[str]()
     while pending:

@@ -22,7 +22,7 @@ from derive.algebra.expr import (
 )
 from derive.algebra.substitution import fresh, substitute
 from derive.notation.smart_constructors import difference, product, total
-from derive.notation.syntax import Place, fail
+from derive.notation.syntax import SourcePlace, fail
 
 
 def normalised(
@@ -49,7 +49,7 @@ def normalised(
     return result if condition is None else Mul((Iverson(condition), result))
 
 
-def joined(k: Index, pieces: Sequence[tuple[Index, Expr]], at: Place | None) -> Expr:
+def joined(k: Index, pieces: Sequence[tuple[Index, Expr]], at: SourcePlace | None) -> Expr:
     """where(k < s1, a(k), where(k < s1 + s2, b(k - s1), ...)), si the size of each own index.
 
     Where a composite has an own index before a constant, whose size is not known, it fails.
@@ -66,7 +66,7 @@ def joined(k: Index, pieces: Sequence[tuple[Index, Expr]], at: Place | None) -> 
     return result
 
 
-def _opened(e: Expr, own: Index, at: Place | None) -> Expr:
+def _opened(e: Expr, own: Index, at: SourcePlace | None) -> Expr:
     """e with each composite (a b) that has the index as a*size(b) + b."""
     e = e.map(lambda part: _opened(part, own, at))
     if not isinstance(e, Composite) or not any(part is own for part in e.args):

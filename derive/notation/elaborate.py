@@ -46,11 +46,11 @@ from derive.notation.names import (
 )
 from derive.notation.numbers import check_number, infinity, taken
 from derive.notation.resource_limits import JOINED
-from derive.notation.scope import Env, Reading, enter, in_either, letter_of
+from derive.notation.scope import AccessSite, Env, enter, in_either, letter_of
 from derive.notation.shapes import axis_of
 from derive.notation.smart_constructors import LARGEST, flat, power, product, total, whole
 from derive.notation.symbols import Declared, Letter
-from derive.notation.syntax import Place, Raw, fail, show
+from derive.notation.syntax import Raw, SourcePlace, fail, show
 from derive.notation.unknown_names import no_function, no_reduction
 
 
@@ -59,12 +59,14 @@ class Bodies:
 
     def __init__(self, declared: Declared) -> None:
         self.declared = declared
-        self.readings: list[Reading] = []
+        self.readings: list[AccessSite] = []
         self.comparisons: list[tuple[Expr, Expr]] = []
-        self.definitions: list[tuple[str, Expr, Place | None]] = []
+        self.definitions: list[tuple[str, Expr, SourcePlace | None]] = []
         self.truths: set[str] = set()
         self._defined: set[str] = set()
-        self._equation = syntax.Equation(declared.written.name, (), syntax.Number(num(0).value))
+        self._equation = syntax.EquationSyntax(
+            declared.written.name, (), syntax.NumberSyntax(num(0).value)
+        )
         self._item: Raw | None = None
         self._count = count(1)
         for tensor in declared.tensors.values():
@@ -73,7 +75,7 @@ class Bodies:
             ):
                 self.truths.add(tensor.name)
 
-    def equation(self, equation: syntax.Equation) -> tuple[tuple[Expr, ...], Expr]:
+    def equation(self, equation: syntax.EquationSyntax) -> tuple[tuple[Expr, ...], Expr]:
         """The axes and the body of the next equation."""
         self._equation = equation
         env: dict[str, Index] = {}
@@ -105,7 +107,7 @@ class Bodies:
             self.definitions.append((letter, size, parameter.at))
 
     def _axis(self, axis: Raw, env: dict[str, Index]) -> Expr:
-        for part in axis.args if isinstance(axis, syntax.Composite) else (axis,):
+        for part in axis.args if isinstance(axis, syntax.CompositeSyntax) else (axis,):
             own = axis_of(part)
             if part is not axis and (own is None or isinstance(part, syntax.Star)):
                 fail(part.at, f"{show(part)} on the left: a part must be an index or 0")
@@ -116,7 +118,11 @@ class Bodies:
                 env[own.name] = own
         made = axis_of(axis)
         if made is None:
-            how = f"; {self.declared.how.components()}" if isinstance(axis, syntax.Number) else ""
+            how = (
+                f"; {self.declared.how.components()}"
+                if isinstance(axis, syntax.NumberSyntax)
+                else ""
+            )
             fail(
                 axis.at or self._equation.at,
                 f"axis {show(axis)} of {self._equation.name}: an axis on the left must be an "
@@ -132,9 +138,9 @@ class Bodies:
                 return True
             case syntax.Bind(kind):
                 return kind in CONDITIONS
-            case syntax.Item(name) | syntax.Name(name):
+            case syntax.Item(name) | syntax.NameSyntax(name):
                 return name in self.truths
-        return isinstance(e, syntax.Apply) and e.function in ("true", "false")
+        return isinstance(e, syntax.ApplySyntax) and e.function in ("true", "false")
 
     def condition(self, e: Raw, env: Env, guarded: bool) -> Expr:
         """e where true or false is meant."""
@@ -156,11 +162,11 @@ class Bodies:
                 return Not(self.condition(arg, env, guarded))
             case syntax.Bind(kind) if kind in CONDITIONS:
                 return self._reduction(e, env, guarded)
-            case syntax.Item(name) | syntax.Name(name) if name in self.truths:
+            case syntax.Item(name) | syntax.NameSyntax(name) if name in self.truths:
                 return self._access(e, env, guarded)
-            case syntax.Apply("true", ()):
+            case syntax.ApplySyntax("true", ()):
                 return And(())
-            case syntax.Apply("false", ()):
+            case syntax.ApplySyntax("false", ()):
                 return Or(())
         if not (isinstance(e, syntax.Item) and e.name in self.declared.tensors):
             self.value(e, env, guarded)  # an error inside e is the better message
@@ -190,9 +196,9 @@ class Bodies:
 
     def _value(self, e: Raw, env: Env, guarded: bool) -> Expr:
         match e:
-            case syntax.Number(value):
+            case syntax.NumberSyntax(value):
                 return num(value)
-            case syntax.Name() | syntax.Item():
+            case syntax.NameSyntax() | syntax.Item():
                 return self._named(e, env, guarded)
             case syntax.Sum(terms):
                 signed = [(minus, self.value(term, env, guarded)) for minus, term in terms]
@@ -203,7 +209,7 @@ class Bodies:
                 return power(self.value(base, env, guarded), self.value(exponent, env, guarded))
             case syntax.Bracket(condition):
                 return Iverson(self.condition(condition, env, guarded))
-            case syntax.Apply():
+            case syntax.ApplySyntax():
                 return self._apply(e, env, guarded)
             case syntax.Bind():
                 return self._bind(e, env, guarded)
@@ -215,10 +221,10 @@ class Bodies:
         )
 
     def _named(self, e: Raw, env: Env, guarded: bool) -> Expr:
-        assert isinstance(e, syntax.Name | syntax.Item)
+        assert isinstance(e, syntax.NameSyntax | syntax.Item)
         name = e.name
         d = self.declared
-        if isinstance(e, syntax.Name):
+        if isinstance(e, syntax.NameSyntax):
             if name == "inf":
                 fail(e.at, advice.INFINITE)
             if name in CONSTANTS:
@@ -240,11 +246,11 @@ class Bodies:
         access = self._access(e, env, guarded)
         return Iverson(access) if name in self.truths else access
 
-    def _parameter(self, e: syntax.Name) -> Expr:
+    def _parameter(self, e: syntax.NameSyntax) -> Expr:
         parameter = self.declared.parameters[e.name]
         if parameter.sized is not None:
             return Size(parameter.sized)
-        if isinstance(parameter.value, syntax.Apply) and parameter.value.function in (
+        if isinstance(parameter.value, syntax.ApplySyntax) and parameter.value.function in (
             "axis",
             "keep",
         ):
@@ -253,7 +259,7 @@ class Bodies:
             fail(e.at, f"parameter {e.name} is a choice and cannot appear in an expression")
         return Param(e.name)
 
-    def _index(self, e: syntax.Name | syntax.Star, env: Env) -> Index:
+    def _index(self, e: syntax.NameSyntax | syntax.Star, env: Env) -> Index:
         if e.name in env:
             return env[e.name]
         group = self.declared.letters[e.name].group
@@ -268,7 +274,7 @@ class Bodies:
         )
 
     def _access(self, e: Raw, env: Env, guarded: bool) -> Expr:
-        assert isinstance(e, syntax.Name | syntax.Item)
+        assert isinstance(e, syntax.NameSyntax | syntax.Item)
         d = self.declared
         name = e.name
         if name in d.equations and name not in self._defined:
@@ -280,22 +286,22 @@ class Bodies:
         if name not in d.equations and name not in d.tensors:
             if name in d.letters and isinstance(e, syntax.Item):
                 fail(e.at, f"{name} is an index and has no axes")
-            what = "name" if isinstance(e, syntax.Name) else "tensor"
+            what = "name" if isinstance(e, syntax.NameSyntax) else "tensor"
             fail(e.at, f"unknown {what} {name}{nearest(name, d.known())}")
         outer, self._item = self._item, e
         written = e.positions if isinstance(e, syntax.Item) else ()
         positions = tuple(self._position(p, env, guarded) for p in written)
         self._item = outer
-        self.readings.append(Reading(name, positions, guarded, self._equation.name, e.at))
+        self.readings.append(AccessSite(name, positions, guarded, self._equation.name, e.at))
         return Access(name, positions)
 
     def _position(self, e: Raw, env: Env, guarded: bool) -> Expr:
         match e:
             case syntax.Star():
                 return self._index(e, env)
-            case syntax.Composite(args):
+            case syntax.CompositeSyntax(args):
                 return Composite(tuple(self._position(a, env, guarded) for a in args))
-            case syntax.Name(name) if name in self.declared.letters:
+            case syntax.NameSyntax(name) if name in self.declared.letters:
                 index = self._index(e, env)
                 if index.group:
                     fail(e.at, f"{name} is a group of axes; write *{name}")
@@ -318,13 +324,13 @@ class Bodies:
 
     def _is_bracket(self, e: Raw) -> bool:
         return isinstance(e, syntax.Bracket) or (
-            isinstance(e, syntax.Bind | syntax.Item | syntax.Name) and self._is_condition(e)
+            isinstance(e, syntax.Bind | syntax.Item | syntax.NameSyntax) and self._is_condition(e)
         )
 
     # functions
 
     def _apply(self, e: Raw, env: Env, guarded: bool) -> Expr:
-        assert isinstance(e, syntax.Apply)
+        assert isinstance(e, syntax.ApplySyntax)
         name, args = e.function, e.args
         if name == "size":
             return self._size(e, env)
@@ -346,14 +352,17 @@ class Bodies:
             return power(values[0], num(POWERS[name]))
         return Call(ALIASES.get(name, name), values)
 
-    def _arguments(self, e: syntax.Apply, n: int) -> None:
+    def _arguments(self, e: syntax.ApplySyntax, n: int) -> None:
         if len(e.args) != n:
             fail(e.at, f"{e.function} takes {plural(n, 'argument')}, not {len(e.args)}")
 
-    def _size(self, e: syntax.Apply, env: Env) -> Expr:
+    def _size(self, e: syntax.ApplySyntax, env: Env) -> Expr:
         self._arguments(e, 1)
         arg = e.args[0]
-        if not isinstance(arg, syntax.Name | syntax.Star) or arg.name not in self.declared.letters:
+        if (
+            not isinstance(arg, syntax.NameSyntax | syntax.Star)
+            or arg.name not in self.declared.letters
+        ):
             fail(e.at, f"{show(e)}: the argument of size must be an index, size(k)")
         return Size(letter_of(arg.name, env))
 
@@ -373,14 +382,14 @@ class Bodies:
 
     def _bound(
         self, e: syntax.Bind, arguments: bool = True
-    ) -> tuple[syntax.Name | syntax.Star, ...]:
+    ) -> tuple[syntax.NameSyntax | syntax.Star, ...]:
         if arguments and len(e.args) != 1:
             fail(e.at, f"{e.kind}[...] takes 1 argument, not {len(e.args)}")
         if not e.indices:
             fail(e.at, f"{e.kind}[] has no index")
-        found: list[syntax.Name | syntax.Star] = []
+        found: list[syntax.NameSyntax | syntax.Star] = []
         for index in e.indices:
-            if not isinstance(index, syntax.Name | syntax.Star):
+            if not isinstance(index, syntax.NameSyntax | syntax.Star):
                 fail(index.at, f"{e.kind} reduces over indices and groups, not over {show(index)}")
             if any(index.name == other.name for other in found):
                 fail(index.at, f"index {index.name} appears twice in {e.kind}[...]")
@@ -412,7 +421,7 @@ class Bodies:
         x = self.value(e.args[0], env, guarded or condition is not None)
         return normalised(x, outer, condition, env.values(), log=e.kind == "log_softmax")
 
-    def _kept(self, e: syntax.Bind, index: syntax.Name | syntax.Star, env: Env) -> Index:
+    def _kept(self, e: syntax.Bind, index: syntax.NameSyntax | syntax.Star, env: Env) -> Index:
         if index.name not in env:
             fail(
                 index.at,
@@ -425,7 +434,7 @@ class Bodies:
         if (
             e.condition is not None
             or len(e.indices) != 1
-            or not isinstance(e.indices[0], syntax.Name)
+            or not isinstance(e.indices[0], syntax.NameSyntax)
         ):
             fail(e.at, "concat joins along one index: concat[k](a[k], b[k])")
         if not e.args:

@@ -25,7 +25,7 @@ from sympy.core.sympify import _sympify  # strict: a string is refused, never ev
 from sympy.logic.boolalg import Boolean
 
 from derive.algebra.functions import FUNCTIONS
-from derive.algebra.functions import Function as Scalar
+from derive.algebra.functions import ScalarFunction as Scalar
 from derive.algebra.reductions import POSITIONS, REDUCTIONS, Reduction
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from derive.algebra.functions import FUNCTIONS, POWERS, WRITTEN
 from derive.algebra.reductions import REDUCTIONS
 from derive.notation.advice import ADVICE
-from derive.notation.syntax import Place, fail
+from derive.notation.syntax import SourcePlace, fail
 
 KEEPING = ("softmax", "log_softmax")
 """Heads that take indices and keep them."""
@@ -36,7 +36,7 @@ def arity(function: str) -> int:
     return 1 if function in POWERS else FUNCTIONS[ALIASES.get(function, function)].arity
 
 
-def check_name(name: str, what: str, at: Place | None) -> None:
+def check_name(name: str, what: str, at: SourcePlace | None) -> None:
     """Refuse a name that cannot stand in the notation or in the generated code."""
     if not name.isidentifier():
         fail(at, f"{name!r} cannot name {what}; use letters, digits and _")

@@ -37,7 +37,7 @@ _LEFT_OUT = {
 def infinity(e: Raw) -> Expr | None:
     """The node of inf or -inf."""
     match e:
-        case syntax.Name("inf"):
+        case syntax.NameSyntax("inf"):
             return _INFINITY
         case syntax.Negative(arg):
             inner = infinity(arg)
@@ -48,7 +48,7 @@ def infinity(e: Raw) -> Expr | None:
 def taken(e: syntax.Bind) -> syntax.Bind:
     """The head, what an infinite branch leaves out being left out by its condition."""
     match e.args:
-        case (syntax.Apply("where", (test, then, other)),):
+        case (syntax.ApplySyntax("where", (test, then, other)),):
             for value, branch, holds in (
                 (then, other, test),
                 (other, then, syntax.Negation(test, at=test.at)),

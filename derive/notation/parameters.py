@@ -19,7 +19,7 @@ from derive.notation.operation import (
     SizeOf,
     Tensor,
 )
-from derive.notation.sizes import Sizes
+from derive.notation.sizes import SizeSolver
 from derive.notation.smart_constructors import LARGEST
 from derive.notation.symbols import Declared, constant
 from derive.notation.syntax import fail, show
@@ -35,7 +35,7 @@ def default(value: syntax.Raw | None, what: str) -> Fraction | Expr | None:
 
 def parameters(
     d: Declared,
-    sizes: Sizes,
+    sizes: SizeSolver,
     integers: set[str],
     tensors: Sequence[Tensor],
     equations: Sequence[Equation],
@@ -47,7 +47,7 @@ def parameters(
         value = written.value
         if written.options:
             made.append(_choice(d, written))
-        elif isinstance(value, syntax.Apply) and value.function in ("axis", "keep", "size"):
+        elif isinstance(value, syntax.ApplySyntax) and value.function in ("axis", "keep", "size"):
             made.append(_of_index(d, sizes, written, value, tensors))
         else:
             given = default(value, f"the default of {name}")
@@ -92,14 +92,16 @@ def _check_bounded(d: Declared, made: Sequence[Parameter]) -> None:
 
 def _of_index(
     d: Declared,
-    sizes: Sizes,
-    written: syntax.Parameter,
-    value: syntax.Apply,
+    sizes: SizeSolver,
+    written: syntax.ParameterSyntax,
+    value: syntax.ApplySyntax,
     tensors: Sequence[Tensor],
 ) -> Parameter:
     name, function = written.name, value.function
     most = 1 if function == "keep" else 2
-    if not 1 <= len(value.args) <= most or not isinstance(value.args[0], syntax.Name | syntax.Star):
+    if not 1 <= len(value.args) <= most or not isinstance(
+        value.args[0], syntax.NameSyntax | syntax.Star
+    ):
         usage = f"{function}(k)" if most == 1 else f"{function}(k) or {function}(k, default)"
         fail(value.at, f"{show(value)}: write {usage}")
     letter = value.args[0].name
@@ -128,7 +130,7 @@ def _of_index(
     return AxisOf(name, index, given)
 
 
-def _choice(d: Declared, written: syntax.Parameter) -> Choice:
+def _choice(d: Declared, written: syntax.ParameterSyntax) -> Choice:
     name, options = written.name, written.options
     twice = next((o for n, o in enumerate(options) if o in options[:n]), None)
     if twice is not None:

@@ -9,7 +9,7 @@ from derive.algebra.affine import Affine, Polynomial
 from derive.algebra.expr import Call, Expr, Size, num, walk
 from derive.notation.operation import Extent
 from derive.notation.smart_constructors import total
-from derive.notation.syntax import Place, fail
+from derive.notation.syntax import SourcePlace, fail
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def bound(
     own: str,
     axis: str,
     root: Callable[[str], str],
-    at: Place | None,
+    at: SourcePlace | None,
     where: str,
 ) -> Iterable[Bound]:
     """The bounds on the size S of ``own`` that 0 <= position < size(axis) sets.
@@ -85,7 +85,9 @@ def bound(
             fail(at, f"{where} does not determine the range of {own}; declare {own}")
 
 
-def _split(e: Polynomial, own: str, at: Place | None, where: str) -> tuple[Polynomial, Polynomial]:
+def _split(
+    e: Polynomial, own: str, at: SourcePlace | None, where: str
+) -> tuple[Polynomial, Polynomial]:
     """(rest, factor) with e = rest + factor*size(own)."""
     rest, factor = Polynomial({}), Polynomial({})
     size = Size(own)

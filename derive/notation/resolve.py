@@ -20,17 +20,17 @@ from derive.notation.elaborate import Bodies
 from derive.notation.guards import Guards
 from derive.notation.operation import Equation, Extent, Number, Operation, Parameter, Tensor
 from derive.notation.parameters import check_groups, default, outputs, parameters
-from derive.notation.scope import Reading
+from derive.notation.scope import AccessSite
 from derive.notation.shapes import Shapes
 from derive.notation.size_expressions import shown
-from derive.notation.sizes import Sizes
+from derive.notation.sizes import SizeSolver
 from derive.notation.smart_constructors import product, total
 from derive.notation.symbols import Declared, declare
-from derive.notation.syntax import Place, fail, show
+from derive.notation.syntax import SourcePlace, fail, show
 from derive.notation.type_inference import Kinds, lost_gradients
 
 
-def resolve(written: syntax.Operation) -> Operation:
+def resolve(written: syntax.OperationSyntax) -> Operation:
     """The operation that was written, complete."""
     if not written.equations:
         fail(
@@ -50,7 +50,7 @@ def resolve(written: syntax.Operation) -> Operation:
         fail(written.at, f"operation {written.name} has no input; add one, op f(x[i]) -> y")
     shapes = Shapes.of(d, left, readings)
     results = outputs(d)
-    sizes = Sizes(d, shapes, readings, translated.comparisons, translated.definitions)
+    sizes = SizeSolver(d, shapes, readings, translated.comparisons, translated.definitions)
     given = [size for _, size, _ in translated.definitions]
     kinds = Kinds(d, bodies, readings, translated.truths, given)
     tensors = tuple(_tensor(d, sizes, kinds, shapes, readings, name) for name in d.tensors)
@@ -82,7 +82,7 @@ def _stand(
     d: Declared,
     left: Mapping[str, tuple[Expr, ...]],
     bodies: Mapping[str, Expr],
-    definitions: Sequence[tuple[str, Expr, Place | None]],
+    definitions: Sequence[tuple[str, Expr, SourcePlace | None]],
 ) -> None:
     """Refuse the size of an index that stands nowhere, not even as a number."""
     seen = {e.extent for _, size, _ in definitions for e in walk(size) if isinstance(e, Size)}
@@ -90,7 +90,7 @@ def _stand(
     seen |= {i.extent for e in every for i in walk(e) if isinstance(i, Index | Size)}
     for tensor in d.tensors.values():
         parts = (p for axis in tensor.axes or () for p in (axis, *axis.parts()))
-        seen |= {p.name for p in parts if isinstance(p, syntax.Name | syntax.Star)}
+        seen |= {p.name for p in parts if isinstance(p, syntax.NameSyntax | syntax.Star)}
     given = {letter: fixed.at for letter, fixed in d.fixed.items()}
     said = _letters_said(d)
     for parameter in d.parameters.values():
@@ -113,7 +113,7 @@ def _letters_said(d: Declared) -> set[str]:
     found = set()
     while pending:
         part = pending.pop()
-        if isinstance(part, syntax.Name | syntax.Star | syntax.Parameter):
+        if isinstance(part, syntax.NameSyntax | syntax.Star | syntax.ParameterSyntax):
             found.add(part.name)
         pending += part.parts()
     return found
@@ -121,10 +121,10 @@ def _letters_said(d: Declared) -> set[str]:
 
 def _tensor(
     d: Declared,
-    sizes: Sizes,
+    sizes: SizeSolver,
     kinds: Kinds,
     shapes: Shapes,
-    readings: Sequence[Reading],
+    readings: Sequence[AccessSite],
     name: str,
 ) -> Tensor:
     """An input with an index of its own for each axis."""
@@ -151,7 +151,7 @@ def _tensor(
     return Tensor(name, tuple(axes), kinds.of[name], value)
 
 
-def _seen(sizes: Sizes, readings: Sequence[Reading], name: str, n: int) -> Expr:
+def _seen(sizes: SizeSolver, readings: Sequence[AccessSite], name: str, n: int) -> Expr:
     """The axis as the equations show it: alone, as a composite, or with a name of its own."""
     extent = sizes.axis(name, n)
     positions = [r.positions[n] for r in readings if r.tensor == name]
@@ -180,7 +180,7 @@ def _required_first(d: Declared, extent: Extent) -> Extent:
     return Extent(extent.name, extent.group, tuple(sources), extent.size)
 
 
-def _plain(e: Expr, shapes: Shapes, sizes: Sizes, at: Place | None) -> Expr:
+def _plain(e: Expr, shapes: Shapes, sizes: SizeSolver, at: SourcePlace | None) -> Expr:
     """A composite is affine unless its parts are those of the axis: a constant is none of them.
 
     On an axis (t d), (t 1) is t*size(d) + 1 and (d t) is d*size(t) + t.
@@ -202,7 +202,7 @@ def _plain(e: Expr, shapes: Shapes, sizes: Sizes, at: Place | None) -> Expr:
 
 
 def _row_major(
-    e: Composite, shapes: Shapes, sizes: Sizes, tensor: str, n: int, at: Place | None
+    e: Composite, shapes: Shapes, sizes: SizeSolver, tensor: str, n: int, at: SourcePlace | None
 ) -> Expr:
     axis = shapes.axes[tensor][n]
     parts = axis.args if isinstance(axis, Composite) else sizes.parts(tensor, n)
@@ -236,8 +236,8 @@ def _check_bounds(
     d: Declared,
     guards: Guards,
     extents: Sequence[Extent],
-    sizes: Sizes,
-    readings: Sequence[Reading],
+    sizes: SizeSolver,
+    readings: Sequence[AccessSite],
 ) -> None:
     """An unguarded position that is out of bounds for every size is an error."""
     for reading in readings:
@@ -269,7 +269,7 @@ def _is_negative(margin: Polynomial, d: Declared, extents: Sequence[Extent]) -> 
 
 def _warn(
     d: Declared,
-    readings: Sequence[Reading],
+    readings: Sequence[AccessSite],
     results: Sequence[str],
     equations: Sequence[Equation],
     made: Sequence[Parameter],

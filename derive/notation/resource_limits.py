@@ -11,7 +11,7 @@ from math import log10
 from typing import TYPE_CHECKING, Any
 
 from derive.errors import SpecError
-from derive.notation.syntax import Item, Number, Operation, Place, Power, fail
+from derive.notation.syntax import Item, NumberSyntax, OperationSyntax, Power, SourcePlace, fail
 
 if TYPE_CHECKING:
     from lark import Token
@@ -71,7 +71,7 @@ def check_statement(first: Token, last: Token) -> None:
         )
 
 
-def check_size(written: Operation) -> None:
+def check_size(written: OperationSyntax) -> None:
     """Refuse an equation that is too deep or too long."""
     for equation in written.equations:
         for axis in equation.axes:
@@ -91,7 +91,7 @@ def check_size(written: Operation) -> None:
 def check_depth(
     e: Any,
     parts: Callable[[Any], Iterable[Any]],
-    at: Place | None,
+    at: SourcePlace | None,
     limit: int = DEPTH,
 ) -> None:
     """Refuse an expression of more levels than the limit, or of too many parts.
@@ -116,7 +116,7 @@ def check_depth(
             levels[id(inner)] = 1 + max((levels[id(part)] for part in below), default=0)
             nodes[id(inner)] = 1 + sum(nodes[id(part)] for part in below)
             # A name, with positions or without, is one more than a number, of which a power is one.
-            least = int(isinstance(inner, Item) or not (below or isinstance(inner, Number)))
+            least = int(isinstance(inner, Item) or not (below or isinstance(inner, NumberSyntax)))
             powers[id(inner)] = max((least, *(powers[id(p)] for p in below)))
             if isinstance(inner, Power) and powers[id(inner.exponent)]:
                 powers[id(inner)] = max(powers[id(inner.base)], 1 + powers[id(inner.exponent)])

@@ -6,23 +6,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from derive.algebra.expr import Expr, Index
-from derive.notation.syntax import Place
+from derive.notation.syntax import SourcePlace
 
 Env = Mapping[str, Index]
 
 
 @dataclass(frozen=True)
-class Reading:
+class AccessSite:
     """One access tensor[positions] in an equation; ``guarded`` if a condition stands over it."""
 
     tensor: str
     positions: tuple[Expr, ...]
     guarded: bool
     equation: str
-    at: Place | None
+    at: SourcePlace | None
 
 
-def in_either(then: Sequence[Reading], other: Sequence[Reading]) -> list[Reading]:
+def in_either(then: Sequence[AccessSite], other: Sequence[AccessSite]) -> list[AccessSite]:
     """What the branches of a choice read; guarded unless both do, whatever the condition says."""
     one, two = ({(r.tensor, r.positions) for r in b if not r.guarded} for b in (then, other))
     return [

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from derive.algebra.expr import Composite, Expr, Index, num, walk
 from derive.notation import syntax
 from derive.notation.resource_limits import AXES
-from derive.notation.scope import Reading
+from derive.notation.scope import AccessSite
 from derive.notation.symbols import Declared
 from derive.notation.syntax import fail
 
@@ -22,7 +22,7 @@ class Shapes:
 
     @staticmethod
     def of(
-        declared: Declared, left: Mapping[str, tuple[Expr, ...]], readings: Sequence[Reading]
+        declared: Declared, left: Mapping[str, tuple[Expr, ...]], readings: Sequence[AccessSite]
     ) -> Shapes:
         """All axes; an error where two readings disagree on them."""
         known: dict[str, tuple[Expr, ...]] = {}
@@ -63,13 +63,13 @@ class Shapes:
 def axis_of(axis: syntax.Raw) -> Expr | None:
     """The axis of an op line or a left side; None for what is none."""
     match axis:
-        case syntax.Name(name):
+        case syntax.NameSyntax(name):
             return Index(name, name)
         case syntax.Star(name):
             return Index(name, name, True)
-        case syntax.Number(value) if value == 0:
+        case syntax.NumberSyntax(value) if value == 0:
             return num(0)
-        case syntax.Composite(args):
+        case syntax.CompositeSyntax(args):
             parts = tuple(p for p in map(axis_of, args) if isinstance(p, Index))
             return Composite(parts) if len(parts) > 1 else parts[0] if parts else num(0)
     return None

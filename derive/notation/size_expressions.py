@@ -105,9 +105,9 @@ def _written(size: Expr, say: Callable[[str], str]) -> syntax.Raw:
         case Num(value) if value < 0:
             return syntax.Negative(_written(Num(-value), say))
         case Num(value):
-            return syntax.Number(value, value.denominator == 1)
+            return syntax.NumberSyntax(value, value.denominator == 1)
         case Size(extent):
-            return syntax.Apply("size", (syntax.Name(say(extent)),))
+            return syntax.ApplySyntax("size", (syntax.NameSyntax(say(extent)),))
         case Mul((Num(value), *_)) if value < 0:
             return syntax.Negative(_written(product((num(-1), size)), say))
         case Mul(args):
@@ -116,11 +116,11 @@ def _written(size: Expr, say: Callable[[str], str]) -> syntax.Raw:
             return syntax.Sum(tuple(map(_signed, each(args))))
         case Call("floordiv", args):
             above, below = each(args)
-            return syntax.Apply("floor", (syntax.Product(((False, above), (True, below))),))
+            return syntax.ApplySyntax("floor", (syntax.Product(((False, above), (True, below))),))
         case Call(name, args):
-            return syntax.Apply(name, tuple(each(args)))
+            return syntax.ApplySyntax(name, tuple(each(args)))
     assert isinstance(size, Param | Const)
-    return syntax.Name(size.name)
+    return syntax.NameSyntax(size.name)
 
 
 def _signed(e: syntax.Raw) -> tuple[bool, syntax.Raw]:

@@ -17,7 +17,7 @@ from derive.notation import cycle_check
 from derive.notation.affine_readings import AffineReading, Readings
 from derive.notation.operation import Extent
 from derive.notation.ranges import Bound, bound, ordered, smallest
-from derive.notation.scope import Reading
+from derive.notation.scope import AccessSite
 from derive.notation.shapes import Shapes
 from derive.notation.size_expressions import (
     atoms,
@@ -32,20 +32,20 @@ from derive.notation.size_expressions import (
 )
 from derive.notation.smart_constructors import product
 from derive.notation.symbols import Declared
-from derive.notation.syntax import Place, fail
-from derive.notation.union_find import Known
+from derive.notation.syntax import SourcePlace, fail
+from derive.notation.union_find import SizeClasses
 
 
 @dataclass
-class Sizes:
+class SizeSolver:
     """Solves for the extents of one operation. Keys are letters, and ``x@0`` for an axis of x."""
 
     declared: Declared
     shapes: Shapes
-    readings: Sequence[Reading]
+    readings: Sequence[AccessSite]
     comparisons: Sequence[tuple[Expr, Expr]]
-    definitions: Sequence[tuple[str, Expr, Place | None]]
-    _known: Known = field(default_factory=Known)
+    definitions: Sequence[tuple[str, Expr, SourcePlace | None]]
+    _known: SizeClasses = field(default_factory=SizeClasses)
     _names: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -59,7 +59,7 @@ class Sizes:
         self._ones: set[str] = set()
         self._quotients: set[str] = set()
         """Letters that are what the other parts of an axis leave."""
-        self._composites: list[tuple[str, Composite, Place | None]] = []
+        self._composites: list[tuple[str, Composite, SourcePlace | None]] = []
         given = pinned(self.declared, self.shapes, [letter for letter, *_ in self.definitions])
         derived = Readings(self.declared, self.shapes, self.readings).derived(given)
         self._unify(derived)
@@ -201,7 +201,7 @@ class Sizes:
             if not cycle_check.leads_to(self._known, size, root, self._sources):
                 self._known.given[root] = size
 
-    def _compose(self, key: str, composite: Composite, at: Place | None) -> None:
+    def _compose(self, key: str, composite: Composite, at: SourcePlace | None) -> None:
         """The size of an axis is that of all parts, which its axes are checked against."""
         root = self._known.root(key)
         size = self._known.canonical(composed(composite))

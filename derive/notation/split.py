@@ -159,9 +159,9 @@ class _Split:
 
     def inside(self) -> Inside:
         op = self.op
-        axes = {t.name: _Body(self, t.axes).inputs(t.name, t.axes) for t in op.inputs}
+        axes = {t.name: _SplitBody(self, t.axes).inputs(t.name, t.axes) for t in op.inputs}
         inputs = tuple(replace(t, axes=_flat(axes[t.name])) for t in op.inputs)
-        axes |= {e.name: _Body(self, (*e.axes, e.body)).axes(e.axes) for e in op.equations}
+        axes |= {e.name: _SplitBody(self, (*e.axes, e.body)).axes(e.axes) for e in op.equations}
         equations = tuple(map(self._equation, op.equations))
         extents = []
         for extent in op.extents:
@@ -181,7 +181,7 @@ class _Split:
         return Inside(made, axes)
 
     def _equation(self, e: Equation) -> Equation:
-        body = _Body(self, (*e.axes, e.body))
+        body = _SplitBody(self, (*e.axes, e.body))
         try:
             return replace(e, axes=_flat(body.axes(e.axes)), body=body.value(e.body))
         except LoweringError as error:
@@ -189,7 +189,7 @@ class _Split:
             raise LoweringError(f"{self.op.name}: {error}\nin {e.name}{line}") from None
 
 
-class _Body:
+class _SplitBody:
     """One equation or the axes of one input: each index that is split has names for its parts."""
 
     def __init__(self, split: _Split, expressions: Iterable[Expr]) -> None:

@@ -11,7 +11,7 @@ from derive.notation import syntax
 from derive.notation.advice import IN_SYMPY, IN_TEXT, Declaring
 from derive.notation.names import CONSTANTS, WORDS, check_name
 from derive.notation.smart_constructors import power, product, total
-from derive.notation.syntax import Place, Raw, fail, show
+from derive.notation.syntax import Raw, SourcePlace, fail, show
 from derive.notation.unit_axes import with_unit_axes
 
 
@@ -21,7 +21,7 @@ class Letter:
 
     name: str
     group: bool
-    at: Place | None
+    at: SourcePlace | None
     own: bool = True
 
 
@@ -29,13 +29,13 @@ class Letter:
 class Declared:
     """The names of an operation, each in order of appearance."""
 
-    written: syntax.Operation
+    written: syntax.OperationSyntax
     letters: dict[str, Letter] = field(default_factory=dict)
-    tensors: dict[str, syntax.Tensor] = field(default_factory=dict)
-    parameters: dict[str, syntax.Parameter] = field(default_factory=dict)
-    equations: dict[str, syntax.Equation] = field(default_factory=dict)
-    fixed: dict[str, syntax.Parameter] = field(default_factory=dict)
-    as_index: dict[str, Place | None] = field(default_factory=dict)
+    tensors: dict[str, syntax.TensorSyntax] = field(default_factory=dict)
+    parameters: dict[str, syntax.ParameterSyntax] = field(default_factory=dict)
+    equations: dict[str, syntax.EquationSyntax] = field(default_factory=dict)
+    fixed: dict[str, syntax.ParameterSyntax] = field(default_factory=dict)
+    as_index: dict[str, SourcePlace | None] = field(default_factory=dict)
     as_condition: dict[str, Raw] = field(default_factory=dict)
 
     @property
@@ -53,7 +53,7 @@ class Declared:
         yield from (*self.letters, *self.tensors, *self.equations, *self.parameters, *WORDS)
 
 
-def declare(written: syntax.Operation) -> Declared:
+def declare(written: syntax.OperationSyntax) -> Declared:
     """All names of the operation, each standing for one thing."""
     written = with_unit_axes(written)
     d = Declared(written)
@@ -89,25 +89,25 @@ def declare(written: syntax.Operation) -> Declared:
         order = sorted(found.items(), key=lambda pair: survey.order[pair[0]])
         for name, at in order:
             check_name(name, "a tensor", at)
-            d.tensors[name] = syntax.Tensor(name, None, at=at)
+            d.tensors[name] = syntax.TensorSyntax(name, None, at=at)
     _clashes(d)
     return d
 
 
-def _tensor(d: Declared, tensor: syntax.Tensor) -> None:
+def _tensor(d: Declared, tensor: syntax.TensorSyntax) -> None:
     check_name(tensor.name, "a tensor", tensor.at)
     if tensor.name in d.tensors:
         fail(tensor.at, f"input {tensor.name} is declared twice; remove one")
     d.tensors[tensor.name] = tensor
     for axis in tensor.axes or ():
         match axis:
-            case syntax.Name(name):
+            case syntax.NameSyntax(name):
                 _letter(d, name, False, axis.at)
             case syntax.Star(name):
                 _letter(d, name, True, axis.at)
-            case syntax.Composite(args):
+            case syntax.CompositeSyntax(args):
                 for part in args:
-                    if not isinstance(part, syntax.Name):
+                    if not isinstance(part, syntax.NameSyntax):
                         fail(part.at, f"{show(part)} in {show(axis)}: a part here must be an index")
                     _letter(d, part.name, False, part.at)
             case _:
@@ -118,7 +118,7 @@ def _tensor(d: Declared, tensor: syntax.Tensor) -> None:
                 )
 
 
-def _parameter(d: Declared, parameter: syntax.Parameter) -> None:
+def _parameter(d: Declared, parameter: syntax.ParameterSyntax) -> None:
     if parameter.fixes:
         _letter(d, parameter.name, False, parameter.at)
         if parameter.name in d.fixed:
@@ -130,8 +130,8 @@ def _parameter(d: Declared, parameter: syntax.Parameter) -> None:
         fail(parameter.at, f"parameter {parameter.name} is declared twice; remove one")
     d.parameters[parameter.name] = parameter
     value = parameter.value
-    if isinstance(value, syntax.Apply) and value.function in ("axis", "keep", "size"):
-        if value.args and isinstance(value.args[0], syntax.Name | syntax.Star):
+    if isinstance(value, syntax.ApplySyntax) and value.function in ("axis", "keep", "size"):
+        if value.args and isinstance(value.args[0], syntax.NameSyntax | syntax.Star):
             first = value.args[0]
             starred = isinstance(first, syntax.Star)
             known = d.letters.get(first.name)
@@ -139,12 +139,12 @@ def _parameter(d: Declared, parameter: syntax.Parameter) -> None:
             _letter(d, first.name, group, first.at)
 
 
-def _equation(d: Declared, equation: syntax.Equation) -> None:
+def _equation(d: Declared, equation: syntax.EquationSyntax) -> None:
     name = equation.name
     check_name(name, "a tensor", equation.at)
     if name in d.equations:
         both = (*equation.axes, *d.equations[name].axes)
-        parts = any(isinstance(a, syntax.Number) for a in both)
+        parts = any(isinstance(a, syntax.NumberSyntax) for a in both)
         how = d.how.components() if parts else "rename one"
         fail(equation.at, f"{name} is defined twice; {how}")
     if name in d.tensors:
@@ -152,7 +152,7 @@ def _equation(d: Declared, equation: syntax.Equation) -> None:
     d.equations[name] = equation
 
 
-def _letter(d: Declared, name: str, group: bool, at: Place | None) -> None:
+def _letter(d: Declared, name: str, group: bool, at: SourcePlace | None) -> None:
     check_name(name, "an index", at)
     known = d.letters.get(name)
     if known is None:
@@ -165,7 +165,7 @@ def _letter(d: Declared, name: str, group: bool, at: Place | None) -> None:
 
 def _clashes(d: Declared) -> None:
     """One name, one thing."""
-    places: dict[str, tuple[str, Place | None]] = {}
+    places: dict[str, tuple[str, SourcePlace | None]] = {}
     kinds = (
         ("an index", {n: x.at for n, x in d.letters.items()}),
         ("an input", {n: x.at for n, x in d.tensors.items()}),
@@ -188,10 +188,10 @@ class _Survey:
 
     def __init__(self, d: Declared) -> None:
         self.d = d
-        self.used: dict[str, Place | None] = {}
-        self.scalars: dict[str, Place | None] = {}
+        self.used: dict[str, SourcePlace | None] = {}
+        self.scalars: dict[str, SourcePlace | None] = {}
         self.order: dict[str, int] = {}
-        self.measured: dict[str, Place | None] = {}
+        self.measured: dict[str, SourcePlace | None] = {}
 
     def _tensor_like(self, name: str) -> bool:
         d = self.d
@@ -208,7 +208,7 @@ class _Survey:
         """Note e and its parts, which stand where a value, a condition, a position .. is meant."""
         d = self.d
         match e:
-            case syntax.Name(name) if name not in CONSTANTS or context == "axis":
+            case syntax.NameSyntax(name) if name not in CONSTANTS or context == "axis":
                 bare = context == "position" and not self._tensor_like(name)
                 if context == "axis" or (bare and name not in d.letters):
                     _letter(d, name, False, e.at)
@@ -220,9 +220,9 @@ class _Survey:
             case syntax.Item(name) if name not in WORDS or name in (*d.tensors, *d.equations):
                 self._seen(name, context, e)
                 self.used.setdefault(name, e.at)
-            case syntax.Apply("size", args):
+            case syntax.ApplySyntax("size", args):
                 for arg in args:
-                    if isinstance(arg, syntax.Name) and not self._tensor_like(arg.name):
+                    if isinstance(arg, syntax.NameSyntax) and not self._tensor_like(arg.name):
                         self.measured.setdefault(arg.name, arg.at)
                 return
         for part, within in _parts(e, context):
@@ -233,13 +233,13 @@ def _parts(e: Raw, context: str) -> Iterator[tuple[Raw, str]]:
     """The parts of e, and what each is meant as."""
     within = "value"
     match e:
-        case syntax.Composite():
+        case syntax.CompositeSyntax():
             within = "axis"
         case syntax.Item():
             within = "position"
         case syntax.Both() | syntax.Either() | syntax.Negation() | syntax.Bracket():
             within = "condition"
-        case syntax.Apply("where", (test, *branches)):
+        case syntax.ApplySyntax("where", (test, *branches)):
             yield test, "condition"
             yield from ((branch, "value") for branch in branches)
             return
@@ -266,9 +266,9 @@ def constant(e: Raw, what: str) -> Expr:
 
 def _constant(e: Raw, what: str) -> Expr:
     match e:
-        case syntax.Number(value):
+        case syntax.NumberSyntax(value):
             return num(value)
-        case syntax.Name(name) if name in CONSTANTS:
+        case syntax.NameSyntax(name) if name in CONSTANTS:
             return Const(name)
         case syntax.Negative(arg):
             return product((num(-1), constant(arg, what)))

@@ -50,7 +50,7 @@ def operation(
     names = Names.of(equations, {*declared, *scalars})
     terms = Terms(names, Order.of([_plain(i).tensor for i in inputs], equations))
     try:
-        written = syntax.Operation(
+        written = syntax.OperationSyntax(
             name,
             tuple(_input(terms, item) for item in inputs) if inputs else None,
             (
@@ -86,14 +86,14 @@ def _check_equation(name: str, equation: Any) -> None:
     raise SpecError(f"{name}: {equation!r} is not an equation; write Eq(C[i, j], ...)")
 
 
-def _equation(terms: Terms, name: str, e: Any) -> syntax.Equation:
+def _equation(terms: Terms, name: str, e: Any) -> syntax.EquationSyntax:
     terms.at = _place(name, e)
     axes = () if isinstance(e.lhs, Symbol) else tuple(map(terms.position, e.lhs.indices))
-    return syntax.placed(syntax.Equation(_name_of(e.lhs), axes, terms.value(e.rhs)), terms.at)
+    return syntax.placed(syntax.EquationSyntax(_name_of(e.lhs), axes, terms.value(e.rhs)), terms.at)
 
 
-def _place(name: str, e: Any) -> syntax.Place:
-    return syntax.Place(0, 0, lambda: f"{name}: {_said(e.lhs)} = {_said(e.rhs)}")
+def _place(name: str, e: Any) -> syntax.SourcePlace:
+    return syntax.SourcePlace(0, 0, lambda: f"{name}: {_said(e.lhs)} = {_said(e.rhs)}")
 
 
 def _said(e: Any) -> str:
@@ -108,7 +108,7 @@ def _plain(item: Any) -> heads.SpecialInput:
     return item if isinstance(item, heads.SpecialInput) else heads.SpecialInput(item)
 
 
-def _input(terms: Terms, item: Any) -> syntax.Tensor:
+def _input(terms: Terms, item: Any) -> syntax.TensorSyntax:
     special = _plain(item)
     tensor = special.tensor
     axes: tuple[syntax.Raw, ...] | None = None
@@ -119,34 +119,34 @@ def _input(terms: Terms, item: Any) -> syntax.Tensor:
     elif not isinstance(tensor, IndexedBase):
         raise SpecError(f"input {tensor!r} is not a tensor; give A[i, j], A or a Symbol")
     default = None if special.default is None else number(special.default)
-    return syntax.Tensor(_name_of(tensor), axes, special.kind, default)
+    return syntax.TensorSyntax(_name_of(tensor), axes, special.kind, default)
 
 
-def _parameter(terms: Terms, key: Any, value: Any) -> syntax.Parameter:
+def _parameter(terms: Terms, key: Any, value: Any) -> syntax.ParameterSyntax:
     if isinstance(key, heads.SizeSymbol):
-        terms.at = syntax.Place(0, 0, lambda: f"{key} = {_said(value)}")
+        terms.at = syntax.SourcePlace(0, 0, lambda: f"{key} = {_said(value)}")
         given = isinstance(value, sympy.Expr) and not value.is_Number
         size = terms.value(value) if given else number(value)
-        return syntax.placed(syntax.Parameter(key.letter, size, fixes=True), terms.at)
+        return syntax.placed(syntax.ParameterSyntax(key.letter, size, fixes=True), terms.at)
     name = _name_of(key)
     if isinstance(value, heads.SizeSymbol):
-        return syntax.Parameter(name, syntax.Apply("size", (terms.letter_of(value),)))
+        return syntax.ParameterSyntax(name, syntax.ApplySyntax("size", (terms.letter_of(value),)))
     if isinstance(value, heads.OfIndex):
         args: tuple[syntax.Raw, ...] = (terms.index(value.index),)
         if value.default is not None:
             args += (number(value.default),)
-        return syntax.Parameter(name, syntax.Apply(value.function, args))
+        return syntax.ParameterSyntax(name, syntax.ApplySyntax(value.function, args))
     if isinstance(value, heads.Options):
         if not value.options:
             raise SpecError(f"choice {name} has no options")
-        return syntax.Parameter(name, None, tuple(map(str, value.options)))
-    return syntax.Parameter(name, None if value is None else number(value))
+        return syntax.ParameterSyntax(name, None, tuple(map(str, value.options)))
+    return syntax.ParameterSyntax(name, None if value is None else number(value))
 
 
 def _bound(e: Any) -> syntax.Bound:
     if not isinstance(e, Relational) or not isinstance(e.lhs, Symbol):
         raise SpecError(f"{e!r} is not a condition on a parameter; write eps > 0")
-    at = syntax.Place(0, 0, lambda: _said(e))
+    at = syntax.SourcePlace(0, 0, lambda: _said(e))
     return syntax.placed(syntax.Bound(_name_of(e.lhs), e.rel_op, number(e.rhs)), at)
 
 

@@ -38,11 +38,11 @@ class _Finder:
         sys.meta_path.remove(self)
         spec = find_spec(name)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader)  # type: ignore[assignment]
+            spec.loader = _SympyLoader(spec.loader)  # type: ignore[assignment]
         return spec
 
 
-class _Loader:
+class _SympyLoader:
     """Loads SymPy as its own loader does, and teaches it then."""
 
     def __init__(self, own: Any) -> None:

@@ -85,10 +85,10 @@ class Names:
             if first != index.name:
                 self.same.append((first, index.name))
 
-    def fixed(self) -> Iterator[syntax.Parameter]:
+    def fixed(self) -> Iterator[syntax.ParameterSyntax]:
         """The sizes that are numbers."""
         for name, value in self.numbers.items():
-            yield syntax.Parameter(name, syntax.Number(Fraction(value)), fixes=True)
+            yield syntax.ParameterSyntax(name, syntax.NumberSyntax(Fraction(value)), fixes=True)
 
 
 def _bare(node: Any) -> Iterator[Any]:

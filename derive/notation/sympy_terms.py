@@ -66,13 +66,15 @@ def number(value: Any) -> Raw:
         exact = Fraction(value)
         if max(abs(exact.numerator), exact.denominator).bit_length() > _BITS:
             raise SpecError(_BEYOND)
-        return syntax.Number(exact, isinstance(value, int))
+        return syntax.NumberSyntax(exact, isinstance(value, int))
     if isinstance(value, float):
         if isnan(value):
             raise SpecError("an operation cannot contain nan")
         if isinf(value):
-            return syntax.Name("inf") if value > 0 else syntax.Negative(syntax.Name("inf"))
-        return syntax.Number(Fraction(repr(value)), False)
+            return (
+                syntax.NameSyntax("inf") if value > 0 else syntax.Negative(syntax.NameSyntax("inf"))
+            )
+        return syntax.NumberSyntax(Fraction(repr(value)), False)
     if isinstance(value, sympy.Float):
         if isinf(float(value)) or (value != 0 and float(value) == 0):
             raise SpecError(_BEYOND)
@@ -81,11 +83,11 @@ def number(value: Any) -> Raw:
         fraction = Fraction(int(value.p), int(value.q))
         return number(int(fraction) if value.is_integer else fraction)
     if value is sympy.pi:
-        return syntax.Name("pi")
+        return syntax.NameSyntax("pi")
     if value is sympy.oo:
-        return syntax.Name("inf")
+        return syntax.NameSyntax("inf")
     if value is -sympy.oo:
-        return syntax.Negative(syntax.Name("inf"))
+        return syntax.Negative(syntax.NameSyntax("inf"))
     raise SpecError(f"{value!r} is not a number; give a number, pi or oo")
 
 
@@ -95,23 +97,23 @@ class Terms:
     def __init__(self, names: Names, order: Order) -> None:
         self.names = names
         self.order = order
-        self.at: syntax.Place | None = None
+        self.at: syntax.SourcePlace | None = None
 
     def value(self, e: Any) -> Raw:
         """A number or a condition."""
         if e is not sympy.nan and (e.is_Number or e is sympy.pi):
             return number(e)
         if e is sympy.E:
-            return syntax.Apply("exp", (syntax.Number(Fraction(1)),))
+            return syntax.ApplySyntax("exp", (syntax.NumberSyntax(Fraction(1)),))
         if e is sympy.EulerGamma:  # what SymPy makes of digamma(1)
-            digamma = syntax.Apply("digamma", (syntax.Number(Fraction(1)),))
+            digamma = syntax.ApplySyntax("digamma", (syntax.NumberSyntax(Fraction(1)),))
             return syntax.Negative(digamma)
         for kind, translate in _TABLE:
             if isinstance(e, kind):
                 return translate(self, e)
         name = type(e).__name__
         if type(e) in _FUNCTIONS:
-            return syntax.Apply(_FUNCTIONS[type(e)], tuple(map(self.value, e.args)))
+            return syntax.ApplySyntax(_FUNCTIONS[type(e)], tuple(map(self.value, e.args)))
         hint = f"; write {_INSTEAD[name]}" if name in _INSTEAD else ""
         hint = f"; {ADVICE[name]}" if name in ADVICE else hint
         fail(self.at, f"SymPy's {name} in {e} is not supported{hint}")
@@ -122,7 +124,7 @@ class Terms:
         if isinstance(e, heads.Group):
             return syntax.Star(_text(e))
         if isinstance(e, Symbol):
-            return syntax.Name(_text(e))
+            return syntax.NameSyntax(_text(e))
         fail(self.at, f"{e} is not an index; give a symbol")
 
     def position(self, e: Any) -> Raw:
@@ -130,26 +132,26 @@ class Terms:
         if isinstance(e, Idx | heads.Group):
             return self.index(e)
         if isinstance(e, heads.Composite):
-            return syntax.Composite(tuple(self.position(part) for part in e.args))
+            return syntax.CompositeSyntax(tuple(self.position(part) for part in e.args))
         if isinstance(e, sympy.Tuple | tuple):
-            return syntax.Composite(tuple(self.position(part) for part in e))
+            return syntax.CompositeSyntax(tuple(self.position(part) for part in e))
         made = self.value(_sympify(e))
         return syntax.whole_quotients(made) if e.has(sympy.floor) else made
 
     def letter_of(self, e: heads.SizeSymbol) -> Raw:
         """The index of size(k)."""
-        return syntax.Name(e.letter)
+        return syntax.NameSyntax(e.letter)
 
     # one method for each kind of node
 
     def _symbol(self, e: Any) -> Raw:
         if isinstance(e, heads.SizeSymbol):
-            return syntax.Apply("size", (self.letter_of(e),))
+            return syntax.ApplySyntax("size", (self.letter_of(e),))
         if self.names.is_size(e):
-            return syntax.Apply("size", (syntax.Name(self.names.sizes[e.name]),))
+            return syntax.ApplySyntax("size", (syntax.NameSyntax(self.names.sizes[e.name]),))
         if isinstance(e, heads.Group):
             return syntax.Star(_text(e))
-        return syntax.Name(_text(e))
+        return syntax.NameSyntax(_text(e))
 
     def _indexed(self, e: Any) -> Raw:
         positions = tuple(self.position(index) for index in e.indices)
@@ -193,27 +195,27 @@ class Terms:
                 factors.append((False, self.value(factor)))
         factors += below
         (_, first), *rest = factors
-        if first == syntax.Number(Fraction(-1)) and rest and not rest[0][0]:
+        if first == syntax.NumberSyntax(Fraction(-1)) and rest and not rest[0][0]:
             rest[0] = (False, syntax.Negative(rest[0][1]))
             factors = rest
         return syntax.Product(tuple(factors))
 
     def _pow(self, e: Any) -> Raw:
         if e.base is sympy.E:
-            return syntax.Apply("exp", (self.value(e.exp),))
+            return syntax.ApplySyntax("exp", (self.value(e.exp),))
         if isinstance(e.base, heads.Iverson) and e.exp.is_positive:
             # SymPy takes powers of products apart; a bracket that is a factor guards the others.
             return self.value(e.base)
         root = _root_of_absolute_square(e.base) if (2 * e.exp).is_odd else None
         if root is not None:
-            absolute = syntax.Apply("abs", (self.value(root),))
+            absolute = syntax.ApplySyntax("abs", (self.value(root),))
             power = self.value(2 * e.exp)
             return absolute if 2 * e.exp == 1 else syntax.Power(absolute, power)
         if e.exp.is_Rational and Fraction(int(e.exp.p), int(e.exp.q)) in _ROOTS:
             name = _ROOTS[Fraction(int(e.exp.p), int(e.exp.q))]
-            return syntax.Apply(name, (self.value(e.base),))
+            return syntax.ApplySyntax(name, (self.value(e.base),))
         if e.exp is sympy.S.NegativeOne:
-            over = ((False, syntax.Number(Fraction(1))), (True, self.value(e.base)))
+            over = ((False, syntax.NumberSyntax(Fraction(1))), (True, self.value(e.base)))
             return syntax.Product(over)
         return syntax.Power(self.value(e.base), self.value(e.exp))
 
@@ -282,7 +284,7 @@ class Terms:
         result = self.value(last)
         for value, condition in reversed(cases):
             args = (self.value(condition), self.value(value), result)
-            result = syntax.Apply("where", args)
+            result = syntax.ApplySyntax("where", args)
         return result
 
     def _delta(self, e: Any) -> Raw:
@@ -308,14 +310,14 @@ class Terms:
         return syntax.Either((syntax.Both((c, a)), syntax.Both((no, b))))
 
     def _truth(self, e: Any) -> Raw:
-        return syntax.Apply("true" if e else "false", ())
+        return syntax.ApplySyntax("true" if e else "false", ())
 
     def _extreme(self, e: Any) -> Raw:
         name = "maximum" if isinstance(e, sympy.Max) else "minimum"
         first, *rest = sorted(e.args, key=lambda a: bool(a.is_Number))
         result = self.value(first)
         for arg in rest:
-            result = syntax.Apply(name, (result, self.value(arg)))
+            result = syntax.ApplySyntax(name, (result, self.value(arg)))
         return result
 
     def _rest(self, e: Any) -> Raw:
@@ -326,7 +328,7 @@ class Terms:
         order, x = e.args
         if order != 0:
             fail(self.at, f"{e}: digamma is the only supported polygamma function")
-        return syntax.Apply("digamma", (self.value(x),))
+        return syntax.ApplySyntax("digamma", (self.value(x),))
 
     def _real(self, e: Any) -> Raw:
         """SymPy's |exp(x)| is exp(re(x)); every tensor is real."""

@@ -16,7 +16,7 @@ from derive.errors import SpecError
 
 
 @dataclass(frozen=True)
-class Place:
+class SourcePlace:
     """A 1-based line and column of the text; where there is none, what gives the equation's."""
 
     line: int
@@ -29,7 +29,7 @@ class Raw:
     """Base of what was written; ``at`` is None where there is no text."""
 
     __match_args__: ClassVar[tuple[str, ...]]
-    at: Place | None = field(default=None, kw_only=True, compare=False)
+    at: SourcePlace | None = field(default=None, kw_only=True, compare=False)
 
     def parts(self) -> Iterator[Raw]:
         """The children, in the order in which they were written."""
@@ -37,7 +37,7 @@ class Raw:
             yield from _within(getattr(self, name))
 
 
-def placed(e: _Kind, at: Place) -> _Kind:
+def placed(e: _Kind, at: SourcePlace) -> _Kind:
     """The same, all of it at one place."""
 
     def inside(value: Any) -> Any:
@@ -60,7 +60,7 @@ def _within(value: object) -> Iterator[Raw]:
 
 
 @dataclass(frozen=True)
-class Number(Raw):
+class NumberSyntax(Raw):
     """An exact number; ``integral`` if it was written as one (1, not 1.0)."""
 
     value: Fraction
@@ -68,7 +68,7 @@ class Number(Raw):
 
 
 @dataclass(frozen=True)
-class Name(Raw):
+class NameSyntax(Raw):
     """A name alone: an index, a parameter, a constant or a tensor without axes."""
 
     name: str
@@ -82,7 +82,7 @@ class Star(Raw):
 
 
 @dataclass(frozen=True)
-class Composite(Raw):
+class CompositeSyntax(Raw):
     """A composite axis, ``(t d)``."""
 
     args: tuple[Raw, ...]
@@ -162,7 +162,7 @@ class Bracket(Raw):
 
 
 @dataclass(frozen=True)
-class Apply(Raw):
+class ApplySyntax(Raw):
     """function(args)."""
 
     function: str
@@ -180,7 +180,7 @@ class Bind(Raw):
 
 
 @dataclass(frozen=True)
-class Tensor(Raw):
+class TensorSyntax(Raw):
     """An input as declared; ``axes`` None where the equations say them."""
 
     name: str
@@ -190,7 +190,7 @@ class Tensor(Raw):
 
 
 @dataclass(frozen=True)
-class Parameter(Raw):
+class ParameterSyntax(Raw):
     """``name=value``; ``options`` for a choice; ``size(name)=value`` where ``fixes``."""
 
     name: str
@@ -202,7 +202,7 @@ class Parameter(Raw):
     def sized(self) -> str | None:
         """The index whose size it is."""
         match self.value:
-            case Apply("size", (Name(letter) | Star(letter), *_)):
+            case ApplySyntax("size", (NameSyntax(letter) | Star(letter), *_)):
                 return letter
         return None
 
@@ -217,7 +217,7 @@ class Bound(Raw):
 
 
 @dataclass(frozen=True)
-class Equation(Raw):
+class EquationSyntax(Raw):
     """``name[axes] = body``."""
 
     name: str
@@ -226,7 +226,7 @@ class Equation(Raw):
 
 
 @dataclass(frozen=True)
-class Operation(Raw):
+class OperationSyntax(Raw):
     """One operation; ``inputs`` None where they come in order of first use.
 
     ``outputs`` pairs an option (None without a choice) with the name of an output; ``same``
@@ -236,10 +236,10 @@ class Operation(Raw):
     """
 
     name: str
-    inputs: tuple[Tensor, ...] | None
-    parameters: tuple[Parameter, ...]
+    inputs: tuple[TensorSyntax, ...] | None
+    parameters: tuple[ParameterSyntax, ...]
     outputs: tuple[tuple[str | None, str], ...] | None
-    equations: tuple[Equation, ...]
+    equations: tuple[EquationSyntax, ...]
     same: tuple[tuple[str, str], ...] = ()
     text: bool = True
     stable: bool = False
@@ -248,8 +248,8 @@ class Operation(Raw):
 
 def quotient(a: Raw, b: Raw) -> Raw:
     """a // b: int(floor(a/b))."""
-    floor = Apply("floor", (Product(((False, a), (True, b)), at=a.at),), at=a.at)
-    return Apply("int", (floor,), at=a.at)
+    floor = ApplySyntax("floor", (Product(((False, a), (True, b)), at=a.at),), at=a.at)
+    return ApplySyntax("int", (floor,), at=a.at)
 
 
 def rest(a: Raw, b: Raw) -> Raw:
@@ -261,10 +261,10 @@ def rest(a: Raw, b: Raw) -> Raw:
 def whole_quotients(e: Raw) -> Raw:
     """A position in which floor(a/b) is an integer, where no tensor is read in it."""
     match e:
-        case Item() | Apply("int"):
+        case Item() | ApplySyntax("int"):
             return e
-        case Apply("floor") if not any(isinstance(part, Item) for part in walk(e)):
-            return Apply("int", (e,), at=e.at)
+        case ApplySyntax("floor") if not any(isinstance(part, Item) for part in walk(e)):
+            return ApplySyntax("int", (e,), at=e.at)
 
     def inside(value: Any) -> Any:
         if isinstance(value, tuple):
@@ -281,7 +281,7 @@ def walk(e: Raw) -> Iterator[Raw]:
         yield from walk(part)
 
 
-def fail(at: Place | None, message: str) -> NoReturn:
+def fail(at: SourcePlace | None, message: str) -> NoReturn:
     """Raise the error, with its place if there is one."""
     if at is None:
         raise SpecError(message)
@@ -299,7 +299,7 @@ def factors(e: Raw, inverse: bool = False) -> Iterator[tuple[bool, Raw]]:
             else:
                 yield from factors(factor)
     elif isinstance(e, Negative):
-        yield (False, Number(Fraction(-1)))
+        yield (False, NumberSyntax(Fraction(-1)))
         yield from factors(e.arg)
     else:
         yield (inverse, e)
@@ -315,20 +315,20 @@ def show(e: Raw, level: int = 0) -> str:
     """The text of e, for messages."""
     own = _LEVEL.get(type(e), 9)
     text = _text(e, own)
-    if isinstance(e, Number):
+    if isinstance(e, NumberSyntax):
         own = 6 if "/" in text else 7 if text[0] == "-" else own
     return f"({text})" if own < level else text
 
 
 def _text(e: Raw, own: int) -> str:
     match e:
-        case Number(value):
+        case NumberSyntax(value):
             return decimal(value) or _digits(value)
-        case Name(name):
+        case NameSyntax(name):
             return name
         case Star(name):
             return f"*{name}"
-        case Composite(args):
+        case CompositeSyntax(args):
             return f"({' '.join(show(a) for a in args)})"
         case Item(name, positions):
             return f"{name}[{_list(positions)}]"
@@ -351,12 +351,12 @@ def _text(e: Raw, own: int) -> str:
             return f"not {show(arg, own)}"
         case Bracket(condition):
             return f"[{show(condition)}]"
-        case Apply(function, args):
+        case ApplySyntax(function, args):
             return f"{function}({_list(args)})"
         case Bind(kind, indices, condition, args):
             where = "" if condition is None else f" | {show(condition)}"
             return f"{kind}[{_list(indices)}{where}]({_list(args)})"
-        case Equation(name, axes, body):
+        case EquationSyntax(name, axes, body):
             return f"{name}[{_list(axes)}] = {show(body)}" if axes else f"{name} = {show(body)}"
     return type(e).__name__.lower()
 

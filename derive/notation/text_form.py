@@ -65,7 +65,7 @@ def _read(text: str) -> list[syntax.Raw]:
         raise _showing(text, error, "in ") from None
 
 
-def _resolved(written: syntax.Operation, text: str) -> Operation:
+def _resolved(written: syntax.OperationSyntax, text: str) -> Operation:
     """The operation; an error in one of its equations names the equation."""
     try:
         check_size(written)
@@ -102,16 +102,16 @@ def _statements(text: str) -> list[syntax.Raw]:
         raise
 
 
-def _split(statements: list[syntax.Raw]) -> Iterator[syntax.Operation]:
+def _split(statements: list[syntax.Raw]) -> Iterator[syntax.OperationSyntax]:
     """Group equations under the op line that they follow."""
-    head: syntax.Operation | None = None
-    equations: list[syntax.Equation] = []
+    head: syntax.OperationSyntax | None = None
+    equations: list[syntax.EquationSyntax] = []
     for statement in [*statements, None]:
-        if isinstance(statement, syntax.Equation):
+        if isinstance(statement, syntax.EquationSyntax):
             equations.append(statement)
             continue
         if head is not None:
-            yield syntax.Operation(
+            yield syntax.OperationSyntax(
                 head.name,
                 head.inputs,
                 head.parameters,
@@ -128,10 +128,10 @@ def _split(statements: list[syntax.Raw]) -> Iterator[syntax.Operation]:
                     f"{equations[0].name} is defined before the first op line; move it below an "
                     "op line",
                 )
-            yield syntax.Operation("op", None, (), None, tuple(equations), at=equations[0].at)
+            yield syntax.OperationSyntax("op", None, (), None, tuple(equations), at=equations[0].at)
         elif statement is None:
             raise SpecError("the text has no operation; write one, C[i] = A[i]")
-        assert statement is None or isinstance(statement, syntax.Operation)
+        assert statement is None or isinstance(statement, syntax.OperationSyntax)
         head, equations = statement, []
 
 
@@ -142,13 +142,13 @@ def _parser() -> Lark:
         rel_to=__file__,
         parser="lalr",
         lexer="basic",
-        postlex=_Lines(),
-        transformer=_Builder(),
+        postlex=_LineJoiner(),
+        transformer=_SyntaxBuilder(),
         maybe_placeholders=False,
     )
 
 
-class _Lines:
+class _LineJoiner:
     """Line ends inside brackets are no ends; every bracket is closed; ``op`` starts an op line."""
 
     always_accept = ("NEWLINE", "SEMI")
@@ -193,8 +193,8 @@ def _at(token: Token, message: str) -> SpecError:
     return SpecError(message, line=token.line, column=token.column)
 
 
-def _place(token: Token) -> syntax.Place:
-    return syntax.Place(token.line or 0, token.column or 0)
+def _place(token: Token) -> syntax.SourcePlace:
+    return syntax.SourcePlace(token.line or 0, token.column or 0)
 
 
 def _name(token: Token) -> str:
@@ -204,14 +204,14 @@ def _name(token: Token) -> str:
     return unicodedata.normalize("NFKC", str(token))
 
 
-def _number(token: Token) -> syntax.Number:
+def _number(token: Token) -> syntax.NumberSyntax:
     text = str(token).lower()
     mantissa, _, exponent = text.partition("e")
     if not token.isascii():
         raise _at(token, f"{str(token)!r} is not a number; use the digits 0 to 9")
     if len(mantissa) > _LONGEST or len(exponent) > 5 or abs(int(exponent or 0)) > _LONGEST:
         raise _at(token, "the number is too long or too large")
-    return syntax.Number(Fraction(text.rstrip(".")), text.isdigit(), at=_place(token))
+    return syntax.NumberSyntax(Fraction(text.rstrip(".")), text.isdigit(), at=_place(token))
 
 
 def _chain(
@@ -224,7 +224,7 @@ def _chain(
 
 
 @v_args(inline=True)
-class _Builder(Transformer[Token, Any]):
+class _SyntaxBuilder(Transformer[Token, Any]):
     """Each rule of the grammar as what it stands for."""
 
     _tuple: ClassVar[Any] = staticmethod(lambda *items: items)
@@ -235,7 +235,7 @@ class _Builder(Transformer[Token, Any]):
 
     # op line
 
-    def op_line(self, op: Token, name: Token, inputs: Any, *rest: Any) -> syntax.Operation:
+    def op_line(self, op: Token, name: Token, inputs: Any, *rest: Any) -> syntax.OperationSyntax:
         found: dict[str, Any] = dict(rest)
         options = found.get("parameters", ())
         # A bare word is a number that must be given, but for this one.
@@ -244,14 +244,14 @@ class _Builder(Transformer[Token, Any]):
         parameters = tuple(p for p in others if not _says_stable(p))
         stable = len(parameters) < len(others)
         made = _name(name), inputs, parameters, found.get("outputs"), ()
-        return syntax.Operation(*made, at=_place(op), stable=stable, bounds=bounds)
+        return syntax.OperationSyntax(*made, at=_place(op), stable=stable, bounds=bounds)
 
     inputs = _tuple
 
-    def input(self, name: Token, *rest: Any) -> syntax.Tensor:
+    def input(self, name: Token, *rest: Any) -> syntax.TensorSyntax:
         found: dict[str, Any] = dict(rest)
         said = found.get("axes", ()), found.get("kind"), found.get("default")
-        return syntax.Tensor(_name(name), *said, at=_place(name))
+        return syntax.TensorSyntax(_name(name), *said, at=_place(name))
 
     def axes(self, positions: Any) -> tuple[str, Any]:
         return "axes", positions
@@ -267,21 +267,23 @@ class _Builder(Transformer[Token, Any]):
     def parameters(self, _semi: Token, *items: Any) -> tuple[str, Any]:
         return "parameters", items
 
-    def required(self, name: Token) -> syntax.Parameter:
-        return syntax.Parameter(_name(name), at=_place(name))
+    def required(self, name: Token) -> syntax.ParameterSyntax:
+        return syntax.ParameterSyntax(_name(name), at=_place(name))
 
-    def given(self, name: Token, value: Any) -> syntax.Parameter:
-        return syntax.Parameter(_name(name), value, at=_place(name))
+    def given(self, name: Token, value: Any) -> syntax.ParameterSyntax:
+        return syntax.ParameterSyntax(_name(name), value, at=_place(name))
 
-    def choice(self, name: Token, *options: Token) -> syntax.Parameter:
-        return syntax.Parameter(_name(name), None, tuple(map(_name, options)), at=_place(name))
+    def choice(self, name: Token, *options: Token) -> syntax.ParameterSyntax:
+        return syntax.ParameterSyntax(
+            _name(name), None, tuple(map(_name, options)), at=_place(name)
+        )
 
-    def fixed(self, function: Token, letter: Token, value: Any) -> syntax.Parameter:
+    def fixed(self, function: Token, letter: Token, value: Any) -> syntax.ParameterSyntax:
         if function != "size":
             raise _at(
                 function, f"{function}({letter})=... is not a parameter; use size({letter})=..."
             )
-        return syntax.Parameter(_name(letter), value, fixes=True, at=_place(letter))
+        return syntax.ParameterSyntax(_name(letter), value, fixes=True, at=_place(letter))
 
     def bound(self, name: Token, relation: Token, value: Any) -> syntax.Bound:
         return syntax.Bound(_name(name), str(relation), value, at=_place(name))
@@ -295,9 +297,9 @@ class _Builder(Transformer[Token, Any]):
 
     # equations and expressions
 
-    def equation(self, name: Token, *rest: Any) -> syntax.Equation:
+    def equation(self, name: Token, *rest: Any) -> syntax.EquationSyntax:
         *axes, body = rest
-        return syntax.Equation(_name(name), axes[0][1] if axes else (), body, at=_place(name))
+        return syntax.EquationSyntax(_name(name), axes[0][1] if axes else (), body, at=_place(name))
 
     def either(self, *args: Any) -> syntax.Raw:
         return syntax.Either(args, at=args[0].at)
@@ -339,7 +341,7 @@ class _Builder(Transformer[Token, Any]):
     number = staticmethod(_number)
 
     def name(self, token: Token) -> syntax.Raw:
-        return syntax.Name(_name(token), at=_place(token))
+        return syntax.NameSyntax(_name(token), at=_place(token))
 
     def item(self, name: Token, positions: Any) -> syntax.Raw:
         return syntax.Item(_name(name), positions, at=_place(name))
@@ -350,7 +352,7 @@ class _Builder(Transformer[Token, Any]):
         return syntax.Bind(_name(name), positions, where, args, at=_place(name))
 
     def apply(self, name: Token, args: Any) -> syntax.Raw:
-        return syntax.Apply(_name(name), args, at=_place(name))
+        return syntax.ApplySyntax(_name(name), args, at=_place(name))
 
     def bracket(self, _bracket: Token, condition: Any) -> syntax.Raw:
         return syntax.Bracket(condition, at=_place(_bracket))
@@ -359,9 +361,9 @@ class _Builder(Transformer[Token, Any]):
         return syntax.Star(_name(name), at=_place(star))
 
     def composite(self, paren: Token, *parts: Any) -> syntax.Raw:
-        return syntax.Composite(parts, at=_place(paren))
+        return syntax.CompositeSyntax(parts, at=_place(paren))
 
 
-def _says_stable(p: syntax.Parameter) -> bool:
+def _says_stable(p: syntax.ParameterSyntax) -> bool:
     """Whether it is the word ``stable``: no number is given by that name without a default."""
     return p.name == "stable" and p.value is None and not p.options

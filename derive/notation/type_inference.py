@@ -30,7 +30,7 @@ from derive.algebra.functions import OF_INTEGERS, STEPS
 from derive.algebra.reductions import CONDITIONS, REDUCTIONS
 from derive.algebra.substitution import replace_inside_out
 from derive.notation.operation import Equation, Kind
-from derive.notation.scope import Reading
+from derive.notation.scope import AccessSite
 from derive.notation.smart_constructors import whole
 from derive.notation.symbols import Declared, constant
 from derive.notation.syntax import fail, show
@@ -43,7 +43,7 @@ class Kinds:
         self,
         declared: Declared,
         bodies: Mapping[str, Expr],
-        readings: Sequence[Reading],
+        readings: Sequence[AccessSite],
         truths: Iterable[str],
         sizes: Iterable[Expr],
     ) -> None:
@@ -69,7 +69,7 @@ class Kinds:
                 )
             self._check_whole(name, body)
 
-    def _positions(self, readings: Sequence[Reading]) -> None:
+    def _positions(self, readings: Sequence[AccessSite]) -> None:
         for reading in readings:
             for position in reading.positions:
                 found = affine(position)

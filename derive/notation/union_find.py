@@ -8,7 +8,7 @@ from __future__ import annotations
 from derive.algebra.expr import Call, Expr, Size
 from derive.algebra.substitution import replace
 from derive.notation.size_expressions import factors, places, shown
-from derive.notation.syntax import Place, fail
+from derive.notation.syntax import SourcePlace, fail
 
 
 class Classes:
@@ -65,7 +65,7 @@ class Classes:
         return self._order[key]
 
 
-class Known(Classes):
+class SizeClasses(Classes):
     """Classes and their sizes: ``given`` has those that are not read on an axis, by their roots."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class Known(Classes):
         if joined is not None and joined[1] in self.given:
             self.set(joined[0], self.given.pop(joined[1]), None, self._why.pop(joined[1]))
 
-    def set(self, key: str, size: Expr, at: Place | None, why: str) -> None:
+    def set(self, key: str, size: Expr, at: SourcePlace | None, why: str) -> None:
         """The size of a class; ``why`` is where it is from, for the error if there are two."""
         root = self.root(key)
         size = self.canonical(size)

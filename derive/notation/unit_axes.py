@@ -15,28 +15,37 @@ from derive.notation import syntax
 STEM = "one"
 
 
-def with_unit_axes(written: syntax.Operation) -> syntax.Operation:
+def with_unit_axes(written: syntax.OperationSyntax) -> syntax.OperationSyntax:
     """The operation with an index, and its size, for each axis that is written 0."""
     if not any(_is_unit(axis) for t in written.inputs or () for axis in t.axes or ()):
         return written
-    named = (syntax.Name, syntax.Star, syntax.Tensor, syntax.Parameter, syntax.Equation)
+    named = (
+        syntax.NameSyntax,
+        syntax.Star,
+        syntax.TensorSyntax,
+        syntax.ParameterSyntax,
+        syntax.EquationSyntax,
+    )
     taken = {e.name for e in _parts(written) if isinstance(e, named)}
     letters: list[str] = []
     inputs = tuple(_named(t, letters, taken) for t in written.inputs or ())
-    sizes = (syntax.Parameter(letter, syntax.Number(Fraction(1)), fixes=True) for letter in letters)
+    sizes = (
+        syntax.ParameterSyntax(letter, syntax.NumberSyntax(Fraction(1)), fixes=True)
+        for letter in letters
+    )
     return replace(written, inputs=inputs, parameters=(*written.parameters, *sizes))
 
 
 def _is_unit(axis: syntax.Raw) -> bool:
-    return isinstance(axis, syntax.Number) and axis.value == 0
+    return isinstance(axis, syntax.NumberSyntax) and axis.value == 0
 
 
-def _parts(written: syntax.Operation) -> list[syntax.Raw]:
+def _parts(written: syntax.OperationSyntax) -> list[syntax.Raw]:
     whole = [*(written.inputs or ()), *written.parameters, *written.equations]
     return [part for e in whole for part in syntax.walk(e)]
 
 
-def _named(t: syntax.Tensor, letters: list[str], taken: set[str]) -> syntax.Tensor:
+def _named(t: syntax.TensorSyntax, letters: list[str], taken: set[str]) -> syntax.TensorSyntax:
     """The tensor with the first of the letters for its first such axis, and so on."""
     axes: list[syntax.Raw] = []
     count = 0
@@ -48,7 +57,7 @@ def _named(t: syntax.Tensor, letters: list[str], taken: set[str]) -> syntax.Tens
                     number += 1
                 letters.append(letter)
                 taken.add(letter)
-            axis = syntax.Name(letters[count], at=axis.at)
+            axis = syntax.NameSyntax(letters[count], at=axis.at)
             count += 1
         axes.append(axis)
     return replace(t, axes=tuple(axes) if t.axes is not None else None)

@@ -11,7 +11,7 @@ from derive.notation.symbols import Declared
 from derive.notation.syntax import fail
 
 
-def no_function(e: syntax.Apply, declared: Declared) -> NoReturn:
+def no_function(e: syntax.ApplySyntax, declared: Declared) -> NoReturn:
     """Refuse name(...)."""
     name = e.function
     if name in ("max", "min"):

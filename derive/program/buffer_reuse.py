@@ -26,10 +26,10 @@ from derive.program.torch_ir import (
     Binary,
     Code,
     Conditional,
-    Function,
+    FunctionCall,
     Keyword,
     Literal,
-    Method,
+    MethodCall,
     Name,
     Unary,
     replaced,
@@ -57,19 +57,19 @@ class World(Protocol):
 
 
 @dataclass(frozen=True)
-class Memory:
+class WritableMemory:
     """The tensors made here whose memory a value may share, and whether it may be written to."""
 
     of: frozenset[int] = frozenset()
     writable: bool = False
 
 
-_OTHERS = Memory()
+_OTHERS = WritableMemory()
 """What is given, and what is no tensor."""
 
 
 @dataclass
-class Writer:
+class InPlaceWriter:
     """Lines written in place, one after another.
 
     ``floats`` are the names of floating-point tensors, ``results`` those of what is returned,
@@ -90,7 +90,7 @@ class Writer:
     """The names of what may have a group of axes."""
     written: int = 0
     """How many results needed no memory of their own."""
-    _memory: dict[str, Memory] = field(default_factory=dict)
+    _memory: dict[str, WritableMemory] = field(default_factory=dict)
     _busy: set[int] = field(default_factory=set)
     """The tensors that are read elsewhere, in the line at hand or after it."""
     _asked: dict[int, dict[str, None]] = field(default_factory=dict)
@@ -194,7 +194,7 @@ class Writer:
             self._shapes[key] = world.shape(code)
         return self._shapes[key]
 
-    def _of(self, name: str) -> Memory:
+    def _of(self, name: str) -> WritableMemory:
         return self._memory.get(name, _OTHERS)
 
     def _reads(self, code: Code) -> Counter[int]:
@@ -209,7 +209,7 @@ class Writer:
 
     def _made_of(
         self, code: Code, worlds: Sequence[World], alone: bool = True
-    ) -> tuple[Code, Memory]:
+    ) -> tuple[Code, WritableMemory]:
         """The code in place, and the memory of its value; ``alone``: in no branch of a choice."""
         match code:
             case Name(name):
@@ -241,14 +241,14 @@ class Writer:
             made = make(self, new, alone) if not asked else self._unless(asked, code, new, place)
             if made is not None:
                 # To add at positions out of place is to copy a tensor first; a choice is slow.
-                chosen = isinstance(code, Function) and code.name == "torch.where"
+                chosen = isinstance(code, FunctionCall) and code.name == "torch.where"
                 self.written += 2 if chosen or torch_op(code).at_positions else 1
                 return made, self._new() if asked else found[place][1]
         return new, self._memory_of(code, [memory for _, memory in found])
 
     def _product_added(
         self, code: Code, worlds: Sequence[World], alone: bool
-    ) -> tuple[Code, Memory] | None:
+    ) -> tuple[Code, WritableMemory] | None:
         """a + b*c in one call, written over a where that may be."""
         match code:
             case Binary("+" | "-" as op, total, Binary("*", a, b)):
@@ -271,16 +271,16 @@ class Writer:
         value = (Keyword("value", Literal("-1")),) if op == "-" else ()
         if self._may_write(total, code, memory, worlds) and not self._asked_of(memory):
             self.written += 2
-            return Method(x, "addcmul_", (left, right, *value)), memory
+            return MethodCall(x, "addcmul_", (left, right, *value)), memory
         if any(self._may_write(p, code, m, worlds) for p, m in ((a, one), (b, two))):
             self._before, self.written = before, written
             return None
         self.written += 1
-        return Function("torch.addcmul", (x, left, right, *value)), self._new()
+        return FunctionCall("torch.addcmul", (x, left, right, *value)), self._new()
 
     def _matrices_added(
         self, code: Code, worlds: Sequence[World], alone: bool
-    ) -> tuple[Code, Memory] | None:
+    ) -> tuple[Code, WritableMemory] | None:
         """a + b @ c in one call, written over a where that may be."""
         made = product_added(code, self.numbers, self.grouped)
         if made is None or not self._is_large(code, worlds):
@@ -309,7 +309,7 @@ class Writer:
         return any(self.is_large(self._shape(w, code) or ()) for w in worlds)
 
     def _may_write(
-        self, operand: Code, code: Code, memory: Memory, worlds: Sequence[World]
+        self, operand: Code, code: Code, memory: WritableMemory, worlds: Sequence[World]
     ) -> bool:
         """Whether the result of the code may stand where the operand does."""
         if not memory.writable or memory.of & self._busy or not self._is_float(operand, worlds):
@@ -321,7 +321,7 @@ class Writer:
         same = all(self._shape(w, operand) == self._shape(w, code) for w in worlds)
         return same and self._is_large(code, worlds)
 
-    def _asked_of(self, memory: Memory) -> Needs:
+    def _asked_of(self, memory: WritableMemory) -> Needs:
         """The inputs whose gradients read the memory later; that of the line at hand is none."""
         return tuple(dict.fromkeys(t for m in memory.of for t in self._asked.get(m, ())))
 
@@ -333,8 +333,8 @@ class Writer:
         if code is not self._whole:
             return None
         match new:
-            case Method(Name() as operand, name, ()) if torch_op(new).over == "_":
-                over = Method(operand, f"{name}_")
+            case MethodCall(Name() as operand, name, ()) if torch_op(new).over == "_":
+                over = MethodCall(operand, f"{name}_")
                 return Conditional(any_wanted(asked, self.places), new, over)
         if not isinstance(new, Binary):
             return None
@@ -346,17 +346,17 @@ class Writer:
         written = _method(plain, place, _METHODS[new.op])
         return Conditional(any_wanted(asked, self.places), plain, written)
 
-    def _memory_of(self, code: Code, parts: Sequence[Memory]) -> Memory:
+    def _memory_of(self, code: Code, parts: Sequence[WritableMemory]) -> WritableMemory:
         op = torch_op(code)
         if op.new or (isinstance(code, Unary | Binary) and code.op in _ARITHMETIC):
             return self._new()
         shared = frozenset().union(*(m.of for m in parts))
         whole = op.reshaped or (isinstance(code, Attribute) and code.name in ("mT", "T"))
-        return Memory(shared, whole and parts[0].writable)
+        return WritableMemory(shared, whole and parts[0].writable)
 
-    def _new(self) -> Memory:
+    def _new(self) -> WritableMemory:
         self._made += 1
-        return Memory(frozenset((self._made,)), True)
+        return WritableMemory(frozenset((self._made,)), True)
 
     def named(self, code: Code, alone: bool) -> Name | None:
         """A name for the code, which stands before the line at hand; None in a choice."""
@@ -369,7 +369,7 @@ class Writer:
         return Name(name)
 
 
-Make = Callable[[Writer, Code, bool], Code | None]
+Make = Callable[[InPlaceWriter, Code, bool], Code | None]
 
 
 def _ways(code: Code) -> Iterator[tuple[int, Make]]:
@@ -381,23 +381,26 @@ def _ways(code: Code) -> Iterator[tuple[int, Make]]:
         case Binary("-" | "/" | "**" as op):
             yield 0, lambda writer, new, alone: _method(new, 0, _METHODS[op])
         case Unary("-"):
-            yield 0, lambda writer, new, alone: Method(new.parts()[0], "neg_")
-        case Method(_, name) if torch_op(code).over == "_":
-            yield 0, lambda writer, new, alone: Method(new.parts()[0], f"{name}_", new.parts()[1:])
-        case Function("torch.where", (mask, _, Literal())):
+            yield 0, lambda writer, new, alone: MethodCall(new.parts()[0], "neg_")
+        case MethodCall(_, name) if torch_op(code).over == "_":
+            yield (
+                0,
+                lambda writer, new, alone: MethodCall(new.parts()[0], f"{name}_", new.parts()[1:]),
+            )
+        case FunctionCall("torch.where", (mask, _, Literal())):
             yield 1, lambda writer, new, alone: _filled(new.parts()[1], Unary("~", mask), new, 2)
-        case Function("torch.where", (mask, Literal(), _)):
+        case FunctionCall("torch.where", (mask, Literal(), _)):
             yield 2, lambda writer, new, alone: _filled(new.parts()[2], mask, new, 1)
-        case Function(name) if torch_op(code).over == "_" and name.startswith("_"):
-            yield 0, lambda writer, new, alone: Function(f"{name}_", new.parts())
-        case Function() if torch_op(code).over:
+        case FunctionCall(name) if torch_op(code).over == "_" and name.startswith("_"):
+            yield 0, lambda writer, new, alone: FunctionCall(f"{name}_", new.parts())
+        case FunctionCall() if torch_op(code).over:
             yield 0, _keyword
 
 
 def _method(code: Code, place: int, name: str) -> Code:
     """x.name(y) for the operands of x op y."""
     parts = code.parts()
-    return Method(parts[place], name, (parts[1 - place],))
+    return MethodCall(parts[place], name, (parts[1 - place],))
 
 
 def _filled(x: Code, mask: Code, code: Code, number: int) -> Code:
@@ -406,26 +409,26 @@ def _filled(x: Code, mask: Code, code: Code, number: int) -> Code:
         mask = mask.operand.operand
     filling = code.parts()[number]
     if filling != Literal("0"):
-        return Method(x, "masked_fill_", (mask, filling))
+        return MethodCall(x, "masked_fill_", (mask, filling))
     kept = mask.operand if isinstance(mask, Unary) else Unary("~", mask)
-    return Function("_masked_", (x, kept))
+    return FunctionCall("_masked_", (x, kept))
 
 
-def _keyword(writer: Writer, code: Code, alone: bool) -> Code | None:
+def _keyword(writer: InPlaceWriter, code: Code, alone: bool) -> Code | None:
     """f(x, .., out=x)"""
-    assert isinstance(code, Function)
+    assert isinstance(code, FunctionCall)
     first, *others = code.args
     name = writer.named(first, alone)
     if name is None:
         return None
-    return Function(code.name, (name, *others, Keyword(torch_op(code).over, name)))
+    return FunctionCall(code.name, (name, *others, Keyword(torch_op(code).over, name)))
 
 
-def _either(code: Conditional, one: Memory, two: Memory) -> Memory:
+def _either(code: Conditional, one: WritableMemory, two: WritableMemory) -> WritableMemory:
     """That of one value or another."""
     if code.then is _NONE or code.other is _NONE:
         return two if code.then is _NONE else one
-    return Memory(one.of | two.of, one.writable and two.writable)
+    return WritableMemory(one.of | two.of, one.writable and two.writable)
 
 
 def _read_parts(code: Code) -> tuple[Code, ...]:
@@ -433,9 +436,9 @@ def _read_parts(code: Code) -> tuple[Code, ...]:
     match code:
         case Attribute(_, name) if name in _OF_ITSELF:
             return ()
-        case Method(_, "dim" | "numel" | "size", args):
+        case MethodCall(_, "dim" | "numel" | "size", args):
             return args
-        case Method(_, _, args) if torch_op(code).makes:
+        case MethodCall(_, _, args) if torch_op(code).makes:
             return args
     return code.parts()
 

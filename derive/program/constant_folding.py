@@ -19,9 +19,9 @@ from derive.program.torch_ir import (
     Binary,
     Code,
     Conditional,
-    Function,
+    FunctionCall,
     Literal,
-    Method,
+    MethodCall,
     Unary,
     literal,
     operands,
@@ -62,18 +62,18 @@ def _folded(code: Code) -> Code:
             return _once(code, op)
         case Unary("~", Unary("~", operand)):
             return operand
-        case Method(Method(x, "unsqueeze", (at,)), "squeeze", (again,)) if at == again:
+        case MethodCall(MethodCall(x, "unsqueeze", (at,)), "squeeze", (again,)) if at == again:
             return x
         case Unary("not", Literal("True" | "False" as value)):
             return _FALSE if value == "True" else _TRUE
-        case Function("min" | "max" as name, args):
+        case FunctionCall("min" | "max" as name, args):
             return _extremum(code, name, args)
         case Conditional(Literal("True"), then, _):
             return then
         case Conditional(Literal("False"), _, other):
             return other
-        case Function("torch.where" | "_where" as name, (mask, then, other)):
-            return Function(name, (mask, *_taken(mask, then, other)))
+        case FunctionCall("torch.where" | "_where" as name, (mask, then, other)):
+            return FunctionCall(name, (mask, *_taken(mask, then, other)))
     return code
 
 
@@ -83,10 +83,10 @@ def _taken(mask: Code, then: Code, other: Code) -> tuple[Code, Code]:
     The other branch is a number: a tensor may have axes that no other has.
     """
     match then:
-        case Function("torch.where" | "_where", (inner, taken, Literal())) if inner is mask:
+        case FunctionCall("torch.where" | "_where", (inner, taken, Literal())) if inner is mask:
             then = taken
     match other:
-        case Function("torch.where" | "_where", (inner, Literal(), taken)) if inner is mask:
+        case FunctionCall("torch.where" | "_where", (inner, Literal(), taken)) if inner is mask:
             other = taken
     return then, other
 
@@ -139,7 +139,7 @@ def _extremum(code: Code, name: str, args: Iterable[Code]) -> Code:
         distinct = [c for n, c in enumerate(distinct) if n == first or _whole(c) is None]
     if len(distinct) == 1:
         return distinct[0]
-    return Function(name, tuple(distinct))
+    return FunctionCall(name, tuple(distinct))
 
 
 def asked_once(

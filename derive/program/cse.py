@@ -17,10 +17,10 @@ from derive.program.torch_ir import (
     Code,
     Conditional,
     Dim,
-    Function,
+    FunctionCall,
     Keyword,
     Literal,
-    Method,
+    MethodCall,
     Name,
     Shape,
     Slice,
@@ -100,7 +100,7 @@ def _plain_where_shared(lines: Sequence[Line]) -> list[Line]:
 
     def spelled(code: Code) -> Code | None:
         match code, _product_in(code):
-            case Function(_, (total, _, _, Keyword(_, alpha))), Code() as product:
+            case FunctionCall(_, (total, _, _, Keyword(_, alpha))), Code() as product:
                 if count[product] > 1:
                     size = Literal(text(alpha).removeprefix("-"))
                     op = "+" if size is alpha else "-"
@@ -113,21 +113,21 @@ def _plain_where_shared(lines: Sequence[Line]) -> list[Line]:
 def _reduced_once(lines: Sequence[Line]) -> list[Line]:
     """The lines with one reduction for x.sum(d, keepdim=True) and x.sum(d)."""
     parts = set(chain.from_iterable(subexpressions(line.code) for line in lines))
-    kept = (part for part in parts if isinstance(part, Method) and torch_op(part).keeps)
+    kept = (part for part in parts if isinstance(part, MethodCall) and torch_op(part).keeps)
     both: dict[Code, Code] = {}
     for whole in kept:
-        plain = Method(whole.obj, whole.name, whole.args[:1])
+        plain = MethodCall(whole.obj, whole.name, whole.args[:1])
         if whole.args[1:] == (Keyword("keepdim", Literal("True")),) and plain in parts:
             (place,) = plain.args
-            both[plain] = Method(whole, "squeeze", (place,))
-            both[Method(plain, "unsqueeze", (place,))] = whole
+            both[plain] = MethodCall(whole, "squeeze", (place,))
+            both[MethodCall(plain, "unsqueeze", (place,))] = whole
     return [replace(line, code=replaced(line.code, both)) for line in lines]
 
 
 def _product_in(code: Code) -> Code | None:
     """A @ B of C + c*(A @ B) in one call."""
     match code:
-        case Function(name, (_, a, b, _)) if name in ADDED_PRODUCTS.values():
+        case FunctionCall(name, (_, a, b, _)) if name in ADDED_PRODUCTS.values():
             return Binary("@", a, b)
     return None
 
@@ -169,13 +169,13 @@ def _is_cheap(code: Code) -> bool:
         return True
     if isinstance(code, Attribute):
         return code.name not in ("values", "indices") or _is_cheap(code.obj)
-    if isinstance(code, Method) and torch_op(code).light:
+    if isinstance(code, MethodCall) and torch_op(code).light:
         return _is_cheap(code.obj)
     if isinstance(code, Unary) and code.op in ("*", "not"):
         return True
     if isinstance(code, Unary | Binary):
         return all(_is_number(part) for part in code.parts())
-    return isinstance(code, Function) and code.name.startswith(
+    return isinstance(code, FunctionCall) and code.name.startswith(
         ("math.", "_ieee", "_quotient", "min", "max", "len", "torch.finfo")
     )
 
@@ -384,12 +384,12 @@ def _asks_for_sizes(code: Code) -> bool:
 
 
 def _asks_for_elements(code: Code) -> bool:
-    return isinstance(code, Method) and code.name == "numel"
+    return isinstance(code, MethodCall) and code.name == "numel"
 
 
 def _fresh(code: Code, taken: set[str]) -> str:
     """A name for the value of the code."""
-    while isinstance(code, Method) and (torch_op(code).light or torch_op(code).view):
+    while isinstance(code, MethodCall) and (torch_op(code).light or torch_op(code).view):
         code = code.obj
     match code:
         case Binary("*") if all(map(_is_number, code.parts())):
@@ -400,7 +400,7 @@ def _fresh(code: Code, taken: set[str]) -> str:
             stem = "filled" if _asks_for_elements(test) else "chosen"
         case Binary(op) if op in _OF_OPERATORS:
             stem = _OF_OPERATORS[op]
-        case Method(Name(name)) if torch_op(code).suffix and not _is_made(name):
+        case MethodCall(Name(name)) if torch_op(code).suffix and not _is_made(name):
             stem = f"{name}_{torch_op(code).suffix}"
         case _:
             stem = torch_op(code).stem or "part"

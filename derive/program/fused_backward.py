@@ -18,9 +18,9 @@ from derive.program.torch_ir import (
     Binary,
     Code,
     Conditional,
-    Function,
+    FunctionCall,
     Literal,
-    Method,
+    MethodCall,
     Name,
     names_in,
 )
@@ -52,7 +52,7 @@ def formed(program: Program, optional: Collection[str] = ()) -> Formed:
     merged = _Merged({*program.inputs, *program.parameters})
     for name in sorted(both):
         merged.taken.add(f"{name}_low")
-        there = Method(Name(name), "to", (LOW,))
+        there = MethodCall(Name(name), "to", (LOW,))
         low = Conditional(is_none(name), NONE, there) if name in optional else there
         merged.add(Line(f"{name}_low", low), every)
     forward = [(line, every) for line in program.forward]
@@ -169,10 +169,10 @@ class _Merged:
         if isinstance(code, Name):
             return Name(self.names.get(code.id, code.id))
         code = code.map(self._code)
-        if isinstance(code, Function) and code.name in _LOGARITHMS:
-            number = self._number(Function(_LOGARITHMS[code.name], code.args))
+        if isinstance(code, FunctionCall) and code.name in _LOGARITHMS:
+            number = self._number(FunctionCall(_LOGARITHMS[code.name], code.args))
             if number in self._held:
-                return Method(Name(self._held[number]), "exp")
+                return MethodCall(Name(self._held[number]), "exp")
         if isinstance(code, Conditional) and self._number(code.then) == self._number(code.other):
             return code.then
         return code

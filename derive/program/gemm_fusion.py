@@ -17,9 +17,9 @@ from derive.program.shape_rules import Shape
 from derive.program.torch_ir import (
     Binary,
     Code,
-    Function,
+    FunctionCall,
     Literal,
-    Method,
+    MethodCall,
     Name,
     Tuple,
     Unary,
@@ -60,14 +60,14 @@ class ProductAdded:
     def call(self, total: Code, left: Code, right: Code, axes: int) -> Code:
         """The one call, of these operands."""
         if self.is_plain:
-            return Function(ADDED_PRODUCTS[axes], (total, left, right))
-        return Function("_added_product", (total, left, right, self.scale, self.factor))
+            return FunctionCall(ADDED_PRODUCTS[axes], (total, left, right))
+        return FunctionCall("_added_product", (total, left, right, self.scale, self.factor))
 
     def over(self, total: Code, left: Code, right: Code, axes: int) -> Code | None:
         """That over the total, which is one of no more axes."""
         if not self.is_plain:
             return None
-        return Method(total, f"{ADDED_PRODUCTS[axes].removeprefix('torch.')}_", (left, right))
+        return MethodCall(total, f"{ADDED_PRODUCTS[axes].removeprefix('torch.')}_", (left, right))
 
 
 def product_added(
@@ -85,7 +85,7 @@ def product_added(
         match product:
             case Binary("@", left, right):
                 cast: tuple[Code, ...] = ()
-            case Method(Binary("@", left, right), "to", (Name(),) as cast):
+            case MethodCall(Binary("@", left, right), "to", (Name(),) as cast):
                 pass
             case _:
                 continue
@@ -109,7 +109,7 @@ def _scaled(code: Code, numbers: Collection[str]) -> tuple[Code, Code]:
 def has_groups(code: Code, grouped: Collection[str]) -> bool:
     """Whether the value may have a group of axes, as these names have."""
     match code:
-        case Method(_, "reshape", (Tuple(sizes),)):
+        case MethodCall(_, "reshape", (Tuple(sizes),)):
             # x.reshape((*p_shape, n)) has one, x.reshape((math.prod(p_shape), n)) has none.
             return any(isinstance(size, Unary) and size.op == "*" for size in sizes)
     return not set(grouped).isdisjoint(names_in(code))

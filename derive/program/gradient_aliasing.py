@@ -14,16 +14,16 @@ from dataclasses import dataclass, field
 
 from derive.program.cse import Line
 from derive.program.gradient_predication import any_wanted
-from derive.program.output_aliasing import Memory, memory
+from derive.program.output_aliasing import AliasSet, memory
 from derive.program.program import BackwardLine, Program
 from derive.program.torch_ir import (
     Attribute,
     Binary,
     Code,
     Conditional,
-    Function,
+    FunctionCall,
     Literal,
-    Method,
+    MethodCall,
     Name,
     Subscript,
     names_in,
@@ -36,7 +36,7 @@ _NONE = Literal("None")
 
 def gradients_apart(program: Program, lines: Sequence[BackwardLine]) -> tuple[BackwardLine, ...]:
     """The lines of a backward with no two gradients views of one memory."""
-    body = _Body(program, lines)
+    body = _AliasedBody(program, lines)
     inputs = [t for t, name in program.gradients.items() if name in body.memories]
     places = {name: n for n, name in enumerate(program.inputs)}
     # What is the cotangent itself is never copied here, so that views of it are.
@@ -47,7 +47,7 @@ def gradients_apart(program: Program, lines: Sequence[BackwardLine]) -> tuple[Ba
         if others and not body.is_given(t):
             name = Name(program.gradients[t])
             overlaps = body.memories[name.id].overlaps
-            copy = Function("_copied", (name,)) if overlaps else Method(name, "clone")
+            copy = FunctionCall("_copied", (name,)) if overlaps else MethodCall(name, "clone")
             code = Conditional(any_wanted(others, places), copy, name)
             read = [name.id in (x.line.name, *names_in(x.line.code)) for x in result]
             at = len(read) - read[::-1].index(True)
@@ -56,19 +56,19 @@ def gradients_apart(program: Program, lines: Sequence[BackwardLine]) -> tuple[Ba
 
 
 @dataclass
-class _Body:
+class _AliasedBody:
     """What names are at the end of a body: their memory, the tensor, and which part of another."""
 
     program: Program
     lines: Sequence[BackwardLine]
-    memories: dict[str, Memory] = field(init=False)
+    memories: dict[str, AliasSet] = field(init=False)
     tensors: dict[str, str | int] = field(init=False)
     """By name the first name of the same tensor, or the line that made it."""
     parts: dict[str, _Part] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         read = {name for x in self.lines for name in names_in(x.line.code)}
-        self.memories = {name: Memory(frozenset({name})) for name in read}
+        self.memories = {name: AliasSet(frozenset({name})) for name in read}
         self.tensors = {name: name for name in read}
         for n, x in enumerate(self.lines):
             name, code = x.line.name, x.line.code
@@ -99,7 +99,7 @@ class _Body:
         match code:
             case Name(name):
                 return self.tensors.get(name, n)
-            case Method(obj, "to"):
+            case MethodCall(obj, "to"):
                 return self._tensor(obj, n)
             case Conditional(_, then, other):
                 found = {self._tensor(part, n) for part in (then, other) if part is not _NONE}
@@ -113,9 +113,9 @@ class _Body:
             if isinstance(code, Attribute) or not torch_op(code).view:
                 return None
             match code:
-                case Method(Name(name), "narrow", (axis, start, length)):
+                case MethodCall(Name(name), "narrow", (axis, start, length)):
                     return _Part(self.tensors.get(name, name), axis, start, length)
-                case Method(Name(name), "select", (axis, start)):
+                case MethodCall(Name(name), "select", (axis, start)):
                     return _Part(self.tensors.get(name, name), axis, start, Literal("1"))
             code = first
         return self.parts.get(code.id)

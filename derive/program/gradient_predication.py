@@ -20,8 +20,8 @@ from derive.program.torch_ir import (
     Binary,
     Code,
     Conditional,
-    Function,
-    Method,
+    FunctionCall,
+    MethodCall,
     Name,
     Subscript,
     literal,
@@ -195,8 +195,8 @@ def softmaxes_shared(
     taken = {name for line in lines for name in (line.name, *names_in(line.code))}
     for line, wanted in list(result):
         match line.code:
-            case Function("torch.log_softmax", args):
-                softmax = Function("torch.softmax", args)
+            case FunctionCall("torch.log_softmax", args):
+                softmax = FunctionCall("torch.softmax", args)
             case _:
                 continue
         readers = [n for n, (x, _) in enumerate(result) if softmax in subexpressions(x.code)]
@@ -204,7 +204,7 @@ def softmaxes_shared(
             every = {tensor for n in readers for tensor in result[n][1]}
             own = tuple(sorted(every, key=places.__getitem__))
             first = _brought_before(result, (line, wanted), readers[0])
-            made: Code = Method(Name(line.name), "exp")
+            made: Code = MethodCall(Name(line.name), "exp")
             alone = sum(occurrences(x.code)[softmax] for x, _ in result) == 1
             if not set(own) <= set(wanted):
                 test = any_wanted(wanted, places)

@@ -17,9 +17,9 @@ from derive.program.torch_ir import (
     Binary,
     Code,
     Conditional,
-    Function,
+    FunctionCall,
     Literal,
-    Method,
+    MethodCall,
     Name,
     Unary,
     operands,
@@ -66,14 +66,14 @@ class _Read:
             case Name(name):
                 self.where[name] = self.where.get(name, masks) & masks
                 return code
-            case Function(name, (test, then, other)) if name in _CHOICES:
+            case FunctionCall(name, (test, then, other)) if name in _CHOICES:
                 # A tensor that is left out may have axes that nothing else has.
                 plain = isinstance(other, Literal) and not isinstance(then, Literal)
                 if plain and self._follows(test, masks):
                     return self.without(then, masks)
                 then = self.without(then, masks | self._parts(test))
                 other = self.without(other, masks)
-                return Function(name, (self.without(test, _EVERYWHERE), then, other))
+                return FunctionCall(name, (self.without(test, _EVERYWHERE), then, other))
             case Conditional(test, then, other):
                 test = self.without(test, _EVERYWHERE)
                 return Conditional(test, self.without(then, masks), self.without(other, masks))
@@ -107,7 +107,7 @@ def _is_of_each(code: Code) -> bool:
             return sign in _ARITHMETIC
         case Unary("-"):
             return True
-        case Method() | Function():
+        case MethodCall() | FunctionCall():
             op = torch_op(code)
             return (op.over == "_" and op.shape is None) or code.name in ("pow", "torch.pow")
     return False

@@ -13,7 +13,7 @@ torch takes ten times as long for [512, 8192, 1] along 1 as for [512, 8192].
 from __future__ import annotations
 
 from derive.algebra.substitution import replace
-from derive.program.torch_ir import Code, Function, Literal, Method
+from derive.program.torch_ir import Code, FunctionCall, Literal, MethodCall
 
 _CALLS = {"torch.softmax": "_softmax_of", "torch.log_softmax": "_logsoftmax"}
 _SLOPES = {
@@ -28,12 +28,16 @@ def along(code: Code) -> Code:
 
     def visit(part: Code) -> Code | None:
         match part:
-            case Function(name, (x, Literal(at) as dim)) if name in _CALLS and at.isdigit():
-                return Function(_CALLS[name], (along(x), dim))
-            case Function(name, (g, y, Literal(at) as dim, _)) if name in _SLOPES and at.isdigit():
-                return Function(_SLOPES[name], (along(g), along(y), dim))
-            case Method(x, name, (Literal(at) as dim, *rest)) if name in _METHODS and at.isdigit():
-                return Function(_METHODS[name], (along(x), dim, *map(along, rest)))
+            case FunctionCall(name, (x, Literal(at) as dim)) if name in _CALLS and at.isdigit():
+                return FunctionCall(_CALLS[name], (along(x), dim))
+            case FunctionCall(name, (g, y, Literal(at) as dim, _)) if (
+                name in _SLOPES and at.isdigit()
+            ):
+                return FunctionCall(_SLOPES[name], (along(g), along(y), dim))
+            case MethodCall(x, name, (Literal(at) as dim, *rest)) if (
+                name in _METHODS and at.isdigit()
+            ):
+                return FunctionCall(_METHODS[name], (along(x), dim, *map(along, rest)))
         return None
 
     return replace(code, visit)

@@ -6,7 +6,7 @@ torch.arange(n, device=x.device)  _positions(n, x)
 from __future__ import annotations
 
 from derive.algebra.substitution import replace
-from derive.program.torch_ir import Attribute, Code, Function, Keyword, Name
+from derive.program.torch_ir import Attribute, Code, FunctionCall, Keyword, Name
 
 
 def of_its_kind(code: Code) -> Code:
@@ -14,8 +14,8 @@ def of_its_kind(code: Code) -> Code:
 
     def visit(part: Code) -> Code | None:
         match part:
-            case Function("torch.arange", (size, Keyword("device", Attribute(Name() as x, _)))):
-                return Function("_positions", (of_its_kind(size), x))
+            case FunctionCall("torch.arange", (size, Keyword("device", Attribute(Name() as x, _)))):
+                return FunctionCall("_positions", (of_its_kind(size), x))
         return None
 
     return replace(code, visit)

@@ -10,7 +10,7 @@ replaces.
 from __future__ import annotations
 
 from derive.algebra.substitution import replace
-from derive.program.torch_ir import Code, Function, Method
+from derive.program.torch_ir import Code, FunctionCall, MethodCall
 
 _CALLS = ("flatten", "unflatten")
 
@@ -19,8 +19,8 @@ def ruled(code: Code) -> Code:
     """The code with such calls alone, where there are any."""
 
     def visit(part: Code) -> Code | None:
-        if isinstance(part, Method) and part.name in _CALLS and part.args:
-            return Function(f"_{part.name}", tuple(map(ruled, (part.obj, *part.args))))
+        if isinstance(part, MethodCall) and part.name in _CALLS and part.args:
+            return FunctionCall(f"_{part.name}", tuple(map(ruled, (part.obj, *part.args))))
         return None
 
     return replace(code, visit)

@@ -26,9 +26,9 @@ from derive.program.torch_ir import (
     Binary,
     Code,
     Conditional,
-    Function,
+    FunctionCall,
     Keyword,
-    Method,
+    MethodCall,
     Name,
     Subscript,
     Unary,
@@ -82,7 +82,7 @@ def multiplies(lines: Iterable[Line]) -> bool:
 
 
 def _adds_product(code: Code) -> bool:
-    return isinstance(code, Method | Function) and code.name in _ADDED
+    return isinstance(code, MethodCall | FunctionCall) and code.name in _ADDED
 
 
 _ADDED = ("addmm_", "baddbmm_", "_added_product", "_product_added")
@@ -108,11 +108,11 @@ def in_precision(
     if often is Roundings.NONE and _reads_one(lines, given):
         return list(lines), PLAIN
     broad = set(given) if not products.any_in(lines) else set()
-    body = _Body(products, given, broad)
+    body = _PrecisionBody(products, given, broad)
     made = body.lines(lines)
     while not body.read <= broad:
         broad |= body.read
-        body = _Body(products, given, broad)
+        body = _PrecisionBody(products, given, broad)
         made = body.lines(lines)
     sources = {
         name: _Sources.of(lines, name, body) for name in outputs if not body.is_in_low(Name(name))
@@ -167,7 +167,7 @@ class _Sources:
         return self.product and not (self.given or self.listed)
 
     @classmethod
-    def of(cls, lines: Sequence[Line], name: str, body: _Body) -> _Sources:
+    def of(cls, lines: Sequence[Line], name: str, body: _PrecisionBody) -> _Sources:
         known: Mapping[str, Code] = {line.name: line.code for line in lines}
         pending: list[Code] = [Name(name)]
         met: set[str] = set()
@@ -202,7 +202,7 @@ def rounded(lines: Sequence[Line], returned: Mapping[str, Code], width: int) -> 
         code = _to(made[n].code, dtype)
         read = any(name in names_in(line.code) for line in made[n + 1 :])
         if read or len(f"{name} = {text(code)}") > width:
-            made.append(Line(name, Method(Name(name), "to", (dtype,))))
+            made.append(Line(name, MethodCall(Name(name), "to", (dtype,))))
         else:
             made[n] = replace(made[n], code=code)
     return made
@@ -212,7 +212,7 @@ def _to(code: Code, dtype: Code) -> Code:
     """The code in a dtype; each branch of a choice by itself."""
     if isinstance(code, Conditional):
         return Conditional(code.test, _to(code.then, dtype), _to(code.other, dtype))
-    return Method(code, "to", (dtype,))
+    return MethodCall(code, "to", (dtype,))
 
 
 @dataclass(frozen=True)
@@ -234,7 +234,7 @@ class Products:
         added = ADDED_PRODUCTS.values()
         made = {line.name for line in lines if torch_op(line.code).contracts}
         squares = any(
-            isinstance(part, Function)
+            isinstance(part, FunctionCall)
             and part.name in added
             and not _is_product(part.args[0], made)
             for part in parts
@@ -256,7 +256,7 @@ class Products:
         return not exact and not any(map(self._is_vector, parts))
 
     def _is_vector(self, code: Code) -> bool:
-        if isinstance(code, Method) and code.name in ("unsqueeze", "expand"):
+        if isinstance(code, MethodCall) and code.name in ("unsqueeze", "expand"):
             return False
         if isinstance(code, Name):
             return code.id in self.vectors
@@ -283,7 +283,7 @@ def _is_of_positions(code: Code, positions: Collection[str]) -> bool:
     found, pending = False, [code]
     while pending:
         match pending.pop():
-            case Function("_positions" | "torch.arange"):
+            case FunctionCall("_positions" | "torch.arange"):
                 found = True
             case Attribute(_, name) if name in (*_OF_ITSELF, "dtype"):
                 pass
@@ -296,7 +296,7 @@ def _is_of_positions(code: Code, positions: Collection[str]) -> bool:
     return found
 
 
-class _Body:
+class _PrecisionBody:
     """A body whose given tensors come in ``low``, but for those that come in ``wide``."""
 
     def __init__(self, products: Products, given: Iterable[str], broad: Collection[str]) -> None:
@@ -329,7 +329,9 @@ class _Body:
             case Binary("+" | "-", left, right):
                 sums = self.is_in_low(left) and self.is_in_low(right)
                 return sums and any(map(self._is_of_product, subexpressions(code)))
-            case Attribute(obj, "mT" | "T") | Subscript(obj) | Method(obj, "sum" | "sum_to_size"):
+            case (
+                Attribute(obj, "mT" | "T") | Subscript(obj) | MethodCall(obj, "sum" | "sum_to_size")
+            ):
                 return self.is_in_low(obj)
         if torch_op(code).view or moves(code):
             return self.is_in_low(code.parts()[0])
@@ -360,10 +362,20 @@ class _Body:
         match code:
             case Keyword(name, value) if name in ("bias", "input"):
                 return Keyword(name, self._narrowed(value))
-            case Name() | Unary("-") | Binary() | Method() | Function() | Attribute() | Subscript():
+            case (
+                Name()
+                | Unary("-")
+                | Binary()
+                | MethodCall()
+                | FunctionCall()
+                | Attribute()
+                | Subscript()
+            ):
                 if self.is_in_low(code):
                     return self._inside(code)
-                return Method(self._plain(code), "to", (LOW,)) if self._is_tensor(code) else code
+                return (
+                    MethodCall(self._plain(code), "to", (LOW,)) if self._is_tensor(code) else code
+                )
         return code
 
     def _is_tensor(self, code: Code) -> bool:
@@ -377,7 +389,7 @@ class _Body:
         if not self.is_in_low(code):
             return self._plain(code)
         self.read |= self._left & set(self._roots(code))
-        return Method(self._inside(code), "to", (WIDE,))
+        return MethodCall(self._inside(code), "to", (WIDE,))
 
     def _plain(self, code: Code) -> Code:
         """A value that does not come in ``low``."""
@@ -388,11 +400,11 @@ class _Body:
                 return code
             case Attribute(obj, "dtype"):
                 return WIDE if self.is_in_low(obj) else code
-            case Method(obj, "dim" | "numel" | "size"):
+            case MethodCall(obj, "dim" | "numel" | "size"):
                 return code
-            case Method(obj, name, args) if torch_op(code).makes:
+            case MethodCall(obj, name, args) if torch_op(code).makes:
                 if self.is_in_low(obj) and not any(_is_dtype(a) for a in args):
-                    return Method(obj, name, (*args, Keyword("dtype", WIDE)))
+                    return MethodCall(obj, name, (*args, Keyword("dtype", WIDE)))
                 return code
             case Keyword("device"):
                 return code

@@ -23,10 +23,10 @@ from derive.program.torch_ir import (
     Binary,
     Code,
     Conditional,
-    Function,
+    FunctionCall,
     Keyword,
     Literal,
-    Method,
+    MethodCall,
     Name,
     Subscript,
     Tuple,
@@ -88,7 +88,7 @@ class Absence:
 
     def of_line(self, code: Code) -> Code | Uniform:
         """What the code of a line is there; what it expands is a tensor."""
-        if self.reads(code) and isinstance(code, Method) and code.name == "expand":
+        if self.reads(code) and isinstance(code, MethodCall) and code.name == "expand":
             return self._tensor(code)
         return self.without(code)
 
@@ -123,19 +123,19 @@ class Absence:
                 return self._product(code, left, right)
             case Binary(_, left, right):
                 return self._combined(code, self.without(left), self.without(right))
-            case Method(Function("torch.where", args) as chosen, "sum", dims):
+            case MethodCall(FunctionCall("torch.where", args) as chosen, "sum", dims):
                 return self._counted(chosen, args, dims)
-            case Function(name, (total, a, b, *more)) if name in ADDED_PRODUCTS.values():
+            case FunctionCall(name, (total, a, b, *more)) if name in ADDED_PRODUCTS.values():
                 return self._added(code, total, Binary("@", a, b), more)
-            case Function(_, args) if torch_op(code).absent:
+            case FunctionCall(_, args) if torch_op(code).absent:
                 return self._of_kernel(code, args)
             case Conditional(test, then, other) if not self.reads(test):
                 return self._either(self.without(then), self.without(other))
-            case Function("torch.where", (test, then, other)):
+            case FunctionCall("torch.where", (test, then, other)):
                 return self._chosen(code, test, self.without(then), self.without(other))
         return self._shown(code) if _shows(code) else None
 
-    def _of_kernel(self, code: Function, args: tuple[Code, ...]) -> Code | None:
+    def _of_kernel(self, code: FunctionCall, args: tuple[Code, ...]) -> Code | None:
         """A call that takes None itself for the number that it stands for."""
         takes = dict(torch_op(code).absent)
 
@@ -168,13 +168,13 @@ class Absence:
         if like is None or shape is None:
             raise TensorNeeded
         if isinstance(found.value, Code) and self.there(found.value) is not None:
-            return Method(found.value, "expand", (shape,))
+            return MethodCall(found.value, "expand", (shape,))
         return expanded(like, _written(found.value), shape, self.dtype)
 
     def _shape(self, code: Code) -> Code | None:
         """The shape of a code, which it says itself or another tensor has."""
         match code:
-            case Method(_, "expand", (shape,)) if not self.reads(shape):
+            case MethodCall(_, "expand", (shape,)) if not self.reads(shape):
                 return shape
         whole = self.given(code)
         same = (name for name in self.tensors if self.there(Name(name)) == whole)
@@ -212,7 +212,7 @@ class Absence:
             if self.reads(matrix) or not self.reads(ones):
                 continue
             if self.without(ones) == Uniform(Fraction(1)) and self._is_float(matrix):
-                return self._of_shape(Method(matrix, "sum", (literal(place),)), code)
+                return self._of_shape(MethodCall(matrix, "sum", (literal(place),)), code)
         return None
 
     def _added(
@@ -235,7 +235,7 @@ class Absence:
         branches = [_written(x.value) if isinstance(x, Uniform) else x for x in (then, other)]
         if not any(self._is_float(x) for x in branches):
             raise TensorNeeded
-        return self._of_shape(Function("torch.where", (test, *branches)), code)
+        return self._of_shape(FunctionCall("torch.where", (test, *branches)), code)
 
     @staticmethod
     def _either(then: Code | Uniform, other: Code | Uniform) -> Uniform | None:
@@ -253,7 +253,7 @@ class Absence:
         if like is None:
             return None
         dtype = self.dtype or Attribute(like, "dtype")
-        return Method(mask, "sum", (*dims, Keyword("dtype", dtype)))
+        return MethodCall(mask, "sum", (*dims, Keyword("dtype", dtype)))
 
     def _of_shape(self, made: Code, code: Code) -> Code | Uniform:
         """What is made of the code, if it has the same shape or one that goes on to that."""
@@ -286,16 +286,16 @@ def is_float(code: Code, floats: Collection[str]) -> bool:
         case Conditional(_, then, other):
             # Where it is None nothing reads it.
             return all(is_float(x, floats) for x in {then, other} - {Literal("None")})
-        case Method(_, "argmax" | "argmin" | "any" | "all" | "dim" | "numel" | "size"):
+        case MethodCall(_, "argmax" | "argmin" | "any" | "all" | "dim" | "numel" | "size"):
             return False
-        case Method(_, "to", (dtype,)):
+        case MethodCall(_, "to", (dtype,)):
             return isinstance(dtype, Name)
-        case Method(obj, _, args):
+        case MethodCall(obj, _, args):
             named = (a for a in args if _is_dtype(a))
             return is_float(obj, floats) and all(isinstance(a.parts()[0], Name) for a in named)
-        case Function("torch.where", (_, then, other)):
+        case FunctionCall("torch.where", (_, then, other)):
             return is_float(then, floats) or is_float(other, floats)
-        case Function(_, args):
+        case FunctionCall(_, args):
             return any(is_float(a, floats) for a in args)
         case Keyword(_, value):
             return is_float(value, floats)
@@ -317,7 +317,7 @@ def is_number(code: Number, python: Collection[str]) -> bool:
             return is_number(position, python)
         case Unary("-") | Binary("+" | "-" | "*" | "/" | "//" | "**" | "or"):
             return all(is_number(part, python) for part in code.parts())
-        case Function(name):
+        case FunctionCall(name):
             return name.startswith("math.")
     return False
 
@@ -331,7 +331,7 @@ def _shows(code: Code) -> bool:
     match code:
         case Unary("-") | Attribute(_, "mT" | "T") | Subscript():
             return True
-        case Method(_, name):
+        case MethodCall(_, name):
             return name in _PLACED_ALIKE or torch_op(code).view
     return torch_op(code).view
 
@@ -375,7 +375,9 @@ def _written(value: Number) -> Code:
 def expanded(like: Code, number: Code, shape: Code, dtype: Code | None = None) -> Code:
     """A tensor of one number, which takes no memory."""
     keywords = () if dtype is None else (Keyword("dtype", dtype),)
-    return Method(Method(like, "new_full", (Tuple(()), number, *keywords)), "expand", (shape,))
+    return MethodCall(
+        MethodCall(like, "new_full", (Tuple(()), number, *keywords)), "expand", (shape,)
+    )
 
 
 def in_turn(code: Code, optional: Collection[str]) -> Code:

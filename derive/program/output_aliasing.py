@@ -17,9 +17,9 @@ from derive.program.torch_ir import (
     Attribute,
     Code,
     Conditional,
-    Function,
+    FunctionCall,
     Keyword,
-    Method,
+    MethodCall,
     Name,
     Subscript,
     text,
@@ -28,7 +28,7 @@ from derive.program.torch_ops import torch_op
 
 
 @dataclass(frozen=True)
-class Memory:
+class AliasSet:
     """Whose memory a value may share, and how it shows it."""
 
     owners: frozenset[str | int]
@@ -40,7 +40,7 @@ class Memory:
 
 def apart(lines: Sequence[Line], outputs: Collection[str], inputs: Iterable[str]) -> list[Line]:
     """The lines with each output, at its last line, a tensor that is no view."""
-    known = {name: Memory(frozenset({name})) for name in inputs}
+    known = {name: AliasSet(frozenset({name})) for name in inputs}
     claimed: set[str | int] = set(known)
     last = {line.name: n for n, line in enumerate(lines)}
     result = []
@@ -48,7 +48,7 @@ def apart(lines: Sequence[Line], outputs: Collection[str], inputs: Iterable[str]
         code = line.code
         if line.name in outputs and last[line.name] == n:
             code, owners = _settled(code, known, claimed, n)
-            known[line.name] = Memory(owners)
+            known[line.name] = AliasSet(owners)
             claimed |= owners
         else:
             known[line.name] = memory(code, known, n)
@@ -63,14 +63,14 @@ def copied(
 
     Views of what was made here stay: outside autograd each may be changed as it is.
     """
-    known = {name: Memory(frozenset({name})) for name in given}
+    known = {name: AliasSet(frozenset({name})) for name in given}
     for n, line in enumerate(lines):
         known[line.name] = memory(line.code, known, n)
     claimed: set[str | int] = set(given)
     made = {}
     for n, (name, code) in enumerate(results.items(), len(lines)):
         owners = memory(code, known, n).owners
-        made[name] = Method(code, "clone") if owners & claimed else code
+        made[name] = MethodCall(code, "clone") if owners & claimed else code
         claimed |= owners
     return made
 
@@ -79,7 +79,7 @@ def is_rearrangement(
     lines: Sequence[Line], outputs: Collection[str], inputs: Iterable[str]
 ) -> bool:
     """Whether all outputs are views of inputs, which autograd of torch itself follows."""
-    known = {name: Memory(frozenset({name})) for name in inputs}
+    known = {name: AliasSet(frozenset({name})) for name in inputs}
     given = frozenset(known)
     for n, line in enumerate(lines):
         known[line.name] = memory(line.code, known, n)
@@ -87,7 +87,7 @@ def is_rearrangement(
 
 
 def _settled(
-    code: Code, known: dict[str, Memory], claimed: set[str | int], n: int
+    code: Code, known: dict[str, AliasSet], claimed: set[str | int], n: int
 ) -> tuple[Code, frozenset[str | int]]:
     """The code as a tensor of its own, and whose memory that is."""
     if isinstance(code, Conditional):
@@ -96,11 +96,11 @@ def _settled(
         return Conditional(code.test, then, other), one | two
     found = memory(code, known, n)
     if found.overlaps or found.owners & claimed:
-        return Method(code, "clone"), frozenset({n})
-    return Function("_no_view", (code,)) if found.view else code, found.owners
+        return MethodCall(code, "clone"), frozenset({n})
+    return FunctionCall("_no_view", (code,)) if found.view else code, found.owners
 
 
-def memory(code: Code, known: dict[str, Memory], n: int) -> Memory:
+def memory(code: Code, known: dict[str, AliasSet], n: int) -> AliasSet:
     """Whose memory the code may share that is computed at line n."""
     match code:
         case Name(name) if name in known:
@@ -108,35 +108,35 @@ def memory(code: Code, known: dict[str, Memory], n: int) -> Memory:
         case Conditional(_, then, other):
             one, two = memory(then, known, n), memory(other, known, n)
             overlaps = one.overlaps or two.overlaps
-            return Memory(one.owners | two.owners, one.view or two.view, overlaps)
-        case Method(obj, "to"):
+            return AliasSet(one.owners | two.owners, one.view or two.view, overlaps)
+        case MethodCall(obj, "to"):
             return memory(obj, known, n)
-        case Function("_no_view", (shown,)):
+        case FunctionCall("_no_view", (shown,)):
             return replace(memory(shown, known, n), view=False)
         case _ if (written := _written_to(code)) is not None:
-            return Memory(frozenset({n}), view=memory(written, known, n).view)
+            return AliasSet(frozenset({n}), view=memory(written, known, n).view)
         case Attribute(obj, "mT" | "T") | Subscript(obj):
             inside = memory(obj, known, n)
             if inside.several:
-                return Memory(frozenset({n, text(code)}))
+                return AliasSet(frozenset({n, text(code)}))
             return replace(inside, view=True)
     op = torch_op(code)
     if op.several:
-        return Memory(frozenset({n}), several=True)
+        return AliasSet(frozenset({n}), several=True)
     if op.view:
         inside = memory(code.parts()[0], known, n)
         return replace(inside, view=True, overlaps=inside.overlaps or op.overlaps)
-    return Memory(frozenset({n}), view=op.ends_in_view)
+    return AliasSet(frozenset({n}), view=op.ends_in_view)
 
 
 def _written_to(code: Code) -> Code | None:
     """What the code writes its result over, which is that then."""
     match code:
-        case Method(obj, name) if name.endswith("_"):
+        case MethodCall(obj, name) if name.endswith("_"):
             return obj
-        case Function(name, (first, *_)) if name.startswith("_") and name.endswith("_"):
+        case FunctionCall(name, (first, *_)) if name.startswith("_") and name.endswith("_"):
             return first
-        case Function(_, args):
+        case FunctionCall(_, args):
             named = (a for a in args if isinstance(a, Keyword) and a.name in _RESULTS)
             return next((a.value for a in named), None)
     return None

@@ -16,7 +16,7 @@ from derive.program.torch_ir import (
     Attribute,
     Binary,
     Code,
-    Function,
+    FunctionCall,
     Literal,
     Name,
     Slice,
@@ -46,10 +46,10 @@ def asked(
     for line, needs in lines:
         new: dict[Code, Code] = {}
         for call in subexpressions(line.code):
-            if isinstance(call, Function) and any(map(_is_open, call.args)):
+            if isinstance(call, FunctionCall) and any(map(_is_open, call.args)):
                 own = [call, Name(line.name)] if line.code is call else [call]
                 told = _told(call, list(_read(own, lines)), needs, places)
-                new[call] = Function(call.name, told)
+                new[call] = FunctionCall(call.name, told)
         made.append((replace(line, code=replaced(line.code, new)) if new else line, needs))
     return made
 
@@ -69,7 +69,7 @@ def _read(
 
 
 def _told(
-    call: Function,
+    call: FunctionCall,
     read: Sequence[tuple[Code, Needs]],
     needs: Needs,
     places: Mapping[str, int],

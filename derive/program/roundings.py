@@ -24,10 +24,10 @@ from derive.program.torch_ir import (
     Code,
     Conditional,
     Dim,
-    Function,
+    FunctionCall,
     Keyword,
     Literal,
-    Method,
+    MethodCall,
     Name,
     Shape,
     Slice,
@@ -63,7 +63,7 @@ def roundings(
     lines: Sequence[Line], given: Iterable[str], integers: Collection[str] = ()
 ) -> Roundings:
     """How often the lines round, of these tensors of floating point and of integers."""
-    body = _Body(dict.fromkeys(given, Has.EXACT) | dict.fromkeys(integers, Has.INTEGER))
+    body = _RoundedBody(dict.fromkeys(given, Has.EXACT) | dict.fromkeys(integers, Has.INTEGER))
     try:
         for line in lines:
             body.known[line.name] = body.has(line.code)
@@ -81,7 +81,7 @@ _DIGITS = 8
 """Of a number in bfloat16; float16 has more, and with as small an exponent all of these."""
 
 
-class _Body:
+class _RoundedBody:
     """What the names of a body are; those that it does not know are numbers."""
 
     def __init__(self, known: dict[str, Has]) -> None:
@@ -114,7 +114,7 @@ class _Body:
                 return self._asked(operand, Has.UNIT)
             case Binary():
                 return self._binary(code)
-            case Method() | Function():
+            case MethodCall() | FunctionCall():
                 return self._call(code)
         raise _More
 
@@ -181,14 +181,14 @@ class _Body:
 
     # ---------------------------------------------------------------- calls
 
-    def _call(self, code: Method | Function) -> Has:
+    def _call(self, code: MethodCall | FunctionCall) -> Has:
         op = torch_op(code)
         match code:
-            case Method(_, "dim" | "numel" | "size"):
+            case MethodCall(_, "dim" | "numel" | "size"):
                 return Has.NUMBER
-            case Function(name) if name.startswith("math.") or name in ("len", "min", "max"):
+            case FunctionCall(name) if name.startswith("math.") or name in ("len", "min", "max"):
                 return self._joined(code.args)
-            case Method(obj, "to"):
+            case MethodCall(obj, "to"):
                 kind = self.has(obj)
                 return kind if kind is Has.UNIT or op.view else self._no()
         if op.makes:
@@ -216,9 +216,9 @@ class _Body:
     def _no(self) -> Has:
         raise _More
 
-    def _made(self, code: Method | Function) -> Has:
+    def _made(self, code: MethodCall | FunctionCall) -> Has:
         """What new tensors have."""
-        if isinstance(code, Function) or any(_is_keyword(a, "dtype") for a in code.args):
+        if isinstance(code, FunctionCall) or any(_is_keyword(a, "dtype") for a in code.args):
             return Has.INTEGER
         if not all(map(is_short, code.args[1:])):
             raise _More

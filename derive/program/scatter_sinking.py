@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from derive.program.cse import Line
 from derive.program.gradient_predication import Needs
-from derive.program.torch_ir import Code, Function, Method, Name, names_in, occurrences
+from derive.program.torch_ir import Code, FunctionCall, MethodCall, Name, names_in, occurrences
 
 _ADDING = ("_scatter_added", "_scatter_added_if_any", "_index_added_if_any")
 
@@ -14,9 +14,9 @@ _ADDING = ("_scatter_added", "_scatter_added_if_any", "_index_added_if_any")
 def adding(code: Code) -> tuple[Code, Code] | None:
     """What is added to at positions, and what is added."""
     match code:
-        case Method(target, "scatter_add" | "index_add", (_, _, source)):
+        case MethodCall(target, "scatter_add" | "index_add", (_, _, source)):
             return target, source
-        case Function(name, (target, _, _, source)) if name in _ADDING:
+        case FunctionCall(name, (target, _, _, source)) if name in _ADDING:
             return target, source
     return None
 
@@ -24,10 +24,10 @@ def adding(code: Code) -> tuple[Code, Code] | None:
 def with_adding(code: Code, target: Code, source: Code) -> Code:
     """The same with another target and source."""
     match code:
-        case Method(_, name, (dim, index, _)):
-            return Method(target, name, (dim, index, source))
-        case Function(name, (_, dim, index, _)):
-            return Function(name, (target, dim, index, source))
+        case MethodCall(_, name, (dim, index, _)):
+            return MethodCall(target, name, (dim, index, source))
+        case FunctionCall(name, (_, dim, index, _)):
+            return FunctionCall(name, (target, dim, index, source))
     return code
 
 

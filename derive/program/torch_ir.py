@@ -66,7 +66,7 @@ class Keyword(Code):
 
 
 @node
-class Method(Code):
+class MethodCall(Code):
     """obj.name(args)"""
 
     obj: Code
@@ -75,7 +75,7 @@ class Method(Code):
 
 
 @node
-class Function(Code):
+class FunctionCall(Code):
     """name(args)"""
 
     name: str
@@ -277,9 +277,9 @@ def _atom(code: Code) -> str:
             return f"{_at(obj, _ATOM)}.{name}"
         case Keyword(name, value):
             return f"{name}={text(value)}"
-        case Method(obj, name, args):
+        case MethodCall(obj, name, args):
             return f"{_at(obj, _ATOM)}.{name}({_listed(args)})"
-        case Function(name, args):
+        case FunctionCall(name, args):
             return f"{name}({_listed(args)})"
         case Subscript(obj, items):
             return f"{_at(obj, _ATOM)}[{_listed(items)}]"

@@ -16,9 +16,9 @@ from derive.program.shape_rules import Shape, elements
 from derive.program.torch_ir import (
     Binary,
     Code,
-    Function,
+    FunctionCall,
     Literal,
-    Method,
+    MethodCall,
     Name,
     Unary,
     subexpressions,
@@ -410,17 +410,17 @@ ADDED_PRODUCTS = {2: "torch.addmm", 3: "torch.baddbmm"}
 def torch_op(code: Code) -> TorchOp:
     """What the code calls."""
     match code:
-        case Method(_, "to", (Name("low" | "wide" | "dtype"),)):
+        case MethodCall(_, "to", (Name("low" | "wide" | "dtype"),)):
             return _CAST
         case Binary("@"):
             return MATMUL
         case Binary("**", _, exponent) if not _is_whole(exponent):
             return _POWER
-        case Method(_, name):
+        case MethodCall(_, name):
             return TORCH_OPS.get(name, ELEMENTWISE)
-        case Function(name) if name.startswith("torch."):
+        case FunctionCall(name) if name.startswith("torch."):
             return TORCH_OPS.get(name.rpartition(".")[2], ELEMENTWISE)
-        case Function(name) if name not in ("min", "max"):
+        case FunctionCall(name) if name not in ("min", "max"):
             return TORCH_OPS.get(name, ELEMENTWISE)
     return ELEMENTWISE
 
@@ -439,7 +439,7 @@ def moves(code: Code) -> bool:
     """Whether the code has elements of one tensor, at other places."""
     op = torch_op(code)
     return (
-        isinstance(code, Method)
+        isinstance(code, MethodCall)
         and op.flops is flop_rules.none
         and not (op.makes or op is ELEMENTWISE)
     )
@@ -455,13 +455,13 @@ _FLOAT32 = frozenset(
 def is_float32_under_autocast(code: Code) -> bool:
     """Whether autocast of torch computes it in float32."""
     match code:
-        case Binary("**") | Method(_, "mean", ()):
+        case Binary("**") | MethodCall(_, "mean", ()):
             return True
-        case Method(_, name):
+        case MethodCall(_, name):
             return name in _FLOAT32
-        case Function(name) if name.startswith("torch."):
+        case FunctionCall(name) if name.startswith("torch."):
             return name.rpartition(".")[2] in _FLOAT32
-        case Function() if torch_op(code).several:
+        case FunctionCall() if torch_op(code).several:
             return True
     return False
 
@@ -480,8 +480,8 @@ def count(codes: Iterable[Code]) -> tuple[int, int]:
                 operations += 1
             case Unary("-" | "~"):
                 operations += 1
-            case Function() if torch_op(code).flops in (flop_rules.einsum, flop_rules.addmm):
+            case FunctionCall() if torch_op(code).flops in (flop_rules.einsum, flop_rules.addmm):
                 contractions += 1
-            case Function() | Method() if not torch_op(code).free:
+            case FunctionCall() | MethodCall() if not torch_op(code).free:
                 operations += 1
     return operations, contractions

@@ -39,7 +39,7 @@ from derive.algebra.expr import (
     walk,
 )
 from derive.algebra.substitution import primed, replace, substitute
-from derive.show.identities import Along
+from derive.show.identities import AxisFunction
 from derive.show.legible import legible
 from derive.show.typeset import STYLES, Style
 
@@ -200,7 +200,7 @@ class _Printer:
                 return style.call(function, [self.text(a) for a in args]), _ATOM
             case Reduce():
                 return self.reduction(e)
-            case Along(kind, indices, body, condition):
+            case AxisFunction(kind, indices, body, condition):
                 return self.operator(kind, indices, condition) + style.fence(self.text(body)), _ATOM
             case Where(condition, then, other):
                 return style.where(*map(self.text, (condition, then, other))), _ATOM
@@ -279,13 +279,13 @@ class _Printer:
             return self.style.negative + self.term(parts), _ADD
         return self.magnitude(parts)
 
-    def term(self, parts: _Parts) -> str:
+    def term(self, parts: _ProductParts) -> str:
         """The magnitude where a sign stands before it: -(a + b), a - (b + c)."""
         text, precedence = self.magnitude(parts)
         least = _MUL if parts.coefficient < 0 else _ADD
         return text if precedence >= least else self.style.fence(text)
 
-    def magnitude(self, parts: _Parts) -> tuple[str, int]:
+    def magnitude(self, parts: _ProductParts) -> tuple[str, int]:
         """|coefficient|*factors/divisors*prefixed."""
         style = self.style
         size = abs(parts.coefficient)
@@ -351,7 +351,7 @@ def _between(a: Expr, b: Expr) -> bool:
     return a.left is b.left and a.op in _TURNED and b.op in ("<", "<=")
 
 
-class _Parts:
+class _ProductParts:
     """A product taken apart: coefficient * factors / divisors * prefixed (Σ and Π)."""
 
     def __init__(self) -> None:
@@ -367,8 +367,8 @@ class _Parts:
         return any(isinstance(p, Access | Index) for p in parts)
 
 
-def _split(e: Expr) -> _Parts:
-    parts = _Parts()
+def _split(e: Expr) -> _ProductParts:
+    parts = _ProductParts()
     for factor in _flat(Mul, (e,)):
         if isinstance(factor, Num):
             parts.coefficient *= factor.value

@@ -49,7 +49,7 @@ from derive.algebra.substitution import replace, substitute
 
 
 @node
-class Along(Expr):
+class AxisFunction(Expr):
     """A function of all values along some indices that has a value at each: a softmax."""
 
     kind: str
@@ -75,7 +75,7 @@ def share(args: Sequence[Expr]) -> tuple[Expr, ...]:
     return tuple(args)
 
 
-def _shares(call: Expr) -> Iterator[tuple[Along, Expr | None]]:
+def _shares(call: Expr) -> Iterator[tuple[AxisFunction, Expr | None]]:
     """(softmax, its condition) for each that exp(f - logsumexp f) is where its condition holds."""
     if not isinstance(call, Call) or call.function != "exp" or not isinstance(call.args[0], Add):
         return
@@ -92,7 +92,7 @@ def _shares(call: Expr) -> Iterator[tuple[Along, Expr | None]]:
             here = dict(zip(total.indices, along, strict=True))
             if substitute(total.body, here) is f:
                 condition = total.condition and substitute(total.condition, here)
-                yield Along("softmax", along, f, condition), condition
+                yield AxisFunction("softmax", along, f, condition), condition
 
 
 def _alike(one: Index, other: Index) -> bool:

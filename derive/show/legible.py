@@ -46,7 +46,7 @@ from derive.algebra.expr import (
 from derive.algebra.substitution import replace, replace_inside_out
 from derive.show.cases import DENIED, MIRRORED, by_cases
 from derive.show.identities import (
-    Along,
+    AxisFunction,
     beside_deltas,
     limited,
     nonzero,
@@ -68,7 +68,7 @@ def rewritten(e: Expr, f: Callable[[Expr], Expr]) -> Expr:
     """
     read = legible(e)
     found = replace_inside_out(read, f)
-    if found is read or any(isinstance(part, Along) for part in walk(found)):
+    if found is read or any(isinstance(part, AxisFunction) for part in walk(found)):
         return e
     return replace_inside_out(found, _clamped)
 

@@ -10,17 +10,17 @@ import sympy
 from derive.tracing.elementwise import call, number, plus, times, where
 from derive.tracing.reader import Reader
 from derive.tracing.registry import of_each_element
-from derive.tracing.values import Apply, Node, Value, apply
+from derive.tracing.values import TracedApply, TracedNode, TracedValue, apply
 
 
 @of_each_element("softplus")
-def softplus(reader: Reader, x: Value, beta: Any = 1, threshold: Any = 20) -> Value:
-    def smooth(a: Node) -> Node:
+def softplus(reader: Reader, x: TracedValue, beta: Any = 1, threshold: Any = 20) -> TracedValue:
+    def smooth(a: TracedNode) -> TracedNode:
         if beta == 1:
             return apply("softplus", a)
         return apply("/", apply("softplus", times(number(beta), a)), number(beta))
 
-    def straight(a: Node) -> Node:
+    def straight(a: TracedNode) -> TracedNode:
         return where(apply(">", times(number(beta), a), number(threshold)), a, smooth(a))
 
     if threshold >= _STRAIGHT:
@@ -33,29 +33,29 @@ _STRAIGHT = 20
 
 
 @of_each_element("log_sigmoid", "log_sigmoid_forward")
-def log_sigmoid(reader: Reader, x: Value) -> Any:
+def log_sigmoid(reader: Reader, x: TracedValue) -> Any:
     made = reader.elementwise(call("logsigmoid"), x)
     return (made, None) if "forward" in str(reader.node.target) else made
 
 
 @of_each_element("silu", "silu_")
-def silu(reader: Reader, x: Value) -> Value:
+def silu(reader: Reader, x: TracedValue) -> TracedValue:
     x = reader.simple(x)
     return reader.elementwise(lambda a: times(a, apply("sigmoid", a)), x)
 
 
 @of_each_element("gelu")
-def gelu(reader: Reader, x: Value, approximate: str = "none") -> Value:
+def gelu(reader: Reader, x: TracedValue, approximate: str = "none") -> TracedValue:
     x = reader.simple(x)
     half = number(sympy.Rational(1, 2))
 
-    def exact(a: Node) -> Node:
+    def exact(a: TracedNode) -> TracedNode:
         inner = apply("erf", apply("/", a, apply("sqrt", number(2))))
         return times(times(half, a), plus(number(1), inner))
 
-    def by_tanh(a: Node) -> Node:
+    def by_tanh(a: TracedNode) -> TracedNode:
         cubed = times(number(0.044715), apply("**", a, number(3)))
-        root = apply("sqrt", apply("/", number(2), Apply("pi", ())))
+        root = apply("sqrt", apply("/", number(2), TracedApply("pi", ())))
         inner = apply("tanh", times(root, plus(a, cubed)))
         return times(times(half, a), plus(number(1), inner))
 
@@ -63,16 +63,16 @@ def gelu(reader: Reader, x: Value, approximate: str = "none") -> Value:
 
 
 @of_each_element("mish")
-def mish(reader: Reader, x: Value) -> Value:
+def mish(reader: Reader, x: TracedValue) -> TracedValue:
     x = reader.simple(x)
     return reader.elementwise(lambda a: times(a, apply("tanh", apply("softplus", a))), x)
 
 
 @of_each_element("leaky_relu", "leaky_relu_")
-def leaky_relu(reader: Reader, x: Value, slope: Any = 0.01) -> Value:
+def leaky_relu(reader: Reader, x: TracedValue, slope: Any = 0.01) -> TracedValue:
     x = reader.simple(x)
 
-    def f(a: Node) -> Node:
+    def f(a: TracedNode) -> TracedNode:
         return where(apply(">", a, number(0)), a, times(number(slope), a))
 
     return reader.elementwise(f, x)
@@ -80,11 +80,11 @@ def leaky_relu(reader: Reader, x: Value, slope: Any = 0.01) -> Value:
 
 @of_each_element("elu", "elu_")
 def elu(
-    reader: Reader, x: Value, alpha: Any = 1.0, scale: Any = 1.0, input_scale: Any = 1.0
-) -> Value:
+    reader: Reader, x: TracedValue, alpha: Any = 1.0, scale: Any = 1.0, input_scale: Any = 1.0
+) -> TracedValue:
     x = reader.simple(x)
 
-    def f(a: Node) -> Node:
+    def f(a: TracedNode) -> TracedNode:
         inner = a if input_scale == 1 else times(a, number(input_scale))
         low = apply("expm1", inner)
         low = low if alpha == 1 else times(number(alpha), low)
@@ -95,15 +95,15 @@ def elu(
 
 
 @of_each_element("selu")
-def selu(reader: Reader, x: Value) -> Value:
+def selu(reader: Reader, x: TracedValue) -> TracedValue:
     return elu(reader, x, 1.6732632423543772, 1.0507009873554805)
 
 
 @of_each_element("celu")
-def celu(reader: Reader, x: Value, alpha: Any = 1.0) -> Value:
+def celu(reader: Reader, x: TracedValue, alpha: Any = 1.0) -> TracedValue:
     x = reader.simple(x)
 
-    def f(a: Node) -> Node:
+    def f(a: TracedNode) -> TracedNode:
         low = times(number(alpha), apply("expm1", apply("/", a, number(alpha))))
         return where(apply(">", a, number(0)), a, low)
 
@@ -111,37 +111,42 @@ def celu(reader: Reader, x: Value, alpha: Any = 1.0) -> Value:
 
 
 @of_each_element("hardtanh", "hardtanh_")
-def hardtanh(reader: Reader, x: Value, low: Any = -1, high: Any = 1) -> Value:
+def hardtanh(reader: Reader, x: TracedValue, low: Any = -1, high: Any = 1) -> TracedValue:
     return _between(reader, x, low, high, (low, high), lambda a: a)
 
 
 @of_each_element("relu6")
-def relu6(reader: Reader, x: Value) -> Value:
+def relu6(reader: Reader, x: TracedValue) -> TracedValue:
     return _between(reader, x, 0, 6, (0, 6), lambda a: a)
 
 
 @of_each_element("hardsigmoid")
-def hardsigmoid(reader: Reader, x: Value) -> Value:
+def hardsigmoid(reader: Reader, x: TracedValue) -> TracedValue:
     return _between(reader, x, -3, 3, (0, 1), lambda a: apply("/", plus(a, number(3)), number(6)))
 
 
 @of_each_element("hardswish", "hardswish_")
-def hardswish(reader: Reader, x: Value) -> Value:
-    def inner(a: Node) -> Node:
+def hardswish(reader: Reader, x: TracedValue) -> TracedValue:
+    def inner(a: TracedNode) -> TracedNode:
         return apply("/", times(a, plus(a, number(3))), number(6))
 
     return _between(reader, x, -3, 3, (0, None), inner)
 
 
 def _between(
-    reader: Reader, x: Value, low: Any, high: Any, outside: Any, f: Callable[[Node], Node]
-) -> Value:
+    reader: Reader,
+    x: TracedValue,
+    low: Any,
+    high: Any,
+    outside: Any,
+    f: Callable[[TracedNode], TracedNode],
+) -> TracedValue:
     """f between two numbers, and these values, or x for None, at them and outside.
 
     The slopes at the ends are those of outside, as torch's: those of ``clamp`` are of inside.
     """
 
-    def made(a: Node) -> Node:
+    def made(a: TracedNode) -> TracedNode:
         below, above = (a if v is None else number(v) for v in outside)
         rest = where(apply(">=", a, number(high)), above, f(a))
         return where(apply("<=", a, number(low)), below, rest)

@@ -10,15 +10,15 @@ import sympy
 
 from derive.errors import DeriveError
 from derive.tracing.infinite_branches import Left, left_of
-from derive.tracing.sizes import Sizes
+from derive.tracing.sizes import SymbolicSizes
 from derive.tracing.values import (
     Atom,
     Axis,
-    Node,
-    Number,
     Position,
-    Read,
-    Value,
+    TracedNode,
+    TracedNumber,
+    TracedRead,
+    TracedValue,
     at,
     joined,
     pieces_of,
@@ -31,16 +31,16 @@ from derive.tracing.values import (
 class Axes(ABC):
     """What a reader does with the axes of values; it names what is read at other positions."""
 
-    sizes: Sizes
+    sizes: SymbolicSizes
 
     @abstractmethod
-    def named(self, value: Value, stem: str) -> Value:
+    def named(self, value: TracedValue, stem: str) -> TracedValue:
         """The value as a read of an equation of its own."""
 
-    def place_of(self, value: Value, dim: int) -> int:
+    def place_of(self, value: TracedValue, dim: int) -> int:
         return dim % len(value.axes) if value.axes else 0
 
-    def aligned(self, *values: Value) -> list[Value]:
+    def aligned(self, *values: TracedValue) -> list[TracedValue]:
         """Values of the same axes, from the right, axes of size 1 left out."""
         rank = max(len(v.axes) for v in values)
         found = [replace(v, axes=((),) * (rank - len(v.axes)) + v.axes) for v in map(_own, values)]
@@ -53,7 +53,9 @@ class Axes(ABC):
                     found = self._joined_axis(found, leader, k, n)
         return found
 
-    def _joined_axis(self, values: list[Value], leader: int, k: int, n: int) -> list[Value]:
+    def _joined_axis(
+        self, values: list[TracedValue], leader: int, k: int, n: int
+    ) -> list[TracedValue]:
         """The values with axis n of the k-th as that of the leader."""
         one, other = values[leader].axes[n], values[k].axes[n]
         ours, theirs, pieces = self.sizes.refined([a.size for a in one], [a.size for a in other])
@@ -66,13 +68,13 @@ class Axes(ABC):
                 splits[atom] = tuple(atoms[p] for p in parts)
         return [v.split(splits).renamed(names) for v in values]
 
-    def axes_of(self, values: Sequence[Value]) -> tuple[Axis, ...]:
+    def axes_of(self, values: Sequence[TracedValue]) -> tuple[Axis, ...]:
         """The axes of a result of aligned values."""
         return tuple(
             next((v.axes[n] for v in values if v.axes[n]), ()) for n in range(len(values[0].axes))
         )
 
-    def regrouped(self, value: Value, shape: Sequence[sympy.Expr]) -> Value:
+    def regrouped(self, value: TracedValue, shape: Sequence[sympy.Expr]) -> TracedValue:
         """The same elements, row-major, with these sizes."""
         flat = value.atoms
         targets = [n for n in shape if n != 1]
@@ -88,7 +90,7 @@ class Axes(ABC):
         groups = iter(tuple(atoms[p] for p in parts) for parts in theirs)
         return replace(value, axes=tuple(() if n == 1 else next(groups) for n in shape))
 
-    def _counted_anew(self, value: Value, shape: Sequence[sympy.Expr]) -> Value | None:
+    def _counted_anew(self, value: TracedValue, shape: Sequence[sympy.Expr]) -> TracedValue | None:
         """The same elements where a row ends elsewhere: read at their row-major positions.
 
         The axes before and after all that changes stay as they are.
@@ -112,9 +114,9 @@ class Axes(ABC):
         groups = iter((a,) for a in new)
         made = tuple(() if n == 1 else next(groups) for n in shape[first : len(shape) - last])
         node = substituted(whole.node, {atom: joined(new)})
-        return Value((*whole.axes[:first], *made, *whole.axes[first + 1 :]), node, value.kind)
+        return TracedValue((*whole.axes[:first], *made, *whole.axes[first + 1 :]), node, value.kind)
 
-    def single(self, value: Value, dim: int) -> tuple[Value, Atom]:
+    def single(self, value: TracedValue, dim: int) -> tuple[TracedValue, Atom]:
         """The value with one index on an axis, and that."""
         axis = value.axes[dim]
         if len(axis) == 1:
@@ -126,13 +128,13 @@ class Axes(ABC):
         value = self.named(value, "joined")
         atom = Atom.new(sympy.prod([a.size for a in value.axes[dim]]))
         kept = [n for n, own in enumerate(value.axes) if own]
-        assert isinstance(value.node, Read)
+        assert isinstance(value.node, TracedRead)
         positions = list(value.node.positions)
         positions[kept.index(dim)] = Position(atom)
         axes = tuple((atom,) if n == dim else own for n, own in enumerate(value.axes))
-        return replace(value, axes=axes, node=Read(value.node.name, tuple(positions))), atom
+        return replace(value, axes=axes, node=TracedRead(value.node.name, tuple(positions))), atom
 
-    def _single_apart(self, value: Value, left: Left, dim: int) -> tuple[Value, Atom]:
+    def _single_apart(self, value: TracedValue, left: Left, dim: int) -> tuple[TracedValue, Atom]:
         """The same where a branch is infinite, which no equation has: of the other branch."""
         rest, atom = self.single(replace(value, node=left.rest), dim)
         there = at(dict(zip(_others(value, dim), _others(rest, dim), strict=True)))
@@ -145,14 +147,16 @@ class Axes(ABC):
         return replace(rest, node=within(left, substituted(test, there), rest.node)), atom
 
 
-def within(left: Left, condition: Node, rest: Node) -> Node:
+def within(left: Left, condition: TracedNode, rest: TracedNode) -> TracedNode:
     """The choice under another condition, with another finite branch."""
-    return replace(left, condition=condition).with_branches(Number(left.sign * sympy.oo), rest)
+    return replace(left, condition=condition).with_branches(
+        TracedNumber(left.sign * sympy.oo), rest
+    )
 
 
-def _others(value: Value, dim: int) -> list[Atom]:
+def _others(value: TracedValue, dim: int) -> list[Atom]:
     return [a for n, axis in enumerate(value.axes) for a in axis if n != dim]
 
 
-def _own(value: Value) -> Value:
+def _own(value: TracedValue) -> TracedValue:
     return value.fresh()

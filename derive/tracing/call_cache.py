@@ -19,7 +19,7 @@ Path = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
-class Source:
+class ValueSource:
     """Where a value stands: in the arguments, or by a dotted name on the module."""
 
     path: Path = ()
@@ -27,8 +27,8 @@ class Source:
     default: Any = None
 
     @staticmethod
-    def on_module(name: str) -> Source:
-        return Source(held=attrgetter(name))
+    def on_module(name: str) -> ValueSource:
+        return ValueSource(held=attrgetter(name))
 
     def of(self, owner: Any, arguments: tuple[Any, ...]) -> Any:
         """The value in a call."""
@@ -43,13 +43,13 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Call:
+class BoundCall:
     """What is called, and where its tensors and numbers stand."""
 
     made: Callable[..., Any]
-    tensors: Mapping[str, Source]
-    numbers: Mapping[str, Source]
-    constants: Sequence[tuple[Source, float]]
+    tensors: Mapping[str, ValueSource]
+    numbers: Mapping[str, ValueSource]
+    constants: Sequence[tuple[ValueSource, float]]
     """Numbers that must be what they were."""
 
     def fits(self, owner: Any, arguments: tuple[Any, ...]) -> bool:
@@ -87,13 +87,13 @@ def _key(x: Any) -> Hashable | None:
 
 def source_of(
     path: Path, names: Sequence[str], args: tuple[Any, ...], named: Mapping[str, Any]
-) -> Source | None:
+) -> ValueSource | None:
     """Where a bound argument stands in a call; ``names`` are those of positional parameters.
 
     None where it is the default of a parameter.
     """
     kind, at, *inside = path
     if kind == 0 and at < len(args):
-        return Source(path)
+        return ValueSource(path)
     name = names[at] if kind == 0 else at
-    return Source((1, name, *inside)) if name in named else None
+    return ValueSource((1, name, *inside)) if name in named else None

@@ -33,7 +33,7 @@ _LITTLE = 1 << 22
 
 
 @dataclass(frozen=True)
-class Cost:
+class CallCost:
     """Of a call with its backward; ``largest`` and ``saved`` are bytes."""
 
     seconds: float
@@ -43,7 +43,7 @@ class Cost:
 
 def cost_of(
     function: Callable[..., Any], tensors: Mapping[str, Any], derived: bool = False
-) -> Cost | None:
+) -> CallCost | None:
     """The cost; None where it depends on values."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -81,7 +81,7 @@ def cost_of(
         + counted.scattered / _SCATTERED
         + counted.calls * (_DERIVED_CALL if derived else _PLAIN_CALL)
     )
-    return Cost(seconds, counted.largest, sum(kept.values()))
+    return CallCost(seconds, counted.largest, sum(kept.values()))
 
 
 _CURVES = frozenset(
@@ -99,7 +99,7 @@ _SCATTERS = frozenset(
 """Operations that visit each element of what they are given, wherever it lies."""
 
 
-def dearer(ours: Cost, plain: Cost, time: float, memory: float) -> str:
+def dearer(ours: CallCost, plain: CallCost, time: float, memory: float) -> str:
     """What ours takes more of than so many times the plain function's; '' where nothing."""
     found = []
     if ours.seconds > max(time * plain.seconds, _SMALL):

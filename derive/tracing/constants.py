@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from derive.errors import DeriveError
-from derive.tracing.values import Atom, Node, Number, Position, Value, apply
+from derive.tracing.values import Atom, Position, TracedNode, TracedNumber, TracedValue, apply
 
 MOST = 64
 """The elements of a tensor that are written out."""
 
 
-def written_out(held: Any, name: str) -> Value:
+def written_out(held: Any, name: str) -> TracedValue:
     """The value of a tensor: a number, one that grows evenly, or a choice for each position."""
     if held.numel() > MOST:
         raise DeriveError(
@@ -21,7 +21,7 @@ def written_out(held: Any, name: str) -> Value:
     kind = "float" if held.is_floating_point() else "bool" if _is_bool(held) else "int"
     axes = tuple(() if n == 1 else (Atom.new(n),) for n in held.shape)
     atoms = [axis[0] for axis in axes if axis]
-    return Value(axes, _chosen(_numbers(held.squeeze()), atoms), kind)
+    return TracedValue(axes, _chosen(_numbers(held.squeeze()), atoms), kind)
 
 
 def _is_bool(held: Any) -> bool:
@@ -51,27 +51,27 @@ def _numbers(held: Any) -> Any:
     return np.array(whole, dtype=object).reshape(array.shape).tolist()
 
 
-def _chosen(numbers: Any, atoms: list[Atom]) -> Node:
+def _chosen(numbers: Any, atoms: list[Atom]) -> TracedNode:
     """The number at a position."""
     if not atoms:
-        return Number(numbers)
+        return TracedNumber(numbers)
     if len(atoms) == 1 and len(set(numbers)) > 1 and (line := _line(numbers, atoms[0])) is not None:
         return line
     *first, last = (_chosen(row, atoms[1:]) for row in numbers)
     made = last
     for n, row in reversed(list(enumerate(first))):
         if row != made:
-            made = apply("where", apply("==", Position(atoms[0]), Number(n)), row, made)
+            made = apply("where", apply("==", Position(atoms[0]), TracedNumber(n)), row, made)
     return made
 
 
-def _line(numbers: list[Any], atom: Atom) -> Node | None:
+def _line(numbers: list[Any], atom: Atom) -> TracedNode | None:
     """start + step*n, where that is what whole numbers are."""
     if any(isinstance(x, bool) or x != int(x) for x in numbers) or len(numbers) < 3:
         return None
     start, step = numbers[0], numbers[1] - numbers[0]
     if any(x != start + n * step for n, x in enumerate(numbers)):
         return None
-    node: Node = Position(atom)
-    node = node if step == 1 else apply("*", Number(int(step)), node)
-    return node if start == 0 else apply("+", node, Number(int(start)))
+    node: TracedNode = Position(atom)
+    node = node if step == 1 else apply("*", TracedNumber(int(step)), node)
+    return node if start == 0 else apply("+", node, TracedNumber(int(start)))

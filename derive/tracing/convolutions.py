@@ -16,7 +16,17 @@ import sympy
 from derive.tracing.elementwise import number, op, where
 from derive.tracing.reader import Reader
 from derive.tracing.registry import operation
-from derive.tracing.values import Apply, Atom, Axis, Node, Number, Position, Value, apply, reduced
+from derive.tracing.values import (
+    Atom,
+    Axis,
+    Position,
+    TracedApply,
+    TracedNode,
+    TracedNumber,
+    TracedValue,
+    apply,
+    reduced,
+)
 from derive.tracing.views import length_of
 from derive.tracing.windows import Windows, conjunction, each, window
 
@@ -24,14 +34,14 @@ from derive.tracing.windows import Windows, conjunction, each, window
 @operation("conv1d", "conv2d", "conv3d")
 def conv(
     reader: Reader,
-    x: Value,
-    weight: Value,
-    bias: Value | None = None,
+    x: TracedValue,
+    weight: TracedValue,
+    bias: TracedValue | None = None,
     stride: Any = 1,
     padding: Any = 0,
     dilation: Any = 1,
     groups: Any = 1,
-) -> Value:
+) -> TracedValue:
     spatial = len(weight.axes) - 2
     stride, dilation = each(stride, spatial), each(dilation, spatial)
     sizes = reader.counted_shape()[-spatial:]
@@ -56,15 +66,15 @@ def conv(
 @operation("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
 def conv_transpose(
     reader: Reader,
-    x: Value,
-    weight: Value,
-    bias: Value | None = None,
+    x: TracedValue,
+    weight: TracedValue,
+    bias: TracedValue | None = None,
     stride: Any = 1,
     padding: Any = 0,
     output_padding: Any = 0,
     groups: Any = 1,
     dilation: Any = 1,
-) -> Value:
+) -> TracedValue:
     spatial = len(weight.axes) - 2
     stride, dilation = each(stride, spatial), each(dilation, spatial)
     padding = each(padding, spatial)
@@ -79,7 +89,7 @@ def conv_transpose(
     batch, group, channels, *places = x.axes
     own_group, own_channels, out, *kernel = weight.axes
     ends: list[Axis] = [() if n == 1 else (Atom.new(n),) for n in sizes]
-    tests: list[Node] = []
+    tests: list[TracedNode] = []
     for n, end in enumerate(ends):
         at = window(places[n], kernel[n], stride[n], dilation[n], padding[n])
         tests.append(apply("==", Position(end[0]) if end else number(0), at))
@@ -87,19 +97,19 @@ def conv_transpose(
     test = conjunction(tests)
     # The test has the indices of both.
     marked = apply("where", test, x.node, number(0)) if test is not None else x.node
-    wide = Value((batch, group, (), *ends, channels, *places, *kernel), marked, x.kind)
+    wide = TracedValue((batch, group, (), *ends, channels, *places, *kernel), marked, x.kind)
     weight = replace(weight, axes=((), own_group, out, *free, own_channels, *free, *kernel))
     weight = weight.renamed({a: Atom.new(a.size) for a in weight.atoms})
     made = _contracted(reader, wide, weight, None, 3 + spatial)
     return _finished(reader, made, bias)
 
 
-def _batch(x: Value, spatial: int) -> Value:
+def _batch(x: TracedValue, spatial: int) -> TracedValue:
     """x with an axis of samples, of size 1 where there is none."""
     return x if len(x.axes) > spatial + 1 else replace(x, axes=((), *x.axes))
 
 
-def _grouped(reader: Reader, x: Value, dim: int, groups: Any) -> Value:
+def _grouped(reader: Reader, x: TracedValue, dim: int, groups: Any) -> TracedValue:
     """x with an axis of groups before an axis."""
     if groups == 1:
         return replace(x, axes=(*x.axes[:dim], (), *x.axes[dim:]))
@@ -111,7 +121,9 @@ def _grouped(reader: Reader, x: Value, dim: int, groups: Any) -> Value:
     return reader.regrouped(x, [*shape[:dim], groups, within, *shape[dim + 1 :]])
 
 
-def _contracted(reader: Reader, x: Value, weight: Value, inside: Node | None, left: int) -> Value:
+def _contracted(
+    reader: Reader, x: TracedValue, weight: TracedValue, inside: TracedNode | None, left: int
+) -> TracedValue:
     """x*weight summed over the axes from one on, where x is inside."""
     if inside is not None:
         x = replace(x, node=where(inside, x.node, number(0)))
@@ -120,18 +132,18 @@ def _contracted(reader: Reader, x: Value, weight: Value, inside: Node | None, le
     one, two = (v.node for v in values)
     condition = None
     match one:
-        case Apply("where", (test, inner, Number(0))):
+        case TracedApply("where", (test, inner, TracedNumber(0))):
             condition, one = test, inner
     atoms = [a for axis in axes[left:] for a in axis]
-    return Value(axes[:left], reduced("sum", atoms, apply("*", one, two), condition))
+    return TracedValue(axes[:left], reduced("sum", atoms, apply("*", one, two), condition))
 
 
-def _finished(reader: Reader, made: Value, bias: Value | None) -> Value:
+def _finished(reader: Reader, made: TracedValue, bias: TracedValue | None) -> TracedValue:
     """The channels as one axis, with what is added to each; without an axis of samples of none."""
     batch, group, out, *rest = made.axes
     made = replace(made, axes=(batch, (*group, *out), *rest))
     if bias is not None:
-        wide = Value((bias.axes[0], *((),) * len(rest)), bias.node, bias.kind)
+        wide = TracedValue((bias.axes[0], *((),) * len(rest)), bias.node, bias.kind)
         made = reader.elementwise(op("+"), made, wide)
     rank = len(reader.node.meta["val"].shape)
     return made if rank == len(made.axes) else replace(made, axes=made.axes[1:])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from derive.errors import DeriveError
-from derive.tracing.call_cost import Cost, size_of
+from derive.tracing.call_cost import CallCost, size_of
 
 
 @dataclass(frozen=True)
@@ -16,8 +16,8 @@ class Fact:
 
     refused: str = ""
     """Why the plain function runs; '' where derived code does."""
-    plain: Cost | None = None
-    ours: Cost | None = None
+    plain: CallCost | None = None
+    ours: CallCost | None = None
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,14 @@ from typing import Any
 
 from derive.errors import DeriveError, DeriveWarning
 from derive.tracing import call_cache
-from derive.tracing.readings import READING, UNCHANGED, Known, Made, New, numbers_of
+from derive.tracing.readings import (
+    READING,
+    UNCHANGED,
+    KnownReadings,
+    LoadedFunction,
+    New,
+    numbers_of,
+)
 
 
 def differentiate(
@@ -53,7 +60,7 @@ def differentiate(
     if isinstance(function, torch.nn.Module):
         kind = type(function).__name__
         raise DeriveError(f"{kind} is a module, not a function; use derive.replace(module)")
-    known, signature = Known(time, memory), inspect.signature(function)
+    known, signature = KnownReadings(time, memory), inspect.signature(function)
     name = getattr(function, "__name__", "a function")
 
     @functools.wraps(function)
@@ -97,7 +104,7 @@ def replace(model: Any, time: float = 1.2, memory: float = 1.5) -> Any:
     """
     for module in model.modules():
         if "forward" not in vars(module) and not hasattr(module, "_derived"):
-            module._derived = Known(time, memory)
+            module._derived = KnownReadings(time, memory)
             kind: Any = type(module)
             module.__class__ = _derived_class(kind)
     return model
@@ -138,12 +145,12 @@ def _held(module: Any) -> dict[str, Any]:
 
 
 def _call(
-    made: Made,
+    made: LoadedFunction,
     bound: inspect.BoundArguments,
     args: tuple[Any, ...],
     named: Mapping[str, Any],
     module: Any = None,
-) -> call_cache.Call | None:
+) -> call_cache.BoundCall | None:
     """How the call is run without binding its arguments; None where a tensor is a default."""
     from derive.tracing.read import collected, label_of
 
@@ -158,7 +165,7 @@ def _call(
             label = label_of(name)
             while label in sources:
                 label += "_"
-            sources[label] = call_cache.Source.on_module(name)
+            sources[label] = call_cache.ValueSource.on_module(name)
     own = {name: sources[name] for name in made.inputs}
     found = {name: s for name, s in own.items() if s is not None}
     if len(found) < len(own):
@@ -169,8 +176,8 @@ def _call(
             by_name = bound.signature.parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
             path = (1, name) if by_name else (0, at)
             place = call_cache.source_of(path, positional, args, named)
-            numbers[name] = place or call_cache.Source(default=value)
-    return call_cache.Call(
+            numbers[name] = place or call_cache.ValueSource(default=value)
+    return call_cache.BoundCall(
         made,
         found,
         {name: numbers[name] for name in made.numbers},
@@ -179,7 +186,7 @@ def _call(
 
 
 def _run(
-    made: Made,
+    made: LoadedFunction,
     function: Callable[..., Any],
     bound: inspect.BoundArguments,
     held: Mapping[str, Any] | None = None,

@@ -14,7 +14,15 @@ from derive.tracing.condition_folding import chosen, compared, multiplied, negat
 from derive.tracing.promotion import as_number, as_truth, is_whole, towards_zero
 from derive.tracing.reader import Reader
 from derive.tracing.registry import of_each_element
-from derive.tracing.values import Apply, Node, Number, Read, Value, apply, walk
+from derive.tracing.values import (
+    TracedApply,
+    TracedNode,
+    TracedNumber,
+    TracedRead,
+    TracedValue,
+    apply,
+    walk,
+)
 
 _SAME = (
     "exp log log1p expm1 exp2 log2 log10 sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh "
@@ -22,29 +30,29 @@ _SAME = (
 ).split()
 
 
-def number(x: Any) -> Node:
-    return Number(x)
+def number(x: Any) -> TracedNode:
+    return TracedNumber(x)
 
 
-def call(name: str) -> Callable[..., Node]:
-    return lambda *args: Apply(name, tuple(args))
+def call(name: str) -> Callable[..., TracedNode]:
+    return lambda *args: TracedApply(name, tuple(args))
 
 
-def op(symbol: str) -> Callable[[Node, Node], Node]:
-    return lambda a, b: Apply(symbol, (a, b))
+def op(symbol: str) -> Callable[[TracedNode, TracedNode], TracedNode]:
+    return lambda a, b: TracedApply(symbol, (a, b))
 
 
-def plus(a: Node, b: Node) -> Node:
+def plus(a: TracedNode, b: TracedNode) -> TracedNode:
     return apply("+", a, b)
 
 
-def times(a: Node, b: Node) -> Node:
+def times(a: TracedNode, b: TracedNode) -> TracedNode:
     return apply("*", a, b)
 
 
 for _name in _SAME:
 
-    def _function(reader: Reader, x: Value, *, _own: str = _name) -> Value:
+    def _function(reader: Reader, x: TracedValue, *, _own: str = _name) -> TracedValue:
         x = as_number(x)
         return reader.elementwise(call(_own), x, kind="float" if _own != "abs" else None)
 
@@ -52,12 +60,12 @@ for _name in _SAME:
 
 
 @of_each_element("fix")
-def fixed(reader: Reader, x: Value) -> Value:
+def fixed(reader: Reader, x: TracedValue) -> TracedValue:
     return reader.elementwise(towards_zero, as_number(x))
 
 
 @of_each_element("round", "round_")
-def rounded(reader: Reader, x: Value, decimals: int = 0) -> Value:
+def rounded(reader: Reader, x: TracedValue, decimals: int = 0) -> TracedValue:
     """round(x), or round(10**n*x)/10**n."""
     x = as_number(x)
     if not decimals:
@@ -67,12 +75,12 @@ def rounded(reader: Reader, x: Value, decimals: int = 0) -> Value:
 
 
 @of_each_element("xlogy", "special_xlogy", "special_xlog1py")
-def xlogy(reader: Reader, x: Any, y: Any) -> Value:
+def xlogy(reader: Reader, x: Any, y: Any) -> TracedValue:
     """x*log(y) or x*log(1 + y), and 0 where x is and where the logarithm is not finite."""
     name, least = ("log1p", -1) if "1p" in reader.called else ("log", 0)
-    alike = isinstance(x, Value) and isinstance(y, Value) and x.node == y.node
+    alike = isinstance(x, TracedValue) and isinstance(y, TracedValue) and x.node == y.node
 
-    def f(a: Node, b: Node) -> Node:
+    def f(a: TracedNode, b: TracedNode) -> TracedNode:
         nothing = apply("==", a, number(0))
         if not alike:
             nothing = apply("and", nothing, apply("<=", b, number(least)))
@@ -82,7 +90,7 @@ def xlogy(reader: Reader, x: Any, y: Any) -> Value:
 
 
 @of_each_element("copy_", "copy")
-def copy(reader: Reader, x: Value, source: Any, *_: Any) -> Value:
+def copy(reader: Reader, x: TracedValue, source: Any, *_: Any) -> TracedValue:
     kinds = x.kind, reader.value(source).kind
     if kinds == ("int", "float"):
         raise DeriveError("a copy of floats into an integer tensor is not supported")
@@ -91,27 +99,29 @@ def copy(reader: Reader, x: Value, source: Any, *_: Any) -> Value:
 
 
 @of_each_element("fill_", "fill", "zero_")
-def filled(reader: Reader, x: Value, value: Any = 0) -> Value:
+def filled(reader: Reader, x: TracedValue, value: Any = 0) -> TracedValue:
     """Every element the same."""
     return reader.elementwise(lambda a, b: b, x, value, kind=x.kind)
 
 
 @of_each_element("neg", "neg_")
-def neg(reader: Reader, x: Value) -> Value:
+def neg(reader: Reader, x: TracedValue) -> TracedValue:
     return reader.elementwise(call("neg"), x)
 
 
 @of_each_element("reciprocal")
-def reciprocal(reader: Reader, x: Value) -> Value:
+def reciprocal(reader: Reader, x: TracedValue) -> TracedValue:
     return reader.elementwise(lambda a: apply("/", number(1), a), x)
 
 
-def where(c: Node, a: Node, b: Node) -> Node:
+def where(c: TracedNode, a: TracedNode, b: TracedNode) -> TracedNode:
     return chosen(c, a, b)
 
 
 @of_each_element("clamp", "clamp_", "clamp_min", "clamp_max")
-def clamp(reader: Reader, x: Value, low: Any = None, high: Any = None, **named: Any) -> Value:
+def clamp(
+    reader: Reader, x: TracedValue, low: Any = None, high: Any = None, **named: Any
+) -> TracedValue:
     low, high = named.get("min", low), named.get("max", high)
     if reader.called == "clamp_max":
         low, high = None, low
@@ -135,7 +145,7 @@ def _scaled(b: Any, alpha: Any, reader: Reader) -> Any:
 
 
 @of_each_element("add", "add_", "sub", "sub_", "subtract", "rsub")
-def add(reader: Reader, a: Any, b: Any, alpha: Any = 1) -> Value:
+def add(reader: Reader, a: Any, b: Any, alpha: Any = 1) -> TracedValue:
     name = str(reader.node.target)
     b, symbol = _scaled(b, alpha, reader), "-" if "sub" in name else "+"
     a, b = (b, as_number(a)) if "rsub" in name else (as_number(a), b)
@@ -146,14 +156,14 @@ def add(reader: Reader, a: Any, b: Any, alpha: Any = 1) -> Value:
 
 
 @of_each_element("mul", "mul_", "multiply")
-def mul(reader: Reader, a: Any, b: Any) -> Value:
+def mul(reader: Reader, a: Any, b: Any) -> TracedValue:
     if reader.value(a).kind == reader.value(b).kind == "bool":
         return reader.elementwise(op("and"), a, b, kind="bool")
     return reader.elementwise(multiplied, as_number(a), as_number(b))
 
 
 @of_each_element("div", "div_", "true_divide", "divide")
-def div(reader: Reader, a: Any, b: Any, rounding_mode: str | None = None) -> Value:
+def div(reader: Reader, a: Any, b: Any, rounding_mode: str | None = None) -> TracedValue:
     a, b = as_number(a), as_number(b)
     if rounding_mode is None:
         return reader.elementwise(op("/"), a, b, kind="float")
@@ -165,12 +175,12 @@ def div(reader: Reader, a: Any, b: Any, rounding_mode: str | None = None) -> Val
 
 
 @of_each_element("floor_divide", "floor_divide_")
-def quotient(reader: Reader, a: Any, b: Any) -> Value:
+def quotient(reader: Reader, a: Any, b: Any) -> TracedValue:
     return div(reader, a, b, "floor")
 
 
 @of_each_element("remainder", "remainder_", "fmod", "fmod_")
-def remainder(reader: Reader, a: Any, b: Any) -> Value:
+def remainder(reader: Reader, a: Any, b: Any) -> TracedValue:
     """What is left of a, with the sign of b, or with its own."""
     name = reader.called.rstrip("_")
     if name == "remainder" and reader.value(a).kind == reader.value(b).kind == "int":
@@ -179,30 +189,34 @@ def remainder(reader: Reader, a: Any, b: Any) -> Value:
 
 
 @of_each_element("pow", "pow_", "float_power")
-def power(reader: Reader, a: Any, b: Any) -> Value:
+def power(reader: Reader, a: Any, b: Any) -> TracedValue:
     return reader.elementwise(op("**"), as_number(a), as_number(b))
 
 
 @of_each_element("maximum", "minimum", "atan2", "hypot", "logaddexp")
-def two(reader: Reader, a: Any, b: Any) -> Value:
+def two(reader: Reader, a: Any, b: Any) -> TracedValue:
     name = reader.called
     return reader.elementwise(call(name), as_number(a), as_number(b))
 
 
 @of_each_element("addcmul", "addcmul_")
-def addcmul(reader: Reader, x: Value, a: Value, b: Value, value: Any = 1) -> Value:
+def addcmul(
+    reader: Reader, x: TracedValue, a: TracedValue, b: TracedValue, value: Any = 1
+) -> TracedValue:
     product = mul(reader, as_number(a), as_number(b))
     return reader.elementwise(op("+"), as_number(x), _scaled(product, value, reader))
 
 
 @of_each_element("addcdiv", "addcdiv_")
-def addcdiv(reader: Reader, x: Value, a: Value, b: Value, value: Any = 1) -> Value:
+def addcdiv(
+    reader: Reader, x: TracedValue, a: TracedValue, b: TracedValue, value: Any = 1
+) -> TracedValue:
     quotient = reader.elementwise(op("/"), a, b)
     return reader.elementwise(op("+"), x, _scaled(quotient, value, reader))
 
 
 @of_each_element("lerp")
-def lerp(reader: Reader, a: Value, b: Value, weight: Any) -> Value:
+def lerp(reader: Reader, a: TracedValue, b: TracedValue, weight: Any) -> TracedValue:
     return reader.elementwise(lambda x, y, w: plus(x, times(w, apply("-", y, x))), a, b, weight)
 
 
@@ -212,7 +226,7 @@ _COMPARED = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=
 
 for _name, _symbol in _COMPARED.items():
 
-    def _compared(reader: Reader, a: Any, b: Any, *, _own: str = _symbol) -> Value:
+    def _compared(reader: Reader, a: Any, b: Any, *, _own: str = _symbol) -> TracedValue:
         sides = as_number(a), as_number(b)
         return reader.elementwise(partial(compared, _own), *sides, kind="bool")
 
@@ -220,22 +234,22 @@ for _name, _symbol in _COMPARED.items():
 
 
 @of_each_element("logical_and", "bitwise_and", "__and__")
-def conjunction(reader: Reader, a: Any, b: Any) -> Value:
+def conjunction(reader: Reader, a: Any, b: Any) -> TracedValue:
     return reader.elementwise(op("and"), a, b, kind="bool")
 
 
 @of_each_element("logical_or", "bitwise_or", "__or__")
-def disjunction(reader: Reader, a: Any, b: Any) -> Value:
+def disjunction(reader: Reader, a: Any, b: Any) -> TracedValue:
     return reader.elementwise(op("or"), a, b, kind="bool")
 
 
 @of_each_element("logical_not", "bitwise_not")
-def negation(reader: Reader, a: Value) -> Value:
+def negation(reader: Reader, a: TracedValue) -> TracedValue:
     return reader.elementwise(negated, a, kind="bool")
 
 
 @of_each_element("where")
-def choice(reader: Reader, c: Value, a: Any, b: Any) -> Value:
+def choice(reader: Reader, c: TracedValue, a: Any, b: Any) -> TracedValue:
     kinds = {reader.value(x).kind for x in (a, b)}
     if kinds != {"bool"}:
         a, b = as_number(a), as_number(b)
@@ -244,12 +258,12 @@ def choice(reader: Reader, c: Value, a: Any, b: Any) -> Value:
 
 
 @of_each_element("masked_fill", "masked_fill_")
-def masked_fill(reader: Reader, x: Value, mask: Value, value: Any) -> Value:
+def masked_fill(reader: Reader, x: TracedValue, mask: TracedValue, value: Any) -> TracedValue:
     value = value if x.kind == "bool" else as_number(value)
     return reader.elementwise(where, _truth(reader, mask), value, x, kind=x.kind)
 
 
-def _truth(reader: Reader, x: Value) -> Value:
+def _truth(reader: Reader, x: TracedValue) -> TracedValue:
     if x.kind == "bool":
         return x
     return reader.elementwise(partial(compared, "!="), x, 0, kind="bool")
@@ -274,7 +288,7 @@ def _truth(reader: Reader, x: Value) -> Value:
     ),
     *("dropout", "native_dropout", "feature_dropout", "lift_fresh", "detach_"),
 )
-def same(reader: Reader, x: Value, *args: Any, **named: Any) -> Value:
+def same(reader: Reader, x: TracedValue, *args: Any, **named: Any) -> TracedValue:
     name = reader.called
     if "dropout" in name:
         p, train = (*args, *named.values())[:2]
@@ -283,12 +297,12 @@ def same(reader: Reader, x: Value, *args: Any, **named: Any) -> Value:
         return x
     if name.startswith("detach"):
         # Of numbers and positions alone there is no gradient.
-        plain = x.kind != "float" or not any(isinstance(part, Read) for part in walk(x.node))
+        plain = x.kind != "float" or not any(isinstance(part, TracedRead) for part in walk(x.node))
         return x if plain else reader.elementwise(call("detach"), x)
     return cast(reader, x)
 
 
-def cast(reader: Reader, x: Value) -> Value:
+def cast(reader: Reader, x: TracedValue) -> TracedValue:
     """The same as floats, integers or truths."""
     dtype = str(reader.node.meta["val"].dtype)
     kind = "bool" if "bool" in dtype else "int" if "int" in dtype else "float"
@@ -297,24 +311,24 @@ def cast(reader: Reader, x: Value) -> Value:
     if kind == "bool":
         return as_truth(x)
     if x.kind == "bool":
-        made: Value = as_number(x)
+        made: TracedValue = as_number(x)
         return replace(made, kind=kind)
     if kind == "float":
         return replace(x, kind=kind)
 
-    def cut(a: Node) -> Node:
+    def cut(a: TracedNode) -> TracedNode:
         return apply("int", a if is_whole(a, reader.equations) else towards_zero(a))
 
     return reader.elementwise(cut, x, kind="int")
 
 
 @of_each_element("isnan", "isfinite", "isinf")
-def special(reader: Reader, x: Value) -> Value:
+def special(reader: Reader, x: TracedValue) -> TracedValue:
     """A comparison of x with itself, which fails for what is no number, and of its size."""
     x = reader.simple(reader.value(as_number(x)))
     infinite = number(sympy.S.Infinity)
 
-    def f(a: Node) -> Node:
+    def f(a: TracedNode) -> TracedNode:
         match reader.called:
             case "isnan":
                 return apply("!=", a, a)

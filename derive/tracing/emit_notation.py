@@ -11,21 +11,21 @@ import sympy
 from derive.errors import DeriveError
 from derive.tracing.float_literals import spelled
 from derive.tracing.implied_sizes import Said
-from derive.tracing.reader import Equation, Reader
+from derive.tracing.reader import Reader, TracedEquation
 from derive.tracing.size_text import Down, number_text, size_text
-from derive.tracing.sizes import Sizes, at
+from derive.tracing.sizes import SymbolicSizes, at
 from derive.tracing.values import (
-    Apply,
     Atom,
     Axis,
     Joined,
-    Node,
-    Number,
-    Parameter,
     Position,
-    Read,
-    Reduce,
-    Value,
+    TracedApply,
+    TracedNode,
+    TracedNumber,
+    TracedParameter,
+    TracedRead,
+    TracedReduce,
+    TracedValue,
     walk,
 )
 
@@ -40,7 +40,7 @@ _UNARY = 7
 class Letters:
     """A letter for each size: that of the inputs, or the next that nothing has."""
 
-    sizes: Sizes
+    sizes: SymbolicSizes
     taken: set[str]
     known: list[tuple[sympy.Expr, str]] = field(default_factory=list)
 
@@ -54,7 +54,7 @@ class Letters:
         self.known.append((self.sizes.plain(size), made))
         return made
 
-    def in_equation(self, axes: Iterable[Axis], body: Node) -> dict[Atom, str]:
+    def in_equation(self, axes: Iterable[Axis], body: TracedNode) -> dict[Atom, str]:
         """A letter for each index of an equation, each another."""
         atoms = dict.fromkeys(a for axis in axes for a in axis)
         atoms |= dict.fromkeys(_atoms(body))
@@ -70,16 +70,16 @@ class Letters:
         return found
 
 
-def _atoms(node: Node) -> Iterator[Atom]:
+def _atoms(node: TracedNode) -> Iterator[Atom]:
     for x in walk(node):
         if isinstance(x, Position):
             yield x.atom
-        if isinstance(x, Reduce):
+        if isinstance(x, TracedReduce):
             yield from x.atoms
 
 
 @dataclass
-class Writer:
+class NotationWriter:
     """Text of the equations of one operation."""
 
     letters: Letters
@@ -125,45 +125,45 @@ class Writer:
         above, below = sympy.fraction(sympy.together(at(e, parts))) if whole else (at(e, parts), 1)
         return size_text(above if below == 1 else Down(above, below))
 
-    def text(self, node: Node, level: int = 0) -> str:
+    def text(self, node: TracedNode, level: int = 0) -> str:
         made, own = self._text(node)
         return f"({made})" if own < level else made
 
-    def _text(self, node: Node) -> tuple[str, int]:
+    def _text(self, node: TracedNode) -> tuple[str, int]:
         match node:
-            case Number(value):
+            case TracedNumber(value):
                 return self._number(value)
-            case Parameter(name):
+            case TracedParameter(name):
                 return name, 9
             case Position(atom):
                 return self.names[atom], 9
             case Joined():
                 return self._joined(node), 5
-            case Read(name, positions):
+            case TracedRead(name, positions):
                 outer, self.whole = self.whole, True
                 pairs = zip(positions, self.axes[name], strict=True)
                 inner = self._with_units(name, [self._position(p, axis) for p, axis in pairs])
                 self.whole = outer
                 return name + inner, 9
-            case Reduce(kind, atoms, body, condition):
+            case TracedReduce(kind, atoms, body, condition):
                 letters = ",".join(self.names[a] for a in atoms)
                 test = "" if condition is None else f" | {self.text(condition)}"
                 return f"{kind}[{letters}{test}]({self.text(body)})", 9
-            case Apply("neg", (a,)):
+            case TracedApply("neg", (a,)):
                 return f"-{self.text(a, _UNARY)}", _UNARY
-            case Apply("not", (a,)):
+            case TracedApply("not", (a,)):
                 return f"not {self.text(a, 3)}", 3
-            case Apply("truth", (a,)):
+            case TracedApply("truth", (a,)):
                 return f"[{self.text(a)}]", 9
-            case Apply("pi", ()):
+            case TracedApply("pi", ()):
                 return "pi", 9
-            case Apply("unset", ()):
+            case TracedApply("unset", ()):
                 raise DeriveError("the function reads uninitialized memory")
-            case Apply("concat", (index, *parts)):
+            case TracedApply("concat", (index, *parts)):
                 return f"concat[{self.text(index)}]({', '.join(map(self.text, parts))})", 9
-            case Apply(name, (a, b)) if name in _LEVELS:
+            case TracedApply(name, (a, b)) if name in _LEVELS:
                 return self._binary(name, a, b)
-            case Apply(name, args):
+            case TracedApply(name, args):
                 return f"{name}({', '.join(map(self.text, args))})", 9
         raise DeriveError(f"no index notation for {node}")
 
@@ -174,7 +174,7 @@ class Writer:
         every = [next(left) if own else "0" for own in has]
         return f"[{','.join(every)}]" if every else ""
 
-    def _binary(self, name: str, a: Node, b: Node) -> tuple[str, int]:
+    def _binary(self, name: str, a: TracedNode, b: TracedNode) -> tuple[str, int]:
         level = _LEVELS[name]
         if level == 4 and not self.whole and not _reads(a) and not _reads(b):
             outer, self.whole = self.whole, True
@@ -182,18 +182,18 @@ class Writer:
             self.whole = outer
             return made
         match name, b:
-            case "+", Apply("neg", (inner,)):
+            case "+", TracedApply("neg", (inner,)):
                 return self._binary("-", a, inner)
-            case "**", Number(value) if value == sympy.Rational(1, 2):
+            case "**", TracedNumber(value) if value == sympy.Rational(1, 2):
                 return f"sqrt({self.text(a)})", 9
-            case "+" | "-", Number(value) if (summed := _summed(a, name, value)) is not None:
+            case "+" | "-", TracedNumber(value) if (summed := _summed(a, name, value)) is not None:
                 return self._text(summed)
-            case "-", Number(value) if _is_negative(value):
-                return self._binary("+", a, Number(-value))
-            case "+", Number(value) if _is_negative(value):
-                return self._binary("-", a, Number(-value))
+            case "-", TracedNumber(value) if _is_negative(value):
+                return self._binary("+", a, TracedNumber(-value))
+            case "+", TracedNumber(value) if _is_negative(value):
+                return self._binary("-", a, TracedNumber(-value))
         left = self.text(a, level + (1 if name == "**" or level == 4 else 0))
-        rest = isinstance(b, Apply) and b.name in ("//", "%")
+        rest = isinstance(b, TracedApply) and b.name in ("//", "%")
         right = self.text(b, level + (0 if name in ("+", "*", "and", "or") and not rest else 1))
         space = "" if name in ("*", "/", "**") else " "
         return f"{left}{space}{name}{space}{right}", level
@@ -215,7 +215,7 @@ class Writer:
         plain = all(c.isalnum() or c in "._()" for c in text) and text.count("(") < 2
         return text, 9 if plain else (5 if " " in text or "//" in text or text[0] == "-" else 6)
 
-    def _position(self, node: Node, axis: Axis) -> str:
+    def _position(self, node: TracedNode, axis: Axis) -> str:
         """On an axis, which parts make up where they have as many positions together as it has."""
         if (
             isinstance(node, Joined)
@@ -239,22 +239,22 @@ class Writer:
             found, level = f"{found}*{times} + {self.text(item, 6)}", 5
         return found
 
-    def equation(self, e: Equation) -> str:
+    def equation(self, e: TracedEquation) -> str:
         self.names = self.letters.in_equation(e.axes, e.body)
         axes = [_axis(axis, self.names) for axis in e.axes if axis]
         return f"{e.name}{self._with_units(e.name, axes)} = {self.text(e.body)}"
 
 
-def _reads(node: Node) -> bool:
-    return any(isinstance(x, Read | Parameter) for x in walk(node))
+def _reads(node: TracedNode) -> bool:
+    return any(isinstance(x, TracedRead | TracedParameter) for x in walk(node))
 
 
-def _summed(a: Node, name: str, value: Any) -> Node | None:
+def _summed(a: TracedNode, name: str, value: Any) -> TracedNode | None:
     """a + value or a - value, where a is x + n or x - n itself, as x and one number."""
     match a:
-        case Apply("+" | "-" as own, (x, Number(n))) if all(map(_is_whole, (n, value))):
+        case TracedApply("+" | "-" as own, (x, TracedNumber(n))) if all(map(_is_whole, (n, value))):
             left = (n if own == "+" else -n) + (value if name == "+" else -value)
-            return x if left == 0 else Apply("+", (x, Number(left)))
+            return x if left == 0 else TracedApply("+", (x, TracedNumber(left)))
     return None
 
 
@@ -274,7 +274,7 @@ def _axis(axis: Axis, names: Mapping[Atom, str]) -> str:
 def operation_text(
     name: str,
     reader: Reader,
-    inputs: Mapping[str, Value],
+    inputs: Mapping[str, TracedValue],
     shapes: Mapping[str, tuple[bool, ...]],
     given: Mapping[str, Sequence[str | None]],
     comments: bool = True,
@@ -292,7 +292,7 @@ def operation_text(
     names = {*inputs, *(e.name for e in reader.equations), *(numbers or ()), *reader.starts}
     letters = Letters(reader.sizes, names)
     equations = _read_in(reader.equations, outputs)
-    read = {x.name for e in equations for x in walk(e.body) if isinstance(x, Read)}
+    read = {x.name for e in equations for x in walk(e.body) if isinstance(x, TracedRead)}
     read.update(arguments)
     declared = []
     for tensor, value in inputs.items():
@@ -320,7 +320,7 @@ def operation_text(
     kept = {n: [a for a in v.axes if a] for n, v in inputs.items()}
     kept |= {e.name: [a for a in e.axes if a] for e in equations}
     units = {n: tuple(map(bool, v.axes)) for n, v in inputs.items()} | dict(shapes)
-    writer = Writer(letters, kept, units)
+    writer = NotationWriter(letters, kept, units)
     lines = []
     if comments:
         lines += [
@@ -339,7 +339,9 @@ def operation_text(
     sizes = [*fixed, *(f"size({c})={writer.given_size(c)}" for c in others)]
     alike = _alike(letters, equations, kept)
     sizes += [f"size({a})=size({b})" for a, b in alike.items() if a not in unsaid]
-    read_numbers = {x.name for e in equations for x in walk(e.body) if isinstance(x, Parameter)}
+    read_numbers = {
+        x.name for e in equations for x in walk(e.body) if isinstance(x, TracedParameter)
+    }
     known = {**(numbers or {}), **dict.fromkeys(reader.starts, 0)}
     given_numbers = [f"{k}={v!r}" for k, v in known.items() if k in read_numbers]
     sizes = [*given_numbers, *sizes]
@@ -349,13 +351,13 @@ def operation_text(
     return Said(text, (*alike, *sums), products, tuple(c for c in sums if c in parts))
 
 
-def _read_in(equations: Sequence[Equation], outputs: Sequence[str]) -> list[Equation]:
+def _read_in(equations: Sequence[TracedEquation], outputs: Sequence[str]) -> list[TracedEquation]:
     """Those that lead to the outputs."""
     wanted, kept = set(outputs), []
     for e in reversed(equations):
         if e.name in wanted:
             kept.append(e)
-            wanted |= {x.name for x in walk(e.body) if isinstance(x, Read)}
+            wanted |= {x.name for x in walk(e.body) if isinstance(x, TracedRead)}
     return kept[::-1]
 
 
@@ -375,7 +377,9 @@ def _of_others(
     return sums, tuple(c for _, c in made if c not in sums)
 
 
-def _composed(equations: Sequence[Equation], letters: Letters, whole: bool = True) -> set[str]:
+def _composed(
+    equations: Sequence[TracedEquation], letters: Letters, whole: bool = True
+) -> set[str]:
     """The letters that are a part of an axis, or that stand for several parts together."""
     found = set()
     for e in equations:
@@ -393,19 +397,23 @@ def _composed(equations: Sequence[Equation], letters: Letters, whole: bool = Tru
     return found
 
 
-def _concatenated(equations: Sequence[Equation], letters: Letters) -> set[str]:
+def _concatenated(equations: Sequence[TracedEquation], letters: Letters) -> set[str]:
     """The letters that something is joined along, which say their own size."""
     found = set()
     for e in equations:
         names = letters.in_equation(e.axes, e.body)
         for x in walk(e.body):
-            if isinstance(x, Apply) and x.name == "concat" and isinstance(x.args[0], Position):
+            if (
+                isinstance(x, TracedApply)
+                and x.name == "concat"
+                and isinstance(x.args[0], Position)
+            ):
                 found.add(names[x.args[0].atom])
     return found
 
 
 def _alike(
-    letters: Letters, equations: Sequence[Equation], kept: Mapping[str, Sequence[Axis]]
+    letters: Letters, equations: Sequence[TracedEquation], kept: Mapping[str, Sequence[Axis]]
 ) -> dict[str, str]:
     """The indices that no axis says the size of, and the others of that size."""
 
@@ -419,11 +427,11 @@ def _alike(
         said = {
             p.atom
             for x in walk(e.body)
-            if isinstance(x, Read)
+            if isinstance(x, TracedRead)
             for p, axis in zip(x.positions, kept[x.name], strict=True)
             if isinstance(p, Position) and says(p, axis)
         }
-        bound = (a for x in walk(e.body) if isinstance(x, Reduce) for a in x.atoms)
+        bound = (a for x in walk(e.body) if isinstance(x, TracedReduce) for a in x.atoms)
         for a in (*(a for axis in e.axes for a in axis), *bound):
             base = letters.of(a.size)
             if a not in said and names[a] != base:

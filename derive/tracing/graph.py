@@ -23,7 +23,7 @@ from derive.tracing.validations import Answer, replayed, validations, version_of
 
 
 @dataclass(frozen=True)
-class Place:
+class SourceStatement:
     """A statement of a person's code, and the variable that it assigns."""
 
     file: str
@@ -47,7 +47,7 @@ class Graph:
     inputs: tuple[str, ...]
     shapes: Any
     output: Any = None
-    places: dict[str, Place] = field(default_factory=dict)
+    places: dict[str, SourceStatement] = field(default_factory=dict)
     answers: Sequence[Answer] = ()
     """What is taken of the values of tensors, as a call raises an error where it is not so."""
 
@@ -121,7 +121,7 @@ def _why(error: Exception) -> str:
     return f"{UNREAD}{where}: {kind}{text}"
 
 
-def _statement(traceback: Any) -> Place | None:
+def _statement(traceback: Any) -> SourceStatement | None:
     """The innermost statement of a person's code."""
     found, inside = None, False
     while traceback is not None:
@@ -159,7 +159,7 @@ def _is_own(file: str) -> bool:
 
 
 @contextmanager
-def noted() -> Iterator[dict[str, Place]]:
+def noted() -> Iterator[dict[str, SourceStatement]]:
     """The statement that made each node, by the node's name, while a graph is made.
 
     What is made without a graph is marked in ``node.meta["held"]``.
@@ -167,7 +167,7 @@ def noted() -> Iterator[dict[str, Place]]:
     import torch
     from torch.fx.experimental.proxy_tensor import PythonKeyTracer
 
-    places: dict[str, Place] = {}
+    places: dict[str, SourceStatement] = {}
     create = PythonKeyTracer.create_node
 
     def create_node(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -217,7 +217,7 @@ def _columns(frame: Any) -> tuple[int, int] | None:
     return None if line is None or column is None else (line, column)
 
 
-def _place(file: str, line: int, at: tuple[int, int] | None = None) -> Place | None:
+def _place(file: str, line: int, at: tuple[int, int] | None = None) -> SourceStatement | None:
     """The statement on a line; ``at`` says which of several, and which part of it."""
     inside = [
         s
@@ -226,7 +226,7 @@ def _place(file: str, line: int, at: tuple[int, int] | None = None) -> Place | N
     ]
     if not inside:
         text = " ".join(linecache.getline(file, line).split())
-        return Place(file, line, text) if text else None
+        return SourceStatement(file, line, text) if text else None
     statement = min(inside, key=lambda s: (s.end_lineno or s.lineno) - s.lineno)
     alike = [
         s for s in inside if (s.lineno, s.end_lineno) == (statement.lineno, statement.end_lineno)
@@ -234,7 +234,7 @@ def _place(file: str, line: int, at: tuple[int, int] | None = None) -> Place | N
     alike = [s for s in alike if _holds(s, at)] or alike
     text = "; ".join(" ".join(ast.unparse(s).split()) for s in alike)
     variable = _variable(alike[0], at) if len(alike) == 1 else None
-    return Place(file, statement.lineno, text, variable)
+    return SourceStatement(file, statement.lineno, text, variable)
 
 
 def _holds(e: ast.stmt | ast.expr, at: tuple[int, int] | None) -> bool:

@@ -20,7 +20,7 @@ from derive.errors import DeriveError
 from derive.tracing.elementwise import number, plus, times, where
 from derive.tracing.reader import Reader
 from derive.tracing.registry import operation
-from derive.tracing.values import Axis, Node, Value, apply, substituted
+from derive.tracing.values import Axis, TracedNode, TracedValue, apply, substituted
 from derive.tracing.views import length_of
 from derive.tracing.windows import conjunction
 
@@ -31,8 +31,8 @@ _STEMS = (("slice", "front"), ("row", "top"), ("column", "left"))
 
 @operation("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")
 def grid_sample(
-    reader: Reader, x: Value, grid: Value, mode: int, padding: int, align_corners: bool
-) -> Value:
+    reader: Reader, x: TracedValue, grid: TracedValue, mode: int, padding: int, align_corners: bool
+) -> TracedValue:
     if mode == _CUBIC:
         raise DeriveError(
             "grid_sample with mode='bicubic' is not supported; use mode='bilinear', or compute "
@@ -59,7 +59,7 @@ def grid_sample(
     rest = replace(x, axes=(*x.axes[:2], *((),) * spatial))
     rest, *found = reader.aligned(rest, *places, *firsts)
     own, low = ([v.node for v in part] for part in (found[:spatial], found[spatial:]))
-    terms: list[Node] = []
+    terms: list[TracedNode] = []
     for steps in product((0, 1) if mode != _NEAREST else (0,), repeat=spatial):
         near = [plus(p, number(1)) if step else p for p, step in zip(low, steps, strict=True)]
         at = {a: p for axis, p in zip(x.axes[2:], near, strict=True) for a in axis}
@@ -69,16 +69,16 @@ def grid_sample(
                 term = times(term, apply("-", u, p) if step else apply("-", plus(p, number(1)), u))
         test = _inside(near, steps, sizes, padding)
         terms.append(term if test is None else where(test, term, number(0)))
-    return Value(reader.axes_of([rest, *found]), reduce(plus, terms), x.kind)
+    return TracedValue(reader.axes_of([rest, *found]), reduce(plus, terms), x.kind)
 
 
-def _coordinate(grid: Value, n: int) -> Value:
+def _coordinate(grid: TracedValue, n: int) -> TracedValue:
     """The n-th coordinate of each sample."""
     *axes, last = grid.axes
-    return Value(tuple(axes), _at(grid.node, last, n), grid.kind)
+    return TracedValue(tuple(axes), _at(grid.node, last, n), grid.kind)
 
 
-def _at(node: Node, axis: Axis, n: int) -> Node:
+def _at(node: TracedNode, axis: Axis, n: int) -> TracedNode:
     """The element at a position of an axis, each of whose indices follows from it."""
     for atom in reversed(axis):
         n, inner = divmod(n, int(atom.size))
@@ -86,23 +86,23 @@ def _at(node: Node, axis: Axis, n: int) -> Node:
     return node
 
 
-def _spread(value: Value) -> Value:
+def _spread(value: TracedValue) -> TracedValue:
     """The value with an axis of channels."""
     return replace(value, axes=(value.axes[0], (), *value.axes[1:]))
 
 
-def _whole(rounding: str, a: Node) -> Node:
+def _whole(rounding: str, a: TracedNode) -> TracedNode:
     return apply("int", apply(rounding, a))
 
 
-def _place(size: sympy.Expr, align_corners: bool, a: Node) -> Node:
+def _place(size: sympy.Expr, align_corners: bool, a: TracedNode) -> TracedNode:
     """The place on an axis that a coordinate from -1 to 1 means."""
     if align_corners:
         return apply("/", times(plus(a, number(1)), number(size - 1)), number(2))
     return apply("/", apply("-", times(plus(a, number(1)), number(size)), number(1)), number(2))
 
 
-def _turned(size: sympy.Expr, align_corners: bool, a: Node) -> Node:
+def _turned(size: sympy.Expr, align_corners: bool, a: TracedNode) -> TracedNode:
     """The place, reflected at the centers of the outermost elements, or at their edges."""
     span, half = number(size - 1 if align_corners else size), number(sympy.Rational(1, 2))
     from_edge = apply("remainder", a if align_corners else plus(a, half), times(number(2), span))
@@ -110,7 +110,7 @@ def _turned(size: sympy.Expr, align_corners: bool, a: Node) -> Node:
     return inner if align_corners else apply("-", inner, half)
 
 
-def _held(size: sympy.Expr, a: Node) -> Node:
+def _held(size: sympy.Expr, a: TracedNode) -> TracedNode:
     """The place or the end next to it; the slope at an end is 0, as torch has it."""
     end = number(size - 1)
     inner = where(apply(">=", a, end), end, a)
@@ -118,10 +118,10 @@ def _held(size: sympy.Expr, a: Node) -> Node:
 
 
 def _inside(
-    near: Sequence[Node], steps: Sequence[int], sizes: Sequence[sympy.Expr], padding: int
-) -> Node | None:
+    near: Sequence[TracedNode], steps: Sequence[int], sizes: Sequence[sympy.Expr], padding: int
+) -> TracedNode | None:
     """That an element is one of the tensor: of the first with a padding, it is."""
-    tests: list[Node] = []
+    tests: list[TracedNode] = []
     for p, step, size in zip(near, steps, sizes, strict=True):
         if padding == _ZEROS:
             tests.append(apply(">=", p, number(0)))

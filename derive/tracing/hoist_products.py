@@ -14,30 +14,39 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from derive.tracing.reader import Equation
+from derive.tracing.reader import TracedEquation
 from derive.tracing.value_names import content
-from derive.tracing.values import Atom, Node, Position, Read, Reduce, Value, joined, walk
+from derive.tracing.values import (
+    Atom,
+    Position,
+    TracedNode,
+    TracedRead,
+    TracedReduce,
+    TracedValue,
+    joined,
+    walk,
+)
 
 _OF_A_MODULE = "_weight"
 
 
-def apart(equations: Sequence[Equation], fresh: Callable[[str], str]) -> list[Equation]:
+def apart(equations: Sequence[TracedEquation], fresh: Callable[[str], str]) -> list[TracedEquation]:
     """The equations, each before those that read it."""
     named: dict[tuple[Any, ...], str] = {}
-    found: list[Equation] = []
+    found: list[TracedEquation] = []
 
-    def visit(node: Node, inside: bool, place: Equation) -> Node:
-        is_sum = isinstance(node, Reduce)
+    def visit(node: TracedNode, inside: bool, place: TracedEquation) -> TracedNode:
+        is_sum = isinstance(node, TracedReduce)
         parts = tuple(visit(part, inside or is_sum, place) for part in node.parts())
         node = node.with_parts(parts) if parts else node
-        if not (inside and isinstance(node, Reduce) and _is_product(node)):
+        if not (inside and isinstance(node, TracedReduce) and _is_product(node)):
             return node
         axes = tuple((atom,) for atom in _free(node))
-        said = content(Value(axes, node))
+        said = content(TracedValue(axes, node))
         if said not in named:
             named[said] = fresh(_stem(node))
-            found.append(Equation(named[said], axes, node, "float", place.place))
-        return Read(named[said], tuple(map(joined, axes)))
+            found.append(TracedEquation(named[said], axes, node, "float", place.place))
+        return TracedRead(named[said], tuple(map(joined, axes)))
 
     for equation in equations:
         body = visit(equation.body, False, equation)
@@ -45,27 +54,27 @@ def apart(equations: Sequence[Equation], fresh: Callable[[str], str]) -> list[Eq
     return found
 
 
-def _is_product(node: Reduce) -> bool:
+def _is_product(node: TracedReduce) -> bool:
     """Whether two tensors are summed at each position."""
     if node.kind != "sum":
         return False
     summed = set(node.atoms)
-    read = {part for part in walk(node.body) if isinstance(part, Read)}
+    read = {part for part in walk(node.body) if isinstance(part, TracedRead)}
     return len([r for r in read if not summed.isdisjoint(_positions(r))]) > 1
 
 
-def _positions(node: Node) -> Iterator[Atom]:
+def _positions(node: TracedNode) -> Iterator[Atom]:
     return (part.atom for part in walk(node) if isinstance(part, Position))
 
 
-def _free(node: Reduce) -> list[Atom]:
+def _free(node: TracedReduce) -> list[Atom]:
     """The indices that the sum is of, in the order in which they stand."""
-    bound = {a for part in walk(node) if isinstance(part, Reduce) for a in part.atoms}
+    bound = {a for part in walk(node) if isinstance(part, TracedReduce) for a in part.atoms}
     return [a for a in dict.fromkeys(_positions(node)) if a not in bound]
 
 
-def _stem(node: Node) -> str:
+def _stem(node: TracedNode) -> str:
     """What a module is called whose weight is read, if one is."""
-    names = [part.name for part in walk(node) if isinstance(part, Read)]
+    names = [part.name for part in walk(node) if isinstance(part, TracedRead)]
     own = [n.removesuffix(_OF_A_MODULE) for n in names if n.endswith(_OF_A_MODULE)]
     return own[-1] if own else "h"

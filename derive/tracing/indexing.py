@@ -15,15 +15,15 @@ from derive.tracing.ragged import Pieces, first_piece, inner, noted
 from derive.tracing.reader import Reader
 from derive.tracing.registry import operation
 from derive.tracing.values import (
-    Apply,
     Atom,
-    Node,
-    Number,
-    Parameter,
     Position,
-    Read,
-    Reduce,
-    Value,
+    TracedApply,
+    TracedNode,
+    TracedNumber,
+    TracedParameter,
+    TracedRead,
+    TracedReduce,
+    TracedValue,
     apply,
     joined,
     substituted,
@@ -31,7 +31,7 @@ from derive.tracing.values import (
 )
 
 
-def _at(reader: Reader, x: Value, dim: int, index: Value) -> Value:
+def _at(reader: Reader, x: TracedValue, dim: int, index: TracedValue) -> TracedValue:
     """x with the index, which has its own axes, in the place of one axis."""
     if not x.axes[dim]:
         # Of one position there is one element, whatever the index is.
@@ -39,11 +39,13 @@ def _at(reader: Reader, x: Value, dim: int, index: Value) -> Value:
     x, atom = reader.single(x, dim)
     index = _named(reader, index).fresh()
     node = substituted(x.node, {atom: _position(reader, index.node, atom)})
-    return Value((*x.axes[:dim], *index.axes, *x.axes[dim + 1 :]), node, x.kind)
+    return TracedValue((*x.axes[:dim], *index.axes, *x.axes[dim + 1 :]), node, x.kind)
 
 
 @operation("embedding")
-def embedding(reader: Reader, weight: Value, index: Value, padding: int = -1, *_: Any) -> Value:
+def embedding(
+    reader: Reader, weight: TracedValue, index: TracedValue, padding: int = -1, *_: Any
+) -> TracedValue:
     if padding >= 0:
         raise DeriveError(
             "an embedding with padding_idx is not supported, because its gradient is 0 there"
@@ -52,12 +54,14 @@ def embedding(reader: Reader, weight: Value, index: Value, padding: int = -1, *_
 
 
 @operation("index_select")
-def index_select(reader: Reader, x: Value, dim: int, index: Value) -> Value:
+def index_select(reader: Reader, x: TracedValue, dim: int, index: TracedValue) -> TracedValue:
     return _at(reader, x.fresh(), reader.place_of(x, dim), index)
 
 
 @operation("index")
-def index(reader: Reader, x: Value, indices: Sequence[Value | None]) -> Value | Pieces:
+def index(
+    reader: Reader, x: TracedValue, indices: Sequence[TracedValue | None]
+) -> TracedValue | Pieces:
     x = x.fresh()
     given = [(n, i) for n, i in enumerate(indices) if i is not None]
     if any(i.kind == "bool" for _, i in given):
@@ -88,50 +92,50 @@ def index(reader: Reader, x: Value, indices: Sequence[Value | None]) -> Value | 
     }
     node = substituted(x.node, inner)
     kept = (*x.axes[: places[0]], *axes, *x.axes[places[-1] + 1 :])
-    return Value(kept, node, x.kind)
+    return TracedValue(kept, node, x.kind)
 
 
 @operation("masked_select")
-def masked_select(reader: Reader, x: Value, mask: Value) -> Value:
+def masked_select(reader: Reader, x: TracedValue, mask: TracedValue) -> TracedValue:
     if len(mask.axes) != len(x.axes):
         raise DeriveError(MANY)
     return masked(reader, x.fresh(), mask)
 
 
-def _named(reader: Reader, index: Value) -> Value:
+def _named(reader: Reader, index: TracedValue) -> TracedValue:
     """The index as it can stand in a position: a read, or a sum of positions alone."""
     return index if _plain(index) or not _is_made(index.node) else reader.named(index, "index")
 
 
-def _plain(x: Value) -> bool:
-    return isinstance(inner(x), Read | Position)
+def _plain(x: TracedValue) -> bool:
+    return isinstance(inner(x), TracedRead | Position)
 
 
-def _reads(node: Node) -> bool:
-    return any(isinstance(part, Read | Reduce) for part in walk(node))
+def _reads(node: TracedNode) -> bool:
+    return any(isinstance(part, TracedRead | TracedReduce) for part in walk(node))
 
 
-def _is_made(node: Node) -> bool:
+def _is_made(node: TracedNode) -> bool:
     """Whether it reads something, or is more than a sum of positions and multiples of them."""
-    functions = (x.name for x in walk(node) if isinstance(x, Apply))
+    functions = (x.name for x in walk(node) if isinstance(x, TracedApply))
     return _reads(node) or any(name not in _OF_POSITIONS for name in functions)
 
 
 _OF_POSITIONS = ("+", "-", "*", "neg", "//")
 
 
-def _position(reader: Reader, node: Node, atom: Atom) -> Node:
+def _position(reader: Reader, node: TracedNode, atom: Atom) -> TracedNode:
     """The position on the axis of an index, which alone says that the axis has its size."""
     if isinstance(node, Position) and not reader.sizes.equal(node.atom.size, atom.size):
         reader.sizes.at_least(atom.size - node.atom.size)
-        return apply("+", node, Parameter(reader.start()))
-    if isinstance(node, Number) and sympy.sympify(node.value).is_negative:
+        return apply("+", node, TracedParameter(reader.start()))
+    if isinstance(node, TracedNumber) and sympy.sympify(node.value).is_negative:
         return number(atom.size + node.value)
     return node
 
 
 @operation("gather")
-def gather(reader: Reader, x: Value, dim: int, index: Value, **_: Any) -> Value:
+def gather(reader: Reader, x: TracedValue, dim: int, index: TracedValue, **_: Any) -> TracedValue:
     dim = reader.place_of(x, dim)
     x, index = x.fresh(), index.fresh()
     atom = None
@@ -146,14 +150,14 @@ def gather(reader: Reader, x: Value, dim: int, index: Value, **_: Any) -> Value:
     node = values[1].node
     if atom is not None:
         node = substituted(node, {atom: _position(reader, values[0].node, atom)})
-    return Value(reader.axes_of(values), node, x.kind)
+    return TracedValue(reader.axes_of(values), node, x.kind)
 
 
 # -------------------------------------------------------------------- positions and numbers
 
 
 @operation("arange")
-def arange(reader: Reader, *args: Any, **named: Any) -> Value:
+def arange(reader: Reader, *args: Any, **named: Any) -> TracedValue:
     plain = [a for a in args if not isinstance(a, str)]
     start, step = (plain[0] if len(plain) > 1 else 0), (plain[2] if len(plain) > 2 else 1)
     (size,) = reader.shape()
@@ -164,33 +168,33 @@ def arange(reader: Reader, *args: Any, **named: Any) -> Value:
     if start != 0:
         node = apply("+", node, number(start)) if axis else number(start)
     made = reader.node.meta["val"]
-    return Value((axis,), node, "float" if made.is_floating_point() else "int")
+    return TracedValue((axis,), node, "float" if made.is_floating_point() else "int")
 
 
 @operation("linspace")
-def linspace(reader: Reader, start: Any, end: Any, *_: Any, **__: Any) -> Value:
+def linspace(reader: Reader, start: Any, end: Any, *_: Any, **__: Any) -> TracedValue:
     """start + n*(end - start)/(size - 1), or where that is none, start."""
     (size,) = reader.shape()
     if size == 1:
-        return Value(((),), number(start))
-    if any(isinstance(x, Value) for x in (start, end)):
+        return TracedValue(((),), number(start))
+    if any(isinstance(x, TracedValue) for x in (start, end)):
         raise DeriveError("a linspace between tensors is not supported; use torch.lerp")
     atom = Atom.new(size)
     whole = all(float(x).is_integer() for x in (start, end))
     rise = int(end) - int(start) if whole else end - start
     start = int(start) if whole else start
-    node: Node = Position(atom)
+    node: TracedNode = Position(atom)
     if rise != size - 1:
         node = node if rise == 1 else apply("*", number(rise), node)
         node = apply("/", node, number(size - 1))
-    return Value(((atom,),), node if start == 0 else apply("+", node, number(start)))
+    return TracedValue(((atom,),), node if start == 0 else apply("+", node, number(start)))
 
 
 @operation(
     *("zeros", "zeros_like", "new_zeros", "ones", "ones_like", "new_ones", "full", "full_like"),
     *("new_full", "scalar_tensor", "empty_like_"),
 )
-def full(reader: Reader, *args: Any, **named: Any) -> Value:
+def full(reader: Reader, *args: Any, **named: Any) -> TracedValue:
     name = reader.called
     if "full" in name:
         value = args[-1] if len(args) > 1 else named["fill_value"]
@@ -200,22 +204,22 @@ def full(reader: Reader, *args: Any, **named: Any) -> Value:
     made = reader.node.meta["val"]
     axes = tuple(() if n == 1 else (Atom.new(n),) for n in reader.shape())
     kind = "float" if made.is_floating_point() else "bool" if "bool" in str(made.dtype) else "int"
-    if isinstance(value, Value):
-        return Value(axes, value.node, kind)
-    return Value(axes, Number(bool(value) if kind == "bool" else value), kind)
+    if isinstance(value, TracedValue):
+        return TracedValue(axes, value.node, kind)
+    return TracedValue(axes, TracedNumber(bool(value) if kind == "bool" else value), kind)
 
 
 @operation("empty", "empty_like", "new_empty", "empty_permuted", "new_empty_strided")
-def unset(reader: Reader, *_: Any, **__: Any) -> Value:
+def unset(reader: Reader, *_: Any, **__: Any) -> TracedValue:
     """Memory that is written later: of what is not, nothing is said."""
     made = reader.node.meta["val"]
     axes = tuple(() if n == 1 else (Atom.new(n),) for n in reader.shape())
     kind = "float" if made.is_floating_point() else "bool" if "bool" in str(made.dtype) else "int"
-    return Value(axes, apply("unset"), kind)
+    return TracedValue(axes, apply("unset"), kind)
 
 
 @operation("tril", "triu", "tril_", "triu_")
-def triangle(reader: Reader, x: Value, diagonal: int = 0) -> Value:
+def triangle(reader: Reader, x: TracedValue, diagonal: int = 0) -> TracedValue:
     for dim in (len(x.axes) - 1, len(x.axes) - 2):
         x = reader.single(x, dim)[0] if x.axes[dim] else x
     row, column = map(joined, x.axes[-2:])
@@ -223,26 +227,26 @@ def triangle(reader: Reader, x: Value, diagonal: int = 0) -> Value:
     edge = apply("+", row, number(diagonal)) if diagonal else row
     test = apply("<=" if lower else ">=", column, edge)
     if x.kind == "bool":
-        whole = isinstance(x.node, Number) and x.node.value is True
+        whole = isinstance(x.node, TracedNumber) and x.node.value is True
         return replace(x, node=test if whole else apply("and", test, x.node))
     return replace(x, node=apply("where", test, x.node, number(0)))
 
 
 @operation("eye")
-def eye(reader: Reader, *_: Any, **__: Any) -> Value:
+def eye(reader: Reader, *_: Any, **__: Any) -> TracedValue:
     import torch
 
     axes = tuple(() if n == 1 else (Atom.new(n),) for n in reader.shape())
     same = apply("==", *map(joined, axes))
     if reader.node.meta["val"].dtype is torch.bool:
-        return Value(axes, same, "bool")
-    return Value(axes, apply("where", same, number(1), number(0)))
+        return TracedValue(axes, same, "bool")
+    return TracedValue(axes, apply("where", same, number(1), number(0)))
 
 
 @operation("one_hot")
-def one_hot(reader: Reader, x: Value, num_classes: Any = -1) -> Value:
+def one_hot(reader: Reader, x: TracedValue, num_classes: Any = -1) -> TracedValue:
     (*_, size) = reader.shape()
     atom = Atom.new(size)
     x = x if _plain(x) else reader.named(x, "index")
     node = apply("where", apply("==", x.node, Position(atom)), number(1), number(0))
-    return Value((*x.axes, (atom,)), node, "int")
+    return TracedValue((*x.axes, (atom,)), node, "int")

@@ -13,7 +13,14 @@ from dataclasses import dataclass, field
 import sympy
 
 from derive.tracing.condition_folding import negated
-from derive.tracing.values import Apply, Node, Number, Read, Reduce, apply
+from derive.tracing.values import (
+    TracedApply,
+    TracedNode,
+    TracedNumber,
+    TracedRead,
+    TracedReduce,
+    apply,
+)
 
 _LEFT: dict[str, tuple[float | None, float | None]] = {
     "exp": (0, sympy.oo),
@@ -40,9 +47,9 @@ _LEFT: dict[str, tuple[float | None, float | None]] = {
 """The limits of functions at minus and at plus infinity."""
 
 
-def sign_of(node: Node) -> int:
+def sign_of(node: TracedNode) -> int:
     """1 or -1 of an infinity, 0 of all else."""
-    if isinstance(node, Number) and not isinstance(node.value, bool):
+    if isinstance(node, TracedNumber) and not isinstance(node.value, bool):
         if node.value in (sympy.oo, float("inf")):
             return 1
         if node.value in (-sympy.oo, float("-inf")):
@@ -50,32 +57,34 @@ def sign_of(node: Node) -> int:
     return 0
 
 
-def leaves_out(node: Node) -> bool:
+def leaves_out(node: TracedNode) -> bool:
     """Whether a branch is infinite, which stands in the reduction that leaves it out."""
-    return isinstance(node, Apply) and node.name == "where" and any(map(sign_of, node.args[1:]))
+    return (
+        isinstance(node, TracedApply) and node.name == "where" and any(map(sign_of, node.args[1:]))
+    )
 
 
 @dataclass(frozen=True)
 class Left:
     """What is infinite where a condition holds, or where it does not."""
 
-    condition: Node
+    condition: TracedNode
     sign: int
-    rest: Node
+    rest: TracedNode
     holds: bool
 
-    def with_branches(self, infinite: Node, rest: Node) -> Node:
+    def with_branches(self, infinite: TracedNode, rest: TracedNode) -> TracedNode:
         """The same choice of others."""
         branches = (infinite, rest) if self.holds else (rest, infinite)
         return apply("where", self.condition, *branches)
 
-    def under(self, other: Node) -> Node:
+    def under(self, other: TracedNode) -> TracedNode:
         """Where the other condition holds and it is infinite."""
         own = self.condition if self.holds else negated(self.condition)
         return apply("and", other, own)
 
 
-def left_of(node: Node) -> Left | None:
+def left_of(node: TracedNode) -> Left | None:
     """The choice, where one of its branches alone is infinite."""
     if not leaves_out(node):
         return None
@@ -91,13 +100,13 @@ class Outward:
 
     signs: set[float] = field(default_factory=set)
 
-    def __call__(self, node: Node) -> Node:
-        if not isinstance(node, Apply) or not node.args:
+    def __call__(self, node: TracedNode) -> TracedNode:
+        if not isinstance(node, TracedApply) or not node.args:
             return node
-        args = tuple(x if isinstance(x, Read | Reduce) else self(x) for x in node.args)
-        return self._out(Apply(node.name, args))
+        args = tuple(x if isinstance(x, TracedRead | TracedReduce) else self(x) for x in node.args)
+        return self._out(TracedApply(node.name, args))
 
-    def _out(self, node: Apply) -> Node:
+    def _out(self, node: TracedApply) -> TracedNode:
         if node.name == "where":
             return self._chosen(node)
         for n, arg in enumerate(node.args):
@@ -110,7 +119,7 @@ class Outward:
                 return left.with_branches(limit, _plain(rest))
         return node
 
-    def _chosen(self, node: Apply) -> Node:
+    def _chosen(self, node: TracedApply) -> TracedNode:
         """A choice of what is itself a choice with an infinite branch."""
         c, a, b = node.args
         if sign_of(a) or sign_of(b):
@@ -119,36 +128,36 @@ class Outward:
             left = left_of(branch)
             if left is not None:
                 others = (left.rest, b) if branch is a else (a, left.rest)
-                rest = self._chosen(Apply("where", (c, *others)))
-                return apply("where", left.under(held), Number(left.sign * sympy.oo), rest)
+                rest = self._chosen(TracedApply("where", (c, *others)))
+                return apply("where", left.under(held), TracedNumber(left.sign * sympy.oo), rest)
         return node
 
-    def _limit(self, node: Apply, n: int, sign: int) -> Node | None:
+    def _limit(self, node: TracedApply, n: int, sign: int) -> TracedNode | None:
         """What the function is where its n-th argument is infinite; None where it is not said."""
         others = [x for k, x in enumerate(node.args) if k != n]
-        infinite = Number(sign * sympy.oo)
+        infinite = TracedNumber(sign * sympy.oo)
         match node.name, others:
             case name, [] if name in _LEFT:
                 limit = _LEFT[name][sign > 0]
-                return None if limit is None else Number(limit)
+                return None if limit is None else TracedNumber(limit)
             case "+" | "-", [other]:
                 own = -sign if node.name == "-" and n else sign
                 turned = -1 if node.name == "-" and not n else 1
                 signs = {turned * s for s in _signs(other)}
-                return Number(own * sympy.oo) if signs <= {own} else None
-            case "*", [Number() as other] if (by := self._asked(other)) is not None:
-                return Number(sign * by * sympy.oo)
-            case "/", [Number() as other] if not n and (by := self._asked(other)) is not None:
-                return Number(sign * by * sympy.oo)
+                return TracedNumber(own * sympy.oo) if signs <= {own} else None
+            case "*", [TracedNumber() as other] if (by := self._asked(other)) is not None:
+                return TracedNumber(sign * by * sympy.oo)
+            case "/", [TracedNumber() as other] if not n and (by := self._asked(other)) is not None:
+                return TracedNumber(sign * by * sympy.oo)
             case "/", [other] if n and not _signs(other):
-                return Number(0)
+                return TracedNumber(0)
             case "maximum" | "minimum", [other]:
                 return infinite if (sign > 0) == (node.name == "maximum") else other
             case "clamp", [low, high] if not n:
                 return high if sign > 0 else low
         return None
 
-    def _asked(self, number: Number) -> int | None:
+    def _asked(self, number: TracedNumber) -> int | None:
         """The sign of a number, which then stays the number that it is."""
         try:
             value = float(number.value)
@@ -161,22 +170,24 @@ class Outward:
         return 1 if value > 0 else -1
 
 
-def _signs(node: Node) -> set[int]:
+def _signs(node: TracedNode) -> set[int]:
     """The signs of the infinities that an expression may be."""
-    if isinstance(node, Apply) and node.name == "where":
+    if isinstance(node, TracedApply) and node.name == "where":
         return _signs(node.args[1]) | _signs(node.args[2])
     return {sign_of(node)} - {0}
 
 
-def _with(node: Apply, n: int, arg: Node) -> Apply:
-    return Apply(node.name, tuple(arg if k == n else x for k, x in enumerate(node.args)))
+def _with(node: TracedApply, n: int, arg: TracedNode) -> TracedApply:
+    return TracedApply(node.name, tuple(arg if k == n else x for k, x in enumerate(node.args)))
 
 
-def _plain(node: Node) -> Node:
+def _plain(node: TracedNode) -> TracedNode:
     """Without a zero that was added, as the finite branch of a mask is."""
     match node:
-        case Apply("+", (x, Number(n))) | Apply("+", (Number(n), x)) if n == 0:
+        case TracedApply("+", (x, TracedNumber(n))) | TracedApply("+", (TracedNumber(n), x)) if (
+            n == 0
+        ):
             return x
-        case Apply("-", (x, Number(n))) if n == 0:
+        case TracedApply("-", (x, TracedNumber(n))) if n == 0:
             return x
     return node

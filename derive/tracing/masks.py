@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from derive.errors import DeriveError
-from derive.tracing.values import Apply, Node, Value, apply, reduced
+from derive.tracing.values import TracedApply, TracedNode, TracedValue, apply, reduced
 
 MANY = (
     "the number of elements depends on the values of a mask, which is not supported; use "
@@ -19,15 +19,15 @@ MANY = (
 )
 
 
-def of_mask(x: Any) -> tuple[Node, Node] | None:
+def of_mask(x: Any) -> tuple[TracedNode, TracedNode] | None:
     """(the mask, the element) where a value is of the elements that a mask holds."""
     match getattr(x, "node", None):
-        case Apply("masked", (mask, node)):
+        case TracedApply("masked", (mask, node)):
             return mask, node
     return None
 
 
-def masked(reader: Any, x: Value, mask: Value) -> Value:
+def masked(reader: Any, x: TracedValue, mask: TracedValue) -> TracedValue:
     """The elements of x where a mask of its first axes holds."""
     for a, b in zip(x.axes, mask.axes, strict=False):
         if bool(a) != bool(b):
@@ -39,7 +39,7 @@ def masked(reader: Any, x: Value, mask: Value) -> Value:
     return replace(x, node=apply("masked", wide.node, x.node))
 
 
-def elementwise(f: Callable[..., Node], values: list[Value]) -> Node:
+def elementwise(f: Callable[..., TracedNode], values: list[TracedValue]) -> TracedNode:
     """f of elements, of which those of a mask meet others of the same mask, and numbers."""
     found = [of_mask(v) for v in values]
     masks = [m[0] for m in found if m is not None]
@@ -52,9 +52,9 @@ def elementwise(f: Callable[..., Node], values: list[Value]) -> Node:
     return apply("masked", masks[0], f(*nodes))
 
 
-def over_all(kind: str, x: Value, dim: Any) -> Value:
+def over_all(kind: str, x: TracedValue, dim: Any) -> TracedValue:
     """A reduction of all elements that a mask holds."""
     found = of_mask(x)
     if found is None or dim not in (None, [], ()) or kind.startswith("arg") or kind == "norm2":
         raise DeriveError(MANY)
-    return Value((), reduced(kind, x.atoms, found[1], found[0]), x.kind)
+    return TracedValue((), reduced(kind, x.atoms, found[1], found[0]), x.kind)

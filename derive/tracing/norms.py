@@ -12,12 +12,12 @@ from derive.tracing.elementwise import number, op
 from derive.tracing.reader import Reader
 from derive.tracing.reductions import over
 from derive.tracing.registry import operation
-from derive.tracing.values import Read, Value, apply
+from derive.tracing.values import TracedRead, TracedValue, apply
 
 
-def _normalised(reader: Reader, x: Value, dims: Sequence[int], eps: Any) -> Value:
+def _normalised(reader: Reader, x: TracedValue, dims: Sequence[int], eps: Any) -> TracedValue:
     """(x - mean)/sqrt(variance + eps) along these axes."""
-    x = x if isinstance(x.node, Read) else reader.named(x, "h")
+    x = x if isinstance(x.node, TracedRead) else reader.named(x, "h")
     mean = reader.named(over(reader, "mean", x, dims, keepdim=True), "mu")
     centred = reader.elementwise(op("-"), x, mean)
     squares = reader.elementwise(lambda a: apply("**", a, number(2)), centred)
@@ -29,26 +29,28 @@ def _normalised(reader: Reader, x: Value, dims: Sequence[int], eps: Any) -> Valu
     return reader.elementwise(f, reader.elementwise(op("-"), x, mean), variance)
 
 
-def _scaled(reader: Reader, x: Value, weight: Value | None, bias: Value | None) -> Value:
+def _scaled(
+    reader: Reader, x: TracedValue, weight: TracedValue | None, bias: TracedValue | None
+) -> TracedValue:
     x = x if weight is None else reader.elementwise(op("*"), x, weight)
     return x if bias is None else reader.elementwise(op("+"), x, bias)
 
 
-def _channels(x: Value, rank: int) -> Value:
+def _channels(x: TracedValue, rank: int) -> TracedValue:
     """A tensor of channels with axes of size 1 after them."""
-    return Value((*x.axes, *((),) * (rank - 2)), x.node, x.kind)
+    return TracedValue((*x.axes, *((),) * (rank - 2)), x.node, x.kind)
 
 
 @operation("layer_norm")
 def layer_norm(
     reader: Reader,
-    x: Value,
+    x: TracedValue,
     shape: Sequence[Any],
-    weight: Value | None = None,
-    bias: Value | None = None,
+    weight: TracedValue | None = None,
+    bias: TracedValue | None = None,
     eps: Any = 1e-5,
     *_: Any,
-) -> Value:
+) -> TracedValue:
     dims = list(range(len(x.axes) - len(shape), len(x.axes)))
     return _scaled(reader, _normalised(reader, x, dims, eps), weight, bias)
 
@@ -56,13 +58,13 @@ def layer_norm(
 @operation("group_norm")
 def group_norm(
     reader: Reader,
-    x: Value,
+    x: TracedValue,
     groups: Any,
-    weight: Value | None = None,
-    bias: Value | None = None,
+    weight: TracedValue | None = None,
+    bias: TracedValue | None = None,
     eps: Any = 1e-5,
     *_: Any,
-) -> Value:
+) -> TracedValue:
     shape = [sympy.prod([a.size for a in axis]) for axis in x.axes]
     groups = sympy.sympify(groups)
     split = reader.regrouped(x, [shape[0], groups, shape[1] / groups, *shape[2:]])
@@ -76,16 +78,16 @@ def group_norm(
 @operation("batch_norm", "instance_norm")
 def batch_norm(
     reader: Reader,
-    x: Value,
-    weight: Value | None,
-    bias: Value | None,
-    mean: Value | None,
-    variance: Value | None,
+    x: TracedValue,
+    weight: TracedValue | None,
+    bias: TracedValue | None,
+    mean: TracedValue | None,
+    variance: TracedValue | None,
     training: bool,
     momentum: Any = 0.1,
     eps: Any = 1e-5,
     *_: Any,
-) -> Value:
+) -> TracedValue:
     rank = len(x.axes)
     alone = "instance" in str(reader.node.target)
     each = [None if t is None else _channels(t, rank) for t in (weight, bias)]
@@ -105,7 +107,9 @@ def batch_norm(
 
 
 @operation("cosine_similarity")
-def cosine_similarity(reader: Reader, a: Value, b: Value, dim: int = 1, eps: Any = 1e-8) -> Value:
+def cosine_similarity(
+    reader: Reader, a: TracedValue, b: TracedValue, dim: int = 1, eps: Any = 1e-8
+) -> TracedValue:
     dim = reader.place_of(a, dim)
     norms = [
         reader.elementwise(

@@ -15,19 +15,27 @@ from typing import Any
 import sympy
 
 from derive.notation.names import WORDS
-from derive.tracing.reader import Equation
-from derive.tracing.values import Apply, Node, Number, Parameter, Position, Reduce, apply
+from derive.tracing.reader import TracedEquation
+from derive.tracing.values import (
+    Position,
+    TracedApply,
+    TracedNode,
+    TracedNumber,
+    TracedParameter,
+    TracedReduce,
+    apply,
+)
 
-_WAYS: tuple[tuple[Callable[[float], float], Callable[[Node], Node]], ...] = (
+_WAYS: tuple[tuple[Callable[[float], float], Callable[[TracedNode], TracedNode]], ...] = (
     (lambda v: v, lambda p: p),
     (lambda v: -v, lambda p: apply("neg", p)),
-    (lambda v: 1 - v, lambda p: apply("-", Number(1), p)),
-    (lambda v: 1 + v, lambda p: apply("+", Number(1), p)),
-    (lambda v: 1 / v, lambda p: apply("/", Number(1), p)),
-    (lambda v: v - 1, lambda p: apply("-", p, Number(1))),
-    (lambda v: 2 * v, lambda p: apply("*", Number(2), p)),
-    (lambda v: 0.5 * v, lambda p: apply("/", p, Number(2))),
-    (lambda v: v * v, lambda p: apply("**", p, Number(2))),
+    (lambda v: 1 - v, lambda p: apply("-", TracedNumber(1), p)),
+    (lambda v: 1 + v, lambda p: apply("+", TracedNumber(1), p)),
+    (lambda v: 1 / v, lambda p: apply("/", TracedNumber(1), p)),
+    (lambda v: v - 1, lambda p: apply("-", p, TracedNumber(1))),
+    (lambda v: 2 * v, lambda p: apply("*", TracedNumber(2), p)),
+    (lambda v: 0.5 * v, lambda p: apply("/", p, TracedNumber(2))),
+    (lambda v: v * v, lambda p: apply("**", p, TracedNumber(2))),
 )
 """What may be made of a number before torch sees it, and the same of a parameter."""
 
@@ -41,13 +49,13 @@ def moved(value: float) -> float:
 
 
 def with_parameter(
-    equations: Sequence[Equation],
-    others: Sequence[Equation],
+    equations: Sequence[TracedEquation],
+    others: Sequence[TracedEquation],
     name: str,
     value: float,
     stay: Collection[float] = (),
     known: Mapping[str, float] | None = None,
-) -> list[Equation] | None:
+) -> list[TracedEquation] | None:
     """The equations with a parameter; None where it is not seen what becomes of it.
 
     Numbers that ``stay`` are no parameter: of others the equations are not the same. ``known`` are
@@ -65,19 +73,19 @@ def with_parameter(
 
 
 def _merged(
-    one: Node,
-    other: Node,
+    one: TracedNode,
+    other: TracedNode,
     name: str,
     value: float,
     stay: Collection[float],
     known: Mapping[str, float],
-) -> Node | None:
+) -> TracedNode | None:
     """The expression that is the one and the other for two values of a parameter."""
-    if isinstance(one, Number) and isinstance(other, Number):
+    if isinstance(one, TracedNumber) and isinstance(other, TracedNumber):
         if _same(one.value, other.value):
             return one
         return None if one.value in stay else _of(one, other, name, value)
-    if isinstance(other, Number) and not isinstance(one, Number):
+    if isinstance(other, TracedNumber) and not isinstance(one, TracedNumber):
         # What another parameter was found in, which stays as it is.
         found = _value(one, known)
         return one if found is not None and _near(found, float(other.value)) else None
@@ -103,24 +111,24 @@ _MADE: dict[str, Callable[[float, float], float]] = {
 }
 
 
-def _value(node: Node, known: Mapping[str, float]) -> float | None:
+def _value(node: TracedNode, known: Mapping[str, float]) -> float | None:
     """The number that an expression of parameters is, as `_WAYS` makes them."""
     match node:
-        case Number(value) if not isinstance(value, sympy.Expr):
+        case TracedNumber(value) if not isinstance(value, sympy.Expr):
             return float(value)
-        case Parameter(name):
+        case TracedParameter(name):
             return known.get(name)
-        case Apply("neg", (a,)):
+        case TracedApply("neg", (a,)):
             found = _value(a, known)
             return None if found is None else -found
-        case Apply(name, (a, b)) if name in _MADE:
+        case TracedApply(name, (a, b)) if name in _MADE:
             x, y = _value(a, known), _value(b, known)
             return None if x is None or y is None else _MADE[name](x, y)
     return None
 
 
-def _label(node: Node) -> Any:
-    if isinstance(node, Reduce):
+def _label(node: TracedNode) -> Any:
+    if isinstance(node, TracedReduce):
         return node.kind, len(node.atoms), node.condition is None
     return getattr(node, "name", None)
 
@@ -136,7 +144,7 @@ def _floats(e: Any) -> list[float]:
     return sorted(map(float, e.atoms(sympy.Float))) if isinstance(e, sympy.Expr) else [float(e)]
 
 
-def _of(one: Number, other: Number, name: str, value: float) -> Node | None:
+def _of(one: TracedNumber, other: TracedNumber, name: str, value: float) -> TracedNode | None:
     if isinstance(one.value, sympy.Expr) and one.value.free_symbols:
         return _of_sizes(one.value, sympy.sympify(other.value), name, value)
     try:
@@ -146,10 +154,12 @@ def _of(one: Number, other: Number, name: str, value: float) -> Node | None:
     return _way(a, b, name, value)
 
 
-def _of_sizes(one: sympy.Expr, other: Any, name: str, value: float) -> Node | None:
+def _of_sizes(one: sympy.Expr, other: Any, name: str, value: float) -> TracedNode | None:
     """A number made of a parameter and sizes: p/size(c), 1 - p/size(c)."""
     if _floats(one) == _floats(other):
-        return Number(sympy.Integer(one) if one.is_number and float(one).is_integer() else one)
+        return TracedNumber(
+            sympy.Integer(one) if one.is_number and float(one).is_integer() else one
+        )
     if one.is_number and other.is_number:
         return _way(float(one), float(other), name, value)
     if one.func is not other.func or len(one.args) != len(other.args):
@@ -160,7 +170,7 @@ def _of_sizes(one: sympy.Expr, other: Any, name: str, value: float) -> Node | No
     if len(parts) < len(found) or symbol is None:
         return None
     match symbol, parts:
-        case "*", [Apply("neg", (first,)), *rest]:
+        case "*", [TracedApply("neg", (first,)), *rest]:
             return apply("neg", _product([first, *rest]))
         case "*", _:
             return _product(parts)
@@ -168,18 +178,18 @@ def _of_sizes(one: sympy.Expr, other: Any, name: str, value: float) -> Node | No
     return reduce(partial(apply, symbol), parts)
 
 
-def _product(parts: Sequence[Node]) -> Node:
+def _product(parts: Sequence[TracedNode]) -> TracedNode:
     """A product, whose quotients are divided by."""
-    below = [p for p in parts if isinstance(p, Number) and sympy.fraction(p.value)[0] == 1]
+    below = [p for p in parts if isinstance(p, TracedNumber) and sympy.fraction(p.value)[0] == 1]
     made = reduce(partial(apply, "*"), [p for p in parts if p not in below])
-    return reduce(lambda a, p: apply("/", a, Number(1 / p.value)), below, made)
+    return reduce(lambda a, p: apply("/", a, TracedNumber(1 / p.value)), below, made)
 
 
-def _is_below_zero(node: Node) -> bool:
+def _is_below_zero(node: TracedNode) -> bool:
     match node:
-        case Number(value):
+        case TracedNumber(value):
             return bool(sympy.sympify(value).is_negative)
-        case Apply("neg"):
+        case TracedApply("neg"):
             return True
     return False
 
@@ -187,13 +197,13 @@ def _is_below_zero(node: Node) -> bool:
 _OF_SIZES = {sympy.Add: "+", sympy.Mul: "*", sympy.Pow: "**"}
 
 
-def _way(a: float, b: float, name: str, value: float) -> Node | None:
+def _way(a: float, b: float, name: str, value: float) -> TracedNode | None:
     """The parameter, or what Python makes of it, that is a, and b for another value of it."""
     for number, node in _WAYS:
         if value == 0 and number is _INVERSE:
             continue
         if _near(number(value), a) and _near(number(moved(value)), b):
-            return node(Parameter(name))
+            return node(TracedParameter(name))
     return None
 
 

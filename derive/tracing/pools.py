@@ -15,9 +15,9 @@ from derive.tracing.registry import operation
 from derive.tracing.values import (
     Atom,
     Axis,
-    Node,
     Position,
-    Value,
+    TracedNode,
+    TracedValue,
     apply,
     reduced,
     substituted,
@@ -33,14 +33,14 @@ def _kernel(sizes: Sequence[Any]) -> list[Axis]:
 @operation("avg_pool1d", "avg_pool2d", "avg_pool3d")
 def avg_pool(
     reader: Reader,
-    x: Value,
+    x: TracedValue,
     kernel_size: Any,
     stride: Any = None,
     padding: Any = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: Any = None,
-) -> Value:
+) -> TracedValue:
     spatial = int(reader.called[8])
     sizes = each(kernel_size, spatial)
     stride, padding = each(stride, spatial, sizes), each(padding, spatial)
@@ -68,7 +68,7 @@ def avg_pool(
 )
 def max_pool(
     reader: Reader,
-    x: Value,
+    x: TracedValue,
     kernel_size: Any,
     stride: Any = None,
     padding: Any = 0,
@@ -96,7 +96,7 @@ def _first(found: Any) -> Any:
 
 
 @operation(*(f"adaptive_{kind}_pool{n}d" for kind in ("avg", "max") for n in (1, 2, 3)))
-def adaptive_pool(reader: Reader, x: Value, output_size: Any) -> Any:
+def adaptive_pool(reader: Reader, x: TracedValue, output_size: Any) -> Any:
     """Position u of o is that of positions u*t//o to ((u + 1)*t - 1)//o."""
     spatial, found = int(reader.called[-2]), reader.node.meta["val"]
     kind = "mean" if "avg" in reader.called else "max"
@@ -106,7 +106,7 @@ def adaptive_pool(reader: Reader, x: Value, output_size: Any) -> Any:
     for dim in range(first, len(x.axes)):
         if x.axes[dim] and shape[dim] != 1:
             x, _ = reader.single(x, dim)
-    tests: list[Node] = []
+    tests: list[TracedNode] = []
     atoms: list[Atom] = []
     axes = list(x.axes)
     for dim in range(first, len(x.axes)):
@@ -140,7 +140,7 @@ def adaptive_pool(reader: Reader, x: Value, output_size: Any) -> Any:
             atoms.append(atom)
             axes[dim] = (new,)
     node = reduced(kind, atoms, x.node, conjunction(tests)) if atoms else x.node
-    made = Value(tuple(axes), node, x.kind)
+    made = TracedValue(tuple(axes), node, x.kind)
     return (made, None) if isinstance(found, tuple | list) else made
 
 
@@ -151,7 +151,7 @@ def adaptive_pool(reader: Reader, x: Value, output_size: Any) -> Any:
     *(f"upsample_nearest{n}d" for n in (1, 2, 3)),
     *(f"_upsample_nearest_exact{n}d" for n in (1, 2, 3)),
 )
-def nearest(reader: Reader, x: Value, *_: Any, **__: Any) -> Value:
+def nearest(reader: Reader, x: TracedValue, *_: Any, **__: Any) -> TracedValue:
     shape = reader.shape()
     spatial = int(reader.called[-2])
     for dim in range(len(x.axes) - spatial, len(x.axes)):
@@ -172,8 +172,8 @@ def nearest(reader: Reader, x: Value, *_: Any, **__: Any) -> Value:
 
 @operation("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d")
 def linear(
-    reader: Reader, x: Value, output_size: Any, align_corners: bool, *_: Any, **__: Any
-) -> Value:
+    reader: Reader, x: TracedValue, output_size: Any, align_corners: bool, *_: Any, **__: Any
+) -> TracedValue:
     """An axis after the other: (1 - a)*x[i] + a*x[i+1] at the position i + a."""
     shape = reader.counted_shape()
     for dim in range(2, len(x.axes)):
@@ -182,11 +182,13 @@ def linear(
     return x
 
 
-def _along(reader: Reader, x: Value, dim: int, size: sympy.Expr, align_corners: bool) -> Value:
+def _along(
+    reader: Reader, x: TracedValue, dim: int, size: sympy.Expr, align_corners: bool
+) -> TracedValue:
     x, atom = reader.single(x, dim)
     new, whole = Atom.new(size), atom.size
     if align_corners:
-        above: Node = times(Position(new), number(whole - 1))
+        above: TracedNode = times(Position(new), number(whole - 1))
         below = reader.sizes.plain(size - 1)
     else:
         middle = apply("+", times(number(2), Position(new)), number(1))
@@ -199,7 +201,7 @@ def _along(reader: Reader, x: Value, dim: int, size: sympy.Expr, align_corners: 
     one, two = (substituted(x.node, {atom: at}) for at in (low, high))
     left = times(apply("-", number(1), part), one)
     node = apply("+", left, times(part, two))
-    return Value((*x.axes[:dim], (new,), *x.axes[dim + 1 :]), node)
+    return TracedValue((*x.axes[:dim], (new,), *x.axes[dim + 1 :]), node)
 
 
 # -------------------------------------------------------------------- windows as columns
@@ -214,8 +216,8 @@ def _count(
 
 @operation("im2col")
 def columns(
-    reader: Reader, x: Value, kernel_size: Any, dilation: Any, padding: Any, stride: Any
-) -> Value:
+    reader: Reader, x: TracedValue, kernel_size: Any, dilation: Any, padding: Any, stride: Any
+) -> TracedValue:
     sizes, dilation, padding, stride = (
         each(s, 2) for s in (kernel_size, dilation, padding, stride)
     )
@@ -230,19 +232,19 @@ def columns(
     node = windows.value.node
     if windows.inside is not None:
         node = apply("where", windows.inside, node, number(0))
-    return Value((*batch, (*channels, *kernel[0], *kernel[1]), (*down, *right)), node)
+    return TracedValue((*batch, (*channels, *kernel[0], *kernel[1]), (*down, *right)), node)
 
 
 @operation("col2im")
 def folded(
     reader: Reader,
-    x: Value,
+    x: TracedValue,
     output_size: Any,
     kernel_size: Any,
     dilation: Any,
     padding: Any,
     stride: Any,
-) -> Value:
+) -> TracedValue:
     """The sum of all columns that an element stands in."""
     sizes, dilation, padding, stride = (
         each(s, 2) for s in (kernel_size, dilation, padding, stride)
@@ -256,9 +258,9 @@ def folded(
     x = reader.regrouped(x, [*shape[:-2], channels, *sizes, *counts]).fresh()
     ends: list[Axis] = [() if n == 1 else (Atom.new(n),) for n in out]
     *left, rows, columns, down, right = x.axes
-    tests: list[Node] = []
+    tests: list[TracedNode] = []
     for n, (starts, inner) in enumerate(((down, rows), (right, columns))):
         at = window(starts, inner, stride[n], dilation[n], padding[n])
         tests.append(apply("==", Position(ends[n][0]) if ends[n] else number(0), at))
     atoms = [a for axis in (rows, columns, down, right) for a in axis]
-    return Value((*left, *ends), reduced("sum", atoms, x.node, conjunction(tests)), x.kind)
+    return TracedValue((*left, *ends), reduced("sum", atoms, x.node, conjunction(tests)), x.kind)

@@ -15,12 +15,12 @@ from derive.tracing.reductions import along, norm, over
 from derive.tracing.registry import operation
 from derive.tracing.value_names import is_simple
 from derive.tracing.values import (
-    Apply,
     Atom,
-    Node,
     Position,
-    Reduce,
-    Value,
+    TracedApply,
+    TracedNode,
+    TracedReduce,
+    TracedValue,
     apply,
     reduced,
     substituted,
@@ -28,7 +28,9 @@ from derive.tracing.values import (
 )
 
 
-def contracted(reader: Reader, a: Value, b: Value, places: Sequence[tuple[int, int]]) -> Value:
+def contracted(
+    reader: Reader, a: TracedValue, b: TracedValue, places: Sequence[tuple[int, int]]
+) -> TracedValue:
     """a*b summed over pairs of axes; then those of a that are left, then those of b."""
     a, b = _operand(reader, a), _operand(reader, b)
     rank = len(a.axes)
@@ -43,19 +45,21 @@ def contracted(reader: Reader, a: Value, b: Value, places: Sequence[tuple[int, i
     summed = {n for n, _ in places}
     atoms: list[Atom] = [x for n in summed for x in whole[n]]
     left = [n for n in range(rank + len(b.axes)) if n not in summed and n - rank not in pairs]
-    return Value(tuple(whole[n] for n in left), reduced("sum", atoms, node))
+    return TracedValue(tuple(whole[n] for n in left), reduced("sum", atoms, node))
 
 
-def _operand(reader: Reader, x: Value) -> Value:
+def _operand(reader: Reader, x: TracedValue) -> TracedValue:
     """The factor of a contraction, by a name where its elements are functions of reductions.
 
     A row divided by its length is computed once, not for each row that it is multiplied by.
     """
-    made = isinstance(x.node, Apply) and any(isinstance(part, Reduce) for part in walk(x.node))
+    made = isinstance(x.node, TracedApply) and any(
+        isinstance(part, TracedReduce) for part in walk(x.node)
+    )
     return reader.simple(x).fresh() if made else x.fresh()
 
 
-def product(reader: Reader, a: Value, b: Value) -> Value:
+def product(reader: Reader, a: TracedValue, b: TracedValue) -> TracedValue:
     """The product of the last axes, the others broadcast."""
     if len(a.axes) == 1 and len(b.axes) == 1:
         return contracted(reader, a, b, [(0, 0)])
@@ -71,22 +75,26 @@ def product(reader: Reader, a: Value, b: Value) -> Value:
     values = reader.aligned(one, two)
     *axes, summed = reader.axes_of(values)
     node = apply("*", values[0].node, values[1].node)
-    return Value(tuple(axes), reduced("sum", summed, node))
+    return TracedValue(tuple(axes), reduced("sum", summed, node))
 
 
 @operation("mm", "bmm", "matmul", "dot", "mv", "vdot", "inner_")
-def matmul(reader: Reader, a: Value, b: Value) -> Value:
+def matmul(reader: Reader, a: TracedValue, b: TracedValue) -> TracedValue:
     return product(reader, a, b)
 
 
 @operation("linear")
-def linear(reader: Reader, x: Value, weight: Value, bias: Value | None = None) -> Value:
+def linear(
+    reader: Reader, x: TracedValue, weight: TracedValue, bias: TracedValue | None = None
+) -> TracedValue:
     made = contracted(reader, x, weight, [(len(x.axes) - 1, 1)])
     return made if bias is None else reader.elementwise(op("+"), made, bias)
 
 
 @operation("addmm", "addmv", "addbmm", "baddbmm")
-def addmm(reader: Reader, c: Value, a: Value, b: Value, beta: Any = 1, alpha: Any = 1) -> Value:
+def addmm(
+    reader: Reader, c: TracedValue, a: TracedValue, b: TracedValue, beta: Any = 1, alpha: Any = 1
+) -> TracedValue:
     made = product(reader, a, b)
     if reader.called == "addbmm":
         made = over(reader, "sum", made, 0)
@@ -100,12 +108,12 @@ def addmm(reader: Reader, c: Value, a: Value, b: Value, beta: Any = 1, alpha: An
 
 
 @operation("outer", "ger")
-def outer(reader: Reader, a: Value, b: Value) -> Value:
+def outer(reader: Reader, a: TracedValue, b: TracedValue) -> TracedValue:
     return contracted(reader, a, b, [])
 
 
 @operation("einsum")
-def einsum(reader: Reader, equation: str, operands: Sequence[Value], **_: Any) -> Value:
+def einsum(reader: Reader, equation: str, operands: Sequence[TracedValue], **_: Any) -> TracedValue:
     names, right = _terms(equation, [len(x.axes) for x in operands])
     letters = list(dict.fromkeys(c for term in names for c in term))
     # As in torch, axes of an ellipsis that some operands lack are the first.
@@ -121,7 +129,7 @@ def einsum(reader: Reader, equation: str, operands: Sequence[Value], **_: Any) -
     for v in values[1:]:
         node = apply("*", node, v.node)
     atoms = [a for c in letters if c not in right for a in by_letter[c]]
-    return Value(tuple(by_letter[c] for c in right), reduced("sum", atoms, node))
+    return TracedValue(tuple(by_letter[c] for c in right), reduced("sum", atoms, node))
 
 
 _Letter = str | int
@@ -151,7 +159,9 @@ def _terms(equation: str, ranks: Sequence[int]) -> tuple[list[list[_Letter]], li
     return found, spelt(right, max(counts))
 
 
-def _on_diagonals(reader: Reader, x: Value, term: Sequence[_Letter]) -> tuple[Value, list[_Letter]]:
+def _on_diagonals(
+    reader: Reader, x: TracedValue, term: Sequence[_Letter]
+) -> tuple[TracedValue, list[_Letter]]:
     """x where axes of the same letter have the same position, that letter once."""
     left: list[_Letter] = []
     axes: list[Any] = []
@@ -176,16 +186,16 @@ def _on_diagonals(reader: Reader, x: Value, term: Sequence[_Letter]) -> tuple[Va
 @operation("scaled_dot_product_attention")
 def attention(
     reader: Reader,
-    q: Value,
-    k: Value,
-    v: Value,
-    attn_mask: Value | None = None,
+    q: TracedValue,
+    k: TracedValue,
+    v: TracedValue,
+    attn_mask: TracedValue | None = None,
     dropout_p: Any = 0.0,
     is_causal: bool = False,
     *,
     scale: Any = None,
     enable_gqa: bool = False,
-) -> Value:
+) -> TracedValue:
     if dropout_p:
         raise DeriveError(
             "the attention draws random numbers, because dropout_p is above 0; set it to 0"
@@ -199,7 +209,7 @@ def attention(
     width = sympy.prod([a.size for a in q.axes[-1]])
     scores = product(reader, q, keys)
     if scale is None:
-        scores = reader.elementwise(op("/"), scores, Value((), apply("sqrt", number(width))))
+        scores = reader.elementwise(op("/"), scores, TracedValue((), apply("sqrt", number(width))))
     elif scale != 1:
         scores = reader.elementwise(op("*"), scores, scale)
     masked = attn_mask is not None and attn_mask.kind == "bool"
@@ -221,7 +231,7 @@ def attention(
         )
     scores, key = reader.single(scores, len(scores.axes) - 1)
     if is_causal:
-        query: Node = number(0)
+        query: TracedNode = number(0)
         if scores.axes[-2]:
             scores, atom = reader.single(scores, len(scores.axes) - 2)
             query = Position(atom)
@@ -233,7 +243,7 @@ def attention(
 
 
 @operation("cdist", "_cdist_forward")
-def distances(reader: Reader, a: Value, b: Value, p: Any = 2, *_: Any) -> Value:
+def distances(reader: Reader, a: TracedValue, b: TracedValue, p: Any = 2, *_: Any) -> TracedValue:
     """The norm of each difference of a row of a and a row of b."""
     a, b = a.fresh(), b.fresh()
     one = replace(a, axes=(*a.axes[:-1], (), a.axes[-1]))
@@ -244,15 +254,15 @@ def distances(reader: Reader, a: Value, b: Value, p: Any = 2, *_: Any) -> Value:
 @operation("_trilinear")
 def trilinear(
     reader: Reader,
-    a: Value,
-    b: Value,
-    c: Value,
+    a: TracedValue,
+    b: TracedValue,
+    c: TracedValue,
     one: Sequence[int],
     two: Sequence[int],
     three: Sequence[int],
     summed: Sequence[int],
     *_: Any,
-) -> Value:
+) -> TracedValue:
     """The product of three, each with axes of size 1 put in, summed over some."""
     wide = []
     for x, places in ((a, one), (b, two), (c, three)):
@@ -266,4 +276,4 @@ def trilinear(
     node = apply("*", apply("*", values[0].node, values[1].node), values[2].node)
     atoms = [x for n in summed for x in axes[n]]
     left = tuple(axis for n, axis in enumerate(axes) if n not in summed)
-    return Value(left, reduced("sum", atoms, node))
+    return TracedValue(left, reduced("sum", atoms, node))

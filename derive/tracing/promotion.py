@@ -13,7 +13,15 @@ from typing import Any
 import sympy
 
 from derive.algebra.functions import STEPS
-from derive.tracing.values import Apply, Node, Number, Position, Read, Value, apply
+from derive.tracing.values import (
+    Position,
+    TracedApply,
+    TracedNode,
+    TracedNumber,
+    TracedRead,
+    TracedValue,
+    apply,
+)
 
 _KEEP = ("+", "-", "*", "neg", "abs", "sign", "maximum", "minimum", "clamp", "where", "%", "//")
 """What makes a whole number of whole numbers."""
@@ -21,56 +29,60 @@ _KEEP = ("+", "-", "*", "neg", "abs", "sign", "maximum", "minimum", "clamp", "wh
 
 def as_number(x: Any) -> Any:
     """A truth as the number 1 where it holds, else 0; anything else as it is."""
-    if not isinstance(x, Value) or x.kind != "bool":
+    if not isinstance(x, TracedValue) or x.kind != "bool":
         return x
     return replace(x, node=_number(x.node), kind="int")
 
 
-def _number(node: Node) -> Node:
+def _number(node: TracedNode) -> TracedNode:
     match node:
-        case Read():
+        case TracedRead():
             return node
-        case Number(value):
-            return Number(int(bool(value)))
-        case Apply("masked", (mask, element)):
+        case TracedNumber(value):
+            return TracedNumber(int(bool(value)))
+        case TracedApply("masked", (mask, element)):
             return apply("masked", mask, _number(element))
     return apply("truth", node)
 
 
-def as_truth(x: Value) -> Value:
+def as_truth(x: TracedValue) -> TracedValue:
     """Whether a number is not 0."""
-    return x if x.kind == "bool" else replace(x, node=apply("!=", x.node, Number(0)), kind="bool")
+    return (
+        x
+        if x.kind == "bool"
+        else replace(x, node=apply("!=", x.node, TracedNumber(0)), kind="bool")
+    )
 
 
-def towards_zero(node: Node) -> Node:
+def towards_zero(node: TracedNode) -> TracedNode:
     """The whole number of a float without what comes after its point."""
     return apply("trunc", node)
 
 
-def is_whole(node: Node, equations: Sequence[Any]) -> bool:
+def is_whole(node: TracedNode, equations: Sequence[Any]) -> bool:
     """Whether an expression is a whole number by its form."""
     match node:
-        case Number(value):
+        case TracedNumber(value):
             return not isinstance(value, float) and bool(sympy.sympify(value).is_integer)
-        case Position() | Apply("int" | "truth"):
+        case Position() | TracedApply("int" | "truth"):
             return True
-        case Apply(name) if name in STEPS:
+        case TracedApply(name) if name in STEPS:
             return True
-        case Read(name):
+        case TracedRead(name):
             body = next((e for e in equations if e.name == name), None)
             return body is not None and (body.kind != "float" or is_whole(body.body, equations))
-        case Apply("where", (_, a, b)):
+        case TracedApply("where", (_, a, b)):
             return is_whole(a, equations) and is_whole(b, equations)
-        case Apply("clamp", (x, *bounds)):
+        case TracedApply("clamp", (x, *bounds)):
             finite = [b for b in bounds if not _is_infinite(b)]
             return all(is_whole(part, equations) for part in (x, *finite))
-        case Apply(name, args) if name in _KEEP:
+        case TracedApply(name, args) if name in _KEEP:
             return all(is_whole(part, equations) for part in args)
     return False
 
 
-def _is_infinite(node: Node) -> bool:
-    return isinstance(node, Number) and node.value in (
+def _is_infinite(node: TracedNode) -> bool:
+    return isinstance(node, TracedNumber) and node.value in (
         *(sympy.oo, -sympy.oo),
         *(float("inf"), float("-inf")),
     )

@@ -21,12 +21,12 @@ from derive.errors import DeriveError
 from derive.tracing.masks import MANY, of_mask
 from derive.tracing.registry import is_of_each_element
 from derive.tracing.values import (
-    Apply,
     Atom,
-    Node,
     Position,
-    Reduce,
-    Value,
+    TracedApply,
+    TracedNode,
+    TracedReduce,
+    TracedValue,
     apply,
     at,
     reduced,
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 class Pieces:
     """Values one after another along an axis."""
 
-    values: tuple[Value, ...]
+    values: tuple[TracedValue, ...]
 
 
-Length = tuple[Any, Value | None]
+Length = tuple[Any, TracedValue | None]
 """The size of a piece with all its elements, and the mask, of one axis."""
 
 _CARRIED = frozenset(
@@ -65,22 +65,22 @@ _REDUCED = ("scatter_reduce", "scatter_reduce_", "index_reduce", "index_reduce_"
 # -------------------------------------------------------------------- masks
 
 
-def under(mask: Node, node: Node) -> Node:
+def under(mask: TracedNode, node: TracedNode) -> TracedNode:
     return apply("held", mask, node)
 
 
-def lifted(value: Value) -> tuple[Node | None, Value]:
+def lifted(value: TracedValue) -> tuple[TracedNode | None, TracedValue]:
     """(the mask that is in a value, the value without it)."""
-    found: list[Node] = []
+    found: list[TracedNode] = []
 
-    def without(node: Node, bound: frozenset[Atom]) -> Node:
-        if isinstance(node, Apply) and node.name == "held":
+    def without(node: TracedNode, bound: frozenset[Atom]) -> TracedNode:
+        if isinstance(node, TracedApply) and node.name == "held":
             mask, inner = node.args
             if any(isinstance(x, Position) and x.atom in bound for x in walk(mask)):
                 raise DeriveError(MANY)
             found.append(mask)
             return without(inner, bound)
-        if isinstance(node, Reduce):
+        if isinstance(node, TracedReduce):
             bound = bound | set(node.atoms)
         parts = node.parts()
         return node.with_parts([without(p, bound) for p in parts]) if parts else node
@@ -96,31 +96,31 @@ def lifted(value: Value) -> tuple[Node | None, Value]:
     return found[0], replace(value, node=node)
 
 
-def mask_of(value: Value) -> Node | None:
+def mask_of(value: TracedValue) -> TracedNode | None:
     """The mask that is in a value."""
     return lifted(value)[0] if has_mask(value) else None
 
 
-def without_mask(value: Value) -> Value:
+def without_mask(value: TracedValue) -> TracedValue:
     return lifted(value)[1] if has_mask(value) else value
 
 
-def inner(value: Value) -> Node:
+def inner(value: TracedValue) -> TracedNode:
     """The element, whether or not a mask holds it."""
     return lifted(value)[1].node
 
 
-def has_mask(value: Value) -> bool:
-    return any(isinstance(x, Apply) and x.name == "held" for x in walk(value.node))
+def has_mask(value: TracedValue) -> bool:
+    return any(isinstance(x, TracedApply) and x.name == "held" for x in walk(value.node))
 
 
-def outside(value: Value) -> Value:
+def outside(value: TracedValue) -> TracedValue:
     """The value with its mask around all of it."""
     mask, plain = lifted(value)
     return plain if mask is None else replace(plain, node=under(mask, plain.node))
 
 
-def named(reader: Reader, value: Value, stem: str) -> Value:
+def named(reader: Reader, value: TracedValue, stem: str) -> TracedValue:
     """The value by the name of an equation of all elements, under its mask."""
     mask, plain = lifted(value)
     made = reader.named(plain, stem)
@@ -133,7 +133,7 @@ def named(reader: Reader, value: Value, stem: str) -> Value:
 # -------------------------------------------------------------------- pieces
 
 
-def first_piece(reader: Reader, x: Value, dim: int, mask: Value) -> Pieces:
+def first_piece(reader: Reader, x: TracedValue, dim: int, mask: TracedValue) -> Pieces:
     """x at the positions of one axis that a mask holds."""
     if bool(x.axes[dim]) != bool(mask.axes[0]) or not mask.axes[0]:
         raise DeriveError(MANY)
@@ -182,7 +182,7 @@ def _piece(x: Any, k: int) -> Any:
     """The arguments of the k-th piece."""
     if isinstance(x, Pieces):
         return x.values[k]
-    if isinstance(x, Value) and (found := of_mask(x)) is not None:
+    if isinstance(x, TracedValue) and (found := of_mask(x)) is not None:
         return replace(x, node=under(*found))
     if isinstance(x, tuple | list):
         return type(x)(_piece(e, k) for e in x)
@@ -256,7 +256,7 @@ def _rank(node: Any) -> int:
     return len(node.meta["val"].shape)
 
 
-def _as_long(reader: Reader, value: Value, dim: int, k: int, node: Any) -> Value:
+def _as_long(reader: Reader, value: TracedValue, dim: int, k: int, node: Any) -> TracedValue:
     """What is made with as many elements as a mask holds."""
     _, mask = reader.lengths[_expr(node.meta["val"].shape[dim])][k]
     value = lifted(value)[1]
@@ -269,7 +269,7 @@ def _as_long(reader: Reader, value: Value, dim: int, k: int, node: Any) -> Value
 
 def _after_one_another(reader: Reader, node: Any, tensors: Sequence[Any], dim: int) -> Pieces:
     """The pieces of tensors that are joined along their axis."""
-    values: list[Value] = []
+    values: list[TracedValue] = []
     lengths: list[Length] = []
     for x, source in zip(tensors, node.args[0], strict=True):
         if isinstance(x, Pieces):
@@ -285,7 +285,7 @@ def _after_one_another(reader: Reader, node: Any, tensors: Sequence[Any], dim: i
     return Pieces(tuple(values))
 
 
-def _summed(reader: Reader, node: Any, args: Any, kwargs: Any) -> Value:
+def _summed(reader: Reader, node: Any, args: Any, kwargs: Any) -> TracedValue:
     """A sum over the pieces, where their masks hold."""
     source = node.args[0].meta["val"].shape
     places = [n for n, size in enumerate(source) if _expr(size) in reader.lengths]
@@ -296,28 +296,28 @@ def _summed(reader: Reader, node: Any, args: Any, kwargs: Any) -> Value:
     dims = {d % len(source) for d in ([wanted] if isinstance(wanted, int) else wanted)}
     if not places or not dims >= set(places) or not isinstance(args[0], Pieces):
         raise DeriveError(MANY)
-    made: Value | None = None
+    made: TracedValue | None = None
     for value in args[0].values:
         mask, plain = lifted(value)
         atoms = [a for d in dims for a in plain.axes[d]]
         body = reduced("sum", atoms, plain.node, mask)
         axes = [() if n in dims else axis for n, axis in enumerate(plain.axes)]
         kept = tuple(axis for n, axis in enumerate(axes) if keepdim or n not in dims)
-        part = Value(kept, body, plain.kind)
+        part = TracedValue(kept, body, plain.kind)
         made = part if made is None else reader.elementwise(_plus, made, part)
     assert made is not None
     return made
 
 
-def _where(c: Node, a: Node, b: Node) -> Node:
+def _where(c: TracedNode, a: TracedNode, b: TracedNode) -> TracedNode:
     return apply("where", c, a, b)
 
 
-def _plus(a: Node, b: Node) -> Node:
+def _plus(a: TracedNode, b: TracedNode) -> TracedNode:
     return apply("+", a, b)
 
 
-def _extremum(reader: Reader, f: Any, count: int, args: Any, kwargs: Any) -> Value:
+def _extremum(reader: Reader, f: Any, count: int, args: Any, kwargs: Any) -> TracedValue:
     """Values of all pieces reduced at each position; which are met by none stay as they are."""
     from derive.tracing.segments import placed
 
@@ -325,7 +325,7 @@ def _extremum(reader: Reader, f: Any, count: int, args: Any, kwargs: Any) -> Val
     include = rest[0] if rest else kwargs.get("include_self", True)
     if kind not in ("amax", "amin", "sum", "prod"):
         raise DeriveError(MANY)
-    met: Value | None = None
+    met: TracedValue | None = None
     for k in range(count):
         i, s = _piece(index, k), _piece(source, k)
         x = reader.simple(x)
@@ -341,5 +341,5 @@ def _extremum(reader: Reader, f: Any, count: int, args: Any, kwargs: Any) -> Val
         both = f(reader, x, dim, i, s, kind, True)
         x = reader.elementwise(_where, met, both, alone, kind=x.kind)
         met = reader.elementwise(lambda a, b: apply("or", a, b), met, any_here, kind="bool")
-    made: Value = x
+    made: TracedValue = x
     return made

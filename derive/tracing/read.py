@@ -35,12 +35,12 @@ from derive.tracing.implied_sizes import least
 from derive.tracing.masks import MANY, of_mask
 from derive.tracing.parameters import Watched, moved, numbers_in, with_parameter
 from derive.tracing.ragged import Pieces
-from derive.tracing.reader import Equation, Reader
+from derive.tracing.reader import Reader, TracedEquation
 from derive.tracing.source_letters import letters_in
 from derive.tracing.state_guard import left_as_it_is
 from derive.tracing.validate import check
 from derive.tracing.value_names import told
-from derive.tracing.values import Atom, Number, Read, Value, apply, joined
+from derive.tracing.values import Atom, TracedNumber, TracedRead, TracedValue, apply, joined
 
 FAMILIES = (
     activations,
@@ -223,7 +223,7 @@ def _reading(
 
 def _read(
     call: Callable[..., Any], tensors: Mapping[str, Any], title: str
-) -> tuple[Reader, dict[str, Value], tuple[list[tuple[str, Value] | None], Any]]:
+) -> tuple[Reader, dict[str, TracedValue], tuple[list[tuple[str, TracedValue] | None], Any]]:
     """(the equations, the inputs, (the outputs by name, the structure that they stand in))."""
     from torch.utils._pytree import tree_structure
 
@@ -232,7 +232,7 @@ def _read(
     inputs = _inputs(graph, tensors, taken)
     reader = Reader(graph, inputs, taken)
     found = _every(reader.read())
-    outputs: list[tuple[str, Value] | None] = []
+    outputs: list[tuple[str, TracedValue] | None] = []
     for n, x in enumerate(found):
         names = [made[0] for made in outputs if made is not None]
         outputs.append(None if x is None else (_output(reader, x, n, names), x))
@@ -243,7 +243,7 @@ def _read(
 
 
 def _every(made: Any) -> list[Any]:
-    if made is None or isinstance(made, Value):
+    if made is None or isinstance(made, TracedValue):
         return [made]
     if isinstance(made, dict):
         return [x for part in made.values() for x in _every(part)]
@@ -256,7 +256,7 @@ def _every(made: Any) -> list[Any]:
     raise DeriveError(f"the function returns {type(made).__name__}, not a tensor")
 
 
-def _output(reader: Reader, value: Value, n: int, taken: Collection[str]) -> str:
+def _output(reader: Reader, value: TracedValue, n: int, taken: Collection[str]) -> str:
     """The name of an output, an equation that is none of those taken."""
     if of_mask(value) is not None:
         raise DeriveError(MANY)
@@ -265,14 +265,14 @@ def _output(reader: Reader, value: Value, n: int, taken: Collection[str]) -> str
             "the function returns a bool tensor, which cannot be an output of an operation"
         )
     whole = tuple(joined(a) for a in value.axes if a)
-    if isinstance(value.node, Read) and value.node.positions == whole:
+    if isinstance(value.node, TracedRead) and value.node.positions == whole:
         own = value.node.name
         if own not in taken and any(e.name == own for e in reader.equations):
             return own
     named = reader.named(value, "y" if n == 0 else f"y{n + 1}")
-    if isinstance(named.node, Read) and named.node.name in taken:
+    if isinstance(named.node, TracedRead) and named.node.name in taken:
         named = reader.again_named(named, f"y{n + 1}")
-    if not isinstance(named.node, Read):
+    if not isinstance(named.node, TracedRead):
         raise DeriveError(
             "an output is infinite where a condition holds, which an equation cannot be; put the "
             "softmax, logsumexp or extremum that leaves -inf out into the function"
@@ -280,20 +280,20 @@ def _output(reader: Reader, value: Value, n: int, taken: Collection[str]) -> str
     return named.node.name
 
 
-def _as_float(e: Equation) -> Equation:
+def _as_float(e: TracedEquation) -> TracedEquation:
     """An equation whose value is no integer, though all that it is made of are integers."""
-    one = apply("exp", Number(0))
+    one = apply("exp", TracedNumber(0))
     match e.body:
-        case Number(value) if value in (0, 1):
-            return replace(e, body=one if value else apply("log", Number(1)))
+        case TracedNumber(value) if value in (0, 1):
+            return replace(e, body=one if value else apply("log", TracedNumber(1)))
     return replace(e, body=apply("*", one, e.body))
 
 
-def _inputs(graph: Any, tensors: Mapping[str, Any], taken: set[str]) -> dict[str, Value]:
+def _inputs(graph: Any, tensors: Mapping[str, Any], taken: set[str]) -> dict[str, TracedValue]:
     """A value for each argument, an index for each axis that is not of size 1."""
-    from derive.tracing.sizes import Sizes
+    from derive.tracing.sizes import SymbolicSizes
 
-    sizes = Sizes(graph.shapes)
+    sizes = SymbolicSizes(graph.shapes)
     holders = [n for n in graph.graph.nodes if n.op == "placeholder"]
     found = {}
     taken |= set(tensors)
@@ -304,7 +304,7 @@ def _inputs(graph: Any, tensors: Mapping[str, Any], taken: set[str]) -> dict[str
             axes.append(() if size == 1 else (Atom.new(size),))
         kind = "float" if t.is_floating_point() else "bool" if "bool" in str(t.dtype) else "int"
         positions = tuple(joined(axis) for axis in axes if axis)
-        found[name] = Value(tuple(axes), Read(name, positions), kind)
+        found[name] = TracedValue(tuple(axes), TracedRead(name, positions), kind)
     return found
 
 

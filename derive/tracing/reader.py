@@ -14,21 +14,21 @@ from derive.errors import DeriveError
 from derive.tracing import masks, ragged
 from derive.tracing.axes import Axes, within
 from derive.tracing.constants import written_out
-from derive.tracing.graph import UNREAD, Graph, Place, unused
+from derive.tracing.graph import UNREAD, Graph, SourceStatement, unused
 from derive.tracing.infinite_branches import Outward, leaves_out, left_of
 from derive.tracing.registry import OPERATIONS, takes_elements
-from derive.tracing.sizes import Sizes
+from derive.tracing.sizes import SymbolicSizes
 from derive.tracing.unsupported import COMPLEX, NO_READING, advice, is_complex, refused
 from derive.tracing.value_names import content, fresh_name, is_simple
 from derive.tracing.values import (
-    Apply,
     Axis,
     Joined,
-    Node,
-    Number,
     Position,
-    Read,
-    Value,
+    TracedApply,
+    TracedNode,
+    TracedNumber,
+    TracedRead,
+    TracedValue,
     apply,
     at,
     joined,
@@ -40,28 +40,28 @@ from derive.tracing.writes import Writes, is_write, name_of
 
 
 @dataclass(frozen=True)
-class Equation:
+class TracedEquation:
     """name[axes] = body, and the statement that says so."""
 
     name: str
     axes: tuple[Axis, ...]
-    body: Node
+    body: TracedNode
     kind: str = "float"
-    place: Place | None = None
+    place: SourceStatement | None = None
 
 
 class Reader(Axes):
     """Equations so far, and what each node is."""
 
-    def __init__(self, graph: Graph, inputs: dict[str, Value], taken: set[str]) -> None:
+    def __init__(self, graph: Graph, inputs: dict[str, TracedValue], taken: set[str]) -> None:
         self.graph = graph
-        self.sizes = Sizes(graph.shapes)
+        self.sizes = SymbolicSizes(graph.shapes)
         self.inputs = inputs
         self.taken = taken
-        self.equations: list[Equation] = []
+        self.equations: list[TracedEquation] = []
         self.known: dict[Any, Any] = {}
         self.node: Any = None
-        self.place: Place | None = None
+        self.place: SourceStatement | None = None
         self._said: dict[tuple[Any, ...], str] = {}
         self._is_whole = bool(inputs)
         """Whether this is the person's function, and no operation of it."""
@@ -111,7 +111,7 @@ class Reader(Axes):
         except DeriveError as error:
             raise self.error(str(error)) from error
 
-    def again(self, node: Any, *instead: Value) -> Any:
+    def again(self, node: Any, *instead: TracedValue) -> Any:
         """The operation of a node of what its arguments are now, or of another first one."""
         args, kwargs = self.given(node.args), self.given(node.kwargs)
         if node.target is operator.getitem:
@@ -167,7 +167,7 @@ class Reader(Axes):
                 raise DeriveError(masks.MANY)
             made = f(self, *args, **kwargs)
             self._check(node, made)
-            if node.meta.get("held") and is_write(node) and isinstance(made, Value):
+            if node.meta.get("held") and is_write(node) and isinstance(made, TracedValue):
                 made = self._straight_through(args[0], without_gradient(made))
             elif node.meta.get("held") and not self.writes.is_view_without_graph(node):
                 made = without_gradient(made)
@@ -202,26 +202,26 @@ class Reader(Axes):
     def _sizes_of_axes(self) -> tuple[list[sympy.Expr], list[sympy.Expr]]:
         """(the sizes of the parts that axes are made of, those of axes without parts)."""
         values = [(e.axes, e.body) for e in self.equations]
-        values += [(v.axes, v.node) for v in self.known.values() if isinstance(v, Value)]
+        values += [(v.axes, v.node) for v in self.known.values() if isinstance(v, TracedValue)]
         axes = [[a.size for a in axis] for own, _ in values for axis in own]
         joints = (x for _, node in values for x in walk(node) if isinstance(x, Joined))
         axes += [list(x.sizes) for x in joints]
         parts = [n for sizes in axes if len(sizes) > 1 for n in sizes]
         return parts, [n for sizes in axes if len(sizes) == 1 for n in sizes]
 
-    def _straight_through(self, old: Value, new: Value) -> Value:
+    def _straight_through(self, old: TracedValue, new: TracedValue) -> TracedValue:
         """What is written without a graph: a new value, whose gradient is that of the old one."""
         match new.node:
-            case Apply("detach", (value,)) | (Number() as value):
+            case TracedApply("detach", (value,)) | (TracedNumber() as value):
                 pass
             case _:
                 return new
-        if new.kind != "float" or isinstance(old.node, Number) or value == old.node:
+        if new.kind != "float" or isinstance(old.node, TracedNumber) or value == old.node:
             return new
         old = self.simple(old)
 
-        def f(a: Node, b: Node) -> Node:
-            return apply("+", a, Apply("detach", (apply("-", b, a),)))
+        def f(a: TracedNode, b: TracedNode) -> TracedNode:
+            return apply("+", a, TracedApply("detach", (apply("-", b, a),)))
 
         return self.elementwise(f, old, replace(new, node=value))
 
@@ -239,7 +239,7 @@ class Reader(Axes):
     def _check(self, node: Any, made: Any) -> None:
         """That the axes are those that torch sees."""
         value = node.meta.get("val")
-        if isinstance(made, Value) and hasattr(value, "shape") and not masks.of_mask(made):
+        if isinstance(made, TracedValue) and hasattr(value, "shape") and not masks.of_mask(made):
             want = [self.sizes.of(n) for n in value.shape]
             have = [sympy.prod([a.size for a in axis]) for axis in made.axes]
             same = len(want) == len(have) and all(
@@ -305,7 +305,7 @@ class Reader(Axes):
         """The value by a name of its own, where it is used often or is a variable."""
         if isinstance(made, ragged.Pieces):
             return ragged.Pieces(tuple(self._kept(node, v, name) for v in made.values))
-        if not isinstance(made, Value):
+        if not isinstance(made, TracedValue):
             return made
         if leaves_out(made.node):
             return self._kept_within(node, made, name)
@@ -318,14 +318,14 @@ class Reader(Axes):
             return made
         return self.named(made, name or self._stem(node))
 
-    def _kept_within(self, node: Any, made: Value, name: str | None) -> Value:
+    def _kept_within(self, node: Any, made: TracedValue, name: str | None) -> TracedValue:
         """The finite branch by a name, as the choice of an infinite one has none."""
         left = left_of(made.node)
         if left is None:
             return made
         inside = {x.atom for x in walk(left.rest) if isinstance(x, Position)}
         axes = tuple(axis if inside & set(axis) else () for axis in made.axes)
-        rest = Value(axes, left.rest, made.kind)
+        rest = TracedValue(axes, left.rest, made.kind)
         kept = self._kept(node, rest, name)
         if kept is rest:
             return made
@@ -337,7 +337,7 @@ class Reader(Axes):
         name = name_of(node.target).strip("_")
         return name.partition(".")[0] or "part"
 
-    def named(self, value: Value, stem: str) -> Value:
+    def named(self, value: TracedValue, stem: str) -> TracedValue:
         """An equation for the value, and the value as a read of it; the same each time."""
         if ragged.has_mask(value):
             return ragged.named(self, value, stem)
@@ -353,23 +353,23 @@ class Reader(Axes):
             self._said[said] = name
             self._stated(name, value)
         kept = tuple(axis for axis in value.axes if axis)
-        read = Read(name, tuple(map(joined, kept)))
-        return Value(value.axes, read, value.kind).fresh()
+        read = TracedRead(name, tuple(map(joined, kept)))
+        return TracedValue(value.axes, read, value.kind).fresh()
 
-    def again_named(self, value: Value, stem: str) -> Value:
+    def again_named(self, value: TracedValue, stem: str) -> TracedValue:
         """Another equation for a value that has a name."""
         name = self.fresh(stem)
         self._stated(name, value)
-        return replace(value, node=Read(name, tuple(map(joined, filter(None, value.axes)))))
+        return replace(value, node=TracedRead(name, tuple(map(joined, filter(None, value.axes)))))
 
-    def _stated(self, name: str, value: Value) -> None:
-        self.equations.append(Equation(name, value.axes, value.node, value.kind, self.place))
+    def _stated(self, name: str, value: TracedValue) -> None:
+        self.equations.append(TracedEquation(name, value.axes, value.node, value.kind, self.place))
 
     def fresh(self, stem: str) -> str:
         """A name that nothing has."""
         return fresh_name(stem, self.taken)
 
-    def simple(self, value: Value) -> Value:
+    def simple(self, value: TracedValue) -> TracedValue:
         """The value, by a name where it is more than a read: for what says it twice."""
         if is_simple(value.node) or masks.of_mask(value) is not None:
             return value
@@ -377,9 +377,9 @@ class Reader(Axes):
 
     # ---------------------------------------------------------------- axes
 
-    def value(self, x: Any) -> Value:
+    def value(self, x: Any) -> TracedValue:
         """A number as a value too."""
-        if isinstance(x, Value):
+        if isinstance(x, TracedValue):
             return x
         whole = x.is_integer if isinstance(x, sympy.Expr) else isinstance(x, int)
         kind = "bool" if isinstance(x, bool) else "int" if whole else "float"
@@ -390,7 +390,7 @@ class Reader(Axes):
                 "the function computes with a number extracted from a tensor (item(), float(), "
                 "tolist()); keep it as a tensor"
             )
-        return Value((), Number(x), kind)
+        return TracedValue((), TracedNumber(x), kind)
 
     def shape(self, node: Any = None) -> list[sympy.Expr]:
         """The sizes of what a node makes."""
@@ -413,7 +413,9 @@ class Reader(Axes):
             self.starts.append(self.fresh("start"))
         return self.starts[0]
 
-    def elementwise(self, f: Callable[..., Node], *args: Any, kind: str | None = None) -> Value:
+    def elementwise(
+        self, f: Callable[..., TracedNode], *args: Any, kind: str | None = None
+    ) -> TracedValue:
         """f of the elements of aligned values."""
         values = self.aligned(*map(self.value, args))
         node = masks.elementwise(f, values)
@@ -421,7 +423,7 @@ class Reader(Axes):
             node = self.outward(node)
         kinds = {v.kind for v in values}
         found = kind or next((k for k in ("float", "int", "bool") if k in kinds), "float")
-        return Value(self.axes_of(values), node, found)
+        return TracedValue(self.axes_of(values), node, found)
 
 
 def _flat(x: Any) -> list[Any]:

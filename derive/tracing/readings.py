@@ -20,7 +20,7 @@ READING: ContextVar[bool] = ContextVar("READING", default=False)
 
 
 @dataclass(frozen=True)
-class Made:
+class LoadedFunction:
     """The generated function, and how the arguments of a call become its own."""
 
     function: Callable[..., Any]
@@ -58,15 +58,15 @@ UNCHANGED = object()
 
 
 @dataclass
-class Known:
+class KnownReadings:
     """What was made for each kind of arguments; None where the function cannot be read."""
 
     time: float = 1.2
     """How many times as long as the function derived code may take, by what is counted of both."""
     memory: float = 1.5
     """The same of the largest tensor, and of what is saved."""
-    made: dict[Any, list[Made] | None] = field(default_factory=dict)
-    calls: dict[Any, call_cache.Call] = field(default_factory=dict)
+    made: dict[Any, list[LoadedFunction] | None] = field(default_factory=dict)
+    calls: dict[Any, call_cache.BoundCall] = field(default_factory=dict)
     """How calls are run that came before, by their exact shapes."""
     facts: dict[Any, Fact] = field(default_factory=dict)
     """What came of each reading."""
@@ -96,7 +96,7 @@ class Known:
         except ValueError:
             return New(None)
 
-    def remember(self, key: Any, call: call_cache.Call | None) -> None:
+    def remember(self, key: Any, call: call_cache.BoundCall | None) -> None:
         if key is not None and call is not None:
             if len(self.calls) >= call_cache.MOST:
                 self.calls.clear()
@@ -111,10 +111,10 @@ class Known:
                 self.unchanged.clear()
             self.unchanged.add(key)
 
-    def __deepcopy__(self, memo: Any) -> Known:
+    def __deepcopy__(self, memo: Any) -> KnownReadings:
         """What a copy of a module knows: the code that was made has no tensors in it."""
         held = dict(self.facts), dict(self.cheaper)
-        return Known(self.time, self.memory, dict(self.made), {}, *held)
+        return KnownReadings(self.time, self.memory, dict(self.made), {}, *held)
 
     def find(
         self,
@@ -122,7 +122,7 @@ class Known:
         bound: inspect.BoundArguments,
         name: str,
         warn: bool,
-    ) -> Made | None:
+    ) -> LoadedFunction | None:
         """What is made for these arguments, read now where it is not known."""
         import torch
 
@@ -213,7 +213,7 @@ def _more_than(fact: Fact, time: float, memory: float) -> str:
     return dearer(fact.ours, fact.plain, time, memory)
 
 
-def _read(function: Any, bound: inspect.BoundArguments) -> tuple[Made, Fact]:
+def _read(function: Any, bound: inspect.BoundArguments) -> tuple[LoadedFunction, Fact]:
     """What is made of a function for such arguments, and what both cost."""
     from derive.pipeline import load
     from derive.tracing.call_cost import cost_of
@@ -231,7 +231,7 @@ def _read(function: Any, bound: inspect.BoundArguments) -> tuple[Made, Fact]:
     numbers = numbers_of(bound)
     inputs = tuple(t.name for t in found.operation.inputs)
     read = frozenset[str]().union(*(tensors(e.body) for e in found.operation.equations))
-    made = Made(
+    made = LoadedFunction(
         function=load(found.operation),
         inputs=inputs,
         numbers=found.numbers,

@@ -14,17 +14,27 @@ from derive.tracing.masks import of_mask, over_all
 from derive.tracing.promotion import as_number
 from derive.tracing.reader import Reader
 from derive.tracing.registry import of_elements, operation
-from derive.tracing.values import Apply, Atom, Node, Position, Read, Reduce, Value, apply, reduced
+from derive.tracing.values import (
+    Atom,
+    Position,
+    TracedApply,
+    TracedNode,
+    TracedRead,
+    TracedReduce,
+    TracedValue,
+    apply,
+    reduced,
+)
 
 
-def dims_of(reader: Reader, x: Value, dim: Any) -> list[int]:
+def dims_of(reader: Reader, x: TracedValue, dim: Any) -> list[int]:
     if dim is None or (isinstance(dim, list | tuple) and not dim):
         return list(range(len(x.axes)))
     dims = dim if isinstance(dim, list | tuple) else [dim]
     return [reader.place_of(x, d) for d in dims]
 
 
-def over(reader: Reader, kind: str, x: Value, dim: Any, keepdim: bool = False) -> Value:
+def over(reader: Reader, kind: str, x: TracedValue, dim: Any, keepdim: bool = False) -> TracedValue:
     """A reduction over these axes."""
     if of_mask(x) is not None:
         return over_all(kind, x, dim)
@@ -34,24 +44,24 @@ def over(reader: Reader, kind: str, x: Value, dim: Any, keepdim: bool = False) -
     axes = tuple(
         () if n in dims else axis for n, axis in enumerate(x.axes) if keepdim or n not in dims
     )
-    return Value(axes, node, x.kind)
+    return TracedValue(axes, node, x.kind)
 
 
-def _one_index(reader: Reader, x: Value, dim: int) -> Value:
+def _one_index(reader: Reader, x: TracedValue, dim: int) -> TracedValue:
     """The value with no more than one index on an axis."""
     dim = reader.place_of(x, dim)
     return reader.single(x, dim)[0] if x.axes[dim] else x
 
 
-def _count(x: Value, dims: Sequence[int]) -> sympy.Expr:
+def _count(x: TracedValue, dims: Sequence[int]) -> sympy.Expr:
     return sympy.prod([a.size for d in dims for a in x.axes[d]])
 
 
 @operation("sum")
 @of_elements
 def total(
-    reader: Reader, x: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None
-) -> Value:
+    reader: Reader, x: TracedValue, dim: Any = None, keepdim: bool = False, dtype: Any = None
+) -> TracedValue:
     if x.kind == "bool":
         x = reader.elementwise(lambda a: where(a, number(1), number(0)), x, kind="int")
     return over(reader, "sum", x, dim, keepdim)
@@ -60,50 +70,50 @@ def total(
 @operation("mean")
 @of_elements
 def mean(
-    reader: Reader, x: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None
-) -> Value:
+    reader: Reader, x: TracedValue, dim: Any = None, keepdim: bool = False, dtype: Any = None
+) -> TracedValue:
     return over(reader, "mean", x, dim, keepdim)
 
 
 @operation("amax", "amin", "logsumexp")
 @of_elements
-def named(reader: Reader, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
+def named(reader: Reader, x: TracedValue, dim: Any = None, keepdim: bool = False) -> TracedValue:
     name = reader.called
     return over(reader, name, x, dim, keepdim)
 
 
 @operation("max", "min")
 @of_elements
-def extremum(reader: Reader, x: Value, *args: Any, **named: Any) -> Any:
+def extremum(reader: Reader, x: TracedValue, *args: Any, **named: Any) -> Any:
     name = reader.called
-    if args and isinstance(args[0], Value):
-        return reader.elementwise(lambda a, b: Apply(f"{name}imum", (a, b)), x, args[0])
+    if args and isinstance(args[0], TracedValue):
+        return reader.elementwise(lambda a, b: TracedApply(f"{name}imum", (a, b)), x, args[0])
     dim = args[0] if args else named.get("dim")
     keepdim = (args[1] if len(args) > 1 else named.get("keepdim")) or False
     if dim is None:
         return over(reader, f"a{name}", x, None)
     x = _one_index(reader, x, dim)
     which = over(reader, f"arg{name}", x, dim, keepdim)
-    return over(reader, name, x, dim, keepdim), Value(which.axes, which.node, "int")
+    return over(reader, name, x, dim, keepdim), TracedValue(which.axes, which.node, "int")
 
 
 @operation("prod")
 @of_elements
 def product(
-    reader: Reader, x: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None
-) -> Value:
+    reader: Reader, x: TracedValue, dim: Any = None, keepdim: bool = False, dtype: Any = None
+) -> TracedValue:
     return over(reader, "prod", x, dim, keepdim)
 
 
 @operation("any", "all")
-def truth(reader: Reader, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
+def truth(reader: Reader, x: TracedValue, dim: Any = None, keepdim: bool = False) -> TracedValue:
     if x.kind != "bool":
         x = reader.elementwise(lambda a: apply("!=", a, number(0)), x, kind="bool")
     return over(reader, reader.called, x, dim, keepdim)
 
 
 @operation("argmax", "argmin")
-def which(reader: Reader, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
+def which(reader: Reader, x: TracedValue, dim: Any = None, keepdim: bool = False) -> TracedValue:
     if dim is None:
         raise DeriveError(
             "the position of an extremum over all axes is not supported; give one axis"
@@ -111,15 +121,15 @@ def which(reader: Reader, x: Value, dim: Any = None, keepdim: bool = False) -> V
     name = reader.called
     x = _one_index(reader, x, dim)
     made = over(reader, name, x, dim, keepdim)
-    return Value(made.axes, made.node, "int")
+    return TracedValue(made.axes, made.node, "int")
 
 
 def _deviations(
-    reader: Reader, x: Value, dim: Any, correction: Any, keepdim: bool
-) -> tuple[Value, Value]:
+    reader: Reader, x: TracedValue, dim: Any, correction: Any, keepdim: bool
+) -> tuple[TracedValue, TracedValue]:
     """(the variance, the mean, its axes kept)."""
     dims = dims_of(reader, x, dim)
-    x = x if isinstance(x.node, Read) else reader.named(x, "h")
+    x = x if isinstance(x.node, TracedRead) else reader.named(x, "h")
     middle = over(reader, "mean", x, dims, keepdim=True)
     middle = reader.named(middle, "mu")
     squared = reader.elementwise(lambda a, m: apply("**", apply("-", a, m), number(2)), x, middle)
@@ -139,12 +149,12 @@ def _correction(named: dict[str, Any], unbiased: Any) -> Any:
 @operation("var", "std")
 def variance(
     reader: Reader,
-    x: Value,
+    x: TracedValue,
     dim: Any = None,
     unbiased: Any = None,
     keepdim: bool = False,
     **named: Any,
-) -> Value:
+) -> TracedValue:
     if isinstance(dim, bool):
         dim, unbiased = None, dim
     keepdim = named.pop("keepdim", keepdim)
@@ -152,7 +162,7 @@ def variance(
     return _deviation(reader, made) if "std" in reader.called else made
 
 
-def _deviation(reader: Reader, variance: Value) -> Value:
+def _deviation(reader: Reader, variance: TracedValue) -> TracedValue:
     """Its root, without a gradient where all values are equal."""
     root = _but_at_zero(lambda a: apply("sqrt", a))
     return reader.named(reader.elementwise(root, reader.named(variance, "variance")), "std")
@@ -161,31 +171,31 @@ def _deviation(reader: Reader, variance: Value) -> Value:
 @operation("var_mean", "std_mean")
 def variance_and_mean(
     reader: Reader,
-    x: Value,
+    x: TracedValue,
     dim: Any = None,
     unbiased: Any = None,
     keepdim: bool = False,
     **named: Any,
-) -> tuple[Value, Value]:
+) -> tuple[TracedValue, TracedValue]:
     keepdim = named.pop("keepdim", keepdim)
     made, middle = _deviations(reader, x, dim, _correction(named, unbiased), keepdim)
     dims = dims_of(reader, x, dim)
     if not keepdim:
         axes = tuple(a for n, a in enumerate(middle.axes) if n not in dims)
-        middle = Value(axes, middle.node, middle.kind)
+        middle = TracedValue(axes, middle.node, middle.kind)
     return _deviation(reader, made) if "std" in reader.called else made, middle
 
 
 @operation("linalg_vector_norm", "norm")
 def norm(
     reader: Reader,
-    x: Value,
+    x: TracedValue,
     ord: Any = 2,
     dim: Any = None,
     keepdim: bool = False,
     dtype: Any = None,
     **named: Any,
-) -> Value:
+) -> TracedValue:
     ord = 2 if ord is None else ord
     if ord == 0:
         x = reader.elementwise(lambda a: apply("truth", apply("!=", a, number(0))), x)
@@ -199,10 +209,10 @@ def norm(
         x = reader.elementwise(lambda a: apply("abs", a), x)
         return over(reader, "amax" if ord > 0 else "amin", x, dim, keepdim)
 
-    def power(a: Node) -> Node:
+    def power(a: TracedNode) -> TracedNode:
         return apply("**", apply("abs", a), number(ord))
 
-    def root(a: Node) -> Node:
+    def root(a: TracedNode) -> TracedNode:
         exponent = sympy.Rational(1, int(ord)) if ord == int(ord) else 1 / ord
         return apply("**", a, number(exponent))
 
@@ -216,13 +226,13 @@ def norm(
     least = over(reader, "amin", reader.elementwise(lambda a: apply("abs", a), x), dim, keepdim)
     least = reader.simple(least)
 
-    def unless_zero(a: Node, b: Node) -> Node:
+    def unless_zero(a: TracedNode, b: TracedNode) -> TracedNode:
         return where(apply("==", a, number(0)), number(0), b)
 
     return reader.elementwise(unless_zero, least, made)
 
 
-def _but_at_zero(f: Callable[[Node], Node]) -> Callable[[Node], Node]:
+def _but_at_zero(f: Callable[[TracedNode], TracedNode]) -> Callable[[TracedNode], TracedNode]:
     """f, and 0 at 0 without a gradient."""
     return lambda a: apply("where", apply("==", a, number(0)), number(0), f(a))
 
@@ -231,7 +241,7 @@ def _but_at_zero(f: Callable[[Node], Node]) -> Callable[[Node], Node]:
 
 
 @operation("softmax", "_softmax", "log_softmax", "_log_softmax", "special_softmax")
-def softmax(reader: Reader, x: Value, dim: int, *_: Any, **__: Any) -> Value:
+def softmax(reader: Reader, x: TracedValue, dim: int, *_: Any, **__: Any) -> TracedValue:
     """An equation of its own, since it binds an index that it keeps."""
     dim = reader.place_of(x, dim)
     name = "log_softmax" if "log" in str(reader.node.target) else "softmax"
@@ -241,15 +251,15 @@ def softmax(reader: Reader, x: Value, dim: int, *_: Any, **__: Any) -> Value:
     return along(reader, name, x, atom)
 
 
-def along(reader: Reader, name: str, x: Value, atom: Atom) -> Value:
+def along(reader: Reader, name: str, x: TracedValue, atom: Atom) -> TracedValue:
     """name[k](x), an equation with index k."""
-    made = Value(x.axes, Reduce(name, (atom,), x.node))
+    made = TracedValue(x.axes, TracedReduce(name, (atom,), x.node))
     stem = reader.place.variable if reader.place and reader.place.variable else None
     return reader.named(made, stem or {"softmax": "p", "log_softmax": "logp"}[name])
 
 
 @operation("logcumsumexp")
-def up_to(reader: Reader, x: Value, dim: int) -> Value:
+def up_to(reader: Reader, x: TracedValue, dim: int) -> TracedValue:
     """The logsumexp of all up to a position."""
     dim = reader.place_of(x, dim)
     x = as_number(x)
@@ -259,11 +269,11 @@ def up_to(reader: Reader, x: Value, dim: int) -> Value:
     upto = Atom.new(atom.size)
     axes = tuple((upto,) if n == dim else a for n, a in enumerate(x.axes))
     test = apply("<=", Position(atom), Position(upto))
-    return Value(axes, reduced("logsumexp", (atom,), x.node, test), x.kind)
+    return TracedValue(axes, reduced("logsumexp", (atom,), x.node, test), x.kind)
 
 
 @operation("cumsum")
-def cumulative(reader: Reader, x: Value, dim: int, dtype: Any = None) -> Value:
+def cumulative(reader: Reader, x: TracedValue, dim: int, dtype: Any = None) -> TracedValue:
     dim = reader.place_of(x, dim)
     x = as_number(x)
     if not x.axes[dim]:
@@ -273,4 +283,4 @@ def cumulative(reader: Reader, x: Value, dim: int, dtype: Any = None) -> Value:
 
     body = apply("where", apply("<=", Position(atom), Position(upto)), x.node, number(0))
     axes = tuple((upto,) if n == dim else a for n, a in enumerate(x.axes))
-    return Value(axes, reduced("sum", (atom,), body), x.kind)
+    return TracedValue(axes, reduced("sum", (atom,), body), x.kind)

@@ -17,15 +17,15 @@ from derive.tracing.ragged import inner, mask_of, without_mask
 from derive.tracing.reader import Reader
 from derive.tracing.registry import of_elements, operation
 from derive.tracing.values import (
-    Apply,
     Atom,
     Axis,
-    Node,
-    Number,
     Position,
-    Read,
-    Reduce,
-    Value,
+    TracedApply,
+    TracedNode,
+    TracedNumber,
+    TracedRead,
+    TracedReduce,
+    TracedValue,
     apply,
     reduced,
     substituted,
@@ -39,11 +39,16 @@ _REPEATED = (
 )
 
 
-class Placed:
+class MatchedPositions:
     """What meets position n of an axis: ``atoms`` such that ``test`` holds, and their values."""
 
     def __init__(
-        self, reader: Reader, x: Value, dims: Sequence[int], indices: Sequence[Value], source: Value
+        self,
+        reader: Reader,
+        x: TracedValue,
+        dims: Sequence[int],
+        indices: Sequence[TracedValue],
+        source: TracedValue,
     ) -> None:
         """``source`` and ``indices`` begin with the same axes; those of x but ``dims`` follow."""
         for n in dims:
@@ -77,7 +82,7 @@ class Placed:
         tests = self._without_own_positions(reader, tests)
         self.test = conjunction(tests)
 
-    def _without_own_positions(self, reader: Reader, tests: list[Node]) -> list[Node]:
+    def _without_own_positions(self, reader: Reader, tests: list[TracedNode]) -> list[TracedNode]:
         """Without k == n where k runs over all positions n: there is one such k for each.
 
         As many positions as n has in the examples are all of them.
@@ -85,30 +90,30 @@ class Placed:
         for alike in (reader.sizes.equal, reader.sizes.unify):
             for test in tests:
                 match test:
-                    case Apply("==", (Position(own), Position(at))) if own in self.atoms:
+                    case TracedApply("==", (Position(own), Position(at))) if own in self.atoms:
                         if not alike(own.size, at.size):
                             continue
-                        inner: dict[Atom, Node] = {own: Position(at)}
+                        inner: dict[Atom, TracedNode] = {own: Position(at)}
                         self.atoms.remove(own)
                         self.source = substituted(self.source, inner)
                         left = [substituted(t, inner) for t in tests if t is not test]
                         return self._without_own_positions(reader, left)
         return tests
 
-    def reduced(self, kind: str) -> Node:
+    def reduced(self, kind: str) -> TracedNode:
         return reduced(kind, self.atoms, self.source, self.test)
 
-    def any(self) -> Node:
+    def any(self) -> TracedNode:
         if self.test is None:
-            return Number(True)
+            return TracedNumber(True)
         return reduced("any", self.atoms, self.test) if self.atoms else self.test
 
-    def put(self, node: Node) -> Value:
-        return Value(self.axes, node, self.kind)
+    def put(self, node: TracedNode) -> TracedValue:
+        return TracedValue(self.axes, node, self.kind)
 
-    def by(self, kind: str, with_base: bool) -> Value:
+    def by(self, kind: str, with_base: bool) -> TracedValue:
         """The values at each position reduced, with what stands there already."""
-        zero = isinstance(self.base, Number) and self.base.value == 0
+        zero = isinstance(self.base, TracedNumber) and self.base.value == 0
         if kind == "sum" and (with_base or zero):
             made = self.reduced("sum")
             return self.put(made if zero else plus(self.base, made))
@@ -129,13 +134,15 @@ class Placed:
         return self.put(where(self.any(), made, self.base))
 
 
-def _index(reader: Reader, index: Value) -> Value:
-    plain = isinstance(inner(index), Read | Position | Number)
+def _index(reader: Reader, index: TracedValue) -> TracedValue:
+    plain = isinstance(inner(index), TracedRead | Position | TracedNumber)
     index = index if plain else reader.named(index, "index")
     return index.fresh()
 
 
-def _along(reader: Reader, x: Value, dim: int, index: Value, source: Value) -> Placed:
+def _along(
+    reader: Reader, x: TracedValue, dim: int, index: TracedValue, source: TracedValue
+) -> MatchedPositions:
     """For an index of one axis, which is that of the source."""
     dim = reader.place_of(x, dim)
     if source.axes:
@@ -144,10 +151,12 @@ def _along(reader: Reader, x: Value, dim: int, index: Value, source: Value) -> P
         source = replace(source, axes=(source.axes[dim], *rest))
     index = _index(reader, index)
     index = replace(index, axes=(*(index.axes or ((),)), *((),) * (len(x.axes) - 1)))
-    return Placed(reader, x.fresh(), [dim], [index], source)
+    return MatchedPositions(reader, x.fresh(), [dim], [index], source)
 
 
-def _elements(reader: Reader, x: Value, dim: int, index: Value, source: Value) -> Placed:
+def _elements(
+    reader: Reader, x: TracedValue, dim: int, index: TracedValue, source: TracedValue
+) -> MatchedPositions:
     """For an index of all axes."""
     dim = reader.place_of(x, dim)
     source, index, x = source.fresh(), _index(reader, index), x.fresh()
@@ -159,15 +168,17 @@ def _elements(reader: Reader, x: Value, dim: int, index: Value, source: Value) -
             if bool(a) != bool(b):
                 raise DeriveError("a scatter of a part of a tensor is not supported")
 
-    def first(v: Value) -> Value:
+    def first(v: TracedValue) -> TracedValue:
         if not v.axes:
             return v
         return replace(v, axes=(v.axes[dim], *(a for n, a in enumerate(v.axes) if n != dim)))
 
-    return Placed(reader, x, [dim], [first(index)], first(source))
+    return MatchedPositions(reader, x, [dim], [first(index)], first(source))
 
 
-def placed(reader: Reader, x: Value, dim: int, index: Value, source: Value) -> Placed:
+def placed(
+    reader: Reader, x: TracedValue, dim: int, index: TracedValue, source: TracedValue
+) -> MatchedPositions:
     """What meets each position, for the operation at hand."""
     find = _along if "index" in reader.called else _elements
     return find(reader, x, dim, index, source)
@@ -175,21 +186,30 @@ def placed(reader: Reader, x: Value, dim: int, index: Value, source: Value) -> P
 
 @operation("index_add", "index_add_")
 def index_add(
-    reader: Reader, x: Value, dim: int, index: Value, source: Value, alpha: Any = 1
-) -> Value:
+    reader: Reader,
+    x: TracedValue,
+    dim: int,
+    index: TracedValue,
+    source: TracedValue,
+    alpha: Any = 1,
+) -> TracedValue:
     if alpha != 1:
         source = reader.elementwise(lambda a, b: apply("*", a, b), source, alpha)
     return _along(reader, x, dim, index, source).by("sum", True)
 
 
 @operation("index_fill", "index_fill_")
-def index_fill(reader: Reader, x: Value, dim: int, index: Value, value: Any) -> Value:
+def index_fill(
+    reader: Reader, x: TracedValue, dim: int, index: TracedValue, value: Any
+) -> TracedValue:
     found = _along(reader, x, dim, index, reader.value(0))
     return found.put(where(found.any(), reader.value(value).node, found.base))
 
 
 @operation("scatter_add", "scatter_add_")
-def scatter_add(reader: Reader, x: Value, dim: int, index: Value, source: Value) -> Value:
+def scatter_add(
+    reader: Reader, x: TracedValue, dim: int, index: TracedValue, source: TracedValue
+) -> TracedValue:
     return _elements(reader, x, dim, index, source).by("sum", True)
 
 
@@ -199,31 +219,38 @@ _KINDS = {"add": "sum", "multiply": "prod"}
 @operation("scatter_reduce", "scatter_reduce_", "index_reduce", "index_reduce_")
 def scatter_reduce(
     reader: Reader,
-    x: Value,
+    x: TracedValue,
     dim: int,
-    index: Value,
-    source: Value,
+    index: TracedValue,
+    source: TracedValue,
     reduce: str,
     include_self: bool = True,
-) -> Value:
+) -> TracedValue:
     return placed(reader, x, dim, index, source).by(_KINDS.get(reduce, reduce), include_self)
 
 
 @operation("scatter", "scatter_")
 def scatter(
-    reader: Reader, x: Value, dim: int, index: Value, source: Any, reduce: str | None = None
-) -> Value:
+    reader: Reader,
+    x: TracedValue,
+    dim: int,
+    index: TracedValue,
+    source: Any,
+    reduce: str | None = None,
+) -> TracedValue:
     found = _elements(reader, x, dim, index, reader.value(source))
     if reduce is not None:
         return found.by(_KINDS[reduce], True)
     return _put(found)
 
 
-def _put(found: Placed) -> Value:
+def _put(found: MatchedPositions) -> TracedValue:
     """The values in the place of what was there, of which there is one for each position."""
     if found.test is None and not found.atoms:
         return found.put(found.source)
-    if found.atoms and any(isinstance(n, Read | Position | Reduce) for n in walk(found.source)):
+    if found.atoms and any(
+        isinstance(n, TracedRead | Position | TracedReduce) for n in walk(found.source)
+    ):
         raise DeriveError(_REPEATED)
     return found.put(where(found.any(), found.source, found.base))
 
@@ -232,11 +259,11 @@ def _put(found: Placed) -> Value:
 @of_elements
 def index_put(
     reader: Reader,
-    x: Value,
-    indices: Sequence[Value | None],
-    values: Value,
+    x: TracedValue,
+    indices: Sequence[TracedValue | None],
+    values: TracedValue,
     accumulate: bool = False,
-) -> Value:
+) -> TracedValue:
     given = [(n, i) for n, i in enumerate(indices) if i is not None]
     if len(given) == 1 and given[0][1].kind == "bool":
         if given[0][0] != 0 or accumulate:
@@ -256,11 +283,13 @@ def index_put(
         first, after = dims[0], dims[0] + lead
         values = replace(values, axes=(*wide[first:after], *wide[:first], *wide[after:]))
     places = [replace(i, axes=(*i.axes, *((),) * rest)) for i in own]
-    found = Placed(reader, x.fresh(), dims, places, values)
+    found = MatchedPositions(reader, x.fresh(), dims, places, values)
     return found.by("sum", True) if accumulate else _put(found)
 
 
-def _where_mask(reader: Reader, x: Value, mask: Value, values: Value) -> Value:
+def _where_mask(
+    reader: Reader, x: TracedValue, mask: TracedValue, values: TracedValue
+) -> TracedValue:
     if values.axes and of_mask(values) is None:
         raise DeriveError(
             "a write of as many values as a mask selects is not supported; use torch.where"

@@ -13,8 +13,8 @@ from typing import Any
 import sympy
 
 from derive.errors import DeriveError
-from derive.tracing.sizes import Sizes, at
-from derive.tracing.values import Value
+from derive.tracing.sizes import SymbolicSizes, at
+from derive.tracing.values import TracedValue
 
 _SMALL = (4, 5, 2, 3, 6, 7, 8, 9)
 _TRIED = 5000
@@ -23,7 +23,7 @@ _MOST = 4_000_000
 
 
 def other_branches(
-    sizes: Sizes, inputs: Mapping[str, Value], hints: Mapping[Any, int]
+    sizes: SymbolicSizes, inputs: Mapping[str, TracedValue], hints: Mapping[Any, int]
 ) -> Iterator[tuple[dict[Any, int], str]]:
     """(sizes for which an answer is another, what was asked)."""
     for asked in sizes.asked():
@@ -33,7 +33,7 @@ def other_branches(
 
 
 def _falsified(
-    asked: Any, sizes: Sizes, inputs: Mapping[str, Value], hints: Mapping[Any, int]
+    asked: Any, sizes: SymbolicSizes, inputs: Mapping[str, TracedValue], hints: Mapping[Any, int]
 ) -> Iterator[dict[Any, int]]:
     symbols = sorted(asked.free_symbols, key=str)
     around = {int(c) + d for c in asked.atoms(sympy.Integer) for d in (-1, 0, 1)}
@@ -82,11 +82,11 @@ def _holds(asked: Any, way: Mapping[Any, int]) -> bool:
         return True
 
 
-def _elements(value: Value, sizes: Sizes, way: Mapping[Any, int]) -> int:
+def _elements(value: TracedValue, sizes: SymbolicSizes, way: Mapping[Any, int]) -> int:
     return int(sympy.prod([sizes.value(sizes.plain(a.size), way) for a in value.atoms]))
 
 
-def said(asked: Any, sizes: Sizes, inputs: Mapping[str, Value]) -> str:
+def said(asked: Any, sizes: SymbolicSizes, inputs: Mapping[str, TracedValue]) -> str:
     """What was asked, of the shapes of inputs."""
     names: dict[Any, Any] = {}
     for name, value in inputs.items():

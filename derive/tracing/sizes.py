@@ -11,7 +11,7 @@ import sympy
 from derive.errors import DeriveError
 
 
-class Sizes:
+class SymbolicSizes:
     """What is known of the symbols of a trace."""
 
     def __init__(self, shapes: Any) -> None:

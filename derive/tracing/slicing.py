@@ -19,11 +19,11 @@ from derive.tracing.reader import Reader
 from derive.tracing.registry import operation
 from derive.tracing.values import (
     Atom,
-    Node,
-    Parameter,
     Position,
-    Read,
-    Value,
+    TracedNode,
+    TracedParameter,
+    TracedRead,
+    TracedValue,
     apply,
     reduced,
     rewritten,
@@ -33,7 +33,9 @@ from derive.tracing.views import length_of, moved, select, with_runs_named
 from derive.tracing.windows import window
 
 
-def at_position(x: Value, dim: int, atom: Atom, position: Node, new: Sequence[Atom]) -> Value:
+def at_position(
+    x: TracedValue, dim: int, atom: Atom, position: TracedNode, new: Sequence[Atom]
+) -> TracedValue:
     """x with new indices in the place of one, and where it is read for them."""
     axes = (*x.axes[:dim], tuple(new), *x.axes[dim + 1 :])
     return replace(x, axes=axes, node=substituted(x.node, {atom: position}))
@@ -43,8 +45,8 @@ def at_position(x: Value, dim: int, atom: Atom, position: Node, new: Sequence[At
 
 
 def beginning_at(
-    reader: Reader, x: Value, dim: int, first: sympy.Expr, length: sympy.Expr, step: Any = 1
-) -> Value:
+    reader: Reader, x: TracedValue, dim: int, first: sympy.Expr, length: sympy.Expr, step: Any = 1
+) -> TracedValue:
     """So many positions of an axis, from the first on, ``step`` from one to the next."""
     whole = length_of(x, dim)
     if length == 1:
@@ -57,25 +59,25 @@ def beginning_at(
     reader.sizes.at_least(length)
     reader.sizes.at_least(first)
     reader.sizes.at_least(whole - first - length * step)
-    position: Node = Position(new) if step == 1 else times(number(step), Position(new))
+    position: TracedNode = Position(new) if step == 1 else times(number(step), Position(new))
     if first == 0 and step == 1:
         position = _within(reader, position, length, whole)
     return at_position(x, dim, atom, moved(position, first), [new])
 
 
-def _within(reader: Reader, at: Node, length: sympy.Expr, whole: sympy.Expr) -> Node:
+def _within(reader: Reader, at: TracedNode, length: sympy.Expr, whole: sympy.Expr) -> TracedNode:
     """A position on an axis that may be longer: an index alone says that the axis has its size."""
     if not isinstance(at, Position) or reader.sizes.equal(length, whole):
         return at
     if whole.is_Symbol and whole in length.free_symbols:
         return at
-    return plus(at, Parameter(reader.start()))
+    return plus(at, TracedParameter(reader.start()))
 
 
 @operation("slice", "narrow", "slice_copy", "narrow_copy")
 def part(
-    reader: Reader, x: Value, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
-) -> Value:
+    reader: Reader, x: TracedValue, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
+) -> TracedValue:
     dim = reader.place_of(x, dim)
     whole = length_of(x, dim)
     made = reader.counted_shape()[dim]
@@ -87,8 +89,8 @@ def part(
 
 
 def block(
-    reader: Reader, x: Value, dim: int, first: sympy.Expr, length: sympy.Expr, step: Any = 1
-) -> Value:
+    reader: Reader, x: TracedValue, dim: int, first: sympy.Expr, length: sympy.Expr, step: Any = 1
+) -> TracedValue:
     """One of the equal parts that an axis is made of where that is so for all sizes, or any."""
     whole = length_of(x, dim)
     shape = [length_of(x, n) for n in range(len(x.axes))]
@@ -111,7 +113,7 @@ def block(
 
 
 @operation("chunk", "split", "split_with_sizes", "tensor_split", "unsafe_split", "unsafe_chunk")
-def parts(reader: Reader, x: Value, *args: Any, **named: Any) -> list[Value]:
+def parts(reader: Reader, x: TracedValue, *args: Any, **named: Any) -> list[TracedValue]:
     dim = named.get("dim", args[1] if len(args) > 1 else 0)
     dim = reader.place_of(x, dim)
     whole = length_of(x, dim)
@@ -128,12 +130,14 @@ def parts(reader: Reader, x: Value, *args: Any, **named: Any) -> list[Value]:
 
 
 @operation("diagonal")
-def diagonal(reader: Reader, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
+def diagonal(
+    reader: Reader, x: TracedValue, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> TracedValue:
     """x[k,k+offset], its index the last."""
     dim1, dim2 = reader.place_of(x, dim1), reader.place_of(x, dim2)
     length = _diagonal_length(reader, x, offset, dim1, dim2)
     new = () if length == 1 else (Atom.new(length),)
-    at: Node = Position(new[0]) if new else number(0)
+    at: TracedNode = Position(new[0]) if new else number(0)
     row, column = (at, moved(at, offset)) if offset >= 0 else (moved(at, -offset), at)
     places = [(dim, at) for dim, at in ((dim1, row), (dim2, column)) if x.axes[dim]]
     for dim, _ in places:
@@ -148,14 +152,16 @@ def diagonal(reader: Reader, x: Value, offset: int = 0, dim1: int = 0, dim2: int
     return replace(x, axes=(*kept, new))
 
 
-def _read_within(place: Node, within: Node, node: Node) -> Node:
+def _read_within(place: TracedNode, within: TracedNode, node: TracedNode) -> TracedNode:
     """What is read at a place, read at the other."""
-    if not isinstance(node, Read):
+    if not isinstance(node, TracedRead):
         return node
     return node.with_parts([within if p == place else p for p in node.positions])
 
 
-def _diagonal_length(reader: Reader, x: Value, offset: int, dim1: int, dim2: int) -> sympy.Expr:
+def _diagonal_length(
+    reader: Reader, x: TracedValue, offset: int, dim1: int, dim2: int
+) -> sympy.Expr:
     """The smaller of the rows and columns that are left, where neither is so for all sizes."""
     rows = length_of(x, dim1) + min(offset, 0)
     columns = length_of(x, dim2) - max(offset, 0)
@@ -167,16 +173,16 @@ def _diagonal_length(reader: Reader, x: Value, offset: int, dim1: int, dim2: int
 
 
 @operation("trace")
-def trace(reader: Reader, x: Value) -> Value:
+def trace(reader: Reader, x: TracedValue) -> TracedValue:
     """sum[k](x[k,k])."""
     made = diagonal(reader, x)
-    return Value((), reduced("sum", made.axes[-1], made.node), made.kind)
+    return TracedValue((), reduced("sum", made.axes[-1], made.node), made.kind)
 
 
 @operation("diag_embed", "diag")
 def on_a_diagonal(
-    reader: Reader, x: Value, offset: int = 0, dim1: int = -2, dim2: int = -1
-) -> Value:
+    reader: Reader, x: TracedValue, offset: int = 0, dim1: int = -2, dim2: int = -1
+) -> TracedValue:
     """where(row + offset == column, x[row], 0)."""
     if reader.called == "diag":
         if len(x.axes) == 2:
@@ -198,7 +204,7 @@ def on_a_diagonal(
 
 
 @operation("unfold")
-def windows(reader: Reader, x: Value, dim: int, size: Any, step: Any) -> Value:
+def windows(reader: Reader, x: TracedValue, dim: int, size: Any, step: Any) -> TracedValue:
     """x[n,step*u+k]."""
     dim = reader.place_of(x, dim)
     shape = reader.counted_shape()
@@ -213,8 +219,13 @@ def windows(reader: Reader, x: Value, dim: int, size: Any, step: Any) -> Value:
 
 @operation("diff")
 def diff(
-    reader: Reader, x: Value, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None
-) -> Value:
+    reader: Reader,
+    x: TracedValue,
+    n: int = 1,
+    dim: int = -1,
+    prepend: Any = None,
+    append: Any = None,
+) -> TracedValue:
     if prepend is not None or append is not None:
         raise DeriveError("a diff with prepend or append is not supported; use torch.cat first")
     dim = reader.place_of(x, dim)
@@ -231,8 +242,12 @@ def diff(
 
 @operation("pad", "constant_pad_nd")
 def pad(
-    reader: Reader, x: Value, amounts: Sequence[Any], mode: Any = "constant", value: Any = None
-) -> Value:
+    reader: Reader,
+    x: TracedValue,
+    amounts: Sequence[Any],
+    mode: Any = "constant",
+    value: Any = None,
+) -> TracedValue:
     if not isinstance(mode, str):
         mode, value = "constant", mode
     return padded(reader, x, amounts, mode, 0 if value is None else value)
@@ -242,15 +257,17 @@ _KINDS = {"reflection": "reflect", "replication": "replicate"}
 
 
 @operation(*(f"{kind}_pad{n}d" for kind in _KINDS for n in (1, 2, 3)), "_pad_circular")
-def pad_with_itself(reader: Reader, x: Value, amounts: Sequence[Any]) -> Value:
+def pad_with_itself(reader: Reader, x: TracedValue, amounts: Sequence[Any]) -> TracedValue:
     mode = _KINDS.get(reader.called.partition("_")[0], "circular")
     return padded(reader, x, amounts, mode, 0)
 
 
-def padded(reader: Reader, x: Value, amounts: Sequence[Any], mode: str, value: Any) -> Value:
+def padded(
+    reader: Reader, x: TracedValue, amounts: Sequence[Any], mode: str, value: Any
+) -> TracedValue:
     """The last axes with so many positions before and after each, given from the last axis on."""
     shape = reader.counted_shape()
-    tests: list[Node] = []
+    tests: list[TracedNode] = []
     for n in range(len(amounts) // 2):
         dim = len(x.axes) - 1 - n
         before, after = (sympy.sympify(a) for a in amounts[2 * n : 2 * n + 2])
@@ -280,8 +297,13 @@ def padded(reader: Reader, x: Value, amounts: Sequence[Any], mode: str, value: A
 
 
 def _inside(
-    reader: Reader, mode: str, at: Node, whole: sympy.Expr, before: sympy.Expr, after: sympy.Expr
-) -> Node:
+    reader: Reader,
+    mode: str,
+    at: TracedNode,
+    whole: sympy.Expr,
+    before: sympy.Expr,
+    after: sympy.Expr,
+) -> TracedNode:
     """The position of the axis whose element stands at a position before, in or after it."""
     last = reader.sizes.plain(whole - 1)
     if mode == "replicate":
@@ -302,7 +324,7 @@ def _inside(
 
 
 @operation("roll")
-def roll(reader: Reader, x: Value, shifts: Any, dims: Any = ()) -> Value:
+def roll(reader: Reader, x: TracedValue, shifts: Any, dims: Any = ()) -> TracedValue:
     shifts = list(shifts) if isinstance(shifts, list | tuple) else [shifts]
     dims = list(dims) if isinstance(dims, list | tuple) else [dims]
     if not dims:
@@ -314,7 +336,7 @@ def roll(reader: Reader, x: Value, shifts: Any, dims: Any = ()) -> Value:
     return x
 
 
-def _rolled(reader: Reader, x: Value, dim: int, shift: Any) -> Value:
+def _rolled(reader: Reader, x: TracedValue, dim: int, shift: Any) -> TracedValue:
     if not x.axes[dim]:
         return x
     x, atom = reader.single(x, dim)

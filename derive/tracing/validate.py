@@ -14,8 +14,8 @@ from derive.errors import DeriveError
 from derive.notation.operation import Operation
 from derive.tracing.call_cost import cost_of
 from derive.tracing.size_branches import other_branches
-from derive.tracing.sizes import Sizes
-from derive.tracing.values import Value
+from derive.tracing.sizes import SymbolicSizes
+from derive.tracing.values import TracedValue
 
 _TOLERANCE = 1e-7
 """Some of torch's own kernels have a constant in single precision, such as 1/6."""
@@ -37,8 +37,8 @@ def check(
     op: Operation,
     functions: Sequence[tuple[Callable[..., Any], Mapping[str, float]]],
     tensors: Mapping[str, Any],
-    sizes: Sizes,
-    inputs: Mapping[str, Value],
+    sizes: SymbolicSizes,
+    inputs: Mapping[str, TracedValue],
 ) -> None:
     """A DeriveError where the generated function of ``op`` differs from a function.
 
@@ -61,8 +61,8 @@ def _held(
     f: Callable[..., Any],
     function: Callable[..., Any],
     tensors: Mapping[str, Any],
-    sizes: Sizes,
-    inputs: Mapping[str, Value],
+    sizes: SymbolicSizes,
+    inputs: Mapping[str, TracedValue],
 ) -> None:
     held, large, silent = 0, 0, None
     marks, dtype = _marks(op, tensors), _dtype(tensors)
@@ -117,8 +117,8 @@ def _held(
 
 def _samples(
     tensors: Mapping[str, Any],
-    sizes: Sizes,
-    inputs: Mapping[str, Value],
+    sizes: SymbolicSizes,
+    inputs: Mapping[str, TracedValue],
     marks: Mapping[str, Sequence[int]],
 ) -> Iterator[tuple[Callable[[int], dict[str, Any]], str, bool]]:
     """Draws of inputs: of the sizes of the examples, odd ones, equal ones, and other branches.
@@ -146,8 +146,8 @@ def _samples(
 
 def _own(
     tensors: Mapping[str, Any],
-    sizes: Sizes,
-    inputs: Mapping[str, Value],
+    sizes: SymbolicSizes,
+    inputs: Mapping[str, TracedValue],
     way: Mapping[Any, int],
     attempt: int,
 ) -> dict[str, Any]:
@@ -187,8 +187,8 @@ def _marks(op: Operation, tensors: Mapping[str, Any]) -> dict[str, list[int]]:
 
 def _draw(
     tensors: Mapping[str, Any],
-    sizes: Sizes,
-    inputs: Mapping[str, Value],
+    sizes: SymbolicSizes,
+    inputs: Mapping[str, TracedValue],
     marks: Mapping[str, Sequence[int]],
     way: Mapping[Any, int],
     seed: int,
@@ -294,10 +294,10 @@ def _is_nan(results: tuple[list[Any], list[Any]]) -> bool:
 
 def _tensor(
     example: Any,
-    value: Value,
+    value: TracedValue,
     marks: Sequence[int],
     way: Mapping[Any, int],
-    sizes: Sizes,
+    sizes: SymbolicSizes,
     seed: int,
     attempt: int,
 ) -> Any:

@@ -6,36 +6,44 @@ import keyword
 from typing import Any
 
 from derive.notation.names import CONSTANTS
-from derive.tracing.values import Atom, Node, Position, Read, Reduce, Value, walk
+from derive.tracing.values import (
+    Atom,
+    Position,
+    TracedNode,
+    TracedRead,
+    TracedReduce,
+    TracedValue,
+    walk,
+)
 
 _FEW = 16
 """The parts of an expression of positions and numbers that is written where it stands."""
 
 
-def is_simple(node: Node) -> bool:
+def is_simple(node: TracedNode) -> bool:
     """Whether the expression is a read or a number, or little more."""
-    if isinstance(node, Read):
+    if isinstance(node, TracedRead):
         return all(isinstance(p, Position) or not _reads(p) for p in node.positions)
     parts = list(walk(node))
-    return len(parts) <= _FEW and not any(isinstance(x, Read | Reduce) for x in parts)
+    return len(parts) <= _FEW and not any(isinstance(x, TracedRead | TracedReduce) for x in parts)
 
 
-def _reads(node: Node) -> bool:
-    return any(isinstance(x, Read) for x in walk(node))
+def _reads(node: TracedNode) -> bool:
+    return any(isinstance(x, TracedRead) for x in walk(node))
 
 
-def content(value: Value) -> tuple[Any, ...]:
+def content(value: TracedValue) -> tuple[Any, ...]:
     """The value, its indices numbered as they occur."""
     numbers: dict[Atom, int] = {}
 
     def number(a: Atom) -> int:
         return numbers.setdefault(a, len(numbers))
 
-    def said(node: Node) -> tuple[Any, ...]:
+    def said(node: TracedNode) -> tuple[Any, ...]:
         match node:
             case Position(atom):
                 return "at", number(atom)
-            case Reduce(kind, atoms):
+            case TracedReduce(kind, atoms):
                 return kind, tuple(map(number, atoms)), *map(said, node.parts())
         own = [v for v in vars(node).values() if not isinstance(v, tuple)]
         return type(node).__name__, *map(str, own), *map(said, node.parts())

@@ -33,114 +33,114 @@ class Atom:
 Axis = tuple[Atom, ...]
 
 
-class Node:
+class TracedNode:
     """An expression."""
 
-    def parts(self) -> tuple[Node, ...]:
+    def parts(self) -> tuple[TracedNode, ...]:
         return ()
 
-    def with_parts(self, parts: Sequence[Node]) -> Node:
+    def with_parts(self, parts: Sequence[TracedNode]) -> TracedNode:
         return self
 
 
 @dataclass(frozen=True)
-class Number(Node):
+class TracedNumber(TracedNode):
     value: float | int | bool | sympy.Expr
 
 
 @dataclass(frozen=True)
-class Parameter(Node):
+class TracedParameter(TracedNode):
     """A number that is an argument."""
 
     name: str
 
 
 @dataclass(frozen=True)
-class Position(Node):
+class Position(TracedNode):
     """The value of an index."""
 
     atom: Atom
 
 
 @dataclass(frozen=True)
-class Joined(Node):
+class Joined(TracedNode):
     """The row-major position of several parts, each with its size."""
 
-    items: tuple[Node, ...]
+    items: tuple[TracedNode, ...]
     sizes: tuple[sympy.Expr, ...]
 
-    def parts(self) -> tuple[Node, ...]:
+    def parts(self) -> tuple[TracedNode, ...]:
         return self.items
 
-    def with_parts(self, parts: Sequence[Node]) -> Node:
+    def with_parts(self, parts: Sequence[TracedNode]) -> TracedNode:
         return replace(self, items=tuple(parts))
 
 
 @dataclass(frozen=True)
-class Read(Node):
+class TracedRead(TracedNode):
     """An element of a tensor with a name: a position for each of its axes."""
 
     name: str
-    positions: tuple[Node, ...]
+    positions: tuple[TracedNode, ...]
 
-    def parts(self) -> tuple[Node, ...]:
+    def parts(self) -> tuple[TracedNode, ...]:
         return self.positions
 
-    def with_parts(self, parts: Sequence[Node]) -> Node:
+    def with_parts(self, parts: Sequence[TracedNode]) -> TracedNode:
         return replace(self, positions=tuple(parts))
 
 
 @dataclass(frozen=True)
-class Apply(Node):
+class TracedApply(TracedNode):
     """A function or an operator of the notation."""
 
     name: str
-    args: tuple[Node, ...]
+    args: tuple[TracedNode, ...]
 
-    def parts(self) -> tuple[Node, ...]:
+    def parts(self) -> tuple[TracedNode, ...]:
         return self.args
 
-    def with_parts(self, parts: Sequence[Node]) -> Node:
+    def with_parts(self, parts: Sequence[TracedNode]) -> TracedNode:
         return replace(self, args=tuple(parts))
 
 
 @dataclass(frozen=True)
-class Reduce(Node):
+class TracedReduce(TracedNode):
     """A reduction over indices, where a condition holds."""
 
     kind: str
     atoms: tuple[Atom, ...]
-    body: Node
-    condition: Node | None = None
+    body: TracedNode
+    condition: TracedNode | None = None
 
-    def parts(self) -> tuple[Node, ...]:
+    def parts(self) -> tuple[TracedNode, ...]:
         return (self.body,) if self.condition is None else (self.body, self.condition)
 
-    def with_parts(self, parts: Sequence[Node]) -> Node:
+    def with_parts(self, parts: Sequence[TracedNode]) -> TracedNode:
         return replace(self, body=parts[0], condition=parts[1] if len(parts) > 1 else None)
 
 
 @dataclass(frozen=True)
-class Value:
+class TracedValue:
     """The axes of a tensor and its element; ``kind`` is "float", "int" or "bool"."""
 
     axes: tuple[Axis, ...]
-    node: Node
+    node: TracedNode
     kind: str = "float"
 
     @property
     def atoms(self) -> tuple[Atom, ...]:
         return tuple(a for axis in self.axes for a in axis)
 
-    def fresh(self) -> Value:
+    def fresh(self) -> TracedValue:
         """The same with indices of its own."""
         return self.renamed({a: Atom.new(a.size) for a in self.atoms})
 
-    def renamed(self, names: Mapping[Atom, Atom]) -> Value:
+    def renamed(self, names: Mapping[Atom, Atom]) -> TracedValue:
         axes = tuple(tuple(names.get(a, a) for a in axis) for axis in self.axes)
         return replace(self, axes=axes, node=substituted(self.node, at(names)))
 
-    def split(self, parts: Mapping[Atom, Axis]) -> Value:
+    def split(self, parts: Mapping[Atom, Axis]) -> TracedValue:
         """The same with indices taken apart, row-major."""
         if not parts:
             return self
@@ -149,20 +149,20 @@ class Value:
         return replace(self, axes=axes, node=substituted(self.node, inner))
 
 
-def at(names: Mapping[Atom, Atom]) -> dict[Atom, Node]:
+def at(names: Mapping[Atom, Atom]) -> dict[Atom, TracedNode]:
     return {a: Position(b) for a, b in names.items()}
 
 
-def joined(axis: Sequence[Atom]) -> Node:
+def joined(axis: Sequence[Atom]) -> TracedNode:
     """The position on an axis of these indices."""
     if not axis:
-        return Number(0)
+        return TracedNumber(0)
     if len(axis) == 1:
         return Position(axis[0])
     return Joined(tuple(map(Position, axis)), tuple(a.size for a in axis))
 
 
-def substituted(node: Node, positions: Mapping[Atom, Node]) -> Node:
+def substituted(node: TracedNode, positions: Mapping[Atom, TracedNode]) -> TracedNode:
     """The expression with positions for indices."""
     if isinstance(node, Position):
         return positions.get(node.atom, node)
@@ -175,7 +175,7 @@ def substituted(node: Node, positions: Mapping[Atom, Node]) -> Node:
     return _decided(node.with_parts(new))
 
 
-def gap_of(a: Node, b: Node) -> int | None:
+def gap_of(a: TracedNode, b: TracedNode) -> int | None:
     """The sign of a - b where these are one position, a number of known sign apart."""
     one, other = _from_position(a), _from_position(b)
     if one is None or other is None or one[0] != other[0]:
@@ -184,28 +184,34 @@ def gap_of(a: Node, b: Node) -> int | None:
     return 0 if gap == 0 else 1 if gap.is_positive else -1 if gap.is_negative else None
 
 
-def _from_position(node: Node) -> tuple[Position, sympy.Expr] | None:
+def _from_position(node: TracedNode) -> tuple[Position, sympy.Expr] | None:
     """A position, and the number that is added to it."""
     match node:
         case Position():
             return node, sympy.Integer(0)
-        case Apply("+", (Position() as p, Number(n))) | Apply("+", (Number(n), Position() as p)):
+        case TracedApply("+", (Position() as p, TracedNumber(n))) | TracedApply(
+            "+", (TracedNumber(n), Position() as p)
+        ):
             return p, sympy.sympify(n)
-        case Apply("-", (Position() as p, Number(n))):
+        case TracedApply("-", (Position() as p, TracedNumber(n))):
             return p, -sympy.sympify(n)
-        case Joined((Number(n), Position() as p), (_, size)):
+        case Joined((TracedNumber(n), Position() as p), (_, size)):
             return p, n * size
     return None
 
 
-def _decided(node: Node) -> Node:
+def _decided(node: TracedNode) -> TracedNode:
     """The branch of a choice at a known position."""
     match node:
-        case Apply("==", (Number(a), Number(b))) if _is_integer(a) and _is_integer(b):
-            return Number(bool(a == b))
-        case Apply(symbol, (a, b)) if symbol in RELATIONS and (gap := gap_of(a, b)) is not None:
-            return Number(bool(RELATIONS[symbol](gap, 0)))
-        case Apply("where", (Number(bool() as holds), a, b)):
+        case TracedApply("==", (TracedNumber(a), TracedNumber(b))) if _is_integer(
+            a
+        ) and _is_integer(b):
+            return TracedNumber(bool(a == b))
+        case TracedApply(symbol, (a, b)) if (
+            symbol in RELATIONS and (gap := gap_of(a, b)) is not None
+        ):
+            return TracedNumber(bool(RELATIONS[symbol](gap, 0)))
+        case TracedApply("where", (TracedNumber(bool() as holds), a, b)):
             return a if holds else b
     return node
 
@@ -214,9 +220,9 @@ def _is_integer(value: Any) -> bool:
     return not isinstance(value, bool | float) and bool(sympy.sympify(value).is_Integer)
 
 
-def _flat(items: Sequence[Node], sizes: Sequence[sympy.Expr]) -> Node:
+def _flat(items: Sequence[TracedNode], sizes: Sequence[sympy.Expr]) -> TracedNode:
     """One position of several, of which some are themselves of several."""
-    found: list[tuple[Node, sympy.Expr]] = []
+    found: list[tuple[TracedNode, sympy.Expr]] = []
     for item, size in zip(items, sizes, strict=True):
         if isinstance(item, Joined):
             found += zip(item.items, item.sizes, strict=True)
@@ -225,38 +231,42 @@ def _flat(items: Sequence[Node], sizes: Sequence[sympy.Expr]) -> Node:
     return Joined(tuple(i for i, _ in found), tuple(s for _, s in found))
 
 
-def walk(node: Node) -> Iterator[Node]:
+def walk(node: TracedNode) -> Iterator[TracedNode]:
     yield node
     for part in node.parts():
         yield from walk(part)
 
 
-def rewritten(node: Node, change: Callable[[Node], Node]) -> Node:
+def rewritten(node: TracedNode, change: Callable[[TracedNode], TracedNode]) -> TracedNode:
     """The expression, changed from the leaves up."""
     parts = tuple(rewritten(p, change) for p in node.parts())
     return change(node.with_parts(parts) if parts else node)
 
 
-def reduced(kind: str, atoms: Sequence[Atom], node: Node, condition: Node | None = None) -> Node:
+def reduced(
+    kind: str, atoms: Sequence[Atom], node: TracedNode, condition: TracedNode | None = None
+) -> TracedNode:
     """A reduction over indices that are then its own; of none, what it is of one element.
 
     Of none under a condition it is a sum.
     """
-    if kind == "sum" and condition is None and isinstance(node, Number):
-        return Number(node.value * sympy.prod([a.size for a in atoms])) if atoms else node
+    if kind == "sum" and condition is None and isinstance(node, TracedNumber):
+        return TracedNumber(node.value * sympy.prod([a.size for a in atoms])) if atoms else node
     own = {a: Atom.new(a.size) for a in atoms}
     if not own and kind == "norm2":
-        return Apply("abs", (node,))
+        return TracedApply("abs", (node,))
     if not own and kind in ("argmax", "argmin"):
-        return Number(0)
+        return TracedNumber(0)
     if not own:
-        return node if condition is None else Apply("where", (condition, node, Number(0)))
+        return (
+            node if condition is None else TracedApply("where", (condition, node, TracedNumber(0)))
+        )
     test = None if condition is None else substituted(condition, at(own))
-    return Reduce(kind, tuple(own.values()), substituted(node, at(own)), test)
+    return TracedReduce(kind, tuple(own.values()), substituted(node, at(own)), test)
 
 
-def apply(name: str, *args: Node) -> Node:
-    return Apply(name, tuple(args))
+def apply(name: str, *args: TracedNode) -> TracedNode:
+    return TracedApply(name, tuple(args))
 
 
 def pieces_of(
@@ -278,6 +288,10 @@ def without_gradient(made: Any) -> Any:
     """What is computed under torch.no_grad()."""
     if isinstance(made, tuple | list):
         return type(made)(map(without_gradient, made))
-    if isinstance(made, Value) and made.kind == "float" and not isinstance(made.node, Number):
-        return replace(made, node=Apply("detach", (made.node,)))
+    if (
+        isinstance(made, TracedValue)
+        and made.kind == "float"
+        and not isinstance(made.node, TracedNumber)
+    ):
+        return replace(made, node=TracedApply("detach", (made.node,)))
     return made

@@ -15,15 +15,15 @@ from derive.tracing.elementwise import number
 from derive.tracing.reader import Reader
 from derive.tracing.registry import operation
 from derive.tracing.values import (
-    Apply,
     Atom,
     Joined,
-    Node,
-    Number,
     Position,
-    Read,
-    Reduce,
-    Value,
+    TracedApply,
+    TracedNode,
+    TracedNumber,
+    TracedRead,
+    TracedReduce,
+    TracedValue,
     apply,
     substituted,
     walk,
@@ -34,7 +34,7 @@ from derive.tracing.values import (
     *("view", "reshape", "_unsafe_view", "flatten", "unflatten", "unsqueeze", "squeeze"),
     *("view_as", "reshape_as", "unsqueeze_", "squeeze_", "_reshape_alias", "ravel"),
 )
-def view(reader: Reader, x: Value, *args: Any, **__: Any) -> Value:
+def view(reader: Reader, x: TracedValue, *args: Any, **__: Any) -> TracedValue:
     shape = reader.shape()
     if reader.called in ("view", "reshape", "_unsafe_view") and isinstance(args[0], list):
         for given, size in zip(args[0], shape, strict=True):
@@ -46,26 +46,26 @@ def view(reader: Reader, x: Value, *args: Any, **__: Any) -> Value:
 
 
 @operation("permute")
-def permute(reader: Reader, x: Value, dims: Sequence[int]) -> Value:
+def permute(reader: Reader, x: TracedValue, dims: Sequence[int]) -> TracedValue:
     return replace(x, axes=tuple(x.axes[d] for d in dims))
 
 
 @operation("transpose", "transpose_", "swapaxes", "swapdims")
-def transpose(reader: Reader, x: Value, a: int, b: int) -> Value:
+def transpose(reader: Reader, x: TracedValue, a: int, b: int) -> TracedValue:
     axes = list(x.axes)
     axes[a], axes[b] = axes[b], axes[a]
     return replace(x, axes=tuple(axes))
 
 
 @operation("t", "numpy_T", "mT", "matrix_H", "adjoint", "t_")
-def transposed(reader: Reader, x: Value) -> Value:
+def transposed(reader: Reader, x: TracedValue) -> TracedValue:
     if len(x.axes) < 2:
         return x
     return replace(x, axes=(*x.axes[:-2], x.axes[-1], x.axes[-2]))
 
 
 @operation("movedim", "moveaxis")
-def movedim(reader: Reader, x: Value, source: Any, target: Any) -> Value:
+def movedim(reader: Reader, x: TracedValue, source: Any, target: Any) -> TracedValue:
     sources = [source] if isinstance(source, int) else list(source)
     targets = [target] if isinstance(target, int) else list(target)
     rank = len(x.axes)
@@ -77,7 +77,7 @@ def movedim(reader: Reader, x: Value, source: Any, target: Any) -> Value:
 
 
 @operation("expand", "expand_as", "broadcast_to", "repeat", "tile", "repeat_interleave")
-def expand(reader: Reader, x: Value, *args: Any, **_: Any) -> Value:
+def expand(reader: Reader, x: TracedValue, *args: Any, **_: Any) -> TracedValue:
     name = reader.called
     shape = reader.shape()
     axes = ((),) * (len(shape) - len(x.axes)) + x.axes
@@ -98,7 +98,7 @@ def expand(reader: Reader, x: Value, *args: Any, **_: Any) -> Value:
     return replace(x, axes=tuple(made))
 
 
-def _interleaved(reader: Reader, x: Value, shape: Sequence[sympy.Expr]) -> Value:
+def _interleaved(reader: Reader, x: TracedValue, shape: Sequence[sympy.Expr]) -> TracedValue:
     made = []
     for axis, size in zip(x.axes, shape, strict=True):
         have = sympy.prod([a.size for a in axis])
@@ -112,25 +112,25 @@ def _interleaved(reader: Reader, x: Value, shape: Sequence[sympy.Expr]) -> Value
 # -------------------------------------------------------------------- parts of an axis
 
 
-def length_of(value: Value, dim: int) -> sympy.Expr:
+def length_of(value: TracedValue, dim: int) -> sympy.Expr:
     return sympy.prod([a.size for a in value.axes[dim]])
 
 
-def with_runs_named(reader: Reader, x: Value, dim: int) -> Value:
+def with_runs_named(reader: Reader, x: TracedValue, dim: int) -> TracedValue:
     """x by a name where a reduction in it ends at the position along the axis.
 
     Of a name parts are read. Moved, the end of a cumulative sum is no position of what is summed.
     """
-    for r in (r for r in walk(x.node) if isinstance(r, Reduce)):
+    for r in (r for r in walk(x.node) if isinstance(r, TracedReduce)):
         for c in walk(r):
-            if isinstance(c, Apply) and c.name in RELATIONS:
+            if isinstance(c, TracedApply) and c.name in RELATIONS:
                 read = {p.atom for p in walk(c) if isinstance(p, Position)}
                 if not read.isdisjoint(r.atoms) and not read.isdisjoint(x.axes[dim]):
                     return reader.named(x, REDUCTIONS[r.kind].stem)
     return x
 
 
-def moved(position: Node, by: Any) -> Node:
+def moved(position: TracedNode, by: Any) -> TracedNode:
     """position + by."""
     by = sympy.sympify(by)
     if by == 0:
@@ -141,7 +141,7 @@ def moved(position: Node, by: Any) -> Node:
 
 
 @operation("select")
-def select(reader: Reader, x: Value, dim: int, index: Any) -> Value:
+def select(reader: Reader, x: TracedValue, dim: int, index: Any) -> TracedValue:
     dim = reader.place_of(x, dim)
     axis = x.axes[dim]
     node = x.node
@@ -159,20 +159,20 @@ def select(reader: Reader, x: Value, dim: int, index: Any) -> Value:
         x, atom = reader.single(x, dim)
         axis, node = (atom,), x.node
     if axis:
-        node = substituted(node, {axis[0]: Number(index)})
+        node = substituted(node, {axis[0]: TracedNumber(index)})
     axes = tuple(a for n, a in enumerate(x.axes) if n != dim)
     return replace(x, axes=axes, node=node)
 
 
 @operation("unbind")
-def unbind(reader: Reader, x: Value, dim: int = 0) -> list[Value]:
+def unbind(reader: Reader, x: TracedValue, dim: int = 0) -> list[TracedValue]:
     dim = reader.place_of(x, dim)
     count = len(reader.node.meta["val"])
     return [select(reader, x, dim, n) for n in range(count)]
 
 
 @operation("cat", "concat", "concatenate")
-def cat(reader: Reader, tensors: Sequence[Value], dim: int = 0) -> Value:
+def cat(reader: Reader, tensors: Sequence[TracedValue], dim: int = 0) -> TracedValue:
     tensors = [t for t in tensors if t.axes]
     dim = reader.place_of(tensors[0], dim)
     if len(tensors) == 1:
@@ -185,11 +185,11 @@ def cat(reader: Reader, tensors: Sequence[Value], dim: int = 0) -> Value:
             values = reader.aligned(*moved)
             node = _chosen(which, [v.node for v in values])
             axes = reader.axes_of(values)
-            return Value((*axes[:dim], (which,), *axes[dim:]), node, values[0].kind)
+            return TracedValue((*axes[:dim], (which,), *axes[dim:]), node, values[0].kind)
         values = reader.aligned(*tensors)
         axes = reader.axes_of(values)
         node = _chosen(which, [v.node for v in values])
-        return Value(
+        return TracedValue(
             tuple((which, *a) if n == dim else a for n, a in enumerate(axes)), node, values[0].kind
         )
     if not all(t.axes[dim] for t in tensors):
@@ -208,12 +208,12 @@ def cat(reader: Reader, tensors: Sequence[Value], dim: int = 0) -> Value:
         )
     values = reader.aligned(*singles)
     axes = reader.axes_of(values)
-    body = Apply("concat", (Position(total), *(v.node for v in values)))
-    made = Value((*axes[:dim], (total,), *axes[dim:]), body, values[0].kind)
+    body = TracedApply("concat", (Position(total), *(v.node for v in values)))
+    made = TracedValue((*axes[:dim], (total,), *axes[dim:]), body, values[0].kind)
     return reader.named(made, reader.place.variable or "joined" if reader.place else "joined")
 
 
-def _is_read_alone(reader: Reader, node: Node, atom: Atom) -> bool:
+def _is_read_alone(reader: Reader, node: TracedNode, atom: Atom) -> bool:
     """Whether an axis of that size, which has no parts, is read at the index alone.
 
     None is read at a sum with it, of which another size would follow.
@@ -222,17 +222,17 @@ def _is_read_alone(reader: Reader, node: Node, atom: Atom) -> bool:
     axes |= {e.name: e.axes for e in reader.equations}
     found = False
     for x in walk(node):
-        if not isinstance(x, Read):
+        if not isinstance(x, TracedRead):
             continue
         for p, axis in zip(x.positions, filter(None, axes.get(x.name, ())), strict=False):
             if p == Position(atom):
                 found |= len(axis) == 1 and reader.sizes.equal(axis[0].size, atom.size)
-            elif isinstance(p, Apply) and Position(atom) in walk(p):
+            elif isinstance(p, TracedApply) and Position(atom) in walk(p):
                 return False
     return found
 
 
-def _in_turn(reader: Reader, tensors: Sequence[Value], dim: int) -> Value:
+def _in_turn(reader: Reader, tensors: Sequence[TracedValue], dim: int) -> TracedValue:
     """Tensors one after the other, of which some have one position: where(u < 1, a, b[u-1])."""
     total = Atom.new(sum(length_of(t, dim) for t in tensors))
     first, singles, ends = sympy.Integer(0), [], []
@@ -249,12 +249,12 @@ def _in_turn(reader: Reader, tensors: Sequence[Value], dim: int) -> Value:
     *before, node = (v.node for v in values)
     for own, end in reversed(list(zip(before, ends, strict=False))):
         node = apply("where", apply("<", Position(total), number(end)), own, node)
-    made = Value((*axes[:dim], (total,), *axes[dim:]), node, values[0].kind)
+    made = TracedValue((*axes[:dim], (total,), *axes[dim:]), node, values[0].kind)
     return reader.named(made, reader.place.variable or "joined" if reader.place else "joined")
 
 
 @operation("stack")
-def stack(reader: Reader, tensors: Sequence[Value], dim: int = 0) -> Value:
+def stack(reader: Reader, tensors: Sequence[TracedValue], dim: int = 0) -> TracedValue:
     values = reader.aligned(*tensors)
     axes = reader.axes_of(values)
     dim = dim % (len(axes) + 1)
@@ -262,14 +262,14 @@ def stack(reader: Reader, tensors: Sequence[Value], dim: int = 0) -> Value:
         return replace(values[0], axes=(*axes[:dim], (), *axes[dim:]))
     which = Atom.new(len(tensors))
     node = _chosen(which, [v.node for v in values])
-    return Value((*axes[:dim], (which,), *axes[dim:]), node, values[0].kind)
+    return TracedValue((*axes[:dim], (which,), *axes[dim:]), node, values[0].kind)
 
 
 def _without(axes: Sequence[Any], dim: int) -> tuple[Any, ...]:
     return tuple(a for n, a in enumerate(axes) if n != dim)
 
 
-def _chosen(which: Atom, nodes: Sequence[Node]) -> Node:
+def _chosen(which: Atom, nodes: Sequence[TracedNode]) -> TracedNode:
     """The n-th of them at position n."""
     *first, last = nodes
     node = last
@@ -279,12 +279,12 @@ def _chosen(which: Atom, nodes: Sequence[Node]) -> Node:
 
 
 @operation("flip")
-def flip(reader: Reader, x: Value, dims: Sequence[int]) -> Value:
+def flip(reader: Reader, x: TracedValue, dims: Sequence[int]) -> TracedValue:
     for d in dims:
         d = reader.place_of(x, d)
         if not x.axes[d]:
             continue
         x, atom = reader.single(x, d)
-        back = apply("-", Number(atom.size - 1), Position(atom))
+        back = apply("-", TracedNumber(atom.size - 1), Position(atom))
         x = replace(x, node=substituted(x.node, {atom: back}))
     return x

@@ -10,7 +10,16 @@ import sympy
 
 from derive.tracing.elementwise import number, plus, times
 from derive.tracing.reader import Reader
-from derive.tracing.values import Atom, Axis, Node, Number, Position, Value, apply, substituted
+from derive.tracing.values import (
+    Atom,
+    Axis,
+    Position,
+    TracedNode,
+    TracedNumber,
+    TracedValue,
+    apply,
+    substituted,
+)
 from derive.tracing.views import length_of, moved
 
 
@@ -23,21 +32,21 @@ def each(x: Any, count: int, default: Any = None) -> list[Any]:
     return [sympy.sympify(e) for e in found]
 
 
-def conjunction(tests: Sequence[Node]) -> Node | None:
+def conjunction(tests: Sequence[TracedNode]) -> TracedNode | None:
     made = None
     for test in tests:
         made = test if made is None else apply("and", made, test)
     return made
 
 
-def window(starts: Axis, inner: Axis, step: Any, dilation: Any, padding: Any) -> Node:
+def window(starts: Axis, inner: Axis, step: Any, dilation: Any, padding: Any) -> TracedNode:
     """step*u + dilation*k - padding; an axis of size 1 has position 0."""
-    terms: list[Node] = []
+    terms: list[TracedNode] = []
     for atoms, by in ((starts, step), (inner, dilation)):
         at = [Position(a) for a in atoms]
         terms += at if by == 1 else [times(number(by), p) for p in at]
     if not terms:
-        return Number(-sympy.sympify(padding))
+        return TracedNumber(-sympy.sympify(padding))
     total = terms[0]
     for term in terms[1:]:
         total = plus(total, term)
@@ -54,7 +63,7 @@ class Windows:
     def __init__(
         self,
         reader: Reader,
-        x: Value,
+        x: TracedValue,
         sizes: Sequence[sympy.Expr],
         kernel: Sequence[Axis],
         stride: Sequence[Any],
@@ -63,7 +72,7 @@ class Windows:
         beyond: bool = False,
     ) -> None:
         self.starts: list[Axis] = [() if n == 1 else (Atom.new(n),) for n in sizes]
-        tests: list[Node] = []
+        tests: list[TracedNode] = []
         x = reader.simple(x)
         first = len(x.axes) - len(kernel)
         for n, (starts, inner) in enumerate(zip(self.starts, kernel, strict=True)):

@@ -22,7 +22,16 @@ from derive.tracing.dead_branches import chosen, without_covered
 from derive.tracing.infinite_branches import leaves_out
 from derive.tracing.masks import MANY
 from derive.tracing.value_names import is_simple
-from derive.tracing.values import Atom, Node, Number, Parameter, Position, Value, apply, substituted
+from derive.tracing.values import (
+    Atom,
+    Position,
+    TracedNode,
+    TracedNumber,
+    TracedParameter,
+    TracedValue,
+    apply,
+    substituted,
+)
 
 if TYPE_CHECKING:
     from derive.tracing.reader import Reader
@@ -86,7 +95,7 @@ class Writes:
             return
         chain = self._chain(node.args[0])
         group = self.groups.get(_storage(node) or 0, [])
-        if not isinstance(made, Value):
+        if not isinstance(made, TracedValue):
             left = (u for x in group if x is not node for u in x.users)
             if any(self.order[u] > self.order[node] for u in left):
                 raise DeriveError(MANY)
@@ -164,7 +173,7 @@ class Writes:
 
     # ---------------------------------------------------------------- what is put
 
-    def _put(self, child: Any, old: Value, parent: Any, value: Value) -> Value:
+    def _put(self, child: Any, old: TracedValue, parent: Any, value: TracedValue) -> TracedValue:
         """``old`` with the value in the place of a view of it."""
         reader, args, name = self.reader, child.args, name_of(child.target)
         args = reader.given(args)
@@ -194,7 +203,7 @@ class Writes:
                 order = [d % rank for d in args[1]]
                 return replace(value, axes=tuple(value.axes[order.index(n)] for n in range(rank)))
             case "transpose" | "swapaxes" | "swapdims" | "t" | "numpy_T" | "mT":
-                made: Value = reader.again(child, value)
+                made: TracedValue = reader.again(child, value)
                 return made
             case "view" | "reshape" | "unsqueeze" | "squeeze" | "flatten" | "unflatten":
                 return reader.regrouped(value, reader.shape(parent))
@@ -202,7 +211,7 @@ class Writes:
                 return self._on_diagonal(old, value, *args[1:], **named)
         raise DeriveError(_NOT_READ)
 
-    def _put_one_of_many(self, child: Any, old: Value, value: Value) -> Value:
+    def _put_one_of_many(self, child: Any, old: TracedValue, value: TracedValue) -> TracedValue:
         """Where the view is one of those of chunk, split or unbind."""
         source, which = child.args
         name = name_of(source.target)
@@ -219,14 +228,16 @@ class Writes:
         first = sum(self.reader.sizes.of(x.shape[dim]) for x in source.meta["val"][:which])
         return self._among(old, dim, self.reader.sizes.plain(sympy.sympify(first)), 1, value)
 
-    def _at(self, old: Value, dim: int, at: Any, value: Value) -> Value:
+    def _at(self, old: TracedValue, dim: int, at: Any, value: TracedValue) -> TracedValue:
         wide = replace(value, axes=(*value.axes[:dim], (), *value.axes[dim:]))
         if not old.axes[dim]:
             return wide
         new = Atom.new(_length(old, dim))
-        return self._where(old, dim, (new,), apply("==", Position(new), Number(at)), wide)
+        return self._where(old, dim, (new,), apply("==", Position(new), TracedNumber(at)), wide)
 
-    def _among(self, old: Value, dim: int, first: Any, step: Any, value: Value) -> Value:
+    def _among(
+        self, old: TracedValue, dim: int, first: Any, step: Any, value: TracedValue
+    ) -> TracedValue:
         whole, length = _length(old, dim), _length(value, dim)
         sizes = self.reader.sizes
         if sizes.equal(whole, length) and step == 1:
@@ -236,27 +247,27 @@ class Writes:
             row, column = Atom.new(length), Atom.new(step)
             both = (*value.axes[dim], Atom.new(step))
             wide = replace(value, axes=(*value.axes[:dim], both, *value.axes[dim + 1 :]))
-            test = apply("==", Position(column), Number(first))
+            test = apply("==", Position(column), TracedNumber(first))
             return self._where(old, dim, (row, column), test, wide)
         if length == 1:
             dropped = tuple(a for n, a in enumerate(value.axes) if n != dim)
             return self._at(old, dim, first, replace(value, axes=dropped))
         value, atom = self.reader.single(value, dim)
         new = Atom.new(whole)
-        at: Node = Position(new)
+        at: TracedNode = Position(new)
         tests = []
         if first == 0 and step == 1 and not sizes.equal(whole, length):
             # An index alone says that the axis of the part has its size.
-            at = apply("+", at, Parameter(self.reader.start()))
+            at = apply("+", at, TracedParameter(self.reader.start()))
         if first != 0:
-            at = apply("-", at, Number(first))
-            tests.append(apply(">=", Position(new), Number(first)))
+            at = apply("-", at, TracedNumber(first))
+            tests.append(apply(">=", Position(new), TracedNumber(first)))
         if step != 1:
-            tests.append(apply("==", apply("%", at, Number(step)), Number(0)))
-            at = apply("//", at, Number(step))
+            tests.append(apply("==", apply("%", at, TracedNumber(step)), TracedNumber(0)))
+            at = apply("//", at, TracedNumber(step))
         elif not sizes.equal(whole, first + length):
             end = sizes.plain(first + length)
-            tests.append(apply("<", Position(new), Number(end)))
+            tests.append(apply("<", Position(new), TracedNumber(end)))
         test = tests[0]
         for other in tests[1:]:
             test = apply("and", test, other)
@@ -273,8 +284,8 @@ class Writes:
         return not whole.free_symbols or pair in sizes.divided or sizes.equal(length * step, whole)
 
     def _on_diagonal(
-        self, old: Value, value: Value, offset: int = 0, dim1: int = 0, dim2: int = 1
-    ) -> Value:
+        self, old: TracedValue, value: TracedValue, offset: int = 0, dim1: int = 0, dim2: int = 1
+    ) -> TracedValue:
         """where(row + offset == column, value[row], old)."""
         reader = self.reader
         rank = len(old.axes)
@@ -290,24 +301,26 @@ class Writes:
         place = dim1 if offset >= 0 else dim2
         axes = (*axes[:place], own, *axes[place + 1 :])
         moved = replace(value, axes=axes, node=substituted(value.node, {atom: first}))
-        edge: Node = Position(row)
+        edge: TracedNode = Position(row)
         if offset:
-            edge = apply("+", edge, Number(offset))
+            edge = apply("+", edge, TracedNumber(offset))
         around: list[Any] = [()] * rank
         around[dim1], around[dim2] = (row,), (column,)
-        test = Value(tuple(around), apply("==", edge, Position(column)), "bool")
+        test = TracedValue(tuple(around), apply("==", edge, Position(column)), "bool")
         return self._chosen(test, moved, self._one_index(self._one_index(old, dim1), dim2))
 
-    def _where(self, old: Value, dim: int, axis: Any, test: Node, value: Value) -> Value:
+    def _where(
+        self, old: TracedValue, dim: int, axis: Any, test: TracedNode, value: TracedValue
+    ) -> TracedValue:
         around = tuple(axis if n == dim else () for n in range(len(old.axes)))
         if len(axis) == 1:
             old = self._one_index(old, dim)
-        return self._chosen(Value(around, test, "bool"), value, old)
+        return self._chosen(TracedValue(around, test, "bool"), value, old)
 
-    def _one_index(self, old: Value, dim: int) -> Value:
+    def _one_index(self, old: TracedValue, dim: int) -> TracedValue:
         return self.reader.single(old, dim)[0] if old.axes[dim] else old
 
-    def _chosen(self, test: Value, value: Value, old: Value) -> Value:
+    def _chosen(self, test: TracedValue, value: TracedValue, old: TracedValue) -> TracedValue:
         made = self.reader.elementwise(chosen, test, value, old, kind=old.kind)
         return replace(made, node=without_covered(made.node, self.reader.sizes))
 
@@ -324,7 +337,7 @@ def name_of(target: Any) -> str:
     return str(getattr(packet, "__name__", None) or getattr(target, "__name__", target))
 
 
-def _length(value: Value, dim: int) -> Any:
+def _length(value: TracedValue, dim: int) -> Any:
     return sympy.prod([a.size for a in value.axes[dim]])
 
 

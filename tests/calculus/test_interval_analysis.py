@@ -10,7 +10,7 @@ import pytest
 from derive.algebra.interpret import evaluate
 from derive.algebra.to_tree import to_tree
 from derive.calculus.build_lets import flatten_operation
-from derive.calculus.interval_analysis import Values
+from derive.calculus.interval_analysis import ValueFacts
 from derive.notation.specification import parse
 
 BODIES = {
@@ -31,7 +31,7 @@ BODIES = {
 def test_a_value_lies_where_it_is_said_to(body):
     lets = flatten_operation(parse(f"op f(x[i], v[k]) -> y, z\ny[i] = {body}\nz[k] = x[0]*v[k]"))
     flat = lets["y"].body
-    facts = Values(lets.get).facts(flat)
+    facts = ValueFacts(lets.get).facts(flat)
     assert (facts.low, facts.high, facts.nonzero) == BODIES[body]
     rng = np.random.default_rng(0)
     if all(let.name in "yz" for let in lets):
@@ -61,6 +61,6 @@ def test_a_value_lies_where_it_is_said_to(body):
 )
 def test_a_function_may_fail_where_its_operand_may_leave_its_domain(body, fails):
     lets = flatten_operation(parse(f"op f(x[i]) -> y\ny[i] = {body}"))
-    values = Values(lets.get)
+    values = ValueFacts(lets.get)
     factors = [f for let in lets for t in let.body.terms for f in t.factors]
     assert any(values.may_fail(f) for f in factors) is fails

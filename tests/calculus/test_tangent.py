@@ -20,7 +20,7 @@ from derive.algebra.to_tree import to_tree
 from derive.calculus.build_lets import flatten_operation
 from derive.calculus.finalize import safe_forward
 from derive.calculus.inline import inline_adjoints
-from derive.calculus.tangent import Tangents, differentiate_forward
+from derive.calculus.tangent import TangentProgram, differentiate_forward
 from derive.check import oracle
 from derive.check.samples import cases
 from derive.notation.options import without_choice
@@ -29,7 +29,7 @@ from derive.notation.split import is_plain
 CHOSEN = ("typical", "no axes in groups")
 
 
-def stages(op: derive.Operation) -> list[Tangents]:
+def stages(op: derive.Operation) -> list[TangentProgram]:
     """The tangents as they are first found, and as they are lowered."""
     first = differentiate_forward(op, flatten_operation(op))
     # The second is made of lets of its own: both add to them.

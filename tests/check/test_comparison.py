@@ -22,7 +22,7 @@ torch = pytest.importorskip("torch")
 from derive.check import comparison, inputs  # noqa: E402
 from derive.check.comparison import (  # noqa: E402
     Comparison,
-    Row,
+    GradientComparison,
     backwards,
     compare_generated,
     every_output,
@@ -277,7 +277,10 @@ def test_a_zero_that_autograd_does_not_find_is_right():
 
 
 def test_the_table():
-    rows = (Row("a", True, True, 0.0), Row("a_name_of_twenty_le", False, True, 6.9e-09))
+    rows = (
+        GradientComparison("a", True, True, 0.0),
+        GradientComparison("a_name_of_twenty_le", False, True, 6.9e-09),
+    )
     found = Comparison(rows)
     assert str(found) == (
         "a                   | exact: True  | approximate: True  | maxdiff: 0.0\n"

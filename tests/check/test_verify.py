@@ -15,7 +15,7 @@ from derive.check.samples import cases, sample
 
 torch = pytest.importorskip("torch")
 
-from derive.check.high_precision_oracle import Exact, Unknown  # noqa: E402
+from derive.check.high_precision_oracle import ExactDifferences, Unknown  # noqa: E402
 from derive.check.verify import checks_of, gradients_of, load_source, verify_source  # noqa: E402
 
 SOFTMAX = """
@@ -252,12 +252,12 @@ def test_a_wrong_forward_mode_is_found():
     assert "gradcheck" in failed(CUBE, source)
 
 
-def exactly(text: str, **tensors) -> Exact:
+def exactly(text: str, **tensors) -> ExactDifferences:
     op = derive.parse(text)
     made = sample(op, next(cases(op)))
     for name, value in tensors.items():
         made.tensors[name][...] = value
-    return Exact(op, made, {name: np.ones_like(v) for name, v in made.outputs.items()})
+    return ExactDifferences(op, made, {name: np.ones_like(v) for name, v in made.outputs.items()})
 
 
 def test_many_digits_judge_what_differences_cannot():

@@ -25,7 +25,7 @@ from derive.algebra.poly import add, constant, mul, scale  # noqa: E402
 from derive.cost.size_formula import Amount, covers, size_of  # noqa: E402
 from derive.kernels.table import KERNELS  # noqa: E402
 from derive.module.name_mangling import coded  # noqa: E402
-from derive.program.torch_ir import Function, Method, subexpressions  # noqa: E402
+from derive.program.torch_ir import FunctionCall, MethodCall, subexpressions  # noqa: E402
 from derive.program.torch_ops import TORCH_OPS  # noqa: E402
 from derive.reports import result  # noqa: E402
 
@@ -256,7 +256,7 @@ def test_every_function_of_the_catalog_is_known_or_elementwise():
             backward = (entry.line for entry in program.first_order or program.backward)
             for line in (*program.forward, *backward):
                 for code in subexpressions(line.code):
-                    if isinstance(code, Function | Method):
+                    if isinstance(code, FunctionCall | MethodCall):
                         called.add(code.name.rpartition(".")[2])
     called -= {row.code({}).name.rpartition(".")[2] for row in KERNELS.values()}
     assert called - set(TORCH_OPS) - ELEMENTWISE - OF_PYTHON == set()

@@ -5,14 +5,14 @@ from __future__ import annotations
 from derive.algebra.expr import Access, Call, Index, Iverson, Rel
 from derive.algebra.poly import ONE, Poly, add, atom, mul, scale, sum_over
 from derive.kernels.group_expansion import Spread, matched, segments
-from derive.kernels.kernel_spec import Row
+from derive.kernels.kernel_spec import KernelSpec
 
 N, C, T = (Index(name, f"e{name}") for name in "nct")
 P, S = Index("p", "ep", True), Index("s", "es", True)
 
 
 def told(equation: str, home: dict[str, tuple[Index, ...]], x: Poly) -> Poly:
-    row = Row("", equation, "f(x)")
+    row = KernelSpec("", equation, "f(x)")
     said = {spoken: name for name, spoken in row.names.items()}
     given = {said[t.name]: x if t.name == "x" else ONE for t in row.operation.inputs}
     return Spread({said[name]: axes for name, axes in home.items()}, given)(row.body)
@@ -57,7 +57,9 @@ def test_indices_are_matched_by_their_extents():
 
 
 def test_a_condition_and_an_exponential_are_told_too():
-    row = Row("", "op f(x[p,s], m[p,s]: bool) -> y; y[p] = sum[s | m[p,s]](exp(x[p,s]))", "f(x)")
+    row = KernelSpec(
+        "", "op f(x[p,s], m[p,s]: bool) -> y; y[p] = sum[s | m[p,s]](exp(x[p,s]))", "f(x)"
+    )
     said = {spoken: name for name, spoken in row.names.items()}
     seen = atom(Iverson(Rel("<=", N, C)))
     given = {said["x"]: atom(Access("X", (N, C))), said["m"]: seen}

@@ -1,12 +1,12 @@
 """A row: what its equation is of, and the code of its call."""
 
-from derive.kernels.kernel_spec import Row
+from derive.kernels.kernel_spec import KernelSpec
 from derive.program.torch_ir import Literal, Name, text
 
-SHRINK = Row(
+SHRINK = KernelSpec(
     "shrunk", "op f(g, x; t=0.5) -> dx\nu = exp(t*x)\ndx = g*u", "torch.f(g, x, t, mode='a')", "g"
 )
-SUMMED = Row("summed", "y[i] = x[i]/sum[j](exp(x[j]))", "torch.g(x, i, x.dtype)")
+SUMMED = KernelSpec("summed", "y[i] = x[i]/sum[j](exp(x[j]))", "torch.g(x, i, x.dtype)")
 
 
 def test_arguments_are_told_in_the_order_of_the_equation():

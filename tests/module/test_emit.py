@@ -26,10 +26,10 @@ from derive.program.torch_ir import (
     Attribute,
     Binary,
     Conditional,
-    Function,
+    FunctionCall,
     Keyword,
     Literal,
-    Method,
+    MethodCall,
     Name,
     Subscript,
     Tuple,
@@ -49,7 +49,7 @@ def program(**given):
         "inputs": ("x",),
         "parameters": (),
         "outputs": ("y",),
-        "forward": (Line("y", Method(Name("x"), "clone")),),
+        "forward": (Line("y", MethodCall(Name("x"), "clone")),),
         "differentiable": ("x",),
         "cotangents": (("y", "G"),),
         "saved": (),
@@ -190,7 +190,7 @@ def test_two_inputs_a_parameter_and_two_outputs():
         parameters=("eps",),
         outputs=("y", "s"),
         forward=(
-            Line("e", Function("torch.exp", (x,))),
+            Line("e", FunctionCall("torch.exp", (x,))),
             Line("y", Binary("*", e, w)),
             Line("s", Binary("+", e, eps)),
         ),
@@ -199,7 +199,7 @@ def test_two_inputs_a_parameter_and_two_outputs():
         saved=(Saved("x", ("x", "w")), Saved("w", ("x",))),
         kept_parameters=("eps",),
         backward=(
-            BackwardLine(Line("e", Function("torch.exp", (x,))), ("x", "w")),
+            BackwardLine(Line("e", FunctionCall("torch.exp", (x,))), ("x", "w")),
             BackwardLine(Line("part", Binary("+", Binary("*", G_y, w), G_s)), ("x",)),
             BackwardLine(Line("grad_x", Binary("*", Binary("*", Name("part"), e), eps)), ("x",)),
             BackwardLine(Line("grad_w", Binary("*", G_y, e)), ("w",)),
@@ -297,10 +297,10 @@ def test_a_choice_of_two_options():
     op = derive.parse(
         "op pick(x[i]; reduction=all|sum) -> all: y | sum: s\ny[i] = x[i]\ns = sum[i](y[i])"
     )
-    expanded = Method(G, "expand", (Name("x_shape"),))
+    expanded = MethodCall(G, "expand", (Name("x_shape"),))
     total = program(
         outputs=("s",),
-        forward=(Line("s", Method(Name("x"), "sum")),),
+        forward=(Line("s", MethodCall(Name("x"), "sum")),),
         cotangents=(("s", "G"),),
         kept_shapes=("x",),
         backward=(BackwardLine(Line("grad_x", expanded), ("x",)),),
@@ -310,7 +310,7 @@ def test_a_choice_of_two_options():
 
 def test_an_output_without_gradient_is_marked():
     op = derive.parse("op top(x[i]) -> y, k\ny = max[i](x[i])\nk = argmax[i](x[i])")
-    both = Method(Name("x"), "max", (literal(0),))
+    both = MethodCall(Name("x"), "max", (literal(0),))
     made = program(
         outputs=("y", "k"),
         forward=(Line("y", Attribute(both, "values")), Line("k", Attribute(both, "indices"))),
@@ -419,9 +419,9 @@ def test_what_a_person_wrote_cannot_leave_the_docstring():
         (Binary("*", a, Unary("-", b)), "a * -b"),
         (Unary("-", Binary("+", a, b)), "-(a + b)"),
         (Unary("-", Binary("*", a, b)), "-(a * b)"),
-        (Method(Binary("+", a, b), "sum", (literal(0),)), "(a + b).sum(0)"),
-        (Method(Unary("-", a), "exp"), "(-a).exp()"),
-        (Method(literal(-1), "bit_length"), "(-1).bit_length()"),
+        (MethodCall(Binary("+", a, b), "sum", (literal(0),)), "(a + b).sum(0)"),
+        (MethodCall(Unary("-", a), "exp"), "(-a).exp()"),
+        (MethodCall(literal(-1), "bit_length"), "(-1).bit_length()"),
         (Attribute(Binary("@", a, b), "mT"), "(a @ b).mT"),
         (Binary("&", Binary("==", a, b), Binary("<", b, c)), "(a == b) & (b < c)"),
         (Unary("~", Binary("==", a, b)), "~(a == b)"),
@@ -432,10 +432,10 @@ def test_what_a_person_wrote_cannot_leave_the_docstring():
         (Tuple((Unary("*", a), literal(1))), "(*a, 1)"),
         (Subscript(Attribute(a, "shape"), (literal(-1),)), "a.shape[-1]"),
         (
-            Method(a, "sum", (literal(1), Keyword("keepdim", Literal("True")))),
+            MethodCall(a, "sum", (literal(1), Keyword("keepdim", Literal("True")))),
             "a.sum(1, keepdim=True)",
         ),
-        (Function("torch.where", (Binary("<", a, b), a, b)), "torch.where(a < b, a, b)"),
+        (FunctionCall("torch.where", (Binary("<", a, b), a, b)), "torch.where(a < b, a, b)"),
     ],
 )
 def test_code_is_written_with_the_parentheses_it_needs(code, written):
@@ -446,13 +446,13 @@ def test_code_is_written_with_the_parentheses_it_needs(code, written):
 def test_code_is_written_as_a_formatter_leaves_it():
     powers = [Binary("**", a, literal(2)), Binary("**", Attribute(a, "x"), literal(-3))]
     assert [text(p) for p in powers] == ["a**2", "a.x**-3"]
-    assert text(Binary("**", Method(a, "exp"), literal(2))) == "a.exp() ** 2"
+    assert text(Binary("**", MethodCall(a, "exp"), literal(2))) == "a.exp() ** 2"
 
 
 def test_operations_are_counted_and_views_are_free():
-    seen = Binary("@", Attribute(a, "mT"), Method(b, "unsqueeze", (literal(0),)))
+    seen = Binary("@", Attribute(a, "mT"), MethodCall(b, "unsqueeze", (literal(0),)))
     assert count([seen]) == (0, 1)
-    assert count([Method(Binary("*", a, b), "sum", (literal(0),))]) == (2, 0)
+    assert count([MethodCall(Binary("*", a, b), "sum", (literal(0),))]) == (2, 0)
 
 
 # ------------------------------------------------------------------------- every source

@@ -26,7 +26,7 @@ from derive.lowering.groups import flat_operation  # noqa: E402
 from derive.notation.specification import parse  # noqa: E402
 from derive.notation.split import split_axes, splits  # noqa: E402
 from derive.pipeline import derivation, load, program_of  # noqa: E402
-from derive.program.torch_ir import Code, Method, Name, Tuple, literal, text  # noqa: E402
+from derive.program.torch_ir import Code, MethodCall, Name, Tuple, literal, text  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")
 
@@ -326,7 +326,7 @@ def made(code: Code, x: Any) -> Any:
     """The tensor that a chain of views of x is."""
     if code is X:
         return x
-    assert isinstance(code, Method)
+    assert isinstance(code, MethodCall)
     inner = made(code.obj, x)
     if code.name == "flatten":
         return inner.flatten(*(int(text(a)) for a in code.args))
@@ -377,7 +377,7 @@ def test_chains_of_views_stay_what_they_are(data):
             start = data.draw(st.integers(0, n - 2))
             end = data.draw(st.integers(start + 1, n - 1))
             ends = (start - n, end - n) if negative else (start, end)
-            plain = Method(plain, "flatten", (literal(ends[0]), literal(ends[1])))
+            plain = MethodCall(plain, "flatten", (literal(ends[0]), literal(ends[1])))
             short = flattened(short, *ends)
             value = value.flatten(*ends)
         else:
@@ -387,7 +387,7 @@ def test_chains_of_views_stay_what_they_are(data):
             )
             parts = sizes(first, value.shape[at] // first)
             at = at - n if negative else at
-            plain = Method(plain, "unflatten", (literal(at), parts))
+            plain = MethodCall(plain, "unflatten", (literal(at), parts))
             short = unflattened(short, at, parts)
             value = made(plain, x)
     assert torch.equal(made(plain, x), value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from derive.algebra.expr import Index
-from derive.notation.scope import Reading, enter, in_either, letter_of
+from derive.notation.scope import AccessSite, enter, in_either, letter_of
 
 i, k = Index("i", "i"), Index("k", "k")
 
@@ -16,7 +16,7 @@ def test_an_inner_letter_hides_the_outer_one_and_does_not_lose_it():
 
 
 def test_a_read_is_certain_where_both_branches_make_it():
-    both, one = (Reading(name, (i,), False, "y", None) for name in ("x", "z"))
+    both, one = (AccessSite(name, (i,), False, "y", None) for name in ("x", "z"))
     found = in_either([both, one], [both])
     assert {r.tensor for r in found if not r.guarded} == {"x"}
     assert {r.tensor for r in found if r.guarded} == {"z"}

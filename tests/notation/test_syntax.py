@@ -8,14 +8,14 @@ import pytest
 
 from derive import SpecError
 from derive.notation.syntax import (
-    Apply,
+    ApplySyntax,
     Item,
-    Name,
+    NameSyntax,
     Negative,
-    Number,
-    Place,
+    NumberSyntax,
     Power,
     Product,
+    SourcePlace,
     Sum,
     decimal,
     factors,
@@ -23,15 +23,15 @@ from derive.notation.syntax import (
     show,
 )
 
-a, b, c = Name("a"), Name("b"), Name("c")
+a, b, c = NameSyntax("a"), NameSyntax("b"), NameSyntax("c")
 
 
 def test_brackets_stand_where_they_are_needed():
     total = Sum(((False, a), (True, b)))
     assert show(total) == "a - b"
     assert show(Product(((False, total), (True, c)))) == "(a - b)/c"
-    assert show(Power(Negative(a), Number(Fraction(2)))) == "(-a)**2"
-    assert show(Apply("exp", (Item("x", (a, total)),))) == "exp(x[a, a - b])"
+    assert show(Power(Negative(a), NumberSyntax(Fraction(2)))) == "(-a)**2"
+    assert show(ApplySyntax("exp", (Item("x", (a, total)),))) == "exp(x[a, a - b])"
 
 
 def test_factors_of_nested_products_know_what_is_divided_by():
@@ -47,6 +47,6 @@ def test_numbers_have_their_shortest_digits():
 
 def test_an_error_has_the_place_if_there_is_one():
     with pytest.raises(SpecError, match="line 3, column 7"):
-        fail(Place(3, 7), "wrong")
+        fail(SourcePlace(3, 7), "wrong")
     with pytest.raises(SpecError, match=r"^wrong$"):
         fail(None, "wrong")

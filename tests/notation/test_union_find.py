@@ -6,7 +6,7 @@ import pytest
 
 from derive import SpecError
 from derive.algebra.expr import Param, Size, num
-from derive.notation.union_find import Classes, Known
+from derive.notation.union_find import Classes, SizeClasses
 
 
 def classes(kind=Classes):
@@ -27,7 +27,7 @@ def test_a_class_is_known_by_its_first_key_however_it_is_joined():
 
 
 def test_a_size_goes_with_its_class():
-    c = classes(Known)
+    c = classes(SizeClasses)
     c.set("j", num(3), None, "size(j)=3")
     c.join("x@0", "j")
     assert c.given == {"x@0": num(3)}
@@ -36,7 +36,7 @@ def test_a_size_goes_with_its_class():
 
 
 def test_two_sizes_of_one_class_are_an_error_that_says_both():
-    c = classes(Known)
+    c = classes(SizeClasses)
     c.set("i", num(3), None, "size(i)=3")
     c.set("x@0", Param("n"), None, "n=size(i)")
     with pytest.raises(SpecError, match=r"index i has two sizes: 3 \(size\(i\)=3\) and n") as error:

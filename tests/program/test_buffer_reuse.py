@@ -6,17 +6,17 @@ import pytest
 
 from derive.algebra.expr import Size
 from derive.algebra.poly import atom
-from derive.cost.shape_interpreter import ABSENT, Tensor, Trace
-from derive.program.buffer_reuse import Writer
+from derive.cost.shape_interpreter import ABSENT, ShapedTensor, Trace
+from derive.program.buffer_reuse import InPlaceWriter
 from derive.program.cse import Line
 from derive.program.torch_ir import (
     Attribute,
     Binary,
     Conditional,
-    Function,
+    FunctionCall,
     Keyword,
     Literal,
-    Method,
+    MethodCall,
     Name,
     Tuple,
     Unary,
@@ -27,17 +27,17 @@ from derive.program.torch_ir import (
 n, m = atom(Size("n")), atom(Size("m"))
 x, w, G, a, b, c = map(Name, ("x", "w", "G", "a", "b", "c"))
 T = Name("T")
-SUM = Method(Method(a, "sum", (literal(1),)), "unsqueeze", (literal(1),))
+SUM = MethodCall(MethodCall(a, "sum", (literal(1),)), "unsqueeze", (literal(1),))
 SHAPES = {"x": (n, m), "w": (m,), "G": (n, m), "s": ()}
-MADE = Method(x, "exp")
+MADE = MethodCall(x, "exp")
 ALONE, BOTH = ("x",), ("x", "w")
 
 
 def written(*lines, results=("c",), worlds=1):
     """The lines, each given as name, code and the inputs whose gradients need it."""
-    values = {name: Tensor(shape) for name, shape in SHAPES.items()}
+    values = {name: ShapedTensor(shape) for name, shape in SHAPES.items()}
     found = [Trace({}, dict(values)), Trace({}, {**values, "w": ABSENT})][:worlds]
-    writer = Writer(
+    writer = InPlaceWriter(
         floats=dict.fromkeys(("x", "w", "G", "s")),
         results=results,
         known={},
@@ -70,32 +70,35 @@ def last(*lines, **given):
         (Binary("+", G, Binary("*", w, x)), "torch.addcmul(G, w, x)"),
         (Binary("*", Unary("-", G), a), "a.mul_(G).neg_()"),
         (Unary("-", a), "a.neg_()"),
-        (Method(a, "tanh"), "a.tanh_()"),
-        (Method(a, "clamp", (Keyword("min", literal(0)),)), "a.clamp_(min=0)"),
-        (Binary("*", Method(a, "unsqueeze", (literal(0),)), G), "a.unsqueeze(0).mul_(G)"),
+        (MethodCall(a, "tanh"), "a.tanh_()"),
+        (MethodCall(a, "clamp", (Keyword("min", literal(0)),)), "a.clamp_(min=0)"),
+        (Binary("*", MethodCall(a, "unsqueeze", (literal(0),)), G), "a.unsqueeze(0).mul_(G)"),
         (Binary("*", Attribute(a, "mT"), Attribute(G, "mT")), "a.mT.mul_(G.mT)"),
         (
-            Binary("*", Method(a, "movedim", (literal(0), literal(1))), Attribute(G, "mT")),
+            Binary("*", MethodCall(a, "movedim", (literal(0), literal(1))), Attribute(G, "mT")),
             "a.movedim(0, 1).mul_(G.mT)",
         ),
-        (Binary("*", Method(a, "reshape", (Name("t"),)), literal(2)), None),
+        (Binary("*", MethodCall(a, "reshape", (Name("t"),)), literal(2)), None),
         (
-            Function("torch.where", (Binary(">", x, G), a, literal(0))),
+            FunctionCall("torch.where", (Binary(">", x, G), a, literal(0))),
             "_masked_(a, x > G)",
         ),
-        (Function("torch.where", (Binary(">", x, G), literal(1), a)), "a.masked_fill_(x > G, 1)"),
         (
-            Function("torch.ops.aten.tanh_backward", (a, x)),
+            FunctionCall("torch.where", (Binary(">", x, G), literal(1), a)),
+            "a.masked_fill_(x > G, 1)",
+        ),
+        (
+            FunctionCall("torch.ops.aten.tanh_backward", (a, x)),
             "torch.ops.aten.tanh_backward(a, x, grad_input=a)",
         ),
         (Binary("*", a, a), "a * a"),
-        (Binary("+", Method(a, "square"), a), "a.square().add_(a)"),
+        (Binary("+", MethodCall(a, "square"), a), "a.square().add_(a)"),
         (Binary("*", a, SUM), "a * a.sum(1).unsqueeze(1)"),
         (Binary(">", a, G), "a > G"),
         (Binary("@", a, w), "a @ w"),
-        (Binary("*", Method(G, "to", (Name("wide"),)), x), "G.to(wide) * x"),
-        (Binary("*", Method(a, "to", (Name("wide"),)), x), "a.to(wide).mul_(x)"),
-        (Binary("*", Method(a, "expand", (Name("t"),)), literal(2)), None),
+        (Binary("*", MethodCall(G, "to", (Name("wide"),)), x), "G.to(wide) * x"),
+        (Binary("*", MethodCall(a, "to", (Name("wide"),)), x), "a.to(wide).mul_(x)"),
+        (Binary("*", MethodCall(a, "expand", (Name("t"),)), literal(2)), None),
     ],
     ids=lambda given: given if isinstance(given, str) else "",
 )
@@ -108,13 +111,13 @@ def test_an_operand_that_was_made_here_is_written_over(code, want):
     "made",
     [
         x,
-        Method(x, "reshape", (Name("t"),)),
-        Method(x, "to", (Name("wide"),)),
-        Method(x, "detach"),
-        Method(w, "expand_as", (x,)),
-        Method(Method(w, "exp"), "expand", (Name("t"),)),
+        MethodCall(x, "reshape", (Name("t"),)),
+        MethodCall(x, "to", (Name("wide"),)),
+        MethodCall(x, "detach"),
+        MethodCall(w, "expand_as", (x,)),
+        MethodCall(MethodCall(w, "exp"), "expand", (Name("t"),)),
         Binary(">", x, G),
-        Method(w, "exp"),
+        MethodCall(w, "exp"),
     ],
     ids=text,
 )
@@ -131,8 +134,8 @@ def test_what_is_read_later_stays():
 
 
 def test_what_is_read_later_by_another_name_stays():
-    view = Method(a, "unsqueeze", (literal(0),))
-    lines = written(("a", MADE), ("b", view), ("a", Binary("*", a, G)), ("c", Method(b, "sum")))
+    view = MethodCall(a, "unsqueeze", (literal(0),))
+    lines = written(("a", MADE), ("b", view), ("a", Binary("*", a, G)), ("c", MethodCall(b, "sum")))
     assert lines[2] == "a = a * G"
 
 
@@ -143,7 +146,9 @@ def test_a_result_stays():
 
 def test_a_shape_may_be_read_later():
     shape = Attribute(a, "shape")
-    lines = written(("a", MADE), ("b", Binary("*", a, G)), ("c", Method(b, "reshape", (shape,))))
+    lines = written(
+        ("a", MADE), ("b", Binary("*", a, G)), ("c", MethodCall(b, "reshape", (shape,)))
+    )
     assert lines[1] == "b = a.mul_(G)"
 
 
@@ -163,13 +168,13 @@ def test_a_choice_is_written_in_each_branch_and_where_shapes_are_known():
     none = Binary("is", w, Literal("None"))
     code = Conditional(none, a, Binary("*", a, w))
     assert last(("a", MADE), ("c", code), worlds=2) == "c = a if w is None else a.mul_(w)"
-    short = Conditional(none, Literal("2"), Method(x, "exp"))
+    short = Conditional(none, Literal("2"), MethodCall(x, "exp"))
     assert last(("a", short), ("c", Binary("*", a, G)), worlds=2) == "c = a * G"
 
 
 def test_elements_are_placed_in_a_difference():
-    placed = Method(
-        Method(w, "expand", (Attribute(x, "shape"),)), "scatter_add", (literal(1), T, G)
+    placed = MethodCall(
+        MethodCall(w, "expand", (Attribute(x, "shape"),)), "scatter_add", (literal(1), T, G)
     )
     lines = written(("a", MADE), ("b", placed), ("c", Binary("-", a, b)))
     assert lines[1:] == ["c = a.sub_(w.expand(x.shape)).scatter_add_(1, T, -G)"]
@@ -178,16 +183,16 @@ def test_elements_are_placed_in_a_difference():
 
 
 def test_a_branch_is_not_taken_out_of_a_choice():
-    long = Method(Name("w"), "exp")
+    long = MethodCall(Name("w"), "exp")
     for _ in range(6):
-        long = Method(long, "clamp", (literal(-100), literal(100)))
+        long = MethodCall(long, "clamp", (literal(-100), literal(100)))
     none = Binary("is", w, Literal("None"))
     code = Conditional(none, a, Binary("*", a, long))
     assert last(("a", MADE), ("c", code), worlds=2) == f"c = {text(code)}"
 
 
 def test_what_is_absent_has_no_gradient_whose_lines_are_followed():
-    padded = Function("torch.nn.functional.pad", (w, Tuple((literal(2), literal(0)))))
-    picked = Method(b, "index_select", (literal(0), w))
+    padded = FunctionCall("torch.nn.functional.pad", (w, Tuple((literal(2), literal(0)))))
+    picked = MethodCall(b, "index_select", (literal(0), w))
     lines = ("a", MADE), ("b", padded, ("w",)), ("c", picked, ("w",)), ("c", Unary("-", a))
     assert last(*lines, worlds=2) == "c = a.neg_()"

@@ -10,7 +10,7 @@ from derive.program.constant_folding import asked_once, folded
 from derive.program.torch_ir import (
     Binary,
     Conditional,
-    Function,
+    FunctionCall,
     Literal,
     Name,
     Unary,
@@ -22,16 +22,16 @@ a, b, m, n = map(Name, "abmn")
 
 
 def where(*args):
-    return Function("torch.where", args)
+    return FunctionCall("torch.where", args)
 
 
 FOLDED = {
     "a minimum": (
-        Function("min", (Binary("-", literal(4), literal(1)), literal(3))),
+        FunctionCall("min", (Binary("-", literal(4), literal(1)), literal(3))),
         "3",
     ),
-    "a minimum beside a name": (Function("min", (literal(4), a, literal(2))), "min(2, a)"),
-    "the same twice": (Function("max", (a, a)), "a"),
+    "a minimum beside a name": (FunctionCall("min", (literal(4), a, literal(2))), "min(2, a)"),
+    "the same twice": (FunctionCall("max", (a, a)), "a"),
     "a test": (Conditional(Binary("!=", literal(1), literal(0)), a, b), "a"),
     "a test with a name": (
         Conditional(Binary("and", Binary("<", literal(2), literal(3)), n), a, b),
@@ -106,7 +106,7 @@ def test_the_size_of_a_group_is_multiplied_once():
 
 def test_a_question_is_asked_once_on_the_way():
     p, x = Name("p"), Name("x")
-    positive, log = Binary(">", p, literal(0)), Function("math.log", (p,))
+    positive, log = Binary(">", p, literal(0)), FunctionCall("math.log", (p,))
     inner = Conditional(positive, log, literal(0))
     code = Conditional(positive, Binary("*", inner, x), inner)
     assert asked_once(code) is Conditional(positive, Binary("*", log, x), literal(0))

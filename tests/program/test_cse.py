@@ -19,10 +19,10 @@ from derive.program.torch_ir import (  # noqa: E402
     Binary,
     Code,
     Conditional,
-    Function,
+    FunctionCall,
     Keyword,
     Literal,
-    Method,
+    MethodCall,
     Name,
     Subscript,
     Unary,
@@ -52,11 +52,11 @@ def run(lines: Any) -> dict[str, Any]:
 
 
 def exp(code: Code) -> Code:
-    return Method(code, "exp")
+    return MethodCall(code, "exp")
 
 
 def total(code: Code) -> Code:
-    return Method(code, "sum", (literal(1), Keyword("keepdim", Literal("True"))))
+    return MethodCall(code, "sum", (literal(1), Keyword("keepdim", Literal("True"))))
 
 
 def assert_same(before: Any, after: Any) -> None:
@@ -78,7 +78,7 @@ def test_what_is_computed_twice_is_named_once():
 
 def test_what_stands_in_code_is_met_once_and_counted_each_time():
     twice = Binary("*", exp(X), exp(X))
-    code = Binary("+", Method(twice, "sum"), exp(X))
+    code = Binary("+", MethodCall(twice, "sum"), exp(X))
     assert list(subexpressions(code)) == [code, code.left, twice, exp(X), X]
     assert occurrences(code) == {code: 1, code.left: 1, twice: 1, exp(X): 3, X: 3}
 
@@ -123,13 +123,13 @@ def test_a_name_that_serves_twice_stays():
 
 def test_numbers_shapes_and_views_are_written_again():
     size = Subscript(Attribute(X, "shape"), (literal(0),))
-    view = Method(X, "unsqueeze", (literal(0),))
+    view = MethodCall(X, "unsqueeze", (literal(0),))
     lines = [Line("a", Binary("*", view, size)), Line("b", Binary("+", view, size))]
     assert tidy(lines, TAKEN, 76) == lines
 
 
 def test_both_parts_of_a_maximum_share_it():
-    call = Method(Binary("*", X, Y), "max", (literal(1),))
+    call = MethodCall(Binary("*", X, Y), "max", (literal(1),))
     lines = [Line("a", Attribute(call, "values")), Line("b", Attribute(call, "indices"))]
     made = tidy(lines, TAKEN, 76)
     assert_same(lines, made)
@@ -140,7 +140,7 @@ def test_a_long_line_is_cut():
     code: Code = X
     for n in range(1, 12):
         code = Binary("+", Binary("*", exp(code), literal(n)), Binary("*", Y, literal(n)))
-        code = Function("torch.tanh", (code,))
+        code = FunctionCall("torch.tanh", (code,))
     lines = [Line("a", code)]
     made = tidy(lines, TAKEN, 40)
     assert all(len(f"{line.name} = {text(line.code)}") <= 40 for line in made)
@@ -186,12 +186,12 @@ def codes(draw: Any, names: tuple[str, ...], depth: int) -> Code:
     if kind == "binary":
         return Binary(draw(st.sampled_from("+-*")), draw(one), draw(two))
     if kind == "method":
-        return Method(draw(one), draw(st.sampled_from(["sin", "cos", "tanh"])))
+        return MethodCall(draw(one), draw(st.sampled_from(["sin", "cos", "tanh"])))
     if kind == "sum":
         return total(draw(one))
     if kind == "where":
         test = Binary("<", draw(one), draw(two))
-        return Function("torch.where", (test, draw(two), Unary("-", draw(one))))
+        return FunctionCall("torch.where", (test, draw(two), Unary("-", draw(one))))
     return Conditional(FLAG, draw(one), draw(two))
 
 
@@ -237,9 +237,9 @@ def test_no_question_is_asked_again_where_its_answer_is_known():
     again = Conditional(FLAG, total(inner), total(Conditional(FLAG, X, exp(Y))))
     assert asked_once(again) == Conditional(FLAG, total(exp(X)), total(exp(Y)))
     # A question that holds another is the same question wherever it is asked.
-    filled = Conditional(Method(inner, "numel"), inner, X)
+    filled = Conditional(MethodCall(inner, "numel"), inner, X)
     known = Conditional(FLAG, filled, X)
-    one = Conditional(Method(exp(X), "numel"), exp(X), X)
+    one = Conditional(MethodCall(exp(X), "numel"), exp(X), X)
     assert asked_once(known) == Conditional(FLAG, one, X)
     # That not both hold says of neither that it does not.
     both = Binary("and", FLAG, Name("other"))
@@ -259,18 +259,18 @@ def test_what_has_a_name_gets_no_other():
 
 
 def test_two_lines_that_cut_the_same_out_share_it():
-    wide = Method(X, "expand", (Literal("3"), Literal("4")))
-    other = Method(Method(X, "exp"), "gather", (Literal("1"), wide))
+    wide = MethodCall(X, "expand", (Literal("3"), Literal("4")))
+    other = MethodCall(MethodCall(X, "exp"), "gather", (Literal("1"), wide))
     lines = tidy([Line("a", exp(total(wide))), Line("b", total(other))], TAKEN, 24)
     assert sum(line.code is wide for line in lines) <= 1
 
 
 def test_a_reduction_with_and_without_its_axis_is_one():
     def reduced(*args):
-        return Method(exp(X), "sum", (Literal("0"), *args))
+        return MethodCall(exp(X), "sum", (Literal("0"), *args))
 
     whole = reduced(Keyword("keepdim", Literal("True")))
-    again = Method(reduced(), "unsqueeze", (Literal("0"),))
+    again = MethodCall(reduced(), "unsqueeze", (Literal("0"),))
     lines = [Line("a", Binary("/", X, whole)), Line("b", reduced()), Line("c", exp(again))]
     made = tidy(lines, set(TAKEN), 88)
     assert sum(text(line.code).count(".sum(") for line in made) == 1

@@ -13,11 +13,11 @@ from derive.algebra.expr import Size
 from derive.algebra.poly import atom, constant
 from derive.module.templating import helpers_in
 from derive.program.gemm_fusion import product_added
-from derive.program.torch_ir import Binary, Literal, Method, Name, Unary, text
+from derive.program.torch_ir import Binary, Literal, MethodCall, Name, Unary, text
 
 A, B, C, beta, alpha, x = map(Name, ("A", "B", "C", "beta", "alpha", "x"))
 AB = Binary("@", A, B)
-WIDE = Method(AB, "to", (Name("wide"),))
+WIDE = MethodCall(AB, "to", (Name("wide"),))
 NUMBERS = ("beta", "alpha")
 n, m = atom(Size("n")), atom(Size("m"))
 
@@ -51,7 +51,7 @@ def test_it_is_one_call(code, want):
         Binary("-", C, AB),
         Binary("+", C, WIDE),
         Binary("+", C, times(x, AB)),
-        Binary("+", C, Method(AB, "exp")),
+        Binary("+", C, MethodCall(AB, "exp")),
         Binary("+", C, Unary("-", AB)),
         AB,
     ],

@@ -9,7 +9,7 @@ from derive import catalog, load, parse, source
 from derive.program.cse import Line
 from derive.program.gradient_aliasing import gradients_apart
 from derive.program.program import BackwardLine, Program
-from derive.program.torch_ir import Attribute, Code, Literal, Method, Name
+from derive.program.torch_ir import Attribute, Code, Literal, MethodCall, Name
 
 SHARING = {
     "x[n,i,j], z[n,(i j)]": ("y[n,(i j)] = x[n,i,j]+z[n,(i j)]", [(2, 3, 5), (2, 15)]),
@@ -61,7 +61,7 @@ def test_where_no_two_are_views_of_one_memory_nothing_is_copied(name):
 
 
 def narrow(start: str, length: str) -> Code:
-    return Method(Name("G"), "narrow", tuple(map(Literal, ("0", start, length))))
+    return MethodCall(Name("G"), "narrow", tuple(map(Literal, ("0", start, length))))
 
 
 @pytest.mark.parametrize(

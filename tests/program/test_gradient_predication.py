@@ -15,13 +15,13 @@ import derive
 from derive.pipeline import source
 from derive.program.cse import Line
 from derive.program.gradient_predication import conditions, needed_by, ordered, read_first
-from derive.program.torch_ir import Binary, Function, Method, Name, names_in
+from derive.program.torch_ir import Binary, FunctionCall, MethodCall, Name, names_in
 
 CHECKED = settings(max_examples=150, deadline=None, derandomize=True, database=None)
 
 
 def line(name: str, *read: str) -> Line:
-    return Line(name, Function("f", tuple(map(Name, read))))
+    return Line(name, FunctionCall("f", tuple(map(Name, read))))
 
 
 # -------------------------------------------------------------------- what needs a line
@@ -234,7 +234,7 @@ def test_three_inputs_are_asked_for_as_torch_has_it():
 def test_the_names_of_a_line_are_found_in_deep_code():
     code: Any = Name("x")
     for _ in range(5000):
-        code = Binary("+", code, Method(Name("y"), "exp"))
+        code = Binary("+", code, MethodCall(Name("y"), "exp"))
     assert set(names_in(code)) == {"x", "y"}
 
 

@@ -6,17 +6,26 @@ import pytest
 
 from derive.program.cse import Line
 from derive.program.guard_elimination import unguarded
-from derive.program.torch_ir import Binary, Code, Function, Literal, Method, Name, literal, text
+from derive.program.torch_ir import (
+    Binary,
+    Code,
+    FunctionCall,
+    Literal,
+    MethodCall,
+    Name,
+    literal,
+    text,
+)
 
 x, m, n, p = map(Name, "xmnp")
 
 
 def where(mask: Code, then: Code, other: int) -> Code:
-    return Function("torch.where", (mask, then, literal(other)))
+    return FunctionCall("torch.where", (mask, then, literal(other)))
 
 
 GUARDED = where(m, x, 1)
-LOG = Method(x, "log")
+LOG = MethodCall(x, "log")
 
 
 def made(*lines):
@@ -25,16 +34,18 @@ def made(*lines):
 
 
 def test_the_choice_around_it_makes_it_needless():
-    assert made(("y", where(m, Method(GUARDED, "log"), 0))) == ["y = torch.where(m, x.log(), 0)"]
-    lines = [("u", Method(GUARDED, "log")), ("y", where(m, Binary("*", Name("u"), x), 0))]
+    assert made(("y", where(m, MethodCall(GUARDED, "log"), 0))) == [
+        "y = torch.where(m, x.log(), 0)"
+    ]
+    lines = [("u", MethodCall(GUARDED, "log")), ("y", where(m, Binary("*", Name("u"), x), 0))]
     assert made(*lines) == ["u = x.log()", "y = torch.where(m, u * x, 0)"]
 
 
 def test_conditions_of_a_mask_are_known_by_their_names():
     both = Binary("&", m, n)
-    lines = [("k", both), ("y", where(Name("k"), Method(GUARDED, "log"), 0))]
+    lines = [("k", both), ("y", where(Name("k"), MethodCall(GUARDED, "log"), 0))]
     assert made(*lines)[-1] == "y = torch.where(k, x.log(), 0)"
-    less = where(m, Method(where(both, x, 1), "log"), 0)
+    less = where(m, MethodCall(where(both, x, 1), "log"), 0)
     assert made(("y", less)) == ["y = torch.where(m, torch.where(m & n, x, 1).log(), 0)"]
 
 
@@ -42,8 +53,8 @@ def test_conditions_of_a_mask_are_known_by_their_names():
     "reader",
     [
         Binary("+", Name("u"), where(m, Name("u"), 0)),
-        where(m, Method(Name("u"), "sum", (literal(0),)), 0),
-        where(m, Method(x, "gather", (literal(0), Name("u"))), 0),
+        where(m, MethodCall(Name("u"), "sum", (literal(0),)), 0),
+        where(m, MethodCall(x, "gather", (literal(0), Name("u"))), 0),
         where(n, Name("u"), 0),
     ],
     ids=text,
@@ -63,7 +74,7 @@ def test_a_number_stays_a_tensor():
 
 
 def test_what_only_a_guard_asked_is_gone():
-    lines = [("k", Binary("&", m, n)), ("u", where(Name("k"), x, 1)), ("v", Method(m, "any"))]
+    lines = [("k", Binary("&", m, n)), ("u", where(Name("k"), x, 1)), ("v", MethodCall(m, "any"))]
     both = Binary("&", m, n)
     assert made(*lines, ("y", where(both, Name("u"), 0))) == [
         "u = x",

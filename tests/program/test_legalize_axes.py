@@ -9,18 +9,20 @@ import torch
 
 from derive import load, parse
 from derive.program.legalize_axes import along
-from derive.program.torch_ir import Function, Method, Name, literal, text
+from derive.program.torch_ir import FunctionCall, MethodCall, Name, literal, text
 
 x = Name("x")
 
 
 def test_calls_along_axes_counted_from_the_first():
-    code = Method(Function("torch.log_softmax", (Function("torch.exp", (x,)), literal(1))), "exp")
+    code = MethodCall(
+        FunctionCall("torch.log_softmax", (FunctionCall("torch.exp", (x,)), literal(1))), "exp"
+    )
     assert text(along(code)) == "_logsoftmax(torch.exp(x), 1).exp()"
-    assert text(along(Function("torch.softmax", (x, literal(2))))) == "_softmax_of(x, 2)"
-    last = Function("torch.softmax", (x, literal(-1)))
+    assert text(along(FunctionCall("torch.softmax", (x, literal(2))))) == "_softmax_of(x, 2)"
+    last = FunctionCall("torch.softmax", (x, literal(-1)))
     assert along(last) is last
-    named = Function("torch.softmax", (x, Name("dim")))
+    named = FunctionCall("torch.softmax", (x, Name("dim")))
     assert along(named) is named
 
 

@@ -7,15 +7,15 @@ import subprocess
 import sys
 
 from derive.program.legalize_positions import of_its_kind
-from derive.program.torch_ir import Attribute, Binary, Function, Keyword, Name, literal, text
+from derive.program.torch_ir import Attribute, Binary, FunctionCall, Keyword, Name, literal, text
 
 x = Name("x")
-PLAIN = Function("torch.arange", (literal(3), Keyword("device", Attribute(x, "device"))))
+PLAIN = FunctionCall("torch.arange", (literal(3), Keyword("device", Attribute(x, "device"))))
 
 
 def test_positions_are_of_the_kind_of_a_tensor():
     assert text(of_its_kind(Binary("<", PLAIN, x))) == "_positions(3, x) < x"
-    other = Function("torch.arange", (literal(3),))
+    other = FunctionCall("torch.arange", (literal(3),))
     assert of_its_kind(other) is other
 
 

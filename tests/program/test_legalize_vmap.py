@@ -7,18 +7,18 @@ import torch
 
 from derive import load, parse
 from derive.program.legalize_vmap import ruled
-from derive.program.torch_ir import Function, Method, Name, Tuple, literal, text
+from derive.program.torch_ir import FunctionCall, MethodCall, Name, Tuple, literal, text
 
 x = Name("x")
 
 
 def test_flatten_and_unflatten_are_reshaped():
-    apart = Method(x, "unflatten", (literal(0), Tuple((literal(2), literal(3)))))
-    code = Method(Method(apart, "flatten", (literal(1), literal(2))), "exp")
+    apart = MethodCall(x, "unflatten", (literal(0), Tuple((literal(2), literal(3)))))
+    code = MethodCall(MethodCall(apart, "flatten", (literal(1), literal(2))), "exp")
     assert text(ruled(code)) == "_flatten(_unflatten(x, 0, (2, 3)), 1, 2).exp()"
     # With no axes named it is one axis of all.
-    assert ruled(Method(x, "flatten")) == Method(x, "flatten")
-    assert ruled(Function("torch.exp", (x,))) == Function("torch.exp", (x,))
+    assert ruled(MethodCall(x, "flatten")) == MethodCall(x, "flatten")
+    assert ruled(FunctionCall("torch.exp", (x,))) == FunctionCall("torch.exp", (x,))
 
 
 SPECS = (

@@ -8,7 +8,7 @@ import torch
 from derive import load, parse
 from derive.program.cse import Line
 from derive.program.mixed_precision import all_wide, in_precision, rounded
-from derive.program.torch_ir import Binary, Function, Method, Name, literal, text
+from derive.program.torch_ir import Binary, FunctionCall, MethodCall, Name, literal, text
 
 a, b, c, w = map(Name, "abcw")
 PRODUCT = Binary("@", a, b)
@@ -31,9 +31,9 @@ def test_what_else_is_read_is_wide_and_what_is_returned_is_rounded_once():
     code, precision = made(Binary("*", c, PRODUCT))
     assert code == "(c * (a @ b).to(wide)).to(dtype)"
     assert (precision.narrow, precision.broad) == (("a", "b"), ("c",))
-    code, precision = made(Function("torch.relu", (PRODUCT,)))
+    code, precision = made(FunctionCall("torch.relu", (PRODUCT,)))
     assert code == "torch.relu((a @ b).to(wide)).to(low)"
-    code, precision = made(Binary("@", Method(PRODUCT, "softmax", (literal(-1),)), c))
+    code, precision = made(Binary("@", MethodCall(PRODUCT, "softmax", (literal(-1),)), c))
     assert code == "(a @ b).to(wide).softmax(-1).to(low) @ c"
     assert precision.narrow == ("a", "b", "c")
 
@@ -53,20 +53,20 @@ def test_without_products_of_matrices_all_is_wide():
 
 
 def test_what_is_new_is_wide():
-    zeros = Method(a, "new_zeros", (literal(3),))
-    code, _ = made(Binary("+", zeros, Method(PRODUCT, "exp")))
+    zeros = MethodCall(a, "new_zeros", (literal(3),))
+    code, _ = made(Binary("+", zeros, MethodCall(PRODUCT, "exp")))
     assert code == "(a.new_zeros(3, dtype=wide) + (a @ b).to(wide).exp()).to(dtype)"
 
 
 @pytest.mark.parametrize(
     ("code", "listed"),
     [
-        (Method(c, "exp"), True),
-        (Method(c, "mean"), True),
-        (Method(c, "mean", (literal(0),)), False),
-        (Method(PRODUCT, "exp"), True),
-        (Binary("@", Method(c, "exp"), b), False),
-        (Function("math.prod", (c,)), False),
+        (MethodCall(c, "exp"), True),
+        (MethodCall(c, "mean"), True),
+        (MethodCall(c, "mean", (literal(0),)), False),
+        (MethodCall(PRODUCT, "exp"), True),
+        (Binary("@", MethodCall(c, "exp"), b), False),
+        (FunctionCall("math.prod", (c,)), False),
     ],
 )
 def test_what_autocast_computes_in_float32_is_known(code, listed):

@@ -8,7 +8,7 @@ import pytest
 
 from derive.algebra.expr import Size
 from derive.algebra.poly import atom
-from derive.cost.shape_interpreter import Tensor, Trace
+from derive.cost.shape_interpreter import ShapedTensor, Trace
 from derive.program.none_specialization import (
     Absence,
     TensorNeeded,
@@ -20,9 +20,9 @@ from derive.program.none_specialization import (
 from derive.program.torch_ir import (
     Binary,
     Code,
-    Function,
+    FunctionCall,
     Literal,
-    Method,
+    MethodCall,
     Name,
     Unary,
     literal,
@@ -35,7 +35,7 @@ SHAPES = {"x": (n, m), "w": (m,), "G": (), "mask": (n, m), "T": (n,)}
 
 
 def absence(number):
-    values = {name: Tensor(shape) for name, shape in SHAPES.items()}
+    values = {name: ShapedTensor(shape) for name, shape in SHAPES.items()}
     given, there = Trace({}, values), Trace({}, {**values, "w": None})
     numbers = {"w": Fraction(number)}
     return Absence(numbers, ("x", "G", "w"), ("size",), there.shape, given.shape, None, ("mask",))
@@ -46,9 +46,9 @@ def left(number, code):
     return text(found) if isinstance(found, Code) else found
 
 
-ROW = Method(w, "unsqueeze", (literal(0),))
-PLACED = Method(w, "index_select", (literal(0), T))
-ONES = Function("torch.where", (mask, ROW, literal(0)))
+ROW = MethodCall(w, "unsqueeze", (literal(0),))
+PLACED = MethodCall(w, "index_select", (literal(0), T))
+ONES = FunctionCall("torch.where", (mask, ROW, literal(0)))
 
 
 @pytest.mark.parametrize(
@@ -68,8 +68,8 @@ ONES = Function("torch.where", (mask, ROW, literal(0)))
         (1, Binary("@", x, w), "x.sum(-1)"),
         (1, Binary("*", Binary("*", G, w), x), "G * x"),
         (2, Binary("*", Binary("*", size, w), x), "size * 2 * x"),
-        (2, Function("torch.where", (mask, x, w)), "torch.where(mask, x, 2)"),
-        (1, Method(ONES, "sum"), "mask.sum(dtype=x.dtype)"),
+        (2, FunctionCall("torch.where", (mask, x, w)), "torch.where(mask, x, 2)"),
+        (1, MethodCall(ONES, "sum"), "mask.sum(dtype=x.dtype)"),
         (1, PLACED, Uniform(Fraction(1))),
         (3, Unary("-", PLACED), Uniform(Fraction(-3))),
         (1, Binary("*", G, w), Uniform(G)),
@@ -83,12 +83,16 @@ def test_what_is_left_without_a_tensor(number, code, want):
 @pytest.mark.parametrize(
     "code",
     [
-        Method(w, "mean"),
-        Method(w, "exp"),
+        MethodCall(w, "mean"),
+        MethodCall(w, "exp"),
         Binary("@", w, w),
         Binary("*", w, T),
-        Binary("*", Method(w, "unsqueeze", (literal(1),)), Method(T, "unsqueeze", (literal(0),))),
-        Function("torch.where", (mask, w, literal(0))),
+        Binary(
+            "*",
+            MethodCall(w, "unsqueeze", (literal(1),)),
+            MethodCall(T, "unsqueeze", (literal(0),)),
+        ),
+        FunctionCall("torch.where", (mask, w, literal(0))),
     ],
     ids=text,
 )
@@ -98,18 +102,18 @@ def test_what_needs_the_tensor(code):
 
 
 def test_the_smallest_parts_are_found():
-    code = Method(Binary("+", Method(Binary("*", x, w), "exp"), x), "sum")
+    code = MethodCall(Binary("+", MethodCall(Binary("*", x, w), "exp"), x), "sum")
     assert list(absence(1).sites(code)) == [(Binary("*", x, w), x)]
     both = Binary("+", Binary("*", x, w), Binary("/", x, w))
     assert [text(site) for site, _ in absence(1).sites(both)] == ["x * w", "x / w"]
 
 
 def test_a_tensor_that_is_needed_has_the_shape_of_another():
-    code = Method(x, "scatter_add", (literal(1), mask, ROW))
+    code = MethodCall(x, "scatter_add", (literal(1), mask, ROW))
     with pytest.raises(TensorNeeded):
         absence(1).without(code)
-    wide = Method(ROW, "expand", (Name("x_shape"),))
-    code = Method(x, "scatter_add", (literal(1), mask, wide))
+    wide = MethodCall(ROW, "expand", (Name("x_shape"),))
+    code = MethodCall(x, "scatter_add", (literal(1), mask, wide))
     assert left(2, code) == "x.scatter_add(1, mask, x.new_full((), 2).expand(x_shape))"
 
 
@@ -120,8 +124,8 @@ def test_what_comes_of_optional_tensors_is_added_last():
 
 
 def test_floats_and_numbers_are_known_by_their_form():
-    assert is_float(Method(Binary("*", x, T), "sum"), {"x"})
+    assert is_float(MethodCall(Binary("*", x, T), "sum"), {"x"})
     assert not is_float(Binary("*", mask, T), {"x"})
-    assert not is_float(Method(x, "argmax"), {"x"})
+    assert not is_float(MethodCall(x, "argmax"), {"x"})
     assert is_number(Binary("/", size, Literal("math.nan")), {"size"})
     assert not is_number(Binary("*", size, x), {"size"})

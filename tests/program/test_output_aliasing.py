@@ -10,14 +10,14 @@ import torch
 from derive import load, parse, source
 from derive.program.cse import Line
 from derive.program.output_aliasing import apart, is_rearrangement
-from derive.program.torch_ir import Binary, Code, Conditional, Method, Name, literal, text
+from derive.program.torch_ir import Binary, Code, Conditional, MethodCall, Name, literal, text
 
 x, made, flag = Name("x"), Name("made"), Name("flag")
 FRESH = Line("made", Binary("*", x, x), kept=False)
 
 
 def wide(code: Code) -> Code:
-    return Method(code, "unsqueeze", (literal(0),))
+    return MethodCall(code, "unsqueeze", (literal(0),))
 
 
 CODES = {
@@ -25,8 +25,8 @@ CODES = {
     "a view of what is computed": (wide(made), "_no_view(made.unsqueeze(0))"),
     "an input": (x, "x.clone()"),
     "a view of an input": (wide(x), "x.unsqueeze(0).clone()"),
-    "windows": (Method(made, "unfold"), "made.unfold().clone()"),
-    "expanded": (Method(made, "expand"), "made.expand().clone()"),
+    "windows": (MethodCall(made, "unfold"), "made.unfold().clone()"),
+    "expanded": (MethodCall(made, "expand"), "made.expand().clone()"),
     "a choice": (
         Conditional(flag, wide(made), made),
         "_no_view(made.unsqueeze(0)) if flag else made",

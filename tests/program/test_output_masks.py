@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from derive.program.cse import Line
 from derive.program.output_masks import asked, wanted
-from derive.program.torch_ir import Function, Name, Subscript, literal, text
+from derive.program.torch_ir import FunctionCall, Name, Subscript, literal, text
 
-CALL = Function("_kernel", (Name("x"), wanted(3)))
+CALL = FunctionCall("_kernel", (Name("x"), wanted(3)))
 PLACES = {"a": 0, "b": 1, "c": 2, "d": 4}
 
 

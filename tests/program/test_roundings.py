@@ -16,9 +16,9 @@ from derive.program.torch_ir import (
     Attribute,
     Binary,
     Conditional,
-    Function,
+    FunctionCall,
     Keyword,
-    Method,
+    MethodCall,
     Name,
     Tuple,
     Unary,
@@ -29,7 +29,7 @@ from derive.program.torch_ops import EXACT_ALONE, MONOTONE, ONCE, TORCH_OPS
 a, b, n, index, a_shape = map(Name, ("a", "b", "n", "index", "a_shape"))
 NONE, BY_ONE, MORE = Roundings
 POSITIVE = Binary(">", a, literal(0))
-EXP, SUM = Method(a, "exp"), Method(a, "sum", (literal(0),))
+EXP, SUM = MethodCall(a, "exp"), MethodCall(a, "sum", (literal(0),))
 
 
 def rounds(*codes):
@@ -41,53 +41,56 @@ def rounds(*codes):
     ("code", "often"),
     [
         (a, NONE),
-        (Unary("-", Method(a, "relu")), NONE),
-        (Method(a, "unfold", (literal(0), Binary("//", n, literal(2)), literal(1))), NONE),
-        (Method(a, "gather", (literal(1), Binary("+", index, literal(1)))), NONE),
-        (Attribute(Method(a, "max", (literal(1),)), "values"), NONE),
-        (Method(a, "gather", (literal(0), Attribute(Method(b, "max", (n,)), "indices"))), NONE),
-        (Function("torch.cat", (Tuple((a, b)), literal(0))), NONE),
-        (Function("torch.where", (POSITIVE, a, literal(0))), NONE),
+        (Unary("-", MethodCall(a, "relu")), NONE),
+        (MethodCall(a, "unfold", (literal(0), Binary("//", n, literal(2)), literal(1))), NONE),
+        (MethodCall(a, "gather", (literal(1), Binary("+", index, literal(1)))), NONE),
+        (Attribute(MethodCall(a, "max", (literal(1),)), "values"), NONE),
+        (
+            MethodCall(a, "gather", (literal(0), Attribute(MethodCall(b, "max", (n,)), "indices"))),
+            NONE,
+        ),
+        (FunctionCall("torch.cat", (Tuple((a, b)), literal(0))), NONE),
+        (FunctionCall("torch.where", (POSITIVE, a, literal(0))), NONE),
         # A number is rounded as the result would be.
-        (Function("torch.where", (POSITIVE, a, n)), NONE),
-        (Function("torch.where", (POSITIVE, a, literal(0.3))), NONE),
-        (Function("torch.ops.aten.threshold_backward", (b, a, literal(0))), NONE),
-        (Method(a, "new_full", (Tuple((n,)), literal(-1))), NONE),
-        (Conditional(n, Method(a, "unsqueeze", (literal(0),)), a), NONE),
+        (FunctionCall("torch.where", (POSITIVE, a, n)), NONE),
+        (FunctionCall("torch.where", (POSITIVE, a, literal(0.3))), NONE),
+        (FunctionCall("torch.ops.aten.threshold_backward", (b, a, literal(0))), NONE),
+        (MethodCall(a, "new_full", (Tuple((n,)), literal(-1))), NONE),
+        (Conditional(n, MethodCall(a, "unsqueeze", (literal(0),)), a), NONE),
         # Arithmetic, and what torch computes in float32, rounds once.
-        (Binary("*", a, Method(b, "sign")), BY_ONE),
+        (Binary("*", a, MethodCall(b, "sign")), BY_ONE),
         (Binary("+", a, b), BY_ONE),
         (Binary("*", Binary("*", literal(2), a), b), BY_ONE),
-        (Binary("/", a, Binary("or", Function("math.prod", (a_shape,)), literal(1))), BY_ONE),
+        (Binary("/", a, Binary("or", FunctionCall("math.prod", (a_shape,)), literal(1))), BY_ONE),
         (EXP, BY_ONE),
-        (Method(SUM, "relu"), BY_ONE),
-        (Method(Method(a, "abs"), "sum"), BY_ONE),
-        (Method(a, "clamp", (n,)), BY_ONE),
-        (Function("torch.nn.functional.elu", (a, n)), BY_ONE),
-        (Function("torch.where", (POSITIVE, EXP, literal(0))), BY_ONE),
+        (MethodCall(SUM, "relu"), BY_ONE),
+        (MethodCall(MethodCall(a, "abs"), "sum"), BY_ONE),
+        (MethodCall(a, "clamp", (n,)), BY_ONE),
+        (FunctionCall("torch.nn.functional.elu", (a, n)), BY_ONE),
+        (FunctionCall("torch.where", (POSITIVE, EXP, literal(0))), BY_ONE),
         # What is made or compared of a rounded value is rounded again.
         (Binary("*", EXP, b), MORE),
         (Binary("*", Binary("*", literal(0.5), a), b), MORE),
-        (Method(EXP, "sum"), MORE),
-        (Method(EXP, "floor"), MORE),
-        (Function("torch.where", (Binary(">", EXP, literal(1)), a, b)), MORE),
-        (Attribute(Method(EXP, "max", (literal(1),)), "indices"), MORE),
+        (MethodCall(EXP, "sum"), MORE),
+        (MethodCall(EXP, "floor"), MORE),
+        (FunctionCall("torch.where", (Binary(">", EXP, literal(1)), a, b)), MORE),
+        (Attribute(MethodCall(EXP, "max", (literal(1),)), "indices"), MORE),
         # Half precision does not have the number, or the positions.
-        (Function("torch.where", (Binary(">", a, literal(0.3)), a, b)), MORE),
-        (Function("torch.where", (Binary(">", a, n), a, b)), MORE),
+        (FunctionCall("torch.where", (Binary(">", a, literal(0.3)), a, b)), MORE),
+        (FunctionCall("torch.where", (Binary(">", a, n), a, b)), MORE),
         (Binary("+", a, literal(0.3)), MORE),
         (Binary("+", a, literal(257)), MORE),
         (Binary("*", a, index), MORE),
-        (Function("torch.where", (POSITIVE, a, index)), MORE),
+        (FunctionCall("torch.where", (POSITIVE, a, index)), MORE),
         (Binary("/", literal(0.3), a), MORE),
         # Sums of half precision, and what has no row.
-        (Method(a, "index_add", (literal(0), index, b)), MORE),
+        (MethodCall(a, "index_add", (literal(0), index, b)), MORE),
         (Binary("@", a, b), MORE),
         (Binary("**", a, literal(3)), MORE),
-        (Method(a, "logsumexp", (literal(0),)), MORE),
-        (Function("_unheard_of", (a,)), MORE),
-        (Method(a, "to", (Attribute(index, "dtype"),)), MORE),
-        (Function("torch.nn.functional.pad", (a, n, Keyword("value", literal(0.3)))), MORE),
+        (MethodCall(a, "logsumexp", (literal(0),)), MORE),
+        (FunctionCall("_unheard_of", (a,)), MORE),
+        (MethodCall(a, "to", (Attribute(index, "dtype"),)), MORE),
+        (FunctionCall("torch.nn.functional.pad", (a, n, Keyword("value", literal(0.3)))), MORE),
     ],
 )
 def test_how_often_a_body_rounds(code, often):
@@ -99,7 +102,7 @@ def test_names_are_known_by_what_they_stand_for():
     assert rounds(EXP, Attribute(y0, "mT")) is BY_ONE
     assert rounds(EXP, Binary("*", y0, b)) is MORE
     assert rounds(POSITIVE, Binary("*", y0, a)) is NONE
-    assert rounds(Binary("%", n, literal(3)), Method(a, "select", (literal(0), y0))) is NONE
+    assert rounds(Binary("%", n, literal(3)), MethodCall(a, "select", (literal(0), y0))) is NONE
 
 
 def test_short_numbers_are_those_of_every_half_precision():

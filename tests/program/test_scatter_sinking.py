@@ -6,11 +6,11 @@ import pytest
 
 from derive.program.cse import Line
 from derive.program.scatter_sinking import adding, placed_late, with_adding
-from derive.program.torch_ir import Binary, Function, Method, Name, literal, text
+from derive.program.torch_ir import Binary, FunctionCall, MethodCall, Name, literal, text
 
 x, y, n, v = map(Name, "xynv")
-METHOD = Method(x, "scatter_add", (literal(1), n, v))
-FUNCTION = Function("_scatter_added", (x, literal(1), n, v))
+METHOD = MethodCall(x, "scatter_add", (literal(1), n, v))
+FUNCTION = FunctionCall("_scatter_added", (x, literal(1), n, v))
 
 
 @pytest.mark.parametrize("code", [METHOD, FUNCTION], ids=text)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from derive.program.sinking import is_lazy, is_put_off, lazily, may_fail
-from derive.program.torch_ir import Binary, Conditional, Function, Literal, Method, Name
+from derive.program.torch_ir import Binary, Conditional, FunctionCall, Literal, MethodCall, Name
 
 p, x, T = Name("p"), Name("x"), Name("T")
 positive = Binary(">", p, Literal("0"))
-log = Function("math.log", (p,))
+log = FunctionCall("math.log", (p,))
 
 
 def test_a_read_at_a_position_may_fail():
-    assert may_fail(Method(x, "index_select", (Literal("0"), T)), set())
+    assert may_fail(MethodCall(x, "index_select", (Literal("0"), T)), set())
     assert not may_fail(Binary("*", log, x), set())
-    assert not may_fail(Method(x, "exp"), set())
+    assert not may_fail(MethodCall(x, "exp"), set())
     assert may_fail(Binary("+", x, T), {"T"})
 
 
@@ -23,7 +23,7 @@ def test_what_is_none_elsewhere_is_lazy():
 
 
 def test_what_sums_is_put_off_where_a_branch_alone_reads_it():
-    total = Method(x, "sum", (Literal("1"),))
+    total = MethodCall(x, "sum", (Literal("1"),))
     assert is_put_off(total, set()) and is_put_off(Binary("@", x, T), set())
     assert not is_put_off(Binary("*", x, p), set())
     chosen = Conditional(positive, Binary("*", p, total), Literal("0"))

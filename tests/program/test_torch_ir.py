@@ -7,10 +7,10 @@ import pytest
 from derive.program.torch_ir import (
     Attribute,
     Binary,
-    Function,
+    FunctionCall,
     Keyword,
     Literal,
-    Method,
+    MethodCall,
     Name,
     Tuple,
     names_in,
@@ -24,12 +24,12 @@ TEXTS = {
     "a * (a + b)": Binary("*", a, Binary("+", a, b)),
     "a - (b - a)": Binary("-", a, Binary("-", b, a)),
     "a - b - a": Binary("-", Binary("-", a, b), a),
-    "(a + b).sum(2, keepdim=True)": Method(
+    "(a + b).sum(2, keepdim=True)": MethodCall(
         Binary("+", a, b), "sum", (two, Keyword("keepdim", Literal("True")))
     ),
-    "torch.where(a, b, 2)": Function("torch.where", (a, b, two)),
+    "torch.where(a, b, 2)": FunctionCall("torch.where", (a, b, two)),
     "a.mT @ b": Binary("@", Attribute(a, "mT"), b),
-    "a.expand((2,))": Method(a, "expand", (Tuple((two,)),)),
+    "a.expand((2,))": MethodCall(a, "expand", (Tuple((two,)),)),
 }
 
 
@@ -43,9 +43,9 @@ def test_equal_code_is_one_object():
 
 
 def test_names_are_those_that_are_read():
-    assert sorted(names_in(Binary("*", a, Method(b, "gather", (two, a))))) == ["a", "a", "b"]
+    assert sorted(names_in(Binary("*", a, MethodCall(b, "gather", (two, a))))) == ["a", "a", "b"]
 
 
 def test_views_cost_nothing():
-    assert count([Method(Attribute(a, "mT"), "unsqueeze", (two,))]) == (0, 0)
+    assert count([MethodCall(Attribute(a, "mT"), "unsqueeze", (two,))]) == (0, 0)
     assert count([Binary("+", Binary("@", a, b), a)]) == (1, 1)

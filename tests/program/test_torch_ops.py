@@ -7,15 +7,15 @@ import re
 import torch
 from kit.command import ROOT
 
-from derive.program.torch_ir import Function, Method, Name
+from derive.program.torch_ir import FunctionCall, MethodCall, Name
 from derive.program.torch_ops import TORCH_OPS, torch_op
 
 
 def test_a_function_of_python_is_no_operation_of_torch():
     a, b = Name("a"), Name("b")
-    assert torch_op(Method(a, "max", (b,))).keeps
-    assert not torch_op(Function("max", (a, b))).keeps
-    assert torch_op(Function("torch.nn.functional.pad", (a, b))).shape is TORCH_OPS["pad"].shape
+    assert torch_op(MethodCall(a, "max", (b,))).keeps
+    assert not torch_op(FunctionCall("max", (a, b))).keeps
+    assert torch_op(FunctionCall("torch.nn.functional.pad", (a, b))).shape is TORCH_OPS["pad"].shape
 
 
 def test_every_helper_has_a_row_and_a_function():

@@ -20,7 +20,7 @@ from derive.algebra.expr import (
 )
 from derive.algebra.interpret import evaluate
 from derive.show.formula import latex, unicode
-from derive.show.identities import Along
+from derive.show.identities import AxisFunction
 
 GIVEN = {
     "S[i,k] = exp(A[i,k] - logsumexp[l](A[i,l]))": "softmaxₖ(A[i,k])",
@@ -158,6 +158,6 @@ def test_sums_that_are_divided_by_a_size_are_means():
 
 def test_a_softmax_in_latex():
     k = Index("k", "k")
-    assert latex(Along("softmax", (k,), Access("A", (k,)))) == (
+    assert latex(AxisFunction("softmax", (k,), Access("A", (k,)))) == (
         r"\operatorname*{softmax}_{k}\left(A_{k}\right)"
     )

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import derive
-from derive.tracing.call_cost import Cost, cost_of, dearer
+from derive.tracing.call_cost import CallCost, cost_of, dearer
 
 
 def test_what_is_counted():
@@ -25,12 +25,12 @@ def test_a_cost_that_depends_on_values_is_not_known():
 
 
 def test_what_is_dearer():
-    plain = Cost(1e-3, 10**7, 10**7)
-    assert dearer(Cost(1.1e-3, 10**7, 10**7), plain, 1.2, 1.5) == ""
-    assert dearer(Cost(3e-3, 10**7, 10**7), plain, 1.2, 1.5) == "3 times the time"
-    assert "a tensor of 40 MB" in dearer(Cost(1e-3, 4 * 10**7, 10**7), plain, 1.2, 1.5)
+    plain = CallCost(1e-3, 10**7, 10**7)
+    assert dearer(CallCost(1.1e-3, 10**7, 10**7), plain, 1.2, 1.5) == ""
+    assert dearer(CallCost(3e-3, 10**7, 10**7), plain, 1.2, 1.5) == "3 times the time"
+    assert "a tensor of 40 MB" in dearer(CallCost(1e-3, 4 * 10**7, 10**7), plain, 1.2, 1.5)
     # Of little, a multiple is little.
-    assert dearer(Cost(9e-5, 10**6, 10**6), Cost(1e-5, 1000, 1000), 1.2, 1.5) == ""
+    assert dearer(CallCost(9e-5, 10**6, 10**6), CallCost(1e-5, 1000, 1000), 1.2, 1.5) == ""
 
 
 def spectrum(x, w):

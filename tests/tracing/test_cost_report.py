@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import derive
-from derive.tracing.call_cost import Cost
+from derive.tracing.call_cost import CallCost
 from derive.tracing.cost_report import Fact, Report, Row
 
 
@@ -74,7 +74,7 @@ def test_kernels_are_counted_as_they_run():
 
 
 def test_the_table_is_aligned():
-    fact = Fact("", Cost(1.0, 8, 2000), Cost(0.5, 8, 1000))
+    fact = Fact("", CallCost(1.0, 8, 2000), CallCost(0.5, 8, 1000))
     rows = Row("model", "Whole", Fact("no reading")), Row("model.body", "Linear", fact, 2)
     assert str(Report(rows)).splitlines() == [
         "module      kind    runs     time  saved         why",

@@ -8,7 +8,7 @@ import torch
 import derive
 from derive.tracing.infinite_branches import Outward
 from derive.tracing.read import reading
-from derive.tracing.values import Apply, Number, Parameter, apply
+from derive.tracing.values import TracedApply, TracedNumber, TracedParameter, apply
 
 LOW = float("-inf")
 MASK = torch.eye(4).bool()
@@ -104,11 +104,19 @@ def test_a_number_whose_sign_decides_stays_a_number():
 @pytest.mark.parametrize(
     "node",
     [
-        apply("*", apply("where", Parameter("c"), Number(LOW), Parameter("x")), Parameter("y")),
-        apply("log", apply("where", Parameter("c"), Number(LOW), Parameter("x"))),
-        apply("*", apply("where", Parameter("c"), Number(LOW), Parameter("x")), Number(0)),
+        apply(
+            "*",
+            apply("where", TracedParameter("c"), TracedNumber(LOW), TracedParameter("x")),
+            TracedParameter("y"),
+        ),
+        apply("log", apply("where", TracedParameter("c"), TracedNumber(LOW), TracedParameter("x"))),
+        apply(
+            "*",
+            apply("where", TracedParameter("c"), TracedNumber(LOW), TracedParameter("x")),
+            TracedNumber(0),
+        ),
     ],
 )
 def test_what_is_of_no_known_sign_stays(node):
     made = Outward()(node)
-    assert isinstance(made, Apply) and made.name == node.name
+    assert isinstance(made, TracedApply) and made.name == node.name

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from derive.algebra.expr import Expr, Not, Rel, accesses, is_number
 from derive.algebra.factor import factor
-from derive.program.torch_ir import Attribute, Binary, Code, Function, Literal, Name, Unary
+from derive.program.torch_ir import Attribute, Binary, Code, FunctionCall, Literal, Name, Unary
 
 if TYPE_CHECKING:
     from derive.lowering.ground.value import Value
@@ -35,11 +35,11 @@ def above_number(condition: Expr) -> tuple[Expr, Expr] | None:
 def above(x: Code, t: Code, value: Code) -> Code:
     """The value where x > t or x is nan, 0 elsewhere; of both sides of x in one call."""
     match value:
-        case Function("torch.ops.aten.threshold_backward", (inner, other, low)) if x is Unary(
+        case FunctionCall("torch.ops.aten.threshold_backward", (inner, other, low)) if x is Unary(
             "-", other
         ):
-            return Function("torch.ops.aten.hardtanh_backward", (inner, other, low, _less(t)))
-    return Function("torch.ops.aten.threshold_backward", (value, x, t))
+            return FunctionCall("torch.ops.aten.hardtanh_backward", (inner, other, low, _less(t)))
+    return FunctionCall("torch.ops.aten.threshold_backward", (value, x, t))
 
 
 def _less(t: Code) -> Code:

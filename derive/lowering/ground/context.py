@@ -22,10 +22,10 @@ from derive.program.torch_ir import (
     Code,
     Conditional,
     Dim,
-    Function,
+    FunctionCall,
     Keyword,
     Literal,
-    Method,
+    MethodCall,
     Name,
     literal,
     subexpressions,
@@ -138,13 +138,13 @@ class Scope(ABC):
             return Value(Conditional(value.code, literal(1), literal(0)), scalar=True)
         if value.kind == "float" or value.scalar:
             return replace(value, kind="float")
-        code = Method(value.code, "to", (Attribute(self.like, "dtype"),))
+        code = MethodCall(value.code, "to", (Attribute(self.like, "dtype"),))
         return replace(value, code=code, kind="float")
 
     def positions(self, i: Index) -> Value:
         """0, 1, ..., size(i) - 1."""
         device = Keyword("device", Attribute(self.like, "device"))
-        return Value(Function("torch.arange", (Dim(i.extent), device)), (i,), "int")
+        return Value(FunctionCall("torch.arange", (Dim(i.extent), device)), (i,), "int")
 
     def as_tensor(self, value: Value) -> Value:
         return self.frame.expand(value, (), self.like) if value.scalar else value
@@ -206,7 +206,7 @@ class Scope(ABC):
         least = max(len(test.indices), len(then.indices), len(other.indices))
         slow = kind == "float" and (slow or least < len(axes))
         name = "_where" if slow else "torch.where"
-        return Value(Function(name, (test.code, inside, other.code)), axes, kind)
+        return Value(FunctionCall(name, (test.code, inside, other.code)), axes, kind)
 
     def _chosen(self, test: Code, then: Value, other: Value, kind: Kind) -> Value:
         """One of two values by a Python bool: each with the shape of both."""
@@ -224,7 +224,7 @@ class Scope(ABC):
 def _where_it_holds(test: Code, code: Code) -> Code:
     """The code as it is where the test holds, which it asked itself."""
     match code:
-        case Function("torch.where" | "_where", (asked, then, Literal())) if asked is test:
+        case FunctionCall("torch.where" | "_where", (asked, then, Literal())) if asked is test:
             return code if isinstance(then, Literal) else then
     return code
 

@@ -20,7 +20,7 @@ from derive.program.torch_ir import (
     Binary,
     Code,
     Dim,
-    Function,
+    FunctionCall,
     Literal,
     Tuple,
 )
@@ -72,7 +72,7 @@ def contract(
 
 
 @dataclass(frozen=True)
-class Joint:
+class JoinedOperands:
     """A pair of operands that is joined."""
 
     pair: tuple[int, int]
@@ -87,7 +87,7 @@ def joins(
     operands: Sequence[Iterable[Index]],
     binders: Sequence[Index],
     masks: Sequence[frozenset[Index]] = (),
-) -> Iterator[Joint]:
+) -> Iterator[JoinedOperands]:
     """The pairs in the order in which operands with these indices are joined."""
     sets, pending = [frozenset(o) for o in operands], list(masks)
     while len(sets) > 1:
@@ -105,14 +105,14 @@ def _joint(
     pair: tuple[int, int],
     binders: Sequence[Index],
     masks: Sequence[frozenset[Index]],
-) -> Joint:
+) -> JoinedOperands:
     indices = frozenset[Index]().union(*(sets[n] for n in pair))
     kept = frozenset[Index]().union(*(s for n, s in enumerate(sets) if n not in pair), *masks)
     summed = tuple(i for i in binders if i not in kept)
-    return Joint(pair, summed, indices, indices.difference(summed))
+    return JoinedOperands(pair, summed, indices, indices.difference(summed))
 
 
-def _price(joint: Joint) -> tuple[int, int, tuple[int, int]]:
+def _price(joint: JoinedOperands) -> tuple[int, int, tuple[int, int]]:
     return len(joint.indices), len(joint.result), joint.pair
 
 
@@ -282,5 +282,5 @@ def _einsum(
     sides = ["".join(names[i] for i in v.indices) for v in (a, b)]
     target = "".join(names[i] for i in result)
     equation = Literal(f'"{sides[0]},{sides[1]}->{target}"')
-    code: Code = Function("torch.einsum", (equation, a.code, b.code))
+    code: Code = FunctionCall("torch.einsum", (equation, a.code, b.code))
     return Value(code, tuple(result))

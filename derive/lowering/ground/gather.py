@@ -23,10 +23,10 @@ from derive.program.torch_ir import (
     Binary,
     Code,
     Dim,
-    Function,
+    FunctionCall,
     Keyword,
     Literal,
-    Method,
+    MethodCall,
     Shape,
     Tuple,
     literal,
@@ -96,8 +96,8 @@ def kept_inside(code: Code, read: Code) -> Code:
 def _renamed(code: Code, read: Code, suffix: str) -> Code:
     def visit(part: Code) -> Code | None:
         match part:
-            case Method(x, name, args) if x is read and name in _CALLS:
-                return Function(f"_{_CALLS[name]}_{suffix}", (x, *args))
+            case MethodCall(x, name, args) if x is read and name in _CALLS:
+                return FunctionCall(f"_{_CALLS[name]}_{suffix}", (x, *args))
         return None
 
     return replaced(code, visit)
@@ -137,7 +137,7 @@ def read_together(
     at = dims[0] if dims[-1] - dims[0] < len(dims) else 0
     given = (frame.fit(frame.squeeze(read[n]), new).code for n in dims)
     name = "_read_at_if_any" if any_size else "_read_at"
-    code = Function(name, (value.code, Tuple(tuple(map(literal, dims))), *given))
+    code = FunctionCall(name, (value.code, Tuple(tuple(map(literal, dims))), *given))
     return Value(code, (*others[:at], *new, *others[at:]), value.kind)
 
 
@@ -175,16 +175,16 @@ def add_at(
         if scale is not None:
             source = replace(source, code=Binary("*", scale, source.code))
         index, values = _along(frame, source, position, summed, result, n)
-        return Value(Method(base, "scatter_add", (place, index, values)), tuple(result))
+        return Value(MethodCall(base, "scatter_add", (place, index, values)), tuple(result))
     if any(i.group for i in summed):
         raise NeedsFlatGroups("an addition along a group")
     whole = frame.squeeze(position)
     full = frame.expand(source, [*result[:n], *whole.indices, *result[n + 1 :]], like)
     index, values = whole.code, full.code
     if len(summed) > 1:
-        index, values = Method(index, "flatten"), _merged(full, n, len(summed))
+        index, values = MethodCall(index, "flatten"), _merged(full, n, len(summed))
     alpha = () if scale is None else (Keyword("alpha", scale),)
-    return Value(Method(base, "index_add", (place, index, values, *alpha)), tuple(result))
+    return Value(MethodCall(base, "index_add", (place, index, values, *alpha)), tuple(result))
 
 
 def extremum_at(
@@ -206,7 +206,7 @@ def extremum_at(
     index, values = _along(frame, source, position, binders, result, n)
     place = frame.position(tuple(result), n)
     args = (place, index, values, Literal(f'"{kind}"'))
-    return Value(Method(base, "scatter_reduce", args), tuple(result))
+    return Value(MethodCall(base, "scatter_reduce", args), tuple(result))
 
 
 def _along(
@@ -226,7 +226,7 @@ def _along(
     if len(summed) < 2:
         return index.code, values.code
     ends = (literal(n), literal(n + len(summed) - 1))
-    return Method(index.code, "flatten", ends), _merged(values, n, len(summed))
+    return MethodCall(index.code, "flatten", ends), _merged(values, n, len(summed))
 
 
 def _merged(value: Value, n: int, count: int) -> Code:
@@ -238,7 +238,7 @@ def _merged(value: Value, n: int, count: int) -> Code:
         whole = size if whole is None else Binary("*", whole, size)
     assert whole is not None
     rest = [axis_size(i) for i in value.axes if i is not None]
-    return Method(value.code, "reshape", (Shape((*rest[:n], whole, *rest[n + count :])),))
+    return MethodCall(value.code, "reshape", (Shape((*rest[:n], whole, *rest[n + count :])),))
 
 
 def put_at(
@@ -260,4 +260,4 @@ def put_at(
     positions = Tuple(tuple(frame.fit(p, inside).code for _, p in targets))
     values = frame.expand(source, [*inside, *rest], like)
     args = (positions, values.code, Keyword("accumulate", Literal("True")))
-    return Value(Method(zeros(like, (*axes, *rest)), "index_put", args), (*axes, *rest))
+    return Value(MethodCall(zeros(like, (*axes, *rest)), "index_put", args), (*axes, *rest))

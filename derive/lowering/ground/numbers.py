@@ -16,7 +16,7 @@ from derive.program.torch_ir import (
     Binary,
     Code,
     Dim,
-    Function,
+    FunctionCall,
     Literal,
     Name,
     Shape,
@@ -32,8 +32,8 @@ def of_number(name: str, *args: Code) -> Code:
     if name == "sqrt":
         certain = not any(map(_may_be_negative, args))
     if certain or all(map(_is_constant, args)):
-        return Function(f"math.{name}", args)
-    return Function("_ieee", (Name(f"math.{name}"), *args))
+        return FunctionCall(f"math.{name}", args)
+    return FunctionCall("_ieee", (Name(f"math.{name}"), *args))
 
 
 def _may_be_negative(code: Code) -> bool:
@@ -44,7 +44,7 @@ def _may_be_negative(code: Code) -> bool:
         return False
     if isinstance(code, Binary) and code.op == "*":
         return any(map(_may_be_negative, code.parts()))
-    return not (isinstance(code, Function) and code.name == "math.prod")
+    return not (isinstance(code, FunctionCall) and code.name == "math.prod")
 
 
 def quotient_of_numbers(frame: Frame, above: Code, below: Code) -> Code:
@@ -53,9 +53,9 @@ def quotient_of_numbers(frame: Frame, above: Code, below: Code) -> Code:
     sizes = [f for f in factors if _is_constant(f) or _reads_size(f)]
     others = [f for f in factors if f not in sizes]
     if not any(map(_reads_size, sizes)):
-        return Function("_quotient", (above, below)) if others else Binary("/", above, below)
+        return FunctionCall("_quotient", (above, below)) if others else Binary("/", above, below)
     if others:
-        above, below = Function("_quotient", (above, _product(others))), _product(sizes)
+        above, below = FunctionCall("_quotient", (above, _product(others))), _product(sizes)
     return Binary("/", above, below if _is_certain(frame, below) else Binary("or", below, _NAN))
 
 
@@ -93,7 +93,7 @@ def _factors(code: Code) -> Iterator[Code]:
 def _squared(code: Code) -> Code:
     """What is 0 where the code is."""
     match code:
-        case Function("math.sqrt", (square,)):
+        case FunctionCall("math.sqrt", (square,)):
             return square
     return code
 

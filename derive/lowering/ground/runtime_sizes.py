@@ -17,7 +17,7 @@ from derive.program.torch_ir import (
     Binary,
     Code,
     Dim,
-    Function,
+    FunctionCall,
     Name,
     Shape,
     Slice,
@@ -30,7 +30,7 @@ from derive.program.torch_ir import (
 
 
 @dataclass(frozen=True)
-class Source:
+class ShapeSource:
     """A shape that can be read: the code of the shape and the axes it describes."""
 
     tensor: str
@@ -51,13 +51,13 @@ def axes_of(op: Operation, t: Tensor) -> Axes:
 
 
 @dataclass
-class Shapes:
+class ShapeSources:
     """Turns `Dim` and `Shape` into code. ``at_hand`` is asked before ``kept``."""
 
     extents: Mapping[str, Extent]
     frame: Frame
-    at_hand: Sequence[Source]
-    kept: Sequence[Source] = ()
+    at_hand: Sequence[ShapeSource]
+    kept: Sequence[ShapeSource] = ()
     groups: Mapping[str, Code] = field(default_factory=dict)
     """The shapes of groups, where lines before all others have them."""
     used: dict[str, None] = field(default_factory=dict)
@@ -88,10 +88,10 @@ class Shapes:
     def _product(self, extent: str) -> Code | None:
         """The number of values of a group whose shape is known."""
         known = self.groups.get(extent)
-        return None if known is None else Function("math.prod", (known,))
+        return None if known is None else FunctionCall("math.prod", (known,))
 
     def _first(
-        self, read: Callable[[Source], Code | None], known: Code | None = None
+        self, read: Callable[[ShapeSource], Code | None], known: Code | None = None
     ) -> Code | None:
         """What the first tensor at hand tells, else what is known, else what a kept shape tells."""
         problem: NeedsFlatGroups | None = None
@@ -112,15 +112,15 @@ class Shapes:
             raise problem
         return None
 
-    def _read(self, source: Source, extent: str) -> Code | None:
+    def _read(self, source: ShapeSource, extent: str) -> Code | None:
         for n, i in enumerate(source.axes):
             if i is not None and i.extent == extent:
                 if i.group:
-                    return Function("math.prod", (self._group(source, n),))
+                    return FunctionCall("math.prod", (self._group(source, n),))
                 return Subscript(source.shape, (self.frame.position(source.axes, n),))
         return None
 
-    def _group(self, source: Source, n: int) -> Code:
+    def _group(self, source: ShapeSource, n: int) -> Code:
         """The slice of a shape that a group takes."""
         axes = source.axes
         if len(axes) == 1:
@@ -151,11 +151,11 @@ class Shapes:
         return Tuple(tuple(items))
 
     @staticmethod
-    def _exact(source: Source, axes: Sequence[Code]) -> Code | None:
+    def _exact(source: ShapeSource, axes: Sequence[Code]) -> Code | None:
         have = tuple(None if i is None else axis_size(i) for i in source.axes)
         return source.shape if have == axes else None
 
-    def _spread(self, source: Source, axis: Code) -> Code | None:
+    def _spread(self, source: ShapeSource, axis: Code) -> Code | None:
         for n, i in enumerate(source.axes):
             if i is not None and axis_size(i) is axis:
                 return Unary("*", self._group(source, n))
@@ -180,7 +180,7 @@ class Shapes:
             return Binary("//", self.number(e.args[0]), self.number(e.args[1]))
         if isinstance(e, Call) and e.function in ("minimum", "maximum"):
             name = {"minimum": "min", "maximum": "max"}[e.function]
-            return Function(name, tuple(self.number(a) for a in e.args))
+            return FunctionCall(name, tuple(self.number(a) for a in e.args))
         if isinstance(e, Pow) and isinstance(e.exponent, Num) and e.exponent.value > 0:
             return Binary("**", self.number(e.base), literal(int(e.exponent.value)))
         raise LoweringError(f"no torch code for the size {e!r}")

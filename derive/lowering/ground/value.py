@@ -20,10 +20,10 @@ from derive.program.torch_ir import (
     Binary,
     Code,
     Dim,
-    Function,
+    FunctionCall,
     Keyword,
     Literal,
-    Method,
+    MethodCall,
     Name,
     Shape,
     Tuple,
@@ -55,7 +55,7 @@ class Value:
 
     def call(self, method: str, *args: Code) -> Value:
         """value.method(args), which keeps the axes."""
-        return replace(self, code=Method(self.code, method, args))
+        return replace(self, code=MethodCall(self.code, method, args))
 
     def at(self, n: int, *axes: Index | None) -> Value:
         """The same code where axis n is called these axes."""
@@ -186,11 +186,11 @@ class Frame:
         elif groups:
             source = (self.position(axes, axes.index(order[n])) for n in moved)
             target = (self.position(tuple(order), n) for n in moved)
-            code = Method(code, "movedim", (Tuple(tuple(source)), Tuple(tuple(target))))
+            code = MethodCall(code, "movedim", (Tuple(tuple(source)), Tuple(tuple(target))))
         elif len(moved) == 2:
-            code = Method(code, "transpose", tuple(literal(n) for n in moved))
+            code = MethodCall(code, "transpose", tuple(literal(n) for n in moved))
         else:
-            code = Method(code, "permute", tuple(literal(axes.index(i)) for i in order))
+            code = MethodCall(code, "permute", tuple(literal(axes.index(i)) for i in order))
         return replace(value, code=code, axes=tuple(order))
 
     def expand(self, value: Value, target: Sequence[Index], like: Code) -> Value:
@@ -202,12 +202,12 @@ class Frame:
             args: tuple[Code, ...] = (shape,) if zero else (shape, value.code)
             if value.kind in dtypes:
                 args = (*args, Keyword("dtype", Name(dtypes[value.kind])))
-            code: Code = Method(like, "new_zeros" if zero else "new_full", args)
+            code: Code = MethodCall(like, "new_zeros" if zero else "new_full", args)
             return Value(code, tuple(target), value.kind)
         value = self.fit(value, target)
         if value.axes == tuple(target):
             return value
-        return Value(Method(value.code, "expand", (shape,)), tuple(target), value.kind)
+        return Value(MethodCall(value.code, "expand", (shape,)), tuple(target), value.kind)
 
     def fill(self, value: Value, layout: Sequence[Index | None]) -> Value:
         """value with exactly the axes of layout, each at full size or, where None, at size 1."""
@@ -220,7 +220,7 @@ class Frame:
                 value = replace(value, axes=(None, *value.axes))
         if value.axes == layout:
             return value
-        return Value(Method(value.code, "expand", (shape_of(layout),)), layout, value.kind)
+        return Value(MethodCall(value.code, "expand", (shape_of(layout),)), layout, value.kind)
 
     def reduce(
         self, value: Value, name: str, which: Sequence[int], keepdim: bool, kind: Kind
@@ -236,7 +236,7 @@ class Frame:
             args = ()
         elif groups and name == "sum" and not keepdim and list(which) == list(range(len(which))):
             # Also right for a group of no axes, where sum(()) would sum over everything.
-            return Value(Method(value.code, "sum_to_size", (shape_of(rest),)), rest, kind)
+            return Value(MethodCall(value.code, "sum_to_size", (shape_of(rest),)), rest, kind)
         else:
             args = (self.positions(value.axes, which),)
         if keepdim:
@@ -246,8 +246,8 @@ class Frame:
             axes = tuple(i for n, i in enumerate(value.axes) if n not in which)
         args = (*map(literal, row.order), *args)
         if "." in row.torch:
-            return Value(Function(row.torch, (value.code, *args)), axes, kind)
-        return Value(Method(value.code, row.torch or name, args), axes, kind)
+            return Value(FunctionCall(row.torch, (value.code, *args)), axes, kind)
+        return Value(MethodCall(value.code, row.torch or name, args), axes, kind)
 
 
 def place_number(frame: Frame, axes: Axes, n: int) -> int:
@@ -270,7 +270,7 @@ def shape_of(axes: Sequence[Index | None]) -> Shape:
 
 def zeros(like: Code, axes: Sequence[Index | None]) -> Code:
     """Zeros with these axes, of the dtype and on the device of a tensor."""
-    return Method(like, "new_zeros", (shape_of(axes),))
+    return MethodCall(like, "new_zeros", (shape_of(axes),))
 
 
 def _transposed(code: Code) -> Code:
@@ -286,8 +286,10 @@ def _transposed(code: Code) -> Code:
 def _unsqueezed(code: Code, place: Code) -> Code:
     """The code with an axis of size 1 at that place; one that was just removed there stays."""
     match code:
-        case Method(whole, "squeeze", (removed,)) if removed is place:
+        case MethodCall(whole, "squeeze", (removed,)) if removed is place:
             return whole
-        case Binary(op, Method(whole, "squeeze", (removed,)), Literal() as n) if removed is place:
+        case Binary(op, MethodCall(whole, "squeeze", (removed,)), Literal() as n) if (
+            removed is place
+        ):
             return Binary(op, whole, n)
-    return Method(code, "unsqueeze", (place,))
+    return MethodCall(code, "unsqueeze", (place,))

@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from derive.program.torch_ir import Attribute, Code, Literal, Method, Name, Tuple, Unary, literal
+from derive.program.torch_ir import (
+    Attribute,
+    Code,
+    Literal,
+    MethodCall,
+    Name,
+    Tuple,
+    Unary,
+    literal,
+)
 
 
 def flattened(code: Code, start: int, end: int) -> Code:
@@ -39,12 +48,12 @@ def flattened(code: Code, start: int, end: int) -> Code:
         first, last = sorted((_near(one), _near(other)))
         if low <= first <= high:
             return _range(x, low, high + last - first, start < 0)
-    return Method(code, "flatten", (literal(start), literal(end)))
+    return MethodCall(code, "flatten", (literal(start), literal(end)))
 
 
 def unflattened(code: Code, at: int, sizes: Tuple) -> Code:
     """code with the axis at as several of these sizes."""
-    return Method(code, "unflatten", (literal(at), sizes))
+    return MethodCall(code, "unflatten", (literal(at), sizes))
 
 
 def in_place_of(code: Code, new: Mapping[Code, Code]) -> Code:
@@ -57,19 +66,19 @@ def in_place_of(code: Code, new: Mapping[Code, Code]) -> Code:
     match code:
         case Attribute(Name(), name) if name != "mT":
             return code
-        case Method(Name() as x, name, args) if name.startswith("new_"):
-            return Method(x, name, tuple(in_place_of(a, new) for a in args))
+        case MethodCall(Name() as x, name, args) if name.startswith("new_"):
+            return MethodCall(x, name, tuple(in_place_of(a, new) for a in args))
     made: Code = code.map(lambda part: in_place_of(part, new))
     match made:
-        case Method(Method(inner, "flatten" | "unflatten"), "reshape", shape):
-            return Method(inner, "reshape", shape)
+        case MethodCall(MethodCall(inner, "flatten" | "unflatten"), "reshape", shape):
+            return MethodCall(inner, "reshape", shape)
     taken = _flatten_of(made)
     return made if taken is None else flattened(*taken)
 
 
 def is_view(code: Code) -> bool:
     """Whether the code flattens or unflattens something."""
-    return isinstance(code, Method) and code.name in ("flatten", "unflatten")
+    return isinstance(code, MethodCall) and code.name in ("flatten", "unflatten")
 
 
 def _near(position: int) -> int:
@@ -88,7 +97,7 @@ def _range(code: Code, low: int, high: int, from_end: bool) -> Code:
 
 def _unflatten_of(code: Code) -> tuple[Code, int, Tuple] | None:
     match code:
-        case Method(x, "unflatten", (at, Tuple() as sizes)):
+        case MethodCall(x, "unflatten", (at, Tuple() as sizes)):
             position = _integer(at)
             return None if position is None else (x, position, sizes)
     return None
@@ -96,7 +105,7 @@ def _unflatten_of(code: Code) -> tuple[Code, int, Tuple] | None:
 
 def _flatten_of(code: Code) -> tuple[Code, int, int] | None:
     match code:
-        case Method(x, "flatten", (one, other)):
+        case MethodCall(x, "flatten", (one, other)):
             start, end = _integer(one), _integer(other)
             if start is not None and end is not None and (start < 0) == (end < 0):
                 return x, start, end

@@ -17,7 +17,16 @@ from derive.algebra.expr import Call, Expr, Guard, Index, Param, Size
 from derive.algebra.inequalities import Bounds
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.value import NeedsFlatGroups, Value, shape_of
-from derive.program.torch_ir import Code, Dim, Function, Keyword, Method, Shape, Tuple, literal
+from derive.program.torch_ir import (
+    Code,
+    Dim,
+    FunctionCall,
+    Keyword,
+    MethodCall,
+    Shape,
+    Tuple,
+    literal,
+)
 
 _ZERO = Polynomial({})
 _ONE = Polynomial.of(1)
@@ -79,7 +88,7 @@ def number_of(scope: Scope, form: Polynomial) -> Code:
 
 
 @dataclass(frozen=True)
-class Read:
+class AxisRead:
     """Axis n of a value, read at a position."""
 
     value: Value
@@ -95,17 +104,17 @@ class Read:
         return isinstance(self.position, Guard)
 
 
-def reading(scope: Scope, value: Value, n: int, position: Expr) -> Read:
+def reading(scope: Scope, value: Value, n: int, position: Expr) -> AxisRead:
     axis = value.axes[n]
     assert axis is not None
     bare = position.position if isinstance(position, Guard) else position
     along = window(scope.frame.bounds, bare)
     if along is not None and along.index in value.axes:
         along = None
-    return Read(value, n, position, scope.frame.position(value.axes, n), axis.extent, along)
+    return AxisRead(value, n, position, scope.frame.position(value.axes, n), axis.extent, along)
 
 
-def read_window(scope: Scope, r: Read) -> Value | None:
+def read_window(scope: Scope, r: AxisRead) -> Value | None:
     """X[s + i] = X.narrow(s, size(i)), which is certainly inside."""
     bounds, w = scope.frame.bounds, r.along
     if w is None or r.is_guarded or abs(w.step) != 1:
@@ -130,7 +139,7 @@ def _is_block(bounds: Bounds, w: Window) -> bool:
     return w.step == 1 and inside and all(own in key for key in w.start.terms)
 
 
-def read_guarded(scope: Scope, r: Read) -> Value | None:
+def read_guarded(scope: Scope, r: AxisRead) -> Value | None:
     """[0 <= s + i < size] X[s + i]: zeros around the axis as far as the window leaves it."""
     w = r.along
     if w is None or not r.is_guarded or abs(w.step) != 1:
@@ -152,7 +161,7 @@ def along(scope: Scope, value: Value, n: int, w: Window, *outside: Code) -> Valu
         code = pad(value.code, [*[literal(0)] * (2 * len(behind)), *ends], *outside)
     else:
         args = (value.code, place, number_of(scope, start), Dim(w.index.extent), *outside)
-        code = Function("_window", args)
+        code = FunctionCall("_window", args)
     return _turned(replace(value, code=code).at(n, w.index), place, w)
 
 
@@ -173,14 +182,14 @@ def padded(scope: Scope, value: Value, n: int, before: Code, after: Code) -> Val
     parts = [
         value.code
         if size is None
-        else Method(value.code, "new_zeros", (Shape((*around[0], size, *around[1])),))
+        else MethodCall(value.code, "new_zeros", (Shape((*around[0], size, *around[1])),))
         for size in (before, None, after)
         if size is not literal(0)
     ]
     if len(parts) == 1:
         return value
     place = scope.frame.position(value.axes, n)
-    return replace(value, code=Function("torch.cat", (Tuple(tuple(parts)), place)))
+    return replace(value, code=FunctionCall("torch.cat", (Tuple(tuple(parts)), place)))
 
 
 def padded_along(scope: Scope, value: Value, amounts: Mapping[int, tuple[Code, Code]]) -> Value:
@@ -208,5 +217,7 @@ def pad(code: Code, amounts: Sequence[Code], *outside: Code) -> Code:
         del left[-2:]
     number = (Keyword("value", *outside),) if outside else ()
     return (
-        Function("torch.nn.functional.pad", (code, Tuple(tuple(left)), *number)) if left else code
+        FunctionCall("torch.nn.functional.pad", (code, Tuple(tuple(left)), *number))
+        if left
+        else code
     )

@@ -23,10 +23,10 @@ from derive.program.torch_ir import (
     Attribute,
     Binary,
     Code,
-    Function,
+    FunctionCall,
     Keyword,
     Literal,
-    Method,
+    MethodCall,
     text,
 )
 
@@ -49,7 +49,7 @@ def _as_integer(scope: Scope, value: Value, order: Sequence[Index]) -> Value:
     if value.kind != "float":
         return value
     if value.scalar:
-        return replace(value, code=Function("int", (value.code,)), kind="int")
+        return replace(value, code=FunctionCall("int", (value.code,)), kind="int")
     return replace(scope.frame.fit(value, order).call("long"), kind="int")
 
 
@@ -70,7 +70,7 @@ def _by_numbers(e: Call, args: Sequence[Value]) -> Value | None:
     x, *rest = args
     numbers = not x.scalar and bool(rest) and all(a.scalar for a in rest)
     if e.function == "polygamma":
-        return replace(rest[0], code=Function("torch.polygamma", (x.code, rest[0].code)))
+        return replace(rest[0], code=FunctionCall("torch.polygamma", (x.code, rest[0].code)))
     if e.function == "pow" and numbers:
         return replace(x, code=Binary("**", x.code, rest[0].code))
     if e.function == "clamp" and numbers:
@@ -85,9 +85,9 @@ def _of_tensors(scope: Scope, e: Call, args: Sequence[Value]) -> Value:
     for a in args:
         axes = broadcast(axes, a.axes)
     function = FUNCTIONS[e.function]
-    code: Code = Function(f"torch.{function.torch}", tuple(a.code for a in args))
+    code: Code = FunctionCall(f"torch.{function.torch}", tuple(a.code for a in args))
     if function.torch_method is not None:
-        code = Method(args[0].code, function.torch_method, tuple(a.code for a in args[1:]))
+        code = MethodCall(args[0].code, function.torch_method, tuple(a.code for a in args[1:]))
     return Value(code, axes, args[0].kind if e.function == "detach" else "float")
 
 
@@ -96,8 +96,8 @@ def _clamped(x: Code, low: Code, high: Code) -> Code:
     bounds = {"min": low, "max": high}
     given = {name: code for name, code in bounds.items() if text(code).lstrip("-") != "math.inf"}
     if len(given) == 2:
-        return Method(x, "clamp", (low, high))
-    return Method(x, "clamp", tuple(Keyword(name, code) for name, code in given.items()))
+        return MethodCall(x, "clamp", (low, high))
+    return MethodCall(x, "clamp", tuple(Keyword(name, code) for name, code in given.items()))
 
 
 def lower_normal(scope: Scope, e: Normal, order: Sequence[Index]) -> Value:
@@ -123,10 +123,10 @@ def _along(scope: Scope, e: Normal, k: Index, order: Sequence[Index]) -> Value:
     value = scope.frame.fit(scope.as_float(scope.lower(body, order)), order)
     if condition is not None:
         # A finite bound keeps rows without any member free of nan; the caller masks them.
-        bound = Attribute(Function("torch.finfo", (Attribute(scope.like, "dtype"),)), "min")
+        bound = Attribute(FunctionCall("torch.finfo", (Attribute(scope.like, "dtype"),)), "min")
         test = scope.condition(condition, order)
         value = scope.where(test, value, Value(bound, scalar=True), order)
     if k not in value.axes:
         value = scope.frame.expand(value, order, scope.like)
     place = scope.frame.place(value, k)
-    return replace(value, code=Function(f"torch.{e.kind}", (value.code, place)))
+    return replace(value, code=FunctionCall(f"torch.{e.kind}", (value.code, place)))

@@ -8,12 +8,21 @@ from functools import partial
 from derive.algebra.expr import Access, Expr, Index, Num, Rel, accesses, free_indices, num
 from derive.algebra.poly import atom
 from derive.kernels.instantiate import as_poly
-from derive.kernels.kernel_spec import Attended, Kernel, Part
+from derive.kernels.kernel_spec import Attended, Kernel, KernelResult
 from derive.kernels.table import KERNELS
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.value import Value, broadcast, shape_of
 from derive.program.output_masks import wanted
-from derive.program.torch_ir import Code, Dim, Function, Keyword, Literal, Name, Subscript, literal
+from derive.program.torch_ir import (
+    Code,
+    Dim,
+    FunctionCall,
+    Keyword,
+    Literal,
+    Name,
+    Subscript,
+    literal,
+)
 
 
 def lower_kernel(scope: Scope, e: Kernel, order: Sequence[Index]) -> Value:
@@ -89,7 +98,7 @@ def _with_bound(e: Kernel, order: Sequence[Index]) -> list[Index]:
     return whole
 
 
-def lower_part(scope: Scope, e: Part, order: Sequence[Index]) -> Value:
+def lower_part(scope: Scope, e: KernelResult, order: Sequence[Index]) -> Value:
     """One of the results of the call; its other results are at hand from then on."""
     row = KERNELS[e.name]
     numbers = {p.name for p in row.operation.parameters}
@@ -108,8 +117,8 @@ def lower_part(scope: Scope, e: Part, order: Sequence[Index]) -> Value:
             codes[name] = _tensor(scope, a, e.axes, name in large).code
     scale = codes.pop("scale")
     call = row.code(codes)
-    if isinstance(call, Function) and scale is not literal(1):
-        call = Function(call.name, (*call.args, Keyword("scale", scale)))
+    if isinstance(call, FunctionCall) and scale is not literal(1):
+        call = FunctionCall(call.name, (*call.args, Keyword("scale", scale)))
     for n, other in enumerate(e.others, 1):
         assert isinstance(other, Access)
         axes = tuple(i for i in other.positions if isinstance(i, Index))

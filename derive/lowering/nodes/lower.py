@@ -38,7 +38,7 @@ from derive.algebra.substitution import apart, substitute
 from derive.calculus.lets import Let
 from derive.calculus.softmax_recognition import Normal, recognise
 from derive.errors import LoweringError
-from derive.kernels.kernel_spec import Attended, Kernel, Part
+from derive.kernels.kernel_spec import Attended, Kernel, KernelResult
 from derive.kernels.recognise import with_kernels, within_shares
 from derive.lowering.ground.axis_order import renaming
 from derive.lowering.ground.context import Scope, number
@@ -55,7 +55,16 @@ from derive.lowering.nodes.products import lower_product
 from derive.lowering.nodes.reductions import lower_reduction
 from derive.lowering.nodes.sums import lower_sum
 from derive.notation.operation import Kind
-from derive.program.torch_ir import Binary, Dim, Function, Keyword, Literal, Method, Name, literal
+from derive.program.torch_ir import (
+    Binary,
+    Dim,
+    FunctionCall,
+    Keyword,
+    Literal,
+    MethodCall,
+    Name,
+    literal,
+)
 
 
 @dataclass
@@ -144,9 +153,9 @@ def _reduce(scope: Scope, e: Reduce, order: Sequence[Index]) -> Value:
 def _centre(scope: Scope, e: Centre, order: Sequence[Index]) -> Value:
     """The mean where it is not small beside the spread; no comparison with nan or inf holds."""
     mean, square = scope.lower(e.mean, order), scope.lower(e.square, order)
-    twice = Binary("*", literal(2), Method(mean.code, "square"))
+    twice = Binary("*", literal(2), MethodCall(mean.code, "square"))
     near = Binary(">", twice, square.code)
-    return replace(mean, code=Function("torch.where", (near, mean.code, literal(0))))
+    return replace(mean, code=FunctionCall("torch.where", (near, mean.code, literal(0))))
 
 
 _NODES: dict[type[Expr], Callable[[Scope, Any, Sequence[Index]], Value]] = {
@@ -169,7 +178,7 @@ _NODES: dict[type[Expr], Callable[[Scope, Any, Sequence[Index]], Value]] = {
     Centre: _centre,
     Normal: lower_normal,
     Kernel: lower_kernel,
-    Part: lower_part,
+    KernelResult: lower_part,
     Attended: lower_attended,
 }
 """The code of each kind of node."""

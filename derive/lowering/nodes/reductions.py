@@ -14,7 +14,7 @@ from derive.lowering.ground.guard_lowering import under
 from derive.lowering.ground.pattern import recognised
 from derive.lowering.ground.value import Value, broadcast
 from derive.lowering.patterns import REDUCED
-from derive.program.torch_ir import Attribute, Binary, Function, Unary
+from derive.program.torch_ir import Attribute, Binary, FunctionCall, Unary
 
 _BOUNDS = {1: ("clamp_min", "min"), -1: ("clamp_max", "max")}
 """Of finite numbers the least of all for a largest one, and the greatest for a smallest one."""
@@ -67,7 +67,7 @@ def _taken(scope: Scope, let: Let, value: Value, order: tuple[Index, ...]) -> Va
     if let.reduction.dtype == "int" and may_be_infinite(scope.find, let.body):
         # What is taken before what is not, though both are infinite.
         clamp, bound = _BOUNDS[let.reduction.sign]
-        limits = Function("torch.finfo", (Attribute(scope.like, "dtype"),))
+        limits = FunctionCall("torch.finfo", (Attribute(scope.like, "dtype"),))
         value = scope.as_float(value)
         value = value if value.scalar else value.call(clamp, Attribute(limits, bound))
     return scope.where(test, value, neutral(let), order)

@@ -35,7 +35,7 @@ from derive.lowering.ground.context import Scope
 from derive.lowering.ground.guard_lowering import under
 from derive.lowering.ground.value import Value
 from derive.lowering.patterns.branches import complements
-from derive.program.torch_ir import Code, Function, Method, Unary
+from derive.program.torch_ir import Code, FunctionCall, MethodCall, Unary
 
 _HARDTANH = "torch.ops.aten.hardtanh"
 _Powers = dict[Expr, Fraction]
@@ -66,9 +66,9 @@ def _within(scope: Scope, choice: _Choice, order: Sequence[Index]) -> Value | No
             if level is None or wanted != outside or not all(map(is_number, scale)):
                 return None
             low, high = (scope.lower(side, order).code for side in (-d, d))
-            clamp: Code = Method(level.code, "clamp", (low, high))
+            clamp: Code = MethodCall(level.code, "clamp", (low, high))
             if op == "<":
-                clamp = Function(_HARDTANH, (level.code, low, high))
+                clamp = FunctionCall(_HARDTANH, (level.code, low, high))
             held = scope.held(replace(level, code=clamp))
             factors = (raised(base, n) for base, n in scale.items())
             value = scope.lower(product_of((*factors, held)), order)
@@ -95,7 +95,7 @@ def _between(scope: Scope, choice: _Choice, order: Sequence[Index]) -> Value | N
                 return None
             if low.value <= high.value:
                 ends = (scope.lower(side, order).code for side in (low, high))
-                return replace(level, code=Function(_HARDTANH, (level.code, *ends)))
+                return replace(level, code=FunctionCall(_HARDTANH, (level.code, *ends)))
     return None
 
 
@@ -125,7 +125,7 @@ def _threshold(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -> Va
     if level is None:
         return None
     numbers = (scope.lower(number, order).code for number in args[1:])
-    return replace(level, code=Function("torch.threshold", (level.code, *numbers)))
+    return replace(level, code=FunctionCall("torch.threshold", (level.code, *numbers)))
 
 
 def _tensor(scope: Scope, x: Expr, order: Sequence[Index]) -> Value | None:

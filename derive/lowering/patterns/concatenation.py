@@ -44,14 +44,14 @@ from derive.algebra.substitution import fresh, substitute
 from derive.calculus.guards import settled
 from derive.calculus.index_ranges import part_of_range
 from derive.calculus.lets import layout
-from derive.kernels.kernel_spec import Attended, Part
+from derive.kernels.kernel_spec import Attended, KernelResult
 from derive.lowering.ground.context import Scope, common_kind
 from derive.lowering.ground.summation import Summation, total
 from derive.lowering.ground.value import NeedsFlatGroups, Value
 from derive.lowering.ground.windows import Window, along, number_of, padded, window
 from derive.lowering.patterns.branches import complements
 from derive.notation.operation import Kind
-from derive.program.torch_ir import Code, Function, Tuple
+from derive.program.torch_ir import Code, FunctionCall, Tuple
 
 _ZERO = Polynomial({})
 _ONE = Polynomial.of(1)
@@ -145,7 +145,7 @@ def _pieces(bounds: Bounds, e: Expr, i: Index, brackets: Iterator[Iverson]) -> l
         moved = substitute(body, {i: (Polynomial.of(new) + start).expr()})
         pieces.append(_Piece(start, stop, new, settled(bounds, moved)))
     # A call gives all rows at once.
-    return None if any(isinstance(x, Part | Attended) for x in walk(e)) else pieces
+    return None if any(isinstance(x, KernelResult | Attended) for x in walk(e)) else pieces
 
 
 def _in_turn(bounds: Bounds, extent: str, places: Sequence[Polynomial]) -> list[Polynomial] | None:
@@ -229,7 +229,7 @@ def _joined(
         stop = ends[m + 1]
         before, after = (number_of(scope, f) for f in (p.start - ends[m], stop - p.stop))
         made.append(padded(scope, value, n, before, after).code)
-    code = made[0] if len(made) == 1 else Function("torch.cat", (Tuple(tuple(made)), place))
+    code = made[0] if len(made) == 1 else FunctionCall("torch.cat", (Tuple(tuple(made)), place))
     return Value(code, target, kind)
 
 

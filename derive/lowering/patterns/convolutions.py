@@ -22,10 +22,10 @@ from derive.program.torch_ir import (
     Binary,
     Code,
     Dim,
-    Function,
+    FunctionCall,
     Keyword,
     Literal,
-    Method,
+    MethodCall,
     Shape,
     Tuple,
     literal,
@@ -73,7 +73,7 @@ def conv(scope: Scope, o: Operands, windows: Sequence[Sliding]) -> Value:
     x, padding = _padded(scope, x, len(parts), windows)
     how = _keywords(scope, windows, padding, o.groups)
     if o.is_of_one_channel:
-        code: Code = Function("_conv_of_each", (x, w, *how))
+        code: Code = FunctionCall("_conv_of_each", (x, w, *how))
     else:
         code = _call("functional.conv{}d", windows, (x, w), how)
     return _restored(code, (*parts[:-1], o.made), [s.place for s in windows], windows)
@@ -100,7 +100,7 @@ def input_gradient(
     how = _keywords(scope, windows, [s.before for s in windows], o.groups)
     args = _shape(parts, axes), w, y
     if o.is_of_one_channel:
-        code: Code = Function("_conv_input_of_each", (*args, *how))
+        code: Code = FunctionCall("_conv_input_of_each", (*args, *how))
     else:
         code = _call("grad.conv{}d_input", windows, args, how)
     return _restored(code, parts, axes, windows)
@@ -160,16 +160,16 @@ def spread(scope: Scope, body: Expr, axes: _Part, windows: Sequence[Sliding]) ->
     if flat := len(windows) == 1:
         # torch has none along one axis.
         y, shape = (
-            Method(y, "unsqueeze", (literal(-2),)),
+            MethodCall(y, "unsqueeze", (literal(-2),)),
             Shape((*shape.axes[:-1], one, shape.axes[-1])),
         )
         sizes, steps = [one, *sizes], [one, *steps]
-    whole = Method(Method(scope.like, "new_zeros", (Shape(()),)), "expand", (shape,))
+    whole = MethodCall(MethodCall(scope.like, "new_zeros", (Shape(()),)), "expand", (shape,))
     amounts = [Tuple(tuple(a)) for a in (sizes, steps, [zero] * len(sizes))]
     how = (*amounts, Literal("False"), Literal("True"), one)
-    code: Code = Function(f"torch.ops.aten.avg_pool{len(sizes)}d_backward", (y, whole, *how))
+    code: Code = FunctionCall(f"torch.ops.aten.avg_pool{len(sizes)}d_backward", (y, whole, *how))
     if flat:
-        code = Method(code, "squeeze", (literal(-2),))
+        code = MethodCall(code, "squeeze", (literal(-2),))
     return _restored(code, parts, axes, ())
 
 
@@ -212,7 +212,7 @@ def _laid_out(scope: Scope, value: Value, parts: Sequence[_Part], axes: _Part) -
         if part:
             code = flattened(code, n, n + len(part) - 1)
         else:
-            code = Method(code, "unsqueeze", (literal(n),))
+            code = MethodCall(code, "unsqueeze", (literal(n),))
     return code
 
 
@@ -223,7 +223,7 @@ def _restored(
     code = _turned(code, len(parts), axes, windows)
     for n, part in reversed(list(enumerate(parts))):
         if not part:
-            code = Method(code, "squeeze", (literal(n),))
+            code = MethodCall(code, "squeeze", (literal(n),))
         elif len(part) > 1:
             code = unflattened(code, n, Tuple(tuple(Dim(i.extent) for i in part)))
     return Value(code, (*(i for part in parts for i in part), *axes))
@@ -235,7 +235,7 @@ def _turned(code: Code, start: int, axes: Sequence[Index], windows: Sequence[Sli
     places = [literal(start + n) for n, i in enumerate(axes) if i in turned]
     if not places:
         return code
-    return Method(code, "flip", (places[0] if len(places) == 1 else Tuple(tuple(places)),))
+    return MethodCall(code, "flip", (places[0] if len(places) == 1 else Tuple(tuple(places)),))
 
 
 def _padded(
@@ -255,7 +255,7 @@ def _padded(
 
 
 def _call(name: str, windows: Sequence[Sliding], args: Sequence[Code], how: Sequence[Code]) -> Code:
-    return Function(f"torch.nn.{name.format(len(windows))}", (*args, *how))
+    return FunctionCall(f"torch.nn.{name.format(len(windows))}", (*args, *how))
 
 
 def _keywords(

@@ -34,11 +34,11 @@ from derive.algebra.logic import conditions_of, conjunction
 from derive.calculus.lets import Let
 from derive.lowering.ground.axis_order import merged, with_binders
 from derive.lowering.ground.context import Scope
-from derive.lowering.ground.contract import Joint, contract, joins
+from derive.lowering.ground.contract import JoinedOperands, contract, joins
 from derive.lowering.ground.summation import Summation, total
 from derive.lowering.ground.value import Value
 from derive.lowering.ground.windows import padded
-from derive.program.torch_ir import Code, Dim, Method, literal
+from derive.program.torch_ir import Code, Dim, MethodCall, literal
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def running_sum(scope: Scope, s: Summation) -> RunningSum | None:
 
 def from_either_end(code: Code, place: Code, turned: bool) -> Code:
     """The code along the axis, or from its end."""
-    return Method(code, "flip", (place,)) if turned else code
+    return MethodCall(code, "flip", (place,)) if turned else code
 
 
 def where_outside(scope: Scope, found: RunningSum, value: Value) -> Value:
@@ -203,7 +203,7 @@ def _is_cheaper(
     return _cost(cumulative, x) <= _cost(masked, frozenset())
 
 
-def _cost(joints: Iterable[Joint], least: frozenset[Index]) -> tuple[int, int]:
+def _cost(joints: Iterable[JoinedOperands], least: frozenset[Index]) -> tuple[int, int]:
     """The number of indices of the largest product, and of the largest tensor."""
     found = [(least, least), *((j.indices, j.result) for j in joints)]
     return max(len(i) for i, _ in found), max(len(r) for _, r in found)

@@ -19,9 +19,9 @@ from derive.algebra.inequalities import Bounds
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.value import Value, place_number, zeros
 from derive.lowering.ground.views import flattened
-from derive.lowering.ground.windows import Read, affine, is_given, number_of, padded
+from derive.lowering.ground.windows import AxisRead, affine, is_given, number_of, padded
 from derive.lowering.patterns.scatter_elements import Placed, Placement
-from derive.program.torch_ir import Binary, Code, Dim, Function, Method, Tuple, literal
+from derive.program.torch_ir import Binary, Code, Dim, FunctionCall, MethodCall, Tuple, literal
 
 _ZERO = Polynomial({})
 _ONE = Polynomial.of(1)
@@ -64,7 +64,7 @@ def digits(bounds: Bounds, position: Expr) -> Digits | None:
 # Reads
 
 
-def read_digits(scope: Scope, r: Read) -> Value | None:
+def read_digits(scope: Scope, r: AxisRead) -> Value | None:
     """X[s + size(d)*m + d] = X.narrow(s, ..).unflatten(..)[m, d]."""
     bounds = scope.frame.bounds
     found = None if r.is_guarded else digits(bounds, r.position)
@@ -76,7 +76,7 @@ def read_digits(scope: Scope, r: Read) -> Value | None:
         return None
     if len(found.indices) > 1:
         sizes = Tuple(tuple(Dim(i.extent) for i in found.indices))
-        code = Method(code, "unflatten", (r.place, sizes))
+        code = MethodCall(code, "unflatten", (r.place, sizes))
     return replace(r.value, code=code).at(r.n, *found.indices)
 
 
@@ -90,8 +90,8 @@ def _run_of(
         return code
     ends = number_of(scope, start), number_of(scope, count)
     if bounds.at_most(_ZERO, start) and bounds.at_most(start + count, size):
-        return Method(code, "narrow", (place, *ends))
-    return Function("_run_of", (code, place, *ends)) if is_given(start) else None
+        return MethodCall(code, "narrow", (place, *ends))
+    return FunctionCall("_run_of", (code, place, *ends)) if is_given(start) else None
 
 
 def read_as_one(scope: Scope, value: Value, positions: Sequence[tuple[int, Expr]]) -> Value | None:
@@ -110,7 +110,7 @@ def read_as_one(scope: Scope, value: Value, positions: Sequence[tuple[int, Expr]
     if start != _ZERO or bounds.size(index.extent) != count:
         if not bounds.at_most(_ZERO, start):
             return None
-        code = Method(code, "narrow", (place, number_of(scope, start), Dim(index.extent)))
+        code = MethodCall(code, "narrow", (place, number_of(scope, start), Dim(index.extent)))
     return Value(code, made, value.kind)
 
 
@@ -171,7 +171,7 @@ def digits_in_a_run(scope: Scope, p: Placement) -> Placed | None:
     first, length = number_of(scope, found.start), number_of(scope, count)
     end = length if first is literal(0) else Binary("+", first, length)
     args = (code, scope.frame.position(axes, at), first, end)
-    return Value(Method(zeros(scope.like, axes), "slice_scatter", args), axes), False
+    return Value(MethodCall(zeros(scope.like, axes), "slice_scatter", args), axes), False
 
 
 def at_digits(scope: Scope, p: Placement) -> Placed | None:
@@ -197,4 +197,6 @@ def at_digits(scope: Scope, p: Placement) -> Placed | None:
         value = padded(scope, value, n, number_of(scope, start), number_of(scope, after))
     sizes = Tuple(tuple(Dim(i.extent) for i in axes))
     place = scope.frame.position(value.axes, n)
-    return replace(value, code=Method(value.code, "unflatten", (place, sizes))).at(n, *axes), False
+    return replace(value, code=MethodCall(value.code, "unflatten", (place, sizes))).at(
+        n, *axes
+    ), False

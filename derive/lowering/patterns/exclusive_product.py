@@ -8,7 +8,7 @@ from derive.errors import LoweringError
 from derive.lowering.ground.context import Scope, neutral
 from derive.lowering.ground.guard_lowering import under
 from derive.lowering.ground.value import Value
-from derive.program.torch_ir import Function
+from derive.program.torch_ir import FunctionCall
 
 
 def product_of_others(scope: Scope, let: Let) -> Value | None:
@@ -28,5 +28,5 @@ def product_of_others(scope: Scope, let: Let) -> Value | None:
             f"no torch code for a product over {k.name} whose factor does not depend on {k.name}"
         )
     value = scope.frame.expand(value, let.formals, scope.like)
-    code = Function("_product_of_others", (value.code, scope.frame.place(value, k)))
+    code = FunctionCall("_product_of_others", (value.code, scope.frame.place(value, k)))
     return Value(code, value.axes)

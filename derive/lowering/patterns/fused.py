@@ -22,7 +22,7 @@ from derive.algebra.expr import Expr, Index, Mul, Num, Reduce, free_indices
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.value import Value, broadcast
 from derive.lowering.ground.views import flattened
-from derive.program.torch_ir import Binary, Code, Function, Keyword, Literal, Method, Tuple
+from derive.program.torch_ir import Binary, Code, FunctionCall, Keyword, Literal, MethodCall, Tuple
 from derive.program.torch_ops import ADDED_PRODUCTS
 
 
@@ -46,7 +46,7 @@ def added_product(total: Value, product: Value, sign: int) -> Value | None:
         case Binary("*", Literal() as c, Binary("@", a, b)) if not total.scalar:
             alpha = c if sign > 0 else Literal(f"-{c.text}")
             name = ADDED_PRODUCTS[len(product.axes)]
-            code = Function(name, (total.code, a, b, Keyword("alpha", alpha)))
+            code = FunctionCall(name, (total.code, a, b, Keyword("alpha", alpha)))
             return replace(product, code=code, axes=broadcast(total.axes, product.axes))
     return None
 
@@ -60,9 +60,11 @@ _CONVOLUTIONS = {
 def biased(scope: Scope, value: Value, bias: Value) -> Value | None:
     """value + bias where the one is a convolution and the other has just its channels as axes."""
     match value.code:
-        case Method(Function(name, (x, w, *how)) as call, "unflatten", (_, Tuple(sizes)) as split):
+        case MethodCall(
+            FunctionCall(name, (x, w, *how)) as call, "unflatten", (_, Tuple(sizes)) as split
+        ):
             count = len(sizes)
-        case Function(name, (x, w, *how)) as call:
+        case FunctionCall(name, (x, w, *how)) as call:
             split, count = (), 1
         case _:
             return None
@@ -73,5 +75,5 @@ def biased(scope: Scope, value: Value, bias: Value) -> Value | None:
     if bias.scalar or bias.kind != "float" or bias.indices != channels:
         return None
     flat = flattened(scope.frame.squeeze(bias).code, 0, count - 1)
-    code: Code = Function(call.name, (x, w, flat, *how))
-    return replace(value, code=Method(code, "unflatten", split) if split else code)
+    code: Code = FunctionCall(call.name, (x, w, flat, *how))
+    return replace(value, code=MethodCall(code, "unflatten", split) if split else code)

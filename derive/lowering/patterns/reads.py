@@ -11,19 +11,19 @@ from derive.lowering.ground.context import Scope
 from derive.lowering.ground.gather import of_any_size, read_at
 from derive.lowering.ground.numbers import has_positions
 from derive.lowering.ground.value import Value
-from derive.lowering.ground.windows import Read
+from derive.lowering.ground.windows import AxisRead
 from derive.lowering.patterns.empty_axes import may_be_nowhere, only_where_there_is
 from derive.program.torch_ir import Name, literal
 
 
-def read_at_number(scope: Scope, r: Read) -> Value | None:
+def read_at_number(scope: Scope, r: AxisRead) -> Value | None:
     """X[n] = X.select(n)."""
     if not isinstance(r.position, Num):
         return None
     return r.value.call("select", r.place, literal(int(r.position.value))).at(r.n)
 
 
-def read_on_diagonal(scope: Scope, r: Read) -> Value | None:
+def read_on_diagonal(scope: Scope, r: AxisRead) -> Value | None:
     """X[.., i, .., i, ..] = X.diagonal, whose axis is the last."""
     if not isinstance(r.position, Index) or r.position not in r.value.axes:
         return None
@@ -34,7 +34,7 @@ def read_on_diagonal(scope: Scope, r: Read) -> Value | None:
     return Value(made.code, (*axes, r.position), made.kind)
 
 
-def read_computed(scope: Scope, r: Read) -> Value:
+def read_computed(scope: Scope, r: AxisRead) -> Value:
     """X[e] = X.select(e) for a number, X.index_select(e) or X.gather(e) for a tensor."""
     index = scope.lower(factor(r.position), layout(r.position))
     if index.kind != "int" and not index.scalar:

@@ -33,7 +33,7 @@ from derive.lowering.patterns.cumulative import (
     running_sum,
     where_outside,
 )
-from derive.program.torch_ir import Attribute, Binary, Function, Unary
+from derive.program.torch_ir import Attribute, Binary, FunctionCall, Unary
 
 
 def _weighted(scope: Scope, s: Summation) -> tuple[RunningSum, Expr, list[Index]] | None:
@@ -68,8 +68,8 @@ def sum_weighted_by_products(scope: Scope, s: Summation) -> Value | None:
     x = _summand(scope, found, order)
     place, turned = scope.frame.place(x, along.index), not along.is_reversed
     sides = [from_either_end(v.code, place, turned) for v in (factors, x)]
-    before = Function("_product_before", (sides[0], place))
-    after = Function("_recurrence", (sides[1], sides[0], place))
+    before = FunctionCall("_product_before", (sides[0], place))
+    after = FunctionCall("_recurrence", (sides[1], sides[0], place))
     codes = [from_either_end(code, place, turned) for code in (before, after)]
     return where_outside(scope, found, replace(x, code=Binary("*", *codes)))
 
@@ -90,7 +90,7 @@ def sum_weighted_by_exponentials(scope: Scope, s: Summation) -> Value | None:
     a, level = (scope.lower(substitute(e, at), order) for e in (weight.body, weight.level))
     a, level = (_laid_out(scope, value, order) for value in (a, level))
     # exp(-inf - F) is 0 where F is -inf too, as nothing is exponentiated there.
-    least = Attribute(Function("torch.finfo", (Attribute(scope.like, "dtype"),)), "min")
+    least = Attribute(FunctionCall("torch.finfo", (Attribute(scope.like, "dtype"),)), "min")
     level = level.call("clamp_min", least)
     share = Value(Binary("-", a.code, level.code), broadcast(a.axes, level.axes)).call("exp")
     x = _summand(scope, found, order)
@@ -99,7 +99,7 @@ def sum_weighted_by_exponentials(scope: Scope, s: Summation) -> Value | None:
         level = replace(level, code=Unary("-", level.code))
     place, turned = scope.frame.place(x, along.index), not along.is_reversed
     sides = [from_either_end(v.code, place, turned) for v in (x, level)]
-    code = from_either_end(Function("_decayed_sum", (*sides, place)), place, turned)
+    code = from_either_end(FunctionCall("_decayed_sum", (*sides, place)), place, turned)
     value = replace(x, code=code)
     if after:
         value = times(scope.frame, value, share, order)

@@ -35,7 +35,7 @@ from derive.algebra.substitution import replace, substitute
 from derive.calculus.guards import without_guards
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.value import Value
-from derive.lowering.ground.windows import Read, is_given, number_of
+from derive.lowering.ground.windows import AxisRead, is_given, number_of
 from derive.lowering.patterns.scatter_elements import Placed, Placement
 
 _MOST_TERMS = 24
@@ -110,7 +110,7 @@ def _is_along(e: Expr, i: Index) -> bool:
     return read and not any(isinstance(x, Guard | Delta) for x in walk(e))
 
 
-def read_ring(scope: Scope, r: Read) -> Value | None:
+def read_ring(scope: Scope, r: AxisRead) -> Value | None:
     """X[(i + c) % size] = X.roll(-c)[i]."""
     found = _on_ring(scope.frame.bounds, r.position, r.extent)
     if found is None or found[0] in r.value.axes:

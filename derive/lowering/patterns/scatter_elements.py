@@ -52,9 +52,9 @@ from derive.program.torch_ir import (
     Binary,
     Code,
     Dim,
-    Function,
+    FunctionCall,
     Keyword,
-    Method,
+    MethodCall,
     Shape,
     Tuple,
     literal,
@@ -309,7 +309,7 @@ def at_computed(scope: Scope, p: Placement) -> Placed | None:
     args = p.source, axis, index, p.summed, p.order, base, scope.like
     made = add_at(scope.frame, *args)
     if may_be_nowhere(scope, position, axis.extent) and not has_positions(scope.frame, axis.extent):
-        assert isinstance(made.code, Method)
+        assert isinstance(made.code, MethodCall)
         made = replace(made, code=of_any_size(made.code, made.code.obj))
     return made, base is not None
 
@@ -388,10 +388,10 @@ def on_joined_axes(scope: Scope, p: Placement) -> Placed | None:
     sides = [axis_size(i) for i in around[:n]], [axis_size(i) for i in around[n + 1 :]]
     sizes = [axis_size(i) for i in axes]
     whole = reduce(lambda a, b: Binary("*", a, b), sizes)
-    base = Method(scope.like, "new_zeros", (Shape((*sides[0], whole, *sides[1])),))
+    base = MethodCall(scope.like, "new_zeros", (Shape((*sides[0], whole, *sides[1])),))
     args = p.source, axes[0], position, p.summed, order, base, scope.like
     value = add_at(scope.frame, *args)
-    code = Method(value.code, "reshape", (Shape((*sides[0], *sizes, *sides[1])),))
+    code = MethodCall(value.code, "reshape", (Shape((*sides[0], *sizes, *sides[1])),))
     made = Value(code, (*around[:n], *axes, *around[n + 1 :]))
     return _where_there_is(scope, made, p), False
 
@@ -405,7 +405,7 @@ def on_all_axes(scope: Scope, p: Placement) -> Placed:
     placed = [
         (
             i,
-            Value(Function("torch.full", (Tuple(()), v.code, device)), (), "int")
+            Value(FunctionCall("torch.full", (Tuple(()), v.code, device)), (), "int")
             if v.scalar
             else v,
         )
@@ -445,4 +445,4 @@ def _run(scope: Scope, source: Value, axis: Index, w: Window) -> Value:
     end = reach if first is literal(0) else Binary("+", first, reach)
     steps = () if w.step == 1 else (literal(w.step),)
     args = (source.code, scope.frame.position(axes, axes.index(axis)), first, end, *steps)
-    return Value(Method(zeros(scope.like, axes), "slice_scatter", args), axes)
+    return Value(MethodCall(zeros(scope.like, axes), "slice_scatter", args), axes)

@@ -46,7 +46,16 @@ from derive.lowering.ground.gather import add_at, extremum_at, kept_inside, plac
 from derive.lowering.ground.summation import Summation, total
 from derive.lowering.ground.value import Value, axis_size, broadcast, shape_of
 from derive.lowering.patterns.equality_masks import with_value
-from derive.program.torch_ir import Binary, Code, Dim, Function, Method, Name, Shape, literal
+from derive.program.torch_ir import (
+    Binary,
+    Code,
+    Dim,
+    FunctionCall,
+    MethodCall,
+    Name,
+    Shape,
+    literal,
+)
 
 
 @dataclass(frozen=True)
@@ -240,7 +249,7 @@ def added_at(
     source = scope.frame.squeeze(source)
     result = placed_axes(source, match.index, position, summed, order)
     if base is None or source.kind != "float":
-        base = Method(like, "new_zeros", (shape_of(result),))
+        base = MethodCall(like, "new_zeros", (shape_of(result),))
     value = add_at(scope.frame, source, match.index, position, summed, order, base, like, scale)
     code = value.code if match.certain else kept_inside(value.code, base)
     return replace(value, code=code, kind=source.kind)
@@ -262,7 +271,7 @@ def _extremum(scope: Scope, let: Let, match: Match, nothing: Value) -> Value | N
         source = scope.frame.expand(source, position.indices, scope.like)
     source = scope.frame.squeeze(source)
     result = placed_axes(source, match.index, position, let.binders, let.formals)
-    base = Method(scope.like, "new_full", (_shape(match, result), nothing.code))
+    base = MethodCall(scope.like, "new_full", (_shape(match, result), nothing.code))
     kind = "amin" if let.kind == "amin" else "amax"
     value = extremum_at(scope.frame, source, match.index, position, let.binders, result, base, kind)
     if let.kind == "logsumexp":
@@ -280,17 +289,17 @@ def _logsumexp(
 ) -> Value:
     """top + log(Sum exp(source - top)), with 0 for a top that is infinite."""
     frame = scope.frame
-    finite = Method(top.code, "isfinite")
-    level = replace(top, code=Function("torch.where", (finite, top.code, literal(0))))
+    finite = MethodCall(top.code, "isfinite")
+    level = replace(top, code=FunctionCall("torch.where", (finite, top.code, literal(0))))
     n = level.axes.index(match.index)
     around = list(dict.fromkeys((*source.indices, *position.indices)))
     here = frame.fit(read_at(frame, level, n, position), around)
     whole = frame.fit(source, around)
     shifted = Value(Binary("-", whole.code, here.code), broadcast(whole.axes, here.axes))
-    base = Method(scope.like, "new_zeros", (_shape(match, top.indices),))
+    base = MethodCall(scope.like, "new_zeros", (_shape(match, top.indices),))
     parts = shifted.call("exp")
     total_ = add_at(frame, parts, match.index, position, binders, top.indices, base, scope.like)
-    return replace(level, code=Binary("+", level.code, Method(total_.code, "log")))
+    return replace(level, code=Binary("+", level.code, MethodCall(total_.code, "log")))
 
 
 # Values looked up at places

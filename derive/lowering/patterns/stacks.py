@@ -19,7 +19,7 @@ from derive.lowering.ground.context import Scope
 from derive.lowering.ground.value import ZERO, Value
 from derive.lowering.ground.windows import padded_along
 from derive.notation.operation import Kind
-from derive.program.torch_ir import Binary, Code, Dim, Function, Method, Tuple, literal
+from derive.program.torch_ir import Binary, Code, Dim, FunctionCall, MethodCall, Tuple, literal
 
 _SPARSEST = 4
 """A block has at most so many positions for each case."""
@@ -71,10 +71,10 @@ def _block(
     layout = (*around[:n], *axes, *around[n:])
     place = scope.frame.position((*around[:n], axes[0], *around[n:]), n)
     name = "_stacked" if n == len(around) else "torch.stack"
-    code: Code = Function(name, (Tuple(tuple(codes)), place))
+    code: Code = FunctionCall(name, (Tuple(tuple(codes)), place))
     if len(axes) > 1:
         at_end = scope.frame.position((*around[:n], axes[-1], *around[n:]), n)
-        code = Method(code, "unflatten", (at_end, Tuple(tuple(map(literal, lengths)))))
+        code = MethodCall(code, "unflatten", (at_end, Tuple(tuple(map(literal, lengths)))))
     value = Value(code, layout, kind)
     amounts = {}
     for m, (i, size, (first, last)) in enumerate(zip(axes, sizes, spans, strict=True)):

@@ -19,8 +19,8 @@ from derive.algebra.inequalities import Bounds
 from derive.algebra.logic import conditions_of
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.value import Value
-from derive.lowering.ground.windows import Read, affine, lies_inside, number_of, pad
-from derive.program.torch_ir import Code, Dim, Literal, Method, Slice, Subscript, literal
+from derive.lowering.ground.windows import AxisRead, affine, lies_inside, number_of, pad
+from derive.program.torch_ir import Code, Dim, Literal, MethodCall, Slice, Subscript, literal
 
 _ZERO = Polynomial({})
 _ONE = Polynomial.of(1)
@@ -188,7 +188,7 @@ def _room(bounds: Bounds, extent: str, step: Polynomial) -> Polynomial:
 # Reads
 
 
-def read_strided(scope: Scope, r: Read) -> Value | None:
+def read_strided(scope: Scope, r: AxisRead) -> Value | None:
     """X[s + m*i] = X[s::m] for a number m above 1."""
     bounds, w = scope.frame.bounds, r.along
     start = None if w is None else w.start.number
@@ -214,7 +214,7 @@ def read_strided(scope: Scope, r: Read) -> Value | None:
     return value if exact else value.call("narrow", r.place, literal(0), Dim(w.index.extent))
 
 
-def read_sliding(scope: Scope, r: Read) -> Value | None:
+def read_sliding(scope: Scope, r: AxisRead) -> Value | None:
     """X[s*i + d*k - p] = X.unfold: one axis that counts windows, and their own as last."""
     bounds, axes = scope.frame.bounds, r.value.axes
     w = sliding(bounds, r.position, r.extent)
@@ -224,7 +224,7 @@ def read_sliding(scope: Scope, r: Read) -> Value | None:
         return None
     code = fitted(scope, r.value.code, [(r.place, w)], len(axes) - r.n)
     size = w.dilation * (bounds.size(w.within.extent) - _ONE) + _ONE
-    code = Method(code, "unfold", (r.place, number_of(scope, size), number_of(scope, w.step)))
+    code = MethodCall(code, "unfold", (r.place, number_of(scope, size), number_of(scope, w.step)))
     if w.dilation != _ONE:
         code = Subscript(code, (Literal("..."), _every(scope, w.dilation)))
     value = Value(code, (*r.value.at(r.n, w.place).axes, w.within), r.value.kind)
@@ -253,5 +253,5 @@ def fitted(scope: Scope, code: Code, axes: Iterable[tuple[Code, Sliding]], behin
             amounts[at : at + 2] = (number_of(scope, f) for f in (w.before, w.after))
         else:
             ends = (number_of(scope, f) for f in (-w.before, w.length(bounds)))
-            code = Method(code, "narrow", (place, *ends))
+            code = MethodCall(code, "narrow", (place, *ends))
     return pad(code, amounts)

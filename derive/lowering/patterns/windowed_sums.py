@@ -21,7 +21,7 @@ from derive.lowering.ground.context import Scope
 from derive.lowering.ground.summation import Summation, total
 from derive.lowering.ground.value import Value
 from derive.lowering.ground.windows import number_of, padded
-from derive.program.torch_ir import Binary, Code, Dim, Method, literal
+from derive.program.torch_ir import Binary, Code, Dim, MethodCall, literal
 
 _ZERO, _ONE = Polynomial({}), Polynomial.of(1)
 _MOST_PARTS = 4
@@ -76,7 +76,9 @@ def _windows(scope: Scope, value: Value, before: Reach, after: Reach) -> Value:
     left, right = before.code(scope), after.code(scope)
     wide = padded(scope, value, n, left, Binary("+", right, literal(1)))
     size = Binary("+", Binary("+", left, right), literal(1))
-    code = Method(Method(wide.code, "unfold", (place, size, literal(1))), "sum", (literal(-1),))
+    code = MethodCall(
+        MethodCall(wide.code, "unfold", (place, size, literal(1))), "sum", (literal(-1),)
+    )
     sums = Value(code, value.axes).at(n, before.index)
     return sums.call("narrow", place, literal(0), Dim(before.index.extent))
 

@@ -39,7 +39,7 @@ def _with_text(program: Program, text: str) -> Program | None:
     return replace(program, text=text, tensors=tensors, parameters=values, twins=twins)
 
 
-def read(text: str) -> syntax.Operation:
+def read(text: str) -> syntax.OperationSyntax:
     (operation,) = text_form._split(text_form._read(text))
     return operation
 
@@ -70,8 +70,8 @@ def _simpler(text: str) -> Iterator[str]:
 
 def _smaller(e: syntax.Raw) -> Iterator[syntax.Raw]:
     """e with one part left out or made simple, outermost first."""
-    if not isinstance(e, syntax.Number | syntax.Name | syntax.Star):
-        yield syntax.Number(Fraction(1))
+    if not isinstance(e, syntax.NumberSyntax | syntax.NameSyntax | syntax.Star):
+        yield syntax.NumberSyntax(Fraction(1))
         yield from (p for p in e.parts() if not isinstance(p, syntax.Star))
     if isinstance(e, syntax.Bind) and e.condition is not None:
         yield replace(e, condition=None)
@@ -80,7 +80,7 @@ def _smaller(e: syntax.Raw) -> Iterator[syntax.Raw]:
             yield replace(e, indices=(*e.indices[:n], *e.indices[n + 1 :]))
     for name in ("terms", "factors", "args"):
         items = getattr(e, name, ())
-        if len(items) > 1 and not isinstance(e, syntax.Composite | syntax.Apply):
+        if len(items) > 1 and not isinstance(e, syntax.CompositeSyntax | syntax.ApplySyntax):
             for n in range(len(items)):
                 left = (*items[:n], *items[n + 1 :])
                 if len(left) > 1 or isinstance(e, syntax.Bind):
@@ -105,7 +105,7 @@ def _changed(value: Any) -> Iterator[Any]:
 # Text
 
 
-def _written(op: syntax.Operation) -> str:
+def _written(op: syntax.OperationSyntax) -> str:
     """The text of an operation as it was written."""
     line = f"op {op.name}({', '.join(map(_tensor, op.inputs or ()))}"
     if op.parameters:
@@ -123,12 +123,12 @@ def _item(name: str, axes: tuple[syntax.Raw, ...] | None) -> str:
     return f"{name}[{','.join(map(syntax.show, axes))}]" if axes else name
 
 
-def _tensor(t: syntax.Tensor) -> str:
+def _tensor(t: syntax.TensorSyntax) -> str:
     default = f"={syntax.show(t.default)}" if t.default is not None else ""
     return _item(t.name, t.axes) + (f": {t.kind}" if t.kind else "") + default
 
 
-def _parameter(p: syntax.Parameter) -> str:
+def _parameter(p: syntax.ParameterSyntax) -> str:
     if p.options:
         return f"{p.name}={'|'.join(p.options)}"
     if p.fixes:

@@ -37,7 +37,7 @@ def through_sympy(text: str) -> Operation:
 class _Speaker:
     """Says one operation in SymPy."""
 
-    def __init__(self, op: syntax.Operation) -> None:
+    def __init__(self, op: syntax.OperationSyntax) -> None:
         self.op = op
         inputs = {t.name: t for t in op.inputs or ()}
         self.scalars = {n for n, t in inputs.items() if not t.axes}
@@ -65,20 +65,20 @@ class _Speaker:
 
     # The op line
 
-    def input(self, t: syntax.Tensor) -> Any:
+    def input(self, t: syntax.TensorSyntax) -> Any:
         made = self.tensor(t.name, t.axes or ())
         made = heads.integer(made) if t.kind == "int" else made
         made = heads.boolean(made) if t.kind == "bool" else made
         return made if t.default is None else heads.optional(made, self.value(t.default))
 
-    def parameter(self, p: syntax.Parameter) -> tuple[Any, Any]:
+    def parameter(self, p: syntax.ParameterSyntax) -> tuple[Any, Any]:
         if p.fixes:
             return heads.size(self.letter(p.name)), self.value(p.value)
         if p.options:
             return p.name, heads.choice(*p.options)
-        if isinstance(p.value, syntax.Apply):
+        if isinstance(p.value, syntax.ApplySyntax):
             (letter, *default) = p.value.args
-            assert isinstance(letter, syntax.Name)
+            assert isinstance(letter, syntax.NameSyntax)
             given = [int(self.value(d)) for d in default]
             of = {"axis": heads.axis, "keep": heads.keep, "size": heads.size}[p.value.function]
             return p.name, of(self.letter(letter.name), *given)
@@ -90,7 +90,7 @@ class _Speaker:
         return sympy.Symbol(name, integer=True)
 
     def index(self, e: syntax.Raw) -> Any:
-        assert isinstance(e, syntax.Name | syntax.Star)
+        assert isinstance(e, syntax.NameSyntax | syntax.Star)
         return heads.group(e.name) if isinstance(e, syntax.Star) else self.letter(e.name)
 
     def tensor(self, name: str, axes: tuple[syntax.Raw, ...]) -> Any:
@@ -102,17 +102,17 @@ class _Speaker:
 
     def value(self, e: syntax.Raw | None) -> Any:
         match e:
-            case syntax.Number(value):
+            case syntax.NumberSyntax(value):
                 return sympy.Rational(value.numerator, value.denominator)
-            case syntax.Name("pi"):
+            case syntax.NameSyntax("pi"):
                 return sympy.pi
-            case syntax.Name("inf"):
+            case syntax.NameSyntax("inf"):
                 return sympy.oo
-            case syntax.Name(name):
+            case syntax.NameSyntax(name):
                 return sympy.Symbol(name) if name in self.scalars else self.letter(name)
             case syntax.Star():
                 return self.index(e)
-            case syntax.Composite(args):
+            case syntax.CompositeSyntax(args):
                 return heads.Composite(*map(self.value, args))
             case syntax.Item(name, positions):
                 return self.tensor(name, positions)
@@ -130,12 +130,12 @@ class _Speaker:
                 return self.value(base) ** self.value(exponent)
             case syntax.Bracket(condition):
                 return heads.Iverson(self.condition(condition))
-            case syntax.Apply("size", (syntax.Name(name),)):
+            case syntax.ApplySyntax("size", (syntax.NameSyntax(name),)):
                 return heads.size(self.letter(name))
-            case syntax.Apply("where", (condition, then, other)):
+            case syntax.ApplySyntax("where", (condition, then, other)):
                 branches = (self.value(then), self.condition(condition)), (self.value(other), True)
                 return sympy.Piecewise(*branches)
-            case syntax.Apply(function, args):
+            case syntax.ApplySyntax(function, args):
                 return self.function(function)(*map(self.value, args))
             case syntax.Bind("concat", (index,), None, args):
                 return heads.Concat(self.index(index), *map(self.value, args))
@@ -167,7 +167,7 @@ class _Speaker:
         if isinstance(e, syntax.Bind):
             return e.kind in ("any", "all")
         return isinstance(e, syntax.Compare | syntax.Both | syntax.Either | syntax.Negation) or (
-            isinstance(e, syntax.Item | syntax.Name) and e.name in self.bools
+            isinstance(e, syntax.Item | syntax.NameSyntax) and e.name in self.bools
         )
 
     def condition(self, e: syntax.Raw) -> Any:
@@ -180,7 +180,7 @@ class _Speaker:
                 return sympy.Or(*map(self.condition, args), evaluate=False)
             case syntax.Negation(arg):
                 return sympy.Not(self.condition(arg))
-            case syntax.Item() | syntax.Name():
+            case syntax.Item() | syntax.NameSyntax():
                 return heads.Holds(self.value(e))
             case syntax.Bind():
                 return self.value(e)

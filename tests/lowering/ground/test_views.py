@@ -5,7 +5,7 @@ from __future__ import annotations
 from kit.lowered import assert_code
 
 from derive.lowering.ground.views import flattened, in_place_of, is_view, unflattened
-from derive.program.torch_ir import Literal, Method, Name, Tuple, text
+from derive.program.torch_ir import Literal, MethodCall, Name, Tuple, text
 
 x, y = Name("x"), Name("y")
 ONES = (Literal("0"), Literal("1"))
@@ -21,8 +21,8 @@ def test_what_was_taken_apart_is_put_together_by_leaving_it():
 
 
 def test_a_view_is_known():
-    assert is_view(unflattened(x, 1, SIZES)) and is_view(Method(x, "flatten", ONES))
-    assert not is_view(Method(x, "exp")) and not is_view(x)
+    assert is_view(unflattened(x, 1, SIZES)) and is_view(MethodCall(x, "flatten", ONES))
+    assert not is_view(MethodCall(x, "exp")) and not is_view(x)
 
 
 def test_names_are_replaced_and_what_is_superfluous_left_out():
