@@ -46,13 +46,15 @@ def value_and_grad_source(
         called = {given: name for name, given in code.given.items()}
         asked = None if wanted is None else [called.get(name, name) for name in wanted]
         _, made = _joint(code.operation, asked, called.get(target, target))
-    gradients = [(code.say(name), variable, value) for name, variable, value in made.gradients]
+    gradients = [
+        (code.display_name(name), variable, value) for name, variable, value in made.gradients
+    ]
     if wanted is not None:
         gradients.sort(key=lambda entry: wanted.index(entry[0]))
     made = replace(made, gradients=tuple(gradients))
     speech = Speech.of(chosen, derived.lets)
     every = (*derived.backward.adjoints, *derived.backward.gradients)
-    cotangents = [(c.name, code.say(c.output)) for c in made.cotangents]
+    cotangents = [(c.name, code.display_name(c.output)) for c in made.cotangents]
     doc = document_joint(chosen, [formula(a, speech) for a in every], cotangents)
     tests = [
         *checks(code.operation, frame_of(code.operation)),

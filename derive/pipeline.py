@@ -56,7 +56,7 @@ from derive.reports.derivation import (
     steps_and_names,
     trees,
 )
-from derive.reports.error_translation import told_of
+from derive.reports.error_translation import translating_errors
 from derive.reports.presentation_names import Speech, definitions, formula
 from derive.reports.result import Cost, Derivation, Formulas, Tangents
 
@@ -78,10 +78,10 @@ def tangents_of(
 ) -> Derived:
     """The tangents of one option."""
     chosen = dict(options(op))[option]
-    plain, spoken, given = canonical_parts(chosen)
+    plain, display_names, given = canonical_parts(chosen)
     asked = [None if names is None else [given[n] for n in names] for names in (wrt, of)]
-    with working(op.name), told_of(chosen, spoken):
-        lets = flatten_operation(plain, spoken)
+    with working(op.name), translating_errors(chosen, display_names):
+        lets = flatten_operation(plain, display_names)
         forward = differentiate_forward(plain, lets, *asked)
         return Derived(plain, lets, inline_adjoints(forward, pieces))
 
@@ -90,10 +90,10 @@ def differentiated(
     op: Operation, wrt: Sequence[str] | None = None, of: str | None = None
 ) -> Derived:
     """The backward of op, each axis read by an index, under canonical names."""
-    plain, spoken, given = canonical_parts(op)
+    plain, display_names, given = canonical_parts(op)
     wanted = None if wrt is None else [given[name] for name in wrt]
-    with working(op.name), told_of(op, spoken):
-        lets = flatten_operation(plain, spoken, wanted or ())
+    with working(op.name), translating_errors(op, display_names):
+        lets = flatten_operation(plain, display_names, wanted or ())
         backward = differentiate(plain, lets, wanted, None if of is None else given[of])
         backward = without_spare_reads(inline_adjoints(backward, pieces), plain.outputs)
         return Derived(plain, lets, safe_backward(backward))
@@ -108,7 +108,7 @@ def lowered(
     """The code of what was derived from op: with the axes as given, or each group as one axis."""
     with working(op.name):
         lets, backward = with_centres(derived.operation, derived.lets, derived.backward)
-    with working(op.name), told_of(op, lets.spoken):
+    with working(op.name), translating_errors(op, lets.display_names):
         try:
             return lower(derived.operation, lets, backward, Border.of(op))
         except NeedsFlatGroups:
@@ -181,10 +181,14 @@ def tangents(
     return Tangents(
         name=op.name,
         option=option,
-        given=tuple((lets.say(t), lets.say(own)) for t, own in derived.backward.cotangents),
+        given=tuple(
+            (lets.display_name(t), lets.display_name(own)) for t, own in derived.backward.cotangents
+        ),
         equations=as_formulas(given),
         definitions=definitions(lets, trees(derived, speech), speech),
-        formulas={lets.say(a.tensor): formula(a, speech) for a in derived.backward.adjoints},
+        formulas={
+            lets.display_name(a.tensor): formula(a, speech) for a in derived.backward.adjoints
+        },
         told=partial(steps_and_names, tangents_of, op, option, *asked),
     )
 
@@ -196,10 +200,12 @@ def _made(
     """The patterns that made the code of an option, what it saves, and what it costs."""
     named = coded(op)
     code = program_of(named.operation, option)
-    recognised = tuple((named.say(r.equation), r.pattern, r.states) for r in code.recognised)
+    recognised = tuple(
+        (named.display_name(r.equation), r.pattern, r.states) for r in code.recognised
+    )
     return (
         recognised,
-        tuple(named.say(s.name) for s in code.saved),
+        tuple(named.display_name(s.name) for s in code.saved),
         cost_of(named.operation, option, code),
     )
 
@@ -213,11 +219,15 @@ def formulas_of(op: Operation, option: str | None, wrt: Sequence[str] | None = N
     speech = Speech.of(given, lets, (*backward.adjoints, *backward.gradients))
     results = [a for a in backward.adjoints if a.tensor in backward.wanted]
     kept = [a for a in backward.adjoints if a.tensor not in backward.wanted]
-    found = {lets.say(a.tensor): formula(a, speech) for a in (*backward.gradients, *results)}
+    found = {
+        lets.display_name(a.tensor): formula(a, speech) for a in (*backward.gradients, *results)
+    }
     return Formulas(
         name=op.name,
         option=option,
-        cotangents=tuple((lets.say(o), lets.say(c)) for o, c in backward.cotangents),
+        cotangents=tuple(
+            (lets.display_name(o), lets.display_name(c)) for o, c in backward.cotangents
+        ),
         equations=as_formulas(given),
         definitions=definitions(lets, trees(derived, speech), speech),
         adjoints=tuple(formula(a, speech) for a in kept),
@@ -290,10 +300,10 @@ def _source_in_blocks(op: Operation, letter: str) -> str:
 
 
 def _pulled_back(
-    op: Operation, wrt: Sequence[str], of: str | None, at_hand: Collection[str] | None
+    op: Operation, wrt: Sequence[str], of: str | None, available: Collection[str] | None
 ) -> Program:
     """The code of an operation with the gradients in some inputs, some outputs being at hand."""
-    return with_absent(op, _program(op, differentiated(op, wrt, of), at_hand))
+    return with_absent(op, _program(op, differentiated(op, wrt, of), available))
 
 
 @lru_cache(maxsize=256)
@@ -304,7 +314,7 @@ def program_of(op: Operation, option: str | None) -> Program:
     inputs = [t.name for t in chosen.inputs if t.kind == "float"]
 
     def pulled(names: Sequence[str], flat: bool) -> LoweringInput | None:
-        said = map(derived.lets.say, names)
+        said = map(derived.lets.display_name, names)
         return _given(chosen, differentiated(chosen, [*inputs, *said]), flat)
 
     return _program(chosen, derived, pulled=pulled)
@@ -332,14 +342,14 @@ def least_program_of(op: Operation, option: str | None) -> Program:
 def _program(
     op: Operation,
     derived: Derived,
-    at_hand: Collection[str] | None = None,
+    available: Collection[str] | None = None,
     keeps: bool = True,
     pulled: Pulled | None = None,
 ) -> Program:
     """The code of what was derived from op, these outputs or all being at hand."""
-    with working(op.name), told_of(op, derived.lets.spoken):
+    with working(op.name), translating_errors(op, derived.lets.display_names):
         plain, flat = (partial(_given, op, derived, flat) for flat in (False, True))
-        return program(plain(), flat, at_hand, keeps, pulled)
+        return program(plain(), flat, available, keeps, pulled)
 
 
 def _given(op: Operation, derived: Derived, flat: bool) -> LoweringInput:

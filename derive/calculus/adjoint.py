@@ -87,7 +87,7 @@ def differentiate(
     """
     inputs = {t.name: t.axes for t in op.inputs if t.kind == "float"}
     wanted = frozenset(wrt or ()) - set(inputs)
-    moving = moving_of(lets, inputs, wanted)
+    moving = active_equations(lets, inputs, wanted)
     cotangents = _cotangents(op, lets, moving, of)
     raw = _at_the_outputs(lets, cotangents, of if of in moving else None)
     made: dict[str, Let] = {}
@@ -101,7 +101,7 @@ def differentiate(
     )
     sweep = _Sweep(lets, inputs, moving, rules, masked_fold(lets), raw)
     given = [let for let in lets if not let.is_through]
-    names = [lets.derived_name(let.name, f"grad_{lets.say(let.name)}") for let in given]
+    names = [lets.derived_name(let.name, f"grad_{lets.display_name(let.name)}") for let in given]
     for let, name in zip(reversed(given), reversed(names), strict=True):
         if let.name not in raw and let.name not in wanted:
             continue
@@ -113,7 +113,7 @@ def differentiate(
             sweep.pull(let, adjoint, opened, tensor)
     gradients = []
     for tensor in inputs if wrt is None else [name for name in inputs if name in wrt]:
-        name = lets.derived_name(tensor, f"grad_{lets.say(tensor)}")
+        name = lets.derived_name(tensor, f"grad_{lets.display_name(tensor)}")
         gradients.append(sweep.finished(tensor, name, _indices(inputs[tensor]), {}))
     adjoints, bounds = tuple(sweep.adjoints), bounds_of(op)
     return Backward(lets, cotangents, adjoints, tuple(gradients), wanted, bounds)
@@ -147,7 +147,7 @@ class _Sweep:
         self, tensor: str, name: str, formals: tuple[Index, ...], made: dict[str, Let]
     ) -> Adjoint:
         """The adjoint of a tensor, with its deltas eliminated."""
-        at(f"the gradient of {self.lets.say(tensor)}")
+        at(f"the gradient of {self.lets.display_name(tensor)}")
         values, log = NamedValues(self.lets, tensor), self.logs.get(tensor, [])
         total, pulled = self.raw.get(tensor, ZERO), self.pulled.get(tensor, [])
         before = to_tree(total) if not pulled else sum_of(pulled)
@@ -169,9 +169,12 @@ class _Sweep:
         cotangent = _value_at(adjoint, j) if opened else _name_at(adjoint, j)
         product = Mul((to_tree(cotangent), to_tree(folded)))
         self.pulled.setdefault(tensor, []).append(Reduce("sum", j, product) if j else product)
-        rule = f"partial derivative of {lets.say(let.name)}"
+        rule = f"partial derivative of {lets.display_name(let.name)}"
         taken = Step(rule, "∂X[j]/∂X[i] = δ(i, j)", partial, partial)
-        between = (f"∂{lets.say(let.name)}/∂{lets.say(tensor)}", (*j, *_indices(axes)))
+        between = (
+            f"∂{lets.display_name(let.name)}/∂{lets.display_name(tensor)}",
+            (*j, *_indices(axes)),
+        )
         self.logs.setdefault(tensor, []).extend(said_of(between, [taken, *log]))
         kept = ONE if opened else _brackets_of(lets, adjoint, j, folded)
         share = sum_over(mul(cotangent, kept, folded), j)
@@ -185,7 +188,7 @@ def _cotangents(
     outputs = [name for name in op.outputs if name in moving and of in (None, name)]
     if of is not None and not lets[of].formals:
         return ()
-    stems = ["G"] if len(outputs) == 1 else [f"G_{lets.say(name)}" for name in outputs]
+    stems = ["G"] if len(outputs) == 1 else [f"G_{lets.display_name(name)}" for name in outputs]
     return tuple(
         (name, lets.derived_name(name, stem)) for name, stem in zip(outputs, stems, strict=True)
     )
@@ -222,7 +225,7 @@ def _indices(axes: Sequence[object]) -> tuple[Index, ...]:
     return tuple(i for i in axes if isinstance(i, Index))
 
 
-def moving_of(lets: Lets, inputs: Collection[str], variables: frozenset[str]) -> set[str]:
+def active_equations(lets: Lets, inputs: Collection[str], variables: frozenset[str]) -> set[str]:
     """The equations of the spec that depend smoothly on a float input, or are variables."""
     moving: set[str] = set()
     for let in lets:
@@ -271,7 +274,9 @@ class NamedValues:
         """p with a name for Y where it is P*(Y - Sum_k P*Y), and Y is a sum."""
         while (found := with_values_named(self.lets, p, formals, f"@{self.tensor}~")) is not None:
             _, whole = found
-            name = self.lets.derived_name(self.tensor, f"value_{self.lets.say(self.tensor)}")
+            name = self.lets.derived_name(
+                self.tensor, f"value_{self.lets.display_name(self.tensor)}"
+            )
             new, _ = with_values_named(self.lets, p, formals, name) or found
             log.append(Step("name", "Y − Σₖ P·Y: both are of the same numbers", p, new))
             own: Log = []

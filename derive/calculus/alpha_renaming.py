@@ -20,7 +20,7 @@ from derive.notation.split import is_plain, split_axes
 
 def canonical(op: Operation) -> tuple[Operation, dict[str, str]]:
     """op under canonical names, and canonical name -> given name."""
-    spoken: dict[str, str] = {}
+    display_names: dict[str, str] = {}
     tensors = {
         name: f"t{n:03d}"
         for n, name in enumerate([t.name for t in op.inputs] + [e.name for e in op.equations])
@@ -39,9 +39,9 @@ def canonical(op: Operation) -> tuple[Operation, dict[str, str]]:
                     letters += 1
                 indices[part.name] = indices[bare] + part.name[len(bare) :]
     for names in (tensors, parameters, indices, extents):
-        spoken |= {new: old for old, new in names.items()}
+        display_names |= {new: old for old, new in names.items()}
 
-    return under_names(op, tensors | parameters, indices, extents), spoken
+    return under_names(op, tensors | parameters, indices, extents), display_names
 
 
 def under_names(
@@ -117,9 +117,9 @@ def _parameter(
     return replace(p, name=name(p.name))
 
 
-def renamed(e: Expr, say: Callable[[str], str]) -> Expr:
+def renamed(e: Expr, display_name: Callable[[str], str]) -> Expr:
     """A nested expression with every name as ``say`` gives it."""
-    return _under(e, say, say, say, say)
+    return _under(e, display_name, display_name, display_name, display_name)
 
 
 def _under(
@@ -149,5 +149,9 @@ def _under(
 def canonical_parts(op: Operation) -> tuple[Operation, Mapping[str, str], Mapping[str, str]]:
     """op, each axis read by an index, under canonical names; what these stand for, and of what."""
     with working(op.name):
-        plain, spoken = canonical(op if is_plain(op) else split_axes(op).operation)
-    return plain, spoken, {name: canonical_name for canonical_name, name in spoken.items()}
+        plain, display_names = canonical(op if is_plain(op) else split_axes(op).operation)
+    return (
+        plain,
+        display_names,
+        {name: canonical_name for canonical_name, name in display_names.items()},
+    )

@@ -20,22 +20,22 @@ from derive.notation.operation import Equation, Operation
 
 
 def flatten_operation(
-    op: Operation, spoken: Mapping[str, str] | None = None, variables: Sequence[str] = ()
+    op: Operation, display_names: Mapping[str, str] | None = None, variables: Sequence[str] = ()
 ) -> Lets:
     """All equations of op as lets, in order, with the lets that the engine introduces.
 
     ``spoken`` has the names that canonical ones stand for; without it names are their own.
     ``variables`` are names that no rewriting looks behind.
     """
-    if spoken is None:
+    if display_names is None:
         owners = (*op.inputs, *op.parameters, *op.equations)
-        spoken = {owner.name: owner.name for owner in owners}
-    reserved = {op.name, *spoken.values()}
-    lets = Lets(dict(spoken), reserved, frozenset(variables), op.stable, bounds_of(op))
+        display_names = {owner.name: owner.name for owner in owners}
+    reserved = {op.name, *display_names.values()}
+    lets = Lets(dict(display_names), reserved, frozenset(variables), op.stable, bounds_of(op))
     floats = {t.name for t in op.inputs if t.kind == "float"}
     floats |= {e.name for e in op.equations if e.kind == "float"}
     for equation in freely_read(op):
-        at(f"equation {spoken.get(equation.name, equation.name)}")
+        at(f"equation {display_names.get(equation.name, equation.name)}")
         _define(lets, equation, floats)
         identities = "; ".join(lets.take_used())
         let = lets[equation.name]

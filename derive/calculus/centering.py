@@ -207,12 +207,12 @@ class _Differences:
     def _named(self, centred: Poly, side: Poly) -> Poly:
         """A side about 0 as a tensor of its own, with the sign of what it is of."""
         sign = _sign(side)
-        said = f"{self.lets.say(_main(side).tensor)}_centred"
+        said = f"{self.lets.display_name(_main(side).tensor)}_centred"
         return scale(self._let(scale(centred, sign), side, "centred", said), sign)
 
-    def _let(self, e: Poly, side: Poly, stem: str, spoken: str) -> Poly:
+    def _let(self, e: Poly, side: Poly, stem: str, display_names: str) -> Poly:
         stem = f"{_main(side).tensor}~{stem}"
-        return self.lets.reduction("sum", (), e, stem=stem, spoken=spoken)
+        return self.lets.reduction("sum", (), e, stem=stem, display_names=display_names)
 
     # ---------------------------------------------------------------- products
 

@@ -153,7 +153,7 @@ def inline_adjoints(backward: Backward, pieces: Pieces) -> Backward:
     folds = fold_rules(lets, made)
     rules: Rules = (*folds, *FUNCTION_RULES, *quotient_rules(lets), zero_rule(lets))
     naming = (*naming_rules(lets), *FUNCTION_RULES)
-    opened_by = _Opened(rules, lets.say)
+    opened_by = _Opened(rules, lets.display_name)
     pieces = _with_named_sums(lets, pieces)
     formulas = _Formulas(every)
     bill = _Bill(pieces)
@@ -163,10 +163,10 @@ def inline_adjoints(backward: Backward, pieces: Pieces) -> Backward:
     ]
     for candidate in (*candidates[::-1], *candidates):
         if candidate in formulas:
-            at(f"the gradient of {lets.say(candidate.tensor)}")
+            at(f"the gradient of {lets.display_name(candidate.tensor)}")
             _open(formulas, formulas[candidate.name], bill, opened_by)
     for a in (formulas[a.name] for a in every if a in formulas):
-        at(f"the gradient of {lets.say(a.tensor)}")
+        at(f"the gradient of {lets.display_name(a.tensor)}")
         shorter = _collected(_without_names(a, lets, naming, pieces), lets, pieces)
         if shorter is not a:
             formulas.replace(a, [shorter])
@@ -312,9 +312,9 @@ def _size(p: Poly) -> int:
 class _Opened:
     """Formulas with an adjoint's name replaced by what it stands for, each made once."""
 
-    def __init__(self, rules: Rules, say: Callable[[str], str]) -> None:
+    def __init__(self, rules: Rules, display_name: Callable[[str], str]) -> None:
         self._rules = rules
-        self._say = say
+        self._say = display_name
         self._made: dict[tuple[int, int], tuple[Adjoint, Adjoint, Adjoint]] = {}
 
     def of(self, reader: Adjoint, adjoint: Adjoint) -> Adjoint:
@@ -326,9 +326,14 @@ class _Opened:
 
     def _make(self, reader: Adjoint, adjoint: Adjoint) -> Adjoint:
         body = inline(reader.body, adjoint.as_let())
-        spoken = self._say(adjoint.name)
+        display_names = self._say(adjoint.name)
         log: Log = [
-            Step(f"substitute {spoken}", f"{spoken} by its definition", reader.body, body),
+            Step(
+                f"substitute {display_names}",
+                f"{display_names} by its definition",
+                reader.body,
+                body,
+            ),
         ]
         body = simplify(eliminate_deltas(body, DELTA_RULES, log), self._rules, log)
         own = said_of((reader.name, reader.formals), log)

@@ -132,7 +132,7 @@ class Lets:
     difference is multiplied out.
     """
 
-    spoken: dict[str, str]
+    display_names: dict[str, str]
     reserved: set[str]
     variables: frozenset[str] = frozenset()
     stable: bool = False
@@ -254,7 +254,7 @@ class Lets:
         condition: Expr | None = None,
         dtype: Kind = "float",
         stem: str | None = None,
-        spoken: str | None = None,
+        display_names: str | None = None,
     ) -> Poly:
         """The access to a let of that content, made with a name like ``stem`` if there is none yet.
 
@@ -267,14 +267,16 @@ class Lets:
             test = None if condition is None else part.inside(condition)
             inner = part.inside(body)
             assert isinstance(inner, Poly)
-            return part.outside(self.reduction(kind, binders, inner, test, dtype, stem, spoken))
+            return part.outside(
+                self.reduction(kind, binders, inner, test, dtype, stem, display_names)
+            )
         key, formals = _shape(kind, binders, body, condition)
         name = self._shared.get(key)
         if name is None:
             name = self.fresh_name(stem or KINDS[kind].stem)
-            if spoken is not None:
-                self.spoken[name] = self.fresh_name(spoken)
-                self.reserved.add(self.spoken[name])
+            if display_names is not None:
+                self.display_names[name] = self.fresh_name(display_names)
+                self.reserved.add(self.display_names[name])
             let = Let(name, formals, body, kind, binders, condition, dtype, internal=True)
             self.by_name[name] = let
             self._shared[key] = name
@@ -326,18 +328,18 @@ class Lets:
                 del self._shared[key]
         self.define(replace(let, name=name, formals=formals, internal=False))
 
-    def say(self, name: str) -> str:
+    def display_name(self, name: str) -> str:
         """The name as a reader knows it; primes stay."""
         bare = name.rstrip("'")
-        return self.spoken.get(bare, bare) + name[len(bare) :]
+        return self.display_names.get(bare, bare) + name[len(bare) :]
 
     def derived_name(self, name: str, stem: str) -> str:
         """A canonical name made from another, which a reader knows as the stem, or stem2, ..."""
         # Adjoints come before all else in an order by names, as they do in a formula.
-        made = numbered(f"@{name}~{stem.split('_')[0]}", self.spoken)
-        spoken = self.fresh_name(stem)
-        self.reserved.add(spoken)
-        self.spoken[made] = spoken
+        made = numbered(f"@{name}~{stem.split('_')[0]}", self.display_names)
+        display_names = self.fresh_name(stem)
+        self.reserved.add(display_names)
+        self.display_names[made] = display_names
         self.derived_from[made] = name
         return made
 

@@ -47,7 +47,7 @@ def _opened(a: Adjoint, let: Let, lets: Lets) -> Adjoint:
     if let.name not in tensors(a.body):
         return a
     body = inline(a.body, let)
-    states = f"{lets.say(let.name)} is what it is made of, and not read"
+    states = f"{lets.display_name(let.name)} is what it is made of, and not read"
     log: Log = [Step("open", states, a.body, body)]
     body = simplify(body, (*FUNCTION_RULES, *quotient_rules(lets)), log)
     return replace(a, body=body, steps=a.steps.then(said_of((a.name, a.formals), log)))

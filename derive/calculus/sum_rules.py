@@ -283,8 +283,8 @@ def _constant_sum(
     """
     summed = [let.formals[n] for n in axes]
     formals = tuple(i for i in let.formals if i not in summed)
-    letters = ",".join(("*" if k.group else "") + lets.say(k.name) for k in summed)
-    subject = (f"Σ[{letters}] {lets.say(let.name)}", formals)
+    letters = ",".join(("*" if k.group else "") + lets.display_name(k.name) for k in summed)
+    subject = (f"Σ[{letters}] {lets.display_name(let.name)}", formals)
     total = sum_over(let.body, summed)
     whole = to_tree(sum_over(atom(let.access), summed))
     if _size(total) > _LARGEST:
@@ -312,8 +312,8 @@ def _constant_sum(
 
 
 def _opening(lets: Lets, name: str) -> tuple[str, str]:
-    spoken = lets.say(name)
-    return f"substitute {spoken}", f"{spoken} by its definition"
+    display_names = lets.display_name(name)
+    return f"substitute {display_names}", f"{display_names} by its definition"
 
 
 def _size(p: Poly) -> int:

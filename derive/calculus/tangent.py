@@ -19,8 +19,8 @@ from derive.calculus.adjoint import (
     Adjoint,
     Backward,
     NamedValues,
+    active_equations,
     finish,
-    moving_of,
     said_of,
     unit_axes,
 )
@@ -50,7 +50,7 @@ def differentiate_forward(
     whose tangents are asked for in place of the outputs'.
     """
     inputs = [t.name for t in op.inputs if t.kind == "float" and (wrt is None or t.name in wrt)]
-    moving = moving_of(lets, inputs, frozenset())
+    moving = active_equations(lets, inputs, frozenset())
     wanted = frozenset(moving.intersection(op.outputs if of is None else of))
     read = _leading_to(lets, moving, wanted)
     names = {name: _named(lets, name) for name in inputs if name in read}
@@ -66,7 +66,7 @@ def differentiate_forward(
     masked = masked_fold(lets)
     found: list[Adjoint] = []
     for let in [let for let in lets if let.name in read]:
-        at(f"the tangent of {lets.say(let.name)}")
+        at(f"the tangent of {lets.display_name(let.name)}")
         subject = (_named(lets, let.name), let.formals)
         partial, log = tangent_of_let(lets, let, names), Log()
         rule = Step("tangent", "dF[j] = Σᵢ ∂F[j]/∂X[i]·dX[i]", partial, partial)
@@ -83,7 +83,7 @@ def differentiate_forward(
 
 
 def _named(lets: Lets, name: str) -> str:
-    return lets.derived_name(name, f"d_{lets.say(name)}")
+    return lets.derived_name(name, f"d_{lets.display_name(name)}")
 
 
 def _leading_to(lets: Lets, moving: set[str], wanted: Iterable[str]) -> set[str]:

@@ -20,9 +20,9 @@ class NotApplicable(Exception):
 class Column:
     """A check by its name, and what it states of code that passes.
 
-    ``order`` is that of the derivatives compared, where judges may be asked again of a difference
-    (`derive.check.rounding_adjudication`); ``rounds`` says that code is compared with itself, and may differ by its
-    rounding; ``typical`` that only the typical case of each option is asked.
+    ``order`` is the order of the derivatives compared; a difference is then adjudicated
+    (`derive.check.rounding_adjudication`). ``rounds`` says that code is compared with itself, up to
+    its rounding. ``typical`` restricts the check to the typical case of each option.
     """
 
     name: str

@@ -1,10 +1,10 @@
-"""A difference, looked at again: is the code wrong, or is the sample ill-conditioned?
+"""Decide whether a difference is an error of the code or rounding at an ill-conditioned sample.
 
-Differences in float64 err by curvature and by rounding. So where a check fails, values and
-derivatives are held at the same sample against two judges that know neither: torch.autograd of
-the equations as they stand (`derive.check.reference`), and differences in many digits
-(`derive.check.high_precision_oracle`). What the code itself errs by is measured: how far its results move with the
-last bit of the inputs.
+Central differences in float64 err by curvature and by rounding. Where a check fails, values and
+derivatives at the same sample are compared with two references that have neither error:
+torch.autograd of the equations (`derive.check.reference`), and differences in many digits
+(`derive.check.high_precision_oracle`). The rounding of the code itself is measured by how far its
+results move when the inputs change in the last bit.
 """
 
 from __future__ import annotations

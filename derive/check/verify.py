@@ -94,7 +94,7 @@ def checks_of(
 
 
 def _settled(op: Operation, column: Column, function: Function, made: Sample) -> Check:
-    """The check; where it finds a difference, what comes of asking again (`derive.check.rounding_adjudication`).
+    """Return the result of a check, adjudicated (`derive.check.rounding_adjudication`) if it fails.
 
     The judges say whether the code is wrong at this sample. Where they cannot tell, they are
     asked at others, the best conditioned first: it is right if it passes at some of them. All

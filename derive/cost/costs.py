@@ -114,7 +114,7 @@ def costs_of(op: Operation, program: Program) -> Costs:
     forward = forward_trace(op)
     forward.run(program.forward, known)
     outputs = {name: forward.values[name] for name in (*program.outputs, *program.statistics)}
-    at_hand = forward_trace(op).values | outputs
+    available = forward_trace(op).values | outputs
     backward = backward_trace(op, program, outputs)
     lines = [entry.line for entry in program.backward]
     gradients = {name: inputs[t] for t, name in program.gradients.items()}
@@ -125,7 +125,7 @@ def costs_of(op: Operation, program: Program) -> Costs:
         *_wide(forward.steps, program.forward, set(known), need, letters),
         *_wide(backward.steps, lines, {*gradients, *_adjoints(lines)}, need, letters),
     )
-    held = {name: elements(at_hand[name].shape) for name in (s.name for s in program.saved)}
+    held = {name: elements(available[name].shape) for name in (s.name for s in program.saved)}
     return Costs(
         letters,
         _work(forward, program.outputs, full, letters),
@@ -154,22 +154,25 @@ def forward_trace(op: Operation) -> Trace:
 def backward_trace(op: Operation, program: Program, outputs: Mapping[str, Any]) -> Trace:
     """What the backward is given, the outputs being what the forward made."""
     inputs, _ = shapes_of(op)
-    at_hand = {**forward_trace(op).values, **outputs}
+    available = {**forward_trace(op).values, **outputs}
     sizes = _SizeFormulas(op)
-    return Trace(sizes.letters, _kept(program, at_hand, inputs, sizes))
+    return Trace(sizes.letters, _kept(program, available, inputs, sizes))
 
 
 def _kept(
-    program: Program, at_hand: Mapping[str, Any], inputs: Mapping[str, Shape], sizes: _SizeFormulas
+    program: Program,
+    available: Mapping[str, Any],
+    inputs: Mapping[str, Shape],
+    sizes: _SizeFormulas,
 ) -> dict[str, Any]:
     """What the backward has: what was saved, what is made when it is prepared, cotangents."""
-    setup = Trace(sizes.letters, dict(at_hand))
+    setup = Trace(sizes.letters, dict(available))
     setup.run(program.setup, {})
     names = (*program.kept_parameters, *(s.name for s in program.saved))
     values = {name: setup.values.get(name) for name in program.kept_groups}
-    values |= {name: at_hand[name] for name in names}
+    values |= {name: available[name] for name in names}
     values |= {f"{name}_shape": inputs[name] for name in program.kept_shapes}
-    return values | {c: at_hand[o] for o, c in program.cotangents if c is not None}
+    return values | {c: available[o] for o, c in program.cotangents if c is not None}
 
 
 def _rank(shape: Iterable[Poly]) -> int:

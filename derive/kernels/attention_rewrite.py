@@ -126,7 +126,7 @@ class _MeanKernels:
         """q, k and v, of each what the equations say of its gradient, and that by the kernel."""
         of, row = self.of, self.kind.backward
         given = {"g": as_atom(self.g), "y": of.y.access, "lse": self.kept}
-        said = {spoken: name for name, spoken in row.names.items()}
+        said = {display_names: name for name, display_names in row.names.items()}
         home = {said[letter]: axes for letter, axes in self._part(row, 0, given).home.items()}
         known = {**self._arguments, "g": self.g, "y": _opened(of, of.y.body, self.lets)}
         known["lse"] = of.lse

@@ -31,7 +31,7 @@ class Along:
     @cached_property
     def said(self) -> dict[str, str]:
         """The canonical names of what the equation is of."""
-        return {spoken: name for name, spoken in self.row.names.items()}
+        return {display_names: name for name, display_names in self.row.names.items()}
 
     @cached_property
     def others(self) -> tuple[str, ...]:

@@ -59,7 +59,7 @@ class Picked:
     def _arguments(self) -> Arguments:
         """The place, and the numbers that it is compared with."""
         op = self.row.operation
-        said = {spoken: name for name, spoken in self.row.names.items()}
+        said = {display_names: name for name, display_names in self.row.names.items()}
         places = frozenset(said[t.name] for t in op.inputs if t.kind == "int")
         return Arguments(places, frozenset(said[p.name] for p in op.parameters))
 

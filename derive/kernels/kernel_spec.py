@@ -182,12 +182,13 @@ class KernelSpec:
 
     @cached_property
     def _read(self) -> tuple[Mapping[str, tuple[Poly, Axes]], Mapping[str, str]]:
-        op, spoken = canonical(self.operation)
-        lets: Lets = flatten_operation(op, spoken)
+        op, display_names = canonical(self.operation)
+        lets: Lets = flatten_operation(op, display_names)
         found = (lets[name] for name in op.outputs)
         return {
-            spoken[let.name]: (opened(let.body, lets.definition), let.formals) for let in found
-        }, spoken
+            display_names[let.name]: (opened(let.body, lets.definition), let.formals)
+            for let in found
+        }, display_names
 
     @property
     def parts(self) -> Mapping[str, tuple[Poly, Axes]]:

@@ -87,7 +87,7 @@ class _Spread:
     home: Mapping[str, Axes]
 
     def __call__(self, result: str, **arguments: Poly) -> Poly:
-        said = {spoken: name for name, spoken in self.row.names.items()}
+        said = {display_names: name for name, display_names in self.row.names.items()}
         extents = {said[extent]: axes for extent, axes in self.home.items()}
         found = {said[name]: value for name, value in arguments.items()}
         body, _ = self.row.parts[result]

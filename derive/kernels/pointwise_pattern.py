@@ -61,7 +61,7 @@ class Elementwise:
     def arguments(self) -> Arguments:
         """What the equation is of, but for the cotangent."""
         op = self.row.operation
-        said = {spoken: name for name, spoken in self.row.names.items()}
+        said = {display_names: name for name, display_names in self.row.names.items()}
         inputs = frozenset(said[t.name] for t in op.inputs if t.name != self.row.cotangent)
         return Arguments(inputs, frozenset(said[p.name] for p in op.parameters))
 
@@ -70,7 +70,7 @@ class Elementwise:
         """The equation for the cotangent 1."""
         if not self.row.cotangent:
             return self.row.body
-        said = {spoken: name for name, spoken in self.row.names.items()}
+        said = {display_names: name for name, display_names in self.row.names.items()}
         cotangent = Arguments(frozenset({said[self.row.cotangent]}), frozenset())
         one = cotangent.instance(self.row.body, {said[self.row.cotangent]: constant(1)})
         return as_poly(one)

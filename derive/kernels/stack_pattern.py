@@ -46,7 +46,7 @@ class Cases:
 
     @cached_property
     def _said(self) -> dict[str, str]:
-        return {spoken: name for name, spoken in self.row.names.items()}
+        return {display_names: name for name, display_names in self.row.names.items()}
 
     def may_be_in(self, kinds: frozenset[object]) -> bool:
         """Whether what has nodes of these kinds may hold an instance."""

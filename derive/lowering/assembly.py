@@ -41,7 +41,7 @@ class LoweringInput:
 
     def taken(self) -> set[str]:
         """The names that mean something."""
-        return {*self.lets.reserved, *(self.lets.say(let.name) for let in self.lets)}
+        return {*self.lets.reserved, *(self.lets.display_name(let.name) for let in self.lets)}
 
 
 def integers_of(op: Operation) -> frozenset[str]:
@@ -121,7 +121,7 @@ def sources_of(
         ((said, tensor),) = tensors_of(lets, [name]).items()
         if tensor in absent:
             continue
-        axes = tuple(i and Index(i.name, lets.say(i.extent), i.group) for i in value.axes)
+        axes = tuple(i and Index(i.name, lets.display_name(i.extent), i.group) for i in value.axes)
         if tensor in crossing and border.changes(tensor) and said not in border.entered:
             axes = border.axes_outside(tensor)
         found.append(ShapeSource(said, Attribute(Name(said), "shape"), axes))
@@ -130,7 +130,7 @@ def sources_of(
 
 def tensors_of(lets: Lets, names: Iterable[str]) -> dict[str, str]:
     """Each name and the tensor whose axes it has, as a reader knows them."""
-    return {lets.say(n): lets.say(lets.derived_from.get(n, n)) for n in names}
+    return {lets.display_name(n): lets.display_name(lets.derived_from.get(n, n)) for n in names}
 
 
 def statements(scope: Scope) -> list[Line]:
@@ -144,21 +144,21 @@ def statements(scope: Scope) -> list[Line]:
 
 
 def noted(scope: Scope, lets: Lets) -> tuple[Recognised, ...]:
-    return tuple(Recognised(lets.say(name), *row) for name, *row in scope.noted)
+    return tuple(Recognised(lets.display_name(name), *row) for name, *row in scope.noted)
 
 
-def spoken_lines(lines: Sequence[Line], lets: Lets) -> list[Line]:
+def with_display_names(lines: Sequence[Line], lets: Lets) -> list[Line]:
     """The lines under the names that a reader knows."""
 
-    def say(code: Code) -> Code:
+    def display_name(code: Code) -> Code:
         if isinstance(code, Name):
             bare = code.id.removesuffix("_shape")
-            return Name(lets.say(bare) + code.id[len(bare) :])
+            return Name(lets.display_name(bare) + code.id[len(bare) :])
         if isinstance(code, Dim):
-            return Dim(lets.say(code.extent))
-        return code.map(say)  # type: ignore[no-any-return]
+            return Dim(lets.display_name(code.extent))
+        return code.map(display_name)  # type: ignore[no-any-return]
 
-    return [replace(x, name=lets.say(x.name), code=say(x.code)) for x in lines]
+    return [replace(x, name=lets.display_name(x.name), code=display_name(x.code)) for x in lines]
 
 
 def placed(border: Border, lines: Sequence[Line]) -> list[Line]:

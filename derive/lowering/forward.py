@@ -19,9 +19,9 @@ from derive.lowering.assembly import (
     noted,
     placed,
     sources_of,
-    spoken_lines,
     statements,
     vectors_of,
+    with_display_names,
 )
 from derive.lowering.ground.value import Frame
 from derive.lowering.keepdim import added_axes
@@ -73,16 +73,18 @@ class Forward:
     ) -> tuple[tuple[Line, ...], Precision, tuple[Recognised, ...]]:
         """Its lines, these statistics being results too."""
         op, lets, border = self.given.op, self.given.lets, self.given.border.again()
-        taken, said = self.given.taken(), [lets.say(name) for name in statistics]
+        taken, said = self.given.taken(), [lets.display_name(name) for name in statistics]
         lines = [replace(x, kept=x.kept or x.name in statistics) for x in statements(self.scope)]
         for name in op.outputs:
             lines = keep_axes(op, lets[name], frame_of(op), lines)
         made = self.scope.results
         lines += [Line(name, made[name].code) for name in statistics if name in made]
-        lines = spoken_lines(lines, lets)
+        lines = with_display_names(lines, lets)
         read = {name for x in lines for name in names_in(x.code)}
         tensors = input_values(op)
-        inputs, outputs = ([lets.say(name) for name in names] for names in (tensors, op.outputs))
+        inputs, outputs = (
+            [lets.display_name(name) for name in names] for names in (tensors, op.outputs)
+        )
         lines, entry = enter(border, lines, {t: t for t in inputs if t in read})
         inside = (e.name for e in border.op.equations if e.name not in outputs)
         chosen = {name: name in self.stored for name in said}

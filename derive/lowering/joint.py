@@ -18,9 +18,9 @@ from derive.lowering.assembly import (
     integers_of,
     like_input,
     sources_of,
-    spoken_lines,
     statements,
     tensors_of,
+    with_display_names,
 )
 from derive.lowering.ground.value import Frame, Value
 from derive.lowering.keepdim import added_axes, entered_axes
@@ -68,24 +68,28 @@ class Joint:
 
 def joint(op: Operation, lets: Lets, backward: Backward, border: Border) -> Joint:
     """Lower the outputs of ``op`` and the gradients that are wanted, in this order."""
-    say, tensors = lets.say, input_values(op)
+    display_name, tensors = lets.display_name, input_values(op)
     wanted = [*backward.gradients, *(a for a in backward.adjoints if a.tensor in backward.wanted)]
-    at_hand, entered = _at_hand(op, lets, backward, tensors)
-    lines = _computed(op, lets, backward, at_hand, (*op.outputs, *(a.name for a in wanted)))
-    lines, entry = enter(border, lines, _read(lines, tensors_of(lets, at_hand)))
+    available, entered = _at_hand(op, lets, backward, tensors)
+    lines = _computed(op, lets, backward, available, (*op.outputs, *(a.name for a in wanted)))
+    lines, entry = enter(border, lines, _read(lines, tensors_of(lets, available)))
     left = {*op.outputs, *(a.name for a in wanted)}
     named = (*lets.given, *(a.name for a in backward.adjoints))
     lines = store(border, lines, tensors_of(lets, [name for name in named if name not in left]))
     lines, results, shapes = _results(op, lets, border, lines)
     returned: dict[str, Code] = {}
     for a in wanted:
-        lines, returned[say(a.name)] = leave(border, lines, say(a.name), say(a.tensor))
+        lines, returned[display_name(a.name)] = leave(
+            border, lines, display_name(a.name), display_name(a.tensor)
+        )
     lines = sized(border, lines, sources_of(border, lets, tensors))
     plain = {t.name for t in border.op.inputs} - border.entered
     first, second = _in_halves(border, lets, lines, entry, plain, results.keys())
-    second = [*_read_lines(spoken_lines(entered, lets), second), *second]
+    second = [*_read_lines(with_display_names(entered, lets), second), *second]
     results, shapes, returned = (_on_tensors(c, plain) for c in (results, shapes, returned))
-    given = [t.name for t in border.op.inputs] + [say(name) for _, name in backward.cotangents]
+    given = [t.name for t in border.op.inputs] + [
+        display_name(name) for _, name in backward.cotangents
+    ]
     parted = copied([*first, *second], {**results, **returned}, given)
     returned = {name: parted[name] for name in returned}
     codes = (*results.values(), *shapes.values(), *returned.values())
@@ -94,11 +98,14 @@ def joint(op: Operation, lets: Lets, backward: Backward, border: Border) -> Join
         forward=(*shapes_before(border, whole), *first),
         results=tuple(results.items()),
         cotangents=tuple(
-            Cotangent(say(name), say(output), shapes[say(output)])
+            Cotangent(display_name(name), display_name(output), shapes[display_name(output)])
             for output, name in backward.cotangents
         ),
         backward=tuple(second),
-        gradients=tuple((say(a.tensor), say(a.name), returned[say(a.name)]) for a in wanted),
+        gradients=tuple(
+            (display_name(a.tensor), display_name(a.name), returned[display_name(a.name)])
+            for a in wanted
+        ),
     )
 
 
@@ -106,18 +113,18 @@ def _at_hand(
     op: Operation, lets: Lets, backward: Backward, tensors: Mapping[str, Value]
 ) -> tuple[dict[str, Value], list[Line]]:
     """Inputs and cotangents, and the lines that give cotangents the axes that flags keep."""
-    at_hand, entered = dict(tensors), []
+    available, entered = dict(tensors), []
     for output, name in backward.cotangents:
-        at_hand[name], narrow = _cotangent(op, frame_of(op), lets[output], name)
+        available[name], narrow = _cotangent(op, frame_of(op), lets[output], name)
         entered += narrow
-    return at_hand, entered
+    return available, entered
 
 
 def _computed(
     op: Operation,
     lets: Lets,
     backward: Backward,
-    at_hand: Mapping[str, Value],
+    available: Mapping[str, Value],
     names: Sequence[str],
 ) -> list[Line]:
     """The statements that compute these names from what is at hand."""
@@ -127,12 +134,12 @@ def _computed(
         return adjoints.get(name) or lets.get(name)
 
     scope = Lowering(
-        *(find, frame_of(op), dict(at_hand), like_input(op), integers_of(op)),
+        *(find, frame_of(op), dict(available), like_input(op), integers_of(op)),
         adjoints=frozenset(adjoints),
     )
     for name in names:
         scope.tensor(name)
-    return spoken_lines(statements(scope), lets)
+    return with_display_names(statements(scope), lets)
 
 
 def _read(lines: Sequence[Line], held: Mapping[str, str]) -> dict[str, str]:
@@ -154,7 +161,9 @@ def _results(
     results: dict[str, Code] = {}
     shapes: dict[str, Code] = {}
     frame = frame_of(op)
-    for line in spoken_lines([Line(n, _result(op, frame, lets[n])) for n in op.outputs], lets):
+    for line in with_display_names(
+        [Line(n, _result(op, frame, lets[n])) for n in op.outputs], lets
+    ):
         name = line.name
         results[name], shapes[name] = line.code, Attribute(line.code, "shape")
         if border.changes(name, kept=True):
@@ -175,7 +184,7 @@ def _in_halves(
     first, second = _halves(lines, outputs)
     before = [line for line in entry if line.name in border.outside]
     after = [line for line in entry if line not in before]
-    taken = {*lets.reserved, *(lets.say(let.name) for let in lets)}
+    taken = {*lets.reserved, *(lets.display_name(let.name) for let in lets)}
     whole = own_shapes([*before, *first, *after, *second], plain)
     return _halves(tidy(multiplied_once(border, whole, taken), taken, WIDTH), outputs)
 

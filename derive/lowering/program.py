@@ -37,10 +37,10 @@ from derive.lowering.assembly import (
     placed,
     short_axes,
     sources_of,
-    spoken_lines,
     statements,
     tensors_of,
     vectors_of,
+    with_display_names,
 )
 from derive.lowering.forward import forward_of, rearranges
 from derive.lowering.ground.context import Scope
@@ -84,7 +84,7 @@ Pulled = Callable[[Sequence[str], bool], LoweringInput | None]
 def program(
     given: LoweringInput,
     flat: Callable[[], LoweringInput],
-    at_hand: Collection[str] | None = None,
+    available: Collection[str] | None = None,
     keeps: bool = True,
     pulled: Pulled | None = None,
 ) -> Program:
@@ -98,13 +98,13 @@ def program(
     without kernels alone may need it.
     """
     try:
-        return _program(given, given, at_hand, keeps, _of_layout(pulled, False))
+        return _program(given, given, available, keeps, _of_layout(pulled, False))
     except NeedsFlatGroups:
         other = flat()
     try:
-        return _program(given, other, at_hand, keeps)
+        return _program(given, other, available, keeps)
     except NeedsFlatGroups:
-        return _program(other, other, at_hand, keeps, _of_layout(pulled, True))
+        return _program(other, other, available, keeps, _of_layout(pulled, True))
 
 
 def _of_layout(
@@ -116,7 +116,7 @@ def _of_layout(
 def _program(
     given: LoweringInput,
     every: LoweringInput,
-    at_hand: Collection[str] | None,
+    available: Collection[str] | None,
     keeps: bool,
     pulled: Callable[[Sequence[str]], LoweringInput | None] | None = None,
 ) -> Program:
@@ -129,7 +129,7 @@ def _program(
     ahead, back = Alone(forward_rows(*known)), Alone(backward_rows(*known))
     optional = [t.name for t in given.op.inputs if t.default is not None]
     none = Attentions({})
-    keeps = keeps and at_hand is None
+    keeps = keeps and available is None
     means = none
     if keeps:
         means = Attentions.of(ATTENTIONS, given.lets, given.backward, named, optional)
@@ -149,7 +149,9 @@ def _program(
         known = (outputs, held, forward.stored)
         return _backward(every, lines, precision.has_products, (), *known)
 
-    outputs = [n for n in given.op.outputs if at_hand is None or given.lets.say(n) in at_hand]
+    outputs = [
+        n for n in given.op.outputs if available is None or given.lets.display_name(n) in available
+    ]
 
     def through(names: Sequence[str]) -> Program | None:
         """The body that reads statistics as it reads outputs, which have cotangents then."""
@@ -163,7 +165,7 @@ def _program(
     offered = forward.offered if keeps else Offer()
     made = _in_orders(given, outputs, first, plain, through, offered, every is given)
     if made.statistics:
-        said = {given.lets.say(name): name for name in forward.offered.values}
+        said = {given.lets.display_name(name): name for name in forward.offered.values}
         lines, precision, found = forward.lines([said[name] for name in made.statistics])
         made = replace(made, forward=lines)
     chosen = any(isinstance(p, Choice) for p in given.border.op.parameters)
@@ -189,9 +191,9 @@ def _in_orders(
 
     What one saves the other reads: an output that one body alone would ask for is computed again.
     """
-    say = given.lets.say
+    display_name = given.lets.display_name
     first = first_order(outputs, offered.values)
-    called = {say(name): name for name in offered.values}
+    called = {display_name(name): name for name in offered.values}
     while (less := offered.without_maps_beside([called[s] for s in first.statistics])) != offered:
         offered = less
         first = first_order(outputs, offered.values)
@@ -202,12 +204,12 @@ def _in_orders(
     if not kernels and not first.statistics:
         return first if alike and not offered.values else plain(outputs)
     saved = {s.name for s in first.saved}
-    kept = [name for name in outputs if say(name) in saved]
+    kept = [name for name in outputs if display_name(name) in saved]
     # A position has no derivative, so that both bodies may read it.
-    places = [n for n, v in offered.values.items() if v.kind == "int" and say(n) in saved]
+    places = [n for n, v in offered.values.items() if v.kind == "int" and display_name(n) in saved]
     places = places if alike else []
     every = plain(outputs, places)
-    if {s.name for s in every.saved}.intersection(map(say, outputs)) - saved:
+    if {s.name for s in every.saved}.intersection(map(display_name, outputs)) - saved:
         others = [every, plain(kept, places)]
         every = min(others, key=lambda m: len(saved.union(s.name for s in m.saved)))
     if first.backward == every.backward:
@@ -231,10 +233,12 @@ def _saving_less(
     chosen: list[str] = []
     for name, value in offered.values.items():
         let = given.lets.given.get(name)
-        if given.lets.say(name) not in own or let is None or value.kind != "float":
+        if given.lets.display_name(name) not in own or let is None or value.kind != "float":
             continue
         others = [x for x in given.lets.given.values() if x is not let]
-        read = {given.lets.say(n) for n in let.reads().difference(*(x.reads() for x in others))}
+        read = {
+            given.lets.display_name(n) for n in let.reads().difference(*(x.reads() for x in others))
+        }
         large = {n for n in read & (saved - own) if inputs.get(n, 0) >= len(let.formals)}
         with suppress(NeedsFlatGroups):
             other = through([*chosen, name]) if large else None
@@ -268,7 +272,7 @@ def _backward(
     """
     op, lets, backward, border = given.op, given.lets, given.backward, given.border.again()
     frame, taken = frame_of(op), given.taken()
-    say, cotangents = lets.say, dict(backward.cotangents)
+    display_name, cotangents = lets.display_name, dict(backward.cotangents)
     tensors = _at_hand(op, lets, cotangents, outputs_at_hand)
     entry = _enter_kept(op, lets, frame, cotangents, tensors)
     adjoints = {a.name: a.as_let() for a in (*backward.adjoints, *backward.gradients)}
@@ -278,8 +282,8 @@ def _backward(
         return adjoints.get(name) or lets.get(name)
 
     names = frozenset(adjoints)
-    at_hand = {**tensors, **statistics}
-    scope = Lowering(find, frame, at_hand, like, integers_of(op), names, kernels)
+    available = {**tensors, **statistics}
+    scope = Lowering(find, frame, available, like, integers_of(op), names, kernels)
     bodies = [let.body for let in adjoints.values()]
     for pattern in kernels:
         if isinstance(pattern, Normalised):
@@ -287,7 +291,7 @@ def _backward(
     for g in backward.gradients:
         scope.tensor(g.name)
     added = _with_cotangents(given, scope, pulled)
-    gradients = {say(g.tensor): say(g.name) for g in backward.gradients}
+    gradients = {display_name(g.tensor): display_name(g.name) for g in backward.gradients}
     held = (tensors, statistics, stored, shapeless)
     lines = _crossed(op.inputs, lets, backward, border, scope, *held, gradients)
     if statistics and kernels:
@@ -295,32 +299,40 @@ def _backward(
         own = tuple(gradients.values())
         lines = [line for line, _ in unguarded([(line, ()) for line in lines], own)]
     floats = [t.name for t in border.op.inputs if t.kind == "float"]
-    known = {say(name) for name in outputs_at_hand}
+    known = {display_name(name) for name in outputs_at_hand}
     outer = [name for name in float_outputs(border.op) if name in known]
-    kept = [say(name) for name in statistics]
-    taken_in = [*floats, *outer, *(say(n) for n, v in statistics.items() if v.kind == "float")]
-    taken_in += [*map(say, cotangents.values()), *added.values()]
+    kept = [display_name(name) for name in statistics]
+    taken_in = [
+        *floats,
+        *outer,
+        *(display_name(n) for n, v in statistics.items() if v.kind == "float"),
+    ]
+    taken_in += [*map(display_name, cotangents.values()), *added.values()]
     integers = integer_tensors(border.op)
-    integers |= {say(name) for name, value in statistics.items() if value.kind != "float"}
+    integers |= {display_name(name) for name, value in statistics.items() if value.kind != "float"}
     if products:
         vectors = vectors_of(border.op)
         lines, precision = in_precision(lines, taken_in, vectors=vectors, integers=integers)
     else:
         lines, precision = all_wide(lines, taken_in, integers)
     lines = tidy(multiplied_once(border, lines, taken), taken | NAMES, WIDTH)
-    lines = [*lines_read(spoken_lines(entry, lets), lines), *lines]
+    lines = [*lines_read(with_display_names(entry, lets), lines), *lines]
     found = zip(lines, needed_by(lines, gradients), strict=True)
     read = [(line, own) for line, own in found if own]
     lines = ordered([line for line, _ in read], [own for _, own in read])
     needs = needed_by(lines, gradients)
-    places = {say(t.name): n for n, t in enumerate(op.inputs)}
-    outputs = {name: say(name) for name in op.outputs}
+    places = {display_name(t.name): n for n, t in enumerate(op.inputs)}
+    outputs = {name: display_name(name) for name in op.outputs}
     said = (*places, *(outputs[name] for name in outputs_at_hand), *kept)
     lines = with_saved_shapes(lines, needs, [n for n in said if n not in border.entered])
     lines = with_kept_shapes(lines, needs, [n for n in places if n not in border.entered], border)
     readers = readers_of(lines, needs)
     values = readers_of(lines, needs, values_in) if statistics else readers
-    if alone := [n for n in statistics if readers.get(say(n), set()) - values.get(say(n), set())]:
+    if alone := [
+        n
+        for n in statistics
+        if readers.get(display_name(n), set()) - values.get(display_name(n), set())
+    ]:
         # Memory is not held for a shape.
         less = (*shapeless, *alone)
         at_first = (outputs_at_hand, statistics, stored)
@@ -337,8 +349,8 @@ def _backward(
         forward=forward,
         differentiable=tuple(gradients),
         cotangents=tuple(
-            (spoken, say(cotangents[name]) if name in cotangents else None)
-            for name, spoken in outputs.items()
+            (display_names, display_name(cotangents[name]) if name in cotangents else None)
+            for name, display_names in outputs.items()
         ),
         saved=saved_of(said, gradients, readers),
         kept_parameters=tuple(name for name in parameters if name in readers),
@@ -359,7 +371,9 @@ def _with_cotangents(given: LoweringInput, scope: Scope, pulled: Sequence[str]) 
     lets, found = given.lets, dict[str, str]()
     for name in pulled:
         (adjoint,) = (a for a in given.backward.adjoints if a.tensor == name)
-        cotangent = found[lets.say(name)] = lets.say(lets.derived_name(name, f"G_{lets.say(name)}"))
+        cotangent = found[lets.display_name(name)] = lets.display_name(
+            lets.derived_name(name, f"G_{lets.display_name(name)}")
+        )
         for n, s in enumerate(scope.statements):
             if s.name == adjoint.name:
                 code = FunctionCall("_with_cotangent", (s.code, Name(cotangent)))
@@ -395,7 +409,7 @@ def _crossed(
 ) -> list[Line]:
     """The statements between tensors as they look outside, with sizes read from what is saved."""
     read = {name for s in scope.statements for name in names_in(s.code)}
-    lines = spoken_lines(statements(scope), lets)
+    lines = with_display_names(statements(scope), lets)
     known = tensors_of(lets, [name for name in tensors if name in read])
     kept = tensors_of(lets, [name for name in statistics if name in read])
     known |= {name: tensor for name, tensor in kept.items() if name in stored}
@@ -405,15 +419,15 @@ def _crossed(
     for tensor, name in gradients.items():
         lines, code = leave(border, lines, name, tensor)
         lines += [Line(name, code)] if code is not Name(name) else []
-    at_hand = {name: value for name, value in tensors.items() if name in read}
+    available = {name: value for name, value in tensors.items() if name in read}
     others = {t.name: tensors[t.name] for t in inputs if t.name not in read}
     saved = [
         replace(source, shape=Name(f"{source.tensor}_shape"))
         for source in sources_of(border, lets, others)
     ]
     shaped = {name: statistics[name] for name in statistics if name not in shapeless}
-    at_hand |= {name: value for name, value in shaped.items() if name in read}
-    return [*first, *sized(border, lines, sources_of(border, lets, at_hand, stored), saved)]
+    available |= {name: value for name, value in shaped.items() if name in read}
+    return [*first, *sized(border, lines, sources_of(border, lets, available, stored), saved)]
 
 
 def _enter_kept(

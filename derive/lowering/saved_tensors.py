@@ -15,11 +15,13 @@ from derive.program.torch_ir import Attribute, Code, Name, names_in, values_in
 
 
 def with_saved_shapes(
-    lines: Sequence[Line], needs: Sequence[Needs], at_hand: Sequence[str]
+    lines: Sequence[Line], needs: Sequence[Needs], available: Sequence[str]
 ) -> list[Line]:
     """The lines with shapes read on tensors that are saved anyway where they are needed."""
     readers = readers_of(lines, needs)
-    saved = [n for n in at_hand if n in readers and readers.get(f"{n}_shape", set()) <= readers[n]]
+    saved = [
+        n for n in available if n in readers and readers.get(f"{n}_shape", set()) <= readers[n]
+    ]
     return own_shapes(lines, saved)
 
 

@@ -40,8 +40,8 @@ class Statistics:
             if alike and let.body_at(own) is p:
                 return Access(let.name, own)
         name = numbered(f"{min(tensors(p))}~{stem}", self.lets.by_name)
-        self.lets.spoken[name] = self.lets.fresh_name(stem)
-        self.lets.reserved.add(self.lets.spoken[name])
+        self.lets.display_names[name] = self.lets.fresh_name(stem)
+        self.lets.reserved.add(self.lets.display_names[name])
         self.lets.by_name[name] = Let(name, own, p, internal=True, result=True)
         self.made[name] = kernel, self.lets.by_name[name]
         return Access(name, own)

@@ -16,10 +16,10 @@ from derive.lowering.assembly import (
     integers_of,
     placed,
     sources_of,
-    spoken_lines,
     statements,
     tensors_of,
     vectors_of,
+    with_display_names,
 )
 from derive.lowering.forward import keep_axes
 from derive.lowering.ground.value import Frame, Value
@@ -48,7 +48,7 @@ def tangent(op: Operation, lets: Lets, tangents: Backward, border: Border, low: 
 
     ``low`` says that its forward has products of matrices, which another dtype may have.
     """
-    say, given = lets.say, dict(tangents.cotangents)
+    display_name, given = lets.display_name, dict(tangents.cotangents)
     tensors = _at_hand(op, lets, given)
     entry = _enter_outputs(op, lets, frame_of(op), tensors)
     made = {a.name: a.as_let() for a in tangents.adjoints}
@@ -63,23 +63,23 @@ def tangent(op: Operation, lets: Lets, tangents: Backward, border: Border, low: 
         if output not in op.outputs:
             # A statistic has the axes that the forward keeps it with.
             continue
-        lines, code = leave(border, lines, say(name), say(output), kept=True)
-        lines += [Line(say(name), code)] if code is not Name(say(name)) else []
+        lines, code = leave(border, lines, display_name(name), display_name(output), kept=True)
+        lines += [Line(display_name(name), code)] if code is not Name(display_name(name)) else []
     # Whether an output has the axes that flags keep is not known, so none tells a size.
     sources = {name: value for name, value in tensors.items() if name not in op.outputs}
     lines = [*entered, *sized(border, lines, sources_of(border, lets, sources))]
     inputs = {t.name for t in border.op.inputs}
-    lines = own_shapes(lines, {*inputs, *map(say, given.values())} - border.entered)
-    lines = [*lines_read(spoken_lines(entry, lets), lines), *lines]
+    lines = own_shapes(lines, {*inputs, *map(display_name, given.values())} - border.entered)
+    lines = [*lines_read(with_display_names(entry, lets), lines), *lines]
     floats = [t.name for t in border.op.inputs if t.kind == "float"]
-    floats += [*float_outputs(border.op), *map(say, given.values())]
+    floats += [*float_outputs(border.op), *map(display_name, given.values())]
     integers = integer_tensors(border.op)
     if low:
         vectors = vectors_of(border.op)
         lines, precision = in_precision(lines, floats, vectors=vectors, integers=integers)
     else:
         lines, precision = all_wide(lines, floats, integers)
-    taken = {*lets.reserved, *(say(let.name) for let in lets)}
+    taken = {*lets.reserved, *(display_name(let.name) for let in lets)}
     lines = tidy(multiplied_once(border, lines, taken), taken | NAMES, WIDTH)
     lines = placed(border, lines)
     lines = [*shapes_before(border, lines), *lines]
@@ -90,9 +90,9 @@ def tangent(op: Operation, lets: Lets, tangents: Backward, border: Border, low: 
         broad=tuple(name for name in precision.broad if name in left),
     )
     return Tangent(
-        given={say(name): say(own) for name, own in given.items()},
+        given={display_name(name): display_name(own) for name, own in given.items()},
         lines=tuple(lines),
-        results={say(output): say(name) for output, name in results.items()},
+        results={display_name(output): display_name(name) for output, name in results.items()},
         precision=precision,
     )
 
@@ -140,4 +140,4 @@ def _computed(
     lines = statements(scope)
     for name in results:
         lines = keep_axes(op, made[name], frame, lines)
-    return spoken_lines(lines, lets)
+    return with_display_names(lines, lets)

@@ -53,22 +53,23 @@ class Coded:
     operation: Operation
     given: Mapping[str, str]
 
-    def say(self, name: str) -> str:
+    def display_name(self, name: str) -> str:
         """The name that was given."""
         return self.given.get(name, name)
 
     def said(self, check: ArgumentCheck) -> ArgumentCheck:
         """A check that speaks of the names that were given; fields of its messages are code."""
 
-        def spoken(text: str) -> str:
-            return re.sub(r"\{[^{}]*\}|\w+", lambda m: self.say(m[0]), text)
+        def display_names(text: str) -> str:
+            return re.sub(r"\{[^{}]*\}|\w+", lambda m: self.display_name(m[0]), text)
 
-        then = (re.sub('"[^"]*"', lambda m: spoken(m[0]), line) for line in check.then)
+        then = (re.sub('"[^"]*"', lambda m: display_names(m[0]), line) for line in check.then)
         reasons = (
-            replace(r, subject=spoken(r.subject), clause=spoken(r.clause)) for r in check.reasons
+            replace(r, subject=display_names(r.subject), clause=display_names(r.clause))
+            for r in check.reasons
         )
         return replace(
-            check, message=spoken(check.message), then=tuple(then), reasons=tuple(reasons)
+            check, message=display_names(check.message), then=tuple(then), reasons=tuple(reasons)
         )
 
     def public(
@@ -79,7 +80,7 @@ class Coded:
             return [], list(body)
         private = f"_{function}_of"
         before = [*called(f"def {private}(", names, "):", 0), *indented(body, 4), "", ""]
-        return before, called(f"return {private}(", list(map(self.say, names)), ")", 4)
+        return before, called(f"return {private}(", list(map(self.display_name, names)), ")", 4)
 
 
 def coded(op: Operation, more: Collection[str] = ()) -> Coded:

@@ -135,7 +135,7 @@ class _VariantBody:
     def __post_init__(self) -> None:
         self.filled: list[Tensor] = []
         """The optional tensors that are needed themselves."""
-        self.at_hand: list[str] = []
+        self.available: list[str] = []
         """The tensors whose shapes may be read in a line."""
         self.taken = {x.name for x in (*self.op.inputs, *self.op.parameters)}
 
@@ -167,14 +167,14 @@ class _VariantBody:
         floats = dict.fromkeys((*self.floats, *optional, full))
         python = dict.fromkeys(p.name for p in self.op.parameters)
         shapes = there.shape, given.shape
-        absence = Absence(numbers, floats, python, *shapes, self._wide(), self.at_hand)
+        absence = Absence(numbers, floats, python, *shapes, self._wide(), self.available)
         choice = _Choice(t, absence, optional, self.taken)
         last = {line.name: n for n, (line, _) in enumerate(entries)}
         whole = None if t.name in last else Name(full)
         made: list[Entry] = []
         for n, (line, needs) in enumerate(entries):
             found: Code | Uniform = line.code
-            self.at_hand[:] = self._before(entries, n)
+            self.available[:] = self._before(entries, n)
             # What its own gradient alone needs is computed where it is given.
             if needs != (t.name,) and absence.reads(line.code):
                 line, found = _found(absence, line, t, whole)

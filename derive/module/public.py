@@ -16,7 +16,7 @@ from derive.notation.operation import AxisOf, Choice, KeepDim, Parameter, SizeOf
 
 def declared(code: Coded) -> list[str]:
     """The arguments of the public function with their types and defaults."""
-    op, say = code.operation, code.say
+    op, display_name = code.operation, code.display_name
     arguments: list[str] = []
     optional_from = len(op.inputs)
     while optional_from and op.inputs[optional_from - 1].default is not None:
@@ -24,10 +24,10 @@ def declared(code: Coded) -> list[str]:
     for n, t in enumerate(op.inputs):
         optional = " | None" if t.default is not None else ""
         default = " = None" if n >= optional_from else ""
-        arguments.append(f"{say(t.name)}: torch.Tensor{optional}{default}")
+        arguments.append(f"{display_name(t.name)}: torch.Tensor{optional}{default}")
     if op.parameters:
         arguments.append("*")
-    return arguments + [f"{say(p.name)}: {_typed(p)}" for p in op.parameters]
+    return arguments + [f"{display_name(p.name)}: {_typed(p)}" for p in op.parameters]
 
 
 def _typed(p: Parameter) -> str:

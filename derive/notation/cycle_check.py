@@ -33,12 +33,13 @@ def not_of_themselves(
     said = []
     steps = [axes[pair] for pair in zip(found, [*found[1:], found[0]], strict=True)]
     for root, (key, composite, _) in zip(found, steps, strict=True):
-        size = shown(composed(composite), known.say)
+        size = shown(composed(composite), known.display_name)
         axis = f"{places([key])} is {composition(composite)}"
-        said.append(f"{axis}, and size({known.say(root)}) would be {size}")
+        said.append(f"{axis}, and size({known.display_name(root)}) would be {size}")
+    first = known.display_name(found[0])
     fail(
         steps[0][2],
-        f"the size of {known.say(found[0])} depends on itself: {'; '.join(said)}; read the "
+        f"the size of {first} depends on itself: {'; '.join(said)}; read the "
         "composite with an index of its own",
     )
 

@@ -92,24 +92,24 @@ def factors(size: Expr, known: Callable[[str], Expr | None]) -> list[Expr]:
     return sorted(whole.args if isinstance(whole, Mul) else (whole,), key=sort_key)
 
 
-def shown(size: Expr, say: Callable[[str], str] = str) -> str:
+def shown(size: Expr, display_name: Callable[[str], str] = str) -> str:
     """The text of a size, of a number or of a constant."""
-    return syntax.show(_written(size, say))
+    return syntax.show(_written(size, display_name))
 
 
-def _written(size: Expr, say: Callable[[str], str]) -> syntax.Raw:
+def _written(size: Expr, display_name: Callable[[str], str]) -> syntax.Raw:
     def each(args: Iterable[Expr]) -> list[syntax.Raw]:
-        return [_written(arg, say) for arg in args]
+        return [_written(arg, display_name) for arg in args]
 
     match size:
         case Num(value) if value < 0:
-            return syntax.Negative(_written(Num(-value), say))
+            return syntax.Negative(_written(Num(-value), display_name))
         case Num(value):
             return syntax.NumberSyntax(value, value.denominator == 1)
         case Size(extent):
-            return syntax.ApplySyntax("size", (syntax.NameSyntax(say(extent)),))
+            return syntax.ApplySyntax("size", (syntax.NameSyntax(display_name(extent)),))
         case Mul((Num(value), *_)) if value < 0:
-            return syntax.Negative(_written(product((num(-1), size)), say))
+            return syntax.Negative(_written(product((num(-1), size)), display_name))
         case Mul(args):
             return syntax.Product(tuple((False, arg) for arg in each(args)))
         case Add(args):

@@ -105,7 +105,7 @@ class SizeSolver:
     def _give(self, pinned: Mapping[str, Expr | None]) -> None:
         for letter, size in pinned.items():
             if size is not None:
-                why = f"by {shown(size, self._known.say)}=size({letter})"
+                why = f"by {shown(size, self._known.display_name)}=size({letter})"
                 self._known.set(letter, size, self.declared.letters[letter].at, why)
         for key in sorted(self._ones, key=self._known.place):
             self._known.set(key, num(1), None, f"{places([key])}, which is 0 on the left")
@@ -176,10 +176,11 @@ class SizeSolver:
                 continue
             found = affine(size)
             if found is None or found.constant != Polynomial.of(Size(own)):
+                display_name = self._known.display_name
                 fail(
                     at,
-                    f"the size of {self._known.say(own)} depends on itself: the joined size is "
-                    f"{shown(size, self._known.say)}; declare the parts with other indices",
+                    f"the size of {display_name(own)} depends on itself: the joined size is "
+                    f"{shown(size, display_name)}; declare the parts with other indices",
                 )
             del self._known.given[own]
 
@@ -220,10 +221,13 @@ class SizeSolver:
         size = self._known.expanded(size, root)
         if factors(known, self._known.given.get) != factors(size, self._known.given.get):
             tensor, _, n = key.partition("@")
-            one, other = shown(known, self._known.say), shown(size, self._known.say)
+            one, other = (
+                shown(known, self._known.display_name),
+                shown(size, self._known.display_name),
+            )
             fail(
                 at,
-                f"index {self._known.say(root)} has two sizes: {one} and, on axis {n} of "
+                f"index {self._known.display_name(root)} has two sizes: {one} and, on axis {n} of "
                 f"{tensor}, {other}; read a composite of other parts with its own index",
             )
 

@@ -1,7 +1,8 @@
 """SymPy equations to operations: ``Operation("f", Eq(y[i], Sum(x[i, k], k)))``.
 
-A SymPy expression is read once, node by node, into the statements of `derive.notation.syntax`; none of
-SymPy's own calculus is used, since ``diff``, ``doit`` and ``subs`` capture summed indices.
+A SymPy expression is read once, node by node, into the statements of `derive.notation.syntax`.
+None of SymPy's own calculus is used, because ``diff``, ``doit`` and ``subs`` capture summed
+indices.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""SymPy's ``Sum`` and ``Product`` are taught `derive.notation.sum_limits` as soon as SymPy is imported.
+"""Teach SymPy's ``Sum`` and ``Product`` `derive.notation.sum_limits` when SymPy is imported.
 
 ``import derive`` does not import SymPy itself, which takes a while and is needed for SymPy
 equations alone; whichever of the two is imported first, ``Sum(A[i, k]*B[k, j], k)`` is known.

@@ -86,10 +86,11 @@ class SizeClasses(Classes):
         known = self.given.setdefault(root, size)
         first = self._why.setdefault(root, why)
         if known is not size and not self._is_same(self.canonical(known), size):
-            one, other = shown(known, self.say), shown(size, self.say)
+            one, other = shown(known, self.display_name), shown(size, self.display_name)
+            name = self.display_name(root)
             fail(
                 at,
-                f"index {self.say(root)} has two sizes: {one} ({first}) and {other} ({why})"
+                f"index {name} has two sizes: {one} ({first}) and {other} ({why})"
                 f"{self.axes(root)}; rename one of the two indices",
             )
 
@@ -123,7 +124,7 @@ class SizeClasses(Classes):
 
         return replace(self.canonical(e), found)
 
-    def say(self, key: str) -> str:
+    def display_name(self, key: str) -> str:
         """A letter with this size, or the axis itself."""
         root = self.root(key)
         letters = (m for m in self.members(root) if "@" not in m and "#" not in m)

@@ -47,7 +47,7 @@ _ARITHMETIC = ("+", "-", "*", "/", "**", "@", "~", "==", "!=", "<", "<=", ">", "
 _METHODS = {"+": "add_", "*": "mul_", "-": "sub_", "/": "div_", "**": "pow_"}
 
 
-class World(Protocol):
+class Scenario(Protocol):
     """What is known where some optional tensors are None, and the others given."""
 
     def shape(self, code: Code) -> Shape | None: ...
@@ -100,7 +100,7 @@ class InPlaceWriter:
     _before: list[Line] = field(default_factory=list)
     _made: int = 0
 
-    def write(self, entries: Sequence[Entry], worlds: Sequence[World]) -> Iterator[Entry]:
+    def write(self, entries: Sequence[Entry], worlds: Sequence[Scenario]) -> Iterator[Entry]:
         """The lines in place; each of the worlds is one more set of tensors that may be None."""
         pending = placed_late(entries)
         for n, (line, needs) in enumerate(pending):
@@ -120,7 +120,7 @@ class InPlaceWriter:
             note_groups(line, self.grouped)
 
     def _line(
-        self, line: Line, needs: Needs, later: Sequence[Entry], worlds: Sequence[World]
+        self, line: Line, needs: Needs, later: Sequence[Entry], worlds: Sequence[Scenario]
     ) -> list[Line]:
         """The line in place, and what comes before it."""
         self._busy = {m for name in self.results for m in self._of(name).of}
@@ -157,7 +157,7 @@ class InPlaceWriter:
         return all(len(f"{line.name} = {text(part)}") <= self.width for part in parts)
 
     def _joined(
-        self, line: Line, following: Sequence[Entry], worlds: Sequence[World]
+        self, line: Line, following: Sequence[Entry], worlds: Sequence[Scenario]
     ) -> Entry | None:
         """The next line with a - t.scatter_add(d, i, s) as (a - t).scatter_add(d, i, -s).
 
@@ -187,7 +187,7 @@ class InPlaceWriter:
                 return replace(reader, code=replaced(reader.code, {part: whole})), needs
         return None
 
-    def _shape(self, world: World, code: Code) -> Shape | None:
+    def _shape(self, world: Scenario, code: Code) -> Shape | None:
         """The shape of a value, asked for again and again before a line is written."""
         key = id(world), code
         if key not in self._shapes:
@@ -208,7 +208,7 @@ class InPlaceWriter:
         return sum((self._reads(part) for part in parts), Counter())
 
     def _made_of(
-        self, code: Code, worlds: Sequence[World], alone: bool = True
+        self, code: Code, worlds: Sequence[Scenario], alone: bool = True
     ) -> tuple[Code, WritableMemory]:
         """The code in place, and the memory of its value; ``alone``: in no branch of a choice."""
         match code:
@@ -247,7 +247,7 @@ class InPlaceWriter:
         return new, self._memory_of(code, [memory for _, memory in found])
 
     def _product_added(
-        self, code: Code, worlds: Sequence[World], alone: bool
+        self, code: Code, worlds: Sequence[Scenario], alone: bool
     ) -> tuple[Code, WritableMemory] | None:
         """a + b*c in one call, written over a where that may be."""
         match code:
@@ -279,7 +279,7 @@ class InPlaceWriter:
         return FunctionCall("torch.addcmul", (x, left, right, *value)), self._new()
 
     def _matrices_added(
-        self, code: Code, worlds: Sequence[World], alone: bool
+        self, code: Code, worlds: Sequence[Scenario], alone: bool
     ) -> tuple[Code, WritableMemory] | None:
         """a + b @ c in one call, written over a where that may be."""
         made = product_added(code, self.numbers, self.grouped)
@@ -301,22 +301,22 @@ class InPlaceWriter:
                 return over, memory
         return made.call(total, left, right, axes), self._new()
 
-    def _is_float(self, code: Code, worlds: Sequence[World]) -> bool:
+    def _is_float(self, code: Code, worlds: Sequence[Scenario]) -> bool:
         there = bool(worlds) and all(self._shape(w, code) is not None for w in worlds)
         return there and is_float(code, self.floats)
 
-    def _is_large(self, code: Code, worlds: Sequence[World]) -> bool:
+    def _is_large(self, code: Code, worlds: Sequence[Scenario]) -> bool:
         return any(self.is_large(self._shape(w, code) or ()) for w in worlds)
 
     def _may_write(
-        self, operand: Code, code: Code, memory: WritableMemory, worlds: Sequence[World]
+        self, operand: Code, code: Code, memory: WritableMemory, worlds: Sequence[Scenario]
     ) -> bool:
         """Whether the result of the code may stand where the operand does."""
         if not memory.writable or memory.of & self._busy or not self._is_float(operand, worlds):
             return False
         return self._is_like(operand, code, worlds)
 
-    def _is_like(self, operand: Code, code: Code, worlds: Sequence[World]) -> bool:
+    def _is_like(self, operand: Code, code: Code, worlds: Sequence[Scenario]) -> bool:
         """Whether an operand has as many elements as the result, and these are many."""
         same = all(self._shape(w, operand) == self._shape(w, code) for w in worlds)
         return same and self._is_large(code, worlds)

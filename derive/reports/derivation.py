@@ -49,14 +49,14 @@ def trees(derived: Derived, speech: Speech) -> list[Expr]:
 
 def as_shown(derived: Derived, speech: Speech, wanted: Sequence[str] | None) -> tuple[Formula, ...]:
     """The kept adjoints, and all gradients or those of these names in order, as text has them."""
-    backward, say = derived.backward, derived.lets.say
+    backward, display_name = derived.backward, derived.lets.display_name
     known = symmetric(derived.lets)
     adjoints = [in_one_order(a, known) for a in backward.adjoints]
     every = [in_one_order(a, known) for a in backward.gradients] + adjoints
-    found = {say(a.tensor): a for a in every}
+    found = {display_name(a.tensor): a for a in every}
     kept = [a for a in adjoints if a.tensor not in backward.wanted]
     results = [a for a in adjoints if a.tensor in backward.wanted]
-    names = wanted or [say(a.tensor) for a in (*backward.gradients, *results)]
+    names = wanted or [display_name(a.tensor) for a in (*backward.gradients, *results)]
 
     @cache
     def length(a: Adjoint) -> int:

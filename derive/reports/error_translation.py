@@ -12,17 +12,17 @@ from derive.reports.formula import Formula
 
 
 @contextmanager
-def told_of(op: Operation, spoken: Mapping[str, str]) -> Iterator[None]:
+def translating_errors(op: Operation, display_names: Mapping[str, str]) -> Iterator[None]:
     """A lowering error of the engine, in the person's names and with the equations it is about."""
     try:
         yield
     except LimitError as error:
-        raise LimitError(_in_given_names(str(error), spoken)) from None
+        raise LimitError(_in_given_names(str(error), display_names)) from None
     except LoweringError as error:
-        message = _in_given_names(str(error), spoken)
+        message = _in_given_names(str(error), display_names)
         equations = "".join(f"\n  {Formula(e.name, e.axes, e.body)}" for e in op.equations)
         raise LoweringError(f"{op.name}: {message}\nin{equations}") from None
 
 
-def _in_given_names(message: str, spoken: Mapping[str, str]) -> str:
-    return re.sub(r"@?\b[tpie]\d{3,}(~\w+)?\b", lambda m: spoken.get(m[0], m[0]), message)
+def _in_given_names(message: str, display_names: Mapping[str, str]) -> str:
+    return re.sub(r"@?\b[tpie]\d{3,}(~\w+)?\b", lambda m: display_names.get(m[0], m[0]), message)

@@ -63,7 +63,7 @@ from derive.show.sums import gathered, merged, with_means
 class Speech:
     """From canonical names and axes to those that the operation was given with."""
 
-    say: Callable[[str], str]
+    display_name: Callable[[str], str]
     owners: Mapping[str, Given]
     letters: Mapping[tuple[str, ...], Index]
     """One index for several side by side, by the extents of those."""
@@ -88,11 +88,11 @@ class Speech:
     @classmethod
     def of(cls, op: Operation, lets: Lets, adjoints: Sequence[Adjoint] = ()) -> Speech:
         """For an operation as it was given, its definitions, and the adjoints that read them."""
-        say = lets.say
+        display_name = lets.display_name
         owners = given_axes(op)
         for adjoint, tensor in lets.derived_from.items():
-            if say(tensor) in owners:
-                owners[say(adjoint)] = owners[say(tensor)]
+            if display_name(tensor) in owners:
+                owners[display_name(adjoint)] = owners[display_name(tensor)]
         below = frozenset(d for e in op.equations for d in divisors(e.body) if is_number(d))
         parts = (part for e in op.equations for part in walk(e.body))
         detaches = any(isinstance(part, Call) and part.function == "detach" for part in parts)
@@ -110,7 +110,17 @@ class Speech:
         )
         letters, units = letters_of(op), unit_letters(op)
         return cls(
-            say, owners, letters, lets.get, alike(op), below, units, whole, once, powers, detaches
+            display_name,
+            owners,
+            letters,
+            lets.get,
+            alike(op),
+            below,
+            units,
+            whole,
+            once,
+            powers,
+            detaches,
         )
 
     def by_value(self, e: Expr) -> Expr:
@@ -153,7 +163,7 @@ class Speech:
     def _in_words(self, e: Expr) -> Expr:
         if e not in self._said:
             # What one step ends with the next begins with.
-            self._said[e] = on_given_axes(renamed(e, self.say), self.owners)
+            self._said[e] = on_given_axes(renamed(e, self.display_name), self.owners)
         return self._said[e]
 
     def _apart(self, axes: Sequence[Expr]) -> dict[Index, Expr]:
@@ -162,10 +172,10 @@ class Speech:
         found: dict[Index, Expr] = {}
         for i in reversed(axes):
             new = i
-            while isinstance(new, Index) and self.say(new.name) in taken:
+            while isinstance(new, Index) and self.display_name(new.name) in taken:
                 new = Index(f"{new.name}'", new.extent, new.group)
             if isinstance(i, Index) and isinstance(new, Index):
-                taken.add(self.say(new.name))
+                taken.add(self.display_name(new.name))
                 if new is not i:
                     found[i] = new
         return found
@@ -178,8 +188,8 @@ class Speech:
         names = self._apart(axes)
         if names:
             whole = [substitute(e, names) for e in whole]
-        spoken = [self._in_words(e) for e in whole]
-        access, *rest = with_letters(spoken, self.letters)
+        display_names = [self._in_words(e) for e in whole]
+        access, *rest = with_letters(display_names, self.letters)
         assert isinstance(access, Access)
         read = frozenset[Index]().union(*map(free_indices, rest))
         shown = (num(0) if self._is_unit(p) and p not in read else p for p in access.positions)
@@ -318,8 +328,8 @@ def steps_of(log: Sequence[Step], speech: Speech) -> tuple[DerivationStep, ...]:
     told: dict[Step, DerivationStep] = {}
     for subject, steps in about.items():
         bodies = [to_tree(e) for step in steps for e in (step.before, step.after)]
-        name, axes, spoken = speech.equation(*subject, *bodies)
-        for step, before, after in zip(steps, spoken[::2], spoken[1::2], strict=True):
+        name, axes, display_names = speech.equation(*subject, *bodies)
+        for step, before, after in zip(steps, display_names[::2], display_names[1::2], strict=True):
             told[step] = DerivationStep(name, axes, step.rule, step.states, before, after)
     return tuple(told[step] for step in log)
 

@@ -145,7 +145,7 @@ def test_a_forward_output_stands_for_its_expression():
     """The gradient of softmax reads S and no exponential."""
     derived = derive_option(catalog.find("softmax"), None)
     (gradient,) = derived.backward.gradients
-    assert {derived.lets.say(a.tensor) for a in accesses(gradient.body)} == {"S", "G"}
+    assert {derived.lets.display_name(a.tensor) for a in accesses(gradient.body)} == {"S", "G"}
     assert not any(isinstance(e, Call) for e in walk(gradient.body))
 
 
@@ -156,7 +156,7 @@ def names_read(lets, e):
         if let is not None and let.internal:
             yield from names_read(lets, let.body)
         else:
-            yield lets.say(a.tensor)
+            yield lets.display_name(a.tensor)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from derive.kernels.attention_match import weighted
 
 def found(text):
     """The means among the equations, and the definitions that they are found in."""
-    op, spoken = canonical(parse(text))
-    lets = flatten_operation(op, spoken)
+    op, display_names = canonical(parse(text))
+    lets = flatten_operation(op, display_names)
     return [mean for let in lets if (mean := weighted(lets, let)) is not None], lets
 
 
@@ -26,8 +26,8 @@ y[*b,i,e] = sum[j](P[*b,i,j]*v[*b,j,e])"""
     bare = f"y[*b,i,e] = sum[j](v[*b,j,e]*softmax[j]({scores}))"
     for text in (named, bare):
         ((mean,), lets) = found(head + text)
-        assert [lets.say(x.tensor) for x in (mean.q, mean.k, mean.v)] == ["q", "k", "v"]
-        assert [lets.spoken[i.name] for i in mean.batch] == ["b"]
+        assert [lets.display_name(x.tensor) for x in (mean.q, mean.k, mean.v)] == ["q", "k", "v"]
+        assert [lets.display_names[i.name] for i in mean.batch] == ["b"]
         assert mean.seen is None and not mean.added.terms
         assert len(mean.hidden) == (2 if text is named else 1)
 
@@ -48,15 +48,15 @@ def test_what_is_added_is_the_rest_of_the_scores():
 S[i,j] = c*sum[d](q[i,d]*k[j,d]) + m[i,j] - 3*w[j]
 y[i,e] = sum[j](v[j,e]*softmax[j](S[i,j]))"""
     ((mean,), lets) = found(text)
-    assert {lets.say(a.tensor) for t in mean.added.terms for a in t.factors} == {"m", "w"}
+    assert {lets.display_name(a.tensor) for t in mean.added.terms for a in t.factors} == {"m", "w"}
 
 
 def test_heads_may_share_their_keys():
     text = """op f(q[b,h,i,d], k[b,j,d], v[b,j,e]) -> y
 y[b,i,h,e] = sum[j](v[b,j,e]*softmax[j](sum[d](q[b,h,i,d]*k[b,j,d])))"""
     ((mean,), lets) = found(text)
-    assert [lets.spoken[x.name] for x in (mean.ends[0], mean.ends[3])] == ["h", "e"]
-    assert [lets.spoken[x.name] for x in mean.batch] == ["b", "i"]
+    assert [lets.display_names[x.name] for x in (mean.ends[0], mean.ends[3])] == ["h", "e"]
+    assert [lets.display_names[x.name] for x in mean.batch] == ["b", "i"]
 
 
 @pytest.mark.parametrize(

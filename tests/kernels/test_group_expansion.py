@@ -13,7 +13,7 @@ P, S = Index("p", "ep", True), Index("s", "es", True)
 
 def told(equation: str, home: dict[str, tuple[Index, ...]], x: Poly) -> Poly:
     row = KernelSpec("", equation, "f(x)")
-    said = {spoken: name for name, spoken in row.names.items()}
+    said = {display_names: name for name, display_names in row.names.items()}
     given = {said[t.name]: x if t.name == "x" else ONE for t in row.operation.inputs}
     return Spread({said[name]: axes for name, axes in home.items()}, given)(row.body)
 
@@ -60,7 +60,7 @@ def test_a_condition_and_an_exponential_are_told_too():
     row = KernelSpec(
         "", "op f(x[p,s], m[p,s]: bool) -> y; y[p] = sum[s | m[p,s]](exp(x[p,s]))", "f(x)"
     )
-    said = {spoken: name for name, spoken in row.names.items()}
+    said = {display_names: name for name, display_names in row.names.items()}
     seen = atom(Iverson(Rel("<=", N, C)))
     given = {said["x"]: atom(Access("X", (N, C))), said["m"]: seen}
     found = Spread({said["p"]: (N,), said["s"]: (C,)}, given)(row.body)

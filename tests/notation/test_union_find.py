@@ -31,7 +31,7 @@ def test_a_size_goes_with_its_class():
     c.set("j", num(3), None, "size(j)=3")
     c.join("x@0", "j")
     assert c.given == {"x@0": num(3)}
-    assert c.say("x@0") == "j"
+    assert c.display_name("x@0") == "j"
     assert c.canonical(Size("j") + Size("k")) is Size("x@0") + Size("k")
 
 

@@ -95,7 +95,7 @@ def test_a_family_imports_only_the_spec(path):
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom):
             assert node.module in (
-                *("__future__", "sympy", "derive.notation.heads", "derive.notation.operation"),
+                *("__future__", "sympy", "derive.notation.heads", "derive.notation.specification"),
             )
 
 
@@ -104,7 +104,7 @@ def test_every_floating_input_has_a_gradient(op):
     floating = [tensor.name for tensor in op.inputs if tensor.kind == "float"]
     for option, _ in options(op):
         derived = derive_option(op, option)
-        assert [derived.lets.say(a.tensor) for a in derived.backward.gradients] == floating
+        assert [derived.lets.display_name(a.tensor) for a in derived.backward.gradients] == floating
         assert list(derivation(op, option).gradients) == floating
 
 

@@ -34,7 +34,7 @@ from derive.pipeline import source
 PACKAGE = ROOT / "derive"
 FILES = sorted(p for p in PACKAGE.rglob("*.py") if "generated" not in p.parts)
 NAMED_COMMANDS = (
-    "audited",
+    "audit_table",
     "auditing",
     "cli",
     "linting",
@@ -191,7 +191,7 @@ def test_a_library_is_imported_where_it_belongs(library):
     assert users <= USERS[library]
 
 
-MOST_LINES = {ast.FunctionDef: 125, ast.ClassDef: 400}
+MOST_LINES = {ast.FunctionDef: 125, ast.ClassDef: 420}
 """Of a function, docstring and options of a command included, and of a class."""
 
 
@@ -215,7 +215,7 @@ def test_no_evaluation_and_no_calculus_of_sympy():
     """
     for path in FILES:
         of_sizes = path == PACKAGE / "tracing" / "sizes.py"
-        of_edits = path == PACKAGE / "auditing" / "mended.py"
+        of_edits = path == PACKAGE / "auditing" / "repair.py"
         for node in nodes_of(path):
             if isinstance(node, ast.Call):
                 name = getattr(node.func, "id", None)
@@ -226,7 +226,7 @@ def test_no_evaluation_and_no_calculus_of_sympy():
                 assert node.attr not in forbidden, place(path, node)
 
 
-FINITENESS = {f"calculus/{name}.py" for name in ("values", "moderate", "safe")}
+FINITENESS = {f"calculus/{name}.py" for name in ("interval_analysis", "growth", "guard_insertion")}
 """The analyses of which values may be infinite; lowering/ground/numbers has that of numbers."""
 
 
@@ -484,8 +484,13 @@ def test_the_engine_does_not_see_names_of_the_catalog(op):
 def assert_blind(op):
     """On lines of any length: where a long one is broken depends on the length of names."""
     with pytest.MonkeyPatch.context() as patch, anew("program_of"):
-        lines = ("emit.COLUMNS", "bodies.COLUMNS", "public.COLUMNS", "statements.COLUMNS")
-        widths = (*lines, "absent.WIDTH", "in_place.WIDTH", "axes.SHORT")
+        lines = (
+            "emit.COLUMNS",
+            "function_codegen.COLUMNS",
+            "public.COLUMNS",
+            "pretty_printer.COLUMNS",
+        )
+        widths = (*lines, "none_variants.WIDTH", "in_place_variants.WIDTH", "shape_checks.SHORT")
         for name in (f"module.{width}" for width in widths):
             patch.setattr(f"derive.{name}", 10_000)
         for name in ("forward", "program", "tangent"):

@@ -56,7 +56,7 @@ class ShapeSources:
 
     extents: Mapping[str, Extent]
     frame: Frame
-    at_hand: Sequence[ShapeSource]
+    available: Sequence[ShapeSource]
     kept: Sequence[ShapeSource] = ()
     groups: Mapping[str, Code] = field(default_factory=dict)
     """The shapes of groups, where lines before all others have them."""
@@ -95,7 +95,7 @@ class ShapeSources:
     ) -> Code | None:
         """What the first tensor at hand tells, else what is known, else what a kept shape tells."""
         problem: NeedsFlatGroups | None = None
-        for sources, kept in ((self.at_hand, False), (self.kept, True)):
+        for sources, kept in ((self.available, False), (self.kept, True)):
             for source in sources:
                 try:
                     code = read(source)

@@ -52,16 +52,22 @@ def lets_of(op: Any, option: str | None, tensors: Any, parameters: Any) -> Any:
     They are computed from the definitions themselves, which have canonical names.
     """
     derived = derive_option(op, option)
-    plain, say = derived.operation, derived.lets.say
+    plain, display_name = derived.operation, derived.lets.display_name
     outer = oracle.sizes(op, tensors, parameters)
     own = {
-        t.name: tensors[say(t.name)].reshape(shape(t.axes, lambda name: outer[say(name)]))
+        t.name: tensors[display_name(t.name)].reshape(
+            shape(t.axes, lambda name: outer[display_name(name)])
+        )
         for t in plain.inputs
     }
-    given = {p.name: parameters[say(p.name)] for p in plain.parameters if say(p.name) in parameters}
+    given = {
+        p.name: parameters[display_name(p.name)]
+        for p in plain.parameters
+        if display_name(p.name) in parameters
+    }
     sizes = oracle.sizes(plain, own, given)
     known = with_lets(derived.lets, own, sizes, numbers(plain, given, sizes), factor)
-    named = {say(name): value for name, value in known.items()}
+    named = {display_name(name): value for name, value in known.items()}
     assert len(named) == len(known)
     for tensor in (*op.inputs, *op.equations):
         if tensor.name in named:
