@@ -47,12 +47,15 @@ def contracted(reader: Reader, a: Value, b: Value, places: Sequence[tuple[int, i
 
 
 def _operand(reader: Reader, x: Value) -> Value:
-    """The factor of a contraction, by a name where its elements are functions of reductions.
+    """The factor of a contraction, by a name where its elements are divided by a reduction.
 
     A row divided by its length is computed once, not for each row that it is multiplied by.
     """
-    made = isinstance(x.node, Apply) and any(isinstance(part, Reduce) for part in walk(x.node))
-    return reader.simple(x).fresh() if made else x.fresh()
+    divisors = (
+        part.args[1] for part in walk(x.node) if isinstance(part, Apply) and part.name == "/"
+    )
+    normed = any(isinstance(part, Reduce) for divisor in divisors for part in walk(divisor))
+    return (reader.simple(x) if normed else x).fresh()
 
 
 def product(reader: Reader, a: Value, b: Value) -> Value:
