@@ -49,14 +49,15 @@ def contracted(
 
 
 def _operand(reader: Reader, x: TracedValue) -> TracedValue:
-    """The factor of a contraction, by a name where its elements are functions of reductions.
+    """The factor of a contraction, by a name where its elements are divided by a reduction.
 
     A row divided by its length is computed once, not for each row that it is multiplied by.
     """
-    made = isinstance(x.node, TracedApply) and any(
-        isinstance(part, TracedReduce) for part in walk(x.node)
+    divisors = (
+        part.args[1] for part in walk(x.node) if isinstance(part, TracedApply) and part.name == "/"
     )
-    return reader.simple(x).fresh() if made else x.fresh()
+    normed = any(isinstance(part, TracedReduce) for divisor in divisors for part in walk(divisor))
+    return (reader.simple(x) if normed else x).fresh()
 
 
 def product(reader: Reader, a: TracedValue, b: TracedValue) -> TracedValue:
