@@ -95,7 +95,7 @@ def test_a_family_imports_only_the_spec(path):
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom):
             assert node.module in (
-                *("__future__", "sympy", "derive.notation.heads", "derive.notation.operation"),
+                *("__future__", "sympy", "derive.notation.heads", "derive.notation.specification"),
             )
 
 
