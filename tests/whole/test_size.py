@@ -7,11 +7,11 @@ import pytest
 from kit.command import ROOT
 
 LIMITS = {
-    "derive": 75_200,
+    "derive": 76_800,
     "derive/algebra": 4_500,
     "derive/auditing": 6_600,
     "derive/blocks": 700,
-    "derive/calculus": 7_000,
+    "derive/calculus": 7_300,
     "derive/catalog": 2_300,
     "derive/check": 4_900,
     "derive/command": 3_100,
@@ -22,13 +22,13 @@ LIMITS = {
     "derive/loaded": 100,
     "derive/lowering": 9_700,
     "derive/module": 4_000,
-    "derive/notation": 7_600,
+    "derive/notation": 7_700,
     "derive/program": 5_000,
-    "derive/reports": 1_000,
-    "derive/show": 1_400,
-    "derive/tracing": 8_800,
+    "derive/reports": 1_200,
+    "derive/show": 2_000,
+    "derive/tracing": 9_300,
     "templates": 1_000,
-    "tests": 59_400,
+    "tests": 61_100,
 }
 """Lines of Python, blank ones and docstrings included, rounded up to the next hundred."""
 
