@@ -1,8 +1,8 @@
-"""Polynomials of indices, sizes and integers: what positions and sizes are made of.
+"""Polynomials of indices, sizes and integers, for positions and sizes.
 
     c0 + c1*i1 + c2*i2 + ...,  the coefficients polynomials in sizes and parameters
 
-is an affine position. Sizes and parameters are taken to be positive wherever a sign matters.
+is an affine position. Sizes and parameters are assumed positive wherever a sign matters.
 """
 
 from __future__ import annotations
@@ -75,20 +75,20 @@ class Polynomial:
 
     @property
     def number(self) -> Fraction | None:
-        """Its value if it is a number."""
+        """The value if the polynomial is a number, or None."""
         if not self.terms:
             return Fraction(0)
         return self.terms.get(()) if len(self.terms) == 1 else None
 
     @property
     def sign(self) -> int | None:
-        """1, 0 or -1, or None where it depends."""
+        """1, 0 or -1, or None if the coefficients differ in sign."""
         signs = {1 if value > 0 else -1 for value in self.terms.values()}
         return 0 if not signs else signs.pop() if len(signs) == 1 else None
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is an integer wherever its atoms are, by its coefficients."""
+        """True if the value is an integer whenever the atoms are, by the coefficients."""
         return all(value.denominator == 1 for value in self.terms.values())
 
     @property
@@ -98,11 +98,11 @@ class Polynomial:
         return list(dict.fromkeys(found))
 
     def map(self, f: Callable[[Expr], Expr]) -> Polynomial:
-        """With each atom replaced."""
+        """The polynomial with each atom replaced."""
         return self.at(lambda part: Polynomial.of(f(part)))
 
     def at(self, f: Callable[[Expr], Polynomial]) -> Polynomial:
-        """With a polynomial in place of each atom."""
+        """The polynomial with a polynomial substituted for each atom."""
         result = Polynomial({})
         for key, value in self.terms.items():
             term = Polynomial({(): value})
@@ -112,7 +112,7 @@ class Polynomial:
         return result
 
     def affine(self) -> Affine | None:
-        """It as a sum of multiples of indices, or None where indices or calls are multiplied."""
+        """The sum of multiples of indices; None if indices or integers read are multiplied."""
         coefficients: dict[Index, Polynomial] = {}
         constant: dict[Monomial, Fraction] = {}
         for key, value in self.terms.items():
@@ -128,14 +128,14 @@ class Polynomial:
         return Affine(coefficients, Polynomial(constant))
 
     def unit(self, i: Index) -> int | None:
-        """1 or -1 where i stands in it once, with this coefficient."""
+        """The coefficient of i if it is 1 or -1 and i has no other occurrence."""
         alone = self.terms.get((i,))
         if alone not in (1, -1) or sum(i in key for key in self.terms) > 1:
             return None
         return int(alone)
 
     def solved(self, i: Index) -> Polynomial | None:
-        """What i is where self = 0, if i stands in it once, as i or -i."""
+        """The value of i where self = 0, if the coefficient of i is 1 or -1."""
         alone = self.unit(i)
         if alone is None:
             return None
@@ -143,7 +143,7 @@ class Polynomial:
         return (Polynomial({(i,): Fraction(alone)}) - self) * Polynomial.of(alone)
 
     def expr(self) -> Expr:
-        """As an expression: what is added, what is subtracted, the number last."""
+        """The nested expression: positive terms, negative terms, the number last."""
         order = sorted(
             self.terms.items(), key=lambda t: (t[0] == (), t[1] < 0, tuple(map(sort_key, t[0])))
         )
@@ -151,7 +151,7 @@ class Polynomial:
         return parts[0] if len(parts) == 1 else Add(tuple(parts))
 
     def poly(self) -> Poly:
-        """As a flat sum."""
+        """The flat sum."""
         parts = (
             scale(mul(*map(atom, key)) if key else constant(1), c) for key, c in self.terms.items()
         )
@@ -165,29 +165,29 @@ def _times(value: Fraction, key: Monomial) -> Expr:
 
 @dataclass(frozen=True)
 class Affine:
-    """constant + the sum of coefficient*index; integers that are read are in the constant."""
+    """constant + the sum of coefficient*index; integers read from tensors are in the constant."""
 
     coefficients: Mapping[Index, Polynomial]
     constant: Polynomial
 
     @property
     def tensors(self) -> tuple[Expr, ...]:
-        """The integers in it that are read from tensors or made by ``int``."""
+        """The integers in it that are read from tensors or result from ``int``."""
         parts = (part for key in self.constant.terms for part in key)
         return tuple(part for part in parts if isinstance(part, Access | Call))
 
     @property
     def largest(self) -> Fraction:
-        """The largest number in it, without its sign."""
+        """The largest absolute value of its numbers."""
         parts = (self.constant, *self.coefficients.values())
         return max((abs(x) for part in parts for x in part.terms.values()), default=Fraction(0))
 
     def least(self, size: Callable[[Index], Polynomial]) -> Polynomial | None:
-        """The smallest value over all indices; None where signs are unknown."""
+        """The smallest value over all indices; None if a sign is unknown."""
         return self._extreme(-1, size)
 
     def greatest(self, size: Callable[[Index], Polynomial]) -> Polynomial | None:
-        """The largest value over all indices; None where signs are unknown."""
+        """The largest value over all indices; None if a sign is unknown."""
         return self._extreme(1, size)
 
     def _extreme(self, sign: int, size: Callable[[Index], Polynomial]) -> Polynomial | None:
@@ -201,13 +201,13 @@ class Affine:
 
 
 Atom = Callable[[Expr], Polynomial | None]
-"""What stands for a node that is no sum and no product; None where it is no integer."""
+"""Map a node that is no sum and no product to a polynomial; None if it is no integer."""
 
 _MOST_POWER = 4
 
 
 def polynomial(e: Expr, of_atom: Atom, most: int) -> Polynomial | None:
-    """e, nested or flat, as a polynomial of at most so many terms."""
+    """e, nested or flat, as a polynomial of at most ``most`` terms."""
 
     def total(args: Iterable[Expr]) -> Polynomial | None:
         result = Polynomial({})
@@ -246,7 +246,7 @@ def polynomial(e: Expr, of_atom: Atom, most: int) -> Polynomial | None:
 
 
 _MOST_TERMS = 100
-"""So many terms of a position are read."""
+"""The most terms of a position that are analyzed."""
 
 
 def affine(e: Expr) -> Affine | None:
@@ -267,7 +267,7 @@ _DENIED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
 def room(c: Expr) -> Expr | None:
-    """What is an integer of at least 0 just where a comparison of integers holds."""
+    """An integer that is at least 0 exactly where a comparison of integers holds."""
     match c:
         case Not(Rel("<" | "<=" | ">" | ">=" as op, left, right)):
             return room(Rel(_DENIED[op], left, right))

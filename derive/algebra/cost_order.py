@@ -1,7 +1,7 @@
-"""What formulas cost, to compare two forms of the same gradient.
+"""Estimate the cost of formulas, to compare two forms of the same gradient.
 
-Each distinct elementwise operation costs 32^rank and each contraction 32^(number of indices),
-as if every axis had 32 positions. It is an order, not a time.
+Each distinct elementwise operation costs 32^rank and each contraction 32^(number of indices), as if
+every axis had 32 positions. It is an order, not a time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SIGN = num(-1)
 
 
 def cost(polys: Iterable[Poly]) -> float:
-    """The cost of computing these once; what they have in common is computed once."""
+    """The cost of computing these once, common subexpressions once."""
     found: dict[Expr, float] = {}
     for p in polys:
         found |= pieces(p)
@@ -41,18 +41,18 @@ def cost(polys: Iterable[Poly]) -> float:
 
 
 def pieces(p: Poly) -> dict[Expr, float]:
-    """Each distinct operation in p with what it costs by itself."""
+    """Each distinct operation in p with its own cost."""
     found = {e: _own(e) for e in _operations(_canonical(factor(p)))}
     return {e: own for e, own in found.items() if own}
 
 
 def price(axes: Sequence[Index]) -> float:
-    """What one operation on each element with these axes costs."""
+    """The cost of one elementwise operation over these axes."""
     return float(_SIDE ** len(axes))
 
 
 def _operations(e: Expr) -> Iterator[Expr]:
-    """e and what is computed for it, each once, in the order in which they are first met."""
+    """e and its subexpressions, each once, in preorder."""
     met: set[Expr] = set()
     pending = [e]
     while pending:
@@ -77,7 +77,7 @@ def _own(e: Expr) -> float:
 
 
 def _accumulated(operands: list[frozenset[Index]]) -> float:
-    """Operands of low rank are combined first, and numbers with the first of them."""
+    """Combine operands of low rank first, and numbers with the first of them."""
     first, *rest = sorted(operands, key=len)
     whole, total = first, 0.0
     for free in rest:

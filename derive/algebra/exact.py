@@ -1,8 +1,8 @@
-"""Scalar functions to any number of digits, and the values of expressions of numbers.
+"""Scalar functions in arbitrary precision, and the values of constant expressions.
 
     exp(0) + 2 = 3,   log(0) = -inf,   sqrt(-1) is not a real number: nan
 
-The functions are those of mpmath, which SymPy brings along; NumPy is not needed.
+The functions are those of mpmath, a dependency of SymPy; NumPy is not needed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from derive.algebra.expr import Add, Call, Const, Expr, Mul, Num, Pow, walk
 from derive.algebra.reference_functions import digamma, lgamma, polygamma
 
 _DIGITS = 30
-"""Enough for a value to be rounded once, to a float64."""
+"""Enough digits for the result to be rounded only once, to a float64."""
 
 
 def _logarithm_of_gamma(x: Any) -> Any:
@@ -72,13 +72,13 @@ _POLES: Mapping[str, Callable[..., float]] = {
     "digamma": digamma,
     "polygamma": polygamma,
 }
-"""Functions that are infinite where mpmath has an error."""
+"""Functions with poles at which mpmath raises an error."""
 
 
 def value_of(e: Expr) -> float | None:
-    """The value of an expression of numbers alone, as a float64; None for any other.
+    """The value of a constant expression as a float64; None for any other.
 
-    It is nan where there is no real number, and infinite at a pole, as IEEE arithmetic has it.
+    It is nan without a real value, and infinite at a pole, as in IEEE arithmetic.
     """
     if not all(isinstance(part, Num | Const | Call | Pow | Add | Mul) for part in walk(e)):
         return None

@@ -1,7 +1,7 @@
-"""The nested expression: what a person writes, what the oracle interprets, what is lowered.
+"""Nested expressions: the form that is written, interpreted by the oracle, and lowered.
 
-Order comes from `sort_key` alone. `Reduce` and the flat `Term` bind indices; what replaces one goes
-through `substitute`.
+Order comes from `sort_key` alone. `Reduce` and the flat `Term` bind indices; use `substitute` to
+replace an index.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Num(Expr):
     value: Fraction
 
     def __new__(cls, value: Fraction) -> Num:
-        """A fraction takes longer to hash than its two whole numbers."""
+        """Intern by numerator and denominator, which hash faster than a fraction."""
         return interned(cls, (cls, *value.as_integer_ratio()), (value,))  # type: ignore[no-any-return]
 
 
@@ -74,10 +74,10 @@ class Const(Expr):
 
 @node
 class Index(Expr):
-    """An index i in [0, size(i)), also as a value: its position.
+    """An index i in [0, size(i)); as a value, its position.
 
-    ``extent`` names its size class; equal extents have equal sizes. A ``group`` stands for any
-    number of neighbouring axes and is a multi-index everywhere else.
+    ``extent`` names its size class; equal extents have equal sizes. A ``group`` represents any
+    number of neighboring axes and is a multi-index everywhere else.
     """
 
     name: str
@@ -122,9 +122,9 @@ class Composite(Expr):
 
 @node
 class Guard(Expr):
-    """What is asked only where the condition holds, and is a harmless number elsewhere.
+    """An operand evaluated only where the condition holds, and a harmless number elsewhere.
 
-    A position is 0 there, the operand of a partial function 1.
+    The number is 0 for a position, and 1 for the operand of a partial function.
     """
 
     condition: Expr
@@ -164,10 +164,10 @@ class Call(Expr):
 
 @node
 class Reduce(Expr):
-    """kind over the indices of body, taken only where the condition (if any) holds.
+    """kind over the indices of body, restricted to where the condition (if any) holds.
 
-    Kinds: sum mean prod max min amax amin logsumexp argmax argmin any all. ``max`` and ``min``
-    have the same value as ``amax`` and ``amin`` and another gradient.
+    Kinds: sum mean prod max min amax amin logsumexp argmax argmin any all. ``max`` and ``min`` have
+    the same value as ``amax`` and ``amin`` and another gradient.
     """
 
     kind: str
@@ -196,7 +196,7 @@ RELATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-"""What the op of a `Rel` asks of two numbers, or of two tensors elementwise."""
+"""The comparison of each op of a `Rel`, on numbers or elementwise on tensors."""
 
 
 @node
@@ -237,7 +237,7 @@ class Where(Expr):
 
 
 class PositionedExpr(Expr):
-    """Base of what reads or fills an axis at one position, and computes with its other parts."""
+    """Base of nodes that read or scatter at one position of an axis, with other operands."""
 
     __slots__ = ()
     position: Expr
@@ -257,22 +257,22 @@ def num(value: int | Fraction) -> Num:
 
 
 def as_expr(value: Expr | Fraction | int) -> Expr:
-    """A number as a node; a node as it is."""
+    """Return a number as a node, and a node unchanged."""
     return value if isinstance(value, Expr) else num(value)
 
 
 def sum_of(args: Sequence[Expr]) -> Expr:
-    """a + b + ...: itself where there is one, 0 where there is none."""
+    """a + b + ..., simplified to the operand if there is one, and to 0 for none."""
     return (args[0] if len(args) == 1 else Add(tuple(args))) if args else num(0)
 
 
 def product_of(args: Sequence[Expr]) -> Expr:
-    """a * b * ...: itself where there is one, 1 where there is none."""
+    """a * b * ..., simplified to the operand if there is one, and to 1 for none."""
     return (args[0] if len(args) == 1 else Mul(tuple(args))) if args else num(1)
 
 
 def factors_of(e: Expr) -> tuple[Expr, ...]:
-    """The factors of a product; anything else is its own."""
+    """The factors of a product; any other expression is its only factor."""
     return e.args if isinstance(e, Mul) else (e,)
 
 
@@ -335,7 +335,7 @@ def _content_key(value: Any) -> tuple[Any, ...]:
 
 
 def walk(e: Expr) -> Iterator[Expr]:
-    """e and everything inside it, each once, in the order in which they are first met."""
+    """e and all its subexpressions, each once, in preorder."""
     met: set[Expr] = set()
     pending = [e]
     while pending:
@@ -353,5 +353,5 @@ def accesses(e: Expr, tensor: str | None = None) -> Iterator[Access]:
 
 
 def is_number(e: Expr) -> bool:
-    """Whether e is made of sizes, parameters and constants alone."""
+    """True if e has only sizes, parameters and constants."""
     return not any(isinstance(inner, Access | Index) for inner in walk(e))

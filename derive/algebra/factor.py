@@ -1,11 +1,11 @@
-"""The flat form refactored to the nested form that an expert would write.
+"""Factor the flat form into the nested form that an expert would write.
 
     c*a*b + c*a*Sum_k d     ->  c*a*(b + Sum_k d)
     Sum_k a*x + Sum_k a*y   ->  Sum_k a*(x + y)
 
-Each term is split into factors without bound indices and into connected sums; both are atoms of
-a commutative polynomial, from which the most common factor is taken out again and again. A
-factor that only some terms guard stays under its guards: it may have no value elsewhere.
+Each term is split into factors without bound indices and connected sums. Both are atoms of a
+commutative polynomial, from which the most common factor is repeatedly pulled out. A factor that
+only some terms guard stays under its guards, as it may be undefined elsewhere.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from derive.algebra.poly import (
 
 @dataclass(frozen=True)
 class _Product:
-    """coef * product of atom ** power, an atom possibly a connected sum (a `Term`)."""
+    """coef * product of atom ** power; an atom may be a connected sum (a `Term`)."""
 
     coef: Fraction
     powers: tuple[tuple[Expr, Fraction], ...]
@@ -79,9 +79,9 @@ def factor(e: Expr) -> Expr:
 
 @lru_cache(maxsize=4096)
 def _split(t: Term) -> _Product:
-    """Factors without bound indices stay outside; the rest falls into connected sums.
+    """Split t into factors without bound indices and connected sums.
 
-    An infinity stays with the brackets beside it: a sum may take nothing, and 0*inf is nan.
+    An infinity stays with the brackets beside it: a sum may be empty, and 0*inf is nan.
     """
     if not t.binders:
         return _Product(t.coef, tuple(base_and_power(f) for f in t.factors))
@@ -112,7 +112,7 @@ def _split(t: Term) -> _Product:
 
 
 def _nest(products: Sequence[_Product]) -> Expr:
-    """The cases of an axis, a[0] and a[1], each by itself; of the rest the most common first."""
+    """Nest the cases of an axis, a[0] and a[1], separately, and factor within each case."""
     cases: dict[frozenset[Expr], list[_Product]] = {}
     for p in products:
         cases.setdefault(_case(p), []).append(p)
@@ -124,7 +124,7 @@ def _nest(products: Sequence[_Product]) -> Expr:
 
 
 def _case(p: _Product) -> frozenset[Expr]:
-    """The deltas that put a product at a position of its own."""
+    """The deltas that put a product at a fixed position."""
     return frozenset(a for a, _ in p.powers if isinstance(a, Delta) and isinstance(a.position, Num))
 
 
@@ -164,7 +164,7 @@ def _of_alike(
         first = min(inner, key=lambda p: [(sort_key(a), n) for a, n in p.powers])
         alike = [_Product(p.coef / first.coef, p.powers) for p in inner]
         whole = frozenset(_Product(p.coef, tuple(sorted(p.powers, key=_by_atom))) for p in alike)
-        # What a delta places or a bracket takes is less than the whole of a product of sums.
+        # A scattered or masked term covers only a part of a product of sums.
         placed = any(isinstance(a, Delta | Iverson) for p in (outer, *inner) for a, _ in p.powers)
         if (whole, 0) in groups and not placed:
             groups[whole, 0][0].append(_Product(outer.coef * first.coef, outer.powers))
@@ -174,7 +174,7 @@ def _of_alike(
     found = []
     for outers, alike in groups.values():
         if len(outers) == 1:
-            # A number that all share stays where it was.
+            # A coefficient common to all terms stays with the sum.
             (outer,) = outers
             alike = [_Product(p.coef * outer.coef, p.powers) for p in alike]
             outers = [_Product(Fraction(1), outer.powers)]
@@ -187,7 +187,7 @@ def _by_atom(entry: tuple[Expr, Fraction]) -> tuple[object, ...]:
 
 
 def _nest_apart(products: Sequence[_Product]) -> Expr:
-    """Products that have no factor in common."""
+    """The sum of products that have no factor in common."""
     if not products:
         return num(0)
     if len(products) == 1:
@@ -205,7 +205,7 @@ def _nest_apart(products: Sequence[_Product]) -> Expr:
 
 
 def _order(p: _Product) -> tuple[object, ...]:
-    """Positive terms first, then terms without sums and with more indices."""
+    """A sort key: positive terms first, then terms without sums and with more indices."""
     sums = sum(1 for a, _ in p.powers if isinstance(a, Term))
     return (p.coef < 0, sums, [sort_key(a) for a, _ in p.powers])
 
@@ -224,7 +224,7 @@ class _Shared:
             self._rank(key)
 
     def _rank(self, key: tuple[Expr, bool]) -> None:
-        """Note how a factor compares with others, if it may be taken out of what has it."""
+        """Record the rank of a factor, if it may be pulled out of the products that have it."""
         a, _ = key
         self._ranks.pop(key, None)
         if len(self._having[key]) < 2:
@@ -237,7 +237,7 @@ class _Shared:
             self._ranks[key] = (*(-int(x) for x in rank), sort_key(a), first)
 
     def most_common(self) -> tuple[Expr, Fraction, list[_Product]] | None:
-        """The factor that the most products share, the power they share, and those products."""
+        """The factor that the most products share, its common power, and those products."""
         if not self._ranks:
             return None
         a, positive = best = min(self._ranks, key=self._ranks.__getitem__)
@@ -246,7 +246,7 @@ class _Shared:
         return a, shared, chosen
 
     def remove(self, products: Sequence[_Product]) -> None:
-        """Leave these out."""
+        """Remove these products."""
         gone = {id(p) for p in products}
         changed: dict[tuple[Expr, bool], None] = {}
         for n in [n for n, p in self._products.items() if id(p) in gone]:
@@ -257,14 +257,14 @@ class _Shared:
             self._rank(key)
 
     def products(self) -> list[_Product]:
-        """Those that are left."""
+        """The remaining products."""
         return list(self._products.values())
 
 
 def _is_absorbed(atom: Expr, having: Sequence[_Product]) -> bool:
-    """Whether a number belongs to a smaller factor in every product, where it costs no pass.
+    """True if every product has a smaller factor to absorb this number, which saves a pass.
 
-    x*(a/n) + b/n has a pass less than (x*a + b)/n where x has all indices and a and b have not.
+    x*(a/n) + b/n has a pass less than (x*a + b)/n if x has all indices and a and b do not.
     """
     if free_indices(atom) or isinstance(atom, Iverson | Delta):
         return False
@@ -274,13 +274,13 @@ def _is_absorbed(atom: Expr, having: Sequence[_Product]) -> bool:
 
 
 def _may_leave_guards(atom: Expr, having: Sequence[_Product]) -> bool:
-    """Whether the factor is evaluated under no weaker guard outside than inside."""
+    """True if the factor is evaluated under guards outside that are as strong as inside."""
     if isinstance(atom, Iverson | Delta | Size | Num | Param | Const | FactoredSum):
         return True
     guards = [frozenset(a for a, _ in p.powers if isinstance(a, Iverson)) for p in having]
     if len(set(guards)) == 1:
         return True
-    # Where a guard is weaker outside, what is defined inside must be defined there too.
+    # Under a weaker guard outside, the inside factor must be defined there too.
     powers = [p.power(atom) for p in having]
     domain = _domain(min(powers, key=abs))
     able = [domain <= _domain(power) for power in powers]
@@ -294,7 +294,7 @@ def _may_leave_guards(atom: Expr, having: Sequence[_Product]) -> bool:
 
 
 def _domain(power: Fraction) -> frozenset[str]:
-    """What a base must be for this power of it to have a value."""
+    """The conditions on a base under which this power is defined."""
     needs = {"not 0": power < 0, "not below 0": power.denominator > 1}
     return frozenset(name for name, needed in needs.items() if needed)
 
@@ -318,14 +318,14 @@ def _merge_sums(products: Sequence[_Product]) -> list[_Product] | None:
 
 
 def _merged_sum(a: Term, b: Term, ratio: Fraction) -> Term | None:
-    """a + ratio*b over the same binders, what they share taken out."""
+    """a + ratio*b over the same binders, with common factors pulled out; None if that is larger."""
     shared = [f for f in a.factors if f in b.factors]
     rest_a = [f for f in a.factors if f not in shared]
     rest_b = [f for f in b.factors if f not in shared]
     if not shared or any(isinstance(f, Delta | Iverson) for f in (*rest_a, *rest_b)):
         return None
     inside = poly([make_term(Fraction(1), (), rest_a), make_term(ratio, (), rest_b)])
-    # The bracket is no larger than what it is multiplied with, or than its own terms.
+    # The inner sum must be no larger than its cofactors, or than its own terms.
     alike = len(rest_a) == len(rest_b) == 1 and all(
         free_indices(f) == free_indices(inside) for f in (*rest_a, *rest_b)
     )
@@ -360,11 +360,11 @@ _HALF = Fraction(1, 2)
 
 
 Powers = Sequence[tuple[Expr, Fraction]]
-"""Factors and how often they stand in a product."""
+"""Factors and their powers in a product."""
 
 
 def over_roots(coef: Fraction, powers: Powers) -> tuple[Fraction, Powers]:
-    """x*sqrt(2)/2 is x/sqrt(2)."""
+    """Rewrite x*sqrt(2)/2 as x/sqrt(2)."""
     found = list(powers)
     for at, (a, power) in enumerate(powers):
         if isinstance(a, Num) and power == _HALF and coef.denominator % a.value == 0:
@@ -374,7 +374,7 @@ def over_roots(coef: Fraction, powers: Powers) -> tuple[Fraction, Powers]:
 
 
 def roots_joined(powers: Powers) -> tuple[Powers, list[Expr]]:
-    """The powers without square roots of numbers, and these as one root: sqrt(2/pi)."""
+    """Split off the square roots of numbers, joined under one root: sqrt(2/pi)."""
     above = [a for a, p in powers if p == _HALF and isinstance(a, Num | Const)]
     below = [a for a, p in powers if p == -_HALF and isinstance(a, Num | Const)]
     if len(above) + len(below) < 2:
@@ -408,7 +408,7 @@ def _rank(a: Expr, power: Fraction) -> tuple[object, ...]:
 
 @lru_cache(maxsize=4096)
 def _render_sum(t: Term) -> Expr:
-    """A connected sum; what stands in it as a sum of its own is nested in turn."""
+    """A connected sum in nested form; sums among its factors are nested in turn."""
     inner = _Product(Fraction(1), tuple(base_and_power(f) for f in t.factors))
     return Reduce("sum", t.binders, _render(inner))
 

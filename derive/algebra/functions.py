@@ -1,9 +1,9 @@
-"""f, its derivative and its names: the scalar functions of scalars, as data.
+"""The table of scalar functions: values, derivatives, names and ranges.
 
-Everything the engine knows of a scalar function stands in `FUNCTIONS`. A derivative is taken
-from SymPy; the table gives one itself only where the function has a kink or a tie (torch's
-convention is kept), or where the derivative is best written with the function's own value.
-The derivatives are closed: each is made of powers and of functions that are in the table too.
+`FUNCTIONS` holds everything the engine knows of a scalar function. SymPy provides the derivative.
+The table has its own only where the function has a kink or a tie (by torch's convention), or where
+the derivative is best written with the function's own value. The derivatives are closed: each
+consists of powers and of functions in the table.
 """
 
 from __future__ import annotations
@@ -70,18 +70,18 @@ from derive.errors import DeriveError
 class ScalarFunction:
     """A scalar function f(x0, ..., xn) of scalars.
 
-    ``torch`` is its name under ``torch.`` and ``torch_method`` the tensor method, where code is
-    usually written with one. ``numpy`` evaluates it on float64 scalars or arrays, at kinks as
-    torch does. ``partials`` has for each argument a function of (arguments..., value) that gives
-    d f/d argument, or None where ``sympy``, the name of the function in SymPy, differentiates it.
-    Where SymPy has none, or none of this name, ``head`` is its class in `derive.notation.heads`,
-    which says ``about`` itself. One that is not ``written`` is no word of the notation.
+    ``torch`` is its name under ``torch.``, and ``torch_method`` the tensor method if code usually
+    calls that. ``numpy`` evaluates it on float64 scalars or arrays, at kinks as torch does.
+    ``partials`` has for each argument a function of (arguments..., value) that returns d f/d
+    argument. None means that SymPy differentiates it, under the name ``sympy``. If SymPy has no
+    such function, or not under this name, ``head`` is its class in `derive.notation.heads`, with
+    docstring ``about``. A function that is not ``written`` is not part of the notation.
 
-    Its values lie between ``least`` and ``most``, at neither of them if ``open``, and its first
-    argument has to lie within ``domain``. It is ``total`` if value and derivatives are finite at
-    all real arguments but for those at which it ``overflows``, which are of moderate size, and
-    ``linear`` if it grows no faster than its arguments. It is ``whole`` if its value is an integer
-    where the arguments are, and ``steps`` if it is one everywhere.
+    Its values lie between ``least`` and ``most``, exclusive if ``open``, and its first argument
+    must lie within ``domain``. It is ``total`` if value and derivatives are finite at all real
+    arguments, except where it ``overflows`` at arguments of moderate size. It is ``linear`` if it
+    grows no faster than its arguments. It is ``whole`` if its value is an integer for integer
+    arguments, and ``steps`` if it always is.
     """
 
     name: str
@@ -106,7 +106,7 @@ class ScalarFunction:
 
     @property
     def in_math(self) -> bool:
-        """Whether Python's module has it, as a float."""
+        """True if Python's math module has the function."""
         return self.name in _IN_MATH
 
 
@@ -120,7 +120,7 @@ POWERS: Mapping[str, Fraction] = {
     "rsqrt": Fraction(-1, 2),
     "square": Fraction(2),
 }
-"""The functions that are written as a power of their argument, and the exponent."""
+"""The functions that are a power of their argument, with the exponent."""
 
 
 def _unary(
@@ -134,7 +134,7 @@ def _unary(
     head: str = "",
     **facts: Any,
 ) -> ScalarFunction:
-    """A function of one argument; a tensor method unless ``torch`` names it elsewhere."""
+    """A function of one argument; a tensor method unless ``torch`` gives another name."""
     derivative = None if own is None else (lambda x, value: own(x, value))
     method = name if torch is None else None
     facts |= {"head": head or ("" if sympy else name), "about": about}
@@ -289,10 +289,10 @@ FUNCTIONS: Mapping[str, ScalarFunction] = {row.name: row for row in _ROWS}
 """Every function that a `Call` may name."""
 
 OF_INTEGERS = frozenset(row.name for row in _ROWS if row.whole)
-"""The functions that are integers where their arguments are."""
+"""The functions with integer values at integer arguments."""
 
 STEPS = frozenset(row.name for row in _ROWS if row.steps)
-"""The functions whose values are whole numbers."""
+"""The functions with integer values everywhere."""
 
 WRITTEN = (*POWERS, *(row.name for row in _ROWS if row.written))
 """The functions that are words of the notation."""
@@ -316,12 +316,12 @@ def partial(call: Call, n: int) -> Expr:
 
 
 def repeats(function: str) -> int:
-    """How often one derivative of f(x0, x1, ...) has one of these, beside the value of f; or 1."""
+    """The most copies of an argument in one derivative of f, outside of f itself; at least 1."""
     return max(1, _repeated(function, tuple(map(_argument, range(FUNCTIONS[function].arity)))))
 
 
 def is_of_its_value(function: str) -> bool:
-    """Whether the derivatives of f(x0 + 1, ...) are of its value, as those of exp and relu."""
+    """True if the derivatives of f depend only on its value, like those of exp and relu."""
     computed = (_argument(n) + num(1) for n in range(FUNCTIONS[function].arity))
     return _repeated(function, tuple(computed)) == 0
 
@@ -332,7 +332,7 @@ def _argument(n: int) -> Access:
 
 @cache
 def _repeated(function: str, arguments: tuple[Expr, ...]) -> int:
-    """How often one derivative of f has one of its arguments beside its value."""
+    """The most copies of an argument in one derivative of f, outside of f itself."""
     call = Call(function, arguments)
 
     def count(e: Expr, x: Expr) -> int:
@@ -352,7 +352,7 @@ def _fdiff(name: str, arity: int, n: int) -> Any:
 
 
 def _convert(e: Any, args: tuple[Expr, ...]) -> Expr:
-    """A scalar SymPy expression in x0, x1, ... with the arguments in their place."""
+    """Convert a scalar SymPy expression in x0, x1, ..., with the arguments substituted."""
     import sympy
 
     if isinstance(e, sympy.Symbol):

@@ -1,4 +1,4 @@
-"""Nodes of trees: immutable and interned, so that equality is ``is``."""
+"""Hash-consed tree nodes: immutable and interned, so that equality is ``is``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Class = TypeVar("_Class")
 
 
 class _Known(ref["Node"]):
-    """A node that was made, for as long as something holds it."""
+    """A weak reference to an interned node."""
 
     __slots__ = ("content",)
     content: tuple[Any, ...]
@@ -25,7 +25,7 @@ _TABLE: dict[tuple[Any, ...], _Known] = {}
 """The node of each class and content."""
 
 _LATEST: deque[Node] = deque(maxlen=2**15)
-"""The nodes made last, held: what is let go is often made again soon, and found anew."""
+"""Strong references to the latest nodes: a dropped node is often needed again soon."""
 
 
 def _forget(known: _Known) -> None:
@@ -45,7 +45,7 @@ def node(cls: type[_Class]) -> type[_Class]:
 
 
 class Node:
-    """Base of everything interned: content in fields, identity by content.
+    """Base of all interned nodes: content in fields, identity by content.
 
     Each field is a node, a tuple of nodes, or a plain value.
     """
@@ -81,7 +81,7 @@ class Node:
         return tuple(found)
 
     def map(self, f: Callable[[Any], Any]) -> Any:
-        """The same node over mapped children; itself when none changed."""
+        """The same node over mapped children; itself if none changed."""
         parts = self.parts()
         mapped = tuple(map(f, parts)) if parts else parts
         if mapped == parts:
@@ -103,7 +103,7 @@ class Node:
 
 
 def interned(cls: type[Node], content: tuple[Any, ...], args: tuple[Any, ...]) -> Any:
-    """The one node with that content, which is made of these if there is none."""
+    """Return the node with that content, created from ``args`` if needed."""
     known = _TABLE.get(content)
     found = None if known is None else known()
     if found is None:

@@ -1,13 +1,13 @@
-"""What is certain of integers made of indices and sizes, whatever the sizes are.
+"""Prove inequalities of integers made of indices and sizes, for all sizes.
 
     0 <= i <= size(i) - 1 for every index, 0 <= size(i), and size(m) = size(k) + size(l) where the
-    operation gives the size of m so
+    operation defines the size of m so
 
-An inequality is proved by showing that its opposite contradicts these: the variables of the
+An inequality is proved by refuting its negation together with these facts: the variables of the
 linear system are eliminated one after the other (Fourier and Motzkin). A product of sizes is a
-variable of its own. What is not proved is unknown; it need not be wrong.
+variable of its own. An unproved inequality is unknown; it may still hold.
 
-A size that its definition makes negative is refused when the code runs, so none is less than 0.
+Running code rejects a negative size, so every size is at least 0.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MOST_CONSTRAINTS = 120
 """A larger system is given up: the answer is unknown."""
 
 _MOST_TERMS = 12
-"""A longer form is not read: a position that a person writes is shorter."""
+"""A longer form is not analyzed: positions in practice are shorter."""
 
 _ONE = Polynomial.of(1)
 _ZERO = Polynomial({})
@@ -76,11 +76,11 @@ class Bounds:
         self._proved: dict[Polynomial, bool] = {}
 
     def size(self, extent: str) -> Polynomial:
-        """The number of values of an extent, in terms of sizes that are no sums of others."""
+        """The size of an extent, in terms of sizes that are not defined by others."""
         found = self._sizes.get(extent)
         if found is None:
             own = Polynomial.of(Size(extent))
-            # Where a size leads back to itself, it stands for itself.
+            # A cyclic definition leaves the size as an atom.
             self._sizes[extent] = own
             found = self.definition(extent)
             if found is None or any(isinstance(a, Call) for key in found.terms for a in key):
@@ -89,24 +89,24 @@ class Bounds:
         return found
 
     def definition(self, extent: str) -> Polynomial | None:
-        """The size of an extent as the operation gives it; None where it gives none."""
+        """The size of an extent as the operation defines it; None if it does not."""
         known = self._given.get(extent)
         return None if known is None else self.form(known)
 
     def is_empty_with(self, extent: str, empty: Collection[str]) -> bool:
-        """Whether the size of the extent is certainly 0 where those of the others are."""
+        """True if the size of the extent is certainly 0 when the others are empty."""
         without = {n for e in empty for n in self._none(e)}
         return extent in without or self._is_zero(self.size(extent), without)
 
     def _none(self, empty: str) -> Iterator[str]:
-        """The extents that are empty where this one is: all of which its size is a sum."""
+        """The extents that are empty if this one is: the summands of its size."""
         yield empty
         size = self.size(empty)
         if all(c > 0 for c in size.terms.values()):
             yield from (key[0].extent for key in size.terms if _is_size(key))
 
     def _is_zero(self, form: Polynomial, empty: Collection[str]) -> bool:
-        """Whether every term has a factor that is 0 where these extents are empty."""
+        """True if every term has a factor that is 0 when these extents are empty."""
 
         def vanishes(atom: Expr) -> bool:
             match atom:
@@ -123,13 +123,13 @@ class Bounds:
         return all(any(map(vanishes, key)) for key in form.terms)
 
     def extents_of(self, size: Polynomial) -> list[str]:
-        """The extents that have this size for certain, in the order of the operation."""
+        """The extents that certainly have this size, in the order of the operation."""
         return [n for n in self._given if self.size(n) == size]
 
     def form(self, e: Expr) -> Polynomial | None:
         """e as a sum of integer multiples of products of indices, sizes and integer parameters.
 
-        None where it is no such sum.
+        None if it is no such sum.
         """
         found = polynomial(e, self._atom, _MOST_TERMS)
         if found is None or len(found.terms) > _MOST_TERMS:
@@ -149,9 +149,9 @@ class Bounds:
         return None
 
     def holds(self, condition: Expr) -> bool | None:
-        """Whether the condition holds for all sizes and all values of its indices.
+        """True if the condition holds for all sizes and all values of its indices.
 
-        False where it never holds, None where that depends or is not known.
+        False if it never holds, None if that depends or is unknown.
         """
         match condition:
             case Rel(op, left, right):
@@ -172,7 +172,7 @@ class Bounds:
         return None
 
     def _with_indices(self, e: Expr) -> Expr:
-        """e with an index in place of what is certainly a position."""
+        """e with a fresh index for each read whose values are certainly positions."""
 
         def index(part: Expr) -> Expr | None:
             if isinstance(part, Access) and part.tensor in self.positions:
@@ -195,9 +195,9 @@ class Bounds:
         return False if self.at_most(b + _ONE, low) else None
 
     def edge(self, condition: Expr, i: Index) -> tuple[bool, Polynomial] | None:
-        """(True, b) where the condition says b <= i, (False, b) where it says i < b.
+        """(True, b) if the condition is equivalent to b <= i, (False, b) if to i < b.
 
-        None where it says something else; b has no i in it.
+        None for any other condition; b does not contain i.
         """
         match condition:
             case Not(arg):
@@ -220,7 +220,7 @@ class Bounds:
         return None
 
     def at_most(self, low: Polynomial, high: Polynomial) -> bool:
-        """Whether low <= high is certain."""
+        """True if low <= high is certain."""
         gap = high - low
         number = gap.number
         if number is not None:
@@ -232,7 +232,7 @@ class Bounds:
         return known
 
     def _facts(self, about: Polynomial) -> _System:
-        """What is certain of the variables, and of those that it brings in: each is >= 0."""
+        """Known facts, each a form >= 0, about the variables and those the facts introduce."""
         facts: dict[Polynomial, None] = {}
         seen: set[Monomial] = set()
         pending = [key for key in about.terms if key]
@@ -288,7 +288,7 @@ def _is_count(e: Expr) -> bool:
 
 
 def _contradictory(system: _System) -> bool:
-    """Whether no numbers make every form of the system >= 0."""
+    """True if the system of forms >= 0 has no solution."""
     while True:
         kept: dict[frozenset[tuple[Monomial, Fraction]], Mapping[Monomial, Fraction]] = {}
         for form in system:
@@ -298,7 +298,7 @@ def _contradictory(system: _System) -> bool:
                 if number < 0:
                     return True
                 continue
-            # Of forms that differ by a number, the smaller says more.
+            # Of forms that differ by a constant, the smaller is the stronger.
             same = {k: c / total for k, c in form.items() if k}
             key = frozenset(same.items())
             if key not in kept or number / total < kept[key][()]:
@@ -323,7 +323,7 @@ def _cheapest(system: _System) -> Monomial:
 
 
 def _without(key: Monomial, system: _System) -> _System:
-    """The system that follows, without the variable."""
+    """The system with the variable eliminated."""
     above = [f for f in system if f.get(key, 0) > 0]
     below = [f for f in system if f.get(key, 0) < 0]
     result = [f for f in system if not f.get(key)]

@@ -1,9 +1,9 @@
-"""The meaning of an expression, computed by loops: slow, plain, and the judge of every stage.
+"""Interpret expressions by loops: the slow, plain reference for every stage.
 
-One value of each index at a time, no vectorised sums, nothing shared with the lowering. What a
-condition excludes is not evaluated: a branch of ``where`` not taken, the other factors of an
-Iverson bracket or delta that is 0, a guarded position. A position out of range is an IndexError;
-it never wraps.
+Each index takes one value at a time. There are no vectorized sums, and nothing is shared with the
+lowering. A value that a condition excludes is not evaluated: a branch of ``where`` not taken, the
+other factors of an Iverson bracket or delta that is 0, a guarded position. A position out of range
+is an IndexError; it never wraps.
 
 Sizes are given by extent: a number, or for a group the tuple of its axes' sizes. The value of an
 index is its position, of a group a multi-index, which as a number is its row-major position.
@@ -58,7 +58,7 @@ _CONSTANTS = {"pi": math.pi, "inf": math.inf}
 
 
 def _as_integer(value: Any) -> int:
-    """The whole number; of nan and the infinities, which are none, one that is no position."""
+    """The value as an integer; nan and the infinities become an invalid position."""
     return int(value) if math.isfinite(value) else -(2**63)
 
 
@@ -91,14 +91,14 @@ def array(
 
 
 class Machine:
-    """Turns each node once into a function of the index values.
+    """Compile each node once to a function of the index values.
 
     ``axes`` are the declared axes of tensors, which give a composite position its part sizes.
-    ``still`` is the machine that evaluates what stands under ``detach``; this one by default.
+    ``still`` is the machine that evaluates arguments of ``detach``; this one by default.
     """
 
     dtypes: Mapping[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool_}
-    """Of the arrays that are filled, by their kind."""
+    """The dtypes of result arrays, by kind."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class Machine:
         return result
 
     def shape(self, axis: Expr) -> tuple[int, ...]:
-        """The sizes of the array axes that one axis of a left side stands for."""
+        """The sizes of the array axes that one axis of a left side represents."""
         if isinstance(axis, Index) and axis.group:
             found = self.sizes[axis.extent]
             assert isinstance(found, tuple)
@@ -227,7 +227,7 @@ class Machine:
         raise TypeError(f"{type(e).__name__} cannot be evaluated; convert it to a tree first: {e}")
 
     def product(self, e: Mul) -> Code:
-        """Brackets first, then deltas: where one is 0 nothing else is evaluated."""
+        """Evaluate brackets first, then deltas: if one is 0, no other factor is evaluated."""
         factors = _factors(e)
         brackets = [self.code(f) for f in factors if isinstance(f, Iverson)]
         deltas = [self.code(f) for f in factors if isinstance(f, Delta)]
@@ -238,7 +238,7 @@ class Machine:
         return lambda s: math.prod([factor(s) for factor in others]) if taken(s) else 0
 
     def choice(self, condition: Expr, then: Code, other: Code) -> Code:
-        """The one where the condition holds, the other elsewhere; neither is asked in vain."""
+        """One value where the condition holds, the other elsewhere; only one is evaluated."""
         holds = self.code(condition)
         return lambda s: then(s) if holds(s) else other(s)
 
@@ -274,7 +274,8 @@ class Machine:
         reduction = REDUCTIONS[kind]
 
         def compute(s: Scope) -> Any:
-            # All is read, as no condition excludes it, though the answer may be known before.
+            # Read every element, as no condition excludes it, even if the result is already
+            # decided.
             return reduction(
                 [
                     (at, value(inner))
@@ -292,7 +293,7 @@ class Machine:
         data = self.tensors[tensor]
         shape, item = data.shape, data.item
         if positions and tuple(map(self.run, positions)) == shape:
-            # Indices that run along the axes are on them.
+            # Indices of the axes' own extents are always in range.
             along = itemgetter(*positions)
             return lambda s: item(along(s))
         place = self.places(positions, self.axes.get(tensor, (None,) * len(positions)))
@@ -309,7 +310,7 @@ class Machine:
         return compute
 
     def run(self, position: Expr) -> int | None:
-        """The size of the axis that the position, an index of one, runs along."""
+        """The size of the extent if the position is a plain index, else None."""
         size = self.sizes[position.extent] if isinstance(position, Index) else None
         return None if isinstance(size, tuple) else size
 
@@ -340,7 +341,7 @@ class Machine:
         return lambda s: (_integer(number(s), position),)
 
     def part(self, part: Expr, declared: Expr | None) -> int | tuple[int, ...] | None:
-        """The size of one part of a composite; None where only its place could tell."""
+        """The size of one part of a composite; None for a constant without a declared axis."""
         if isinstance(part, Guard):
             return self.part(part.position, declared)
         if isinstance(declared, Index):
@@ -373,7 +374,7 @@ class Machine:
 
 
 def every(conditions: Sequence[Code]) -> Code:
-    """Whether all hold; a later one is asked only if those before it do."""
+    """Whether all hold; a later condition is evaluated only if those before it do."""
 
     def holds(s: Scope) -> bool:
         for condition in conditions:

@@ -1,4 +1,4 @@
-"""Conditions: their parts, their negation, and which hold for the same values of indices."""
+"""Conditions: conjuncts, negation, connected groups, and decisions from known numbers."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from derive.algebra.expr import (
 
 
 def conditions_of(c: Expr) -> tuple[Expr, ...]:
-    """The conditions that hold together where c does."""
+    """The conjuncts of c."""
     return tuple(p for a in c.args for p in conditions_of(a)) if isinstance(c, And) else (c,)
 
 
 def conjunction(conditions: Sequence[Expr]) -> Expr:
-    """The condition that all of these hold."""
+    """The conjunction of these, without duplicates."""
     every = tuple(dict.fromkeys(conditions))
     return every[0] if len(every) == 1 else And(every)
 
@@ -33,9 +33,9 @@ def conjunction(conditions: Sequence[Expr]) -> Expr:
 def connected(
     conditions: Iterable[Expr], known: frozenset[Index]
 ) -> list[tuple[frozenset[Index], list[Expr]]]:
-    """(indices that are not known, the conditions that share them), in order.
+    """Group conditions by shared unknown indices: (the indices, the conditions), in order.
 
-    A condition on known indices alone is in none.
+    A condition on known indices alone is in no group.
     """
     groups: list[tuple[frozenset[Index], list[Expr]]] = []
     for c in conditions:
@@ -67,12 +67,12 @@ def negate(condition: Expr) -> Expr:
 
 
 def is_denial(condition: Expr) -> bool:
-    """Whether it says that something is not so, as what `negate` gives may."""
+    """True if the condition is a negation or an inequality, as `negate` may return."""
     return isinstance(condition, Not) or (isinstance(condition, Rel) and condition.op == "!=")
 
 
 def decided(condition: Expr, number: Callable[[Expr], Fraction | None]) -> bool | None:
-    """Whether a condition on numbers holds; None where it depends on more."""
+    """Whether a condition on numbers holds; None if it depends on more."""
     match condition:
         case Rel(op, left, right):
             a, b = number(left), number(right)
@@ -81,7 +81,7 @@ def decided(condition: Expr, number: Callable[[Expr], Fraction | None]) -> bool 
             found = decided(inner, number)
             return None if found is None else not found
         case And(args) | Or(args) if args:
-            # What holds everywhere by itself is the value of an equation of truths.
+            # An empty conjunction is the value of a boolean equation, so only others are decided.
             every, is_all = [decided(a, number) for a in args], isinstance(condition, And)
             if (not is_all) in every:
                 return not is_all
@@ -90,7 +90,7 @@ def decided(condition: Expr, number: Callable[[Expr], Fraction | None]) -> bool 
 
 
 def without_decided(mask: Expr, number: Callable[[Expr], Fraction | None]) -> Expr | bool:
-    """A delta or a bracket without what is decided of it; whether it holds where all is."""
+    """A delta or bracket without its decided conditions; True or False if all are decided."""
     if isinstance(mask, Delta):
         a, b = number(mask.axis), number(mask.position)
         return mask if a is None or b is None else a == b

@@ -1,4 +1,4 @@
-"""Matching up to names of indices: where one flat expression is an instance of another."""
+"""Matching up to index names: whether one flat expression is an instance of another."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def match(pattern: Expr, target: Expr, free: frozenset[Index], found: Binding) -
 
 
 def _parts_in_pairs(pattern: Expr, target: Expr) -> list[tuple[Expr, Expr]] | None:
-    """What stands in the same places of two nodes of a kind; None if other content differs."""
+    """The corresponding children of two nodes of one class; None if other content differs."""
     pairs: list[tuple[Expr, Expr]] = []
     for name in pattern.__match_args__:
         a, b = getattr(pattern, name), getattr(target, name)
@@ -92,7 +92,7 @@ def _match_term(
 def match_all(
     patterns: Sequence[Expr], targets: Sequence[Expr], free: frozenset[Index], found: Binding
 ) -> Iterator[Binding]:
-    """Each pattern matched to a target of its own, all targets used, in any order."""
+    """Match each pattern to a distinct target, with all targets used, in any order."""
     if len(patterns) != len(targets):
         return
     if not patterns:

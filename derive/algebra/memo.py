@@ -1,4 +1,4 @@
-"""Recursion of any depth, each value found once."""
+"""Memoized recursion of any depth, without Python's recursion limit."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Callable, Hashable, MutableMapping
 from typing import Any, Generic, TypeVar
 
 _DEEPEST = 16
-"""How many calls may wait, each for the next."""
+"""The maximum depth of nested calls."""
 
 _Key = TypeVar("_Key", bound=Hashable)
 _Value = TypeVar("_Value")
 
 
 class _Pending(Exception):
-    """A value that has to be found before the ones that wait for it."""
+    """A value that must be computed before the calls that need it."""
 
     def __init__(self, of: object, key: Any) -> None:
         super().__init__(of, key)
@@ -22,10 +22,11 @@ class _Pending(Exception):
 
 
 class Recursion(Generic[_Key, _Value]):
-    """A function that asks for its own values at other keys.
+    """A memoized function that may call itself at other keys.
 
-    Where too many calls wait for one another, all are given up for the innermost, and made
-    again when that is known: what ``find`` does before it asks may happen twice.
+    Beyond the maximum depth, all pending calls are abandoned in favor of the innermost, and
+    repeated when its value is known. So side effects of ``find`` before a recursive call may happen
+    twice.
 
     >>> steps = Recursion(lambda n: 0 if n == 0 else steps(n - 1) + 1)
     >>> steps(5000)

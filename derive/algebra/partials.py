@@ -96,7 +96,7 @@ def atan2_x(y: Expr, x: Expr, _: Expr) -> Expr:
 
 
 def both(first: Callable[[Expr, Expr], Expr]) -> tuple[Partial, Partial]:
-    """The partials of what is the same with its two arguments exchanged."""
+    """Both partials of a function that is symmetric in its two arguments."""
     return (lambda a, b, _: first(a, b)), (lambda a, b, _: first(b, a))
 
 
@@ -106,7 +106,7 @@ def logaddexp_slope(a: Expr, b: Expr) -> Expr:
 
 
 def relu_slope(x: Expr, value: Expr) -> Expr:
-    """[x > 0], where x is computed [relu(x) > 0]: whoever has the value needs x no more."""
+    """[x > 0], or [relu(x) > 0] if x is computed, so that only the value need be saved."""
     read = isinstance(as_atom(x) if isinstance(x, Poly) else x, Access)
     return Iverson(Not(relation("<=", x if read else value, 0)))
 

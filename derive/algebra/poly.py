@@ -2,13 +2,13 @@
 
     Poly = sum over terms of  coef * Sum_binders product of factors
 
-Products are distributed over sums, bound indices are pulled to the front of their term and have
-canonical names (``_0``, ``_1``, ...), so terms that are equal up to the names of bound indices
-are the same object and like terms merge. Powers of sums stay opaque: a factor
-``Pow(Poly, p)`` is never expanded. A factor is an atom or ``Pow(atom, Num)``.
+Products are distributed over sums. Bound indices are pulled to the front of their term and have
+canonical names (``_0``, ``_1``, ...). So terms that are equal up to the names of bound indices are
+the same object, and like terms merge. Powers of sums stay opaque: a factor ``Pow(Poly, p)`` is
+never expanded. A factor is an atom or ``Pow(atom, Num)``.
 
-Arguments of functions and sides of comparisons are `Poly`; positions of an access are plain
-atoms where they can be. Deltas are kept: eliminating them is a pass of its own.
+Arguments of functions and sides of comparisons are `Poly`; positions of an access are plain atoms
+where possible. Deltas are kept: a separate pass eliminates them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from derive.budget import tick
 _UNIT = Fraction(1)
 
 _MOST_PERMUTATIONS = 120
-"""Beyond this many orders of like-looking binders, equal terms may go unrecognised (safe)."""
+"""With more orders of similar binders than this, equal terms may not be recognized (safe)."""
 
 
 @node
@@ -104,7 +104,7 @@ ZERO = Poly(())
 
 
 def is_mask(factor: Expr) -> bool:
-    """Whether the factor is 0 or 1 and guards the others: a delta or an Iverson bracket."""
+    """True if the factor is 0 or 1 and guards the others: a delta or an Iverson bracket."""
     return isinstance(factor, Delta | Iverson)
 
 
@@ -134,9 +134,9 @@ def raised(base: Expr, exponent: Fraction) -> Expr:
 def make_term(coef: Fraction, binders: Sequence[Index], factors: Sequence[Expr]) -> Term:
     """The canonical term: equal powers merged, unused binders counted, dummies renamed.
 
-    A root of a number is that of a whole number, to a power below 1.
+    A root of a number becomes a root of an integer, to a power below 1.
 
-    Sum_i 1 = size(i). A product with [c] and [not c], or a condition that fails, is 0.
+    Sum_i 1 = size(i). A product with [c] and [not c], or with a false condition, is 0.
     """
     tick()
     coef, powers = _merged(coef, factors)
@@ -156,7 +156,7 @@ def make_term(coef: Fraction, binders: Sequence[Index], factors: Sequence[Expr])
 
 
 def _merged(coef: Fraction, factors: Sequence[Expr]) -> tuple[Fraction, dict[Expr, Fraction]]:
-    """The number and the powers of a product; 0 where two of its brackets exclude each other."""
+    """The coefficient and the powers of a product; 0 if two of its brackets exclude each other."""
     powers: dict[Expr, Fraction] = {}
     roots: dict[int, Fraction] = {}
     for factor in factors:
@@ -221,7 +221,7 @@ def _canonical(
 
 
 def _orders(binders: tuple[Index, ...], factors: tuple[Expr, ...]) -> Iterable[tuple[Index, ...]]:
-    """The orders of the binders worth trying: those that their own uses do not decide."""
+    """The orders of the binders to try: permutations among binders with equal uses."""
     if len(binders) == 1:
         return [binders]
     bound = frozenset(binders)
@@ -242,7 +242,7 @@ def _orders(binders: tuple[Index, ...], factors: tuple[Expr, ...]) -> Iterable[t
 
 
 def _skeleton(e: Expr, this: Index, bound: frozenset[Index]) -> Any:
-    """The structure of e where bound indices are told apart only as this one and the others."""
+    """The structure of e, with bound indices distinguished only as this one and the others."""
     if isinstance(e, Index):
         if e is this:
             return ("!",)
@@ -260,7 +260,7 @@ def _skeleton(e: Expr, this: Index, bound: frozenset[Index]) -> Any:
 
 
 def _without_complements(terms: list[Term]) -> list[Term]:
-    """The terms with t for [c]*t + [not c]*t."""
+    """The terms with [c]*t + [not c]*t merged into t."""
     brackets = {f: None for t in terms for f in t.factors if isinstance(f, Iverson)}
     for f in brackets if len(brackets) > 1 else ():
         other = Iverson(negate(f.condition)) if is_denial(f.condition) else None
@@ -301,7 +301,7 @@ def atom(e: Expr, exponent: int | Fraction = 1) -> Poly:
 
 
 def as_atom(p: Poly) -> Expr:
-    """The bare atom that p is, or p itself: how a position is stored."""
+    """The single atom that p consists of, or p itself: the form of a position."""
     if not p.terms:
         return num(0)
     if len(p.terms) == 1:
@@ -351,7 +351,7 @@ def _times(a: Term, b: Term) -> Poly:
 
 
 def apart(t: Term, taken: frozenset[Index]) -> tuple[tuple[Index, ...], tuple[Expr, ...]]:
-    """Binders and factors of t with binders that none of ``taken`` is."""
+    """The binders and factors of t, with binders in ``taken`` renamed."""
     names = {i.name for i in taken}
     names |= {i.name for i in t.binders} | {i.name for i in free_indices(t)}
     mapping: dict[Index, Expr] = {}
@@ -371,7 +371,7 @@ def apart(t: Term, taken: frozenset[Index]) -> tuple[tuple[Index, ...], tuple[Ex
 
 
 def _expanded(t: Expr) -> Poly:
-    """A term as a Poly; a sum that stands in it with power 1 is distributed."""
+    """A term as a Poly, distributed over a sum among its factors with power 1."""
     assert isinstance(t, Term)
     for n, factor in enumerate(t.factors):
         if isinstance(factor, Poly):
@@ -395,7 +395,7 @@ def sum_over(p: Poly, indices: Sequence[Index]) -> Poly:
 def power(p: Poly, exponent: Fraction) -> Poly:
     """p ** exponent.
 
-    (a*b)^n = a^n*b^n for whole n; for other exponents only positive parts are taken out, since
+    (a*b)^n = a^n*b^n for integer n. For other exponents only positive factors are pulled out, since
     (x^2)^(1/2) is |x|. A power of a sum stays one opaque factor.
     """
     if exponent == 1:
@@ -420,7 +420,7 @@ def power(p: Poly, exponent: Fraction) -> Poly:
 
 
 def _root(t: Term, exponent: Fraction) -> Poly:
-    """A power of a product that is no whole one: its positive parts taken out."""
+    """A fractional power of a product, with its positive factors pulled out."""
     outside: list[Expr] = []
     inside: list[Expr] = []
     for factor in t.factors:
@@ -435,7 +435,7 @@ def _root(t: Term, exponent: Fraction) -> Poly:
         outside.append(raised(inside[0], exponent))
     elif inside or sign == -1:
         remainder = poly([make_term(sign, (), inside)])
-        # (a*b)^(-3/2) = (a*b)^(-1/2) / (a*b), whose divisors may cancel one by one.
+        # (a*b)^(-3/2) = (a*b)^(-1/2) / (a*b), so that the divisors may cancel individually.
         n = ceil(exponent) if sign == 1 and len(inside) > 1 and exponent < -1 else 0
         outside.append(raised(remainder, exponent - n))
         outside += [raised(base, i * n) for base, i in map(base_and_power, inside) if n]
@@ -443,7 +443,7 @@ def _root(t: Term, exponent: Fraction) -> Poly:
 
 
 def is_positive(base: Expr) -> bool:
-    """Whether the atom is known to be positive."""
+    """True if the atom is known to be positive."""
     if isinstance(base, Num):
         return base.value > 0
     known = isinstance(base, Call) and base.function in ("exp", "sigmoid")

@@ -1,7 +1,8 @@
-"""kind over indices, its gradient and its names: the reductions, as data.
+"""The table of reductions: values, gradients and names.
 
-Everything that the engine knows of a reduction stands in `REDUCTIONS`. What one *is* stands in
-`derive.algebra.reference_reductions` too, for the oracle, which shares nothing with this table.
+`REDUCTIONS` holds everything that the engine knows of a reduction.
+`derive.algebra.reference_reductions` defines them again for the oracle, which shares nothing with
+this table.
 """
 
 from __future__ import annotations
@@ -14,27 +15,27 @@ from typing import Literal
 from derive.algebra.expr import Call, Expr, Iverson, Mul, Pow, Rel, num
 
 Slope = Callable[[Expr, Expr], Expr]
-"""d reduction / d element, made of the element and of the value of the reduction."""
+"""d reduction / d element, a function of the element and of the value of the reduction."""
 
 
 @dataclass(frozen=True)
 class Reduction:
     """kind over indices of a body, where a condition (if any) holds.
 
-    ``head`` is its class in SymPy form and ``about`` what that says of itself; ``stem`` begins the
-    name of one that the engine makes. ``torch`` is the method of a tensor or, with a dot, the
-    function that takes it, the numbers in ``order`` and the axes; ``part`` is what of its result is
-    meant, ``cumulative`` the function of torch up to each position, ``any_axes`` says that torch's
-    reduces all axes where none is given.
+    ``head`` is its class in SymPy form and ``about`` its docstring; ``stem`` begins the name of a
+    let that the engine makes. ``torch`` is a method of a tensor or, with a dot, a function of the
+    tensor, the numbers in ``order`` and the axes. ``part`` selects a part of its result, and
+    ``cumulative`` is torch's cumulative version. ``any_axes`` means that torch's function reduces
+    all axes by default.
 
-    ``neutral`` may stand where nothing is taken without a change of the result; nothing at all has
-    the value ``of_nothing``. ``sign`` is 1 for a largest and -1 for a smallest element, or its
-    place. Of several axes it is one reduction of all, or ``nested``: of each by itself. ``dtype``
-    is that of the value, None where it is that of the elements.
+    ``neutral`` is the value that may replace excluded elements without changing the result; an
+    empty selection has the value ``of_nothing``. ``sign`` is 1 for the largest and -1 for the
+    smallest element, or its position. Over several axes it is one joint reduction, or ``nested``:
+    one per axis. ``dtype`` is that of the value, None for that of the elements.
 
-    The gradient goes by the ``slope``; or to the winner of an extremum, of equal ones to the
-    ``first``, or ``shared`` evenly; or for each element it is the reduction of all ``others``.
-    ``linear`` says that it grows no faster than its elements.
+    The gradient is given by the ``slope``. For an extremum it goes to the ``first`` winner, or is
+    ``shared`` evenly by ties. For a product it is the product of all ``others``. ``linear`` means
+    that it grows no faster than its elements.
     """
 
     name: str
@@ -57,12 +58,12 @@ class Reduction:
 
     @property
     def is_smooth(self) -> bool:
-        """Whether its value is made of those of its elements: no position, no truth value."""
+        """True if its value is a number computed from the elements: no position, no truth value."""
         return self.dtype not in ("int", "bool")
 
     @property
     def is_infinite_of_nothing(self) -> bool:
-        """Whether a condition that excludes all makes it infinite."""
+        """True if its value is infinite when the condition excludes every element."""
         return math.isinf(self.of_nothing)
 
 
@@ -72,7 +73,7 @@ def _share(x: Expr, value: Expr) -> Expr:
 
 
 def _over_norm(x: Expr, value: Expr) -> Expr:
-    """x/norm, and 0 where all is 0, as torch.linalg.vector_norm."""
+    """x/norm, and 0 if the norm is 0, as torch.linalg.vector_norm."""
     return Mul((Iverson(Rel("!=", value, num(0))), x, Pow(value, num(-1))))
 
 
@@ -210,15 +211,15 @@ _ROWS = (
 )
 
 REDUCTIONS: Mapping[str, Reduction] = {row.name: row for row in _ROWS}
-"""Every reduction that a `Reduce` may name, in the order in which they are told."""
+"""Every reduction that a `Reduce` may name, in order of presentation."""
 
 OTHERS = Reduction("others", "", "The product of all but one, for each of them.", "others", 1, 1)
-"""What the gradient of a product is made of, which the notation has no word for."""
+"""The product over all elements but one, for the gradient of a product; not in the notation."""
 
 KINDS: Mapping[str, Reduction] = {**REDUCTIONS, OTHERS.name: OTHERS}
 
 CONDITIONS = frozenset(row.name for row in _ROWS if row.dtype == "bool")
-"""Those of conditions, which are conditions themselves."""
+"""The reductions of conditions, which are conditions themselves."""
 
 POSITIONS = frozenset(row.name for row in _ROWS if row.dtype == "int")
-"""Those whose value is a position."""
+"""The reductions whose value is a position."""

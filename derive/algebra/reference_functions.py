@@ -1,4 +1,4 @@
-"""The values of scalar functions, at kinks and poles as torch has them, where NumPy has no such."""
+"""Reference values of scalar functions that NumPy lacks, at kinks and poles as in torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class _LazyNumpy:
-    """NumPy's functions by their names; it is imported when the first of them is called."""
+    """NumPy's functions by name; numpy is imported when the first of them is called."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         return partial(_of_numpy, name)

@@ -11,7 +11,7 @@ Taken: TypeAlias = Sequence[tuple[int, Any]]
 
 
 def _best(sign: int, taken: Taken) -> tuple[int, Any] | None:
-    """The first (position, value) with the largest sign*value; the first nan before all."""
+    """The first (position, value) with the largest sign*value; the first nan takes precedence."""
     best = None
     for at, value in taken:
         if value != value:
@@ -30,7 +30,7 @@ def _extreme(sign: int) -> Callable[[Taken], Any]:
 
 
 def _winner(sign: int) -> Callable[[Taken], int]:
-    """The row-major position of the first winner; 0 where nothing is taken."""
+    """The row-major position of the first winner; 0 for an empty selection."""
 
     def winner(taken: Taken) -> int:
         best = _best(sign, taken)

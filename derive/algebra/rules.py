@@ -1,8 +1,8 @@
-"""Rewrite rules on one term, or on a sum of them, as data.
+"""Rewrite rules on one term, or on a sum of terms, as data.
 
-Each rule is a function of a `Term` (or of a `Poly`) that gives its replacement, or None where it
-does not apply; the identity that it uses stands beside it and is what a derivation prints. The
-engine that applies them (`derive.algebra.simplify`) owns order, repetition and the log.
+Each rule is a function of a `Term` (or of a `Poly`) that returns its replacement, or None if it
+does not apply. The identity it uses is part of the rule and is printed in derivations. The engine
+that applies them (`derive.algebra.simplify`) owns order, repetition and the log.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from derive.algebra.substitution import substitute
 class Step:
     """One line of a derivation: ``subject = before = after`` by the rule.
 
-    ``subject`` is the name and the axes of what both sides are the value of.
+    ``subject`` is the name and the axes of the value that both sides equal.
     """
 
     rule: str
@@ -44,10 +44,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Rule:
-    """``states`` is the identity; ``shrinks`` says why repeating it ends.
+    """A rule on one term: ``states`` is its identity, ``shrinks`` the measure that decreases.
 
-    ``because`` gives the steps that show the identity for a term, where it is no plain instance
-    of what ``states`` says.
+    ``because`` returns the steps that prove the identity for a term, if it is no plain instance of
+    ``states``.
     """
 
     name: str
@@ -82,10 +82,10 @@ def _reflexive(t: Term) -> Poly | None:
 
 
 def contraction(t: Term, delta: Delta) -> tuple[Index, Expr] | None:
-    """The summed index that the delta fixes, and what it is fixed to.
+    """The summed index that the delta fixes, and its value.
 
-    The axis side may be fixed to any position: a position that is read is in range. The
-    position side may be fixed only where it is a whole index with the range of the axis.
+    The axis side may be fixed to any position, since a position that is read is in range. The
+    position side may be fixed only if it is a whole index with the range of the axis.
     """
     axis, position = delta.axis, delta.position
     if isinstance(axis, Index) and axis in t.binders and axis not in free_indices(position):
@@ -184,7 +184,7 @@ def _odds(p: Poly) -> Poly | None:
 
 @lru_cache(maxsize=4096)
 def _modulus(t: Term) -> Poly | None:
-    """x*sign(x) = |x|, where x may stand to any power of 1 or more."""
+    """x*sign(x) = |x|, for any power of x of at least 1."""
     for f in t.factors:
         if not isinstance(f, Call) or f.function != "sign":
             continue
@@ -207,4 +207,4 @@ FUNCTION_RULES: tuple[Rule | SumRule, ...] = (
 )
 
 PAIRED = ("sigmoid", "expm1", "logsigmoid")
-"""The functions that these rules are about."""
+"""The functions that occur in these rules."""

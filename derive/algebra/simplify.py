@@ -28,7 +28,7 @@ def eliminate_deltas(p: Poly, rules: Rules, log: Log) -> Poly:
 
 
 def _next_axis(p: Poly) -> Expr | None:
-    """What the next summed index is fixed to: a free index first, in order."""
+    """The value of the next summed index to contract: free indices first, in sort order."""
     found: list[tuple[bool, object, Expr]] = []
     for t in p.terms:
         for f in t.factors:
@@ -42,7 +42,7 @@ def _next_axis(p: Poly) -> Expr | None:
 
 
 def simplify(p: Poly, rules: Rules, log: Log) -> Poly:
-    """p with every rule applied until none does."""
+    """p with every rule applied until none applies."""
     progress = True
     while progress:
         progress = False

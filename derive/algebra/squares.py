@@ -1,10 +1,10 @@
-"""Sums of squared differences multiplied out, where that saves a tensor of more axes.
+"""Expand sums of squared differences if that saves a tensor of more axes.
 
     Sum_d (X[i,d] - Y[j,d])^2  =  Sum_d X[i,d]^2 + Sum_d Y[j,d]^2 - 2*Sum_d X[i,d]*Y[j,d]
 
-The left side needs every difference, a tensor of the axes i, j and d; the right side is a matrix
-product, which rounds more: `derive.calculus.centering` says where it stands, and around which
-centre. The formulas that a person sees stay as they are.
+The left side needs every difference, a tensor of the axes i, j and d. The right side is a matrix
+product, with larger rounding errors. `derive.calculus.centering` decides where to expand, and
+around which center. Displayed formulas are not changed.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from derive.algebra.poly import (
 
 @node
 class Nonnegative(Expr):
-    """The body, which is at least 0 but for rounding: what is below is 0."""
+    """The body clamped to at least 0, as rounding may make it negative."""
 
     body: Expr
 
 
 @node
 class Centre(Expr):
-    """The mean where most of what it is the mean of lies about it, and 0 elsewhere.
+    """The mean if most of the values lie about it, and 0 elsewhere.
 
         mean if 2*mean^2 > square else 0
 
-    with the mean of the squares. A few points far away, or one that is infinite, are no centre.
+    with the mean of the squares. A few distant outliers, or an infinite value, make no center.
     """
 
     mean: Expr
@@ -53,7 +53,7 @@ class Centre(Expr):
 
 @dataclass(frozen=True)
 class Square:
-    """Sum_bound inside * base^2, and what stands around it in its term: Sum_left outside * ..."""
+    """Sum_bound inside * base^2, and its context in the term: Sum_left outside * ..."""
 
     base: Poly
     bound: tuple[Index, ...]
@@ -62,7 +62,7 @@ class Square:
     left: tuple[Index, ...]
 
     def opened(self, base: Poly, is_nonnegative: bool) -> Poly:
-        """The term with base, which is equal to its own, multiplied out."""
+        """The term with an equal base, the square multiplied out."""
         total = _multiplied(base, self.inside, self.bound)
         if is_nonnegative:
             total = atom(Nonnegative(total))
@@ -71,7 +71,7 @@ class Square:
         return self._around(total)
 
     def with_base(self, base: Poly) -> Poly:
-        """The term with base, one factor that is equal to its own."""
+        """The term with an equal base that is a single factor."""
         return self._around(_multiplied(base, self.inside, self.bound))
 
     def _around(self, total: Poly) -> Poly:
@@ -79,18 +79,18 @@ class Square:
 
 
 def square_to_open(t: Term) -> Square | None:
-    """The square that alone has all axes of the term, where multiplied out nothing has as many."""
+    """A square that alone has all axes of the term, if its expansion has no tensor of as many."""
     found = (_opening(t, f) for f in t.factors if t.binders)
     return next((square for square in found if square is not None), None)
 
 
 def _reads_twice(p: Poly) -> bool:
-    """Whether at least two terms read a tensor."""
+    """True if at least two terms read a tensor."""
     return sum(1 for part in p.terms if any(accesses(part))) > 1
 
 
 def _is_smaller_opened(base: Poly, inside: Sequence[Expr], bound: frozenset[Index]) -> bool:
-    """Whether every product of two terms, summed beside these factors, needs fewer axes."""
+    """True if every product of two terms, summed with these factors, needs fewer axes."""
     if any(is_mask(f) for f in inside):
         return False
     pairs = combinations_with_replacement(base.terms, 2)
@@ -99,7 +99,7 @@ def _is_smaller_opened(base: Poly, inside: Sequence[Expr], bound: frozenset[Inde
 
 
 def _opening(t: Term, square: Expr) -> Square | None:
-    """The square in its term, if no tensor of as many axes is needed once it is multiplied out."""
+    """The square with its context, if its expansion needs no tensor of as many axes."""
     base, exponent = base_and_power(square)
     if exponent != 2 or not isinstance(base, Poly) or not _reads_twice(base):
         return None
@@ -115,9 +115,10 @@ def _opening(t: Term, square: Expr) -> Square | None:
 
 
 def _widest(operands: list[frozenset[Index]], bound: frozenset[Index]) -> int:
-    """The most axes of any tensor in a sum over the product of these, joined in pairs.
+    """The most axes of any intermediate in a sum of this product, contracted pairwise.
 
-    The pair with the fewest axes in all comes first, and of these that with the smallest result.
+    The pair with the fewest axes in total comes first, and among these the one with the smallest
+    result.
     """
     found = max(map(len, operands))
     while len(operands) > 1:
@@ -130,7 +131,7 @@ def _widest(operands: list[frozenset[Index]], bound: frozenset[Index]) -> int:
 def _step(
     operands: list[frozenset[Index]], pair: tuple[int, int], bound: frozenset[Index]
 ) -> tuple[int, int, list[frozenset[Index]]]:
-    """(axes of a pair of operands, axes of its product summed, the operands then)."""
+    """(axes of a pair of operands, axes of its summed product, the operands afterwards)."""
     others = [axes for n, axes in enumerate(operands) if n not in pair]
     both = operands[pair[0]] | operands[pair[1]]
     result = both - bound.difference(*others)
@@ -138,7 +139,7 @@ def _step(
 
 
 def _multiplied(base: Poly, inside: tuple[Expr, ...], bound: tuple[Index, ...]) -> Poly:
-    """Sum_bound inside * base * base, a sum in the base being one factor."""
+    """Sum_bound inside * base * base, with each sum in the base as one factor."""
     whole = add(
         poly(()), *(atom(FactoredSum(poly([x]))) if x.binders else poly([x]) for x in base.terms)
     )

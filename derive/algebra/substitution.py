@@ -1,4 +1,4 @@
-"""Indices and nodes put in place of others, in expressions whose parts may be shared."""
+"""Substitution of indices and nodes, in expressions with shared subexpressions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _Expr = TypeVar("_Expr", bound=Expr)
 
 
 def primed(name: str, taken: Container[str]) -> str:
-    """name, name', name'', ...: the first that is not taken."""
+    """The first of name, name', name'', ... that is not taken."""
     while name in taken:
         name += "'"
     return name
@@ -27,7 +27,7 @@ def numbers(stem: str) -> Iterator[str]:
 
 
 def numbered(stem: str, taken: Container[str]) -> str:
-    """The first of these that is not taken."""
+    """The first of stem, stem2, stem3, ... that is not taken."""
     return next(name for name in numbers(stem) if name not in taken)
 
 
@@ -38,7 +38,7 @@ def fresh(index: Index, taken: Iterable[Index]) -> Index:
 
 
 def apart(indices: Iterable[Index], taken: Iterable[Index]) -> tuple[Index, ...]:
-    """The indices, renamed apart from ``taken`` and from each other."""
+    """The indices, renamed to differ from ``taken`` and from each other."""
     used = list(taken)
     result = []
     for i in indices:
@@ -50,13 +50,13 @@ def apart(indices: Iterable[Index], taken: Iterable[Index]) -> tuple[Index, ...]
 def substitute(e: _Expr, mapping: Mapping[Index, Expr]) -> _Expr:
     """e with free indices replaced, renaming bound ones that would capture.
 
-    The result is canonical again where e was: a flat polynomial, which stays one, re-sorts itself.
+    The result is canonical if e was: a flat polynomial stays one and is sorted again.
     """
     return cast(_Expr, _substituted(e, mapping, {}))
 
 
 def _substituted(e: Expr, mapping: Mapping[Index, Expr], known: dict[Expr, Expr]) -> Expr:
-    """As `substitute`; ``known`` has what is already found for this mapping."""
+    """`substitute` with ``known``, the memo of this mapping."""
     found = known.get(e)
     if found is not None:
         return found
@@ -75,8 +75,8 @@ def _substituted(e: Expr, mapping: Mapping[Index, Expr], known: dict[Expr, Expr]
         clash = [i for i in binders if i in incoming]
         if clash:
             renamed = apart(clash, [*incoming, *free, *binders, *live])
-            # One map for both: a flat term chooses new names for its binders as it is rebuilt,
-            # and may choose only when the incoming indices are in place. Binders are children.
+            # Use one mapping for both. A flat term renames its binders as it is rebuilt, and may do
+            # so only once the incoming indices are substituted. Binders are children.
             live |= zip(clash, renamed, strict=True)
         inside = live, {}
     result: Expr = e.map(lambda part: _substituted(part, *inside))
@@ -85,7 +85,7 @@ def _substituted(e: Expr, mapping: Mapping[Index, Expr], known: dict[Expr, Expr]
 
 
 def replace(e: _Node, f: Callable[[_Node], _Node | None]) -> _Node:
-    """e with every node for which f gives a new one replaced, outermost first."""
+    """e with every node replaced for which f returns a new one, outermost first."""
     known: dict[_Node, _Node] = {}
 
     def visit(part: _Node) -> _Node:
@@ -99,7 +99,7 @@ def replace(e: _Node, f: Callable[[_Node], _Node | None]) -> _Node:
 
 
 def replace_inside_out(e: Expr, f: Callable[[Expr], Expr]) -> Expr:
-    """e with every node, after its parts, replaced by what f makes of it."""
+    """e with f applied to every node, after its children."""
     known: dict[Expr, Expr] = {}
 
     def visit(part: Expr) -> Expr:

@@ -1,15 +1,15 @@
-"""Powers of numbers: what is rational, and roots as those of whole numbers."""
+"""Powers of rationals: exact values, and roots as roots of integers."""
 
 from __future__ import annotations
 
 from fractions import Fraction
 
 _LARGEST_POWER = 1024
-"""A number is not raised to more than this: its digits would fill the memory."""
+"""Larger powers are not evaluated: their digits would fill the memory."""
 
 
 def is_root(value: Fraction, exponent: Fraction) -> bool:
-    """Whether the power is that of whole numbers, times a rational."""
+    """True if the power can be written with roots of integers."""
     return value > 0 and exponent.denominator > 1 and abs(exponent) < _LARGEST_POWER
 
 
@@ -21,7 +21,7 @@ def add_root(roots: dict[int, Fraction], value: Fraction, exponent: Fraction) ->
 
 
 def rational_power(value: Fraction, exponent: Fraction) -> Fraction | None:
-    """value ** exponent where it is rational."""
+    """value ** exponent if it is rational, else None."""
     if abs(exponent.numerator) > _LARGEST_POWER:
         return None
     if exponent.denominator == 1:
@@ -36,7 +36,7 @@ def rational_power(value: Fraction, exponent: Fraction) -> Fraction | None:
 
 
 def _exact_root(n: int, k: int) -> int | None:
-    """The k-th root of n >= 1 where it is whole, by Newton's steps from above."""
+    """The integer k-th root of n >= 1, or None, by Newton's steps from above."""
     if n.bit_length() <= k:
         return 1 if n == 1 else None
     root = 1 << -(-n.bit_length() // k)

@@ -1,4 +1,4 @@
-"""The flat form in nested nodes, term by term: what the oracle and the printers read."""
+"""Convert the flat form to nested nodes, term by term, for the oracle and the printers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from derive.algebra.poly import FactoredSum, Poly, Term
 
 @lru_cache(maxsize=4096)
 def to_tree(e: Expr) -> Expr:
-    """The same expression in nested nodes only: what the oracle and the printers read."""
+    """The same expression in nested nodes only."""
     if isinstance(e, Poly):
         terms = tuple(_term_tree(t) for t in e.terms)
         if not terms:

@@ -1,1 +1,1 @@
-"""An operation as passes over blocks of one index."""
+"""Evaluate an operation in passes over blocks of one index."""

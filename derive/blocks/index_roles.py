@@ -1,10 +1,10 @@
-"""What each equation is to an index n that is taken in blocks.
+"""Classify each equation by its role for an index n that is processed in blocks.
 
-    mapped        y[n, ...], and whoever reads y has one n at a time: made block by block
-    accumulated   s[...] = Sum_n f[n, ...]: the sum of what the blocks give
-    whole         all else: made once, before the blocks or after them
+    mapped        y[n, ...], and every reader of y reads one n at a time: computed per block
+    accumulated   s[...] = Sum_n f[n, ...]: the sum of the blocks' contributions
+    whole         any other equation: computed once, before or after the blocks
 
-A mean is a sum over the number of what was taken; a sum inside an equation is one of its own.
+A mean is a sum divided by a count. A sum inside an equation becomes an equation of its own.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from derive.errors import DeriveError
 from derive.notation.operation import AxisOf, Equation, KeepDim, Operation
 
 _SUMS = ("sum", "mean")
-"""What is the sum of what blocks give, or a quotient of such sums."""
+"""Reductions that can be computed by accumulation over blocks."""
 
 
 @dataclass(frozen=True)
 class Roles:
-    """The equations, sums standing alone, and which of them are made block by block.
+    """The equations, with sums split off, and which of them are computed per block.
 
-    ``rows`` has the axis of n in each that is mapped, ``sums`` those that are accumulated.
+    ``rows`` maps each mapped equation to its axis of n, ``sums`` has the accumulated ones.
     """
 
     equations: tuple[Equation, ...]
@@ -50,12 +50,12 @@ class Roles:
     sums: frozenset[str]
 
     def is_looped(self, name: str) -> bool:
-        """Whether an equation is computed in blocks."""
+        """True if an equation is computed in blocks."""
         return name in self.rows or name in self.sums
 
 
 def roles(op: Operation, letter: str) -> Roles:
-    """What each equation of the operation is to the index that the spec calls ``letter``."""
+    """The roles of the equations for the index that the spec calls ``letter``."""
     index = _index(op, letter)
     taken = {x.name for x in (*op.inputs, *op.parameters, *op.equations)}
     given = (_of_index(e, index) for e in op.equations)
@@ -76,7 +76,7 @@ def roles(op: Operation, letter: str) -> Roles:
         for access in accesses(equation.body):
             at = {n for n, e in enumerate(access.positions) if e is index} if looped else set()
             own = places.get(access.tensor)
-            # Of several the first is the one that runs with the block.
+            # If n is at several axes, the first is sliced with the block.
             read.setdefault(access.tensor, set()).add(own if own in at else min(at, default=None))
     if not rows and not sums:
         raise refused(index, "no equation maps or sums over this index")
@@ -84,17 +84,17 @@ def roles(op: Operation, letter: str) -> Roles:
 
 
 def _place(equation: Equation, index: Index) -> int | None:
-    """The axis of the index in what the equation makes."""
+    """The axis of the index on the left side of the equation."""
     return next((n for n, i in enumerate(equation.axes) if i is index), None)
 
 
 def refused(index: Index, why: str) -> DeriveError:
-    """The index cannot be taken in blocks."""
+    """The error that the index cannot be processed in blocks."""
     return DeriveError(f"index {index.name} cannot be processed in blocks: {why}")
 
 
 def _index(op: Operation, letter: str) -> Index:
-    """The index of this letter."""
+    """The index with this letter; an error if it cannot be processed in blocks."""
     axes = [*(a for t in op.inputs for a in t.axes), *(a for e in op.equations for a in e.axes)]
     every = (part for e in (*axes, *(e.body for e in op.equations)) for part in walk(e))
     found: dict[str, Index] = {}
@@ -126,7 +126,7 @@ def _spoken(axis: Composite) -> str:
 
 
 def _of_index(equation: Equation, index: Index) -> Equation:
-    """The equation with its only index of that size called as the index is."""
+    """The equation with its only index of that extent renamed to the block index."""
     every = [part for e in (*equation.axes, equation.body) for part in walk(e)]
     alike = {e for e in every if isinstance(e, Index) and e.extent == index.extent}
     if len(alike) != 1 or index in alike:
@@ -147,14 +147,14 @@ def _of_index(equation: Equation, index: Index) -> Equation:
 
 
 def _is_sum(equation: Equation, index: Index, body: Expr | None = None) -> bool:
-    """Whether the equation is the sum over the index, and is nothing else but this."""
+    """True if the equation is exactly a sum over the index."""
     whole = equation.body
     is_sum = isinstance(whole, Reduce) and whole.kind == "sum" and index in whole.indices
     return is_sum and (body is None or body is whole)
 
 
 def _sums_apart(equation: Equation, index: Index, taken: set[str]) -> Iterator[Equation]:
-    """The equation after an equation for each sum over all of the index that it is made of."""
+    """The equation, preceded by an equation for each full sum over the index that it contains."""
     body = equation.body
     if isinstance(body, Reduce) and body.kind == "sum" and _is_over(body, index):
         yield replace(equation, body=_over(body, index))
@@ -189,7 +189,7 @@ def _sums_apart(equation: Equation, index: Index, taken: set[str]) -> Iterator[E
 
 
 def _is_over(e: Reduce, index: Index) -> bool:
-    """Whether a reduction takes all positions of the index, the same for each of them."""
+    """True if a reduction runs over the whole index, independent of its value outside."""
     bound = [i for i in e.indices if i.extent == index.extent and _bare(i) == index.name]
     return len(bound) == 1 and index not in free_indices(e)
 
@@ -199,7 +199,7 @@ def _bare(i: Index) -> str:
 
 
 def _over(e: Reduce, index: Index) -> Reduce:
-    """The reduction with its index called as the index is."""
+    """The reduction with its bound index renamed to the block index."""
     own = next(i for i in e.indices if i.extent == index.extent and _bare(i) == index.name)
     if own is index:
         return e
@@ -209,7 +209,7 @@ def _over(e: Reduce, index: Index) -> Reduce:
 
 
 def _check(equation: Equation, index: Index) -> None:
-    """An error where an equation takes the index otherwise than one block after another."""
+    """Raise an error if an equation uses the index in a way that blocks do not allow."""
     for e in walk(equation.body):
         if isinstance(e, Reduce) and _is_over(e, index) and not _is_sum(equation, index, e):
             raise refused(index, f"equation {equation.name} computes the {e.kind} over it")
@@ -222,7 +222,7 @@ def _check(equation: Equation, index: Index) -> None:
 
 
 def _outside_of_reads(e: Expr) -> set[Index]:
-    """The indices of a position, but for those of what is read for it."""
+    """The indices of a position, except those inside reads."""
     if isinstance(e, Access):
         return set()
     if isinstance(e, Index):

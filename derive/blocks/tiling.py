@@ -1,13 +1,13 @@
-"""An operation as stages that each is an operation: what is whole, and passes over blocks.
+"""Split an operation into stages, each an operation: whole ones, and passes over blocks.
 
     whole          keys[m, d] = ...                 once
     pass 1         total_b = Sum_n' loss[start + n']     for each block b; total = Sum_b total_b
     whole          average = total/size(n)          once
 
-What a pass reads of an earlier one makes a pass of its own. Inside a pass n is start + n', with n'
-an index of another extent, that of the block; a tensor read at n alone is given by its rows, one
-read otherwise is given whole. So each stage is derived and lowered as any operation is, and the
-chain rule over the stages is that of their composition.
+A value that a pass reads from an earlier pass requires a pass of its own. Inside a pass n is start
++ n', with n' an index whose extent is the block. A tensor read only at n is passed as its rows, any
+other tensor as a whole. So each stage is derived and lowered like any operation, and the chain rule
+over the stages composes them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from derive.notation.operation import (
 class StageInput:
     """An input of a stage: a tensor, or its rows of the block along an axis.
 
-    One that is not ``read`` is there for its dtype and its sizes.
+    An input that is not ``read`` only provides its dtype and its sizes.
     """
 
     name: str
@@ -44,10 +44,11 @@ class StageInput:
 
 @dataclass(frozen=True)
 class Stage:
-    """An operation, what it is given, and what becomes of its outputs.
+    """An operation, its inputs, and the use of its outputs.
 
-    ``rows`` has the axis along which an output has the rows of the block; any other output of a
-    pass is added up over the blocks. ``sizes`` has the extents whose sizes parameters give.
+    ``rows`` maps an output to the axis along which it has the rows of the block; any other output
+    of a pass is accumulated over the blocks. ``sizes`` maps parameters to the extents whose sizes
+    they give.
     """
 
     operation: Operation
@@ -58,23 +59,23 @@ class Stage:
     start: str
     length: str
     extent: str
-    """That of the block."""
+    """The extent of the block."""
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """What it makes."""
+        """The outputs of the operation."""
         return self.operation.outputs
 
     @property
     def is_differentiable(self) -> bool:
-        """Whether what it makes has a gradient."""
+        """True if an output has a gradient."""
         given = {g.name for g in self.given if g.read}
         floats = any(t.kind == "float" and t.name in given for t in self.operation.inputs)
         return floats and any(e.kind == "float" for e in self._made())
 
     @property
     def makes_a_number(self) -> bool:
-        """Whether its gradients are those of a number, times the cotangent of that."""
+        """True if its only output is a float scalar, so that gradients scale with its cotangent."""
         return [(e.axes, e.kind) for e in self._made()] == [((), "float")]
 
     def _made(self) -> list[Equation]:
@@ -83,14 +84,14 @@ class Stage:
 
 @dataclass(frozen=True)
 class Plan:
-    """The stages of an operation in turn, and the index that is taken in blocks."""
+    """The stages of an operation in order, and the index that is processed in blocks."""
 
     operation: Operation
     index: Index
     stages: tuple[Stage, ...]
     axes: Mapping[str, tuple[Expr, ...]]
     kinds: Mapping[str, str]
-    """Of every tensor and equation."""
+    """The kind of every tensor and equation."""
 
     def leaves(self, name: str) -> tuple[str, ...]:
         """The float inputs on which a value depends."""
@@ -109,7 +110,7 @@ class Plan:
 
 
 def planned(op: Operation, letter: str) -> Plan:
-    """The stages of an operation that has no choice."""
+    """The stages of an operation that has no choice parameter."""
     found = roles(op, letter)
     builder = _StageBuilder(op, found)
     return Plan(
@@ -140,7 +141,7 @@ class _StageBuilder:
     # what comes when
 
     def stages(self) -> Iterator[Stage]:
-        """The stages in turn."""
+        """The stages in order."""
         levels = self._levels()
         groups = self._passes(levels)
         made: list[tuple[list[str], list[str]]] = []
@@ -157,7 +158,7 @@ class _StageBuilder:
             yield self._stage(names, [name for name in items if name in later])
 
     def _levels(self) -> dict[str, int]:
-        """After how many passes each equation is there; a mapped one, before how many."""
+        """The number of passes before each equation is available, or can be computed per block."""
         levels = dict.fromkeys(self.inputs, 0)
         for name, e in self.equations.items():
             level = max((levels[a.tensor] for a in accesses(e.body)), default=0)
@@ -165,7 +166,7 @@ class _StageBuilder:
         return levels
 
     def _passes(self, levels: Mapping[str, int]) -> list[tuple[int, list[str]]]:
-        """(number, what is made) of each pass; those that share an equation are one."""
+        """(level, outputs) of each pass; passes of a level that share an equation are merged."""
         groups: list[tuple[int, list[str], set[str]]] = []
         for name in self.equations:
             if name in self.roles.sums:
@@ -185,7 +186,7 @@ class _StageBuilder:
         return [(level, items) for level, items, _ in groups]
 
     def _needed(self, items: Iterable[str]) -> list[str]:
-        """The equations of a pass that makes these, in order."""
+        """The equations of a pass that computes these, in order."""
         found: set[str] = set()
         pending = list(items)
         while pending:
@@ -253,7 +254,7 @@ class _StageBuilder:
     def _complete(
         self, given: dict[tuple[str, int | None], str], made: Sequence[Equation], looped: bool
     ) -> None:
-        """What gives a dtype, and the sizes of tensors that may be None, is there too."""
+        """Add unread inputs that provide a dtype, or sizes of tensors that may be None."""
         required = [t for t in self.op.inputs if t.default is None]
         here = {tensor for tensor, _ in given}
         wanted: list[Tensor] = []
@@ -299,7 +300,7 @@ class _StageBuilder:
         given: Mapping[str, tuple[str, int | None]],
         reader: _Reader | None,
     ) -> tuple[list[Extent], dict[str, str]]:
-        """The extents of a stage, and the parameters that give sizes that no tensor tells."""
+        """The extents of a stage, and the parameters for sizes that no tensor provides."""
         known = {e.name: e for e in self.op.extents}
         sources: dict[str, list[tuple[str, int]]] = {}
         for t in tensors:
@@ -322,7 +323,7 @@ class _StageBuilder:
                     needed[e.extent] = None
                     size = known[e.extent].size if e.extent in known else None
                     pending += [] if size is None else [size]
-        # Sizes that follow from those of others are told before them.
+        # Sizes that other sizes define come first.
         extents, sizes = [], {}
         for name in needed:
             own = known.get(name)
@@ -342,7 +343,7 @@ class _StageBuilder:
 
 
 class _Reader:
-    """Rewrites the equations of a pass to what they are in one block."""
+    """Rewrites the equations of a pass for one block."""
 
     def __init__(self, builder: _StageBuilder, names: Sequence[str]) -> None:
         self.builder = builder
@@ -362,7 +363,7 @@ class _Reader:
             self.given.setdefault((tensor, axis), name)
 
     def _accesses(self) -> Iterator[Access]:
-        """The reads of what the pass is given."""
+        """The reads of the pass's inputs."""
         equations = self.builder.equations
         for name in sorted(self.names):
             for access in accesses(equations[name].body):
@@ -378,7 +379,7 @@ class _Reader:
         return e.tensor, next(at, None)
 
     def equation(self, e: Equation) -> Equation:
-        """An equation in one block."""
+        """The equation for one block."""
         axes = tuple(self.local if axis is self.index else axis for axis in e.axes)
         return replace(e, axes=axes, body=self._visit(e.body), text="")
 

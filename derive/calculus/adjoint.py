@@ -1,9 +1,9 @@
-"""Reverse mode over the lets: one adjoint for each equation, then one gradient for each input.
+"""Reverse mode over the lets: one adjoint per equation, then one gradient per input.
 
     grad_X[i] = Sum over equations v that read X, Sum_j grad_v[j] * dv[j]/dX[i]
 
-Every adjoint is a name of its own here; `derive.calculus.inline` opens those whose name costs
-more than it saves.
+Every adjoint has a name here; `derive.calculus.inline` inlines those whose name costs more than it
+saves.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ class Adjoint:
 class Backward:
     """Adjoints of equations (in the order they are computed) and gradients of inputs.
 
-    ``wanted`` names the equations in which the loss is differentiated for their own sake: their
-    adjoints are results, and never inlined.
+    ``wanted`` names the equations that the loss is differentiated by: their adjoints are results,
+    and never inlined.
     """
 
     lets: Lets
     cotangents: tuple[tuple[str, str], ...]
-    """(output, the name of its cotangent), in order; an output whose cotangent is 1 has none."""
+    """(output, the name of its cotangent), in order; an output with cotangent 1 has no entry."""
     adjoints: tuple[Adjoint, ...]
     gradients: tuple[Adjoint, ...]
     wanted: frozenset[str]
@@ -79,11 +79,11 @@ class Backward:
 def differentiate(
     op: Operation, lets: Lets, wrt: Sequence[str] | None = None, of: str | None = None
 ) -> Backward:
-    """All adjoints of op, deltas eliminated, none inlined.
+    """All adjoints of op, deltas eliminated, before any inlining.
 
-    ``wrt`` names the float inputs and equations whose gradients are wanted; all float inputs
-    without it. ``of`` names the one output that is differentiated, a loss whose cotangent is 1
-    where it is a single number; without it every output has a cotangent that is given.
+    ``wrt`` names the float inputs and equations whose gradients are wanted; the default is all
+    float inputs. ``of`` names the one output to differentiate. If it is a single number, it is a
+    loss with cotangent 1. By default every output has a given cotangent.
     """
     inputs = {t.name: t.axes for t in op.inputs if t.kind == "float"}
     wanted = frozenset(wrt or ()) - set(inputs)
@@ -121,7 +121,7 @@ def differentiate(
 
 @dataclass
 class _Sweep:
-    """The equations from the last to the first: what has been pulled back to each tensor."""
+    """The reverse sweep over the equations: the contributions collected for each tensor."""
 
     lets: Lets
     inputs: Mapping[str, tuple[object, ...]]
@@ -129,17 +129,17 @@ class _Sweep:
     rules: Rules
     masked: Rule
     raw: dict[str, Poly]
-    """The sum of what was pulled back, by tensor."""
+    """The sum of the contributions, by tensor."""
     adjoints: list[Adjoint] = field(default_factory=list)
     logs: dict[str, Log] = field(default_factory=dict)
     pulled: dict[str, list[Expr]] = field(default_factory=dict)
-    """The same as a reader sees it: cotangent times partial derivative."""
+    """The same contributions as shown to a reader: cotangent times partial derivative."""
 
     def __post_init__(self) -> None:
         self.pulled |= {name: [to_tree(p)] for name, p in self.raw.items()}
 
     def keep(self, adjoints: Sequence[Adjoint], made: dict[str, Let]) -> None:
-        """Adjoints that have a name, and may be read by it from here on."""
+        """Add adjoints that have a name; later folds may replace expressions by these names."""
         self.adjoints += adjoints
         made |= {a.name: a.as_let() for a in adjoints}
 
@@ -157,7 +157,7 @@ class _Sweep:
         return Adjoint(tensor, name, formals, body, steps)
 
     def pull(self, let: Let, adjoint: Adjoint, opened: bool, tensor: str) -> None:
-        """The cotangent of an equation times its partial derivative, added to that of a tensor."""
+        """Add the cotangent of an equation times its partial derivative to that of a tensor."""
         lets = self.lets
         if tensor not in self.moving and tensor not in self.inputs:
             return
@@ -195,7 +195,7 @@ def _cotangents(
 
 
 def unit_axes(op: Operation) -> tuple[Rule, ...]:
-    """An index with a single value has the value 0."""
+    """Rules that replace an index with a single value by 0."""
     single = {e.name for e in op.extents if isinstance(e.size, Num) and e.size.value == 1}
 
     def apply(t: Term) -> Poly | None:
@@ -214,7 +214,7 @@ def unit_axes(op: Operation) -> tuple[Rule, ...]:
 def _at_the_outputs(
     lets: Lets, cotangents: Sequence[tuple[str, str]], loss: str | None
 ) -> dict[str, Poly]:
-    """What is pulled back first: the cotangents that are given, or 1 for a loss without one."""
+    """The initial adjoints of the outputs: the given cotangents, or 1 for a loss without one."""
     if not cotangents and loss is not None:
         return {loss: ONE}
     return {name: atom(Access(given, lets[name].formals)) for name, given in cotangents}
@@ -237,7 +237,7 @@ def active_equations(lets: Lets, inputs: Collection[str], variables: frozenset[s
 
 
 def _brackets_of(lets: Lets, adjoint: Adjoint, positions: Sequence[Index], slope: Poly) -> Poly:
-    """The brackets under which all of an adjoint stands, where they must guard a slope.
+    """The brackets common to all terms of an adjoint, where they must guard a slope.
 
     grad_r = [i < j]*f'(r) is 0 for i = j, but grad_r*(x[i] - x[j])/r is not where r is 0 there.
     """
@@ -264,7 +264,7 @@ def _value_at(adjoint: Adjoint, positions: Sequence[Index]) -> Poly:
 
 @dataclass
 class NamedValues:
-    """The names of what a softmax is of, which its gradient compares with their mean."""
+    """Names for the argument of a softmax, which its gradient compares with its mean."""
 
     lets: Lets
     tensor: str
@@ -295,9 +295,9 @@ def finish(
     before: Sequence[Step],
     values: NamedValues,
 ) -> tuple[Poly, Trail]:
-    """Deltas eliminated, known sums taken, the forward's names put back; with the steps.
+    """Eliminate the deltas of p, simplify, and fold the forward's names; return it with its steps.
 
-    ``rule`` says what p is.
+    ``rule`` is the step that produced p.
     """
     log: Log = [rule]
     p = eliminate_deltas(p, [r for r in rules if r in DELTA_RULES], log)
@@ -307,12 +307,12 @@ def finish(
 
 
 def said_of(subject: tuple[str, tuple[Index, ...]], log: Log) -> list[Step]:
-    """The steps with their subject, where they have none of their own."""
+    """Set the subject of each step that has none."""
     return [step if step.subject[0] else replace(step, subject=subject) for step in log]
 
 
 def _is_copy(adjoint: Adjoint) -> bool:
-    """Whether the adjoint is a number or another tensor as it stands."""
+    """True if the adjoint is a number or another tensor unchanged."""
     if not adjoint.body.terms:
         return True
     if len(adjoint.body.terms) != 1:
@@ -322,7 +322,7 @@ def _is_copy(adjoint: Adjoint) -> bool:
 
 
 def _is_product(lets: Lets, adjoint: Adjoint) -> bool:
-    """Whether the adjoint is a product of tensors, none of them summed, scaled or bent."""
+    """True if the adjoint is a product of tensors, with no sum, coefficient or function."""
     if len(adjoint.body.terms) != 1:
         return False
     (t,) = adjoint.body.terms
@@ -331,6 +331,6 @@ def _is_product(lets: Lets, adjoint: Adjoint) -> bool:
 
 
 def _is_plain(t: Term) -> bool:
-    """Whether t is a product of tensors, or a number."""
+    """True if t is a product of tensors, or a number."""
     plain = not t.factors or t.coef == 1
     return plain and not t.binders and all(isinstance(f, Access) for f in t.factors)

@@ -1,9 +1,8 @@
-"""An operation under names that say nothing, and the way back.
+"""Rename an operation to canonical names, and back.
 
-Terms and factors are put in an order by their structure, names included. Under canonical names,
-given by order of appearance, that order does not depend on what a person called things: renaming
-an operation, its tensors or its letters renames its derivation and its code, and changes nothing
-else.
+Terms and factors are sorted by structure, names included. Canonical names follow the order of
+appearance, so this order does not depend on the names a user chose. Renaming an operation, its
+tensors or its letters therefore only renames its derivation and its code.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def canonical(op: Operation) -> tuple[Operation, dict[str, str]]:
     for e in _expressions(op):
         for part in walk(e):
             if isinstance(part, Index) and part.name not in indices:
-                # i' is i and a prime here too: what is made apart from i is apart from it.
+                # i' stays a primed i: an index made distinct from i remains distinct from it.
                 bare = part.name.rstrip("'")
                 if bare not in indices:
                     indices[bare] = f"i{letters:03d}"
@@ -50,7 +49,7 @@ def under_names(
     indices: Mapping[str, str] | None = None,
     extents: Mapping[str, str] | None = None,
 ) -> Operation:
-    """op with its tensors and parameters, its indices and their extents called so."""
+    """op with its tensors, parameters, indices and extents renamed by these mappings."""
 
     def said(mapping: Mapping[str, str] | None) -> Callable[[str], str]:
         return lambda name: (mapping or {}).get(name, name)
@@ -118,7 +117,7 @@ def _parameter(
 
 
 def renamed(e: Expr, display_name: Callable[[str], str]) -> Expr:
-    """A nested expression with every name as ``say`` gives it."""
+    """A nested expression with every name mapped by ``display_name``."""
     return _under(e, display_name, display_name, display_name, display_name)
 
 
@@ -129,7 +128,7 @@ def _under(
     index: Callable[[str], str],
     extent: Callable[[str], str],
 ) -> Expr:
-    """e under the names that these give for each sort of name."""
+    """e with each sort of name mapped by its own function."""
 
     def named(part: Expr) -> Expr:
         match part:
@@ -147,7 +146,7 @@ def _under(
 
 
 def canonical_parts(op: Operation) -> tuple[Operation, Mapping[str, str], Mapping[str, str]]:
-    """op, each axis read by an index, under canonical names; what these stand for, and of what."""
+    """(op with split axes and canonical names, canonical -> given name, and the inverse)."""
     with working(op.name):
         plain, display_names = canonical(op if is_plain(op) else split_axes(op).operation)
     return (

@@ -1,4 +1,4 @@
-"""The equations of an operation as lets: each flat, with the lets that the engine introduces."""
+"""Build the lets of an operation: each equation flat, with the lets the engine introduces."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from derive.notation.operation import Equation, Operation
 def flatten_operation(
     op: Operation, display_names: Mapping[str, str] | None = None, variables: Sequence[str] = ()
 ) -> Lets:
-    """All equations of op as lets, in order, with the lets that the engine introduces.
+    """Return all equations of op as lets, in order, with the lets the engine introduces.
 
-    ``spoken`` has the names that canonical ones stand for; without it names are their own.
+    ``display_names`` maps canonical names to given ones; by default each name is its own.
     ``variables`` are names that no rewriting looks behind.
     """
     if display_names is None:
@@ -76,7 +76,7 @@ def _define(lets: Lets, equation: Equation, floats: set[str]) -> None:
 
 
 def _named(lets: Lets, floats: set[str], stem: str) -> Callable[[Expr], Access]:
-    """What gives a part of an equation a name like ``stem``, and an adjoint."""
+    """Return a function that names a part of an equation like ``stem``, with an adjoint."""
 
     def named(part: Expr) -> Access:
         name = as_atom(lets.reduction("sum", (), flatten(lets, part), stem=stem))
@@ -90,7 +90,7 @@ def _named(lets: Lets, floats: set[str], stem: str) -> Callable[[Expr], Access]:
 
 
 def _is_lone_logsumexp(lets: Lets, flat: Poly, formals: tuple[Index, ...]) -> bool:
-    """Whether the equation is exactly an internal logsumexp made for it."""
+    """True if the equation is exactly an internal logsumexp that was made for it."""
     if len(flat.terms) != 1:
         return False
     (t,) = flat.terms

@@ -1,12 +1,12 @@
-"""Differences X[i,d] - Y[j,d] whose axes no tensor has: around a centre, or formed as written.
+"""Differences X[i,d] - Y[j,d] with more axes than any tensor: centered, or formed as written.
 
     Sum_d (X - Y)^2        =  Sum_d X'^2 + Sum_d Y'^2 - 2*Sum_d X'*Y'
     Sum_j G[i,j]*(X - Y)   =  X'*Sum_j G - Sum_j G*Y'               X' = X - c, Y' = Y - c
 
-hold for every c[d]. Far from the origin the right sides lose the digits that X and Y share, so c
-is the mean of one side where that lies about it, and has no gradient, since no derivative of any
-order depends on it. Where a factor beside the square may be infinite, inf - inf would be no
-number: there the difference is formed.
+Both hold for every c[d]. Far from the origin the right sides lose the digits that X and Y share. So
+c is the mean of one side if most of that side lies about it. The center has no gradient, since no
+derivative of any order depends on it. If a factor beside the square may be infinite, inf - inf
+would be nan: there the difference is formed.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ from derive.notation.operation import Operation
 
 
 def with_centres(op: Operation, lets: Lets, backward: Backward) -> tuple[Lets, Backward]:
-    """The definitions and gradients with every difference centred or formed.
+    """Return the definitions and gradients with every difference centered or formed.
 
-    What is given stays as it is: formulas are told of it.
+    The arguments are left unchanged, for the formulas that are shown.
     """
     work = _Differences.of(op, lets.apart())
     for let in lets:
@@ -82,9 +82,9 @@ def with_centres(op: Operation, lets: Lets, backward: Backward) -> tuple[Lets, B
 
 @dataclass
 class _Differences:
-    """The work on one operation.
+    """The pass over one operation.
 
-    ``formed`` names the lets of differences beside which an equation has what may be infinite.
+    ``formed`` names the lets of differences that are formed: beside them a factor may be infinite.
     """
 
     lets: Lets
@@ -96,7 +96,7 @@ class _Differences:
 
     @classmethod
     def of(cls, op: Operation, lets: Lets) -> _Differences:
-        """With what is known of the operation; ``lets`` is added to."""
+        """The pass for this operation; it adds lets to ``lets``."""
         kinds = {t.name: t.kind for t in op.inputs} | {let.name: let.dtype for let in lets}
         integers = frozenset(name for name, kind in kinds.items() if kind != "float")
         return cls(lets, integers, Moderate(lets.get))
@@ -104,16 +104,17 @@ class _Differences:
     # ---------------------------------------------------------------- squares
 
     def look(self, body: Expr | None) -> None:
-        """Note the differences of an equation that are to be formed."""
+        """Record the differences of an equation that must be formed."""
         for t in () if body is None else walk(body):
             square = square_to_open(t) if isinstance(t, Term) else None
             if square is not None and not self._is_safe(square):
                 self.formed.add(self._as_let(square.base).tensor)
 
     def _is_safe(self, square: Square) -> bool:
-        """Whether no part of the square multiplied out is infinite where the square is not.
+        """True if no part of the expanded square is infinite where the square is not.
 
-        What has no axis of one side alone scales all differences, and sides about 0 are no larger.
+        A factor that has only the common axes scales all differences alike. Sides that are centered
+        are no larger than the differences.
         """
         factors = [f for t in square.base.terms for f in t.factors if not isinstance(f, Access)]
         own = free_indices(square.base) if self.centred(square.base) is None else _own(square.base)
@@ -128,9 +129,9 @@ class _Differences:
         return bool(self.formed) and self._as_let(base).tensor in self.formed
 
     def body(self, body: Poly, rules: Rules) -> Poly:
-        """A body with every difference in it centred or formed.
+        """A body with every difference in it centered or formed.
 
-        The rules are those by which what the body was made of has been simplified.
+        ``rules`` are those by which the body was simplified.
         """
         for base in self._bases:
             body = self._recombined(body, base, lambda p: simplify(p, rules, []))
@@ -139,7 +140,7 @@ class _Differences:
         return new
 
     def nested(self, e: Expr) -> Expr:
-        """e, flat, with every difference in it centred or formed."""
+        """e, flat, with every difference in it centered or formed."""
         found = self._known.get(e)
         if found is None:
             found = e
@@ -165,7 +166,7 @@ class _Differences:
     # ---------------------------------------------------------------- centres
 
     def centred(self, base: Poly) -> Poly | None:
-        """The sum of its sides, each about 0; None where they have no centre in common."""
+        """The sum of its centered sides; None if they have no common center."""
         if base not in self._centred:
             self._centred[base] = self._around_centre(base)
         return self._centred[base]
@@ -205,7 +206,7 @@ class _Differences:
         return self._let(atom(Centre(mean, square)), side, "centre", "centre")
 
     def _named(self, centred: Poly, side: Poly) -> Poly:
-        """A side about 0 as a tensor of its own, with the sign of what it is of."""
+        """A let for a centered side, with the sign of the side."""
         sign = _sign(side)
         said = f"{self.lets.display_name(_main(side).tensor)}_centred"
         return scale(self._let(scale(centred, sign), side, "centred", said), sign)
@@ -223,7 +224,7 @@ class _Differences:
         return sorted(every, key=lambda base: not self._is_formed(base))
 
     def _recombined(self, p: Poly, base: Poly, said: Callable[[Poly], Poly]) -> Poly:
-        """p where products that were distributed over the base are so over its centred sides."""
+        """Redistribute products of the base over its centered sides."""
         while True:
             found = multiples(p, base, said)
             which = next(((m, rest) for m, rest in found if _loses_digits(m)), None)
@@ -238,9 +239,9 @@ class _Differences:
 
 
 def _loses_digits(multiple: Multiple) -> bool:
-    """Whether the sides of a difference are summed one by one.
+    """True if the sides of a difference are summed separately.
 
-    They are put together again where nothing is summed, or beside a tensor of all their axes.
+    They are recombined if nothing is summed, or if a tensor of all their axes stands beside them.
     """
     if len({t.coef > 0 for t in multiple.base.terms}) < 2:
         return False
@@ -252,7 +253,7 @@ def _loses_digits(multiple: Multiple) -> bool:
 
 
 def _common_factor(base: Poly) -> tuple[Poly, Poly]:
-    """a*X - a*Y = a*(X - Y): a centre is that of X and Y."""
+    """Factor a*X - a*Y as a*(X - Y): the center is that of X and Y."""
     first, *others = base.terms
     shared = [f for f in first.factors if all(f in t.factors for t in others)]
     if any(t.binders for t in base.terms):
@@ -264,7 +265,7 @@ def _common_factor(base: Poly) -> tuple[Poly, Poly]:
 
 
 def _sides(base: Poly) -> list[Poly]:
-    """The terms in groups: each of the same axes, or of fewer than the first that has more."""
+    """Group the terms by axes: each joins the first maximal set of axes that contains its own."""
     free = [free_indices(t) for t in base.terms]
     most = [axes for n, axes in enumerate(free) if not any(axes < other for other in free)]
     groups: dict[frozenset[Index], list[Term]] = {axes: [] for axes in most}
@@ -274,13 +275,13 @@ def _sides(base: Poly) -> list[Poly]:
 
 
 def _own(base: Poly) -> frozenset[Index]:
-    """The axes that not all sides have."""
+    """The axes that some side lacks."""
     sides = [free_indices(side) for side in _sides(base)]
     return free_indices(base) - frozenset.intersection(*sides)
 
 
 def _simplicity(side: Poly) -> tuple[int, int]:
-    """What is simple comes last: its mean takes the least time to take."""
+    """A sort key that puts the simplest side last: its mean is the cheapest."""
     read = [a for t in side.terms for f in t.factors for a in accesses(f)]
     return -len(side.terms), -len(read)
 
@@ -290,12 +291,12 @@ def _sign(side: Poly) -> int:
 
 
 def _main(side: Poly) -> Access:
-    """The access that a side is called by."""
+    """The access that names a side."""
     return next(a for a in accesses(side))
 
 
 def _is_plain(position: Expr) -> bool:
-    """Whether every value of its indices is read once, or what a tensor says is read."""
+    """True if each index value is read once, or the position is read from a tensor."""
     if isinstance(position, Composite):
         return all(map(_is_plain, position.args))
     return isinstance(position, Index | Access) or not free_indices(position)

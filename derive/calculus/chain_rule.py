@@ -1,12 +1,12 @@
-"""The delta-sum chain rule, and the same rule forward.
+"""The delta-sum chain rule, and the same rule in forward mode.
 
     dL/dX[i] = Sum_j G[j] * dF[j]/dX[i]
     d X[e1, ..., er] / d X[i1, ..., ir] = delta(i1, e1) * ... * delta(ir, er)
 
-    dF[j] = Sum over what F[j] reads, of X[e] let it be:  df/dX[e] * dX[e]
+    dF[j] = Sum over accesses X[e] in F[j]:  df/dX[e] * dX[e]
 
-Partials are taken with their deltas standing; `derive.algebra.rules` eliminates them. Both
-directions are one rule, which asks what stands for the derivative of an access.
+Partials keep their deltas; `derive.algebra.rules` eliminates them. Both directions share one rule,
+parametrized by the derivative of an access.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from derive.calculus.lets import Let, Lets
 from derive.errors import LoweringError
 
 Moved = Callable[[Access], Poly | None]
-"""What stands for the derivative of an access; None where what it reads does not move."""
+"""The derivative of an access; None where the tensor it reads is constant."""
 
 
 def reads(lets: Lets, let: Let) -> tuple[str, ...]:
@@ -78,7 +78,7 @@ def reads(lets: Lets, let: Let) -> tuple[str, ...]:
 def partial_of_let(
     lets: Lets, let: Let, positions: Sequence[Expr], tensor: str, axes: Sequence[Index]
 ) -> Poly:
-    """d let[positions] / d tensor[axes], the deltas standing."""
+    """d let[positions] / d tensor[axes], deltas not eliminated."""
 
     def moved(e: Access) -> Poly | None:
         if e.tensor != tensor:
@@ -90,7 +90,7 @@ def partial_of_let(
 
 
 def tangent_of_let(lets: Lets, let: Let, tangents: Mapping[str, str]) -> Poly:
-    """d let, where the tensors that move have these tangents: each access in its place."""
+    """d let, given the names of the tangents: each access is replaced by its tangent."""
 
     def moved(e: Access) -> Poly | None:
         name = tangents.get(e.tensor)
@@ -102,7 +102,7 @@ def tangent_of_let(lets: Lets, let: Let, tangents: Mapping[str, str]) -> Poly:
 def _of_let(
     lets: Lets, let: Let, positions: Sequence[Expr], moved: Moved, axes: Sequence[Index]
 ) -> Poly:
-    """d let[positions], what it reads being moved, with no index bound that is one of the axes.
+    """d let[positions] by the derivatives of its accesses; no index is bound that is in ``axes``.
 
     sum:       d body
     a slope:   Sum_k slope(body, value) d body
@@ -133,11 +133,11 @@ def _of_let(
     elif row.gradient == "first":
         winner = lets.reduction(f"arg{let.kind}", let.binders, let.body, let.condition, dtype="int")
         (k,) = binders
-        # Where nothing is taken the winner does not meet the condition.
+        # If the condition holds nowhere, the winner does not meet it.
         weight = mul(guard, atom(Delta(k, as_atom(substitute(winner, mapping)))))
     elif row.gradient == "shared":
         if not lets.is_input(body):
-            # A saved value may round otherwise than what is computed again to compare with it.
+            # A saved value may round differently from a recomputed one that is compared with it.
             value = atom(Access(lets.again(let).name, tuple(positions)))
         tie = mul(guard, atom(Iverson(Rel("==", body, value))))
         weight = mul(tie, power(sum_over(tie, binders), Fraction(-1)))
@@ -149,12 +149,12 @@ def _of_let(
 
 
 def _others(lets: Lets, let: Let) -> Poly:
-    """others[j, k]: the product of the body over all but k, which is no quotient by zero."""
+    """others[j, k]: the product of the body over all but k, without a quotient by zero."""
     return lets.reduction(OTHERS.name, let.binders, let.body, let.condition)
 
 
 def _named(lets: Lets, e: Call) -> Expr:
-    """f(u) by the name that the spec gives to it or, divided by c, to c*f(u)."""
+    """Replace f(u) by a let that equals it or, divided by c, a let that is c*f(u)."""
     for let, call, c in lets.calls(e):
         for binding in match(call, e, frozenset(let.formals), {}):
             if (name := let.at(binding)) is not None:
@@ -163,9 +163,9 @@ def _named(lets: Lets, e: Call) -> Expr:
 
 
 def _in_one(lets: Lets, slope: Poly) -> Poly:
-    """A slope like 1 - y^2 as one factor: near a flat end of f its terms cancel but for rounding.
+    """A slope like 1 - y^2 as one factor: where f is almost flat, its terms cancel up to rounding.
 
-    Brackets stay apart: they guard what they are multiplied with.
+    Brackets stay separate: they guard their cofactors.
     """
     slope = simplify(slope, FUNCTION_RULES, [])
     if len(slope.terms) < 2 or any(is_mask(f) for t in slope.terms for f in t.factors):
@@ -191,7 +191,7 @@ def _indices(e: Expr) -> tuple[Index, ...]:
 
 
 def _partial(lets: Lets, p: Poly, moved: Moved, axes: Sequence[Index]) -> Poly:
-    """d p, term by term and factor by factor."""
+    """d p, by the product rule over terms and factors."""
     parts = []
     for t in p.terms:
         for n, factor in enumerate(t.factors):

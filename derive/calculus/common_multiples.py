@@ -1,9 +1,9 @@
-"""Multiples of a sum that products were distributed over, found again in a flat sum.
+"""Find multiples of a sum, over which products were distributed, in a flat sum.
 
     Sum_j G[i,j]*x[i,d] - Sum_j G[i,j]*y[j,d] + x[i,d]  has  Sum_j G[i,j]*(x[i,d] - y[j,d])
 
-A term divided by a term of the base gives the other factors; the base times these, distributed
-once more, is a multiple that is there if all of its terms are.
+Dividing a term by a term of the base gives the cofactors. The base times these, distributed again,
+is a multiple of the base if all of its terms occur.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Multiple:
     mapping: Binding
 
     def of(self, base: Poly) -> Poly:
-        """The same multiple of another sum of the same indices, distributed."""
+        """The same multiple of another sum with the same indices, distributed."""
         whole = mul(poly([Term(self.outer.coef, (), self.outer.factors)]), self.at(base))
         return sum_over(whole, self.outer.binders)
 
@@ -49,9 +49,9 @@ class Multiple:
 
 
 def multiples(p: Poly, base: Poly, said: Callable[[Poly], Poly]) -> Iterator[tuple[Multiple, Poly]]:
-    """(a multiple of the base that p has, the rest of p).
+    """(a multiple of the base that p contains, the rest of p).
 
-    ``said`` gives the form that sums in p have: a known sum by its name, or 0.
+    ``said`` normalizes sums as those in p are: a known sum is its name, or 0.
     """
     held = {(t.binders, t.factors): t.coef for t in p.terms}
     for lead in base.terms:
@@ -70,15 +70,15 @@ def multiples(p: Poly, base: Poly, said: Callable[[Poly], Poly]) -> Iterator[tup
 
 
 def _has(held: Mapping[Any, Fraction], whole: Poly) -> bool:
-    """Whether each of these terms is at least as often in what is held."""
+    """True if p contains each of these terms with at least this coefficient."""
     counts = (held.get((t.binders, t.factors), Fraction(0)) / t.coef for t in whole.terms)
     return all(count >= 1 for count in counts)
 
 
 def _quotients(p: Poly, t: Term, lead: Term, base: Poly) -> Iterator[tuple[Term, Binding]]:
-    """(t without a term of the base, the indices at which it has it).
+    """(t divided by a term of the base, the substitution for the indices of the base).
 
-    Indices of the base that its term lacks are any of those in reach.
+    An index of the base that the divisor lacks may be any index in scope.
     """
     near = sorted(free_indices(p) | set(t.binders), key=lambda i: i.name)
     for found in _within(lead.factors, t.factors, free_indices(base), {}):
@@ -104,7 +104,7 @@ def _divided(t: Term, lead: Term, mapping: Binding) -> Term:
 def _within(
     patterns: tuple[Expr, ...], factors: tuple[Expr, ...], free: frozenset[Index], found: Binding
 ) -> Iterator[Binding]:
-    """The indices at which the factors have those of a product, each at least as often."""
+    """Bindings under which the factors contain those of a pattern, with multiplicity."""
     if not patterns:
         yield found
         return

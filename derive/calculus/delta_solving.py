@@ -1,9 +1,9 @@
-"""Sums that a bracket leaves one term of.
+"""Solve sums in which a bracket leaves at most one term.
 
     Sum_i [i = e] f(i) = [0 <= e < size(i)] f(e)
 
-e is a number, made of sizes and parameters, or of one other index. What is not certain of its
-range stays a bracket, and guards what is read: an axis may have no values.
+e is an integer, or an expression of sizes, parameters and at most one other index. A bound of e
+that is not provable stays a bracket and guards the reads, as an axis may be empty.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from derive.calculus.guards import rebuilt
 from derive.calculus.shifted_deltas import Solution, range_of, read_at
 
 _FEW = 16
-"""So many positions of an index are tried for the one that conditions leave."""
+"""The largest size of an index whose positions are enumerated."""
 
 
 def equality_rules(bounds: Bounds) -> tuple[Rule, ...]:
@@ -99,7 +99,7 @@ def _left(t: Term, f: Iverson, gone: Expr) -> list[Expr]:
 
 
 def _value(bounds: Bounds, c: Expr, i: Index) -> Polynomial | None:
-    """What i is where the condition holds."""
+    """The value of i if the condition is an equality that can be solved for i."""
     if not isinstance(c, Rel) or c.op != "==" or i.group:
         return None
     left, right = bounds.form(c.left), bounds.form(c.right)
@@ -109,7 +109,7 @@ def _value(bounds: Bounds, c: Expr, i: Index) -> Polynomial | None:
 
 
 def _solved(bounds: Bounds, t: Term) -> Iterator[Poly]:
-    """The term without a summed index that a condition fixes to what has at most one index."""
+    """The term without a summed index that an equality fixes to a value with at most one index."""
     for f, c in _conditions(t):
         for i in t.binders:
             value = _value(bounds, c, i)
@@ -122,7 +122,7 @@ def _solved(bounds: Bounds, t: Term) -> Iterator[Poly]:
 
 
 def _left_with_one(bounds: Bounds, t: Term) -> Iterator[Poly]:
-    """The term with an index of few positions at the one that its conditions leave, or as 0."""
+    """The term at the only position of a short axis that its conditions admit, or 0 without one."""
     conditions = dict.fromkeys(c for _, c in _conditions(t))
     for i in dict.fromkeys(i for c in conditions for i in free_indices(c)):
         size = bounds.size(i.extent).number
@@ -137,7 +137,7 @@ def _left_with_one(bounds: Bounds, t: Term) -> Iterator[Poly]:
 
 
 def _places(bounds: Bounds, i: Index, size: int, conditions: Sequence[Expr]) -> list[int] | None:
-    """The positions of the index that meet the conditions; None where that is not known of all."""
+    """The positions of the index that meet the conditions; None unless all are decided."""
     found = [[bounds.holds(substitute(c, {i: num(n)})) for c in conditions] for n in range(size)]
     if any(None in holds for holds in found):
         return None
@@ -145,7 +145,7 @@ def _places(bounds: Bounds, i: Index, size: int, conditions: Sequence[Expr]) -> 
 
 
 def _at_number(bounds: Bounds, t: Term, i: Index, at: Num, conditions: Sequence[Expr]) -> Poly:
-    """The term with the index at a number, under these conditions alone."""
+    """The term with the index fixed to a number, and only these conditions left."""
     rest = [f for f in t.factors if not isinstance(f, Iverson)]
     rest += [Iverson(conjunction(conditions))] if conditions else []
     if i not in t.binders:
@@ -156,7 +156,7 @@ def _at_number(bounds: Bounds, t: Term, i: Index, at: Num, conditions: Sequence[
 
 
 def _read_at_delta(bounds: Bounds, t: Term) -> Iterator[Poly]:
-    """The term with a number in place of the index that a delta says to be it."""
+    """The term with the index of a delta replaced by the number the delta fixes it to."""
     for f in t.factors:
         if not isinstance(f, Delta) or not isinstance(f.axis, Index) or f.axis in t.binders:
             continue

@@ -1,9 +1,10 @@
-"""Brackets that ask for some position of which one is known.
+"""Discharge existential brackets for which a witness is in scope.
 
     [s[j] = s[k] for some j] = 1
 
-Such a bracket guards what is infinite where a reduction takes nothing. It is asked for where the
-reduction stands, and says nothing where the reduction is read at the place of what it takes.
+Such a bracket guards the infinite value of a reduction over nothing. It is a condition on the free
+indices of the reduction. It holds trivially where the reduction is read at the position of one of
+its own operands.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from derive.calculus.guards import rebuilt
 from derive.calculus.lets import Find, Lets
 
 _MOST = 200
-"""More places than these are not tried."""
+"""At most this many candidate witnesses are tried."""
 
 _NOWHERE: Mapping[Index, Expr] = {}
 
 
 def witness_rule(lets: Lets) -> Rule:
-    """The rule for brackets that read these definitions."""
+    """The rule for existential brackets over these definitions."""
 
     def witnessed(t: Term) -> Poly | None:
         here = {*free_indices(t), *t.binders}
@@ -50,9 +51,9 @@ def witness_rule(lets: Lets) -> Rule:
 def without_witnessed(
     find: Find, bounds: Bounds, e: Expr, here: Iterable[Index], at: Mapping[Index, Expr] = _NOWHERE
 ) -> Expr:
-    """e, whose guards do not ask for some position where one of these indices is known to be it.
+    """e without the existential conditions of guards that an index in ``here`` witnesses.
 
-    ``at`` are the values of indices of e there.
+    ``at`` maps indices of e to their values.
     """
 
     def visit(part: Expr) -> Expr | None:
@@ -68,7 +69,7 @@ def without_witnessed(
 
 
 def is_witnessed(find: Find, bounds: Bounds, asked: Expr, here: Iterable[Index]) -> bool:
-    """Whether one of these indices meets what some index is asked to meet."""
+    """True if some index in ``here`` satisfies an existential condition."""
     let = find(asked.tensor) if isinstance(asked, Access) else None
     if let is None or let.kind != "any" or let.condition is not None:
         return False
@@ -76,7 +77,7 @@ def is_witnessed(find: Find, bounds: Bounds, asked: Expr, here: Iterable[Index])
     if not isinstance(body, Iverson):
         return False
     assert isinstance(asked, Access)
-    # A guarded position counts only where it is what it guards.
+    # A guarded position matters only where its condition holds, so compare what it guards.
     bare = [p.position if isinstance(p, Guard) else p for p in asked.positions]
     there = dict(zip(let.formals, bare, strict=True))
     return any(
@@ -93,7 +94,7 @@ def _holds(bounds: Bounds, c: Expr) -> bool:
 
 
 def _places(indices: Iterable[Index], binders: tuple[Index, ...]) -> Iterator[dict[Index, Expr]]:
-    """Indices of those at hand in place of the binders."""
+    """Substitutions of indices in scope for the binders, of equal extents."""
     here = sorted(indices, key=sort_key)
     choices = [[i for i in here if (i.extent, i.group) == (b.extent, b.group)] for b in binders]
     for n, chosen in enumerate(product(*choices)):

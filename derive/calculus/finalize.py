@@ -1,7 +1,7 @@
-"""Formulas with their shifted deltas and lookups solved: the last thing that is done to them.
+"""Solve the shifted deltas and gathers of the formulas: the last pass over them.
 
-Solving puts what a formula reads at a computed position. An adjoint that is opened is read at
-plain indices, so that the deltas of both meet in one sum; then what is left is solved.
+Solving moves reads to computed positions. An adjoint is therefore inlined before it is solved, at
+plain indices, so that the deltas of both formulas meet in one sum.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from derive.calculus.shifted_deltas import shift_rules
 
 
 def solved(backward: Backward) -> Backward:
-    """The adjoints and gradients without the deltas and lookups that ranges let be solved."""
+    """Return the adjoints and gradients with all solvable deltas and gathers solved."""
     bounds, lets = backward.bounds, backward.lets
     made = {a.name: a.as_let() for a in backward.adjoints}
     last: Rules = (
@@ -48,7 +48,7 @@ def _solved(a: Adjoint, last: Rules, folds: Rules) -> Adjoint:
 
 
 def safe_backward(backward: Backward) -> Backward:
-    """The adjoints and gradients, in which brackets of derivatives guard what they stand beside."""
+    """Return the adjoints and gradients with guards from the brackets of derivatives."""
     safe = SafeAgain(backward.lets)
 
     def made(adjoints: Sequence[Adjoint]) -> tuple[Adjoint, ...]:
@@ -58,10 +58,10 @@ def safe_backward(backward: Backward) -> Backward:
 
 
 def safe_forward(tangents: Backward) -> Backward:
-    """The tangents with these guards, and those of what stands outside of their sums.
+    """Return the tangents with these guards, and with guards for the cofactors of their sums.
 
-    A gradient has its sums in the equations; a tangent sums over what an equation reads. Formulas
-    are told without these guards, which have names of their own.
+    A gradient has its sums in the equations; a tangent sums over the reads of an equation. These
+    guards introduce names, so shown formulas omit them.
     """
     lets = tangents.lets.apart()
     safe = SafeAgain(lets)

@@ -1,10 +1,10 @@
-"""Nested equations to flat lets.
+"""Flatten nested equations to lets.
 
-Products are distributed over sums except where that would lose a difference: a sum of several
-terms that is multiplied or raised to a power becomes a let ``u`` of its own when at least two of
-them read a tensor and it has no more indices than one of its terms. So (x[i,j] - mu[j])*... keeps
-x - mu, which cancels exactly, while X[i,k] - Y[j,k] is not made a larger tensor, unless the
-operation says ``stable``.
+Products are distributed over sums, except where that would lose a difference. A sum of several
+terms that is multiplied or raised to a power becomes a let ``u`` if at least two terms read a
+tensor and it has no more indices than one of its terms. So (x[i,j] - mu[j])*... keeps x - mu, which
+cancels exactly. X[i,k] - Y[j,k] is distributed, as it would be a larger tensor, unless the
+operation is ``stable``.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ from derive.calculus.stabilise import (
 from derive.errors import LoweringError
 
 _MOST_TERMS = 12
-"""A product of sums with more terms than this is not multiplied out."""
+"""A product of sums that would have more terms than this is not multiplied out."""
 
 
 def flatten(lets: Lets, e: Expr) -> Poly:
@@ -112,10 +112,10 @@ def flatten(lets: Lets, e: Expr) -> Poly:
 
 
 def flatten_condition(lets: Lets, e: Expr) -> Expr:
-    """A condition with flat sides, in one orientation for each comparison.
+    """A condition with flat sides, and one orientation for each comparison.
 
-    One that is itself asked under two others, each within the next, has a name: every read in
-    it is guarded by all of them, so that without names each would double what the last one is.
+    A condition nested within two others gets a name. All of them guard its reads, so that without
+    names each level would double the size of the innermost.
     """
     here = (e, lets.around, lets.placing > 0, lets.nested > 0)
     found = lets.conditions.get(here)
@@ -129,7 +129,7 @@ def flatten_condition(lets: Lets, e: Expr) -> Expr:
 
 
 def _is_guarded_twice(condition: Expr) -> bool:
-    """Whether what guards a read in it has a read that is guarded."""
+    """True if the guard of some read contains a guarded read itself."""
     guards = (part.condition for part in walk(condition) if isinstance(part, Guard))
     return any(isinstance(part, Guard) for c in guards for part in walk(c))
 
@@ -179,9 +179,10 @@ def _flat_condition(lets: Lets, e: Expr) -> Expr:
 
 
 def _to_compare(lets: Lets, e: Expr) -> Poly:
-    """A side of a comparison, where extrema under a condition are of the very tensors they are of.
+    """A side of a comparison, with conditional extrema replaced by a second let.
 
-    What is computed twice may round otherwise, and no position would equal the extremum.
+    The second let reads the tensor it compares with. A value computed twice may round differently,
+    and no position would equal the extremum.
     """
 
     def compared(part: Expr) -> Expr:
@@ -203,7 +204,7 @@ def _pairs(a: Poly, b: Poly) -> tuple[tuple[Poly, Poly], ...]:
 
 
 def _is_reciprocal(p: Poly) -> bool:
-    """Whether p is 1 by a product of parameters and numbers, which is never 0."""
+    """True if p is a product of reciprocals of parameters and sizes, which is never 0."""
     if len(p.terms) != 1 or not p.terms[0].factors:
         return False
     powers = [base_and_power(f) for f in p.terms[0].factors]
@@ -211,7 +212,7 @@ def _is_reciprocal(p: Poly) -> bool:
 
 
 def _is_no_bound(c: Expr) -> bool:
-    """Whether the condition is f <= inf or -inf <= f, which every number meets."""
+    """True if the condition is f <= inf or -inf <= f, which every number meets."""
     if not isinstance(c, Rel) or c.op != "<=":
         return False
     assert isinstance(c.left, Poly) and isinstance(c.right, Poly)
@@ -220,7 +221,7 @@ def _is_no_bound(c: Expr) -> bool:
 
 
 def _bracket(lets: Lets, condition: Expr) -> Poly:
-    """[condition], as a delta where it compares whole indices of equal size, or fixes one."""
+    """[condition], as a delta if it equates two indices of equal size, or fixes one index."""
     if isinstance(condition, And) and not condition.args:
         return constant(1)
     if isinstance(condition, Or) and not condition.args:
@@ -235,7 +236,7 @@ def _bracket(lets: Lets, condition: Expr) -> Poly:
 
 
 def _branch(lets: Lets, condition: Expr, e: Expr) -> Poly:
-    """[condition]*e, where reductions in e know of the condition."""
+    """[condition]*e; reductions in e may assume the condition."""
     around = lets.around
     lets.around = (*around, *conditions_of(condition))
     inner = flatten(lets, e)
@@ -267,22 +268,22 @@ def _product(lets: Lets, factors: Sequence[Poly]) -> Poly:
 
 
 def _in_one_piece(lets: Lets, p: Poly) -> Poly:
-    """A name for a sum, of which no bracket guards what it is multiplied with."""
+    """A let for a sum without brackets, which would guard its cofactors."""
     guards = any(isinstance(f, Iverson | Delta) for t in p.terms for f in t.factors)
     return p if len(p.terms) < 2 or guards else lets.reduction("sum", (), p)
 
 
 def _factors(e: Expr) -> list[Expr]:
-    """The factors of a product of products."""
+    """The factors of nested products."""
     if isinstance(e, Mul):
         return [f for a in e.args for f in _factors(a)]
     return [e]
 
 
 def _operand(lets: Lets, p: Poly) -> Poly:
-    """p, or the access to a let of it where distributing a product would lose its difference.
+    """p, or a let for p if distributing a product over it would lose its difference.
 
-    In a position, of integers, nothing is lost.
+    A position has integer values, so nothing is lost there.
     """
     if lets.placing or len(p.terms) < 2:
         return p
@@ -302,7 +303,7 @@ def _operand(lets: Lets, p: Poly) -> Poly:
 
 
 def _kept(lets: Lets, p: Poly) -> Poly:
-    """A number n + 1 in one piece: beside an infinity n*f + f is no number where n is 0."""
+    """A let for a number n + 1: beside an infinity, n*f + f is nan where n is 0."""
     if len(p.terms) < 2 or lets.placing or any(accesses(p)) or not free_indices(p):
         return p
     return lets.reduction("sum", (), p)
@@ -334,13 +335,13 @@ def reduced_body(lets: Lets, e: Reduce) -> Poly:
     body = flatten(lets, e.body)
     lets.nested -= 1
     if REDUCTIONS[e.kind].gradient == "shared" and not isinstance(as_atom(body), Access):
-        # What is compared with the extremum later is the very tensor it was taken of.
+        # Use one tensor for the extremum and for the comparison with it.
         body = lets.reduction("sum", (), body)
     return body
 
 
 def _row_major_winner(lets: Lets, e: Reduce) -> Poly:
-    """The position of the winner among all, counted through the last index first."""
+    """The row-major position of the winner over several indices."""
     first, *others = e.indices
     most = Reduce(e.kind.removeprefix("arg"), tuple(others), e.body, e.condition)
     outer = _reduce(lets, Reduce(e.kind, (first,), most, None))
@@ -350,7 +351,7 @@ def _row_major_winner(lets: Lets, e: Reduce) -> Poly:
 
 
 FLAT = ("sum", "mean", "logsumexp")
-"""The reductions that are taken apart; of every other one there is a let."""
+"""The reductions that have no let of their own."""
 
 
 def _reduce(lets: Lets, e: Reduce) -> Poly:
@@ -379,7 +380,7 @@ def _reduce(lets: Lets, e: Reduce) -> Poly:
                 or (lets.nested and not is_certain(lets, condition, e.indices))
             )
         ):
-            # 0/0 where nothing is taken: a bracket outside of the sum would guard the quotient.
+            # 0/0 over an empty selection: a bracket outside of the sum would guard the quotient.
             total = lets.reduction("sum", (), total)
         return mul(total, power(count, Fraction(-1)))
     row = REDUCTIONS[e.kind]
@@ -393,7 +394,7 @@ def _reduce(lets: Lets, e: Reduce) -> Poly:
 
 
 def _guards_from_outside(body: Poly, indices: Sequence[Index]) -> bool:
-    """Whether a bracket about none of these indices stands in the sum of body over them."""
+    """True if a bracket in the sum of body has no index of the sum."""
     masks = [f for t in body.terms for f in t.factors if isinstance(f, Iverson)]
     return any(
         not free_indices(c) & set(indices) for m in masks for c in conditions_of(m.condition)

@@ -1,8 +1,8 @@
-"""Rules that know the forward: its own names stand for what defines them.
+"""Fold defining expressions of the forward into their names.
 
     exp(A - lse) = S       where S[..] = exp(A - lse) is in the spec
 
-Found from the definitions; no operation is known.
+The rules use only the definitions, no knowledge of particular operations.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def fold_rules(lets: Lets, adjoints: Mapping[str, Let]) -> Rules:
 
 
 def naming_rules(lets: Lets) -> Rules:
-    """Those of the rules that leave the value of every term as it is."""
+    """Those of the rules that preserve the value of every term."""
     products = Definitions(lets, _is_product)
     sums = Definitions(lets, _is_sum)
 
@@ -75,14 +75,14 @@ def naming_rules(lets: Lets) -> Rules:
 
 
 def _remembering(rules: Rules) -> Rules:
-    """The rules with what they found: a long sum is simplified again whenever a term changes."""
+    """The rules with memoization: a long sum is simplified again whenever a term changes."""
     return [replace(rule, apply=lru_cache(maxsize=4096)(rule.apply)) for rule in rules]
 
 
 def masked_fold(lets: Lets) -> Rule:
-    """[c]*exp(A - lse) = P in the partial of an equation, whose own factors these are.
+    """The fold rule for the partial of an equation, [c]*exp(A - lse) = P, brackets included.
 
-    The name takes its bracket with it where nothing is left that the bracket guards.
+    The name absorbs its bracket if no other factor needs the bracket as a guard.
     """
     masked = Definitions(lets, _is_masked_product)
 
@@ -95,7 +95,7 @@ def masked_fold(lets: Lets) -> Rule:
 def _masked_power(masked: Definitions, t: Term) -> Poly | None:
     """[c]*x^(-1/2) = [c]/v where v = [c]*x^(1/2); the bracket stays, as v is 0 elsewhere.
 
-    Of a root of what is above 0 it is asked of the name: nothing else need be kept for it.
+    For a root, [x > 0] becomes a condition on v, so that x need not be saved.
     """
     for let in masked.like(t):
         (definition,) = let.body.terms
@@ -116,9 +116,9 @@ def _masked_power(masked: Definitions, t: Term) -> Poly | None:
 def _of_root(
     f: Expr, masks: Sequence[Expr], root: Expr, mapping: Mapping[Index, Expr], v: Access
 ) -> Expr:
-    """[x > 0] as [v > 0] where v = [x > 0]*x^p, 0 < p <= 1, and [x != 0] in the same way.
+    """[x > 0] as [v > 0] where v = [x > 0]*x^p, 0 < p <= 1, and likewise for [x != 0].
 
-    Of floats too a root is 0 of 0 alone.
+    The root of a positive float never underflows to 0.
     """
     base, p = base_and_power(root)
     inner = base.position if isinstance(base, Guard) else base
@@ -131,7 +131,7 @@ def _of_root(
 
 
 def _is_masked_product(let: Let) -> bool:
-    """Whether the let is a product under a bracket, each of its indices the position of a read."""
+    """True if the let is a product with a bracket, and each formal is a position of a read."""
     if let.internal or let.kind != "sum" or let.dtype != "float" or len(let.body.terms) != 1:
         return False
     (definition,) = let.body.terms
@@ -143,7 +143,7 @@ def _is_masked_product(let: Let) -> bool:
 
 
 def _is_product(let: Let) -> bool:
-    """Whether the let is one product that is worth a name."""
+    """True if the let is a single product worth folding."""
     if let.internal or let.kind != "sum" or let.dtype != "float" or len(let.body.terms) != 1:
         return False
     (definition,) = let.body.terms
@@ -151,14 +151,14 @@ def _is_product(let: Let) -> bool:
 
 
 def _is_sum(let: Let) -> bool:
-    """Whether the let is a sum of several terms."""
+    """True if the let is a sum of several terms."""
     if let.internal or let.kind != "sum" or let.dtype != "float" or len(let.body.terms) < 2:
         return False
     return not _counts(let.body)
 
 
 def _fold_sums(sums: Definitions, t: Term) -> Poly | None:
-    """A sum inside a function or a power that is the definition of a name becomes the name."""
+    """Replace a sum inside a function or a power by the name that it defines."""
 
     def named(e: Expr) -> Expr:
         if isinstance(e, Poly) and len(e.terms) > 1:
@@ -175,7 +175,7 @@ def _fold_sums(sums: Definitions, t: Term) -> Poly | None:
 
 
 def _counts(e: Expr) -> bool:
-    """Whether an index stands in e as a number: what equals it is no position then."""
+    """True if an index occurs in e as a number, so that no position may replace it."""
     if isinstance(e, Index):
         return True
     if isinstance(e, Access):
@@ -200,9 +200,9 @@ def _with_sums_named(f: Expr, named: Callable[[Expr], Expr]) -> Expr:
 
 
 def _fold_all(lets: Lets, products: Definitions, t: Term) -> Poly | None:
-    """Every product that defines a name as that name, which has its brackets itself.
+    """Replace every defining product by its name; the name absorbs the product's brackets.
 
-    The brackets stay beside another factor that may be infinite where they do not hold.
+    The brackets stay if another factor may be infinite where they do not hold.
     """
     folded = t
     while (made := _fold(products, folded)) is not None:
@@ -211,7 +211,7 @@ def _fold_all(lets: Lets, products: Definitions, t: Term) -> Poly | None:
 
 
 def _fold(products: Definitions, t: Term) -> Term | None:
-    """One product that defines a name as that name, beside its brackets."""
+    """Replace one defining product by its name, keeping its brackets."""
     for let in products.like(t):
         (definition,) = let.body.terms
         for rest, positions, exponent in _instances(let, definition, t):
@@ -223,7 +223,7 @@ def _fold(products: Definitions, t: Term) -> Term | None:
 
 
 def _said_once(lets: Lets, t: Term) -> Term:
-    """t without the brackets that names in it have themselves, where they guard nothing else."""
+    """t without the brackets that its names contain, unless they guard another factor."""
     own: dict[Expr, None] = {}
     for f in t.factors:
         base, power = base_and_power(f)
@@ -235,7 +235,7 @@ def _said_once(lets: Lets, t: Term) -> Term:
 
 
 def _brackets_of(lets: Lets, f: Expr) -> tuple[Expr, ...]:
-    """The brackets of the product that defines a name."""
+    """The brackets in the defining product of a name."""
     let = lets.get(f.tensor) if isinstance(f, Access) else None
     if let is None or let.kind != "sum" or len(let.body.terms) != 1:
         return ()
@@ -246,14 +246,14 @@ def _brackets_of(lets: Lets, f: Expr) -> tuple[Expr, ...]:
 
 
 def _worth_folding(t: Term) -> bool:
-    """Whether the definition is more than one access."""
+    """True if the definition is more than one access."""
     return len(t.factors) > 1 or any(isinstance(f, Call | Pow) for f in t.factors)
 
 
 def _choices(
     wanted: Sequence[tuple[Expr, Fraction]], have: Sequence[tuple[Expr, Fraction]]
 ) -> Iterator[tuple[int, ...]]:
-    """The factors, each another one, that may hold those that are wanted."""
+    """Injective assignments of factors of ``have`` to the wanted ones."""
     places = [[n for n, f in enumerate(have) if _may_hold(f, w)] for w in wanted]
     for chosen in product(*places):
         tick()
@@ -264,7 +264,7 @@ def _choices(
 def _instances(
     let: Let, definition: Term, t: Term
 ) -> Iterator[tuple[list[Expr], tuple[Expr, ...], Fraction]]:
-    """(what is left of t, the positions of the let, its power) for each instance in t."""
+    """(the remaining factors of t, the positions of the let, its power) for each instance in t."""
     formals = frozenset(let.formals)
     if len(definition.factors) == 1 and definition.coef == 1:
         yield from _single_instances(let, definition.factors[0], t, formals)
@@ -287,7 +287,7 @@ def _instances(
 
 
 def _may_hold(have: tuple[Expr, Fraction], wanted: tuple[Expr, Fraction]) -> bool:
-    """Whether one power may be a multiple of an instance of the other."""
+    """True if one power may be a multiple of an instance of the other."""
     (other, power_), (base, exponent) = have, wanted
     enough = exponent * power_ > 0 and abs(power_) >= abs(exponent)
     return enough and tensors(base) <= tensors(other)
@@ -296,7 +296,7 @@ def _may_hold(have: tuple[Expr, Fraction], wanted: tuple[Expr, Fraction]) -> boo
 def _single_instances(
     let: Let, pattern: Expr, t: Term, formals: frozenset[Index]
 ) -> Iterator[tuple[list[Expr], tuple[Expr, ...], Fraction]]:
-    """A lone f(x)^q also covers (f(x)^q)^n: x^(-3/2) = v^3 where v = x^(-1/2)."""
+    """Instances of a lone f(x)^q, which also matches (f(x)^q)^n: x^(-3/2) = v^3, v = x^(-1/2)."""
     base, exponent = base_and_power(pattern)
     for n, f in enumerate(t.factors):
         other, power_ = base_and_power(f)

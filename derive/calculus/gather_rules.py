@@ -1,11 +1,13 @@
-"""Sums in which an integer tensor picks one term.
+"""Solve sums in which an integer tensor selects one term: gathers.
 
     Sum_n [s[k] = n] f(n) = f(s[k])    where 0 <= s[k] < size(n) for every k
 
-Without that proof the sum is 0 where s[k] is no position of n, and f(s[k]) would be an error.
+Without a proof of these bounds, the sum is 0 where s[k] is out of range, and f(s[k]) would be an
+error.
 
-A sum within f that has nothing to do with k is made for every n first, and what it gives is looked
-up: then it is made once, however many s[k] are n. It is made for every k only beside one that is.
+If a sum within f does not depend on k, it is computed for every n first and its result is gathered:
+once per n, however many s[k] equal n. It is computed for every k only if another sum beside it has
+to be.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from derive.calculus.guards import plain_positions, rebuilt, settled
 
 @dataclass(frozen=True)
 class _Lookup:
-    """[position = index] in a term, its other factors, and what else they are summed over."""
+    """[position = index] in a term, its other factors, and its other binders."""
 
     index: Index
     position: Access
@@ -39,7 +41,7 @@ class _Lookup:
 
 
 def lookup_rule(bounds: Bounds) -> SumRule:
-    """The rule for an operation with these extents and positions."""
+    """The gather rule for an operation with these extents and positions."""
 
     def looked_up(p: Poly) -> Poly | None:
         found = [next(_lookups(bounds, t), None) for t in p.terms]
@@ -76,7 +78,7 @@ def _lookups(bounds: Bounds, t: Term) -> Iterator[_Lookup]:
 
 
 def _is_made_first(x: _Lookup) -> bool:
-    """Whether the position has no part in one of the other sums."""
+    """True if one of the other sums does not depend on the position, so it is computed first."""
     own = free_indices(x.position)
     shared = frozenset().union(*(free_indices(f) for f in x.rest if own & free_indices(f)))
     return any(i not in shared for i in x.others)
@@ -89,7 +91,7 @@ def _read(bounds: Bounds, t: Term, x: _Lookup) -> Poly:
 
 
 def _equal_to(index: Index, c: Expr) -> Access | None:
-    """The access that the index is equal to where the condition holds."""
+    """The access that the condition equates with the index."""
     if not isinstance(c, Rel) or c.op != "==":
         return None
     sides = [as_atom(s) if isinstance(s, Poly) else s for s in (c.left, c.right)]

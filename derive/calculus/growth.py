@@ -1,9 +1,9 @@
-"""What stays moderate where the tensors given are: a fact about ranges, found by structure.
+"""Expressions that are bounded, or grow at most linearly, in the given tensors, by structure.
 
-    sigmoid, tanh, softmax,   exp(-x^2),   1/(1 + x^2)          lie between bounds of their own
-    x*w,   abs(x),   Sum_k x[k]*w[k],   max_k x[k]              grow no faster than what they read
+    sigmoid, tanh, softmax,   exp(-x^2),   1/(1 + x^2)          are bounded
+    x*w,   abs(x),   Sum_k x[k]*w[k],   max_k x[k]              grow no faster than their operands
 
-exp(x), 1/x and log(x) do not: such a factor may be infinite where what it multiplies is 0.
+exp(x), 1/x and log(x) do not: such a factor may be infinite where its cofactor is 0.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from derive.calculus.softmax_recognition import Normal, recognise
 
 @dataclass
 class Moderate:
-    """The facts of one operation; ``find`` gives the definition of a name that is not given."""
+    """The growth facts of one operation; ``find`` returns the let of a name."""
 
     find: Find
     _known: dict[str, bool] = field(default_factory=dict)
 
     def __call__(self, e: Expr) -> bool:
-        """Whether e is moderate where the tensors given are."""
+        """True if e is finite of moderate size wherever the given tensors are."""
         e = recognise(e, self.find, self.find)
         base, power = base_and_power(e)
         if power < 0:
@@ -73,7 +73,7 @@ class Moderate:
             let = self.find(name)
             known = let is None or let.dtype != "float"
             self._known[name] = known
-            # Of nothing, which a condition may leave, a maximum is infinite.
+            # Over an empty selection, which a condition may leave, a maximum is infinite.
             if let is not None and (
                 let.kind == "sum" or (let.reduction.linear and let.condition is None)
             ):
@@ -81,14 +81,14 @@ class Moderate:
         return self._known[name]
 
     def _is_away_from_0(self, e: Expr) -> bool:
-        """Whether e is a number above 0 and what is never below it."""
+        """True if e is a positive number plus terms that are at least 0."""
         if not isinstance(e, Poly):
             return False
         numbers = sum(t.coef for t in e.terms if not t.factors)
         return numbers > 0 and all(self._is_never_below(t) for t in e.terms if t.factors)
 
     def _is_never_above(self, e: Expr) -> bool:
-        """Whether e is at most 0."""
+        """True if e is at most 0."""
         if not isinstance(e, Poly):
             return False
         return all(
@@ -108,7 +108,7 @@ class Moderate:
         return t.coef > 0 and self.are_never_below(t.factors)
 
     def are_never_below(self, factors: Iterable[Expr]) -> bool:
-        """Whether each of the factors is at least 0 wherever it has a value."""
+        """True if each factor is at least 0 wherever it is defined."""
         return all(map(self._is_factor_never_below, factors))
 
     def _is_factor_never_below(self, f: Expr) -> bool:

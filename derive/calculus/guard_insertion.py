@@ -1,15 +1,15 @@
-"""What stands under a condition is asked only where the condition holds.
+"""Insert guards: evaluate each partial operand only where its condition holds.
 
     [c]*f(u)  =  [c]*f(Guard(c, u))        Guard(c, u) = u where c holds, 1 elsewhere
 
 f is partial: a logarithm, a quotient, a root, or a function that overflows. This is the double
-``where`` that keeps a nan or an infinity of the branch not taken out of the gradient: 0*inf is
-nan. After it every factor is finite wherever the tensors are, so that terms may be taken apart,
-sums may be pulled out of products, and names may be folded, and no rewrite asks about infinity.
+``where``. It keeps a nan or an infinity of the branch not taken out of the gradient, as 0*inf is
+nan. Afterwards every factor is finite wherever the tensors are. So rewrites may split terms, pull
+sums out of products and fold names without a check for infinity.
 
-A condition guards what stands under it: in its product, its branch or its reduction, and through
-names in a definition all of whose reads stand under it. What lacks an index of the condition is
-asked where some position of that index meets it.
+A condition guards its cofactors in a product, its branch or its reduction. It also guards the
+definition of a name if all reads of that name are under it. An operand that lacks an index of the
+condition is guarded by the existential condition over that index.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ from derive.calculus.lets import Let, Lets
 
 _ONE = num(1)
 Over = tuple[Expr, ...]
-"""The conditions under which something stands."""
+"""The conditions under which an expression is evaluated."""
 
 
 def make_safe(lets: Lets, outputs: frozenset[str]) -> None:
-    """Guard what all definitions ask, those first that read others."""
+    """Guard all definitions, readers before the definitions they read."""
     safe = Safe(lets)
     for let in reversed(list(lets)):
         over = () if let.name in outputs else safe.around(let)
@@ -76,7 +76,7 @@ def make_safe(lets: Lets, outputs: frozenset[str]) -> None:
 
 
 def summed(lets: Lets, p: Poly, indices: Sequence[Index]) -> Poly:
-    """Sum_indices p, where what lacks an index is asked only where something is summed.
+    """Sum_indices p, with operands that lack an index guarded by the existence of a summand.
 
     Sum_h [h > i]*x[h]/y[i] is 0 where no h is above i, whatever y[i] is there.
     """
@@ -84,7 +84,7 @@ def summed(lets: Lets, p: Poly, indices: Sequence[Index]) -> Poly:
     result = ZERO
     for t in p.terms:
         placed, left = at_deltas(t, indices)
-        # What compares an index with where a delta puts it may be decided by that.
+        # A delta may decide a condition on the index that it fixes.
         decided = known(lets.bounds, placed)
         for one in (placed,) if decided is None else decided.terms:
             result = add(result, sum_over(poly([safe.summand(one, frozenset(left))]), left))
@@ -102,7 +102,7 @@ class Safe:
         self._reads: dict[str, list[tuple[Access, Over]]] = {}
 
     def around(self, let: Let) -> Over:
-        """The conditions, in the formals of the let, under which all of its reads stand."""
+        """The conditions, in the formals of the let, that hold at all of its reads."""
         found: list[Over] = []
         for access, over in self._reads.get(let.name, ()):
             if not over or len(set(access.positions)) < len(access.positions):
@@ -110,7 +110,7 @@ class Safe:
             if not all(isinstance(p, Index) for p in access.positions):
                 return ()
             names = dict(zip(access.positions, let.formals, strict=True))
-            # What only compares positions costs more than it guards where it has other indices.
+            # A condition on positions alone costs more than it guards if it has other indices.
             asked = tuple(c for c in over if free_indices(c) <= names.keys() or tensors(c))
             known = self._seen_from(asked, frozenset(names))  # type: ignore[arg-type]
             found.append(tuple(substitute(c, names) for c in known))  # type: ignore[arg-type]
@@ -118,7 +118,7 @@ class Safe:
         return tuple(c for c in common if not self._leads_to(let.name, c))
 
     def _leads_to(self, name: str, e: Expr) -> bool:
-        """Whether e reads the name, by itself or by definitions."""
+        """True if e reads the name, directly or through definitions."""
         pending, met = [e], set[str]()
         while pending:
             for tensor in tensors(pending.pop()) - met:
@@ -129,13 +129,13 @@ class Safe:
         return name in met
 
     def definition(self, let: Let, over: Over) -> None:
-        """Guard the body of a let that stands under these conditions."""
+        """Guard the body of a let that is evaluated under these conditions."""
         inner = over
         if let.condition is not None:
             self._note(let.condition, over)
             inner = _and(over, let.condition)
         if let.compared:
-            # An extremum equals what it is of to the last bit where one tensor is read for both.
+            # An extremum equals one of its operands exactly only if both read the same tensor.
             self._note(let.body, ())
             return
         body = self.flat(let.body, inner)
@@ -143,7 +143,7 @@ class Safe:
             self.lets.by_name[let.name] = replace(let, body=body)
 
     def flat(self, p: Poly, over: Over = ()) -> Poly:
-        """p under these conditions."""
+        """p guarded by these conditions."""
         terms = [self._term(t, over) for t in p.terms]
         return p if terms == list(p.terms) else add(*(poly([t]) for t in terms))
 
@@ -155,7 +155,7 @@ class Safe:
         several = sum(bool(tensors(f)) for f in factors if not is_mask(f)) > 1
         made = []
         for f in factors:
-            # What lacks an index that is summed here has its guard where the sum was made.
+            # An operand that lacks a summed index was guarded when the sum was made.
             lacking = own - free_indices(f)
             held = _and(over, *(c for c in masks if not free_indices(c) & lacking))
             made.append(self._factor(f, over, held, several))
@@ -184,7 +184,7 @@ class Safe:
             for a in e.args:
                 assert isinstance(a, Poly)
                 inside = self.flat(a, over)
-                # At a tensor of 1 a function does no harm, whatever numbers are beside it.
+                # A function of the constant tensor 1 is finite, whatever its other arguments are.
                 asked = fails and is_number(inside) <= is_number(e)
                 args.append(_as_poly(self._operand(as_atom(inside), over)) if asked else inside)
             return e if tuple(args) == e.args else Call(e.function, tuple(args))
@@ -192,12 +192,12 @@ class Safe:
         return e
 
     def _note(self, e: Expr, over: Over) -> None:
-        """What is read here, and under which conditions."""
+        """Record the reads in e and their conditions."""
         for a in accesses(e):
             self._reads.setdefault(a.tensor, []).append((a, over if a is e else ()))
 
     def _operand(self, e: Expr, over: Over) -> Expr:
-        """e where these conditions hold, 1 elsewhere; of a number, where those on numbers do."""
+        """e where these conditions hold, 1 elsewhere; only number conditions guard a number."""
         if is_number(e):
             numbers = tuple(filter(is_number, over))
             return Guard(conjunction(numbers), e, _ONE) if 0 < len(numbers) < len(over) else e
@@ -208,7 +208,7 @@ class Safe:
         return Guard(conjunction(asked), inside, _ONE) if asked else e
 
     def _seen_from(self, over: Over, at: frozenset[Index]) -> Over:
-        """What these conditions say of some indices: some position of all others meets them."""
+        """The conditions projected to some indices: existential over all other indices."""
         if all(map(is_number, over)):
             return ()
         seen = [c for c in over if free_indices(c) <= at]
@@ -225,7 +225,7 @@ class Safe:
         yield as_atom(self.lets.reduction("any", tuple(indices), body, None, "bool"))
 
     def _is_won(self, condition: Expr, indices: Sequence[Index]) -> bool:
-        """Whether it says that what an extremum of all is of is equal to it: some position wins."""
+        """True if the condition is body == amax(body), which at least one position satisfies."""
         if not isinstance(condition, Rel) or condition.op != "==":
             return False
         for side, other in permutations((condition.left, condition.right)):
@@ -243,13 +243,13 @@ class Safe:
 
 
 class _Summands(Safe):
-    """The pass over what is summed, whose conditions are asked of the summed indices alone."""
+    """The pass over summands, guarded by the brackets on summed indices alone."""
 
     lacking: frozenset[Index] = frozenset()
-    """The summed indices that the factor at hand lacks."""
+    """The summed indices that the current factor lacks."""
 
     def summand(self, t: Term, indices: frozenset[Index]) -> Term:
-        """The term with guards for what lacks some of these indices, from brackets about them."""
+        """Guard the factors that lack some of these indices, by the brackets on them."""
         masks = [c for f in t.factors if isinstance(f, Iverson) for c in conditions_of(f.condition)]
         made = []
         for f in t.factors:
@@ -268,9 +268,9 @@ class _Summands(Safe):
 
 
 def guarded_sums(lets: Lets, p: Poly) -> Poly:
-    """p, where what lacks an index of a sum is asked only where something is summed.
+    """p, with operands that lack an index of a sum guarded by the existence of a summand.
 
-    In w*Sum_k [x[k] > 0]*d_x[k] nothing is where no x is above 0, whatever w is there.
+    w*Sum_k [x[k] > 0]*d_x[k] is 0 where no x is above 0, whatever w is there.
     """
     safe = _Summands(lets)
     return poly([safe.summand(t, frozenset(t.binders)) for t in p.terms])
@@ -284,7 +284,7 @@ class SafeAgain(Safe):
 
 
 def safe_where_read(e: Expr, conditions: Sequence[Expr]) -> Expr:
-    """e, of which nothing is asked but where what it reads is there: where these hold."""
+    """e with every partial function of a guarded read guarded by the same conditions."""
     values = ValueFacts(lambda name: None)
     condition = conjunction(conditions)
 
@@ -322,7 +322,7 @@ def _and(over: Over, *more: Expr) -> Over:
 
 
 def some(lets: Lets, condition: Expr, indices: Sequence[Index]) -> Poly:
-    """[some position of the indices meets the condition], 1 where that is certain."""
+    """[some position of the indices meets the condition], 1 if that is certain."""
     if is_certain(lets, condition, indices):
         return ONE
     found = lets.reduction("any", tuple(indices), atom(Iverson(condition)), None, "bool")
@@ -330,24 +330,24 @@ def some(lets: Lets, condition: Expr, indices: Sequence[Index]) -> Poly:
 
 
 def is_certain(lets: Lets, condition: Expr, indices: Sequence[Index]) -> bool:
-    """Whether some position of an axis that is not empty certainly meets the condition."""
+    """True if some position of a nonempty axis certainly meets the condition."""
     return len(indices) == 1 and has_a_member(lets.bounds, condition, indices[0])
 
 
 def has_positions(lets: Lets, i: Index) -> bool:
-    """Whether the axis of i is certain not to be empty."""
+    """True if the axis of i is certainly not empty."""
     return lets.bounds.holds(Rel("<", num(0), Size(i.extent))) is True
 
 
 def where_some_is_taken(lets: Lets, let: Let, mapping: Mapping[Index, Expr]) -> Poly:
     """[c]*[some position meets c] for a let that is infinite where no position meets c.
 
-    ``mapping`` has the positions for its formals. It is 1 where the adjoint is finite anyway.
+    ``mapping`` has the positions for its formals. The result is 1 if the adjoint is finite anyway.
     """
     taken = taken_where(let)
     if taken is None or not let.reduction.is_infinite_of_nothing:
         return ONE
-    # A sum over an index that the body lacks is a number of times it, n*a/n = a.
+    # A sum over an index that the body lacks multiplies it by a size, and n*a/n = a.
     cancels = any(set(let.binders) - free_indices(t) for t in let.body.terms)
     if not cancels and not _is_bent(lets, let.name):
         return ONE
@@ -356,9 +356,9 @@ def where_some_is_taken(lets: Lets, let: Let, mapping: Mapping[Index, Expr]) -> 
 
 
 def _is_bent(lets: Lets, name: str) -> bool:
-    """Whether an equation does more with this let than to add it, scale it, or exponentiate it.
+    """True if an equation uses this let other than to add, scale or exponentiate it.
 
-    Where the let is infinite, as the logsumexp of nothing is, its adjoint may then be so too.
+    Where the let is infinite, like the logsumexp of nothing, its adjoint may then be infinite too.
     """
     infinite = {name}
     for let in lets:
@@ -375,7 +375,7 @@ def _is_bent(lets: Lets, name: str) -> bool:
 
 
 def _is_straight(f: Expr, names: set[str]) -> bool:
-    """Whether f is one of these tensors, or the exponential of a sum with one."""
+    """True if f is one of these tensors, or the exponential of a sum with one."""
     if isinstance(f, Call) and f.function == "exp":
         (exponent,) = f.args
         assert isinstance(exponent, Poly)

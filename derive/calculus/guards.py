@@ -1,7 +1,7 @@
-"""Conditions of a term that its own ranges and brackets decide, and the guards of what it reads.
+"""Decide conditions of a term by its index ranges and brackets, and simplify the guards of reads.
 
-A guard keeps a read in range where the bracket beside it is 0. So it stands around the whole
-position of a read, or of a delta, which places values: elsewhere it says nothing.
+A guard keeps a read in range where the bracket beside it is 0. It therefore encloses the whole
+position of a read or of a scattering delta. Elsewhere it has no effect.
 """
 
 from __future__ import annotations
@@ -44,10 +44,9 @@ from derive.algebra.substitution import replace, replace_inside_out, substitute
 
 
 def grouped(condition: Expr) -> list[Expr]:
-    """The condition as one for each set of indices that its parts have.
+    """Split the condition into one per set of free indices.
 
-    [a(e) and b(e,n)] = [a(e)]*[b(e,n)], of which the first stays with what is taken out of a sum
-    over n.
+    [a(e) and b(e,n)] = [a(e)]*[b(e,n)], of which the first can be pulled out of a sum over n.
     """
     groups: dict[frozenset[Index], list[Expr]] = {}
     for c in conditions_of(condition):
@@ -64,7 +63,7 @@ def rebuilt(t: Term, binders: Sequence[Index], factors: Sequence[Expr]) -> Poly:
 
 
 def settled(bounds: Bounds, e: Expr) -> Expr:
-    """e with no guard whose condition always holds, no condition in one that does, none nested."""
+    """e without guards and guard conditions that always hold, and without nested guards."""
 
     def visit(part: Expr) -> Expr | None:
         if not isinstance(part, Guard):
@@ -105,7 +104,7 @@ def _plain(position: Expr) -> Expr:
 
 
 def without_guards(e: Expr, beside: frozenset[Expr]) -> Expr:
-    """e without the guards in it whose conditions are all among these."""
+    """e without the guards whose conditions are all in ``beside``."""
 
     def visit(part: Expr) -> Expr | None:
         if isinstance(part, Guard) and beside.issuperset(conditions_of(part.condition)):
@@ -116,11 +115,11 @@ def without_guards(e: Expr, beside: frozenset[Expr]) -> Expr:
 
 
 def with_guards_outside(e: Expr, beside: frozenset[Expr]) -> Expr:
-    """e with the guards of these conditions around whole positions, and nowhere else."""
+    """e with the guards of these conditions moved outward around whole positions."""
     known: dict[Expr, Expr] = {}
 
     def within(part: Expr, found: list[Expr]) -> Expr | None:
-        """Guards are taken out and noted; what is read further inside has its own."""
+        """Remove the guards of a position, collect their conditions; nested reads keep theirs."""
         if _is_of_position(part) and beside.issuperset(conditions_of(part.condition)):
             found += conditions_of(part.condition)
             return replace(part.position, lambda e: within(e, found))
@@ -149,7 +148,7 @@ def _is_of_position(e: Expr) -> TypeGuard[Guard]:
 def _both(
     e: PositionedExpr, of_position: Callable[[Expr], Expr], of_rest: Callable[[Expr], Expr | None]
 ) -> Expr:
-    """e with the one applied to its position, the other all through its other parts."""
+    """e with one function applied to its position, and the other throughout its other parts."""
     made: Expr = e.map(lambda p: of_position(p) if p is e.position else replace(p, of_rest))
     return made
 
@@ -161,7 +160,7 @@ def beside(t: Term, factor: Expr) -> frozenset[Expr]:
 
 
 def unguarded(t: Term) -> Poly | None:
-    """The term with every guard whose bracket is another factor around a whole position."""
+    """The term with each guard that another factor implies moved to the whole position."""
     if not any(isinstance(f, Iverson) for f in t.factors):
         return None
     for f in t.factors:
@@ -174,7 +173,7 @@ def unguarded(t: Term) -> Poly | None:
 
 
 def at_deltas(t: Term, indices: Sequence[Index]) -> tuple[Term, list[Index]]:
-    """t at the positions where deltas put some of these summed indices, and the others."""
+    """t with the summed indices that deltas fix substituted, and the indices left."""
     left = [] if set(indices) & set(t.binders) else list(indices)
     for d in t.factors:
         whole = Term(t.coef, (*t.binders, *left), t.factors)
@@ -188,7 +187,7 @@ def at_deltas(t: Term, indices: Sequence[Index]) -> tuple[Term, list[Index]]:
 
 
 def known(bounds: Bounds, t: Term) -> Poly | None:
-    """The term without the conditions that always hold; 0 where one never does."""
+    """The term without conditions that always hold; 0 if one never holds; None if unchanged."""
     factors: list[Expr] = []
     changed = False
     for f in t.factors:
@@ -209,11 +208,11 @@ def known(bounds: Bounds, t: Term) -> Poly | None:
 
 
 _MOST_TRIED = 16
-"""So many positions of an index whose size is a number are tried for one that meets conditions."""
+"""The largest number of positions of a fixed-size index tried as witnesses."""
 
 
 def has_a_member(bounds: Bounds, condition: Expr, k: Index) -> bool:
-    """Whether some position of k certainly meets the condition: the sum of nothing is 0."""
+    """True if some position of k certainly meets the condition; the sum of nothing is 0."""
     same = (i for i in free_indices(condition) if i.extent == k.extent and i is not k)
     size = bounds.size(k.extent).number
     known = range(min(int(size), _MOST_TRIED)) if size is not None else range(1)
@@ -225,7 +224,7 @@ def has_a_member(bounds: Bounds, condition: Expr, k: Index) -> bool:
 
 
 def guard_rule() -> Rule:
-    """Where a condition holds, what it guards is what it is."""
+    """The rule that drops a guard beside a bracket of the same condition."""
 
     def apply(t: Term) -> Poly | None:
         held = frozenset(

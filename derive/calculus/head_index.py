@@ -1,4 +1,4 @@
-"""The equations that an expression may hold an instance of, found without trying them all."""
+"""Index the equations by a tensor they read, to find candidate instances in an expression."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from derive.calculus.lets import Let, Lets
 
 
 class Definitions:
-    """The equations of the spec that fit, each under one of the tensors that it reads.
+    """The equations of the spec that satisfy ``fits``, each indexed under a tensor it reads.
 
-    An instance of an equation reads every tensor that the equation does. Equations that are
-    added later are found too.
+    An instance of an equation reads every tensor that the equation does. Equations that are added
+    later are found too.
     """
 
     def __init__(self, lets: Lets, fits: Callable[[Let], bool]) -> None:
@@ -23,7 +23,7 @@ class Definitions:
         self._under: dict[str | None, list[tuple[int, Let]]] = {}
 
     def like(self, e: Expr) -> list[Let]:
-        """Those that read nothing but what e reads, in order of definition."""
+        """The equations that read only tensors of e, in order of definition."""
         self._update()
         there = tensors(e)
         found = list(self._under.get(None, ()))
@@ -38,7 +38,7 @@ class Definitions:
         new = islice(given.values(), self._seen, None) if len(given) > self._seen else ()
         for n, let in enumerate(new, self._seen):
             if self._fits(let):
-                # Under the tensor with the fewest so far: many may read the same weight.
+                # Index under the tensor with the fewest entries: many may read the same weight.
                 names = sorted(tensors(let.body))
                 key = min(names, key=lambda name: len(self._under.get(name, ())), default=None)
                 self._under.setdefault(key, []).append((n, let))

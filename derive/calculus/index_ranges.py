@@ -1,4 +1,4 @@
-"""What brackets leave of the range of an index.
+"""Subranges of an index that brackets leave.
 
 [s <= i and i < s + size(j)] f(i)  =  f(s + j)
 """
@@ -16,9 +16,9 @@ from derive.algebra.logic import conditions_of
 def part_of_range(
     bounds: Bounds, factors: Sequence[Expr], i: Index
 ) -> tuple[Index, Polynomial, list[Expr]] | None:
-    """(j, s, what is left) where brackets keep i to s + j for an index j of the operation.
+    """(j, s, remaining factors) if brackets restrict i to s + j for an index j of the operation.
 
-    None where no bracket says so of i alone, or no index has the size that is left.
+    None if no bracket bounds i alone, or no extent has the remaining size.
     """
     edges: list[tuple[bool, Polynomial]] = []
     rest: list[Expr] = []
@@ -40,7 +40,7 @@ def part_of_range(
 
 
 def _edges(bounds: Bounds, f: Expr, i: Index) -> list[tuple[bool, Polynomial]]:
-    """All that a bracket says of this index and of nothing else; empty where it says more."""
+    """The bounds that a bracket puts on this index; empty if it has other conditions or indices."""
     if not isinstance(f, Iverson) or free_indices(f) != {i}:
         return []
     found = [bounds.edge(c, i) for c in conditions_of(f.condition)]
@@ -48,7 +48,7 @@ def _edges(bounds: Bounds, f: Expr, i: Index) -> list[tuple[bool, Polynomial]]:
 
 
 def _extreme(bounds: Bounds, forms: Sequence[Polynomial], greatest: bool) -> Polynomial | None:
-    """The one that is certainly the greatest, or the least."""
+    """The form that is provably the greatest, or the least; None if the order is unknown."""
     for one in forms:
         pairs = ((other, one) if greatest else (one, other) for other in forms)
         if all(bounds.at_most(low, high) for low, high in pairs):

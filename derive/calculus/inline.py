@@ -1,9 +1,9 @@
-"""Which adjoints keep a name of their own: those whose name pays for itself.
+"""Inline adjoints whose name does not pay for itself.
 
     grad_x = f'(x)*grad_y,  grad_y = ...     or     grad_x = f'(x)*(...)
 
-An adjoint is opened where the cost of the whole does not rise. What several gradients have in
-common counts once, so that a sum which a gradient needs anyway is free for another.
+An adjoint is inlined if the total cost does not rise. Common subexpressions of several gradients
+count once, so that a sum that one gradient needs anyway is free for another.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ from derive.calculus.ratio_rules import quotient_rules
 from derive.calculus.zero_rules import zero_rule
 
 _MOST_TERMS = 6
-"""An adjoint with more terms than this is never inlined: sums multiply out."""
+"""An adjoint with more terms than this is never inlined: products of sums multiply out."""
 
 _LARGEST = 40
-"""A formula with more factors and bound indices than this takes in nothing that makes it larger.
+"""A formula with more factors and binders than this inlines nothing that makes it larger.
 
-A name in a chain of any length thus stands for a bounded part of it.
+So in a chain of any length, the formula behind a name is bounded.
 """
 
 _FAR = 10**30
-"""Numbers that are further from 1 than this are not multiplied out of several formulas."""
+"""A coefficient farther from 1 than this factor blocks inlining."""
 
 _NAME = 200.0
-"""What a name costs: less than one pass over a matrix, as costs count it."""
+"""The cost of a name, in cost units: less than one pass over a matrix."""
 
 _MOST_COPIES = 3
-"""A sum that stands in more terms than this has a name, unless the code gains by its opening."""
+"""A sum read in more terms than this keeps its name, unless inlining makes the code cheaper."""
 
 Pieces = Callable[[Poly], Mapping[Expr, float]]
 
@@ -65,7 +65,7 @@ class _Bill:
         self._uses: Counter[Expr] = Counter()
 
     def add(self, polys: Iterable[Poly]) -> float:
-        """The rise by formulas that come in."""
+        """Add formulas; return the rise of the cost."""
         rise = 0.0
         for p in polys:
             for operation, price in self._pieces(p).items():
@@ -74,7 +74,7 @@ class _Bill:
         return rise
 
     def remove(self, polys: Iterable[Poly]) -> float:
-        """The fall by formulas that go."""
+        """Remove formulas; return the fall of the cost."""
         fall = 0.0
         for p in polys:
             for operation, price in self._pieces(p).items():
@@ -109,7 +109,7 @@ class _Formulas:
         return [a for a in found if name in tensors(a.body)]
 
     def replace(self, gone: Adjoint, new: Sequence[Adjoint]) -> None:
-        """The formulas without one of them, whose readers have become these."""
+        """Remove a formula, and replace its readers by these."""
         del self._by_name[gone.name]
         for a in new:
             self._by_name[a.name] = a
@@ -117,14 +117,14 @@ class _Formulas:
 
 
 def _is_worse(adjoint: Adjoint, reader: Adjoint, opened: Adjoint) -> bool:
-    """Whether a reader is not to be opened, whatever it costs."""
+    """True if a reader must not inline the adjoint, whatever the cost."""
     grown = _size(opened.body) > max(_size(reader.body), _LARGEST)
     paired = _pairs_up(adjoint, reader, opened) or _moves_an_end(adjoint, reader)
     return paired or grown or _is_extreme(opened.body)
 
 
 def _open(formulas: _Formulas, adjoint: Adjoint, bill: _Bill, opened_by: _Opened) -> None:
-    """The adjoint in place of its name in every reader, if that costs no more."""
+    """Inline the adjoint in every reader, if that costs no more."""
     if len(adjoint.body.terms) > _MOST_TERMS:
         return
     readers = formulas.readers(adjoint.name)
@@ -142,10 +142,10 @@ def _open(formulas: _Formulas, adjoint: Adjoint, bill: _Bill, opened_by: _Opened
 
 
 def inline_adjoints(backward: Backward, pieces: Pieces) -> Backward:
-    """Open every adjoint whose name does not pay for itself.
+    """Inline every adjoint whose name does not pay for itself.
 
-    Adjoints are visited in program order and then in reverse. ``pieces`` gives the distinct
-    operations of a formula with their costs.
+    Adjoints are visited in reverse program order and then in program order. ``pieces`` returns the
+    distinct operations of a formula with their costs.
     """
     every = (*backward.adjoints, *backward.gradients)
     made = {a.name: a.as_let() for a in backward.adjoints}
@@ -179,13 +179,13 @@ def inline_adjoints(backward: Backward, pieces: Pieces) -> Backward:
 
 
 def _is_repeated(adjoint: Adjoint, readers: Sequence[Adjoint]) -> bool:
-    """Whether a sum would be written out again and again."""
+    """True if inlining would copy a sum too many times."""
     reading = sum(adjoint.name in tensors(t) for r in readers for t in r.body.terms)
     return len(adjoint.body.terms) > 1 and reading > _MOST_COPIES
 
 
 def _with_named_sums(lets: Lets, pieces: Pieces) -> Pieces:
-    """The operations of a formula with those of the sums in it that the engine named."""
+    """``pieces`` extended to the operations of the sums that the engine named."""
 
     def every(p: Poly) -> Mapping[Expr, float]:
         found = dict(pieces(p))
@@ -199,27 +199,28 @@ def _with_named_sums(lets: Lets, pieces: Pieces) -> Pieces:
 
 
 def _has_cases(a: Adjoint) -> bool:
-    """Whether the adjoint has a value of its own at each position of a short axis.
+    """True if the adjoint has a separate value at each position of a short axis.
 
-    One stack of them is multiplied once; opened, every case would be by itself.
+    The stack of these values is multiplied once; inlined, each case would be multiplied separately.
     """
     cases = {f for t in a.body.terms for f in t.factors if isinstance(f, Delta)}
     return sum(isinstance(d.position, Num) for d in cases) > 1
 
 
 def _pairs_up(adjoint: Adjoint, reader: Adjoint, opened: Adjoint) -> bool:
-    """Whether positions that integers give to the one are compared with those of the other.
+    """True if inlining would compare integer positions of one formula with those of the other.
 
-    Sum_n [a[e] = n]*Sum_e' [a[e'] = n]*x[e'] has n sums; opened it is a tensor of all pairs e, e'.
+    Sum_n [a[e] = n]*Sum_e' [a[e'] = n]*x[e'] has n sums; inlined it is a tensor of all pairs e, e'.
     """
     return _looked_up(opened.body) > max(1, _looked_up(adjoint.body), _looked_up(reader.body))
 
 
 def _moves_an_end(adjoint: Adjoint, reader: Adjoint) -> bool:
-    """Whether positions that are moved would be compared in place of whole indices.
+    """True if inlining would put shifted positions into a comparison of whole indices.
 
-    Sum_j [i <= j]*grad_u[j], grad_u[j] = Sum_k delta(j, k + 1)*x[k], is a cumulative sum of what
-    is placed; opened it is one of other positions, or none: Sum_k [i <= k + 1]*x[k].
+    Sum_j [i <= j]*grad_u[j], grad_u[j] = Sum_k delta(j, k + 1)*x[k], is a cumulative sum of a
+    scattered tensor. Inlined, it is one over other positions, or is not recognized: Sum_k [i <= k +
+    1]*x[k].
     """
     placed = (f.position for t in adjoint.body.terms for f in t.factors if isinstance(f, Delta))
     if all(isinstance(p, Index | Num) for p in placed):
@@ -238,19 +239,20 @@ def _moves_an_end(adjoint: Adjoint, reader: Adjoint) -> bool:
 
 
 def _looked_up(p: Poly) -> int:
-    """How many tensors one delta or bracket reads, at most."""
+    """The largest number of tensors that one delta or bracket reads."""
     masks = (f for t in p.terms for f in t.factors if isinstance(f, Delta | Iverson))
     return max((len(set(accesses(f))) for f in masks), default=0)
 
 
 def _without_names(a: Adjoint, lets: Lets, rules: Rules, pieces: Pieces) -> Adjoint:
-    """The formula with sums like 1 - t, which the engine named, multiplied out where that pays.
+    """The formula with engine-named sums like 1 - t multiplied out, if that is cheaper.
 
     (1 - t)*sigmoid(x) - t*sigmoid(-x) = sigmoid(x) - t
 
-    A sum that is known to be 0 would take a part of the factor with it: 1 - y^2 would become -y^2.
+    The rules omit sums known to be 0, which would cancel a part of the factor: 1 - y^2 would become
+    -y^2.
     """
-    # Multiplied out, a product is a sum: what makes up for it must stand beside it.
+    # Expanding a product adds terms, so other terms must be present to cancel them.
     for name in sorted(tensors(a.body)) if len(a.body.terms) > 1 else ():
         let = lets.get(name)
         if let is None or not is_named_sum(let):
@@ -270,13 +272,13 @@ def _without_names(a: Adjoint, lets: Lets, rules: Rules, pieces: Pieces) -> Adjo
 
 
 def _pairs(p: Poly) -> int:
-    """How many terms at most are one with another by what is known of their functions."""
+    """The number of terms that may combine with another by an identity of their functions."""
     calls = ((f for f in t.factors if isinstance(f, Call)) for t in p.terms)
     return sum(any(f.function in PAIRED for f in of) for of in calls)
 
 
 def _collected(a: Adjoint, lets: Lets, pieces: Pieces) -> Adjoint:
-    """The formula with the names of sums opened that stand beside one of their own terms.
+    """The formula with the names of sums expanded where one of their terms stands beside them.
 
     With u = 1 - t, a*u - a*t = a - 2*a*t
     """
@@ -301,7 +303,7 @@ def _collected(a: Adjoint, lets: Lets, pieces: Pieces) -> Adjoint:
 
 
 def _is_extreme(p: Poly) -> bool:
-    """Whether a number in p is near the ends of what a float may be, which its parts are not."""
+    """True if a coefficient of p is close to the range limits of floats."""
     return any(not 1 / _FAR < abs(t.coef) < _FAR for t in p.terms)
 
 
@@ -310,7 +312,7 @@ def _size(p: Poly) -> int:
 
 
 class _Opened:
-    """Formulas with an adjoint's name replaced by what it stands for, each made once."""
+    """Formulas with an adjoint's name inlined, memoized per pair."""
 
     def __init__(self, rules: Rules, display_name: Callable[[str], str]) -> None:
         self._rules = rules
@@ -318,7 +320,7 @@ class _Opened:
         self._made: dict[tuple[int, int], tuple[Adjoint, Adjoint, Adjoint]] = {}
 
     def of(self, reader: Adjoint, adjoint: Adjoint) -> Adjoint:
-        """The reader without the name; what it is made of is held, so that an id stays its own."""
+        """The reader with the name inlined; arguments are kept alive, so ids stay unique."""
         key = id(reader), id(adjoint)
         if key not in self._made:
             self._made[key] = reader, adjoint, self._make(reader, adjoint)

@@ -1,10 +1,10 @@
-"""What is known of the value of an expression wherever the tensors that it reads are finite.
+"""Interval analysis: bounds of an expression wherever the tensors that it reads are finite.
 
     facts(e)  =  (low, high, nonzero)        low <= e <= high
 
-found by structure, from the columns of the function table. A quotient by what is never 0, a
-logarithm of what is above 0 and an exponential of what is bounded above are finite: they need no
-guard, and they commute with conditions.
+The facts follow from structure and the columns of the function table. A quotient by a nonzero
+value, a logarithm of a positive value and an exponential of a bounded value are finite. They need
+no guard, and they commute with conditions.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from derive.calculus.softmax_recognition import Normal, recognise_under
 
 @dataclass(frozen=True)
 class Facts:
-    """low <= value <= high, not 0 if ``nonzero``; not ``finite`` where nothing may be taken."""
+    """low <= value <= high, not 0 if ``nonzero``; not ``finite`` if a selection may be empty."""
 
     low: float = -inf
     high: float = inf
@@ -51,7 +51,7 @@ class Facts:
 
     @property
     def positive(self) -> bool:
-        """Whether the value is above 0."""
+        """True if the value is above 0."""
         return self.low > 0 or (self.low == 0 and self.nonzero)
 
 
@@ -60,14 +60,14 @@ _ANY = Facts()
 
 @dataclass
 class ValueFacts:
-    """The facts about expressions in their flat form; ``find`` gives the definition of a name."""
+    """The facts about flat expressions; ``find`` returns the let of a name."""
 
     find: Find
     known: dict[Expr, Facts] = field(default_factory=dict)
     named: dict[str, Facts] = field(default_factory=dict)
 
     def facts(self, e: Expr) -> Facts:
-        """The interval of e."""
+        """The facts of e."""
         found = self.known.get(e)
         if found is None:
             self.known[e] = _ANY
@@ -110,9 +110,9 @@ class ValueFacts:
         return _ANY
 
     def _of_name(self, tensor: str) -> Facts:
-        """The facts of a name, found after those of the names that it is made of.
+        """The facts of a name, computed after those of the names that it reads.
 
-        One after the other: a network is deeper than Python's stack.
+        Iterative, as a network is deeper than Python's stack.
         """
         pending = [tensor]
         while pending:
@@ -150,9 +150,9 @@ class ValueFacts:
         return Facts(row.least, row.most, row.open or row.least > 0 or row.most < 0)
 
     def may_fail(self, e: Expr, held: Iterable[Expr] = ()) -> bool:
-        """Whether f(u) or its derivative may be nan or infinite where u is finite.
+        """True if f(u) or its derivative may be nan or infinite where u is finite.
 
-        e is the function or the power; ``held`` are conditions under which it stands.
+        e is the function call or the power; ``held`` are the conditions that hold there.
         """
         if isinstance(e, Pow):
             assert isinstance(e.exponent, Num)
@@ -179,7 +179,7 @@ class ValueFacts:
 
 
 def _chosen(function: str, parts: list[Facts]) -> Facts:
-    """Of the maximum, minimum or clamp of these."""
+    """The facts of the maximum, minimum or clamp of these."""
     if function == "maximum":
         low, high = max(p.low for p in parts), max(p.high for p in parts)
     elif function == "minimum":
@@ -224,14 +224,14 @@ def _power(base: Facts, exponent: Fraction) -> Facts:
 
 
 def _summed(inner: Facts) -> Facts:
-    """The sum over an axis, which has positions."""
+    """The facts of a sum over a nonempty axis."""
     low = 0 if inner.low >= 0 else -inf
     high = 0 if inner.high <= 0 else inf
     return Facts(low, high, inner.positive or inner.high < 0, inner.finite)
 
 
 def _is_count(p: Poly) -> bool:
-    """Whether p is the number of what conditions take: the mean of nothing is no number."""
+    """True if p counts the positions that conditions select: the mean of none is nan."""
     factors = [f for t in p.terms for f in t.factors]
     return any(t.binders for t in p.terms) and all(isinstance(f, Iverson) for f in factors)
 
@@ -241,7 +241,7 @@ def _hull(a: Facts, b: Facts) -> Facts:
 
 
 def taken_where(let: Let) -> Expr | None:
-    """The condition of a reduction; a branch that is -inf excludes as much for a maximum."""
+    """The condition of a reduction, including a -inf branch of a maximum, which excludes too."""
     conditions = [] if let.condition is None else [let.condition]
     least = Fraction(1 if let.reduction.neutral == inf else -1)
     for t in let.body.terms:
@@ -253,9 +253,9 @@ def taken_where(let: Let) -> Expr | None:
 
 
 def may_be_infinite(find: Find, e: Expr) -> bool:
-    """Whether e may be infinite, or nan, at finite values of the tensors.
+    """True if e may be infinite, or nan, at finite values of the tensors.
 
-    ``find`` gives the definition of a name.
+    ``find`` returns the let of a name.
     """
     pending, seen = [e], set[str]()
     while pending:
@@ -282,7 +282,7 @@ def may_be_infinite(find: Find, e: Expr) -> bool:
 
 
 def is_everywhere(part: Expr) -> bool:
-    """Whether a node has a finite value whatever its parts are, and reads within its axes."""
+    """True if a node is finite whatever its operands are, and reads within its axes."""
     match part:
         case Access(_, positions):
             return all(isinstance(p, Index) for p in positions)
@@ -299,7 +299,7 @@ def is_everywhere(part: Expr) -> bool:
 
 
 def is_finite_alike(part: Expr) -> bool:
-    """The same of a node of sums and products, where an exponential is one of a score."""
+    """True if a node is finite in the same sense; exp counts, as its argument is a score."""
     match part:
         case Reduce(kind, _, _, condition):
             return kind in ("sum", "logsumexp") and condition is None

@@ -53,11 +53,11 @@ from derive.notation.operation import Kind
 
 @dataclass(frozen=True)
 class Let:
-    """One definition. ``internal`` ones were introduced by the engine, not by the spec.
+    """One definition; ``internal`` if the engine introduced it, not the spec.
 
-    A ``variable`` is an internal one that has an adjoint as the equations of the spec do. A
-    ``compared`` one is an extremum that is asked for nothing but whether what it is of is equal. A
-    ``result`` is what a kernel computes beside something else: it stands by its name alone.
+    - ``variable``: an internal let with an adjoint, as equations of the spec have one.
+    - ``compared``: an extremum that is only tested for equality with its operand.
+    - ``result``: a secondary output of a kernel; nothing looks into its body.
     """
 
     name: str
@@ -74,12 +74,12 @@ class Let:
 
     @property
     def is_through(self) -> bool:
-        """Whether a derivative goes through it, so that it has no adjoint of its own."""
+        """True if derivatives pass through the let, so that it has no adjoint of its own."""
         return self.internal and not self.variable
 
     @property
     def reduction(self) -> Reduction:
-        """What is known of its kind."""
+        """The table entry of its kind of reduction."""
         return KINDS[self.kind]
 
     def reads(self) -> frozenset[str]:
@@ -88,7 +88,7 @@ class Let:
         return inside if self.condition is None else inside | tensors(self.condition)
 
     def body_at(self, positions: Sequence[Expr]) -> Poly:
-        """The body of a plain let with the formals replaced."""
+        """The body of a plain let at these positions."""
         assert self.kind == "sum"
         return _at(self.body, self.formals, tuple(positions))
 
@@ -98,7 +98,7 @@ class Let:
         return Access(self.name, self.formals)
 
     def at(self, binding: Mapping[Index, Expr]) -> Access | None:
-        """The let where its formals are these, if each of them is."""
+        """The let with its formals substituted; None unless the binding has all of them."""
         if not all(i in binding for i in self.formals):
             return None
         return Access(self.name, tuple(binding[i] for i in self.formals))
@@ -106,12 +106,12 @@ class Let:
 
 @lru_cache(maxsize=256)
 def _at(body: Poly, formals: tuple[Index, ...], positions: tuple[Expr, ...]) -> Poly:
-    """The body with the formals at these positions: asked for each tensor that it reads."""
+    """The body with the formals at these positions, cached: each tensor that it reads needs it."""
     return substitute(body, dict(zip(formals, positions, strict=True)))
 
 
 def is_named_sum(let: Let) -> bool:
-    """Whether the engine named the let, and it is a plain sum that derivatives go through."""
+    """True if the let is an engine-named plain sum that derivatives pass through."""
     return let.is_through and let.kind == "sum" and let.dtype == "float"
 
 
@@ -119,17 +119,17 @@ Scaled = tuple[Let, Call, Term]
 """A let that is c*f(u), with f(u) and c."""
 
 Find = Callable[[str], Let | None]
-"""The definition of a name, if it is not an input's."""
+"""Look up the definition of a name; None for an input."""
 
 
 @dataclass
 class Lets:
-    """The definitions so far, by name and in order; equal reductions are made once.
+    """The definitions so far, by name and in order; equal reductions share one let.
 
-    ``spoken`` says what a canonical name is called outside; a name it lacks is its own.
-    ``variables`` are names in which something is differentiated: they stand for themselves.
-    Every other name of the spec is short for its definition. Where ``stable`` is said, no
-    difference is multiplied out.
+    ``display_names`` maps canonical names to shown ones; a missing name maps to itself.
+    ``variables`` are names that something is differentiated by: no rewriting expands them. Every
+    other name of the spec abbreviates its definition. If ``stable``, no difference is multiplied
+    out.
     """
 
     display_names: dict[str, str]
@@ -137,24 +137,24 @@ class Lets:
     variables: frozenset[str] = frozenset()
     stable: bool = False
     bounds: Bounds = field(default_factory=Bounds)
-    """What is certain of the values of indices."""
+    """The proven facts about index values."""
     nested: int = 0
-    """How many reductions stand around what is made flat."""
+    """The depth of reductions around the expression being flattened."""
     placing: int = 0
-    """How many positions stand around it."""
+    """The depth of positions around it."""
     around: tuple[Expr, ...] = ()
-    """The conditions of the branches that it stands in."""
+    """The conditions of the branches around it."""
     conditions: dict[Any, Expr] = field(default_factory=dict)
-    """What conditions were found to be, each with what stands around it."""
+    """Flattened conditions, memoized with their context."""
     by_name: dict[str, Let] = field(default_factory=dict)
     given: dict[str, Let] = field(default_factory=dict)
-    """Those of them that are equations of the spec."""
+    """The lets that are equations of the spec."""
     found_totals: dict[Any, Any] = field(default_factory=dict)
-    """What sums of names were found to be, by name and axes."""
+    """Simplified sums of names, memoized by name and axes."""
     steps: list[Step] = field(default_factory=list)
-    """Equations of the spec that were rewritten, and by which identities."""
+    """Rewritten equations of the spec, with the identities applied."""
     derived_from: dict[str, str] = field(default_factory=dict)
-    """The name of an adjoint -> the tensor that it has the axes of."""
+    """The name of an adjoint -> the tensor whose axes it has."""
     distributed: dict[Poly, None] = field(default_factory=dict)
     """Sums that products were distributed over though no term has all of their axes."""
     _shared: dict[tuple[object, ...], str] = field(default_factory=dict)
@@ -170,27 +170,27 @@ class Lets:
         return self.by_name[name]
 
     def get(self, name: str) -> Let | None:
-        """The let of that name, if the name is not an input's."""
+        """The let of that name; None for an input."""
         return self.by_name.get(name)
 
     def definition(self, name: str) -> Let | None:
-        """The plain let that a name is short for."""
+        """The plain let that a name abbreviates."""
         let = self.by_name.get(name)
         if let is None or let.kind != "sum" or let.dtype != "float" or name in self.variables:
             return None
         return let
 
     def totals(self, tensors: tuple[str, ...]) -> tuple[Let, ...]:
-        """The lets of the spec that are one sum of products of these tensors, times others."""
+        """The lets of the spec that are a sum of products of these tensors, times others."""
         return tuple(self._totals.get(tensors, ()))
 
     def used(self, identity: str) -> None:
-        """Note an identity by which an equation is rewritten."""
+        """Record an identity by which an equation is rewritten."""
         if identity not in self._used:
             self._used.append(identity)
 
     def take_used(self) -> tuple[str, ...]:
-        """The identities noted since the last time."""
+        """Return the recorded identities and clear them."""
         taken = tuple(self._used)
         self._used.clear()
         return taken
@@ -206,7 +206,7 @@ class Lets:
             self._shared.setdefault(key, let.name)
 
     def rekey(self) -> None:
-        """Let later reductions share what the definitions are now, each after what it reads."""
+        """Rebuild the lookup tables from the current definitions, in dependency order."""
         for known in (self._shared, self._totals, self._calls):
             known.clear()
         every: dict[str, Let] = {}
@@ -256,10 +256,10 @@ class Lets:
         stem: str | None = None,
         display_names: str | None = None,
     ) -> Poly:
-        """The access to a let of that content, made with a name like ``stem`` if there is none yet.
+        """Return an access to a let of that content; create one named like ``stem`` if needed.
 
-        A reader knows it by a name like ``spoken``, where that is another. In a branch that leaves
-        a part of an index, it runs over that part.
+        ``display_names`` is the stem of its shown name, if that is different. In a branch that
+        restricts an index to a subrange, the let runs over that subrange.
         """
         read = free_indices(body) | (free_indices(condition) if condition else frozenset())
         part = part_in_branch(self.bounds, self.around, read, binders)
@@ -283,14 +283,14 @@ class Lets:
         return atom(Access(name, formals))
 
     def winner_of(self, let: Let) -> str | None:
-        """What the position of an extremum is called, if anything asked for it."""
+        """The name of the arg-reduction of an extremum, if one was created."""
         if let.reduction.part != "values":
             return None
         key, _ = _shape(f"arg{let.kind}", let.binders, let.body, let.condition)
         return self._shared.get(key)
 
     def apart(self) -> Lets:
-        """The same definitions, to which others may be added."""
+        """A copy to which lets may be added independently."""
         made = copy(self)
         for f in fields(self):
             held = getattr(self, f.name)
@@ -299,7 +299,7 @@ class Lets:
         return made
 
     def is_input(self, p: Poly) -> bool:
-        """Whether p is an entry of an input."""
+        """True if p is an entry of an input."""
         entry = as_atom(p)
         return isinstance(entry, Access) and self.get(entry.tensor) is None
 
@@ -329,13 +329,13 @@ class Lets:
         self.define(replace(let, name=name, formals=formals, internal=False))
 
     def display_name(self, name: str) -> str:
-        """The name as a reader knows it; primes stay."""
+        """The name as shown to a reader; primes stay."""
         bare = name.rstrip("'")
         return self.display_names.get(bare, bare) + name[len(bare) :]
 
     def derived_name(self, name: str, stem: str) -> str:
-        """A canonical name made from another, which a reader knows as the stem, or stem2, ..."""
-        # Adjoints come before all else in an order by names, as they do in a formula.
+        """A canonical name derived from another, shown as the stem, or stem2, ..."""
+        # The @ sorts adjoints before all other names, as in a formula.
         made = numbered(f"@{name}~{stem.split('_')[0]}", self.display_names)
         display_names = self.fresh_name(stem)
         self.reserved.add(display_names)
@@ -344,7 +344,7 @@ class Lets:
         return made
 
     def fresh_name(self, stem: str) -> str:
-        """stem, stem2, stem3, ...: the first that nothing has."""
+        """The first of stem, stem2, stem3, ... that is not in use."""
         taken = self.reserved, self.by_name
         return next(name for name in numbers(stem) if not any(name in names for names in taken))
 
@@ -355,11 +355,11 @@ def tensors_of(factors: Sequence[Expr]) -> tuple[str, ...]:
 
 
 def layout(body: Expr, bound: Sequence[Index] = ()) -> tuple[Index, ...]:
-    """The free indices of body that are not bound, in the order its largest access has them.
+    """The free indices of body that are not bound, in the order of its largest access.
 
-    One that is in no access stands where that access has a number: those of where(d == 0,
-    -x[n,1,j], x[n,0,j]) are n, d, j. One that a bound one gives the places of stands where that
-    does: those of Sum_e [s[e] == g] x[e,c]*y[c,g] are g, c.
+    An index in no access takes the place of a number in that access: where(d == 0, -x[n,1,j],
+    x[n,0,j]) has n, d, j. An index equated with a read s[e] takes the place of e: Sum_e [s[e] == g]
+    x[e,c]*y[c,g] has g, c.
     """
     order: list[Index] = []
     hole: int | None = None
@@ -383,7 +383,7 @@ def layout(body: Expr, bound: Sequence[Index] = ()) -> tuple[Index, ...]:
 
 
 def _places(body: Expr) -> Iterator[tuple[Index, Index]]:
-    """The index of each position s[e] and that which it equals, in brackets [s[e] == g]."""
+    """(e, g) for each bracket [s[e] == g]."""
     for part in walk(body):
         if isinstance(part, Rel) and part.op == "==":
             sides = [as_atom(x) if isinstance(x, Poly) else x for x in (part.left, part.right)]
@@ -395,7 +395,7 @@ def _places(body: Expr) -> Iterator[tuple[Index, Index]]:
 def _shape(
     kind: str, binders: tuple[Index, ...], body: Poly, condition: Expr | None
 ) -> tuple[tuple[object, ...], tuple[Index, ...]]:
-    """A key that is equal for lets equal up to names of indices, and the let's formals."""
+    """A key that is equal for lets equal up to index names, and the let's formals."""
     # others[.., k, ..] = the product over all but k: k is the axis and a formal at once.
     formals = layout(body, () if kind == OTHERS.name else binders)
     if kind == OTHERS.name:
@@ -413,9 +413,9 @@ def _shape(
 def _with_conditions(
     formals: tuple[Index, ...], binders: tuple[Index, ...], body: Poly, condition: Expr
 ) -> tuple[Index, ...]:
-    """The formals with those of the condition, each where a binder that it is compared with is.
+    """The formals with those of the condition, each where the binder it is compared with stands.
 
-    The greatest x[k,d] with s[k] = n stands at [n,d].
+    The greatest x[k,d] with s[k] = n has the formals [n,d].
     """
     extra = [i for i in layout(condition, binders) if i not in formals]
     order: list[Index] = []
@@ -441,7 +441,7 @@ def inline(p: Poly, let: Let) -> Poly:
                 bodies.append(power(let.body_at(base.positions), exponent))
             else:
                 rest.append(f)
-        # The binders of the term are free indices of what it is the sum of.
+        # The binders of the term are free indices of the summand.
         outside = poly([make_term(t.coef, (), rest)])
         terms += sum_over(mul(outside, *bodies), t.binders).terms if bodies else [t]
     return poly(terms)

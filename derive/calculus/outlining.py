@@ -1,15 +1,15 @@
-"""Parts of an equation that are too large to stand in its formulas, as variables of their own.
+"""Outline large parts of an equation as variables of their own.
 
     tanh(tanh(... tanh(x)))    =  tanh(tanh(u)),    u = tanh(... tanh(x))
     a*b*c*...                  =  u*v*...,          u = a*b*c,  v = ...
     (x - sum_r a_r*b_r)^2      =  u^2,              u = x - sum_r a_r*b_r
     a*tanh(sum_r b_r*c_r)      =  a*tanh(u),        u = sum_r b_r*c_r
 
-The derivative of f(g) repeats g, and that of a product repeats every other factor. A name stands
-for what is repeated, and has an adjoint as an equation has, so that formulas are as long for a
-deep equation as for a network of short ones. A contraction inside of a function is dear to compute
-again, and what has a name may be kept; none is needed where the value of the equation tells the
-derivative, as that of tanh(sum_r b_r*c_r) does.
+The derivative of f(g) repeats g, and that of a product repeats every other factor. A name replaces
+the repeated part and has an adjoint. So the formulas of a deep equation are as short as those of a
+network of short ones. A contraction inside of a function is expensive to recompute, and a named
+value may be saved. No name is needed if the derivative is a function of the equation's value, as
+for tanh(sum_r b_r*c_r).
 """
 
 from __future__ import annotations
@@ -42,26 +42,26 @@ from derive.algebra.substitution import substitute
 from derive.calculus.interval_analysis import is_everywhere
 
 _LARGEST = 24
-"""An argument or an operand with more nodes than this has a name."""
+"""An argument or an operand with more nodes than this gets a name."""
 
 _MOST = {Mul: 12, Add: 48}
-"""A product of more factors, or a sum of more terms, is one of products or sums of half as many."""
+"""The most factors of a product and terms of a sum; longer ones are grouped by half as many."""
 
 
 def with_named_parts(e: Expr, floats: Collection[str], name: Callable[[Expr], Access]) -> Expr:
-    """e with what is too large in it replaced by what ``name`` makes of it.
+    """Return e with its large parts replaced by ``name`` of them.
 
-    ``floats`` are the tensors that have derivatives, those with a new name among them.
+    ``floats`` are the tensors that have derivatives, new names included.
     """
     return _OutlinedParts(floats, name).of(e)
 
 
 _Place = tuple[Expr, bool]
-"""An expression, and whether it is made only where a condition holds."""
+"""An expression, and whether it is evaluated only where a condition holds."""
 
 
 class _OutlinedParts:
-    """What became of the parts of an expression, innermost first."""
+    """The rewritten parts of an expression, innermost first."""
 
     def __init__(self, floats: Collection[str], name: Callable[[Expr], Access]) -> None:
         self._floats = floats
@@ -79,7 +79,7 @@ class _OutlinedParts:
         return self._new[e, False]
 
     def _rebuilt(self, e: Expr, held: bool) -> Expr:
-        """e over its parts as they have become, those named that are too large."""
+        """e over its rewritten parts, the large ones named."""
         inside = {part: self._new[part, own] for part, own in _parts(e, held)}
         if isinstance(e, Call | Pow | Mul):
             own = _is_held(e, held)
@@ -99,7 +99,7 @@ class _OutlinedParts:
         return self._grouped(made, held) if isinstance(made, Add | Mul) else made
 
     def _grouped(self, e: Add | Mul, held: bool) -> Expr:
-        """A product of many factors as one of products, each over the same indices; so a sum."""
+        """Group a long product into products over the same indices; likewise a long sum."""
         members = list(_members(e))
         own, most = _is_held(e, held), _MOST[type(e)]
         together, grouped = most // 2, False
@@ -122,7 +122,7 @@ class _OutlinedParts:
         return type(e)(tuple(members)) if grouped else e
 
     def _size_of(self, e: Expr) -> int:
-        """The nodes of e, as often as they are written, and more where a derivative has them."""
+        """The node count of e as a tree, scaled where a derivative repeats the argument."""
         for part, _ in _inside_out((e, False)):
             if part not in self._size:
                 inside = 1 + sum(self._size[child] for child, _ in _parts(part, False))
@@ -131,7 +131,7 @@ class _OutlinedParts:
         return self._size[e]
 
     def _may_be_named(self, e: Expr, held: bool) -> bool:
-        """Whether e has a derivative and, where a condition keeps it, a value everywhere."""
+        """True if e has a derivative and, under a condition, a finite value everywhere."""
         parts = list(walk(e))
         if not any(isinstance(part, Access) and part.tensor in self._floats for part in parts):
             return False
@@ -141,7 +141,7 @@ class _OutlinedParts:
         return all(part in known or is_everywhere(part) for part in parts)
 
     def _log_softmaxes(self, parts: Iterable[Expr]) -> set[Expr]:
-        """The softmaxes, their logarithms and what these are normalised by."""
+        """The softmaxes, their logarithms and their normalizers."""
         found: set[Expr] = set()
         for part in parts:
             of = part.args[0] if isinstance(part, Call) and part.function == "exp" else part
@@ -154,7 +154,7 @@ class _OutlinedParts:
 
 
 def _is_square(e: Expr) -> bool:
-    """Whether e is multiplied with itself."""
+    """True if e is an integer power of at least 2."""
     if not isinstance(e, Pow) or not isinstance(e.exponent, Num):
         return False
     power = e.exponent.value
@@ -162,7 +162,7 @@ def _is_square(e: Expr) -> bool:
 
 
 def _is_residual(e: Expr) -> bool:
-    """Whether e is a sum with a contraction: what multiplies it out makes a contraction of three.
+    """True if e is a sum with a contraction: expanding its product yields a triple contraction.
 
     2*(x_ij - sum_r a_ir*b_jr)*b_jr = 2*x_ij*b_jr - 2*sum_r' a_ir'*b_jr'*b_jr
     """
@@ -173,7 +173,7 @@ def _is_residual(e: Expr) -> bool:
 
 
 def _is_of_contraction(e: Expr, argument: Expr) -> bool:
-    """Whether e is a function of what has a contraction of a product of tensors among its terms."""
+    """True if e is a function whose argument has a contraction of a product among its terms."""
     if isinstance(e, Mul):
         return False
     terms = _members(argument) if isinstance(argument, Add) else (argument,)
@@ -182,7 +182,7 @@ def _is_of_contraction(e: Expr, argument: Expr) -> bool:
 
 
 def _is_multiplied(e: Expr, factors: Iterable[Expr]) -> bool:
-    """Whether a contraction of a product is multiplied by what has a tensor and all its indices."""
+    """True if a cofactor of the contraction e reads a tensor and has all indices of e."""
     if not _is_matrix_product(e):
         return False
     free = free_indices(e)
@@ -192,7 +192,7 @@ def _is_multiplied(e: Expr, factors: Iterable[Expr]) -> bool:
 def _of_its_value(e: Expr) -> Expr | None:
     """The f(u) of c*f(u), if the derivative of f is a function of its value.
 
-    c is a number that is not 0, as a parameter is not by which u is divided; a size may be.
+    c must be a nonzero number, such as a parameter that u is divided by; a size may be 0.
     """
     factors = list(_members(e)) if isinstance(e, Mul) else [e]
     (f, *more) = [f for f in factors if any(accesses(f))] or [e]
@@ -209,7 +209,7 @@ def _of_its_value(e: Expr) -> Expr | None:
 
 
 def _is_contraction(e: Expr) -> bool:
-    """Whether e is a sum of what reads several tensors at each position."""
+    """True if e is a sum whose body reads several tensors that vary with the binders."""
     if not isinstance(e, Reduce) or e.kind != "sum":
         return False
     read = {x for x in accesses(e.body) if not free_indices(x).isdisjoint(e.indices)}
@@ -217,7 +217,7 @@ def _is_contraction(e: Expr) -> bool:
 
 
 def _is_matrix_product(e: Expr) -> bool:
-    """Whether e sums a product of tensors none of which has all indices: it is dear."""
+    """True if e is an expensive contraction: the sum of a product of smaller tensors."""
     if not isinstance(e, Reduce) or e.kind != "sum" or not isinstance(e.body, Mul):
         return False
     read = [free_indices(f) for f in _members(e.body) if any(accesses(f))]
@@ -226,7 +226,7 @@ def _is_matrix_product(e: Expr) -> bool:
 
 
 def _is_partial_sum(e: Expr) -> bool:
-    """Whether e is a sum under a condition: a product of two runs over all pairs at each position.
+    """True if e is a conditional sum: a product of two runs over all pairs at each position.
 
     (sum_s [s <= t] x_s)^2 = sum_s sum_s' [s <= t] [s' <= t] x_s x_s'
     """
@@ -237,7 +237,7 @@ def _is_partial_sum(e: Expr) -> bool:
 
 
 def _inside_out(place: _Place) -> Iterator[_Place]:
-    """Every part that stands as a number, after its own parts, each once."""
+    """Every numeric part in postorder, each once."""
     met: set[_Place] = set()
     pending = [(place, False)]
     while pending:
@@ -251,7 +251,7 @@ def _inside_out(place: _Place) -> Iterator[_Place]:
 
 
 def _parts(e: Expr, held: bool) -> Iterator[_Place]:
-    """The parts of e that stand as numbers: no positions, no conditions."""
+    """The numeric operands of e: no positions, no conditions."""
     own = _is_held(e, held)
     match e:
         case Add(args) | Mul(args):
@@ -268,7 +268,7 @@ def _parts(e: Expr, held: bool) -> Iterator[_Place]:
 
 
 def _is_held(e: Expr, held: bool) -> bool:
-    """Whether the parts of e are made only where a condition holds."""
+    """True if the operands of e are evaluated only where a condition holds."""
     if held or isinstance(e, Where):
         return True
     if isinstance(e, Reduce):
@@ -277,7 +277,7 @@ def _is_held(e: Expr, held: bool) -> bool:
 
 
 def _members(e: Add | Mul) -> Iterator[Expr]:
-    """The factors of a product of products, or the terms of a sum of sums."""
+    """The factors of nested products, or the terms of nested sums."""
     pending: list[Expr] = [e]
     while pending:
         f = pending.pop()
@@ -288,7 +288,7 @@ def _members(e: Add | Mul) -> Iterator[Expr]:
 
 
 def _may_be_grouped(f: Expr) -> bool:
-    """Whether nothing is looked for beside f, as a sum of exponentials is beside each of them."""
+    """True if no pattern needs f as a separate factor, as softmax needs each exponential."""
     if isinstance(f, Pow):
         return _may_be_grouped(f.base) and isinstance(f.exponent, Num) and f.exponent.value > 0
     if isinstance(f, Mul):

@@ -1,9 +1,9 @@
-"""Conditions that leave one position of indices whose sizes are numbers.
+"""Conditions that select one position of indices whose sizes are numbers.
 
     where(t == 0, a, where(t == 1, b, c))  =  delta(t, 0)*a + delta(t, 1)*b + delta(t, 2)*c
 
-where t has three positions. A position may be row-major, of several indices: 3*t + u == 5 is t = 1
-and u = 2. Values that are chosen so are stacked, and what reads one of them reads it alone.
+Here t has three positions. A position may be row-major over several indices: 3*t + u == 5 is t = 1
+and u = 2. The values are stacked, and an access at a fixed position reads one of them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from derive.algebra.poly import Poly, as_atom
 
 @dataclass(frozen=True)
 class Case:
-    """That indices are at a row-major position, or where ``denied``, that they are not."""
+    """The condition that indices are at a row-major position, negated if ``denied``."""
 
     denied: bool
     indices: tuple[tuple[Index, int], ...]
@@ -29,7 +29,7 @@ class Case:
     position: int
 
     def at(self, position: int) -> tuple[Delta, ...]:
-        """Deltas that put the indices at a position."""
+        """Deltas that fix the indices at a position."""
         deltas: list[Delta] = []
         for i, size in reversed(self.indices):
             position, digit = divmod(position, size)
@@ -37,14 +37,14 @@ class Case:
         return tuple(deltas)
 
     def excludes(self, factor: Expr) -> bool:
-        """Whether it is a delta that puts one of the indices elsewhere than the position."""
+        """True if the factor is a delta that fixes one of the indices at another position."""
         if not isinstance(factor, Delta) or not isinstance(factor.position, Num):
             return False
         return any(d.axis is factor.axis and d is not factor for d in self.at(self.position))
 
 
 def case_of(bounds: Bounds, condition: Expr) -> Case | None:
-    """What t == 1, t != 1 or 3*t + u == 4 says of indices whose sizes are numbers."""
+    """The case of t == 1, t != 1 or 3*t + u == 4 for indices whose sizes are numbers."""
     if not isinstance(condition, Rel) or condition.op not in ("==", "!="):
         return None
     left, right = condition.left, condition.right
@@ -75,9 +75,9 @@ def case_of(bounds: Bounds, condition: Expr) -> Case | None:
 
 
 def only_case(bounds: Bounds, condition: Expr, around: Sequence[Expr]) -> tuple[Delta, ...] | None:
-    """Deltas of the one position that a condition leaves.
+    """Deltas of the only position that a condition admits.
 
-    t == 1 leaves one, and t != 1 does where the conditions around it deny all others but one.
+    t == 1 admits one. t != 1 admits one if the conditions around it exclude all others but one.
     """
     case = case_of(bounds, condition)
     if case is None:

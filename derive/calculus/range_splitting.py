@@ -1,10 +1,10 @@
-"""A reduction in a branch that cuts the range of an index runs over that part alone.
+"""Restrict a reduction in a branch to the subrange of an index that the branch admits.
 
     where(t < size(a), max_k x[t,k], y)  =  where(t < size(a), top[t], y)
     top[t] = max_k x[t,k]  for t of a
 
-Made along the whole axis it would reduce what stands elsewhere, or nothing: work that no one asks
-for, and an infinity that the branch not taken multiplies by 0.
+Over the whole axis it would also reduce the other entries, or nothing. That is wasted work, and an
+infinity that the branch not taken multiplies by 0.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from derive.calculus.index_ranges import part_of_range
 
 @dataclass(frozen=True)
 class SubRange:
-    """The values of an index where conditions hold: ``start`` + those of an index of its own."""
+    """The values of an index where conditions hold: ``start`` + an index of the subrange."""
 
     bounds: Bounds
     conditions: tuple[Expr, ...]
@@ -34,12 +34,12 @@ class SubRange:
     own: Index
 
     def inside(self, e: Expr) -> Expr:
-        """e, which is made where the conditions hold, in the part's own index."""
+        """e, evaluated where the conditions hold, in the subrange's index."""
         place = (Polynomial.of(self.own) + self.start).poly()
         return settled(self.bounds, substitute(e, {self.whole: place}))
 
     def outside(self, p: Poly) -> Poly:
-        """p again in the whole index, with positions that are made where the conditions hold."""
+        """p in the whole index again, with its positions guarded by the conditions."""
         place = as_atom((Polynomial.of(self.whole) - self.start).poly())
         moved = substitute(p, {self.own: Guard(conjunction(self.conditions), place)})
         made = with_guards_outside(moved, frozenset(self.conditions))
@@ -53,7 +53,7 @@ def part_in_branch(
     indices: AbstractSet[Index],
     binders: Sequence[Index],
 ) -> SubRange | None:
-    """The part that conditions leave of an index that is not bound, if an extent has its size."""
+    """The subrange that conditions leave of a free index, if an extent has its size."""
     brackets = [Iverson(c) for c in conditions]
     for i in sorted(indices - set(binders), key=sort_key) if brackets else ():
         found = part_of_range(bounds, brackets, i)

@@ -1,4 +1,4 @@
-"""Sums that a factor is short for, or the base of, cancel against it.
+"""Cancel a sum against a factor that is its name, or the same sum.
 
     x/M + y/M = 1       where M = x + y is in the spec
     x/(x + y) + y/(x + y) = 1
@@ -6,7 +6,7 @@
     1/(c*(1 + x/c)) = 1/(c + x)
     M - x = y
 
-It is exact algebra: where M is 0 the quotient is 1 too.
+This is exact algebra: the quotient is 1 where M is 0 too.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from derive.algebra.rules import Rule, SumRule
 from derive.calculus.lets import Lets, inline
 
 _DEEPEST = 4
-"""So many names within a definition are opened."""
+"""The most names within a definition that are expanded."""
 
 
 def quotient_rules(lets: Lets) -> tuple[Rule | SumRule, ...]:
@@ -88,7 +88,7 @@ Sums = Callable[[Expr], tuple[Poly, ...]]
 
 
 def _one(t: Term, sums: Sums) -> Poly | None:
-    """t with the powers of a name and of the sum that it is short for as one power of the name."""
+    """Combine the powers of a name and of the sum that defines it as one power of the name."""
     powers = [(f, *base_and_power(f)) for f in t.factors]
     wholes = [(f, e, n) for f, e, n in powers if isinstance(e, Poly) and _shared_masks(e) == ()]
     for name, base, exponent in powers if wholes else ():
@@ -104,9 +104,9 @@ def _one(t: Term, sums: Sums) -> Poly | None:
 
 
 def _sums(lets: Lets, base: Expr) -> Iterator[Poly]:
-    """The sums that a factor stands for: its own terms, or its definition, opened more and more.
+    """The sums that a factor equals: its own terms, or its definition, expanded step by step.
 
-    A guarded factor stands for what it guards, where its condition holds.
+    A guarded factor equals its operand where its condition holds.
     """
     base = base.position if isinstance(base, Guard) else base
     if isinstance(base, Poly | FactoredSum):
@@ -131,7 +131,7 @@ def _accesses(p: Poly) -> Iterator[Access]:
 
 
 def _one_quotient(t: Term) -> Poly | None:
-    """t with the divisors of a divisor's terms multiplied out, which are divisors of t too."""
+    """Multiply the divisors in the terms of a divisor out, where they divide t too."""
     powers = [(f, *base_and_power(f)) for f in t.factors]
     for sum_, whole, n in powers:
         if not isinstance(whole, Poly) or n >= 0 or n.denominator != 1 or len(whole.terms) < 2:
@@ -154,7 +154,7 @@ def _one_quotient(t: Term) -> Poly | None:
 def _products_among(
     terms: Collection[Term], outer: Poly, whole: Poly, binders: Sequence[Index]
 ) -> Iterator[Term]:
-    """The products of the terms of a sum that are among these, up to the first that is not."""
+    """Multiply a sum's terms by ``outer``; yield the products up to the first not in ``terms``."""
     for part in whole.terms:
         product = sum_over(mul(outer, poly([part])), binders).terms
         if len(product) != 1 or product[0] not in terms:
@@ -163,7 +163,7 @@ def _products_among(
 
 
 def _cancelled(p: Poly, sums: Sums) -> Poly | None:
-    """p with the first terms rest*a*M^n + rest*b*M^n as rest*M^(n + 1), where M = a + b."""
+    """Rewrite rest*a*M^n + rest*b*M^n as rest*M^(n + 1), where M = a + b; the first match in p."""
     if len(p.terms) < 2:
         return None
     terms = set(p.terms)
@@ -195,7 +195,7 @@ def _cancelled(p: Poly, sums: Sums) -> Poly | None:
 
 
 def _other_share(p: Poly, sums: Sums) -> Poly | None:
-    """p with the first terms c*M^(n + 1) - c*a*M^n as c*b*M^n, where M = a + b."""
+    """Rewrite c*M^(n + 1) - c*a*M^n as c*b*M^n, where M = a + b; the first match in p."""
     terms = set(p.terms)
     for t in p.terms if len(terms) > 1 else ():
         for f in t.factors:
@@ -220,19 +220,19 @@ def _other_share(p: Poly, sums: Sums) -> Poly | None:
 
 
 def _holds(t: Term, condition: Expr) -> bool:
-    """Whether the brackets of t say all of this condition."""
+    """True if the brackets of t imply this condition."""
     held = (c for f in t.factors if isinstance(f, Iverson) for c in conditions_of(f.condition))
     return frozenset(held).issuperset(conditions_of(condition))
 
 
 def _is_within(whole: Poly, having: Container[Expr]) -> bool:
-    """Whether every factor of the sum stands somewhere, but for those that are summed."""
+    """True if every factor of the sum occurs in ``having``; terms with binders are exempt."""
     plain = (t for t in whole.terms if not t.binders)
     return all(base_and_power(f)[0] in having for t in plain for f in t.factors)
 
 
 def _without_part(lets: Lets, p: Poly) -> Poly | None:
-    """p with a name opened that terms of its own sum are taken from."""
+    """Expand a name in p that terms of its own definition are subtracted from."""
     terms = set(p.terms)
     alike = _Alike(p)
     for n, t in enumerate(p.terms if len(p.terms) > 1 else ()):
@@ -253,7 +253,7 @@ def _without_part(lets: Lets, p: Poly) -> Poly | None:
 
 
 class _Alike:
-    """Which terms of a sum read a tensor: a few sets say at once that a product is none of them."""
+    """Which terms of a sum read which tensors: a cheap test that a product is not among them."""
 
     def __init__(self, p: Poly) -> None:
         self._all = frozenset(range(len(p.terms)))
@@ -263,9 +263,9 @@ class _Alike:
                 self._reading.setdefault(name, set()).add(n)
 
     def others_read(self, n: int, part: Term, name: Access, beside: Iterable[Expr]) -> bool:
-        """Whether a term but the n-th reads what a part of the name's sum reads with its factors.
+        """True if a term other than the n-th reads the tensors of a part times the cofactors.
 
-        What both the part and the factors read may be gone from their product, or a position.
+        Tensors that both the part and the cofactors read may cancel, as may those in positions.
         """
         within = frozenset().union(*map(tensors, beside))
         at = frozenset().union(*map(tensors, name.positions))
@@ -282,7 +282,7 @@ def _factors(base: Expr, exponent: Fraction) -> tuple[Expr, ...]:
 
 
 def _shared_masks(whole: Poly) -> tuple[Expr, ...] | None:
-    """The brackets that all terms have, if none has others: the sum is 0 where they do not hold."""
+    """The brackets common to all terms, None if some differ: the sum is 0 where they fail."""
     masks = [frozenset(f for f in t.factors if is_mask(f)) for t in whole.terms]
     if len(set(masks)) > 1:
         return None
@@ -290,7 +290,7 @@ def _shared_masks(whole: Poly) -> tuple[Expr, ...] | None:
 
 
 def _quotient(t: Term, f: Expr, whole: Poly) -> Poly | None:
-    """What t sums beside f and the first term of the sum that sums nothing itself."""
+    """The cofactor in t of f and of the first term of the sum without binders."""
     first = next((d for d in whole.terms if not d.binders), None)
     if first is None:
         return None

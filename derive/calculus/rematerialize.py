@@ -1,10 +1,10 @@
-"""Names of the forward that a gradient reads beside all that they are made of.
+"""Recompute a product in a gradient that reads its operands anyway, so that it is not saved.
 
     y = g*x/n        Sum_k G*y = g/n * Sum_k G*x
 
-What stands in y but in no index of the sum comes out of it, and where the gradient of g has
-Sum_k G*x anyway, the sum is there, and y is not read. An output that is not read is not kept,
-which is worth one more product of its parts.
+Factors of y without an index of the sum come out of it. If the gradient of g has Sum_k G*x anyway,
+the sum is shared, and y is not read. An output that is not read is not saved, which is worth one
+more product of its factors.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from derive.calculus.ratio_rules import quotient_rules
 
 
 def without_spare_reads(backward: Backward, outputs: Sequence[str]) -> Backward:
-    """The gradients with such names as what they are made of, where that costs less."""
+    """The gradients with such names expanded, where that costs less."""
     formulas: tuple[Adjoint, ...] = (*backward.adjoints, *backward.gradients)
     read = {name for a in formulas for name in tensors(a.body)}
     for let in backward.lets:
@@ -37,7 +37,7 @@ def without_spare_reads(backward: Backward, outputs: Sequence[str]) -> Backward:
 
 
 def _is_product(let: Let) -> bool:
-    """Whether the let is one product, which sums nothing."""
+    """True if the let is a single product without binders."""
     if let.is_through or let.internal or let.kind != "sum" or let.dtype != "float":
         return False
     return len(let.body.terms) == 1 and not let.body.terms[0].binders
@@ -54,7 +54,7 @@ def _opened(a: Adjoint, let: Let, lets: Lets) -> Adjoint:
 
 
 def _pays(let: Let, old: Sequence[Adjoint], new: Sequence[Adjoint], kept: bool) -> bool:
-    """Whether the gradients are better without the name, which is kept for them alone."""
+    """True if the gradients are better without the name, which is saved for them alone."""
     before, after = _operations(old), _operations(new)
     rise = sum(after.values()) - sum(before.values())
     if rise < 0:

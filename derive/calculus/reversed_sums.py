@@ -1,9 +1,9 @@
-"""Summed indices counted from the other end, where a condition compares them so.
+"""Reverse a summed index whose condition compares it with another index counted from the end.
 
     Sum_j [j <= size(j) - 1 - i] f(j)  =  Sum_j [i <= j] f(size(j) - 1 - j)
 
-A sum over the positions on one side of an index is a cumulative one. Code that turns an axis,
-adds up and turns the result says so with one of the two counted from the end.
+A sum over the positions on one side of an index is a cumulative sum. Code that flips an axis,
+accumulates and flips the result has one of the two indices counted from the end.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ONE = Polynomial.of(1)
 
 
 def turned_term(bounds: Bounds, t: Term) -> Poly | None:
-    """The term with a summed index counted from the other end."""
+    """The term with a summed index reversed; None if no index qualifies."""
     conditions = [f.condition for f in t.factors if isinstance(f, Iverson)] if t.binders else []
     i = _from_the_end(bounds, t.binders, conditions, t.factors) if conditions else None
     if i is None:
@@ -47,7 +47,7 @@ def turned_term(bounds: Bounds, t: Term) -> Poly | None:
 
 
 def turned_sum(bounds: Bounds, p: Poly) -> Poly:
-    """The sum with the summed indices of each term counted so."""
+    """The sum with the summed indices of each term reversed where possible."""
     made = [turned_term(bounds, t) for t in p.terms]
     if not any(made):
         return p
@@ -56,7 +56,7 @@ def turned_sum(bounds: Bounds, p: Poly) -> Poly:
 
 
 def turned(bounds: Bounds, e: Reduce) -> Reduce:
-    """The reduction with its indices counted so, and with a condition of its own.
+    """The reduction with its indices reversed where possible, and a branch turned into a condition.
 
     Prod_l where(c, f, 1) = Prod_{l, c} f
     """
@@ -85,9 +85,9 @@ def _back(i: Index) -> Polynomial:
 def _from_the_end(
     bounds: Bounds, binders: Sequence[Index], conditions: Sequence[Expr], summed: Sequence[Expr]
 ) -> Index | None:
-    """A binder that is compared with what another index is from the end, and with no index.
+    """A binder that its conditions compare with a reversed index, alone in its positions.
 
-    What is read at a position of both is no cumulative sum, and longer once one of them is turned.
+    A read at a position of both is no cumulative sum, and its position gets longer by reversing.
     """
     for i in binders:
         own = [c for c in conditions if i in free_indices(c)]
@@ -101,7 +101,7 @@ def _from_the_end(
 
 
 def _is_side(bounds: Bounds, c: Expr, i: Index) -> bool:
-    """Whether the condition compares another index with i once that is counted from its end."""
+    """True if the condition compares i reversed with another index of the same extent."""
     if not any(k.extent == i.extent for k in free_indices(c) if k is not i):
         return False
     gap = _gap(bounds, c) if isinstance(c, Rel) and c.op not in ("==", "!=") else None
@@ -122,7 +122,7 @@ def _gap(bounds: Bounds, r: Rel) -> Polynomial | None:
 
 
 def _plain(bounds: Bounds, e: Expr) -> Expr:
-    """e with comparisons of integers in which what stands on both sides is gone."""
+    """e with common terms on both sides of integer comparisons canceled."""
 
     def visit(part: Expr) -> Expr:
         gap = _gap(bounds, part) if isinstance(part, Rel) else None

@@ -1,4 +1,4 @@
-"""Equations that are a number times a function, whose name tells the value of the function."""
+"""Equations that are a number times a function, so that the name gives the function's value."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from derive.algebra.poly import Poly, Term, base_and_power, make_term
 
 
 def scaled_call(body: Poly) -> tuple[Call, Term] | None:
-    """f(u) and c where the body is c*f(u), and c is a number that is not 0.
+    """f(u) and c if the body is c*f(u), with c a nonzero number.
 
-    A parameter is none where u is divided by it. A size is one where it divides, or is that of an
-    axis of f(u), which has no elements else.
+    A parameter is nonzero if u is divided by it. A size is nonzero if it is a divisor, or the size
+    of an axis of f(u), which would otherwise have no elements.
     """
     if len(body.terms) != 1:
         return None

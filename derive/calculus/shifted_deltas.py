@@ -1,9 +1,9 @@
-"""Deltas whose other side is a shifted summed index, and what is known of conditions then.
+"""Solve deltas with a shifted summed index, and simplify the conditions that remain.
 
     Sum_j delta(i, j + s) f(j) = f(i - s)    where 0 <= i - s < size(j) for every i
 
-Solving without that proof would read out of range. Where the solution is in range for a part of
-the values of i only, the term keeps its range as a bracket, and what it reads is guarded by it.
+Solving without that proof would read out of range. If the solution is in range for only some values
+of i, the range becomes a bracket of the term and a guard of its reads.
 """
 
 from __future__ import annotations
@@ -137,9 +137,9 @@ def _solved(bounds: Bounds, t: Term, everywhere: bool) -> Iterator[Poly]:
 
 
 def _solutions(bounds: Bounds, t: Term, delta: Delta) -> Iterator[Solution]:
-    """Every summed index that stands in the position with coefficient 1 or -1.
+    """A solution for every summed index in the position with coefficient 1 or -1.
 
-    Where a bracket guards the position, the guard says nothing that the term does not.
+    A guard of the position that a bracket of the term implies is dropped.
     """
     axis, position = (
         bounds.form(without_guards(e, beside(t, delta))) for e in (delta.axis, delta.position)
@@ -155,7 +155,7 @@ def _solutions(bounds: Bounds, t: Term, delta: Delta) -> Iterator[Solution]:
 
 
 def range_of(bounds: Bounds, i: Index, value: Polynomial) -> tuple[Expr, ...]:
-    """What is to be shown of 0 <= value < size(i), each with what is added on its own side."""
+    """The unproven part of 0 <= value < size(i), each negative term moved to the other side."""
     zero = Polynomial({})
     conditions: list[Expr] = []
     if not bounds.at_most(zero, value):
@@ -166,7 +166,7 @@ def range_of(bounds: Bounds, i: Index, value: Polynomial) -> tuple[Expr, ...]:
 
 
 def _relation(op: str, a: Polynomial, b: Polynomial) -> Rel:
-    """a op b without a minus: 0 <= i - 2 is 2 <= i."""
+    """a op b without negative terms: 0 <= i - 2 is 2 <= i."""
     gap = (b - a).terms
     left = Polynomial({k: -c for k, c in gap.items() if c < 0})
     right = Polynomial({k: c for k, c in gap.items() if c > 0})
@@ -174,10 +174,10 @@ def _relation(op: str, a: Polynomial, b: Polynomial) -> Rel:
 
 
 def _in_place(bounds: Bounds, delta: Delta, solution: Solution, factors: Sequence[Expr]) -> bool:
-    """Whether reads under a guard are no larger than the scatter that they stand for.
+    """True if guarded reads are no larger than the scatter they replace.
 
-    They are windows of their axes, or the summed index is as long as the axis of the delta: a
-    guard is never in the way of a read on an axis without values.
+    Either the reads are windows of their axes, or the summed index is as long as the axis of the
+    delta. Then a guarded read is also valid on an empty axis.
     """
     axis, i = free_indices(delta.axis), solution.index
     if isinstance(delta.axis, Index) and i.extent == delta.axis.extent:
@@ -192,7 +192,7 @@ def _in_place(bounds: Bounds, delta: Delta, solution: Solution, factors: Sequenc
 
 
 def _is_window(bounds: Bounds, a: Access, i: Index) -> bool:
-    """Whether the index runs through one axis, in steps of 1 or -1 and alone."""
+    """True if the index occurs alone in one position, with step 1 or -1."""
     (position, *more) = (p for p in a.positions if i in free_indices(p))
     bare = position.position if isinstance(position, Guard) else position
     form = None if more else bounds.form(bare)
@@ -200,7 +200,7 @@ def _is_window(bounds: Bounds, a: Access, i: Index) -> bool:
 
 
 def read_at(bounds: Bounds, factor: Expr, solution: Solution) -> Expr:
-    """The factor with the index at its value; what it reads there is guarded by the range."""
+    """The factor with the index at its value; the range guards its reads."""
     i, value = solution.index, as_atom(solution.value.poly())
     if i not in free_indices(factor):
         return factor
@@ -214,7 +214,7 @@ def read_at(bounds: Bounds, factor: Expr, solution: Solution) -> Expr:
 
 
 def _narrowed(bounds: Bounds, t: Term) -> Iterator[Poly]:
-    """The sum over what brackets leave of the range, where an index has just that size."""
+    """The sum over a subrange that brackets leave, if some extent has exactly its size."""
     for i in t.binders:
         found = part_of_range(bounds, t.factors, i)
         if found is not None:

@@ -1,4 +1,4 @@
-"""Brackets of a rectified value that has no name, as those of what is rectified.
+"""Brackets on the sign of an unnamed relu as brackets on its argument.
 
 [relu(e) > 0]  =  [e > 0]
 """
@@ -13,7 +13,7 @@ from derive.algebra.substitution import replace
 
 
 def without_rectified(p: Poly, log: Log) -> Poly:
-    """p with such brackets, told in a step where there are any."""
+    """p with such brackets rewritten, and a log entry if there are any."""
     whole: Expr = p
     made = replace(whole, _bare)
     assert isinstance(made, Poly)
@@ -23,7 +23,7 @@ def without_rectified(p: Poly, log: Log) -> Poly:
 
 
 def _bare(part: Expr) -> Expr | None:
-    """e <= 0 for relu(e) <= 0: both hold nowhere for a nan."""
+    """e <= 0 for relu(e) <= 0: both are false for a nan."""
     if not (isinstance(part, Rel) and part.op == "<="):
         return None
     left = as_atom(part.left) if isinstance(part.left, Poly) else part.left

@@ -1,12 +1,12 @@
-"""The scores of a softmax, as a variable of their own.
+"""Name the scores of a softmax as a variable.
 
     f[i,k] - logsumexp_k f[i,k]      =  u[i,k] - logsumexp_k u[i,k],      u = f a contraction
     exp(f[i,k]) / Sum_k exp(f[i,k])  =  exp(u[i,k]) / Sum_k exp(u[i,k])
 
 The gradient of a softmax in its scores is a product with a difference, P*(grad_P - Sum P*grad_P).
-Without a name for them this difference is multiplied out, into one contraction more for each
-tensor that the scores are made of. Nor is a mask that is added, c*(1 - m[k]), multiplied out where
-it stands in a name: beside c*m[k] nothing is left of the digits of the other scores.
+Without a name for the scores, this difference is multiplied out into an extra contraction per
+tensor in the scores. A name also keeps an additive mask c*(1 - m[k]) from being multiplied out:
+c*m[k] alone would swamp the digits of the other scores.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from derive.notation.smart_constructors import total
 
 
 def with_named_scores(e: Expr, name: Callable[[Expr], Expr]) -> Expr:
-    """e with what a softmax or a logsumexp is taken of replaced by what ``name`` makes of it.
+    """e with the argument of each softmax or logsumexp replaced by ``name`` of it.
 
-    Of a contraction and a mask that is added, that is: all else is told as it is.
+    Only contractions and additive masks are named.
     """
 
     def named(e: Expr) -> Expr:
@@ -76,7 +76,7 @@ def _shares(e: Expr) -> Iterator[tuple[Expr, Expr, Sequence[Index], Expr]]:
 
 
 def _along(f: Expr, bound: Sequence[Index], body: Expr) -> dict[Index, Expr] | None:
-    """{k: k'} where body is f at other positions."""
+    """{k: k'} if body is f with k renamed to k'."""
     alike = ([k for k in free_indices(f) if k.extent == i.extent] for i in bound)
     for free in product(*alike):
         along: dict[Index, Expr] = dict(zip(free, bound, strict=True))
@@ -86,9 +86,9 @@ def _along(f: Expr, bound: Sequence[Index], body: Expr) -> dict[Index, Expr] | N
 
 
 def _is_contraction(f: Expr) -> bool:
-    """Whether a sum of products of tensors stands in f, and f is finite where they are.
+    """True if f contains a sum of products of tensors, and is finite wherever they are.
 
-    What is named is made everywhere, also where a condition excludes it.
+    A named value is computed everywhere, also where a condition excludes it.
     """
     return all(map(is_finite_alike, walk(f))) and any(
         isinstance(part, Reduce) and len(set(accesses(part.body))) > 1 for part in walk(f)
@@ -96,7 +96,7 @@ def _is_contraction(f: Expr) -> bool:
 
 
 def _scales_a_sum(f: Expr) -> bool:
-    """Whether a sum is multiplied by what may be a large number, f being finite where they are."""
+    """True if f, finite wherever its tensors are, multiplies a sum by a possibly large number."""
     products = [part for part in walk(f) if isinstance(part, Mul)]
     return all(map(is_finite_alike, walk(f))) and any(
         any(isinstance(a, Add) for a in p.args) and any(map(_is_large, p.args)) for p in products
@@ -104,5 +104,5 @@ def _scales_a_sum(f: Expr) -> bool:
 
 
 def _is_large(e: Expr) -> bool:
-    """Whether it may be a number of another order than what is computed."""
+    """True if e may be a number of a larger magnitude than the computed values."""
     return isinstance(e, Param) or (isinstance(e, Num) and abs(e.value) >= 1000)

@@ -1,9 +1,9 @@
 """Differences from a mean, P*(Y - Sum_k P*Y), for a share P = exp(f - logsumexp_k f).
 
-Where all of P is at one position, Y there and the mean are the same number, and the difference
-is 0 to the last bit: if the mean is taken of the very numbers that it is compared with. A form
-of the mean that is computed otherwise, Sum_e G[e]*o[e] for Y[k] = Sum_e G[e]*v[k,e], differs by
-a rounding that the gradient of a saturated softmax is much smaller than.
+If all of P is at one position, Y there and the mean are equal, and the difference is exactly 0.
+That needs the mean to be taken of the same numbers. Computed otherwise, as Sum_e G[e]*o[e] for Y[k]
+= Sum_e G[e]*v[k,e], it differs by a rounding error. The gradient of a saturated softmax is much
+smaller than that.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from derive.calculus.lets import Lets
 
 
 def sums_apart(t: Term) -> Iterator[tuple[tuple[Index, ...], tuple[Expr, ...]]]:
-    """The parts of t that are sums of their own: bound indices and the factors that have them."""
+    """The independent sums in t: bound indices and the factors that have them."""
     pending = list(t.binders)
     while pending:
         bound = {pending.pop(0)}
@@ -33,7 +33,7 @@ def sums_apart(t: Term) -> Iterator[tuple[tuple[Index, ...], tuple[Expr, ...]]]:
 
 
 def _is_share(lets: Lets, f: Expr, k: Index) -> bool:
-    """Whether f is exp(f(k) - logsumexp_k f), or a name for it under brackets."""
+    """True if f is exp(f(k) - logsumexp_k f), or a name for it under brackets."""
     if isinstance(f, Access):
         let = lets.get(f.tensor)
         if let is None or let.kind != "sum" or k not in f.positions or len(let.body.terms) != 1:
@@ -55,7 +55,7 @@ def _is_share(lets: Lets, f: Expr, k: Index) -> bool:
 
 
 _Sum = tuple[tuple[Index, ...], tuple[Expr, ...]]
-"""Bound indices, and the factors that have them or are the value where none is bound."""
+"""Bound indices, and the factors that have them, or the value itself without bound indices."""
 
 
 def _means(lets: Lets, t: Term) -> Iterator[tuple[Index, _Sum]]:
@@ -64,7 +64,7 @@ def _means(lets: Lets, t: Term) -> Iterator[tuple[Index, _Sum]]:
         for k in binders:
             shares = [f for f in factors if _is_share(lets, f, k)]
             inner = tuple(i for i in binders if i is not k)
-            # What Y is a sum over stands in Y alone.
+            # The binders of Y must not occur in the share.
             if not shares or any(free_indices(f) & frozenset(inner) for f in shares):
                 continue
             rest = tuple(
@@ -78,7 +78,7 @@ def _means(lets: Lets, t: Term) -> Iterator[tuple[Index, _Sum]]:
 
 
 def _values(t: Term, like: _Sum) -> Iterator[_Sum]:
-    """What may be Y in t: its sums, or its factors where Y is no sum."""
+    """Candidates for Y in t: its sums, or its factors if Y is no sum."""
     if like[0]:
         yield from sums_apart(t)
     elif len(like[1]) == 1:
@@ -87,7 +87,7 @@ def _values(t: Term, like: _Sum) -> Iterator[_Sum]:
 
 
 def _beside(p: Poly, t: Term, k: Index, value: _Sum) -> Iterator[tuple[Term, Index, _Sum]]:
-    """(another term, the position, Y there) where Y is read for itself."""
+    """(another term, the position, Y there) for each term that reads Y outside of the mean."""
     binders, factors = value
     pattern = Term(Fraction(1), binders, factors)
     for u in p.terms:
@@ -102,7 +102,7 @@ def _beside(p: Poly, t: Term, k: Index, value: _Sum) -> Iterator[tuple[Term, Ind
 
 
 def is_compared(lets: Lets, p: Poly, t: Term) -> bool:
-    """Whether a term has the mean of what another term of p has by itself."""
+    """True if the term has the mean of a value that another term of p reads."""
     return any(True for k, value in _means(lets, t) for _ in _beside(p, t, k, value))
 
 
@@ -124,7 +124,7 @@ def with_values_named(
 
 
 def _replaced(t: Term, gone: _Sum, name: Expr) -> Term:
-    """t with a name in place of a sum in it."""
+    """t with one of its sums replaced by a name."""
     binders, factors = gone
     rest = [f for f in t.factors if f not in factors]
     return make_term(t.coef, [i for i in t.binders if i not in binders], [*rest, name])

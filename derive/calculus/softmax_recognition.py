@@ -1,4 +1,4 @@
-"""Normalised exponentials, found by their structure in the flat form.
+"""Recognize normalized exponentials by their structure in the flat form.
 
 exp(f(k) - logsumexp_k f)  =  softmax_k f
 f(k) - logsumexp_k f       =  log_softmax_k f
@@ -35,7 +35,7 @@ from derive.calculus.lets import Find, Let
 class Normal(PositionedExpr):
     """softmax or log_softmax of body over the bound index, read at a position.
 
-    Where the condition fails the value is undefined; what reads it there is masked.
+    Where the condition fails the value is undefined, and every read there is masked.
     """
 
     kind: str
@@ -44,31 +44,31 @@ class Normal(PositionedExpr):
     position: Expr
     condition: Expr | None = None
     level: Access | None = None
-    """The logsumexp under the condition, a name."""
+    """The name of the logsumexp under the condition."""
 
     def bound(self) -> tuple[Index, ...]:
         return (self.index,)
 
 
 def recognise(e: Expr, find: Find, absent: Find) -> Expr:
-    """e with normalised exponentials as `Normal` nodes, innermost first.
+    """e with normalized exponentials as `Normal` nodes, innermost first.
 
-    ``find`` gives any definition, ``absent`` that of a name that has not been computed.
+    ``find`` returns any definition, ``absent`` that of a name that has not been computed.
     """
     return _Recognition(find, absent, {}).of(e, frozenset())
 
 
 def recognise_under(e: Expr, find: Find, held: Iterable[Expr]) -> Expr:
-    """The same for what stands under these conditions."""
+    """`recognise` for an expression that is evaluated under these conditions."""
     conditions = frozenset[Expr]().union(*map(_holding, held))
     return _Recognition(find, lambda name: None, {}).of(e, conditions)
 
 
 @dataclass(frozen=True)
 class _Recognition:
-    """What is found of each expression under the conditions that hold around it.
+    """The rewritten expressions, memoized with the conditions that hold around them.
 
-    What is read where one of these fails is masked.
+    A read where one of these conditions fails is masked.
     """
 
     find: Find
@@ -76,7 +76,7 @@ class _Recognition:
     known: dict[tuple[Expr, frozenset[Expr]], Expr]
 
     def of(self, e: Expr, held: frozenset[Expr]) -> Expr:
-        """e with normalised exponentials as `Normal` nodes."""
+        """e with normalized exponentials as `Normal` nodes."""
         found = self.known.get((e, held))
         if found is None:
             found = self.known[e, held] = self._of(e, held)
@@ -102,7 +102,7 @@ class _Recognition:
         return new
 
     def _opened(self, e: Expr, held: frozenset[Expr]) -> Expr:
-        """What a name stands for that has not been computed; anything else as it is."""
+        """The definition of a name that has not been computed; anything else unchanged."""
         let = self.absent(e.tensor) if isinstance(e, Access) else None
         if let is None or let.kind != "sum" or let.dtype != "float":
             return e
@@ -122,7 +122,7 @@ def _as_poly(e: Expr) -> Poly:
 
 
 def _holding(condition: Expr) -> frozenset[Expr]:
-    """The conditions that hold where this one does, each in one form."""
+    """The conditions that this one implies, in nested form."""
     return frozenset(factor(c) for c in conditions_of(condition))
 
 
@@ -134,7 +134,7 @@ def _log_softmax(p: Poly, find: Find, held: frozenset[Expr]) -> Poly:
         level: Access | None = None
         if let.condition is not None:
             if any(_is_segment(c, let) for c in conditions_of(let.condition)):
-                # Each place belongs to one segment: no row of all places is made.
+                # Each position belongs to one segment, so no row over all positions is formed.
                 continue
             condition = substitute(let.condition, _mapping(let, t, own))
             assert isinstance(t.factors[0], Access)
@@ -147,13 +147,13 @@ def _log_softmax(p: Poly, find: Find, held: frozenset[Expr]) -> Poly:
 
 
 def parted(p: Poly, find: Find) -> tuple[Poly, Poly]:
-    """The logarithms of shares in the sum, f(k) - logsumexp_k f, and what is left of it."""
+    """Split a sum into its log-shares f(k) - logsumexp_k f and the remainder."""
     own = {x for t, _, _, body in _logarithms(p, find) for x in (t, *body.terms)}
     return poly(t for t in p.terms if t in own), poly(t for t in p.terms if t not in own)
 
 
 def _logarithms(p: Poly, find: Find) -> Iterator[tuple[Term, Let, Index, Poly]]:
-    """(-lse, its definition, k, f(k)) of each logarithm of a share in the sum."""
+    """(-lse, its definition, k, f(k)) of each log-share in the sum."""
     for t in p.terms:
         for let, k, body in _candidates(p, t, find):
             if all(other in p.terms for other in body.terms):
@@ -161,7 +161,7 @@ def _logarithms(p: Poly, find: Find) -> Iterator[tuple[Term, Let, Index, Poly]]:
 
 
 def _is_segment(condition: Expr, let: Let) -> bool:
-    """Whether the condition says which formal a place belongs to, by what a tensor has there."""
+    """True if the condition equates a formal with a tensor's value at the binders: a segment id."""
     if not isinstance(condition, Rel) or condition.op != "==":
         return False
     sides = factor(condition.left), factor(condition.right)

@@ -90,7 +90,7 @@ def _square_of_root(lets: Lets, p: Poly, exponent: Fraction) -> Poly | None:
 
 
 def _under_root(lets: Lets, t: Term) -> Poly | None:
-    """v where the term is [v != 0]*sqrt(v), or under [0 < v], for what is at least 0."""
+    """v if the term is [v != 0]*sqrt(v) or [0 < v]*sqrt(v), and v is nonnegative."""
     roots = [base_and_power(f) for f in t.factors if not isinstance(f, Iverson)]
     if len(roots) != 1 or roots[0][1] != Fraction(1, 2) or t.binders or t.coef != 1:
         return None
@@ -102,7 +102,7 @@ def _under_root(lets: Lets, t: Term) -> Poly | None:
 
 
 def _is_sum_of_squares(lets: Lets, p: Poly) -> bool:
-    """Whether it is at least 0 by its form."""
+    """True if p is nonnegative by its form."""
     name = as_atom(p)
     let = lets.definition(name.tensor) if isinstance(name, Access) else None
     terms = p.terms if let is None else let.body.terms
@@ -117,7 +117,7 @@ POWERS: Mapping[str, Callable[[Lets, Poly, Fraction], Poly | None]] = {
     "1/(1 + exp(f)) = sigmoid(−f)": _sigmoid,
     "√(Σₖ f²)² = Σₖ f²": _square_of_root,
 }
-"""The identities of powers, the first that applies."""
+"""The identities of powers; the first that applies is used."""
 
 
 def stable_logsumexp(
@@ -126,7 +126,7 @@ def stable_logsumexp(
     """logsumexp over binders, with the terms that lack them outside."""
     bound = frozenset(binders)
     if condition is not None and not _certainly_taken(lets, binders, condition):
-        # Nothing may be left of what is taken out: the logsumexp of nothing is -inf.
+        # The logsumexp of nothing is -inf, which has no terms to pull out.
         return lets.reduction("logsumexp", binders, body, condition)
     body = _shifts_opened(lets, body, bound)
     outside = poly(t for t in body.terms if not free_indices(t) & bound)
@@ -180,7 +180,7 @@ def exponential(p: Poly) -> Poly:
 def merge_exponentials(lets: Lets, p: Poly) -> Poly:
     """exp(f)*exp(-lse) = exp(f - lse) in every term that divides by a sum of exponentials.
 
-    Exponentials are left apart elsewhere: exp(a_k)*exp(b_l) factors, exp(a_k + b_l) does not.
+    Elsewhere exponentials stay separate: exp(a_k)*exp(b_l) factors, exp(a_k + b_l) does not.
     """
     return poly(_merge(lets, t) for t in p.terms)
 
@@ -204,13 +204,13 @@ def _divides_by_a_sum(lets: Lets, plain: Sequence[Expr], named: Sequence[Expr]) 
 
 
 def _has_logsumexp(lets: Lets, p: Poly) -> bool:
-    """Whether a logsumexp is a factor in one of the terms."""
+    """True if a logsumexp is a factor of a term."""
     found = (lets.get(f.tensor) for t in p.terms for f in t.factors if isinstance(f, Access))
     return any(let is not None and let.kind == "logsumexp" for let in found)
 
 
 def _exponent(factor: Expr) -> Poly | None:
-    """u where the factor is written as exp(u)."""
+    """u if the factor is written as exp(u)."""
     base, exponent = base_and_power(factor)
     if isinstance(base, Call) and base.function == "exp":
         (u,) = base.args
@@ -223,7 +223,7 @@ def _exponent(factor: Expr) -> Poly | None:
 
 
 def _definition(lets: Lets, base: Expr) -> Poly | None:
-    """What a name is short for."""
+    """The definition of a name at the positions of the access."""
     let = lets.definition(base.tensor) if isinstance(base, Access) else None
     if let is None:
         return None
@@ -232,7 +232,7 @@ def _definition(lets: Lets, base: Expr) -> Poly | None:
 
 
 def _body(lets: Lets, factor: Expr) -> Term | None:
-    """The one term that the factor's base stands for: a name's definition or a sum in a power."""
+    """The single term that the factor's base equals: a name's definition or a sum in a power."""
     base, _ = base_and_power(factor)
     found = _definition(lets, base)
     p = base if found is None else found
@@ -242,7 +242,7 @@ def _body(lets: Lets, factor: Expr) -> Term | None:
 
 
 def _is_exponential(lets: Lets, factor: Expr) -> bool:
-    """Whether the factor is exp of something, or a sum of such, by the definitions of names."""
+    """True if the factor is an exponential, or a sum of exponentials, after expanding names."""
     if _exponent(factor) is not None:
         return True
     t = _body(lets, factor)
@@ -254,7 +254,7 @@ def _is_exponential(lets: Lets, factor: Expr) -> bool:
 
 
 def _sums(lets: Lets, factor: Expr) -> bool:
-    """Whether an exponential by definition is a sum of exponentials somewhere."""
+    """True if an exponential after expanding names contains a sum of exponentials."""
     u = _exponent(factor)
     if u is not None:
         return _has_logsumexp(lets, u)
@@ -263,7 +263,7 @@ def _sums(lets: Lets, factor: Expr) -> bool:
 
 
 def _is_raw_or_total(lets: Lets, factor: Expr) -> bool:
-    """exp(f) or a power of Sum_k exp(f), under a name; not a quotient of them, which is bounded."""
+    """True for a named exp(f) or power of Sum_k exp(f), not for their bounded quotient."""
     if not _is_exponential(lets, factor):
         return False
     parts = list(_leaves(lets, factor))
@@ -271,7 +271,7 @@ def _is_raw_or_total(lets: Lets, factor: Expr) -> bool:
 
 
 def _leaves(lets: Lets, factor: Expr) -> list[bool]:
-    """For each exponential that the factor is made of, whether it is a sum of exponentials."""
+    """For each exponential in the factor, whether it is a sum of exponentials."""
     u = _exponent(factor)
     if u is not None:
         return [False] if not _has_logsumexp(lets, u) else [True, *([False] * (len(u.terms) > 1))]
@@ -281,7 +281,7 @@ def _leaves(lets: Lets, factor: Expr) -> list[bool]:
 
 
 def _by_definition(lets: Lets, factor: Expr) -> Poly:
-    """u where an exponential by definition is exp(u)."""
+    """u such that an exponential, after expanding names, is exp(u)."""
     u = _exponent(factor)
     if u is not None:
         return u
@@ -296,7 +296,7 @@ def _by_definition(lets: Lets, factor: Expr) -> Poly:
 
 
 def _cancelled(lets: Lets, p: Poly) -> Poly:
-    """p with names opened where their terms cancel: (f - m) - (lse - m) = f - lse."""
+    """p with names expanded where their terms cancel: (f - m) - (lse - m) = f - lse."""
     for t in p.terms:
         opened = _with_opened(lets, p, t)
         if opened is not None and len(opened.terms) < len(p.terms):
@@ -305,7 +305,7 @@ def _cancelled(lets: Lets, p: Poly) -> Poly:
 
 
 def _with_opened(lets: Lets, p: Poly, t: Term) -> Poly | None:
-    """p with a name that is a term of it replaced by the sum that it is short for."""
+    """p with the name in a term replaced by the sum that defines it."""
     if t.binders or len(t.factors) != 1 or not isinstance(t.factors[0], Access):
         return None
     found = _definition(lets, t.factors[0])
@@ -315,7 +315,7 @@ def _with_opened(lets: Lets, p: Poly, t: Term) -> Poly | None:
 
 
 def _shifts_opened(lets: Lets, p: Poly, bound: frozenset[Index]) -> Poly:
-    """p with names opened whose definitions have a term without the bound indices."""
+    """p with names expanded whose definitions have a term without the bound indices."""
     for t in p.terms:
         opened = _with_opened(lets, p, t) if free_indices(t) & bound else None
         if opened is not None:
@@ -327,7 +327,7 @@ def _shifts_opened(lets: Lets, p: Poly, bound: frozenset[Index]) -> Poly:
 
 
 def _is_name(t: Term) -> bool:
-    """Whether the term is a tensor as it stands: what is computed of it has a name to fold to."""
+    """True if the term is a bare tensor, so that expressions of it can fold to their names."""
     return not t.binders and len(t.factors) == 1 and isinstance(t.factors[0], Access)
 
 
@@ -336,7 +336,7 @@ def _lone_factors(p: Poly) -> tuple[Expr, ...]:
 
 
 def _as_logsumexp(lets: Lets, p: Poly) -> Poly | None:
-    """The logsumexp whose exponential is p = Sum_binders [conditions] exp(f), if it is one."""
+    """The logsumexp with exponential p = Sum_binders [conditions] exp(f), if p has this form."""
     if len(p.terms) != 1 or p.terms[0].coef != 1:
         return None
     (t,) = p.terms
@@ -358,9 +358,9 @@ def _as_logsumexp(lets: Lets, p: Poly) -> Poly | None:
 
 
 def _logsumexp_of_name(lets: Lets, base: Expr) -> Poly | None:
-    """The logsumexp of a sum that is read by its name at computed positions.
+    """The logsumexp of a named sum that is read at computed positions.
 
-    It is made once, as the sum is, and then read: t[s[k]] is no sum of its own for every k.
+    It is computed once per entry of the sum and then gathered: t[s[k]] is not summed for every k.
     """
     let = lets.definition(base.tensor) if isinstance(base, Access) else None
     if let is None or not isinstance(base, Access):
@@ -377,7 +377,7 @@ def _logsumexp_of_name(lets: Lets, base: Expr) -> Poly | None:
 
 
 def _one_plus(p: Poly, sign: int) -> Poly | None:
-    """f where p = 1 + sign*f and f is one term."""
+    """f if p = 1 + sign*f and f is one term."""
     if len(p.terms) != 2:
         return None
     rest = add(p, constant(-1))
@@ -387,7 +387,7 @@ def _one_plus(p: Poly, sign: int) -> Poly | None:
 
 
 def _lone_call(lets: Lets, p: Poly, function: str) -> Poly | None:
-    """The argument where p is exactly that function of it, by itself or by its definition."""
+    """The argument if p is exactly this function of it, directly or by its definition."""
     if len(p.terms) != 1 or p.terms[0].coef != 1 or p.terms[0].binders:
         return None
     factors = p.terms[0].factors
@@ -418,7 +418,7 @@ def _log_of_product(lets: Lets, t: Term) -> Poly:
 
 
 def _known_log(lets: Lets, factor: Expr) -> Poly | None:
-    """log of a factor that is an exponential or a sigmoid, by itself or by its definition."""
+    """log of a factor that is an exponential or a sigmoid, directly or by its definition."""
     if _is_exponential(lets, factor):
         lets.used(_LOG_OF_EXP)
         return _by_definition(lets, factor)
@@ -439,4 +439,4 @@ LOGARITHMS: Sequence[tuple[str, Callable[[Lets, Poly], Poly | None]]] = (
     ("log(1 + f) = log1p(f)", _log1p),
     (_LOG_OF_SIGMOID, _logsigmoid),
 )
-"""The identities of logarithms, the first that applies."""
+"""The identities of logarithms; the first that applies is used."""

@@ -1,6 +1,7 @@
-"""The steps that led to a formula, put in a row when they are read.
+"""The steps that led to a formula, concatenated lazily when they are read.
 
-A formula of a long chain takes in the steps of every formula before it; most are never shown.
+A formula at the end of a long chain includes the steps of every formula before it; most are never
+shown.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ from derive.algebra.rules import Step
 
 @dataclass(frozen=True, eq=False)
 class Trail:
-    """Steps after those of other trails: of a formula, and of the one that it took in."""
+    """Steps after those of two earlier trails: of the formula, and of the one inlined into it."""
 
     own: tuple[Step, ...] = ()
     before: Trail | None = None
     taken: Trail | None = None
 
     def then(self, own: Sequence[Step], taken: Trail | None = None) -> Trail:
-        """These steps, after those of ``taken`` that are not among them, and then some more."""
+        """Append the steps of ``taken`` that are not in this trail, and then ``own``."""
         return Trail(tuple(own), self, taken)
 
     def __iter__(self) -> Iterator[Step]:
-        """All steps in order, each once where it came in twice."""
+        """All steps in order, without duplicates from shared trails."""
         found: dict[Trail, tuple[Step, ...]] = {}
         pending: list[Trail] = [self]
         while pending:

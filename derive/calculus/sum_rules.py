@@ -1,10 +1,10 @@
-"""Sums with a value that the definitions give.
+"""Sums whose value follows from the definitions.
 
-    Sum_k S[.., k, ..] = 1, 0, ...     where the definition of S says so
+    Sum_k S[.., k, ..] = 1, 0, ...     where the definition of S implies it
     Sum_k a[k]*b[k]    = v             where v = Sum_k a[k]*b[k] is in the spec
 
-Both are found from the definitions, those of the forward and those of the adjoints; no operation
-is known.
+Both follow from the definitions of the forward and of the adjoints, without knowledge of particular
+operations.
 """
 
 from __future__ import annotations
@@ -54,18 +54,18 @@ from derive.calculus.softmax_mean import is_compared, sums_apart
 _NAMED = "a defining sum of products is its name"
 
 _MOST_ROUNDS = 12
-"""How often a name is opened to find that a sum is constant."""
+"""The most names expanded to find that a sum is constant."""
 
 _LARGEST = 24
-"""A sum that has grown to more factors and bound indices than this is taken to be no constant."""
+"""A sum that grows to more factors and binders than this is assumed not constant."""
 
 _MOST_SHOWN = 48
-"""A longer way to a constant, by constants of other sums, is shown from where its end begins."""
+"""The most steps shown for a constant; of a longer derivation only the end is kept."""
 
 
 @dataclass(frozen=True)
 class _Total:
-    """The constant that a sum is, and the steps to it."""
+    """The constant value of a sum, and the steps to it."""
 
     value: Poly
     steps: tuple[Step, ...]
@@ -137,7 +137,7 @@ def total_rules(lets: Lets, adjoints: Mapping[str, Let]) -> tuple[Rule | SumRule
 def _unless_compared(
     lets: Lets, fold: Callable[[Term], Poly | None]
 ) -> Callable[[Poly], Poly | None]:
-    """Every term as ``fold`` makes it, but for means of what stands beside them."""
+    """Apply ``fold`` to every term, except to means that are compared with another term."""
     folded = lru_cache(maxsize=4096)(fold)
 
     def apply(p: Poly) -> Poly | None:
@@ -201,7 +201,7 @@ def _is_placed(e: Expr) -> bool:
 
 
 def _needs(lets: Lets, factors: Sequence[Expr], extent: str) -> bool:
-    """Whether a factor is 0 where the extent has no positions, being a sum over it."""
+    """True if a factor is a sum over the extent, so that it is 0 if the extent is empty."""
     read = (lets.get(f.tensor) for f in factors if isinstance(f, Access))
     return any(
         let is not None
@@ -212,7 +212,7 @@ def _needs(lets: Lets, factors: Sequence[Expr], extent: str) -> bool:
 
 
 def _normalised_over(lets: Lets, f: Expr, k: Index) -> list[Expr] | None:
-    """Where f = exp(body - lse) with lse over k: the mask factors that must stand beside it."""
+    """The mask factors required beside f = exp(body - lse) with lse over k; None for another f."""
     if not (isinstance(f, Call) and f.function == "exp"):
         return None
     (u,) = f.args
@@ -245,9 +245,9 @@ def _normalised_over(lets: Lets, f: Expr, k: Index) -> list[Expr] | None:
 
 
 def _lone_sums(t: Term, find: Find) -> Iterator[tuple[Poly, str, tuple[int, ...]]]:
-    """(the rest of t, a name, axes) where a name alone is summed over all of some of its axes.
+    """(cofactors, name, axes) for each name that is summed over whole axes without other uses.
 
-    All such axes together come first, then each by itself. An index of another size runs over a
+    All such axes together come first, then each by itself. An index of another extent covers only a
     part of an axis.
     """
     for f in t.factors:
@@ -275,11 +275,11 @@ def _lone_sums(t: Term, find: Find) -> Iterator[tuple[Poly, str, tuple[int, ...]
 def _constant_sum(
     lets: Lets, adjoints: Mapping[str, Let], rules: Sequence[Rule], let: Let, axes: Sequence[int]
 ) -> _Total | None:
-    """Sum over some axes of a let, where it is a number (with sizes) by the definitions.
+    """The sum over some axes of a let, if the definitions make it a number (possibly of sizes).
 
-    Names are opened one at a time, the one that is computed last first, so that what several
-    terms have in common cancels before it is taken apart. Sums that the spec names become
-    their names, unless these have been opened.
+    Names are expanded one at a time, the last computed one first, so that common subexpressions
+    cancel before they are expanded. Sums that the spec names fold to their names, unless these have
+    been expanded.
     """
     summed = [let.formals[n] for n in axes]
     formals = tuple(i for i in let.formals if i not in summed)
@@ -325,7 +325,7 @@ def _reads(p: Poly) -> bool:
 
 
 def _names(lets: Lets, adjoints: Mapping[str, Let], p: Poly) -> Iterator[str]:
-    """The names with a plain definition that stand as factors."""
+    """The names with a plain definition that occur as factors."""
     for t in p.terms:
         for f in t.factors:
             base, _ = base_and_power(f)
@@ -349,9 +349,9 @@ def _with_totals_named(lets: Lets, p: Poly, opened: set[str], log: Log) -> Poly:
 
 
 def _named_total(lets: Lets, t: Term, opened: Sequence[str] | set[str]) -> Poly | None:
-    """t with a sum of products that defines a name, or all of it but a divisor, as the name."""
+    """t with a named sum of products, or one up to a divisor, replaced by the name."""
     sums = list(sums_apart(t))
-    # Sum_d of a Sum_de, which is the name of every e.
+    # Also try single binders: Sum_d of a Sum_de, which is the name for every e.
     single = [
         ((k,), tuple(f for f in t.factors if k in free_indices(f)))
         for binders, _ in sums
@@ -374,7 +374,7 @@ def _name_of(
     beside: Sequence[Expr],
     opened: Sequence[str] | set[str] = (),
 ) -> tuple[Fraction, Access, list[Expr]] | None:
-    """(coefficient, name, what is left beside it) of the definition that this sum is one of."""
+    """(coefficient, name, remaining cofactors) of a definition that this sum is an instance of."""
     target = make_term(Fraction(1), binders, factors)
     for let in lets.totals(tensors_of(factors)):
         if let.name in opened:
@@ -395,7 +395,7 @@ def _name_of(
 
 
 def divided(factors: Sequence[Expr], by: Sequence[Expr]) -> list[Expr] | None:
-    """The factors without these powers, if each of them is there as often or more."""
+    """The factors divided by these powers; None unless each occurs with at least that power."""
     powers = dict(map(base_and_power, factors))
     for base, n in map(base_and_power, by):
         have = powers.get(base, Fraction(0))
@@ -408,7 +408,7 @@ def divided(factors: Sequence[Expr], by: Sequence[Expr]) -> list[Expr] | None:
 def _through_adjoint(lets: Lets, adjoints: Mapping[str, Let], t: Term) -> Poly | None:
     """Sum_k a[k]*(Sum_e G[e]*b[k,e]) = Sum_e G[e]*v[e], where v[e] = Sum_k a[k]*b[k,e] is a name.
 
-    The adjoint of a contraction with one of its operands is the cotangent with its result.
+    The adjoint of a contraction times one of its operands is the cotangent times its result.
     """
     for f in t.factors:
         let = adjoints.get(f.tensor) if isinstance(f, Access) else None

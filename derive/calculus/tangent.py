@@ -1,10 +1,10 @@
-"""Forward mode over the lets: one tangent for each equation that moves.
+"""Forward mode over the lets: one tangent for each active equation.
 
-    d_F[j] = Sum over what F[j] reads, X[i] let it be:  dF[j]/dX[i] * d_X[i]
+    d_F[j] = Sum over accesses X[i] in F[j]:  dF[j]/dX[i] * d_X[i]
 
-The tangents of the inputs are given. Accesses stay in their places, so there are no deltas to
-eliminate but those of the equations themselves. Every tangent is a name of its own here;
-`derive.calculus.inline` opens those whose name costs more than it saves.
+The tangents of the inputs are given. Accesses keep their positions, so the only deltas to eliminate
+are those of the equations themselves. Every tangent has a name here; `derive.calculus.inline`
+inlines those whose name costs more than it saves.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from derive.notation.operation import Operation
 
 @dataclass(frozen=True)
 class TangentProgram(Backward):
-    """Tangents in the order in which they are computed, those of the outputs among them.
+    """Tangents in the order of computation, including those of the outputs.
 
     ``cotangents`` has (input, the name of its tangent), ``adjoints`` the tangents, and ``wanted``
     names the equations whose tangents are results. There are no gradients.
@@ -44,10 +44,10 @@ class TangentProgram(Backward):
 def differentiate_forward(
     op: Operation, lets: Lets, wrt: Sequence[str] | None = None, of: Sequence[str] | None = None
 ) -> TangentProgram:
-    """The tangents of all outputs that move, and of the equations that lead to them.
+    """The tangents of all active outputs, and of the equations that lead to them.
 
-    ``wrt`` names the float inputs that move, all of them without it, and ``of`` the equations
-    whose tangents are asked for in place of the outputs'.
+    ``wrt`` names the active float inputs, by default all. ``of`` names the equations whose tangents
+    are results, by default the outputs.
     """
     inputs = [t.name for t in op.inputs if t.kind == "float" and (wrt is None or t.name in wrt)]
     moving = active_equations(lets, inputs, frozenset())

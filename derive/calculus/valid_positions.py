@@ -1,9 +1,9 @@
-"""Integers that are certainly positions of an axis.
+"""Integer tensors whose values are certainly positions of an axis.
 
     y[k] = ... x[s[k]] ...  with x[n]   =>   0 <= s[k] < size(n) for every k
     y[k] = ... x[3] ...     with x[n]   =>   4 <= size(n)
 
-A read that no condition guards is an error out of range, so that everything may rely on it.
+An unguarded read out of range is an error, so every rewrite may assume that it is in range.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from derive.notation.operation import Equation, Extent, Operation, SizeOf
 
 
 def bounds_of(op: Operation) -> Bounds:
-    """What is certain of the sizes and the integers of an operation."""
+    """The proven bounds of the sizes and the integers of an operation."""
     integers = (
         p.name for p in op.parameters if isinstance(p, SizeOf) or getattr(p, "integer", False)
     )
@@ -44,7 +44,7 @@ def bounds_of(op: Operation) -> Bounds:
 
 
 def given_sizes(extents: Iterable[Extent]) -> dict[str, Expr | None]:
-    """Extent -> the size that the operation gives it, or None; groups left out."""
+    """Extent -> the size that the operation gives it, or None; groups are omitted."""
     return {e.name: e.size for e in extents if not e.group}
 
 
@@ -59,7 +59,7 @@ def certain_positions(op: Operation) -> dict[str, str]:
 
 
 def least_sizes(op: Operation) -> dict[str, int]:
-    """Extent -> a number that it is certainly no smaller than."""
+    """Extent -> a proven lower bound of its size."""
     found: dict[str, int] = {}
     for position, extent in _taken(op):
         if isinstance(position, Num) and position.value.denominator == 1:
@@ -68,7 +68,7 @@ def least_sizes(op: Operation) -> dict[str, int]:
 
 
 def _taken(op: Operation) -> Iterator[tuple[Expr, str]]:
-    """What is read unguarded: positions, each with the extent of its axis."""
+    """The positions of unguarded reads, each with the extent of its axis."""
     axes = _axes(op)
     for equation in op.equations:
         for a in _always_read(equation.body):
@@ -78,7 +78,7 @@ def _taken(op: Operation) -> Iterator[tuple[Expr, str]]:
 
 
 def freely_read(op: Operation) -> tuple[Equation, ...]:
-    """The equations without the guards of what is certainly a position of the axis."""
+    """The equations without guards of positions that are certainly valid."""
     axes, certain = _axes(op), certain_positions(op)
 
     def freed(e: Expr) -> Expr:
@@ -117,14 +117,14 @@ def _always_read(e: Expr) -> Iterator[Access]:
         case Where(condition) | Iverson(condition):
             parts = (condition,)
         case And(args) | Or(args):
-            # The first guards the others.
+            # The first condition guards the others.
             parts = args[:1]
     for part in parts:
         yield from _always_read(part)
 
 
 def _is_whole(a: Access, axes: tuple[Expr, ...]) -> bool:
-    """Whether the indices of the access run through the tensor."""
+    """True if the access reads the whole tensor, with distinct indices."""
     extents = [i.extent for i in axes if isinstance(i, Index)]
     read = [i for i in a.positions if isinstance(i, Index)]
     return (

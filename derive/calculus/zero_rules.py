@@ -1,10 +1,10 @@
-"""Factors that are 0 wherever the bracket beside them is.
+"""Drop a bracket beside a factor that is 0 wherever the bracket is.
 
     p*[p != 0]*x = p*x
     relu(u)*[u > 0]*x = relu(u)*x
 
-for a number p, any u (both brackets hold for a nan) and what is finite: inputs and cotangents
-are, what an equation computes of them may be what the bracket is there for.
+p is a number and u is arbitrary (both brackets hold for a nan). x must be finite: inputs and
+cotangents are. A value that an equation computes may be infinite, and the bracket may guard it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def zero_rule(lets: Lets) -> Rule:
 
 
 def _is_needless(f: Expr, t: Term) -> bool:
-    """Whether a factor asks for what is no zero among the others."""
+    """True if f is a bracket that excludes only zeros of another factor."""
     condition = f.condition if isinstance(f, Iverson) else None
     if isinstance(condition, Not) and isinstance(condition.arg, Rel):
         c = condition.arg
@@ -49,13 +49,13 @@ def _is_needless(f: Expr, t: Term) -> bool:
 
 
 def _rectified(e: Expr) -> Expr | None:
-    """u where e is relu(u)."""
+    """u if e is relu(u)."""
     e = as_atom(e) if isinstance(e, Poly) else e
     return e.args[0] if isinstance(e, Call) and e.function == "relu" else None
 
 
 def _is_zero_with(g: Expr, p: Param) -> bool:
-    """Whether g is a power of p that is 0 where p is."""
+    """True if g is a power of p that is 0 where p is."""
     match g:
         case Pow(base, Num(exponent)):
             return base is p and exponent > 0

@@ -1,1 +1,1 @@
-"""What the code of an operation costs, as formulas in the sizes."""
+"""The cost of an operation's code, as formulas in the sizes."""

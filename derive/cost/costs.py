@@ -1,13 +1,13 @@
-"""What the code of an operation costs, as formulas in the sizes.
+"""The cost of an operation's code, as formulas in the sizes.
 
-- flops: 2 for each product that a contraction sums, 1 for each element that any other operation
-  computes or a reduction takes in; moving elements is none.
-- passes: operations that read or write a tensor of as many axes as the largest input or output,
+- flops: 2 for each product in a contraction, 1 for each element that any other operation computes
+  or a reduction reads; 0 for data movement.
+- passes: operations that read or write a tensor with as many axes as the largest input or output,
   once each. A view is no operation.
-- the largest intermediate: the most elements that an operation writes, but for results.
-- saved bytes: of what is kept for the backward, in float32. Only inputs and outputs are.
+- the largest intermediate: the most elements that an operation writes, results excluded.
+- saved bytes: tensors saved for the backward, floats counted as float32.
 
-An axis of fixed size is none here, and a group is one.
+An axis of fixed size does not count as an axis, and a group counts as one.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Wide:
-    """An intermediate of more axes than anything in the equations has, and whose it is."""
+    """An intermediate with more axes than anything in the equations, and the equation it is for."""
 
     owner: str
     size: Amount
@@ -77,7 +77,7 @@ class Costs:
     saved: tuple[tuple[str, Amount], ...]
     """(tensor, its bytes)."""
     own: tuple[str, ...]
-    """Those of them that are neither inputs nor outputs: memory that nothing else holds."""
+    """The saved tensors that are neither inputs nor outputs: memory held for the backward alone."""
     wide: tuple[Wide, ...]
     follows: tuple[tuple[str, Amount], ...]
     """Sizes that follow from others, in order."""
@@ -106,7 +106,7 @@ class Costs:
 
 
 def costs_of(op: Operation, program: Program) -> Costs:
-    """Follow the code of one option."""
+    """Return the costs of one option, by abstract execution of its code."""
     sizes, letters = _SizeFormulas(op), _letters(op)
     inputs, known = shapes_of(op)
     kinds = {t.name: t.kind for t in op.inputs} | {e.name: e.kind for e in op.equations}
@@ -138,21 +138,21 @@ def costs_of(op: Operation, program: Program) -> Costs:
 
 
 def shapes_of(op: Operation) -> tuple[dict[str, Shape], dict[str, Shape]]:
-    """The shapes of inputs, and those of equations."""
+    """(the shapes of inputs, the shapes of equations)."""
     sizes = _SizeFormulas(op)
     inputs = {t.name: sizes.shape(t.axes) for t in op.inputs}
     return inputs, {e.name: sizes.shape(e.axes) for e in op.equations}
 
 
 def forward_trace(op: Operation) -> Trace:
-    """What the forward is given."""
+    """A trace with the inputs of the forward."""
     inputs, _ = shapes_of(op)
     tensors = {name: ShapedTensor(shape) for name, shape in inputs.items()}
     return Trace(_SizeFormulas(op).letters, tensors | _parameters(op))
 
 
 def backward_trace(op: Operation, program: Program, outputs: Mapping[str, Any]) -> Trace:
-    """What the backward is given, the outputs being what the forward made."""
+    """A trace with the inputs of the backward, given the outputs of the forward."""
     inputs, _ = shapes_of(op)
     available = {**forward_trace(op).values, **outputs}
     sizes = _SizeFormulas(op)
@@ -165,7 +165,7 @@ def _kept(
     inputs: Mapping[str, Shape],
     sizes: _SizeFormulas,
 ) -> dict[str, Any]:
-    """What the backward has: what was saved, what is made when it is prepared, cotangents."""
+    """The values available to the backward: saved tensors, its setup and the cotangents."""
     setup = Trace(sizes.letters, dict(available))
     setup.run(program.setup, {})
     names = (*program.kept_parameters, *(s.name for s in program.saved))
@@ -176,14 +176,15 @@ def _kept(
 
 
 def _rank(shape: Iterable[Poly]) -> int:
-    """The number of axes of so many elements."""
+    """The number of axes of a tensor with this shape."""
     return degree(elements(shape))
 
 
 class _SizeFormulas:
-    """Sizes as formulas: what is fixed is a number, a composite axis is a product.
+    """Sizes as formulas: a fixed size is a number, a composite axis is a product.
 
-    ``defined`` has those that follow from others, and ``letters`` formulas that have a letter.
+    ``defined`` has the sizes that follow from others, and ``letters`` maps their formulas to
+    letters.
     """
 
     def __init__(self, op: Operation) -> None:
@@ -210,7 +211,7 @@ class _SizeFormulas:
 
 
 def _letters(op: Operation) -> tuple[str, ...]:
-    """The letters of sizes as a reader meets them: those of outputs, then of all else."""
+    """The letters of sizes in order of presentation: outputs first, then all others."""
     outputs = [i for e in op.equations if e.name in op.outputs for i in e.axes]
     inputs = [i for t in op.inputs for i in t.axes]
     axes = (*outputs, *inputs, *(i for e in op.equations for i in e.axes))
@@ -219,7 +220,7 @@ def _letters(op: Operation) -> tuple[str, ...]:
 
 
 def _parameters(op: Operation) -> dict[str, Any]:
-    """Positions as they are where a group is one axis, sizes, and flags that are not set."""
+    """Values of parameters: axis positions with groups as one axis, sizes, and flags unset."""
     found: dict[str, Any] = {}
     for p in op.parameters:
         match p:
@@ -251,7 +252,7 @@ def _work(trace: Trace, results: Iterable[str], full: int, letters: tuple[str, .
 
 
 def _largest(found: Iterable[Poly], letters: tuple[str, ...]) -> tuple[Amount, ...]:
-    """The sizes that no other one is at least as large as for all values of the letters."""
+    """The maximal sizes: those that no other size covers for all values of the letters."""
     distinct = list(dict.fromkeys(p for p in found if p.terms))
     kept = [p for p in distinct if not any(covers(q, p) for q in distinct if q is not p)]
     kept.sort(key=lambda p: (-degree(p), str(Amount(p, letters))))
@@ -262,7 +263,7 @@ def _largest(found: Iterable[Poly], letters: tuple[str, ...]) -> tuple[Amount, .
 
 
 def _written(op: Operation, sizes: _SizeFormulas) -> Iterable[int]:
-    """The number of axes of a condition, or of what is read in one place."""
+    """The number of axes of each condition and of each read."""
     for e in chain.from_iterable(walk(equation.body) for equation in op.equations):
         written: Expr | None = e if isinstance(e, Access) else getattr(e, "condition", None)
         if written is not None:
@@ -276,7 +277,7 @@ def _wide(
     need: int,
     letters: tuple[str, ...],
 ) -> Iterable[Wide]:
-    """What has more axes than ``need``; a contraction writes only what its result has."""
+    """The intermediates with more axes than ``need``; a contraction writes only its result."""
     for s in steps:
         size = elements(s.result)
         if degree(size) > need and not s.contracts:
@@ -295,5 +296,5 @@ def _owner(name: str, lines: Sequence[Line], owners: set[str]) -> str:
 
 
 def _adjoints(lines: Sequence[Line]) -> set[str]:
-    """The names in the backward that a reader knows."""
+    """The names of gradients in the backward."""
     return {line.name for line in lines if line.name.startswith("grad_")}

@@ -1,6 +1,6 @@
-"""The code of an operation followed with shapes in place of tensors.
+"""Execute an operation's code abstractly, with shapes in place of tensors.
 
-A group of axes is one axis of as many elements; flags are False, and every optional tensor is
+A group of axes is one axis with as many elements; flags are False, and every optional tensor is
 given unless its value is ABSENT.
 """
 
@@ -49,7 +49,7 @@ _NONE = Literal("None")
 
 @dataclass(frozen=True)
 class ShapedTensor:
-    """A tensor of which the shape is known, and the number of the step that it is the result of."""
+    """A tensor with a known shape, and the number of the step that computed it."""
 
     shape: Shape
     made: int | None = None
@@ -57,7 +57,7 @@ class ShapedTensor:
 
 @dataclass(frozen=True)
 class ShapedStep:
-    """One operation other than a view: the shapes of what it reads and writes, what it computes."""
+    """One operation other than a view: the shapes of its operands and its result, and its flops."""
 
     line: str
     reads: tuple[Shape, ...]
@@ -68,7 +68,7 @@ class ShapedStep:
 
 @dataclass
 class Trace:
-    """Values by name, and the steps so far. ``letters``: a formula -> the size that it is."""
+    """Values by name, and the steps so far. ``letters`` maps a formula to the size it equals."""
 
     letters: Mapping[Poly, Poly]
     values: dict[str, Any]
@@ -76,9 +76,9 @@ class Trace:
     _line: str = ""
 
     def run(self, lines: Iterable[Line], known: Mapping[str, Shape]) -> None:
-        """Follow the lines; ``known`` has the shapes of names as they are declared.
+        """Execute the lines; ``known`` has the declared shapes of names.
 
-        A name may hold a tensor with other axes: those of a composite axis apart.
+        A name may hold a tensor with other axes: those of a composite axis split.
         """
         for line in lines:
             self._line = line.name
@@ -88,21 +88,21 @@ class Trace:
             self.values[line.name] = value
 
     def runs(self, needs: Iterable[str]) -> bool:
-        """Whether lines run that the gradients of these need: of what is absent there is none."""
+        """True if any of these tensors is present, so that the lines for its gradient run."""
         return any(self.values.get(name) is not ABSENT for name in needs)
 
     def truth(self, test: Code) -> bool | None:
-        """Whether a test holds; None where that is not known."""
+        """The value of a test; None if it is unknown."""
         found = self._value(test)
         return found if isinstance(found, bool) else None
 
     def shape(self, code: Code) -> Shape | None:
-        """The shape of a tensor; None where the code is none."""
+        """The shape of a tensor; None for any other value."""
         value = self._value(code)
         return value.shape if isinstance(value, ShapedTensor) else None
 
     def _value(self, code: Code) -> Any:
-        """A `Tensor`, a `Poly` for a whole number, a tuple, or what else Python has."""
+        """A `ShapedTensor`, a `Poly` for an integer, a tuple, or another Python value."""
         match code:
             case Name(name):
                 return self.values.get(name)
@@ -171,7 +171,7 @@ class Trace:
         if not isinstance(a, ShapedTensor) and not isinstance(b, ShapedTensor):
             return _of_truths(op, a, b) if op in ("and", "or") else _of_numbers(op, a, b)
         if op == "/" and not isinstance(a, ShapedTensor):
-            # torch takes the reciprocal, then multiplies.
+            # torch computes the reciprocal, then multiplies.
             b = self._made(ELEMENTWISE, (b,), {})
         return self._made(MATMUL if op == "@" else ELEMENTWISE, (a, b), {})
 
@@ -192,7 +192,7 @@ class Trace:
         return self._made(op, values, given)
 
     def _made(self, op: TorchOp, args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:
-        """The result of an operation, noted as a step."""
+        """The result of an operation, recorded as a step unless it is a view."""
         tensors = [x for x in flat((*args, *given.values())) if isinstance(x, ShapedTensor)]
         reads = () if op.makes else tuple(x.shape for x in tensors)
         plain, named = _shapes(args), {name: _shapes(x) for name, x in given.items()}
@@ -220,7 +220,7 @@ class Trace:
 
 
 def _shapes(x: Any) -> Any:
-    """Tensors, and those in tuples, as their shapes."""
+    """x with tensors replaced by their shapes, also inside tuples."""
     if isinstance(x, tuple):
         return tuple(map(_shapes, x))
     return x.shape if isinstance(x, ShapedTensor) else x
@@ -245,7 +245,7 @@ def _attribute(obj: Any, name: str) -> Any:
 
 
 def _of_truths(op: str, a: Any, b: Any) -> Any:
-    """One part decides, or both do; what is not known here is None and decides nothing."""
+    """The conjunction or disjunction, where None is unknown; either operand may decide it."""
     decides = op == "or"
     if a is decides or b is decides:
         return decides
@@ -253,7 +253,7 @@ def _of_truths(op: str, a: Any, b: Any) -> Any:
 
 
 def _of_numbers(op: str, a: Any, b: Any) -> Any:
-    """What whole numbers give; None where a number is not known."""
+    """Integer arithmetic on formulas; None if an operand is unknown."""
     if not isinstance(a, Poly) or not isinstance(b, Poly):
         return None
     match op:
@@ -271,7 +271,7 @@ def _of_numbers(op: str, a: Any, b: Any) -> Any:
 
 
 def _of_python(name: str, args: tuple[Any, ...]) -> Any:
-    """What Python's own functions give."""
+    """The result of a Python builtin; None if it is unknown."""
     match name, args:
         case "len", (tuple() as shape,):
             return constant(len(shape))

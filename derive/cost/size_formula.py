@@ -1,8 +1,8 @@
-"""Numbers that are formulas in sizes: how many elements, operations or bytes.
+"""Formulas in sizes for numbers of elements, operations or bytes.
 
     2·n·m·k + n·m
 
-A size is a letter; where it is known it is a number. Only whole numbers occur.
+A size is a letter; a known size is a number. Only integers occur.
 """
 
 from __future__ import annotations
@@ -88,12 +88,12 @@ class Amount:
 
 
 def size_of(letter: str) -> Poly:
-    """The size that has this letter."""
+    """The size with this letter."""
     return atom(Size(letter))
 
 
 def degree(p: Poly) -> int:
-    """How many sizes are multiplied: the number of axes of as many elements."""
+    """The degree in the sizes: the number of axes of a tensor with this many elements."""
     return max((_degree(t) for t in p.terms), default=0)
 
 
@@ -113,7 +113,7 @@ def _sizes_in(e: Expr) -> int:
 
 
 def covers(large: Poly, small: Poly) -> bool:
-    """Whether term by term the one is at least the other, all sizes being at least 1."""
+    """True if ``large`` is at least ``small`` term by term, for all sizes of at least 1."""
     left = list(large.terms)
     for t in small.terms:
         found = next((x for x in left if x.coef >= t.coef and _divides(t, x)), None)

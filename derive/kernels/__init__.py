@@ -1,1 +1,1 @@
-"""Torch's fused kernels as equations, and the equations that they stand for in code."""
+"""Torch's fused kernels as equations, and the recognition of their instances."""

@@ -1,4 +1,4 @@
-"""Kernels that are right for some parameters alone: elsewhere stands the equation."""
+"""Kernels that are valid only for some parameters, with the equation as fallback."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COMPARED = {"<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": opera
 
 
 def where_it_is(row: KernelSpec, given: Mapping[str, Poly]) -> Expr | None:
-    """The kernel of these arguments, elsewhere the equation; None where no number is in it."""
+    """The kernel of these arguments, with the equation as fallback; None if it never applies."""
     kernel = Kernel(row.name, tuple(given[name] for name in row.arguments))
     if row.condition is None:
         return kernel
@@ -31,7 +31,7 @@ def where_it_is(row: KernelSpec, given: Mapping[str, Poly]) -> Expr | None:
 
 
 def _holds(condition: Expr) -> bool | None:
-    """Whether a comparison of numbers holds, where they are known."""
+    """Whether a comparison of numbers holds; None unless both sides are known."""
     if not isinstance(condition, Rel):
         return None
     sides = [as_poly(side).terms for side in (condition.left, condition.right)]

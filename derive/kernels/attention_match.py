@@ -1,11 +1,11 @@
-"""Equations that are means weighted by a softmax of products, found by their structure.
+"""Recognize attention: equations that are means weighted by a softmax of products.
 
     s[b,i,j] = c*Sum_d q[b,i,d] k[b,j,d] + m[b,i,j]
     y[b,i,e] = Sum_{j, seen} exp(s[b,i,j] - lse[b,i]) v[b,j,e]
     lse[b,i] = logsumexp_{j, seen} s[b,i,j]
 
-Scores and softmax have names or stand in the equation itself. q, k and v are read at numbers and at
-each of their other axes; an index of b may be one that k or v lacks, as with heads that share keys.
+Scores and softmax have names or are inline. The positions of q, k and v are numbers and their other
+axes; k or v may lack an index of b, as in attention with shared key heads.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from derive.kernels.instantiate import opened
 from derive.kernels.kernel_spec import Axes
 
 _DEEPEST = 4
-"""In how many steps the names of scores are opened."""
+"""The most rounds of expanding the names of scores."""
 
 
 @dataclass(frozen=True)
 class Weighted:
-    """An equation y that is such a mean.
+    """An equation y that is an attention.
 
-    ``hidden`` are the names of the scores and their softmax, ``share`` is what v is multiplied by.
-    The mask is ``seen``, a condition, or what is ``added`` to the scores.
+    ``hidden`` are the names of the scores and their softmax, ``share`` is the weight of v. The mask
+    is ``seen``, a condition, or ``added``, an additive mask.
     """
 
     y: Let
@@ -60,7 +60,7 @@ class Weighted:
 
 
 def weighted(lets: Lets, y: Let) -> Weighted | None:
-    """The equation as such a mean, if it is one."""
+    """The equation as an attention, or None."""
     shares = _shares(lets, y)
     scores = None if shares is None else _scores(lets, shares)
     if shares is None or scores is None:
@@ -95,7 +95,7 @@ def weighted(lets: Lets, y: Let) -> Weighted | None:
 
 @dataclass(frozen=True)
 class _Shares:
-    """y as a mean: its weights are a softmax of s along j, where something is seen."""
+    """y as a mean with weights softmax(s) along j, under the condition ``seen``."""
 
     j: Index
     v: Access
@@ -139,7 +139,7 @@ def _shares(lets: Lets, y: Let) -> _Shares | None:
 
 
 def _exponential(lets: Lets, f: Expr) -> list[Expr] | None:
-    """The factors of a name that is one exponential, where conditions hold."""
+    """The factors of a name that is a single exponential, possibly with conditions."""
     let = lets.definition(f.tensor) if isinstance(f, Access) else None
     if let is None or not isinstance(f, Access) or len(let.body.terms) != 1:
         return None
@@ -149,12 +149,12 @@ def _exponential(lets: Lets, f: Expr) -> list[Expr] | None:
 
 
 def _all(conditions: Sequence[Expr]) -> list[Expr]:
-    """Conditions that hold together, each by itself."""
+    """The conjuncts of all conditions."""
     return [c for e in conditions for c in (_all(e.args) if isinstance(e, And) else [e])]
 
 
 def _is_logarithm_of_sum(lets: Lets, lse: Access, s: Poly, j: Index, seen: Expr | None) -> bool:
-    """Whether a name is logsumexp of s along j, where the same is seen."""
+    """True if a name is logsumexp of s along j, under the same condition."""
     let = lets.get(lse.tensor)
     if let is None or let.kind != "logsumexp" or len(let.binders) != 1:
         return False
@@ -166,7 +166,7 @@ def _is_logarithm_of_sum(lets: Lets, lse: Access, s: Poly, j: Index, seen: Expr 
 
 @dataclass(frozen=True)
 class _Scores:
-    """Scores as products of two tensors summed over d, times a number, and what is added."""
+    """Scores as products of two tensors summed over d, times a number, plus ``added``."""
 
     d: Index
     factors: tuple[Access, Access]
@@ -208,5 +208,5 @@ def _axes(*read: Access) -> frozenset[Index]:
 
 
 def _is_plain(x: Access) -> bool:
-    """Whether each position is a number or an index, and no index two."""
+    """True if each position is a number or an index, and no index occurs twice."""
     return len(_axes(x)) == sum(not isinstance(i, Num) for i in x.positions)

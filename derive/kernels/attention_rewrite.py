@@ -1,8 +1,8 @@
-"""Means weighted by a softmax of products by one kernel, and their gradients by another.
+"""Replace attentions by one kernel, and their gradients by another.
 
-The kernels keep the mean and the logarithm of what it is divided by, and no scores, which are
-large. They are called where both take the place of all that reads the scores, which are computed
-otherwise; a mask that may be absent is added to them, and has its gradient beside the kernel.
+The kernels save the mean and the logarithm of the normalizer, not the large scores. They are used
+if both together eliminate every read of the scores, which would otherwise be computed. An additive
+mask that may be None has its gradient computed outside of the kernel.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ from derive.kernels.variance_matching import multiplied_out
 
 @dataclass(frozen=True)
 class Attention:
-    """The rows of a kernel and of its backward."""
+    """The specs of an attention kernel and of its backward."""
 
     forward: KernelSpec
     backward: KernelSpec
 
     @property
     def sees(self) -> bool:
-        """Whether the mask says what is seen, and is not added."""
+        """True if the mask is boolean, and not additive."""
         return any(t.kind == "bool" for t in self.forward.operation.inputs)
 
 
 @dataclass(frozen=True)
 class Attentions:
-    """Such means and their gradients as patterns, each of a whole body of one program.
+    """The attentions and their gradients as patterns, each of a whole body of one program.
 
-    ``kept`` names what their forwards give their backwards: a logarithm, or the softmax itself
-    where no kernel is called, so that no size is read on it.
+    ``kept`` names the values that the forwards save for the backwards: a logsumexp, or the softmax
+    itself without a kernel call. No size is read from these.
     """
 
     made: Mapping[Poly, Poly]
@@ -72,7 +72,7 @@ class Attentions:
         named: Named,
         optional: Collection[str] = (),
     ) -> Attentions:
-        """All that there are; ``optional`` are the tensors that may be absent."""
+        """Find all attentions; ``optional`` are the tensors that may be None."""
         every = {a.name: a for a in (*backward.adjoints, *backward.gradients)}
         bodies = {name: a.body for name, a in every.items()}
         made: dict[Poly, Poly] = {}
@@ -98,13 +98,13 @@ class Attentions:
         return cls(made, frozenset(kept))
 
     def replaced(self, body: Poly, find: Find) -> Poly | None:
-        """The body with what the kernel computes as that."""
+        """The body with the kernel's part computed by the kernel, or None."""
         return self.made.get(body)
 
 
 @dataclass(frozen=True)
 class _MeanKernels:
-    """The kernels of one mean, of which g is the cotangent."""
+    """The kernels of one attention whose cotangent is g."""
 
     kind: Attention
     of: Weighted
@@ -114,16 +114,16 @@ class _MeanKernels:
 
     @property
     def kept(self) -> Access:
-        """What the forward gives the backward."""
+        """The value that the forward saves for the backward."""
         return self.named(self.kind.forward.name)
 
     @property
     def mean(self) -> Poly:
-        """The mean by the kernel."""
+        """The output of the attention kernel."""
         return atom(self._part(self.kind.forward, 0, {}, self.kept))
 
     def gradients(self) -> Iterator[tuple[Access, Poly, Poly]]:
-        """q, k and v, of each what the equations say of its gradient, and that by the kernel."""
+        """For q, k and v: the access, its gradient by the equations, and that by the kernel."""
         of, row = self.of, self.kind.backward
         given = {"g": as_atom(self.g), "y": of.y.access, "lse": self.kept}
         said = {display_names: name for name, display_names in row.names.items()}
@@ -158,7 +158,7 @@ class _MeanKernels:
 
 @dataclass(frozen=True)
 class _Pulled:
-    """One mean in the bodies of adjoints."""
+    """One attention in the bodies of adjoints."""
 
     of: Weighted
     lets: Lets
@@ -166,7 +166,7 @@ class _Pulled:
     optional: frozenset[str]
 
     def cotangents(self, backward: Backward) -> Iterator[Poly]:
-        """What may be the cotangent of the mean: its adjoint by name, or what v is told of it."""
+        """Candidates for the cotangent of y: its adjoint by name, or the factor found in dv."""
         y = self.of.y
         own = (a.name for a in backward.adjoints if a.tensor == y.name)
         name = next(own, dict(backward.cotangents).get(y.name))
@@ -179,7 +179,7 @@ class _Pulled:
                     yield g
 
     def _beside(self, t: Term, adjoint: Adjoint) -> Poly:
-        """What stands beside the share in a term of dv = Sum_i share*g, or 0."""
+        """The cofactor of the share in a term of dv = Sum_i share*g, or 0."""
         of, (i, _, _, e) = self.of, self.of.ends
         inside = {b: Index(f"#{n}", b.extent, b.group) for n, b in enumerate(t.binders)}
         whole = make_term(t.coef, (), [substitute(f, inside) for f in t.factors])
@@ -200,7 +200,7 @@ class _Pulled:
         return ZERO
 
     def bodies(self, call: _MeanKernels, bodies: Mapping[str, Poly]) -> dict[str, Poly] | None:
-        """The bodies with the kernel; None where the scores are computed nevertheless."""
+        """The bodies with the kernel; None if the scores are still computed."""
         made = dict(bodies)
         for x, whole, kernel in call.gradients():
             for name, adjoint in self.every.items():
@@ -214,7 +214,7 @@ class _Pulled:
         return UnfoldedBody(body, self._opened, _plain)
 
     def _replaced(self, body: Poly, adjoint: Adjoint, x: Access, whole: Poly, kernel: Poly) -> Poly:
-        """The body of the adjoint with the gradient of x by the kernel, where x is read."""
+        """The body of the adjoint with the gradient of x by the kernel, at the positions read."""
         places = list(zip(x.positions, adjoint.formals, strict=True))
         here = {i: place for i, place in places if isinstance(i, Index)}
         deltas = (atom(Delta(place, n)) for n, place in places if not isinstance(n, Index))
@@ -223,7 +223,7 @@ class _Pulled:
         return body if left is None else add(left, mul(substitute(kernel, here), there))
 
     def _is_hidden(self, name: str) -> bool:
-        """Whether it is the scores or their softmax, an adjoint of one, or their logarithm."""
+        """True for the scores, their softmax, an adjoint of these, or their logsumexp."""
         of = self.of
         own = name in of.hidden or self.lets.derived_from.get(name) in of.hidden
         return own or name == of.lse.tensor
@@ -235,13 +235,13 @@ class _Pulled:
         return None if adjoint is None else adjoint.as_let()
 
     def _reads_scores(self, bodies: Mapping[str, Poly]) -> bool:
-        """Whether anything but the kernel reads the scores on the way to a gradient."""
+        """True if anything but the kernel reads the scores on the way to a gradient."""
         own = (body for name, body in bodies.items() if not self._is_hidden(name))
         return any(self._is_hidden(name) for body in own for name in _read(body))
 
 
 def _read(e: Expr) -> Iterator[str]:
-    """The names of what is read, but for what a kernel reads."""
+    """The names of the tensors read in e, except those that a kernel reads."""
     if isinstance(e, Access):
         yield e.tensor
     if not isinstance(e, Attended):
@@ -250,7 +250,7 @@ def _read(e: Expr) -> Iterator[str]:
 
 
 def _plain(p: Poly) -> Poly:
-    """The sum multiplied out, each condition by itself that holds beside others."""
+    """The sum multiplied out, with conjunctions split into single brackets."""
     return add(ZERO, *(_apart(t) for t in multiplied_out(p).terms))
 
 
@@ -266,12 +266,12 @@ def _conditions(f: Expr) -> list[Expr]:
 
 
 def _opened(of: Weighted, body: Poly, lets: Lets) -> Poly:
-    """The body with the names of scores and softmax opened."""
+    """The body with the names of scores and softmax expanded."""
     return opened(body, lambda name: lets.definition(name) if name in of.hidden else None)
 
 
 def _is_alone(mean: Weighted, lets: Lets, outputs: Collection[str]) -> bool:
-    """Whether nothing but the mean reads the scores."""
+    """True if only the attention reads the scores."""
     own = {*mean.hidden, mean.lse.tensor}
     others = (x for x in lets if x.name not in own and x is not mean.y and not x.result)
     return own.isdisjoint(outputs) and all(own.isdisjoint(x.reads()) for x in others)

@@ -1,9 +1,9 @@
-"""Instances of equations that sum along one axis, linear in a cotangent.
+"""Instances of equations that sum along one axis and are linear in a cotangent.
 
     y[i]*(g[i] - Sum_j g[j]*y[j])
 
-Of a term that has the cotangent at i alone the other arguments leave the cotangent, which may be
-a product of anything; then all terms have to be there.
+Dividing a term with the unsummed cotangent by the other arguments yields the cotangent, which may
+be any product. Then all terms must be present.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from derive.kernels.unify import Arguments, over
 
 @dataclass(frozen=True)
 class Along:
-    """The equation of a row with one index as a pattern."""
+    """The equation of a kernel with one index, as a pattern."""
 
     row: KernelSpec
 
     @cached_property
     def said(self) -> dict[str, str]:
-        """The canonical names of what the equation is of."""
+        """Map the equation's names to the canonical names."""
         return {display_names: name for name, display_names in self.row.names.items()}
 
     @cached_property
     def others(self) -> tuple[str, ...]:
-        """The arguments but for the cotangent."""
+        """The arguments other than the cotangent."""
         names = (t.name for t in self.row.operation.inputs)
         return tuple(self.said[name] for name in names if name != self.row.cotangent)
 
     def may_be_in(self, kinds: frozenset[object]) -> bool:
-        """Whether what has nodes of these kinds may hold an instance."""
+        """True if an expression with nodes of these kinds may contain an instance."""
         return self.row.functions <= kinds and "sum" in kinds
 
     def instances(self, p: Poly) -> Iterator[Instance]:
@@ -62,7 +62,7 @@ class Along:
                 yield from self._of({other: value}, pattern, i, p)
 
     def _values(self, pattern: Poly, f: Expr, i: Index, name: str) -> Iterator[Poly]:
-        """What the argument is where a factor is one of the pattern."""
+        """The values of the argument for which a factor f matches one of the pattern."""
         arguments = Arguments(frozenset({name}), frozenset(), i)
         for part in dict.fromkeys(g for t in pattern.terms for g in t.factors):
             if arguments.inside(part) and i in free_indices(part):
@@ -70,7 +70,7 @@ class Along:
                     yield found[name]
 
     def slope(self, y: Poly, i: Index) -> Term | None:
-        """K(y) where the equation is g[i] + K(y)*Sum_j g[j]."""
+        """K(y) if the equation is g[i] + K(y)*Sum_j g[j]."""
         (formal,) = self.row.formals
         (other,) = self.others
         name = self.said[self.row.cotangent]
@@ -86,7 +86,7 @@ class Along:
         return known.terms[0] if len(known.terms) == 1 else None
 
     def _of(self, found: dict[str, Poly], pattern: Poly, i: Index, p: Poly) -> Iterator[Instance]:
-        """The instances of this argument."""
+        """The instances with this value of the other argument."""
         cotangent = Access(self.said[self.row.cotangent], (i,))
         alone = [t for t in pattern.terms if cotangent in t.factors and not t.binders]
         if len(alone) != 1:
@@ -117,18 +117,18 @@ class Along:
                 given = {self.row.names[n]: v for n, v in values.items()}
                 args = tuple(given[name] for name in self.row.arguments)
                 kernel = Kernel(self.row.name, args, (i,))
-                # What they leave out is no number in the other argument.
+                # Brackets pulled out do not occur in the other argument.
                 made_of = make_term(Fraction(1), (), [*brackets, kernel])
                 yield Instance(whole, poly([made_of]))
 
 
 def _is_as_large(g: Poly, indices: frozenset[Index]) -> bool:
-    """Whether each term has a factor with these indices: what has none is summed as it is."""
+    """True if each term has a factor with these indices; otherwise it is cheaper to sum unfused."""
     return all(any(indices <= free_indices(f) for f in t.factors) for t in g.terms)
 
 
 def _along(e: Expr, formal: Index, i: Index) -> Expr:
-    """The equation of i in place of its own index."""
+    """The equation with i for its own index."""
     if isinstance(e, Index) and e.extent == formal.extent:
         return i if e.name == formal.name else Index(e.name, i.extent)
     if isinstance(e, Size) and e.extent == formal.extent:
@@ -138,7 +138,7 @@ def _along(e: Expr, formal: Index, i: Index) -> Expr:
 
 
 def _instance(e: Expr, found: dict[str, Poly], i: Index) -> Expr:
-    """e of these arguments, which are told at i."""
+    """e with these arguments substituted, given as functions of i."""
 
     def become(part: Expr) -> Poly | None:
         value = found.get(part.tensor) if isinstance(part, Access) else None
@@ -151,7 +151,7 @@ def _instance(e: Expr, found: dict[str, Poly], i: Index) -> Expr:
 
 
 def common(p: Poly, i: Index) -> list[Expr]:
-    """The brackets that each term has, of neither the index nor what is summed."""
+    """The brackets common to all terms that have neither the index nor bound indices."""
     first, *others = p.terms
     inside = {i, *(b for t in p.terms for b in t.binders)}
     masks = [f for f in first.factors if is_mask(f) and inside.isdisjoint(free_indices(f))]

@@ -1,10 +1,10 @@
-"""Instances of equations that read a tensor at the place which an integer tensor says.
+"""Instances of equations that read a tensor at a position from an integer tensor.
 
     y = -[t != ignored]*w[t]*x[t]
     dx[c] = -[t != ignored]*g*w[t]*delta(c, t)
 
-A term without w has it as 1. What stands beside is the cotangent, elsewhere a number: where the
-bracket does not hold, it may be anything.
+Without w in a term, w is 1. In the backward the cofactors are the cotangent, in the forward a
+number. Where the bracket is 0, their values do not matter.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from derive.kernels.pointwise_pattern import Instance
 from derive.kernels.unify import Arguments, Found
 
 Floats = Callable[[str], Axes | None]
-"""The axes of what is of floating-point numbers, none of a parameter; None of all else."""
+"""The axes of a float tensor, empty for a float parameter; None for any other name."""
 
 
 @dataclass(frozen=True)
 class Picked:
-    """The equation of a row, one term, as a pattern."""
+    """The one-term equation of a kernel, as a pattern."""
 
     row: KernelSpec
     floats: Floats
 
     def may_be_in(self, kinds: frozenset[object]) -> bool:
-        """Whether what has nodes of these kinds may hold an instance."""
+        """True if an expression with nodes of these kinds may contain an instance."""
         return "Iverson" in kinds
 
     def instances(self, p: Poly) -> Iterator[Instance]:
-        """All of p, if the kernel computes it: what is chosen beside more costs no more so."""
+        """All of p, if the kernel computes it: within a larger sum it would save nothing."""
         if len(p.terms) != 1:
             return
         (t,) = p.terms
@@ -57,7 +57,7 @@ class Picked:
 
     @cached_property
     def _arguments(self) -> Arguments:
-        """The place, and the numbers that it is compared with."""
+        """The position, and the numbers that it is compared with."""
         op = self.row.operation
         said = {display_names: name for name, display_names in self.row.names.items()}
         places = frozenset(said[t.name] for t in op.inputs if t.kind == "int")
@@ -65,14 +65,14 @@ class Picked:
 
     @cached_property
     def _place(self) -> Guard:
-        """Where the equation reads."""
+        """The guarded position at which the equation reads."""
         (place,), numbers = self._arguments.tensors, self._arguments.numbers
         masks = (f for f in self.row.body.terms[0].factors if isinstance(f, Iverson))
         own = next(f for f in masks if not numbers.isdisjoint(self._arguments.inside(f)))
         return Guard(own.condition, Access(place, ()))
 
     def _of(self, t: Term, beside: Sequence[Expr], place: Guard) -> Iterator[Instance]:
-        """Those that read here, of what stands beside the bracket."""
+        """The instances that read at this position; ``beside`` are the bracket's cofactors."""
         for found in self._arguments.bind(self._place, place, {}):
             if not self._are_integers(found):
                 continue
@@ -82,7 +82,7 @@ class Picked:
                     yield from self._made(t, [g for g in beside if g is not f], place, f, i, found)
 
     def _are_integers(self, found: Found) -> bool:
-        """Whether the numbers are."""
+        """True if the values of the number arguments are integers."""
         numbers = [found[name] for name in self._arguments.numbers]
         return all(
             t.coef.denominator == 1
@@ -92,7 +92,7 @@ class Picked:
         )
 
     def _axis(self, f: Expr, place: Guard) -> Index | None:
-        """The axis that f is read at this place of, or has a value there and 0 elsewhere."""
+        """The axis of f that this position indexes, by a read or by a delta; None if unsuitable."""
         free = free_indices(place)
         if self.row.cotangent:
             if isinstance(f, Delta) and f.position is place and isinstance(f.axis, Index):
@@ -109,7 +109,7 @@ class Picked:
     def _made(
         self, t: Term, beside: Sequence[Expr], place: Guard, f: Expr, i: Index, found: Found
     ) -> Iterator[Instance]:
-        """The term as the kernel along this axis, with what is left of what stands beside it."""
+        """The term as the kernel along this axis, with the remaining cofactors."""
         own = (w for w in beside if isinstance(w, Access) and w.positions == (place,))
         weight = next((w for w in own if self.floats(w.tensor) is not None), None)
         left = poly([make_term(t.coef, (), [g for g in beside if g is not weight])])
@@ -134,19 +134,19 @@ class Picked:
 
     @cached_property
     def _read(self) -> str:
-        """The argument that is read at the place, at each position beside it."""
+        """The argument that is gathered: it is read at the position."""
         own = (t.name for t in self.row.operation.inputs if t.axes)
         return next(name for name in own if name != self.row.shared)
 
 
 def _at(f: Expr, place: Guard, i: Index) -> Access:
-    """f at each position in place of this one."""
+    """f with the index i instead of this position."""
     assert isinstance(f, Access)
     return Access(f.tensor, tuple(i if e is place else e for e in f.positions))
 
 
 def _places(f: Expr) -> Iterator[Guard]:
-    """The guarded positions that f is read at, or has a value at and 0 elsewhere."""
+    """The guarded positions of f: those of a read, or that of a delta."""
     parts = f.positions if isinstance(f, Access) else ()
     parts = (f.position,) if isinstance(f, Delta) else parts
     yield from (e for e in parts if isinstance(e, Guard))

@@ -1,4 +1,4 @@
-"""Equations of groups of axes, told of other axes: a group stands for any number of them.
+"""Expand equations over groups of axes to concrete axes; a group is any number of axes.
 
 mean[*s](x[*p,*s])   of  *p = n  and  *s = c, t:   Sum_c,t x[n,c,t] / (size(c)*size(t))
 """
@@ -18,13 +18,13 @@ Axes = tuple[Index, ...]
 
 @dataclass(frozen=True)
 class Spread:
-    """What the axes of an equation stand for, by their extents, and what its arguments are."""
+    """The concrete axes of each extent of an equation, and the values of its arguments."""
 
     home: Mapping[str, Axes]
     found: Mapping[str, Poly]
 
     def __call__(self, e: Expr) -> Poly:
-        """The equation of these arguments."""
+        """The equation with these axes and arguments."""
         return self._told(e, {})
 
     def _told(self, e: Expr, now: Mapping[Index, Axes]) -> Poly:
@@ -47,7 +47,8 @@ class Spread:
             case Iverson(condition):
                 return self._told(condition, now)
             case Guard(_, position):
-                # The condition stands beside it, and an exponential of a softmax is at most 1.
+                # Drop the guard: its condition is a cofactor, and the exponential of a softmax is
+                # at most 1.
                 return as_poly(self._told(position, now))
             case Poly(terms):
                 return add(ZERO, *(self._term(t, now) for t in terms))
@@ -68,7 +69,7 @@ class Spread:
 def segments(
     axes: Sequence[Index], summed: frozenset[Index], pattern: Sequence[tuple[Index, bool]]
 ) -> Iterator[dict[str, Axes]]:
-    """What the axes of a pattern stand for, each with whether it is summed over."""
+    """Assignments of consecutive axes to a pattern of (index, whether it is summed)."""
     if not pattern:
         if not axes:
             yield {}
@@ -81,7 +82,7 @@ def segments(
 
 
 def matched(formals: Sequence[Index], free: frozenset[Index]) -> Iterator[dict[Index, Index]]:
-    """Every choice of other indices of the same extents in place of these."""
+    """Every injective renaming of these indices to ``free`` ones of equal extents."""
     if not formals:
         yield {}
         return

@@ -1,4 +1,4 @@
-"""Flat expressions with their atoms replaced by sums: all that stands around is flat again."""
+"""Replace atoms of flat expressions by sums, and restore the flat form."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from derive.budget import tick
 from derive.calculus.lets import Find
 
 Replacement = Callable[[Expr], Poly | None]
-"""What an access or a parameter becomes; None where it stays."""
+"""The replacement of an access or a parameter; None if it stays."""
 
 
 def rebuilt(e: Expr, become: Replacement) -> Expr:
-    """e with accesses and parameters replaced, nothing of which has a bound index of e."""
+    """e with accesses and parameters replaced; the replacements contain no bound index of e."""
     tick()
     match e:
         case Access() | Param():
@@ -68,9 +68,9 @@ def _term(t: Term, become: Replacement) -> Poly:
 
 
 def opened(p: Poly, find: Find, known: dict[Access, Poly] | None = None) -> Poly:
-    """p with all names that ``find`` has a plain definition of as these, all the way down.
+    """p with all names expanded for which ``find`` returns a plain definition, recursively.
 
-    ``known`` has what accesses have become, with the same names opened.
+    ``known`` memoizes the expansion of accesses, for the same ``find``.
     """
     seen = {} if known is None else known
 
@@ -88,7 +88,7 @@ def opened(p: Poly, find: Find, known: dict[Access, Poly] | None = None) -> Poly
 
 
 def most_terms(p: Poly, find: Find) -> int:
-    """As many terms as any sum in p may have where the names that ``find`` knows are opened."""
+    """An upper bound of the terms of any sum in p after expanding the names that ``find`` knows."""
     known: dict[str, int] = {}
     most = 0
 

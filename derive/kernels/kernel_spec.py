@@ -35,7 +35,7 @@ Axes = tuple[Index, ...]
 
 @node
 class Kernel(Expr):
-    """What the kernel of a row computes of these arguments, those of its equation in order.
+    """The result of a kernel applied to these arguments, in the order of its equation.
 
     ``along`` are the indices that the kernel sums over: it reads its arguments at all of their
     values. ``binders`` are those of them that the result lacks.
@@ -52,11 +52,11 @@ class Kernel(Expr):
 
 @node
 class KernelResult(Expr):
-    """One result of the kernel of a row that has several.
+    """One result of a kernel that has several.
 
     ``axes`` are those of its first argument, in order, ``along`` the ones that the kernel sums
-    over; ``binders`` are those that this result lacks. ``others`` are what the other results are
-    called.
+    over; ``binders`` are those that this result lacks. ``others`` are the names of the other
+    results.
     """
 
     name: str
@@ -73,11 +73,11 @@ class KernelResult(Expr):
 
 @node
 class Attended(Expr):
-    """One result of a kernel of means that are weighted by a softmax of products.
+    """One result of an attention kernel.
 
-    ``batch`` are the indices that the letter b of its row stands for, and ``ends`` those of i, j, d
-    and e; ``binders`` are those of them that this result lacks. ``others`` are what the other
-    results are called.
+    ``batch`` are the indices for the letter b of its equation, and ``ends`` those for i, j, d and
+    e; ``binders`` are those of them that this result lacks. ``others`` are the names of the other
+    results.
     """
 
     name: str
@@ -93,7 +93,7 @@ class Attended(Expr):
 
     @property
     def home(self) -> Mapping[str, tuple[Index, ...]]:
-        """What each letter of the row stands for."""
+        """The indices for each letter of the equation."""
         return {
             "b": self.batch,
             **{letter: (i,) for letter, i in zip("ijde", self.ends, strict=True)},
@@ -102,14 +102,15 @@ class Attended(Expr):
 
 @dataclass(frozen=True)
 class KernelSpec:
-    """A kernel: what it computes, in the notation of specs, and the Python call of it.
+    """A kernel: its equation in the notation of specs, and its Python call.
 
-    All axes are told that the kernel sums over, by whose letters the call names their places; it
-    takes any others beside them. So does one that reads at the place that an integer says; what is
-    ``shared`` has no axis beside and may be None, which is 1, and ``size`` is how long its axis is.
-    A ``cotangent`` is the argument that the result is linear in,
-    which may be a product or a sum: a row with one is for the backward. Where the parameters are
-    not in the ``domain``, a condition, the kernel is an error or computes something else.
+    The equation names all axes that the kernel sums over, and the call uses their letters as
+    positions of axes; the kernel maps over any other axes. The same holds for the axis that a
+    gather kernel indexes by an integer tensor. A ``shared`` argument has no mapped axes and may be
+    None, which means 1; ``size`` in the call is the length of its axis. A ``cotangent`` is the
+    argument that the result is linear in, which may be a product or a sum; a kernel with one is for
+    the backward. If the parameters violate ``domain``, a condition, the kernel raises an error or
+    computes something else.
     """
 
     name: str
@@ -118,12 +119,12 @@ class KernelSpec:
     cotangent: str = ""
     domain: str = ""
     statistics: tuple[str, ...] = ()
-    """The arguments that are results of another kernel, in the form that it gives them in."""
+    """The arguments that are results of another kernel, in the format of that kernel."""
     shared: str = ""
 
     @cached_property
     def operation(self) -> Operation:
-        """The equation, read."""
+        """The parsed equation."""
         from derive.notation.text_form import operation_of
 
         return operation_of(self.equation)
@@ -136,13 +137,13 @@ class KernelSpec:
 
     @cached_property
     def functions(self) -> frozenset[str]:
-        """The functions that the equation names, which stand in its flat form too."""
+        """The functions that the equation calls, which also occur in its flat form."""
         words = re.findall(r"\w+(?=\()", self.equation)
         return frozenset(word for word in words if word in FUNCTIONS and word not in POWERS)
 
     @cached_property
     def condition(self) -> Expr | None:
-        """The domain, of the parameters as the equation names them."""
+        """The domain, over the parameters of the equation."""
         if not self.domain:
             return None
         from derive.notation.text_form import operation_of
@@ -161,7 +162,7 @@ class KernelSpec:
 
     @cached_property
     def lengths(self) -> Mapping[Index, int]:
-        """The indices whose number of values the equation says, and that number."""
+        """The indices of fixed size in the equation, with that size."""
         sizes = {e.name: e.size.value for e in self.operation.extents if isinstance(e.size, Num)}
         axes = dict.fromkeys(i for t in self.operation.inputs for i in t.axes)
         own = (i for i in axes if isinstance(i, Index) and i.extent in sizes)
@@ -169,7 +170,7 @@ class KernelSpec:
 
     @cached_property
     def places(self) -> tuple[Index, ...]:
-        """The indices by whose letters the call names the places of axes."""
+        """The indices whose letters the call uses as positions of axes."""
         read = (i for t in self.operation.inputs if t.name == self.shared for i in t.axes)
         own = (i for i in read if isinstance(i, Index))
         return tuple(dict.fromkeys((*self.along, *self.lengths, *own)))
@@ -202,7 +203,7 @@ class KernelSpec:
 
     @property
     def names(self) -> Mapping[str, str]:
-        """The names of the flat form, and what they are called here."""
+        """Map the canonical names of the flat form to the equation's names."""
         return self._read[1]
 
     @property

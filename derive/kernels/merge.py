@@ -1,4 +1,4 @@
-"""Kernels that are linear in a cotangent, of two cotangents at once.
+"""Merge kernels that are linear in a cotangent over two cotangents.
 
 c*K(g, x) + c*K(h, x)  =  c*K(g + h, x)
 """
@@ -16,9 +16,9 @@ from derive.kernels.table import KERNELS
 
 
 def joined(p: Poly) -> Poly:
-    """The sum with one kernel for those that are the same but for their cotangents.
+    """The sum with kernels merged that differ only in their cotangents.
 
-    What stands beside them, and the indices that a kernel sums over, are the same too.
+    Their cofactors and the indices that they sum over must be equal too.
     """
     found: dict[Hashable, list[tuple[Term, Kernel]]] = {}
     rest: list[Term] = []
@@ -36,7 +36,7 @@ def joined(p: Poly) -> Poly:
 
 
 def _only(t: Term) -> Kernel | None:
-    """The one factor that is such a kernel, with an argument as large as its cotangent."""
+    """The only kernel factor with a cotangent, if no index occurs in the cotangent alone."""
     kernels = [f for f in t.factors if isinstance(f, Kernel)]
     if len(kernels) != 1 or not KERNELS[kernels[0].name].cotangent:
         return None
@@ -57,7 +57,7 @@ def _others(kernel: Kernel) -> tuple[Expr, ...]:
 
 
 def _one(same: list[tuple[Term, Kernel]]) -> Poly:
-    """One term for all of them; that of one alone as it is."""
+    """Merge terms that differ in the cotangent into one; a single term stays unchanged."""
     (first, kernel), *others = same
     if not others:
         return poly([first])

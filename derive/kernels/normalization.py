@@ -1,10 +1,10 @@
-"""Instances of normalisations, by whose statistics of the forward the backward is computed.
+"""Instances of normalizations; their backward uses the statistics that the forward saves.
 
     y = (x - mu)*rstd*w + b                  mu = mean(x), rstd = (mean((x - mu)^2) + eps)^(-1/2)
     dx = rstd*(v - mean(v) - h*mean(v*h))    v = g*w, h = (x - mu)*rstd
 
-x is looked for under the power -1/2, eps is solved for, and all else has to be the equation. Where
-the mean of squares has another divisor than the number of elements, k times the mean,
+x is found under the power -1/2, eps is solved for, and everything else must match the equation. If
+the sum of squares is not divided by the number of elements, it is k times the mean,
 
     (k*mean + eps)^(-1/2)  =  k^(-1/2) * (mean + eps/k)^(-1/2)
 
@@ -54,26 +54,26 @@ from derive.kernels.variance_matching import (
 
 _HALF = Fraction(1, 2)
 _ROOT = Param("#root")
-"""Stands for the root of k: what it is squared is a number of the equation."""
+"""A placeholder for the square root of k, as only its square is a number of the equation."""
 
 Named = Callable[[Poly, str, Axes, str], Access]
-"""What a statistic of these axes is called, by what it is, a stem, and the kernel it is of."""
+"""(value, stem, axes, kernel) -> name of the statistic."""
 
 
 @dataclass(frozen=True)
 class Normalisation:
-    """The rows of a kernel and of its backward, of the same axes."""
+    """The specs of a normalization kernel and of its backward, over the same axes."""
 
     forward: KernelSpec
     backward: KernelSpec
 
     @staticmethod
     def axes(row: KernelSpec) -> Axes:
-        """The axes of what is normalised."""
+        """The axes of the normalized tensor."""
         return tuple(i for i in row.operation.inputs[0].axes if isinstance(i, Index))
 
     def homes(self, axes: Axes, along: frozenset[Index]) -> Iterator[Mapping[str, Axes]]:
-        """What the axes of the rows stand for where x has these."""
+        """Assignments of the axes of x to those of the equation."""
         mean = next(e for e in self.forward.operation.equations if e.name == "mu")
         own = [(i, i not in mean.axes) for i in self.axes(self.forward)]
         yield from segments(axes, along, own)
@@ -81,7 +81,7 @@ class Normalisation:
 
 @dataclass(frozen=True)
 class _Spread:
-    """The results of a row, of these axes and arguments."""
+    """The results of a kernel's equation for these axes and arguments."""
 
     row: KernelSpec
     home: Mapping[str, Axes]
@@ -96,7 +96,7 @@ class _Spread:
 
 @dataclass(frozen=True)
 class _Normalized:
-    """What is normalised: x along axes, and the power that it is divided by."""
+    """A normalized x, with its axes, and the inverse deviation that multiplies it."""
 
     kind: Normalisation
     home: Mapping[str, Axes]
@@ -107,7 +107,7 @@ class _Normalized:
     k: Poly
     factor: Expr
     names: Find = field(compare=False)
-    """The names that are opened to see it."""
+    """The names that are expanded to match it."""
 
     @property
     def rows(self) -> Axes:
@@ -143,7 +143,7 @@ class _Normalized:
         return self.forward("mu", x=self.x)
 
     def statistics(self, named: Named) -> tuple[Access, Access]:
-        """What the kernel's mean and the inverse of its deviation are called."""
+        """The names of the kernel's mean and of its inverse deviation."""
         rstd = self.forward("rstd", x=self.x, eps=self.eps)
         of = self.kind.forward.name
         return named(self.mean, "mean", self.rows, of), named(rstd, "rstd", self.rows, of)
@@ -151,7 +151,7 @@ class _Normalized:
 
 @dataclass(frozen=True)
 class _BackwardKernel:
-    """A backward of the kernel: all of its results are computed at once."""
+    """One backward call, which computes all results at once."""
 
     found: _Normalized
     cotangent: Poly
@@ -160,11 +160,11 @@ class _BackwardKernel:
 
     @property
     def weighted(self) -> bool:
-        """Whether it has a weight."""
+        """True if it has a weight."""
         return self.weight is not ONE
 
     def naming(self, named: Named) -> _BackwardKernel:
-        """The same, its statistics having names."""
+        """The same call with names for its statistics."""
         return replace(self, statistics=self.found.statistics(named))
 
     def part(self, number: int, binders: Axes = ()) -> Poly:
@@ -176,7 +176,7 @@ class _BackwardKernel:
 
 @dataclass(frozen=True)
 class _Output:
-    """A body with y as the kernel: what is left of it, and what stands beside the kernel."""
+    """A body with y by the kernel: its remaining terms, and the cofactors of the kernel."""
 
     found: _Normalized
     left: Poly
@@ -186,11 +186,11 @@ class _Output:
 
     @property
     def weighted(self) -> bool:
-        """Whether the kernel has the weight."""
+        """True if the weight is an argument of the kernel."""
         return self.weight is not ONE
 
     def made(self, named: Named) -> Poly:
-        """The whole."""
+        """The whole body with the kernel call."""
         f = self.found
         args = (f.x, _lone(self.weight), _lone(self.bias), f.eps, _lone(f.root))
         known = f.statistics(named)
@@ -200,7 +200,7 @@ class _Output:
 
 @dataclass
 class Normalised:
-    """A normalisation and its backward as patterns, in the bodies of one program."""
+    """A normalization and its backward as patterns, in the bodies of one program."""
 
     kinds: Sequence[Normalisation]
     named: Named
@@ -209,17 +209,17 @@ class Normalised:
     _known: dict[Poly, tuple[_Normalized, ...]] = field(default_factory=dict)
     _inputs: dict[Poly, Poly | None] = field(default_factory=dict)
     _replaced: dict[tuple[Poly, int], Poly | None] = field(default_factory=dict)
-    """Of a body and so many calls: the same are lowered with statistics and without."""
+    """By body and number of calls: bodies are lowered twice, with and without statistics."""
     _levels: dict[tuple[Poly, Find], UnfoldedBody] = field(default_factory=dict)
 
     def look(self, bodies: Sequence[Poly], find: Find) -> None:
-        """Note what the backwards in these bodies compute besides their first result."""
+        """Record the backward calls in these bodies, whose other results are then available."""
         for body in bodies:
             while (made := self._input(body, find)) is not None:
                 body = made
 
     def replaced(self, body: Poly, find: Find) -> Poly | None:
-        """The body with one part of it as the kernel, looked for once."""
+        """The body with one part of it by the kernel, memoized."""
         key = body, len(self.calls)
         if key not in self._replaced:
             self._replaced[key] = self._tried(body, find)
@@ -236,7 +236,7 @@ class Normalised:
     # ---------------------------------------------------------------- the forward
 
     def _output(self, f: _Normalized, body: Poly, find: Find) -> _Output | None:
-        """The body with y as the kernel."""
+        """The body with y by the kernel, if all terms match."""
         level = self._level(body, f.names)
         divided = mul(atom(f.factor), add(f.x, scale(f.mean, -1)))
         factors = _cofactors(level.whole, divided, f.x.terms[0], f.factor)
@@ -257,13 +257,13 @@ class Normalised:
     # ---------------------------------------------------------------- the backward
 
     def _input(self, body: Poly, find: Find) -> Poly | None:
-        """The body with dx as the kernel, looked for once."""
+        """The body with dx by the kernel, memoized."""
         if body not in self._inputs:
             self._inputs[body] = self._with_input(body, find)
         return self._inputs[body]
 
     def _with_input(self, body: Poly, find: Find) -> Poly | None:
-        """The body with dx as the kernel, by preference one that has the weight."""
+        """The body with dx by the kernel, preferably a call that has the weight."""
         made: list[tuple[Poly, _BackwardKernel]] = []
         for f in self._found(body, find):
             level = self._level(body, f.names)
@@ -291,7 +291,7 @@ class Normalised:
         return add(left, call.part(0))
 
     def _dx(self, f: _Normalized, v: Poly) -> Poly:
-        """dx where v is the cotangent of what is divided, times k^(-1/2)."""
+        """dx for the cotangent v of the normalized tensor, times k^(-1/2)."""
         root = atom(_ROOT)
         made = f.backward(
             "dx",
@@ -307,14 +307,14 @@ class Normalised:
         return multiplied_out(made)
 
     def _call(self, f: _Normalized, v: Poly) -> _BackwardKernel:
-        """The kernel's backward of a cotangent that is a product with a weight."""
+        """The backward call for a cotangent that is a product with a weight."""
         w, g = _parted(v, f.kept)
         if not tensors(g) or not tensors(w):
             w, g = ONE, v
         return _BackwardKernel(f, g, w)
 
     def _others(self, body: Poly, find: Find) -> Poly | None:
-        """The body with dw or db as what such a call computes besides."""
+        """The body with dw or db as another result of a recorded call."""
         for call in self.calls:
             f = call.found
             if tensors(call.cotangent).isdisjoint(tensors(body)):
@@ -334,7 +334,7 @@ class Normalised:
 
     @staticmethod
     def _moved(level: UnfoldedBody, whole: Poly, made: Poly, f: _Normalized) -> Poly | None:
-        """The body with one of the results of f, whatever its axes are called there."""
+        """The body with one of the results of f, under any renaming of its axes."""
         order = [i for i in f.axes if i in f.kept]
         for chosen in matched(order, free_indices(level.body)):
             here = substitute(whole, chosen)
@@ -346,13 +346,13 @@ class Normalised:
     # ---------------------------------------------------------------- what is normalised
 
     def _level(self, body: Poly, names: Find) -> UnfoldedBody:
-        """The body with these names opened, multiplied out once."""
+        """The body with these names expanded, multiplied out and memoized."""
         if (body, names) not in self._levels:
             self._levels[body, names] = UnfoldedBody(body, names, multiplied_out)
         return self._levels[body, names]
 
     def _found(self, body: Poly, find: Find) -> tuple[_Normalized, ...]:
-        """Everything that the body divides by a deviation along axes, looked for once."""
+        """Everything that the body divides by a deviation along axes, memoized."""
         if body not in self._known:
             self._known[body] = tuple(self._looked_for(body, find))
         return self._known[body]
@@ -388,7 +388,7 @@ class Normalised:
 
 
 def _solved(f: Expr, square: Poly) -> tuple[Poly, Poly] | None:
-    """k and eps/k where f is (k*square + eps)^(-1/2)."""
+    """k and eps/k if f is (k*square + eps)^(-1/2)."""
     if not isinstance(f, Pow) or base_and_power(f)[1] != -_HALF or len(square.terms) != 1:
         return None
     number, v = in_two(square.terms[0])
@@ -404,13 +404,13 @@ def _solved(f: Expr, square: Poly) -> tuple[Poly, Poly] | None:
 
 
 def _is_rid(t: Term, factor: Expr) -> bool:
-    """Whether no power of what the factor is one of is left."""
+    """True if t has no power of the base of this factor left."""
     base, _ = base_and_power(factor)
     return all(base_and_power(f)[0] is not base for f in t.factors)
 
 
 def _cofactors(p: Poly, divided: Poly, first: Term, factor: Expr) -> list[tuple[Term, Poly]]:
-    """Every c of c*divided in p, and that."""
+    """(c, c*divided) for each multiple of ``divided`` in p."""
     (part,) = mul(poly([first]), atom(factor)).terms
     found = []
     for s in p.terms:
@@ -424,7 +424,7 @@ def _cofactors(p: Poly, divided: Poly, first: Term, factor: Expr) -> list[tuple[
 
 
 def _parted(p: Poly, axes: frozenset[Index]) -> tuple[Poly, Poly]:
-    """The part of a product or a sum that has just these axes, and what stands beside it."""
+    """(the part with exactly these axes, its cofactor) of a product or a sum."""
     if p.terms and all(free_indices(t) == axes and _is_plain(t) for t in p.terms):
         return p, ONE
     first, *others = p.terms
@@ -446,7 +446,7 @@ def _has(p: Poly, part: Poly) -> bool:
 
 
 def _squared(t: Term, k: Poly) -> Poly:
-    """The term with the square of the root as that number."""
+    """The term with the placeholder's powers replaced by those of k."""
     powers = dict(map(base_and_power, t.factors))
     n = powers.pop(_ROOT, Fraction(0))
     rest = [raised(base, e) for base, e in powers.items()]

@@ -1,4 +1,4 @@
-"""Instances of equations without axes: of any tensor at each of its places."""
+"""Instances of equations without axes, which apply to any tensor elementwise."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from derive.kernels.unify import Arguments, Found, over
 
 @dataclass(frozen=True)
 class Instance:
-    """A part of a sum that a kernel computes: ``whole`` is the same as ``made``."""
+    """A part of a sum that a kernel computes: ``whole`` equals ``made``, which has the kernel."""
 
     whole: Poly
     made: Poly
@@ -48,18 +48,18 @@ class Instance:
 
 @dataclass(frozen=True)
 class Elementwise:
-    """The equation of a row as a pattern.
+    """The elementwise equation of a kernel as a pattern.
 
         whole = Sum_terms C*(p_1(x) + p_2(x) + ...)
 
-    ``anchor`` is the factor of one p that tells most of x; C is what stands beside it.
+    ``anchor`` is the largest factor of some p that depends on x; C is the cofactor.
     """
 
     row: KernelSpec
 
     @cached_property
     def arguments(self) -> Arguments:
-        """What the equation is of, but for the cotangent."""
+        """The arguments of the equation, except the cotangent."""
         op = self.row.operation
         said = {display_names: name for name, display_names in self.row.names.items()}
         inputs = frozenset(said[t.name] for t in op.inputs if t.name != self.row.cotangent)
@@ -77,7 +77,7 @@ class Elementwise:
 
     @cached_property
     def anchors(self) -> tuple[tuple[Term, Expr], ...]:
-        """The term and its factor that says most, then others."""
+        """The (term, factor) pairs with the three largest factors, largest first."""
         found = []
         for t in self.pattern.terms:
             for f in t.factors:
@@ -88,11 +88,11 @@ class Elementwise:
 
     @cached_property
     def nodes(self) -> frozenset[object]:
-        """What any instance has somewhere."""
+        """The node kinds that every instance contains."""
         return kinds_of(self.anchors[0][1]) if self.anchors else frozenset()
 
     def may_be_in(self, kinds: frozenset[object]) -> bool:
-        """Whether what has nodes of these kinds may hold an instance."""
+        """True if an expression with nodes of these kinds may contain an instance."""
         return self.row.functions <= kinds and self.nodes <= kinds
 
     def instances(self, p: Poly) -> Iterator[Instance]:
@@ -108,7 +108,7 @@ class Elementwise:
                             yield from self._of(complete, p)
 
     def _completed(self, found: Found, t: Term, target: Expr, p: Poly) -> Iterator[Found]:
-        """``found`` with the numbers that stand as factors, from what they stand beside."""
+        """``found`` with the missing arguments, from other factors or a quotient of terms."""
         missing = (self.arguments.tensors | self.arguments.numbers) - set(found)
         if not missing:
             yield found
@@ -143,7 +143,7 @@ class Elementwise:
                             yield {**found, name: value}
 
     def _elsewhere(self, found: Found, missing: Set[str], p: Poly) -> Iterator[Found]:
-        """``found`` with the arguments that other factors have inside."""
+        """``found`` completed by the arguments inside other factors."""
         for f in dict.fromkeys(f for t in self.pattern.terms for f in t.factors):
             if missing & self.arguments.inside(f) and self.arguments.of(f) is None:
                 for target in _factors(p):
@@ -152,7 +152,7 @@ class Elementwise:
                             yield extended
 
     def _of(self, found: Found, p: Poly) -> Iterator[Instance]:
-        """The instance of these arguments, if p has it."""
+        """The instance with these arguments, if p has it."""
         for t, _ in self.anchors:
             known = as_poly(self.arguments.instance(poly([t]), found))
             if len(known.terms) == 1:
@@ -196,7 +196,7 @@ class Elementwise:
                 return None
             own = [f for f in inside if _is_cotangent(f) and free_indices(f) == free]
             if len(own) == 1 and not summed:
-                # What is beside it may differ elsewhere, where the kernel is the same.
+                # The cofactors may differ elsewhere, where the kernel is the same.
                 inside, number = own, coef
             outside = [f for f in outside if f not in inside]
             taken = [i for i in summed if not any(i in free_indices(f) for f in outside)]
@@ -215,23 +215,23 @@ class Elementwise:
         return Instance(whole, sum_over(made, binders))
 
     def _main(self, found: Found) -> Expr:
-        """The tensor that the kernel is of."""
+        """The sum of the tensor arguments, which has the axes of the kernel."""
         return add(ZERO, *(v for n, v in found.items() if n in self.arguments.tensors))
 
 
 @lru_cache(maxsize=1024)
 def _factors(p: Poly) -> tuple[Expr, ...]:
-    """The factors of all terms, which each pattern asks for."""
+    """The factors of all terms, memoized for all patterns."""
     return tuple(dict.fromkeys(f for t in p.terms for f in t.factors))
 
 
 def _is_cotangent(f: Expr) -> bool:
-    """Whether f is the cotangent of an output or an equation, at its positions."""
+    """True if f is a named cotangent or adjoint."""
     return isinstance(f, Access) and f.tensor.startswith("@")
 
 
 def _is_half(equation: Poly, part: Poly, p: Poly) -> bool:
-    """Whether the other half of a choice, [c]*a + [not c]*b, is in p and not in the equation."""
+    """True if p has the other branch of a choice, [c]*a + [not c]*b, and the equation has not."""
     there = {f.condition for t in equation.terms for f in t.factors if isinstance(f, Iverson)}
     rest = (f for t in p.terms if t not in part.terms for f in t.factors)
     return any(isinstance(f, Iverson) and negate(f.condition) in there for f in rest)
@@ -245,7 +245,7 @@ def _times(cofactor: Term, p: Poly) -> Poly:
 
 @lru_cache(maxsize=4096)
 def kinds_of(e: Expr) -> frozenset[object]:
-    """What stands somewhere in e: functions, brackets, sums, powers of what may be no number."""
+    """The kinds of nodes in e: functions, brackets, sums, and exponents of possible tensors."""
     return frozenset(_kinds(e))
 
 

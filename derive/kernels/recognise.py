@@ -1,7 +1,7 @@
-"""Sums with what a kernel computes as that kernel.
+"""Replace the parts of sums that a kernel computes by the kernel.
 
-Names are opened as far as an equation asks for it, and a kernel takes the place of whole terms
-alone: what else such a name is part of stays as it is.
+Names are expanded only as far as an equation needs it. A kernel replaces whole terms only: other
+occurrences of an expanded name keep the name.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ from derive.kernels.table import BACKWARD, FORWARD
 from derive.kernels.unfolding import UnfoldedBody
 
 _MOST_TERMS = 48
-"""No more names are opened where a sum would have more terms: products double with each name."""
+"""Expansion stops at sums with more terms: each name may double the products."""
 
 _MOST_OPENED = 5
-"""In how many steps names are opened."""
+"""The most rounds of expanding names."""
 
 
 _MADE = frozenset((num(2), num(3), num(4)))
-"""The powers that come of names which are the same, opened."""
+"""The exponents that may result from expanding equal names."""
 
 Plain = Elementwise | Along | Cases | Picked
-"""The pattern of a row that knows nothing of what is at hand."""
+"""The pattern of a kernel that needs no saved values."""
 
 
 @dataclass
 class Alone:
     """The kernels with one result as patterns, in the bodies of one program.
 
-    ``rows`` are their patterns, the first to be found first.
+    ``rows`` are their patterns, in order of preference.
     """
 
     rows: Sequence[Plain | Summed]
     _known: dict[Poly, Poly | None] = field(default_factory=dict)
-    """What was found in a body: the same are lowered with statistics and without."""
+    """Memoized by body: bodies are lowered twice, with and without statistics."""
 
     def replaced(self, body: Poly, find: Find) -> Poly | None:
-        """The body with one part of it as a kernel."""
+        """The body with one part of it by a kernel."""
         if body not in self._known:
             self._known[body] = self._tried(body, find)
         return self._known[body]
@@ -82,12 +82,12 @@ Pattern = Alone | Normalised | Attentions
 
 
 def forward_rows(short: Short, floats: Floats) -> tuple[Plain, ...]:
-    """What a forward may call."""
+    """The patterns of the kernels that a forward may call."""
     return tuple(_pattern(row, short, floats) for row in FORWARD)
 
 
 def backward_rows(short: Short, floats: Floats) -> tuple[Plain, ...]:
-    """What a backward may call, its own first."""
+    """The patterns of the kernels that a backward may call, backward kernels first."""
     return tuple(_pattern(row, short, floats) for row in (*BACKWARD, *FORWARD))
 
 
@@ -99,12 +99,12 @@ def _pattern(row: KernelSpec, short: Short, floats: Floats) -> Plain:
 
 @cache
 def _of_any(row: KernelSpec) -> Elementwise | Along:
-    """The pattern of a row for tensors of any shape, whatever they are called."""
+    """The pattern of a kernel for tensors of any shape, memoized."""
     return Along(row) if row.along else Elementwise(row)
 
 
 def summed_rows(held: Collection[str]) -> tuple[Summed, ...]:
-    """What a backward may call where a sum is known, of tensors at hand."""
+    """The patterns of backward kernels for which a sum is known and ``held`` tensors are saved."""
     rows = (row for row in BACKWARD if row.along and not row.lengths and not row.shared)
     return tuple(Summed(row, held) for row in rows) if held else ()
 
@@ -112,7 +112,7 @@ def summed_rows(held: Collection[str]) -> tuple[Summed, ...]:
 def with_kernels(body: Poly, patterns: Sequence[Pattern], find: Find) -> Poly:
     """The body with kernels, outermost first.
 
-    Logarithms of shares stay as they are, so that both sides of them are told alike.
+    Log-shares f - logsumexp f are left unchanged, so that both of their terms keep the same form.
     """
     shares, body = parted(body, find)
     while (made := _replaced(body, patterns, find)) is not None:
@@ -123,7 +123,7 @@ def with_kernels(body: Poly, patterns: Sequence[Pattern], find: Find) -> Poly:
 
 
 def within_shares(e: Expr, patterns: Sequence[Pattern], find: Find) -> Expr:
-    """The expression with kernels in what its softmaxes are taken of."""
+    """The expression with kernels in the arguments of its softmaxes."""
 
     def inside(part: Expr) -> Expr:
         if isinstance(part, Normal) and isinstance(part.body, Poly):
@@ -146,7 +146,7 @@ def _term(t: Term, inside: Callable[[Expr], Expr]) -> Poly:
 
 
 def _inside(e: Expr, patterns: Sequence[Pattern], find: Find) -> Expr:
-    """What stands inside a factor, with kernels; the equation beside one is no other."""
+    """The factor with kernels inside it; the fallback equation of a kernel stays unchanged."""
     inside = partial(_inside, patterns=patterns, find=find)
     if isinstance(e, Poly):
         return with_kernels(e, patterns, find)
@@ -159,9 +159,9 @@ def _inside(e: Expr, patterns: Sequence[Pattern], find: Find) -> Expr:
 
 
 def _levels(body: Poly, find: Find) -> Iterator[tuple[UnfoldedBody, frozenset[object]]]:
-    """Which names are opened: none, those of parts of equations, then also others one by one.
+    """Expansions of the body: no names, then engine-named parts, then other names one by one.
 
-    With each what may stand in it, which is known before anything is multiplied out.
+    Each comes with the node kinds that it may contain, before anything is multiplied out.
     """
     names: dict[str, Let] = {}
     kinds, there = kinds_of(body), set(tensors(body))
@@ -181,7 +181,7 @@ def _levels(body: Poly, find: Find) -> Iterator[tuple[UnfoldedBody, frozenset[ob
 
 
 def _kinds(body: Poly, find: Find) -> frozenset[object]:
-    """What stands in the body, and in all that it may be opened to."""
+    """The node kinds in the body and in all names that may be expanded in it."""
     kinds = kinds_of(body)
     seen: set[str] = set()
     pending = list(tensors(body))
@@ -195,9 +195,9 @@ def _kinds(body: Poly, find: Find) -> frozenset[object]:
 
 
 def _elementwise(find: Find, name: str) -> Let | None:
-    """The definition of a name that is one of each of its places, and sums nothing.
+    """The definition of a name, if it is elementwise, without sums.
 
-    What is a number times a function is read in place of the function, and stays closed.
+    A number times a function is not expanded, as its name replaces the function.
     """
     let = find(name)
     if let is None or let.kind != "sum" or let.dtype != "float" or let.result:

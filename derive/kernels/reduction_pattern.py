@@ -1,9 +1,9 @@
-"""Instances of equations that sum a cotangent along one axis, where that sum is known.
+"""Instances of equations that sum a cotangent along one axis, if that sum is known.
 
     g[i] - exp(y[i])*Sum_j g[j]   with   Sum_j g[j] = s   is   g[i] - s*exp(y[i])
 
-as what is placed by a delta has a sum without one. Such a kernel is one pass where y is at hand.
-Brackets that all terms have stay outside: there the sum is 0 whatever y is.
+For example, the sum of a scattered value needs no reduction. Such a kernel is one pass if y is
+saved. Brackets common to all terms stay outside: where they are 0, the sum is 0 for any y.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from derive.kernels.unify import over
 
 @dataclass(frozen=True)
 class Summed:
-    """The equation of a row with one index, for arguments other than the cotangent at hand."""
+    """The equation of a kernel with one index, if its other argument is a ``held`` tensor."""
 
     row: KernelSpec
     held: Collection[str]
 
     @cached_property
     def along(self) -> Along:
-        """The same row where the sum is there."""
+        """The pattern of the same kernel with an explicit sum."""
         return Along(self.row)
 
     def may_be_in(self, kinds: frozenset[object]) -> bool:
-        """Whether what has nodes of these kinds may hold an instance."""
+        """True if an expression with nodes of these kinds may contain an instance."""
         return self.row.functions <= kinds
 
     def instances(self, p: Poly) -> Iterator[Instance]:
-        """All of p as the kernel, if it is that."""
+        """All of p as the kernel, if it matches."""
         if len(p.terms) < 2:
             return
         for i in sorted(free_indices(p), key=lambda i: i.name):
@@ -51,7 +51,7 @@ class Summed:
                     yield Instance(p, made)
 
     def _held(self, p: Poly, i: Index) -> Iterator[Access]:
-        """What is at hand and read inside of factors."""
+        """The held tensors that are read inside of factors."""
         inside = (e for t in p.terms for f in t.factors for e in f.parts())
         free = free_indices(p)
         for y in dict.fromkeys(as_atom(as_poly(e)) for e in inside):
@@ -60,7 +60,7 @@ class Summed:
                     yield y
 
     def _of(self, p: Poly, i: Index, y: Access) -> Poly | None:
-        """brackets*kernel(g, y), where p is that."""
+        """brackets*kernel(g, y) if it equals p."""
         slope = self.along.slope(as_poly(y), i)
         if slope is None:
             return None

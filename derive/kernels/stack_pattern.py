@@ -1,9 +1,9 @@
-"""Instances of equations of a tensor with a short axis, of which each position is an argument.
+"""Instances of equations of a tensor with a short axis, each position of which is an operand.
 
     y = x[0]*sigmoid(x[1])
     dx[t] = delta(t, 0)*g*sigmoid(x[1]) + delta(t, 1)*g*x[0]*sigmoid(x[1])*(1 - sigmoid(x[1]))
 
-Where the axis of a tensor is as long as that of the equation, the kernel takes it whole.
+If an axis of a tensor has the length that the equation requires, the kernel takes the whole axis.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from derive.kernels.pointwise_pattern import Instance
 from derive.kernels.unify import over
 
 Short = Callable[[str], Mapping[int, tuple[Index, int]]]
-"""The axes of a tensor whose size is a number, by their places, and that size."""
+"""The axes of a tensor with a fixed size, by position, and that size."""
 
 
 @dataclass(frozen=True)
 class Cases:
-    """The equation of a row as a pattern; ``short`` says which tensors may be its argument."""
+    """The equation of a kernel as a pattern; ``short`` returns the fixed-size axes of a tensor."""
 
     row: KernelSpec
     short: Short
@@ -40,7 +40,7 @@ class Cases:
 
     @cached_property
     def size(self) -> int:
-        """How long the axis is."""
+        """The length of the axis."""
         (size,) = self.row.lengths.values()
         return size
 
@@ -49,7 +49,7 @@ class Cases:
         return {display_names: name for name, display_names in self.row.names.items()}
 
     def may_be_in(self, kinds: frozenset[object]) -> bool:
-        """Whether what has nodes of these kinds may hold an instance."""
+        """True if an expression with nodes of these kinds may contain an instance."""
         return self.row.functions <= kinds
 
     def instances(self, p: Poly) -> Iterator[Instance]:
@@ -64,7 +64,7 @@ class Cases:
                     yield from self._along(e, n, i, p)
 
     def _along(self, e: Access, n: int, i: Index, p: Poly) -> Iterator[Instance]:
-        """Those of what is read here at the last position of axis n, which i is an index of."""
+        """The instances for the tensor that e reads at the last position of axis n (index i)."""
         free = free_indices(p)
         if self.row.along:
             own = [j for j in free - free_indices(e) if j.extent == i.extent and not j.group]
@@ -75,7 +75,7 @@ class Cases:
             yield from self._of(x, n, j, p)
 
     def _of(self, x: Access, n: int, i: Index, p: Poly) -> Iterator[Instance]:
-        """Those of this argument, one for each that may stand beside its first term."""
+        """The instances for this argument, one for each possible cofactor of its first term."""
 
         def become(part: Expr) -> Poly | None:
             if not isinstance(part, Access) or part.tensor != self.argument:
@@ -107,7 +107,7 @@ class Cases:
         )
 
     def _made(self, s: Term, beside: Term, every: Poly, x: Access, i: Index) -> Instance | None:
-        """The kernel with what stands beside it; a cotangent is all of that."""
+        """The kernel with its cofactor; a cotangent is the whole cofactor."""
         rest = poly([make_term(beside.coef, (), beside.factors)])
         whole = sum_over(mul(rest, every), s.binders)
         if not self.row.cotangent:

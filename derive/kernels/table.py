@@ -1,4 +1,4 @@
-"""Torch's fused kernels, each as the equation of what it computes."""
+"""Torch's fused kernels, each with the equation of its result."""
 
 from __future__ import annotations
 
@@ -215,13 +215,13 @@ BACKWARD = (
         "sigmoid backward", "dx = g*y*(1 - y)", "torch.ops.aten.sigmoid_backward(g, y)", "g"
     ),
 )
-"""The kernels that a backward may call beside those, where no graph of it is wanted."""
+"""Further kernels for a backward, used where no graph of the backward is needed."""
 
 
 def _norm(
     name: str, axes: str, along: str, weight: str, call: str, gradients: str
 ) -> Normalisation:
-    """Rows for x[axes] normalised along some of the axes, of a weight and a bias with others."""
+    """Specs for x[axes] normalized along some of the axes, with weight and bias over given axes."""
     rows = ",".join(i for i in axes.split(",") if i not in along.split(","))
     x, row = f"[{axes}]", f"[{rows}]" if rows else ""
     forward = f"""op {name}(x{x}, w[{weight}], b[{weight}]; eps=1e-5, scale=1.0) -> y, mu, rstd
@@ -259,11 +259,11 @@ NORMALISATIONS = (
         *("_batch_normed(x, w, b, eps)", "_batch_normed_gradients(g, x, mu, rstd, w, wanted)"),
     ),
 )
-"""The kernels of normalisations, forward and backward, which have several results."""
+"""The normalization kernels, forward and backward, which have several results."""
 
 
 def _attention(name: str, added: str, kind: str, seen: str) -> Attention:
-    """Rows for means weighted by a softmax, of scores with what is added to them or is seen."""
+    """Specs for attention whose scores have an additive mask or a boolean one."""
     inputs = "q[*b,i,d], k[*b,j,d], v[*b,j,e]", f"m[*b,i,j]{kind}"
     scores = f"scale*sum[d](q[*b,i,d]*k[*b,j,d]){added}"
     forward = f"""op attention({inputs[0]}, {inputs[1]}; scale=1.0) -> y, lse
@@ -295,7 +295,7 @@ ATTENTIONS = (
     _attention("attention", " + m[*b,i,j]", "", ""),
     _attention("masked attention", "", ": bool", " | m[*b,i,j]"),
 )
-"""The kernels of means weighted by a softmax of products, of scores with a sum and with a mask."""
+"""The attention kernels, with an additive mask and with a boolean one."""
 
 _OF_SEVERAL = tuple(
     row for kind in (*NORMALISATIONS, *ATTENTIONS) for row in (kind.forward, kind.backward)

@@ -1,4 +1,4 @@
-"""A sum in which some names are opened, each of its terms by itself."""
+"""A sum with some names expanded, term by term."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from derive.kernels.pointwise_pattern import kinds_of
 
 @dataclass(frozen=True)
 class UnfoldedBody:
-    """A body with some names opened: what takes the place of a part takes that of whole terms."""
+    """A body with some names expanded; a rewrite of the expansion must replace whole terms."""
 
     body: Poly
     names: Find
@@ -23,22 +23,22 @@ class UnfoldedBody:
 
     @cached_property
     def own(self) -> list[Poly]:
-        """What each term is."""
+        """The expansion of each term."""
         known: dict[Access, Poly] = {}
         return [self.form(opened(poly([t]), self.names, known)) for t in self.body.terms]
 
     @cached_property
     def whole(self) -> Poly:
-        """What all terms are."""
+        """The expansion of all terms."""
         return add(ZERO, *self.own)
 
     @cached_property
     def kinds(self) -> frozenset[object]:
-        """What stands in all terms."""
+        """The node kinds in all terms."""
         return frozenset(kinds_of(self.whole))
 
     def without(self, part: Poly) -> Poly | None:
-        """The terms of the body but for those that are this part; None where no terms are."""
+        """The terms of the body without those that expand to this part; None if no subset does."""
         those = set(part.terms)
         touched = [not those.isdisjoint(p.terms) for p in self.own]
         used = [p for p, own in zip(self.own, touched, strict=True) if own]

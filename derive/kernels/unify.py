@@ -1,7 +1,7 @@
-"""Arguments of an equation for which it is another: found by its structure, to be proved after.
+"""Unify an equation with another for candidate arguments, which must be verified afterwards.
 
-Where an argument stands alone in a sum, as the erf in x*(1 + erf(x/sqrt(2)))/2 has one, it is
-solved for: x = sqrt(2)*e of any e that the other equation has the erf of.
+If an argument occurs alone in a term of a sum, it is solved for. In x*(1 + erf(x/sqrt(2)))/2, any
+erf(e) in the other equation yields x = sqrt(2)*e.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from derive.budget import tick
 from derive.kernels.instantiate import as_poly, rebuilt
 
 Found = Mapping[str, Poly]
-"""What arguments are, by their canonical names."""
+"""The values of arguments, by canonical name."""
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """The names of tensors and of numbers that an equation is of."""
+    """The names of the tensor and number arguments of an equation."""
 
     tensors: frozenset[str]
     numbers: frozenset[str]
     index: Index | None = None
-    """That of the tensors, where they have an axis."""
+    """The index of the tensors, if they have an axis."""
 
     def of(self, e: Expr) -> str | None:
-        """The name of the argument that e is."""
+        """The name of the argument that e is, or None."""
         if isinstance(e, Access) and e.tensor in self.tensors:
             own = () if self.index is None else (self.index,)
             return e.tensor if e.positions == own else None
@@ -53,7 +53,7 @@ class Arguments:
 
     @cached_property
     def _inside(self) -> Callable[[Expr], frozenset[str]]:
-        """Those of an expression, which patterns are asked for again and again."""
+        """`inside` with a cache, as patterns are examined repeatedly."""
 
         def inside(e: Expr) -> frozenset[str]:
             return frozenset(name for part in walk(e) if (name := self.of(part)) is not None)
@@ -61,17 +61,17 @@ class Arguments:
         return lru_cache(maxsize=1024)(inside)
 
     def instance(self, e: Expr, found: Found) -> Expr:
-        """e of these arguments."""
+        """e with these arguments substituted."""
         return rebuilt(e, lambda part: found.get(self.of(part) or ""))
 
     def admits(self, name: str, value: Poly) -> bool:
-        """Whether a value may be that of an argument: a number reads no tensor and no index."""
+        """True if a value suits the argument: a number reads no tensor and has no index."""
         if name in self.numbers:
             return not tensors(value) and not free_indices(value)
         return bool(tensors(value))
 
     def bind(self, pattern: Expr, target: Expr, found: Found) -> Iterator[Found]:
-        """Every extension of ``found`` that may make the pattern the target."""
+        """Every extension of ``found`` that may make the pattern equal the target."""
         tick()
         name = self.of(pattern)
         if name is not None:
@@ -127,7 +127,7 @@ class Arguments:
                 yield from self._pairs([(poly([a]), poly([b])) for a, b in pairs], found)
 
     def _difference(self, pattern: Poly) -> tuple[str, str] | None:
-        """The two arguments of which a sum is the difference."""
+        """The two arguments whose difference the sum is."""
         bare = {t.coef: self.of(t.factors[0]) for t in pattern.terms if len(t.factors) == 1}
         if len(pattern.terms) == 2 and set(bare) == {1, -1}:
             first, second = bare[Fraction(1)], bare[Fraction(-1)]
@@ -135,7 +135,7 @@ class Arguments:
         return None
 
     def _solved(self, pattern: Poly, target: Poly, name: str) -> Poly | None:
-        """The argument that makes a sum the target, if it stands in one term alone."""
+        """The argument value that makes a sum equal the target, if it occurs in one term only."""
         own = [t for t in pattern.terms if name in self.inside(t)]
         if len(own) != 1:
             return None
@@ -161,9 +161,9 @@ class Arguments:
         return power(found, exponent)
 
     def _product(self, pattern: Term, target: Term, found: Found) -> Iterator[Found]:
-        """The factors one by one; or c*number*tensor, of any numbers and one more factor.
+        """Bind factors one by one, or match c*number*tensor to all numbers and one other factor.
 
-        What is no argument itself is bound first, to any factor.
+        A factor that is not an argument itself is bound first, to any factor.
         """
         if pattern.binders:
             return
@@ -191,7 +191,7 @@ class Arguments:
     def _factors(
         self, patterns: Sequence[Expr], targets: Sequence[Expr], found: Found
     ) -> Iterator[Found]:
-        """Each pattern bound to a target of its own, all targets used, in any order."""
+        """Bind each pattern to a distinct target, with all targets used, in any order."""
         if len(patterns) != len(targets):
             return
         if not patterns:
@@ -209,7 +209,7 @@ def _without(t: Term, factor: Expr) -> Poly:
 
 
 def _sides(target: Poly) -> tuple[Poly, Poly]:
-    """Two sums whose difference the target is."""
+    """Two sums whose difference is the target."""
     less = [t for t in target.terms if t.coef < 0]
     if len(less) in (0, len(target.terms)):
         less = list(target.terms[1:])
@@ -217,7 +217,7 @@ def _sides(target: Poly) -> tuple[Poly, Poly]:
 
 
 def _in_pairs(pattern: Expr, target: Expr) -> list[tuple[Expr, Expr]] | None:
-    """What stands in the same places of two nodes of a kind; None if other content differs."""
+    """The corresponding children of two nodes of one class; None if other content differs."""
     if isinstance(pattern, Pow) and isinstance(target, Pow):
         same = pattern.exponent is target.exponent
         return [(pattern.base, target.base)] if same else None
@@ -234,14 +234,14 @@ def _in_pairs(pattern: Expr, target: Expr) -> list[tuple[Expr, Expr]] | None:
 
 
 def in_two(t: Term) -> tuple[Poly, Term]:
-    """The numbers of a term, and the rest of it."""
+    """The number factors of a term, and its other factors."""
     numbers = [f for f in t.factors if not tensors(f) and not free_indices(f)]
     rest = [f for f in t.factors if f not in numbers]
     return poly([make_term(t.coef, (), numbers)]), make_term(Fraction(1), t.binders, rest)
 
 
 def over(s: Term, t: Term) -> Term | None:
-    """s/t where each factor of t is one of s."""
+    """s/t if each factor of t divides one of s, else None."""
     powers = dict(map(base_and_power, s.factors))
     for f in t.factors:
         base, exponent = base_and_power(f)

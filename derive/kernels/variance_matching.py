@@ -1,4 +1,4 @@
-"""What a sum divides by the deviation of, found through the names that it is told in."""
+"""Find the tensor being normalized by following let names to its variance."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from derive.kernels.instantiate import as_poly
 from derive.kernels.kernel_spec import Axes
 
 _DEEPEST = 6
-"""In how many steps names are opened on the way to what is normalised."""
+"""The most names expanded on the way to the normalized tensor."""
 
 
 def squares(body: Poly, find: Find) -> Iterator[tuple[Expr, Axes]]:
-    """What is squared and summed on the way from the body down, with the indices of the sum."""
+    """Each squared and summed expression reachable from the body, with the indices of the sum."""
     pending: list[tuple[Expr, int]] = [(body, 0)]
     met: set[Expr] = set()
     ways = _Ways(find)
@@ -51,13 +51,13 @@ def squares(body: Poly, find: Find) -> Iterator[tuple[Expr, Axes]]:
 
 @dataclass(frozen=True)
 class _Ways:
-    """Which names lead to a square that is summed, in so many steps."""
+    """Names that lead to a summed square within a number of expansions."""
 
     find: Find
     known: dict[tuple[str, int], bool] = field(default_factory=dict)
 
     def lead(self, name: str, depth: int) -> bool:
-        """Whether the definition has one, or a name in it leads to one."""
+        """True if the definition has a summed square, or reads a name that leads to one."""
         key = name, depth
         if key not in self.known:
             let = _plain(self.find, name) if depth else None
@@ -71,7 +71,7 @@ class _Ways:
 
 @lru_cache(maxsize=1024)
 def sums_square(body: Poly) -> bool:
-    """Whether a square is summed somewhere in the body."""
+    """True if the body contains a summed square."""
     return any(
         isinstance(part, Term)
         and part.binders
@@ -81,7 +81,7 @@ def sums_square(body: Poly) -> bool:
 
 
 def candidates(e: Expr, along: Axes, find: Find) -> Iterator[Poly]:
-    """What may be x where e is x - mean(x): all of it that has the axes."""
+    """Candidates for x if e is x - mean(x): the terms of e that have the axes."""
     met = set()
     for _ in range(_DEEPEST):
         p = as_poly(e)
@@ -105,7 +105,7 @@ def _plain(find: Find, name: str) -> Let | None:
 
 
 def made_of(find: Find, x: Poly) -> Find:
-    """The definitions of what is made of x alone."""
+    """A lookup of the definitions that depend on x alone."""
     stops = tensors(x)
     known: dict[tuple[str, int], bool] = {}
 
@@ -126,10 +126,10 @@ def made_of(find: Find, x: Poly) -> Find:
 
 
 def openings(find: Find, x: Poly, body: Poly) -> Iterator[Find]:
-    """What may be opened to see a normalisation of x: more and more of what the body reads.
+    """Increasing sets of names that may be expanded to recognize a normalization of x.
 
-    First what is made of x alone; then what is that times anything else, as y = w*h is; then
-    the adjoints of such names, which a backward keeps where they are short.
+    First names that depend on x alone; then products of these with other tensors, as y = w*h; then
+    adjoints of such names, which a backward keeps named if they are short.
     """
     own = made_of(find, x)
     yield own
@@ -160,7 +160,7 @@ def openings(find: Find, x: Poly, body: Poly) -> Iterator[Find]:
 
 
 def multiplied_out(p: Poly) -> Poly:
-    """The sum with squares of sums multiplied out."""
+    """The sum with integer powers of sums multiplied out."""
     return add(ZERO, *map(_expanded_term, p.terms))
 
 
