@@ -2,7 +2,7 @@
 
     grad_b[n] = -G[n]*f(a[n] - b[n])            -grad_a[n]
     grad_x[n,c] = .. Sum_n G[n,c]*h[n,c] ..     .. grad_w[c] ..
-    grad_s[n] = G[n]*y[n]/(2*s[n])              (not said by itself)
+    grad_s[n] = G[n]*y[n]/(2*s[n])              (inlined)
     grad_x[n,k] = 2*grad_s[n]*x[n,k] + ..       G[n]*y[n]*x[n,k]/s[n] + ..
 
 This is for presentation only: the code computes each gradient on its own.
