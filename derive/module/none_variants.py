@@ -228,7 +228,7 @@ class _VariantBody:
         dtype = LOW if t.name in self.precision.narrow else self._wide()
         whole = Conditional(_is_none(t), expanded(like, number, shape, dtype), Name(t.name))
         made = list(entries)
-        # A forward reads the shapes of its inputs first, so the new line comes first there.
+        # In a forward, insert it first: later lines may reshape the inputs whose shape it reads.
         at = next((n for n, (x, _) in enumerate(made) if needs and name in names_in(x.code)), 0)
         made.insert(at, (Line(name, whole, kept=name == t.name), needs))
         return made
