@@ -321,7 +321,7 @@ def program_of(op: Operation, option: str | None) -> Program:
 
 
 def _slips(op: Operation) -> bool:
-    """True if torch's own forward mode fails for some option."""
+    """True if torch's own forward mode is wrong for some option."""
     bodies = (_differentiable_forward(op, option) for option, _ in options(op))
     return not all(has_forward_mode(line.code for line in body) for body in bodies)
 

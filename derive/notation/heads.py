@@ -193,7 +193,7 @@ class Group(Symbol):  # type: ignore[misc]
 
 
 def group(name: str) -> Group:
-    """Return an index that stands for any number of axes, ``*p`` in the text notation.
+    """Return an index for any number of axes, ``*p`` in the text notation.
 
     >>> import derive
     >>> from sympy import Eq, IndexedBase, symbols
@@ -328,7 +328,7 @@ def choice(*options: str) -> Options:
 
 
 def optional(tensor: Any, default: Any) -> SpecialInput:
-    """Declare an input that may be None, which stands for the constant ``default``.
+    """Declare an input that may be None, which means the constant ``default``.
 
     >>> import derive
     >>> from sympy import Eq, IndexedBase, symbols

@@ -20,7 +20,7 @@ Kind = Literal["float", "int", "bool"]
 class Tensor:
     """An input tensor. Only ``float`` tensors have a gradient.
 
-    ``axes`` has one `Index` (a group is one too) or `Composite` for each axis; an axis that the
+    ``axes`` has one `Index` (also for a group) or `Composite` for each axis. An axis that the
     equations reach only through affine or nested positions has an index of its own name.
     ``default`` is the constant that None means; a tensor with a default is optional.
     """

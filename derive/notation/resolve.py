@@ -1,8 +1,8 @@
 """Resolve a syntax tree to a complete `Operation`: names, sizes, kinds and guards.
 
-Each question has a module of its own: `declare` (what a name is), `body` (what an expression
-means), `shapes` and `sizes` (which axes there are and how large), `kinds` (float, int or bool),
-`guards` (which accesses are made) and `parameters`.
+The steps are `symbols` (roles of names), `elaborate` (expressions to algebra), `shapes` and `sizes`
+(axes and extents), `type_inference` (float, int or bool), `guards` (conditions on accesses) and
+`parameters`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """``Sum(A[i, k]*B[k, j], k)``: a sum over every value of k, which plain SymPy refuses.
 
-SymPy's ``Sum`` and ``Product`` raise ``ValueError`` for an index without limits. Here they are
-taught that a bare index k means (k, 0, size(k) - 1).
+SymPy's ``Sum`` and ``Product`` raise ``ValueError`` for an index without limits. This module
+patches them: a bare index k means (k, 0, size(k) - 1).
 
-They are also taught to leave a Piecewise under the sum or head that binds an index of its
-conditions: SymPy folds every Piecewise out of what is summed, and so takes such an index out of
-its sum. Nothing else that they accepted before changes.
+It also keeps a Piecewise inside the sum or head that binds an index of its conditions. SymPy
+would fold the Piecewise out of the sum, and so move the index out of its scope. Nothing else
+changes.
 """
 
 from __future__ import annotations

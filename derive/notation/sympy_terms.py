@@ -1,4 +1,4 @@
-"""SymPy expressions to what `derive.notation.syntax` can say."""
+"""Translate SymPy expressions to the syntax tree of `derive.notation.syntax`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _INSTEAD = {
     "ComplexInfinity": "oo or -oo; SymPy evaluates 1/0 and log(0) to zoo",
     "NaN": "a number; SymPy evaluates 0*oo and oo - oo to nan",
 }
-"""What to write instead of what has no meaning here."""
+"""Unsupported SymPy name to what to write instead."""
 
 
 _ROOTS = {exponent: name for name, exponent in POWERS.items() if exponent != 2}

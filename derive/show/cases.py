@@ -35,7 +35,7 @@ from derive.show.identities import form, limited
 MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 DENIED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 _HOLDS_FOR = {"<": "<", "<=": "<=", ">": ">", ">=": "=>", "==": "=", "!=": "<>"}
-"""Which of less, equal and greater satisfy a comparison, in this order."""
+"""Comparison to the cases (less, equal, greater) that satisfy it, in this order."""
 
 
 def by_cases(args: Sequence[Expr]) -> Expr:

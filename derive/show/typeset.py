@@ -24,7 +24,7 @@ class Style:
     """The Unicode style, and the base class of the others."""
 
     encloses = False
-    """Whether fractions, roots and exponents show their extent without parentheses."""
+    """True if fractions, roots and exponents show their extent without parentheses."""
     times, plus, minus, negative = "·", " + ", " − ", "−"
     conjunction, disjunction, negation = " and ", " or ", "not "
     comma = ", "
