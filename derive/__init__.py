@@ -128,13 +128,13 @@ _HOMES = {
     "derive.joint": "value_and_grad value_and_grad_source",
     "derive.pipeline": "derivation load source",
 }
-"""Where public names are defined, but those of what SymPy lacks, which are made of rows."""
+"""Module to its public names; SymPy heads that come from table rows are not listed."""
 
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
-    """A public name, imported when it is asked for; reductions and functions that SymPy lacks."""
+    """Import a public name on first access; SymPy heads are created from table rows."""
     if name == "__all__":
         return [*_heads().MADE, *_HOME]
     if name in _HOME:
@@ -157,8 +157,8 @@ def __dir__() -> list[str]:
 
 teach()
 
-# The wheel has the modules of the catalog as derive.generated; in a checkout they stand beside
-# the package, and are found there.
+# The wheel has the modules of the catalog as derive.generated; in a checkout they are in a folder
+# beside the package.
 _beside = Path(__file__).resolve().parent.parent
 if (_beside / "generated").is_dir() and (_beside / "pyproject.toml").is_file():
     __path__.append(str(_beside))

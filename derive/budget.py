@@ -1,7 +1,7 @@
-"""What deriving one operation may take: processor time, memory, and size of code.
+"""Limits on the derivation of one operation: processor time, memory, and size of code.
 
-The work is counted where it is made, in new nodes and in tries of a match, so that no loop runs
-on unseen; every so often a look at the clock says whether any is left.
+Each new node and each match attempt counts as one unit of work, so every loop is covered. Every
+`_OFTEN` units the clock is compared with the limits.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from pathlib import Path
 from derive.errors import DeriveError, LimitError
 
 SECONDS = 30.0
-"""What one spec file may take on the command line."""
+"""Default time limit per spec file on the command line."""
 
 _OFTEN = 512
-"""How much work is done between two looks at the clock."""
+"""Units of work between two checks of the clock."""
 
 _STATUS = Path("/proc/self/statm")
 
@@ -47,7 +47,7 @@ def _options(name: str) -> str:
 
 
 class _Clock:
-    """What one operation has taken."""
+    """The time and memory that one operation has used."""
 
     def __init__(self, name: str, allowed: _Limits) -> None:
         self.name = name
@@ -58,7 +58,7 @@ class _Clock:
         self._memory = _resident()
 
     def look(self) -> None:
-        """Raise where too much has been taken."""
+        """Raise `LimitError` if a limit is exceeded."""
         self.left = _OFTEN
         seconds, memory = self.allowed.seconds, self.allowed.memory
         if seconds is not None and time.thread_time() - self._start > seconds:
@@ -76,7 +76,7 @@ _LIMITS: ContextVar[_Limits | None] = ContextVar("limits", default=None)
 
 
 def tick() -> None:
-    """Note a piece of work."""
+    """Count one unit of work."""
     clock = _CLOCK.get()
     if clock is not None:
         clock.left -= 1
@@ -85,7 +85,7 @@ def tick() -> None:
 
 
 def at(place: str) -> None:
-    """Say what is worked on, for the error that may come."""
+    """Record the current equation for error messages."""
     clock = _CLOCK.get()
     if clock is not None:
         clock.place = place
@@ -93,7 +93,7 @@ def at(place: str) -> None:
 
 @contextmanager
 def working(name: str) -> Iterator[None]:
-    """Count what is done as work on that operation; within such work, as a part of it."""
+    """Measure the block as work on that operation; a nested block counts for the outer one."""
     if _CLOCK.get() is not None:
         yield
         return
@@ -145,14 +145,14 @@ def limits(
 
 
 def allow(**most: float | None) -> None:
-    """Set limits for this process and those that it starts; None leaves one as it is."""
+    """Set limits for this process and its children; None leaves a limit unchanged."""
     for name, value in most.items():
         if value is not None:
             os.environ[_VARIABLES[name]] = repr(_amount(f"--max-{name}", value))
 
 
 def _amount(of: str, value: float | str) -> float:
-    """A limit, which is a number from 0 on."""
+    """Parse a limit, a number of at least 0."""
     try:
         amount = float(value)
     except ValueError:
@@ -163,7 +163,7 @@ def _amount(of: str, value: float | str) -> float:
 
 
 def _allowed() -> _Limits:
-    """The limits here: those that were set, or those of the environment."""
+    """Return the limits in force: those of `limits`, else those of the environment."""
     found = _LIMITS.get()
     return found if found is not None else _Limits(**dict(_from_environment()))
 
@@ -176,7 +176,7 @@ def _from_environment() -> Iterator[tuple[str, float]]:
 
 
 def check_code(name: str, text: str) -> str:
-    """The code of an operation, if it is not too long."""
+    """Return the code of an operation; raise `LimitError` if it is too long."""
     clock = _CLOCK.get()
     most = (_allowed() if clock is None else clock.allowed).code
     if most is None or len(text) <= most:
@@ -189,7 +189,7 @@ def check_code(name: str, text: str) -> str:
 
 
 def _longest(text: str) -> str:
-    """What the most code is about: the name that the statements before it assign."""
+    """Return the name whose computation takes the most code."""
     sizes: dict[str, int] = {}
     name = "its checks"
     for line in text.splitlines():
@@ -201,7 +201,7 @@ def _longest(text: str) -> str:
 
 
 def _resident() -> int:
-    """The bytes of memory that this process has, 0 where the system does not say."""
+    """Return the resident memory of this process in bytes, 0 where the system has no count."""
     try:
         return int(_STATUS.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, AttributeError):

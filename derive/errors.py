@@ -18,11 +18,11 @@ _Given = ParamSpec("_Given")
 _Made = TypeVar("_Made")
 
 _LONGEST = 3_900
-"""The characters of an error: a person reads the first and the last of them."""
+"""Maximum length of an error message in characters."""
 
 
 def shortened(text: str, most: int = _LONGEST) -> str:
-    """The text, or its beginning and end with the number of characters between them."""
+    """Return the text, or its beginning and end around the number of omitted characters."""
     if len(text) <= most:
         return text
     left_out = f" … ({len(text) - most} characters omitted) … "
@@ -41,7 +41,10 @@ class DeriveError(Exception):
 
 
 def no_recursion_leaves(f: Callable[_Given, _Made]) -> Callable[_Given, _Made]:
-    """f, with a `DeriveError` that names its first argument where Python's stack is too small."""
+    """Wrap f to raise a `DeriveError` instead of RecursionError.
+
+    The message has the name of the first argument of f.
+    """
 
     @wraps(f)
     def bounded(*args: _Given.args, **kwargs: _Given.kwargs) -> _Made:

@@ -69,7 +69,7 @@ def _joint_name(op: Operation) -> str:
 
 
 def _joint(op: Operation, wrt: Sequence[str] | None, of: str) -> tuple[Derived, Joint]:
-    """Outputs and gradients."""
+    """Return the derivation and the joint program of outputs and gradients."""
     derived = differentiated(op, wrt, of)
     return derived, lowered(op, derived, joint)
 

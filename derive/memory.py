@@ -1,4 +1,4 @@
-"""Source text as a module, without a file."""
+"""Import modules from source text, without files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def imported(name: str, text: str) -> ModuleType:
-    """The module of this source; it is not left among the imported ones."""
+    """Import source text as a module that is not registered in ``sys.modules``."""
     loader = _TextLoader(text)
     spec = spec_from_loader(name, loader, origin=f"<{name}>")
     assert spec is not None
@@ -20,12 +20,12 @@ def imported(name: str, text: str) -> ModuleType:
 
 
 def loaded(name: str, text: str) -> Any:
-    """The function of that name in the module of this source."""
+    """Return the function of that name from source text."""
     return getattr(imported(f"derive_generated_{name}", text), name)
 
 
 class _TextLoader(SourceLoader):
-    """Reads a module from its text; tracebacks show the lines."""
+    """Loads a module from its text; tracebacks show the lines."""
 
     def __init__(self, text: str) -> None:
         self._text = text

@@ -1,4 +1,4 @@
-"""The one place that knows all stages: an operation in, its derivation or its source out."""
+"""The pipeline of all stages: an operation in, its derivation or its source out."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ from derive.reports.result import Cost, Derivation, Formulas, Tangents
 @lru_cache(maxsize=256)
 @no_recursion_leaves
 def derive_option(op: Operation, option: str | None, wrt: tuple[str, ...] | None = None) -> Derived:
-    """The backward of one option: adjoints and gradients, deltas eliminated."""
+    """Return the backward of one option: adjoints and gradients, deltas eliminated."""
     return differentiated(dict(options(op))[option], wrt)
 
 
@@ -76,7 +76,7 @@ def tangents_of(
     wrt: tuple[str, ...] | None = None,
     of: tuple[str, ...] | None = None,
 ) -> Derived:
-    """The tangents of one option."""
+    """Return the forward-mode derivatives of one option, deltas eliminated."""
     chosen = dict(options(op))[option]
     plain, display_names, given = canonical_parts(chosen)
     asked = [None if names is None else [given[n] for n in names] for names in (wrt, of)]
@@ -89,7 +89,7 @@ def tangents_of(
 def differentiated(
     op: Operation, wrt: Sequence[str] | None = None, of: str | None = None
 ) -> Derived:
-    """The backward of op, each axis read by an index, under canonical names."""
+    """Return the backward of op under canonical names, each axis read by an index."""
     plain, display_names, given = canonical_parts(op)
     wanted = None if wrt is None else [given[name] for name in wrt]
     with working(op.name), translating_errors(op, display_names):
@@ -105,14 +105,14 @@ _Made = TypeVar("_Made", Joint, Tangent)
 def lowered(
     op: Operation, derived: Derived, lower: Callable[[Operation, Lets, Backward, Border], _Made]
 ) -> _Made:
-    """The code of what was derived from op: with the axes as given, or each group as one axis."""
+    """Lower the derivation of op; if that needs flat groups, retry with one axis per group."""
     with working(op.name):
         lets, backward = with_centres(derived.operation, derived.lets, derived.backward)
     with working(op.name), translating_errors(op, lets.display_names):
         try:
             return lower(derived.operation, lets, backward, Border.of(op))
         except NeedsFlatGroups:
-            # Slower to read and as fast to run: nothing is lost but the named axes.
+            # The code runs as fast; it only loses the names of the axes.
             flat = with_flat_groups(derived.operation, lets, backward)
             return lower(*flat, Border.of(op, flat=True))
 
@@ -162,9 +162,9 @@ def tangents(
     wrt: Sequence[str] | None = None,
     of: Sequence[str] | None = None,
 ) -> Tangents:
-    """The tangents of the outputs of op, or of the equations ``of``, along its float inputs.
+    """Return the tangents of the outputs of op, or of the equations ``of``.
 
-    ``wrt`` names the inputs that move; the others have no tangent.
+    ``wrt`` names the float inputs with a tangent (all by default); the others are constant.
     """
     check_operation(op)
     option = known_option(op, option)
@@ -197,7 +197,7 @@ def tangents(
 def _made(
     op: Operation, option: str | None
 ) -> tuple[tuple[tuple[str, str, str], ...], tuple[str, ...], Cost]:
-    """The patterns that made the code of an option, what it saves, and what it costs."""
+    """Return (recognized patterns, saved tensors, cost) of the code of an option."""
     named = coded(op)
     code = program_of(named.operation, option)
     recognised = tuple(
@@ -211,7 +211,7 @@ def _made(
 
 
 def formulas_of(op: Operation, option: str | None, wrt: Sequence[str] | None = None) -> Formulas:
-    """The formulas of one option."""
+    """Return the formulas of one option."""
     given = dict(options(op))[option]
     wanted = known_names(given, wrt)
     derived = derive_option(op, option, wanted)
@@ -284,7 +284,7 @@ def source(op: Operation, blocks: str | None = None, save: str = "balanced") -> 
 
 
 def _source_in_blocks(op: Operation, letter: str) -> str:
-    """The source of the module of op that loops over blocks of an index."""
+    """Return the source of a module that processes an index in blocks."""
     with working(op.name):
         code = coded(op, own_names(op))
         named = code.operation
@@ -302,14 +302,14 @@ def _source_in_blocks(op: Operation, letter: str) -> str:
 def _pulled_back(
     op: Operation, wrt: Sequence[str], of: str | None, available: Collection[str] | None
 ) -> Program:
-    """The code of an operation with the gradients in some inputs, some outputs being at hand."""
+    """Return the backward of op with respect to ``wrt``, given ``available`` outputs."""
     return with_absent(op, _program(op, differentiated(op, wrt, of), available))
 
 
 @lru_cache(maxsize=256)
 @no_recursion_leaves
 def program_of(op: Operation, option: str | None) -> Program:
-    """The code of one option."""
+    """Return the program of one option."""
     chosen, derived = dict(options(op))[option], derive_option(op, option, None)
     inputs = [t.name for t in chosen.inputs if t.kind == "float"]
 
@@ -321,20 +321,20 @@ def program_of(op: Operation, option: str | None) -> Program:
 
 
 def _slips(op: Operation) -> bool:
-    """Whether torch's own forward mode slips for any option."""
+    """True if torch's own forward mode is wrong for some option."""
     bodies = (_differentiable_forward(op, option) for option, _ in options(op))
     return not all(has_forward_mode(line.code for line in body) for body in bodies)
 
 
 @lru_cache(maxsize=256)
 def _differentiable_forward(op: Operation, option: str | None) -> tuple[Line, ...]:
-    """The forward of one option that torch itself differentiates."""
+    """Return the forward of one option as lines that torch can differentiate."""
     made = _program(dict(options(op))[option], derive_option(op, option, None))
     return made.composed or made.forward
 
 
 def least_program_of(op: Operation, option: str | None) -> Program:
-    """The code of one option that saves inputs and outputs alone."""
+    """Return the program of one option that saves only inputs and outputs."""
     given = dict(options(op))[option], derive_option(op, option, None)
     return _program(*given, keeps=False)
 
@@ -346,14 +346,14 @@ def _program(
     keeps: bool = True,
     pulled: Pulled | None = None,
 ) -> Program:
-    """The code of what was derived from op, these outputs or all being at hand."""
+    """Lower the derivation of op; ``available`` outputs (default: all) need no recomputation."""
     with working(op.name), translating_errors(op, derived.lets.display_names):
         plain, flat = (partial(_given, op, derived, flat) for flat in (False, True))
         return program(plain(), flat, available, keeps, pulled)
 
 
 def _given(op: Operation, derived: Derived, flat: bool) -> LoweringInput:
-    """What was derived from op, with each group as one axis if it is to be ``flat``."""
+    """Return the lowering input of a derivation; with ``flat``, each group is one axis."""
     made = with_centres(derived.operation, derived.lets, derived.backward)
     whole = derived.operation, *made
     whole = with_flat_groups(*whole) if flat else whole
@@ -361,7 +361,7 @@ def _given(op: Operation, derived: Derived, flat: bool) -> LoweringInput:
 
 
 def own_tangent(op: Operation, option: str | None) -> Tangent | None:
-    """The code of the tangents of one option, where torch's own forward mode slips for any."""
+    """Return the tangent code of one option, or None where torch's forward mode suffices."""
     if not _slips(op):
         return None
     every = {name: program_of(op, name) for name, _ in options(op)}
@@ -372,10 +372,10 @@ def own_tangent(op: Operation, option: str | None) -> Tangent | None:
 
 
 def tangent_program(op: Operation, option: str | None) -> Tangent:
-    """The code of the tangents of one option."""
+    """Return the tangent code of one option."""
     program = program_of(op, option)
     low = program.forward_precision.has_products
-    # What a graph leads through is an output to torch, and has a tangent as one.
+    # Tensors with a graph of their own are outputs for torch, so they need tangents too.
     of = (*program.outputs, *program.pulled) if program.pulled else None
     derived = tangents_of(op, option, None, of)
     safe = safe_forward(derived.backward)
@@ -384,7 +384,7 @@ def tangent_program(op: Operation, option: str | None) -> Tangent:
 
 
 def costs(op: Operation) -> Iterator[tuple[str | None, Costs]]:
-    """(option, what its code costs) for each option."""
+    """Yield (option, cost of its code) for each option."""
     op = coded(op).operation
     for option, chosen in options(op):
         yield option, costs_of(chosen, program_of(op, option))

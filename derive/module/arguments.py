@@ -1,7 +1,7 @@
-"""What the public function checks first: that tensors are tensors, and parameters numbers.
+"""The first checks of the public function: types of tensors and parameters.
 
-A message names the operation and the argument. A right call pays for a comparison of types; an
-integer or a number of another type is looked at by a function of its own.
+A message names the operation and the argument. A valid call costs one type comparison per
+parameter; an integer or number of an unusual type goes through a conversion helper.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from derive.program.torch_ir import (
 )
 
 WIDTH = 84
-"""Columns of a line in the public function."""
+"""Maximum columns of a line in the public function."""
 
 NOT_POSITIVE = "{} is not positive"
 WRONG_RANK = "{} has the wrong number of axes"
@@ -59,7 +59,7 @@ class Reason:
 class ArgumentCheck:
     """``prepare``; if ``test``: raise ``error``(``message``); ``then``. Each part may be empty.
 
-    ``given`` names the optional tensor that it is about: where that is None nothing is asked.
+    ``given`` names the optional tensor of the check: if that is None, the check is skipped.
     ``reasons`` has the causes of the errors that the lines may raise.
     """
 
@@ -82,32 +82,32 @@ def refused(
     subject: str,
     clause: str,
 ) -> ArgumentCheck:
-    """What is wrong with an argument of the operation."""
+    """Return a check that raises ``message`` of the operation if ``test`` is true."""
     reasons = (Reason(error, subject, clause),)
     return ArgumentCheck(prepare, test, error, f"{op.name}: {message}", reasons=reasons)
 
 
 def required_of(op: Operation) -> list[Tensor]:
-    """The tensors that are given in every call."""
+    """Return the tensors without a default."""
     return [t for t in op.inputs if t.default is None]
 
 
 def in_turn(op: Operation) -> list[Tensor]:
-    """All tensors, first those that are given in every call."""
+    """Return all tensors, those without a default first."""
     return [*required_of(op), *(t for t in op.inputs if t.default is not None)]
 
 
 def about(t: Tensor, checks: Iterable[ArgumentCheck]) -> list[ArgumentCheck]:
-    """The checks of one tensor, asked where it is given."""
+    """Return the checks of one tensor, skipped when an optional tensor is None."""
     return [check if t.default is None else replace(check, given=t.name) for check in checks]
 
 
 KINDS: Mapping[Kind, str] = {"float": "floating-point", "int": "int64", "bool": "bool"}
-"""The dtypes that a kind of tensor may have, in words."""
+"""The dtype of each kind of tensor, in words."""
 
 
 def is_tensor(op: Operation, name: str, kind: Kind | None = None) -> ArgumentCheck:
-    """What is given by that name is a tensor: no list, no array of another library, not None."""
+    """Return the check that the argument is a tensor: not a list, NumPy array or None."""
     message = f"{name} must be a tensor, not {{type({name}).__name__}}"
     clause = "{} is not a tensor" if kind is None else not_of(kind)
     test = f"not isinstance({name}, torch.Tensor)"
@@ -115,13 +115,13 @@ def is_tensor(op: Operation, name: str, kind: Kind | None = None) -> ArgumentChe
 
 
 def not_of(kind: Kind) -> str:
-    """The clause about an argument that is no tensor of the kind."""
+    """Return the clause for an argument that is not a tensor of the kind."""
     article = "an" if kind == "int" else "a"
     return f"{{}} is not {article} {KINDS[kind]} tensor"
 
 
 def is_option(op: Operation, p: Choice) -> ArgumentCheck:
-    """A choice is one of its options."""
+    """Return the check that a choice is one of its options."""
     names = ", ".join(repr(option).replace("'", '"') for option, _ in p.outputs)
     message = f"{p.name} must be one of {names}, not {{{p.name}!r}}"
     test = f"not isinstance({p.name}, str) or {p.name} not in _OPTIONS"
@@ -129,9 +129,9 @@ def is_option(op: Operation, p: Choice) -> ArgumentCheck:
 
 
 def parameter_kinds(op: Operation) -> list[ArgumentCheck]:
-    """Integers are integers, numbers are numbers and flags are flags.
+    """Return the type checks of the parameters: integers, numbers and flags.
 
-    A truth value is no number, and a tensor neither: the gradient would miss it.
+    A bool or a tensor is not a number; a gradient would not reach the tensor.
     """
     result: list[ArgumentCheck] = []
     for p in op.parameters:
@@ -153,7 +153,7 @@ def parameter_kinds(op: Operation) -> list[ArgumentCheck]:
 
 
 def _taken(op: Operation, name: str, unlike: str, helper: str, *reasons: Reason) -> ArgumentCheck:
-    """A parameter of an unusual type becomes what the helper makes of it."""
+    """Convert a parameter of an unusual type with the helper."""
     given = f'{name}, "{op.name}: {name}"'
     lines = [f"    {name} = {helper}({given})"]
     if len(lines[0]) > WIDTH:
@@ -162,7 +162,7 @@ def _taken(op: Operation, name: str, unlike: str, helper: str, *reasons: Reason)
 
 
 def divisors(op: Operation, shapes: ShapeSources) -> list[ArgumentCheck]:
-    """What the size of an index is divided by is positive, where parameters tell it."""
+    """Return the checks that divisors of index sizes are positive, if a parameter sets them."""
     found: dict[Expr, None] = {}
     for extent in op.extents:
         for e in walk(extent.size) if extent.size is not None else ():
@@ -184,9 +184,9 @@ def divisors(op: Operation, shapes: ShapeSources) -> list[ArgumentCheck]:
 def steps(
     op: Operation, codes: Iterable[Code], known: Sequence[ArgumentCheck]
 ) -> list[ArgumentCheck]:
-    """What torch takes as a stride or a dilation is positive, and as padding not negative.
+    """Return the checks that strides and dilations are positive, and padding not negative.
 
-    Elsewhere a parameter may be any integer. What is ``known`` is not asked again.
+    Elsewhere a parameter may be any integer. Checks in ``known`` are not repeated.
     """
     positive, counted = set[Code](), set[Code]()
     for code in (part for whole in codes for part in subexpressions(whole)):
@@ -209,6 +209,6 @@ def steps(
 
 
 def _factors(code: Code) -> set[Code]:
-    """What is multiplied, in each item of a tuple."""
+    """Return the factors of a product, or of each item of a tuple."""
     items = code.items if isinstance(code, Tuple) else (code,)
     return {factor for item in items for factor in operands(item, "*")}

@@ -1,4 +1,4 @@
-"""The functions that call the stages of an operation in turn: forward, and back."""
+"""The functions that call the stages of an operation in order: forward and backward."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from derive.module.stage_functions import Scheduled, Stages
 
 
 class Driver(Stages):
-    """The functions that call the stages of one option."""
+    """Generates the functions that call the stages of one option."""
 
     def forward(self) -> list[str]:
-        """The function that computes the outputs."""
+        """Return the function that computes the outputs."""
         return self._forward(f"{self.prefix}_forward", self.forwards)
 
     def formed(self) -> list[str]:
-        """The function that computes outputs and, for later, gradients."""
+        """Return the fused function of outputs and gradients; the gradients wait for backward."""
         parts = [one or two for one, two in zip(self.formeds, self.forwards, strict=True)]
         return self._forward(f"{self.prefix}_formed", parts, self.formed_arguments())
 
     def formed_arguments(self) -> list[str]:
-        """What the function that forms gradients is given beside what the forward is."""
+        """Return the arguments of the fused function beyond those of the forward."""
         return [*(["low"] if self.uses_low else []), "wide", "formed"]
 
     def _forward(
@@ -64,9 +64,9 @@ class Driver(Stages):
     def _run(
         self, s: Scheduled, part: StageFunction, forming: bool = False, left: Sequence[str] = ()
     ) -> list[str]:
-        """The lines that run a stage, but for what is ``left``.
+        """Return the lines that run a stage; results in ``left`` are discarded.
 
-        ``forming`` adds up its gradients beside.
+        With ``forming``, the stage also accumulates its gradients.
         """
         stage = s.stage
         values = self.values(s)
@@ -105,18 +105,18 @@ class Driver(Stages):
 
     @staticmethod
     def _gathered(name: str, axis: str | None, value: str) -> list[str]:
-        """A part of what the blocks give, added or put in its place."""
+        """Return the lines that add a block's result to a total, or write it to its rows."""
         if axis is None:
             return called(f"{name} = _added(", [name, value], ")", 8)
         return called(f"{name} = _placed(", [name, value, axis, "start", "size"], ")", 8)
 
     def _gathered_gradient(self, name: str, axis: str | None, value: str) -> list[str]:
-        """A part of a gradient, which is rounded with the whole."""
+        """Return the same for a gradient, which stays unrounded until it is complete."""
         value = value if axis is None or not self.uses_low else f"_unrounded({value})"
         return self._gathered(name, axis, value)
 
     def _recomputed(self) -> list[str]:
-        """What a stage makes, is no output, and the backward of a stage reads."""
+        """Return intermediate results that the backward of a stage reads."""
         names: list[str] = []
         outputs = self.plan.operation.outputs
         made = {n for s in self.stages for n in s.stage.outputs}
@@ -127,7 +127,7 @@ class Driver(Stages):
         return [n for n in dict.fromkeys(names) if n not in outputs]
 
     def again(self) -> list[tuple[Scheduled, StageFunction]]:
-        """The stages that the backward runs again for what it reads of them."""
+        """Return the stages that the backward recomputes to get intermediates."""
         made = {n for s in self.stages for n in s.stage.outputs}
         outputs = set(self.plan.operation.outputs)
         needed: set[str] = set()
@@ -142,7 +142,7 @@ class Driver(Stages):
         return found[::-1]
 
     def saved(self) -> tuple[list[str], list[str]]:
-        """(inputs and outputs that are saved, parameters that are kept) for the backward."""
+        """Return (inputs and outputs to save, parameters to keep) for the backward."""
         read: set[str] = set()
         parts = [(s, p) for s, p in zip(self.stages, self.backwards, strict=True) if p is not None]
         formed = zip(
@@ -165,7 +165,7 @@ class Driver(Stages):
         return kept, [p for p in self.parameters if p in read]
 
     def backward_arguments(self) -> list[str]:
-        """What the function of the backward is given."""
+        """Return the arguments of the backward function."""
         tensors, parameters = self.saved()
         arguments = ["wanted", *tensors, *parameters, "block"]
         arguments += ["low"] if self.uses_low else []
@@ -174,7 +174,7 @@ class Driver(Stages):
         return arguments + (["formed"] if self.is_formed else [])
 
     def backward(self) -> list[str]:
-        """The function that gives the gradients of all float inputs."""
+        """Return the function that computes the gradients of all float inputs."""
         lines = [f"size = {self.size_of(self.plan.index.extent)}"]
         contributed: set[str] = set()
         for output, cotangent in self.whole.cotangents:
@@ -211,7 +211,7 @@ class Driver(Stages):
         ]
 
     def _pull(self, s: Scheduled, part: StageFunction, contributed: set[str]) -> list[str]:
-        """The lines that add the gradients of a stage to those of what it is given."""
+        """Return the lines that add the gradients of a stage to those of its inputs."""
         given = self.pulled(s)
         read = [g for g in given if g.read]
         if not read:
@@ -255,11 +255,11 @@ class Driver(Stages):
         return lines
 
     def _is_again(self, g: StageInput, contributed: set[str], read: Sequence[StageInput]) -> bool:
-        """Whether a gradient comes of this stage and of another, or of it twice."""
+        """True if the gradient has a contribution from another stage, or two from this one."""
         return g.tensor in contributed or sum(x.tensor == g.tensor for x in read) > 1
 
     def parts(self) -> Iterator[str]:
-        """The functions of the stages and those that call them."""
+        """Yield the functions of the stages, then those that call them."""
         for group in zip(self.forwards, self.backwards, self.formeds, strict=True):
             for part in group:
                 if part is not None:

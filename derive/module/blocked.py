@@ -1,4 +1,4 @@
-"""The module of an operation that is taken in blocks of an index."""
+"""The module of an operation that processes an index in blocks."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ class BlockedVariant:
 
 
 PulledBack = Callable[[Operation, Sequence[str], str | None, Collection[str] | None], Program]
-"""The code of an operation with gradients in some inputs, of one output or all, some at hand."""
+"""(operation, wrt, output or None for all, available outputs) -> its program."""
 
 
 def blocked(
     option: str | None, plan: Plan, whole: Program, pulled_back: PulledBack
 ) -> BlockedVariant:
-    """The stages of one option with their code."""
+    """Return the stages of one option with their code."""
     stages = tuple(_scheduled(stage, pulled_back) for stage in plan.stages)
     passes = [s for s in plan.stages if s.looped and s.is_differentiable]
     if not all(s.makes_a_number for s in passes):
@@ -70,11 +70,11 @@ def blocked(
 
 
 def _scheduled(stage: Stage, pulled_back: PulledBack) -> Scheduled:
-    """A stage with its code."""
+    """Return a stage with its code."""
     op = stage.operation
     read = {g.name for g in stage.given if g.read}
     wrt = [t.name for t in op.inputs if t.kind == "float" and t.name in read]
-    # A sum of all blocks is no output of one of them.
+    # A sum over all blocks is not an output of any single block.
     made = pulled_back(op, wrt, None, tuple(stage.rows) if stage.looped else None)
     if not (stage.looped and stage.makes_a_number and stage.is_differentiable):
         return Scheduled(stage, made)
@@ -85,7 +85,7 @@ def _scheduled(stage: Stage, pulled_back: PulledBack) -> Scheduled:
 
 @dataclass(frozen=True)
 class _BlockedClass:
-    """What the template places for an autograd.Function."""
+    """Template fields of an autograd.Function."""
 
     name: str
     signature: tuple[str, ...]
@@ -98,7 +98,7 @@ class _BlockedClass:
 
 @dataclass(frozen=True)
 class _BlockedLines:
-    """What the template places for one option."""
+    """Template fields of one option."""
 
     signature: tuple[str, ...]
     forward: tuple[str, ...]
@@ -108,7 +108,7 @@ class _BlockedLines:
     first_order: tuple[str, ...] = ()
 
     def lines(self) -> Iterator[str]:
-        """All that is computed."""
+        """Yield all lines of computation."""
         yield from self.forward
         for c in self.classes:
             yield from (*c.call, *c.setup, *c.backward_signature, *c.backward)
@@ -116,7 +116,7 @@ class _BlockedLines:
 
 @dataclass(frozen=True)
 class _BlockedOption:
-    """What the template places for one option; nothing stands beside its own functions."""
+    """Template fields of one option; it has no forward mode of its own."""
 
     own: _BlockedLines
     duals: tuple[()] = ()
@@ -124,7 +124,7 @@ class _BlockedOption:
 
 @dataclass(frozen=True)
 class _BlockedModule:
-    """What the template places for a module."""
+    """Template fields of a module."""
 
     title: tuple[str, ...]
     imports: tuple[str, ...]
@@ -139,7 +139,7 @@ class _BlockedModule:
 def emit_blocked(
     code: Coded, variants: Sequence[BlockedVariant], checks: Sequence[ArgumentCheck], doc: Doc
 ) -> str:
-    """The source of a module; the lines of ``doc`` are placed as they are."""
+    """Return the source of a module; the lines of ``doc`` are copied unchanged."""
     op = code.operation
     parts = [line for v in variants for line in _functions(v.driver)]
     functions = tuple(_lines(op, v) for v in variants)
@@ -183,7 +183,7 @@ def _made(program: Program) -> Iterable[Line]:
 
 
 def _functions(driver: Driver) -> list[str]:
-    """The functions that stand before the class: all but the forward."""
+    """Return the functions before the class: all but the forward."""
     return [*driver.parts()]
 
 
@@ -276,7 +276,7 @@ def _backward(driver: Driver) -> list[str]:
 
 
 def _options(op: Operation, variants: Sequence[BlockedVariant]) -> list[str]:
-    """The table from the options of a choice to their functions."""
+    """Return the table from the options of a choice to their functions."""
     if variants[0].option is None:
         return []
     lines = ["_OPTIONS = {"]
@@ -292,7 +292,7 @@ def _options(op: Operation, variants: Sequence[BlockedVariant]) -> list[str]:
 
 
 def _block_check(op: Operation) -> ArgumentCheck:
-    """The argument ``block``, which is an integer or None, is positive."""
+    """Return the check that ``block``, an integer or None, is positive."""
     message = "block must be positive, not {block}"
     check = refused(op, "block < 1", message, subject="block", clause=NOT_POSITIVE)
     kind = Reason("TypeError", "block", "{} is not an integer")
@@ -305,7 +305,7 @@ def _body(
     checks: Sequence[ArgumentCheck],
     options: Sequence[ArgumentCheck],
 ) -> list[str]:
-    """The lines of the public function after its docstring."""
+    """Return the lines of the public function after its docstring."""
     op = code.operation
     lines = checked(map(code.said, checks))
     function, forward = names_of(op, variants[0].option)
@@ -344,7 +344,7 @@ def _body(
 
 
 def row_sizes(driver: Driver) -> list[str]:
-    """How many elements a row of the tensors of a block has: those that no other exceeds."""
+    """Return the row sizes (elements per position of the blocked index), dominated ones removed."""
     found: dict[Poly, None] = {}
     for s in driver.stages:
         if s.stage.looped:
@@ -376,7 +376,7 @@ def _without(t: Term, block: Expr) -> Term:
 
 
 def _product(driver: Driver, p: Poly) -> str:
-    """The code of a product of sizes."""
+    """Return the code of a product of sizes."""
     (t,) = p.terms
     sizes: list[str] = [] if t.coef == 1 else [str(t.coef)]
     for f in t.factors:

@@ -1,6 +1,6 @@
-"""What the public function checks before it runs: rank, dtype, device and sizes of its inputs.
+"""The checks of the public function: rank, dtype, device and sizes of its inputs.
 
-A message names the tensor, the axis and both sizes. Nothing here looks at the values of a tensor.
+A message names the tensor, the axis and both sizes. No check reads the values of a tensor.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from derive.program.torch_ir import Code, Shape, text
 
 
 def checks(op: Operation, frame: Frame) -> list[ArgumentCheck]:
-    """All checks of op, in the order in which each may rely on the earlier ones."""
+    """Return all checks of op, ordered so that each may rely on the earlier ones."""
     required, optional = required_of(op), [t for t in op.inputs if t.default is not None]
     for t in optional:
         shape_of_absent(op, t)
@@ -60,7 +60,7 @@ def checks(op: Operation, frame: Frame) -> list[ArgumentCheck]:
 
 
 def filled(op: Operation) -> list[ArgumentCheck]:
-    """The constants that None stands for, which take no memory."""
+    """Return the lines that replace None by a constant, expanded without memory."""
     like = next(t.name for t in required_of(op) if t.kind == "float")
     result: list[ArgumentCheck] = []
     for t in op.inputs:
@@ -72,7 +72,7 @@ def filled(op: Operation) -> list[ArgumentCheck]:
 
 
 def constant_text(value: Fraction | Expr | int | None) -> str:
-    """A default as Python text: a number, pi, inf, or the negative of one."""
+    """Return a default as Python text: a number, pi, inf, or the negative of one."""
     if isinstance(value, Const):
         return f"math.{value.name}"
     if isinstance(value, Mul):
@@ -97,7 +97,7 @@ def _rank(op: Operation, t: Tensor) -> list[ArgumentCheck]:
 
 
 def _bounded(op: Operation, p: Number) -> list[ArgumentCheck]:
-    """What a number must satisfy; nan satisfies nothing but ``!=``."""
+    """Return the checks of a number's bounds; nan satisfies only ``!=``."""
     result: list[ArgumentCheck] = []
     for relation, value in p.bounds:
         number = constant_text(value)
@@ -140,7 +140,7 @@ def _axis(op: Operation, p: AxisOf) -> list[ArgumentCheck]:
 
 
 def _axes_in_turn(op: Operation) -> list[ArgumentCheck]:
-    """Axes of one tensor stand in the order in which it lists them."""
+    """Return the checks that axis parameters of one tensor are in the order of its axes."""
     found: list[ArgumentCheck] = []
     placed = [p for p in op.parameters if isinstance(p, AxisOf)]
     for t in op.inputs:
@@ -165,7 +165,7 @@ def _axes_in_turn(op: Operation) -> list[ArgumentCheck]:
 
 
 def shape_of_absent(op: Operation, t: Tensor) -> Code:
-    """The shape of the constant that None stands for."""
+    """Return the shape of the constant that replaces None."""
     required = required_of(op)
     if not any(r.kind == "float" for r in required):
         raise LoweringError(
@@ -182,7 +182,7 @@ def shape_of_absent(op: Operation, t: Tensor) -> Code:
 
 
 def one_dtype(op: Operation) -> list[ArgumentCheck]:
-    """All floating-point tensors have the dtype of the first."""
+    """Return the checks that all float tensors have the dtype of the first."""
     first, *others = (t for t in in_turn(op) if t.kind == "float")
     result: list[ArgumentCheck] = []
     for t in others:
@@ -196,7 +196,7 @@ def one_dtype(op: Operation) -> list[ArgumentCheck]:
 
 
 def _kinds(op: Operation) -> list[ArgumentCheck]:
-    """Floating dtypes, int64 for integers, one device."""
+    """Return the checks of dtypes (float, int64, bool) and of a single device."""
     result: list[ArgumentCheck] = []
     for t in op.inputs:
         if t.kind == "float":

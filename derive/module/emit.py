@@ -1,4 +1,4 @@
-"""A program to Python source: strings are made here, the template only places them."""
+"""Generate the Python source of a program; the template only places finished strings."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from derive.program.torch_ir import Code
 
 @dataclass(frozen=True)
 class _Option:
-    """What the template places for an option."""
+    """Template fields of an option."""
 
     own: Lines
     duals: tuple[Dual, ...]
-    """Its forward mode, where it has one of its own."""
+    """Its own forward mode, if it has one."""
 
     def lines(self) -> Iterator[str]:
-        """All that is computed."""
+        """Yield all lines of computation."""
         yield from self.own.lines()
         for dual in self.duals:
             yield from dual.lines()
@@ -42,7 +42,7 @@ class _Option:
 
 @dataclass(frozen=True)
 class _Module:
-    """What the template places for a module."""
+    """Template fields of a module."""
 
     title: tuple[str, ...]
     imports: tuple[str, ...]
@@ -57,7 +57,7 @@ class _Module:
 def emit(
     code: Coded, variants: Sequence[Variant], checks: Sequence[ArgumentCheck], doc: Doc
 ) -> str:
-    """The source of a module; the lines of ``doc`` are placed as they are."""
+    """Return the source of a module; the lines of ``doc`` are copied unchanged."""
     op = code.operation
     functions = tuple(_Option(function_of(op, v), dual_of(op, v)) for v in variants)
     lines = [line for f in functions for line in f.lines()]
@@ -87,7 +87,7 @@ def emit(
 
 
 def _codes(variants: Sequence[Variant]) -> Iterator[Code]:
-    """All that is computed."""
+    """Yield all expressions that the variants compute."""
     for program in (v.program for v in variants):
         backward = (entry.line for entry in program.backward)
         yield from (line.code for line in (*program.forward, *program.setup, *backward))
@@ -99,7 +99,7 @@ def _codes(variants: Sequence[Variant]) -> Iterator[Code]:
 
 
 def _options(op: Operation, variants: Sequence[Variant]) -> list[str]:
-    """The table from the options of a choice to their functions."""
+    """Return the table from the options of a choice to their functions."""
     if variants[0].option is None:
         return []
     lines = ["_OPTIONS = {"]
@@ -116,7 +116,7 @@ def _options(op: Operation, variants: Sequence[Variant]) -> list[str]:
 
 
 def _names(op: Operation, variant: Variant) -> list[str]:
-    """The class, the one of forward mode where there is one, and the forward of an option."""
+    """Return the class of an option, its forward-mode class if there is one, and its forward."""
     function, forward = names_of(op, variant.option)
     has = variant.tangent is not None
     return [function, *([name_of_dual(op, variant.option)] if has else []), forward]
@@ -128,7 +128,7 @@ def _body(
     checks: Sequence[ArgumentCheck],
     options: Sequence[ArgumentCheck],
 ) -> list[str]:
-    """The lines of the public function after its docstring."""
+    """Return the lines of the public function after its docstring."""
     op = code.operation
     lines = checked(map(code.said, checks))
     function, *own, forward = _names(op, variants[0])
@@ -166,7 +166,7 @@ def _body(
 def _results(
     variants: Sequence[Variant], function: str, given: Sequence[str], indent: int
 ) -> list[str]:
-    """Lines that return the outputs of a call, which may give more."""
+    """Return lines that return the outputs of a call, without any saved statistics."""
     more = [bool(v.program.statistics) for v in variants]
     if all(more):
         n = len(variants[0].program.outputs)

@@ -1,4 +1,4 @@
-"""The forward function and the autograd.Function of a program, as lines of source."""
+"""Generate the forward function and the autograd.Function of a program."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from derive.program.torch_ir import names_in, subexpressions
 from derive.program.torch_ops import torch_op
 
 KEPT_SHAPE = "output_shape"
-"""What the shape of an output is called whose cotangent may be None beside another."""
+"""The ctx attribute with the shape of an output whose cotangent may be None."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,12 @@ class Variant:
     option: str | None
     program: Program
     tangent: Tangent | None = None
-    """Where forward mode of torch is wrong on the way: its own."""
+    """Its own forward mode, if torch's would be wrong."""
 
 
 @dataclass(frozen=True)
 class _Class:
-    """What the template places for an autograd.Function."""
+    """Template fields of an autograd.Function."""
 
     name: str
     signature: tuple[str, ...]
@@ -46,20 +46,20 @@ class _Class:
 
 @dataclass(frozen=True)
 class Lines:
-    """What the template places for one option: the forward, and a class unless it makes views."""
+    """Template fields of one option: the forward, and a class unless the forward makes views."""
 
     signature: tuple[str, ...]
     forward: tuple[str, ...]
     composed: tuple[str, ...]
-    """The function of the forward that torch itself differentiates, if that is another."""
+    """The forward that torch itself differentiates, if it differs."""
     in_place: tuple[str, ...]
-    """The function of the forward where what it makes may be changed, if that is another."""
+    """The forward that may overwrite its temporaries, if it differs."""
     first_order: tuple[str, ...]
-    """The function of the backward where no graph of it is wanted, if that is another."""
+    """The backward without a graph, if it differs."""
     classes: tuple[_Class, ...]
 
     def lines(self) -> Iterator[str]:
-        """All that is computed."""
+        """Yield all lines of computation."""
         yield from (*self.forward, *self.composed, *self.in_place, *self.first_order)
         for c in self.classes:
             yield from (*c.setup, *c.backward_signature, *c.backward)
@@ -70,7 +70,7 @@ def _camel(name: str) -> str:
 
 
 def names_of(op: Operation, option: str | None) -> tuple[str, str]:
-    """(class, forward function) of one option."""
+    """Return (class, forward function) of one option."""
     suffix = "" if option is None else f"_{option}"
     return f"_{_camel(op.name)}{_camel(suffix)}", f"_{op.name}{suffix}_forward"
 
@@ -108,7 +108,7 @@ def function_of(op: Operation, variant: Variant) -> Lines:
 def _forward(
     op: Operation, body: Sequence[Line], precision: Precision, results: Sequence[str]
 ) -> tuple[str, ...]:
-    """The body of a function that computes these."""
+    """Return the body of a function that computes ``results``."""
     forward = _dtypes(op, precision)
     exact = precision.multiplies_wide
     indent = 8 if exact else 4
@@ -125,7 +125,7 @@ def _forward(
 
 
 def _composed(op: Operation, variant: Variant) -> tuple[str, ...]:
-    """The function of the forward that torch itself differentiates."""
+    """Return the forward that torch itself differentiates, or ()."""
     program = variant.program
     if not program.composed:
         return ()
@@ -135,7 +135,7 @@ def _composed(op: Operation, variant: Variant) -> tuple[str, ...]:
 
 
 def composed_name(op: Operation, variant: Variant) -> str:
-    """The name of the function that is called where torch itself differentiates."""
+    """Return the name of the forward that torch itself differentiates."""
     _, forward = names_of(op, variant.option)
     if not variant.program.composed:
         return forward
@@ -147,7 +147,7 @@ def floats_of(op: Operation) -> list[str]:
 
 
 def _dtypes(op: Operation, precision: Precision) -> list[str]:
-    """What the dtypes are in which a forward computes."""
+    """Return the lines that compute the dtypes of a forward."""
     floats = floats_of(op)
     lines = []
     if precision.has_products:
@@ -159,7 +159,7 @@ def _dtypes(op: Operation, precision: Precision) -> list[str]:
 
 
 def taken_in(precision: Precision, indent: int) -> list[str]:
-    """The tensors that a body is given in the dtypes that it takes them in."""
+    """Return the lines that cast the input tensors of a body to its dtypes."""
     lines: list[str] = []
     narrow, broad = precision.narrow, precision.broad
     of_product = precision.has_products
@@ -178,13 +178,13 @@ _HELPERS = {
     Roundings.ONCE: "_for_kernel",
     Roundings.MORE: "_wide",
 }
-"""What casts the tensors of a body without products that rounds so often."""
+"""The helper that casts the tensors of a body without products, by its count of roundings."""
 
 
 def unpacked_call(
     names: Sequence[str], function: str, arguments: Sequence[str], indent: int
 ) -> list[str]:
-    """names = function(arguments), where function gives a list."""
+    """Return ``names = function(arguments)``, where the function returns a list."""
     if len(names) == 1:
         return called(f"{names[0]} = {function}(", arguments, ")[0]", indent)
     left = ", ".join(names)
@@ -195,7 +195,7 @@ def unpacked_call(
 
 
 def _first_order(op: Operation, variant: Variant) -> tuple[str, ...]:
-    """The function that is the backward where no graph of it is wanted."""
+    """Return the function of the backward without a graph, or ()."""
     program = variant.program
     if not program.first_order or program.rearranges:
         return ()
@@ -226,46 +226,46 @@ def _class(op: Operation, variant: Variant) -> _Class:
 
 
 def backward_signature(cotangents: Sequence[str], exact: bool) -> tuple[str, ...]:
-    """The head of a backward, whose products autocast has no part in if it is ``exact``."""
+    """Return the head of a backward; with ``exact``, autocast is off inside."""
     head = called("def backward(", ["ctx", *cotangents], "):", 4)
     return indented(["@_exactly", *head] if exact else head, 4)
 
 
 def _cotangents(program: Program) -> list[str]:
-    """The names of the cotangents of all outputs; of one that has none, a name that is not read."""
+    """Return the cotangent names of all outputs, an unused name where there is none."""
     own = ((name, program.pulled.get(name)) for name in program.statistics)
     given = (*program.cotangents, *own)
     return [f"_grad_{output}" if cotangent is None else cotangent for output, cotangent in given]
 
 
 def _given(program: Program) -> list[str]:
-    """The names of the cotangents that there are."""
+    """Return the names of the existing cotangents."""
     return [cotangent for _, cotangent in program.cotangents if cotangent is not None]
 
 
 def returned(values: Sequence[str], indent: int) -> list[str]:
-    """A return statement."""
+    """Return a return statement."""
     whole = f"return {', '.join(values)}"
     return [whole] if len(whole) + indent <= COLUMNS else called("return (", values, ")", indent)
 
 
 def outcome_of(op: Operation, program: Program) -> str:
-    """What setup_context calls the outputs all together."""
+    """Return the name of the outputs tuple in setup_context."""
     return name_of_all({*arguments(op), *program.outputs, *program.statistics})
 
 
 def name_of_all(taken: set[str]) -> str:
-    """A name for all outputs together; those that begin with _ are nobody's."""
+    """Return a free name for the outputs tuple; user names never begin with _."""
     return next(name for name in ("output", "result", "_output") if name not in taken)
 
 
 def may_be_none(program: Program) -> bool:
-    """Whether zeros would be made for the cotangents of what has none."""
+    """True if torch would otherwise fill cotangents of unused outputs with zeros."""
     return len(_given(program)) == 1 < len(_cotangents(program))
 
 
 def _setup(op: Operation, program: Program) -> list[str]:
-    """The lines of setup_context: parameters and shapes on ctx, tensors saved."""
+    """Return the lines of setup_context: parameters and shapes on ctx, tensors saved."""
     saved = {s.name for s in program.saved}
     read = {*saved, *program.kept_parameters, *program.kept_shapes}
     read |= {name for line in program.setup for name in names_in(line.code)}
@@ -302,7 +302,7 @@ def _setup(op: Operation, program: Program) -> list[str]:
 
 
 def _entries(op: Operation, program: Program) -> list[str]:
-    """Each tensor that is saved, only where a gradient is asked for that reads it."""
+    """Return each saved tensor, or None if no requested gradient reads it."""
     places = {t.name: n for n, t in enumerate(op.inputs)}
     entries = []
     for s in program.saved:
@@ -314,20 +314,20 @@ def _entries(op: Operation, program: Program) -> list[str]:
 
 
 def unpacked(names: Sequence[str], wanted: set[str], source: str) -> list[str]:
-    """The names that are wanted, from a tuple; ``_`` stands for one that is not."""
+    """Return lines that unpack the wanted names from a tuple; ``_`` marks the others."""
     found = one_by_one([name if name in wanted else "_" for name in names], source)
     whole = _unpack([name if name in wanted else "_" for name in names], source)
     return [whole] if found and len(whole) + 8 <= COLUMNS else found
 
 
 def one_by_one(names: Sequence[str], source: str) -> list[str]:
-    """A line for each name; that which is the tuple's own comes last."""
+    """Return a line per name; a name that shadows the tuple comes last."""
     lines = [f"{name} = {source}[{n}]" for n, name in enumerate(names) if name != "_"]
     return sorted(lines, key=lambda line: line.startswith(f"{source} = "))
 
 
 def _unpacked_all(names: Sequence[str], source: str, indent: int) -> list[str]:
-    """The names from a tuple that is made anew each time that it is asked for."""
+    """Return lines that unpack a tuple in one statement, so that its source is read once."""
     whole = _unpack(names, source)
     if len(whole) + indent <= COLUMNS:
         return [whole]
@@ -340,7 +340,7 @@ def _unpack(names: Sequence[str], source: str) -> str:
 
 
 def _backward(op: Operation, variant: Variant) -> list[str]:
-    """The lines of backward, which hands over where no graph of it is wanted."""
+    """Return the lines of backward, which calls the first-order version if no graph is needed."""
     program = variant.program
     lines = []
     if may_be_none(program):
@@ -373,7 +373,7 @@ def _body(
     precision: Precision,
     indent: int,
 ) -> list[str]:
-    """What was kept, each gradient under its need, the results."""
+    """Return the unpacked saved values, each gradient under its predicate, and the results."""
     backward = [(entry.line, entry.needs) for entry in gradients_apart(program, body)]
     read = read_first([x for x, _ in backward])
     lines = []
@@ -410,12 +410,12 @@ def _body(
 
 
 def _no_gradient(op: Operation) -> str:
-    """What returns None for each argument."""
+    """Return the statement that returns None for each argument."""
     return f"return (None,) * {len(arguments(op))}" if len(arguments(op)) > 1 else "return None"
 
 
 def _any_of(start: str, alternatives: Sequence[str], end: str, indent: int) -> list[str]:
-    """start + one alternative or another + end, taken apart where it is too long."""
+    """Return start + disjunction + end, over several lines if it is too long."""
     whole = f"{start}{' or '.join(alternatives)}{end}"
     if len(whole) + indent <= COLUMNS:
         return [whole]
@@ -424,7 +424,7 @@ def _any_of(start: str, alternatives: Sequence[str], end: str, indent: int) -> l
 
 
 def _all_none(names: Sequence[str], indent: int) -> list[str]:
-    """Statements that set the names to None, as many in one as fit a line."""
+    """Return statements that set the names to None, as many in one as fit a line."""
     chunks: list[list[str]] = [[]]
     for name in names:
         if chunks[-1] and len(" = ".join([*chunks[-1], name, "None"])) + indent > COLUMNS:

@@ -1,8 +1,7 @@
-"""Forward and backward of which no graph is wanted, written over tensors that they made themselves.
+"""Forward and backward without a graph, which reuse the memory of their own temporaries.
 
-Such a backward is a body of its own where it is another anyway, or where it saves what a pass over
-the largest tensor takes: two results that need no new memory. A forward has fewer results than
-that, and is one where it saves any.
+A backward gets an in-place version if it has a first-order version already, or if at least two
+results need no new memory. A forward gets one if any result needs no new memory.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ from derive.program.shape_rules import Shape, elements
 from derive.program.torch_ir import names_in
 
 WIDTH = 76
-"""Columns that a line of code may take; its indentation comes on top."""
+"""Maximum columns of a line of code, without indentation."""
 
 _WORTH = 2
-"""The fewest results without new memory that are worth a body of their own."""
+"""Minimum number of results without new memory for a separate backward."""
 
 _OPTIONAL = 4
-"""The most optional tensors of which each may be None or not."""
+"""At most this many optional tensors: 2**n variants are analyzed."""
 
 
 def with_in_place(op: Operation, program: Program) -> Program:
-    """The program with bodies that are written in place, where that is worth it."""
+    """Return the program with in-place bodies where they pay off."""
     optional = [t.name for t in op.inputs if t.default is not None]
     if program.rearranges or len(optional) > _OPTIONAL:
         return program
@@ -53,7 +52,7 @@ def with_in_place(op: Operation, program: Program) -> Program:
 
 
 def grouped(op: Operation, program: Program) -> set[str]:
-    """The names of what comes with a group of axes."""
+    """Return the names of tensors that have a group of axes."""
     axes = {t.name: t.axes for t in op.inputs} | {e.name: e.axes for e in op.equations}
     found = {n for n, own in axes.items() if any(isinstance(a, Index) and a.group for a in own)}
     cotangents = {c for output, c in program.cotangents if c is not None and output in found}
@@ -61,7 +60,7 @@ def grouped(op: Operation, program: Program) -> set[str]:
 
 
 class _Own:
-    """The bodies of one program, each of its optional tensors being None or not."""
+    """The in-place bodies of one program, for each combination of absent optional tensors."""
 
     def __init__(self, op: Operation, program: Program, optional: Sequence[str]) -> None:
         self.op, self.program, self.optional = op, program, optional
@@ -75,7 +74,7 @@ class _Own:
         self.floats = [t.name for t in op.inputs if t.kind == "float"]
 
     def backward(self, body: Sequence[BackwardLine]) -> tuple[int, tuple[BackwardLine, ...]]:
-        """How many results need no new memory, and the body."""
+        """Return (number of results without new memory, body)."""
         op, program = self.op, self.program
         made = [e.name for e in op.equations if e.name in program.outputs and e.kind == "float"]
         cotangents = [name for _, name in program.cotangents if name is not None]
@@ -90,7 +89,7 @@ class _Own:
         return written, tuple(BackwardLine(line, needs) for line, needs in entries)
 
     def forward(self) -> tuple[int, tuple[Line, ...]]:
-        """How many results need no new memory, and the body."""
+        """Return (number of results without new memory, body)."""
         all_of_it = tuple(t.name for t in self.op.inputs)
         written, entries = self._written(
             [(line, all_of_it) for line in self.program.forward],
@@ -98,7 +97,7 @@ class _Own:
             self.floats,
             ((*self.program.outputs, *self.program.statistics), self.equations),
         )
-        # What is written over a view of what was made here is a view.
+        # A result that is written over a view of a temporary is itself a view.
         lines = [line for line, _ in entries]
         return written, tuple(apart(lines, self.program.outputs, self.inputs))
 
@@ -109,7 +108,7 @@ class _Own:
         floats: Sequence[str],
         ends: tuple[Sequence[str], Mapping[str, Shape]],
     ) -> tuple[int, list[Entry]]:
-        """How many results need no new memory, and the lines; ``ends``: results, known shapes."""
+        """Return (number of results without new memory, lines); ``ends``: results, known shapes."""
         results, known = ends
         entries = unguarded(entries, results)
         worlds = []

@@ -1,4 +1,4 @@
-"""A joint function to Python source: outputs and gradients without autograd."""
+"""Generate the source of a joint function: outputs and gradients without autograd."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from derive.program.torch_ir import text
 
 @dataclass(frozen=True)
 class _JointModule:
-    """What the template places."""
+    """Template fields of the module."""
 
     title: tuple[str, ...]
     imports: tuple[str, ...]
@@ -31,7 +31,7 @@ class _JointModule:
 def emit_joint(
     name: str, code: Coded, joint: Joint, checks: Sequence[ArgumentCheck], doc: Doc
 ) -> str:
-    """The source of a module with one function, of that name."""
+    """Return the source of a module with one function of that name."""
     op = code.operation
     forward = [s for line in joint.forward for s in assigned(line, 4)]
     backward = [s for line in joint.backward for s in assigned(line, 4)]
@@ -85,7 +85,7 @@ def _shape_check(op: Operation, c: Cotangent) -> ArgumentCheck:
 
 
 def _results(joint: Joint) -> list[str]:
-    """The return statement: outputs, then the gradients by name."""
+    """Return the return statement: outputs, then the gradients by name."""
     values = ", ".join(text(code) for _, code in joint.results)
     if len(joint.results) > 1:
         values = f"({values})"

@@ -1,8 +1,8 @@
-"""Names of the code's own, which a tensor, a parameter or the operation may have too.
+"""Rename tensors and parameters that collide with names of the generated code.
 
-The code calls a tensor or a parameter by another name then, and the public function, which is
-called with the names that were given, hands all of them on. Where the operation is called so, a
-function of the module that needs the other meaning imports it.
+The public function keeps the user's names and forwards its arguments to a private function with
+the new names. If the operation itself has such a name, each function of the module that needs
+the shadowed import or builtin imports it locally.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _IMPORTED = {
     "Function": "torch.autograd",
     "forward_ad": "torch.autograd",
 }
-"""What a module imports, and from where."""
+"""Imported name -> its module, "" if it is a module itself."""
 
 _BUILTIN = (
     "OverflowError TypeError ValueError all any bool float getattr hasattr int isinstance len list "
@@ -43,22 +43,22 @@ _LOCAL = (
 """Arguments and variables of the functions, and attributes of their ``ctx``."""
 
 OWN = frozenset((*_IMPORTED, *_BUILTIN, *_LOCAL))
-"""The names that mean something else in the code."""
+"""The reserved names of generated code."""
 
 
 @dataclass(frozen=True)
 class Coded:
-    """An operation as its code calls things; ``given`` has the names that were given instead."""
+    """An operation under its names in code; ``given`` maps these to the user's names."""
 
     operation: Operation
     given: Mapping[str, str]
 
     def display_name(self, name: str) -> str:
-        """The name that was given."""
+        """Return the user's name."""
         return self.given.get(name, name)
 
     def said(self, check: ArgumentCheck) -> ArgumentCheck:
-        """A check that speaks of the names that were given; fields of its messages are code."""
+        """Return the check with the user's names in its messages; fields in braces stay code."""
 
         def display_names(text: str) -> str:
             return re.sub(r"\{[^{}]*\}|\w+", lambda m: self.display_name(m[0]), text)
@@ -75,7 +75,7 @@ class Coded:
     def public(
         self, function: str, names: Sequence[str], body: Sequence[str]
     ) -> tuple[list[str], list[str]]:
-        """(the lines before, the body) of a public function with these arguments and this body."""
+        """Return (lines before, body) of a public function with these arguments and this body."""
         if not any(name in self.given for name in names):
             return [], list(body)
         private = f"_{function}_of"
@@ -84,9 +84,9 @@ class Coded:
 
 
 def coded(op: Operation, more: Collection[str] = ()) -> Coded:
-    """The operation without tensors and parameters that are called as the code calls its own.
+    """Rename tensors, parameters and equations that have a reserved name.
 
-    ``more`` has further names that the code gives to its own.
+    ``more`` has further reserved names.
     """
     names = [x.name for x in (*op.inputs, *op.parameters, *op.equations)]
     taken = {op.name, *names, *(e.name for e in op.extents)}
@@ -102,7 +102,7 @@ def coded(op: Operation, more: Collection[str] = ()) -> Coded:
 
 
 def with_own_meanings(text: str, name: str) -> str:
-    """The module of an operation of this name, whose functions import what else is called so."""
+    """Import names that the operation shadows inside the functions that need them."""
     if name not in {*_IMPORTED, *_BUILTIN}:
         return text
     source = _IMPORTED.get(name, "builtins")

@@ -1,11 +1,11 @@
-"""The code of an operation whose optional tensors may be None.
+"""Specialize code for optional tensors that may be None.
 
-Each line that reads such a tensor is a choice, of what is left of it there and of itself:
+Each line that reads such a tensor becomes a conditional, with a simplified version for None:
 
     part = xhat if weight is None else weight * xhat
 
-A name for what is a number there is None too. A body that needs the tensor itself starts with one
-that takes no memory, a number expanded to the tensor's shape.
+A name whose value is a plain number in that case is None too. If a body needs the tensor itself,
+it starts with a number expanded to the shape of the tensor, which takes no memory.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ from derive.program.torch_ir import (
 )
 
 WIDTH = 76
-"""Columns that a line of code may take; its indentation comes on top."""
+"""Maximum columns of a line of code, without indentation."""
 
 _NONE = Literal("None")
 
 Entry = tuple[Line, Needs]
-"""A line, and the inputs whose gradients need it; in a forward there are none."""
+"""A line, and the inputs whose gradients need it (empty in a forward)."""
 
 
 def with_absent(op: Operation, program: Program) -> Program:
-    """The program where each optional tensor may be None."""
+    """Return the program in which each optional tensor may be None."""
     optional = [t for t in op.inputs if t.default is not None and t.kind == "float"]
     if not optional:
         return program
@@ -111,7 +111,10 @@ def with_absent(op: Operation, program: Program) -> Program:
 
 
 def _none_where_absent(op: Operation, program: Program, lines: Sequence[Entry]) -> Iterator[Entry]:
-    """Where a gradient leads to others, it is None again where its own tensor may be None."""
+    """Yield lines that reset the gradient of an optional tensor to None if it is not requested.
+
+    Other gradients may need its value, so its line can run without the request.
+    """
     for place, t in enumerate(op.inputs):
         name = program.gradients.get(t.name)
         needs = next((own for x, own in reversed(lines) if x.name == name), ())
@@ -123,7 +126,7 @@ def _none_where_absent(op: Operation, program: Program, lines: Sequence[Entry]) 
 
 @dataclass
 class _VariantBody:
-    """A body: what it is given, the float tensors among that, and what it computes."""
+    """A body: its context, its float inputs, its precision, and its results."""
 
     op: Operation
     trace: Trace
@@ -134,13 +137,13 @@ class _VariantBody:
 
     def __post_init__(self) -> None:
         self.filled: list[Tensor] = []
-        """The optional tensors that are needed themselves."""
+        """The optional tensors whose values are needed as tensors."""
         self.available: list[str] = []
-        """The tensors whose shapes may be read in a line."""
+        """The tensors whose shapes the current line may read."""
         self.taken = {x.name for x in (*self.op.inputs, *self.op.parameters)}
 
     def lines(self, entries: Sequence[Entry], optional: Sequence[Tensor]) -> list[Entry]:
-        """The lines where each of the tensors may be None."""
+        """Return the lines, valid if each of the tensors is None."""
         names = {t.name for t in optional}
         made = _in_turn(entries, names)
         self.taken |= {name for x, _ in made for name in (x.name, *names_in(x.code))}
@@ -158,7 +161,7 @@ class _VariantBody:
         return list(zip(lines, (needs for _, needs in made), strict=True))
 
     def _without(self, entries: Sequence[Entry], t: Tensor, optional: set[str]) -> list[Entry]:
-        """The lines where one may be None; an error where it is needed itself."""
+        """Return the lines, valid if t is None; raise `TensorNeeded` if t is needed."""
         given, there = (replace(self.trace, values=dict(self.trace.values)) for _ in range(2))
         full = numbered(f"full_{t.name}", self.taken)
         given.values[full] = there.values[full] = given.values.get(t.name)
@@ -175,7 +178,7 @@ class _VariantBody:
         for n, (line, needs) in enumerate(entries):
             found: Code | Uniform = line.code
             self.available[:] = self._before(entries, n)
-            # What its own gradient alone needs is computed where it is given.
+            # Lines needed only for the gradient of t run only if t is given.
             if needs != (t.name,) and absence.reads(line.code):
                 line, found = _found(absence, line, t, whole)
                 made += [(x, needs) for x in choice.lines(line, found)]
@@ -199,7 +202,7 @@ class _VariantBody:
         return made
 
     def _before(self, entries: Sequence[Entry], n: int) -> Iterator[str]:
-        """The tensors that are made where a line is: as inside, first those that it reads."""
+        """Yield the tensors computed before line n, those that it reads first."""
         line, needs = entries[n]
         tensors = (entry for entry in entries[:n] if not _is_pair(entry[0].code))
         earlier = (x.name for x, own in tensors if set(needs) <= set(own))
@@ -209,13 +212,13 @@ class _VariantBody:
         yield from (name for name in made if name not in read)
 
     def _wide(self) -> Code | None:
-        """The name of the dtype of what is no product, where products have another."""
+        """Return the dtype name for everything but products, if products have another."""
         precision = self.precision
         named = precision.has_products and (precision.broad or WIDE.id in precision.names)
         return WIDE if named else None
 
     def _filled(self, entries: Sequence[Entry], t: Tensor, name: str) -> list[Entry]:
-        """The lines after one that makes the tensor where it is None, under that name."""
+        """Return the lines after one that fills the tensor if it is None, under ``name``."""
         self.filled.append(t)
         reading = [needs for line, needs in entries if name in names_in(line.code)]
         needs = tuple(x.name for x in self.op.inputs if any(x.name in own for own in reading))
@@ -225,7 +228,7 @@ class _VariantBody:
         dtype = LOW if t.name in self.precision.narrow else self._wide()
         whole = Conditional(_is_none(t), expanded(like, number, shape, dtype), Name(t.name))
         made = list(entries)
-        # In a forward the shapes of inputs are read before they become those of axes inside.
+        # In a forward, insert it first: later lines may reshape the inputs whose shape it reads.
         at = next((n for n, (x, _) in enumerate(made) if needs and name in names_in(x.code)), 0)
         made.insert(at, (Line(name, whole, kept=name == t.name), needs))
         return made
@@ -234,7 +237,7 @@ class _VariantBody:
 def _found(
     absence: Absence, line: Line, t: Tensor, whole: Code | None
 ) -> tuple[Line, Code | Uniform]:
-    """The line, and what it is without the tensor; one that needs it reads the whole."""
+    """Return the line, and its simplified code without t; it reads ``whole`` if it needs t."""
     try:
         return line, absence.of_line(line.code)
     except TensorNeeded:
@@ -246,7 +249,7 @@ def _found(
 
 @dataclass(frozen=True)
 class _Choice:
-    """Lines that choose by whether a tensor is None."""
+    """Lines that branch on whether a tensor is None."""
 
     tensor: Tensor
     absence: Absence
@@ -254,7 +257,7 @@ class _Choice:
     taken: set[str]
 
     def lines(self, line: Line, found: Code | Uniform) -> list[Line]:
-        """The line, and before it what it reads: a choice stands alone."""
+        """Return the line, preceded by a line for each conditional part."""
         code, test = line.code, _is_none(self.tensor)
         if isinstance(found, Uniform):
             value = found.value if isinstance(found.value, Code) else _NONE
@@ -285,7 +288,7 @@ class _Choice:
         return [*before, replace(line, code=replaced(code, new))]
 
     def _shortened(self, line: Line, found: Code) -> list[Line]:
-        """The choice with a name for what both branches have."""
+        """Return the conditional with a name for the expression that both branches share."""
         assert isinstance(line.code, Conditional)
         if isinstance(found, Name) or found not in set(subexpressions(line.code.other)):
             return [line]
@@ -294,7 +297,7 @@ class _Choice:
 
 
 def _in_turn(entries: Sequence[Entry], optional: set[str]) -> list[Entry]:
-    """The lines with what comes of optional tensors alone after all else in sums and products."""
+    """Move operands that depend only on optional tensors to the end of sums and products."""
     alone = set(optional)
     made = []
     for line, needs in entries:
@@ -307,7 +310,7 @@ def _in_turn(entries: Sequence[Entry], optional: set[str]) -> list[Entry]:
 
 
 def _noted(names: dict[str, None], name: str, there: bool) -> None:
-    """The name is among them, or is not."""
+    """Add the name, or remove it."""
     if there:
         names[name] = None
     else:
@@ -315,7 +318,7 @@ def _noted(names: dict[str, None], name: str, there: bool) -> None:
 
 
 def _number(t: Tensor) -> Number:
-    """The number that None stands for."""
+    """Return the number that None means."""
     match t.default:
         case Num(value):
             return value
@@ -325,7 +328,7 @@ def _number(t: Tensor) -> Number:
 
 
 def _is_pair(code: Code) -> bool:
-    """Whether it is an extremum with its position, which has no shape."""
+    """True for an extremum with its position, a pair that has no shape."""
     return isinstance(code, MethodCall) and code.name in ("max", "min") and bool(code.args)
 
 

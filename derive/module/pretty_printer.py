@@ -1,4 +1,4 @@
-"""Statements as a formatter writes them: on one line where they fit, else over several."""
+"""Format statements as a formatter does: on one line if they fit, else over several."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from derive.program.cse import Line
 from derive.program.torch_ir import Code, Conditional, FunctionCall, MethodCall, Name, text
 
 COLUMNS = 88
-"""Columns that a line may take."""
+"""Maximum columns of a line."""
 
 
 def assigned(line: Line, indent: int) -> list[str]:
-    """A line as a statement."""
+    """Return a line as a statement."""
     return stated(f"{line.name} = ", line.code, indent)
 
 
 def stated(start: str, code: Code, indent: int) -> list[str]:
-    """start + code; what is too long has arguments, or branches, on lines of their own."""
+    """Return start + code; if it is too long, each argument or branch has its own line."""
     match code:
         case Conditional(test, then, other) if len(start + text(code)) + indent > COLUMNS:
             whole = f"    {text(code)}"
@@ -34,7 +34,7 @@ def stated(start: str, code: Code, indent: int) -> list[str]:
 
 
 def called(start: str, arguments: Sequence[str], end: str, indent: int) -> list[str]:
-    """start + arguments + end as a formatter writes it: on one line, hanging, or one each."""
+    """Return start + arguments + end on one line, or hanging, or with one argument a line."""
     whole = f"{start}{', '.join(arguments)}{end}"
     if len(whole) + indent <= COLUMNS:
         return [whole]
@@ -46,14 +46,14 @@ def called(start: str, arguments: Sequence[str], end: str, indent: int) -> list[
 
 
 def _argument(argument: str, indent: int) -> list[str]:
-    """An argument on a line of its own; the items of a tuple that is too long on one each."""
+    """Return an argument on its own line; a tuple that is too long has one item a line."""
     if len(argument) + 1 + indent <= COLUMNS or argument[:1] != "(" or argument[-1] != ")":
         return [f"{argument},"]
     return ["(", *(f"    {item}," for item in _items(argument[1:-1])), "),"]
 
 
 def _items(inside: str) -> list[str]:
-    """What commas outside of brackets part."""
+    """Split at commas outside of brackets."""
     items, depth = [""], 0
     for character in inside:
         depth += (character in "([{") - (character in ")]}")
@@ -65,5 +65,5 @@ def _items(inside: str) -> list[str]:
 
 
 def indented(lines: Iterable[str], by: int) -> tuple[str, ...]:
-    """The lines moved to the right."""
+    """Return the lines indented by that many spaces."""
     return tuple(f"{' ' * by}{line}" if line else "" for line in lines)

@@ -1,4 +1,4 @@
-"""The public function: its arguments with their types, its docstring, what it refuses."""
+"""Generate the public function: its signature, its docstring, and its checks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from derive.notation.operation import AxisOf, Choice, KeepDim, Parameter, SizeOf
 
 
 def declared(code: Coded) -> list[str]:
-    """The arguments of the public function with their types and defaults."""
+    """Return the arguments of the public function with their types and defaults."""
     op, display_name = code.operation, code.display_name
     arguments: list[str] = []
     optional_from = len(op.inputs)
@@ -31,7 +31,7 @@ def declared(code: Coded) -> list[str]:
 
 
 def _typed(p: Parameter) -> str:
-    """The type of a parameter, and its default."""
+    """Return the type of a parameter, and its default."""
     if isinstance(p, Choice):
         options = [f'"{option}"' for option, _ in p.outputs]
         return f"Literal[{', '.join(options)}] = {options[0]}"
@@ -42,20 +42,20 @@ def _typed(p: Parameter) -> str:
 
 
 def result_type(outputs: int) -> str:
-    """The type of so many outputs."""
+    """Return the type annotation of that many outputs."""
     if outputs == 1:
         return "torch.Tensor"
     return f"tuple[{', '.join(['torch.Tensor'] * outputs)}]"
 
 
 def docstring(doc: Sequence[str]) -> list[str]:
-    """The lines as a docstring."""
+    """Return the lines as a docstring."""
     first, *rest = (line.replace("\\", "\\\\").replace('"""', "'''") for line in doc)
     return [f'"""{first}', *rest, '"""'] if rest else [f'"""{first}"""']
 
 
 def checked(checks: Iterable[ArgumentCheck]) -> list[str]:
-    """The lines of checks, those about an optional tensor where it is given."""
+    """Return the lines of checks; those of an optional tensor run only if it is given."""
     lines: list[str] = []
     for given, some in groupby(checks, lambda check: check.given):
         if given:
@@ -67,7 +67,7 @@ def checked(checks: Iterable[ArgumentCheck]) -> list[str]:
 
 
 def _asked(check: ArgumentCheck, columns: int) -> list[str]:
-    """The lines of one check."""
+    """Return the lines of one check."""
     lines = list(check.prepare)
     if check.test:
         lines += _condition_lines(check.test, columns)
@@ -76,7 +76,7 @@ def _asked(check: ArgumentCheck, columns: int) -> list[str]:
 
 
 def _condition_lines(test: str, columns: int) -> list[str]:
-    """An if statement, taken apart before its operators where it is longer than a line."""
+    """Return an if statement, split before its operators if it is too long."""
     if len(test) + 8 <= columns:
         return [f"if {test}:"]
     operands = re.split(r" (?=or |!= )", test)
@@ -94,7 +94,7 @@ def _operand_lines(operand: str, columns: int) -> list[str]:
 
 
 def _raise(check: ArgumentCheck, columns: int) -> list[str]:
-    """A raise statement; a long message is taken apart between words."""
+    """Return a raise statement; a long message is split between words."""
     message = check.message.replace('"', "'")
     whole = f"raise {check.error}({_fstring(message)})"
     if len(whole) + 8 <= columns:

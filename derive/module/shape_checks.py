@@ -1,4 +1,4 @@
-"""What the public function checks of sizes: axes of one index agree, and groups have one shape."""
+"""Size checks of the public function: axes of one index agree, and groups have one shape."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ from derive.program.torch_ir import (
 )
 
 WIDTH = 80
-"""Columns of a line in the public function."""
+"""Maximum columns of a line in the public function."""
 
 SHORT = 60
-"""Columns of a size that stands in a check and its message."""
+"""Maximum columns of a size inside a check and its message."""
 
 
 def axes_agree(op: Operation, frame: Frame) -> list[ArgumentCheck]:
-    """The checks of all sizes, in the order in which each may rely on the earlier ones."""
+    """Return the size checks, ordered so that each may rely on the earlier ones."""
     single = [e for e in op.extents if not e.group]
-    # What divides comes first: the quotient may be read by any other check.
+    # Divisibility comes first: any other check may read the quotient.
     found = [check for e in single for check in _divides(op, frame, e)]
     found += [check for e in single for check in _sizes(op, frame, e)]
     return _groups(op, frame, found) + found
@@ -62,7 +62,7 @@ def letters(t: Tensor) -> str:
 
 
 def _letter(axis: Expr) -> str:
-    """The axis as it is written."""
+    """Return the axis in its notation."""
     if isinstance(axis, Composite):
         return f"({' '.join(map(_letter, axis.args))})"
     assert isinstance(axis, Index)
@@ -77,7 +77,7 @@ def shapes_from(op: Operation, frame: Frame, tensors: Sequence[Tensor]) -> Shape
 
 
 def _sizes(op: Operation, frame: Frame, extent: Extent) -> list[ArgumentCheck]:
-    """Every axis of an extent agrees with the first one, or with the size that is given."""
+    """Return the checks that the axes of an extent have the size of the first, or the given one."""
     places = _places(op, frame, extent)
     if extent.size is not None and not _divisors(op, extent):
         return _given(op, extent, places)
@@ -96,7 +96,7 @@ def _sizes(op: Operation, frame: Frame, extent: Extent) -> list[ArgumentCheck]:
 
 
 def _places(op: Operation, frame: Frame, extent: Extent) -> list[tuple[str, Code, str]]:
-    """(tensor, position, the axis where it is a composite) of the axes with this extent."""
+    """Return (tensor, position, axis text if composite) for each axis with this extent."""
     tensors = {t.name: t for t in op.inputs}
     places: list[tuple[str, Code, str]] = []
     for name, n in sorted(extent.sources, key=lambda place: tensors[place[0]].default is not None):
@@ -113,10 +113,9 @@ def _places(op: Operation, frame: Frame, extent: Extent) -> list[tuple[str, Code
 def _given(
     op: Operation, extent: Extent, places: Sequence[tuple[str, Code, str]]
 ) -> list[ArgumentCheck]:
-    """Every axis has the size that follows from elsewhere; where there is none, it is not negative.
+    """Return the checks that each axis has its defined size; without axes, that it is not negative.
 
-    An expression in sizes is negative where it subtracts more than there is, or adds a parameter
-    that is negative.
+    A size expression is negative if it subtracts too much or adds a negative parameter.
     """
     assert extent.size is not None
     if not places:
@@ -147,7 +146,7 @@ def _given(
 
 
 def _not_negative(op: Operation, name: str, definition: Expr) -> list[ArgumentCheck]:
-    """The size of an index that no axis has, where that may be negative."""
+    """Return the check of an index size that no axis has, if the size may be negative."""
     sizes = {p.name for p in op.parameters if isinstance(p, SizeOf)}
     parts = list(walk(definition))
     signed = any(isinstance(e, Param) and e.name not in sizes for e in parts)
@@ -162,11 +161,11 @@ def _not_negative(op: Operation, name: str, definition: Expr) -> list[ArgumentCh
 
 
 def _sized(op: Operation, extent: str) -> tuple[tuple[str, ...], str]:
-    """The lines that compute a size which is too long for a check, and what it is called."""
+    """Return the lines that compute a size too long for a check, and its name."""
     code = _elsewhere(op, extent)
     if len(text(code)) <= SHORT:
         return (), text(code)
-    # No input or parameter is called so in the code.
+    # No input or parameter has this name in the code.
     name = "size"
     taken = {given.name for given in (*op.inputs, *op.parameters)} | {"torch", "math", name}
     lines = cut([Line(name, code)], taken, WIDTH)
@@ -174,7 +173,7 @@ def _sized(op: Operation, extent: str) -> tuple[tuple[str, ...], str]:
 
 
 def _elsewhere(op: Operation, extent: str) -> Code:
-    """The size of an extent by its definition, read on none of its own axes."""
+    """Return the size of an extent by its definition, without reading its own axes."""
     sources = []
     for t in required_of(op):
         axes = tuple(None if i is not None and i.extent == extent else i for i in axes_of(op, t))
@@ -183,9 +182,9 @@ def _elsewhere(op: Operation, extent: str) -> Code:
 
 
 def _divisors(op: Operation, extent: Extent) -> list[tuple[str, ...]]:
-    """The extents whose sizes together must divide that of the extent.
+    """Return the tuples of extents whose product must divide the size of the extent.
 
-    The one part of a composite that is not among them is the quotient.
+    The remaining part of the composite axis is the quotient.
     """
     sizes = {e.name: e.size for e in op.extents}
     forms = list(composites(op).get(extent.name, ()))
@@ -206,7 +205,7 @@ def _divisors(op: Operation, extent: Extent) -> list[tuple[str, ...]]:
 
 
 def _divides(op: Operation, frame: Frame, extent: Extent) -> list[ArgumentCheck]:
-    """The size of the extent is a multiple of what it is divided by, and that is not 0."""
+    """Return the checks that the divisors of an extent are nonzero and divide its size."""
     divisors = _divisors(op, extent)
     if not divisors:
         return []
@@ -245,7 +244,7 @@ def _divides(op: Operation, frame: Frame, extent: Extent) -> list[ArgumentCheck]
 
 
 def _place(code: Code) -> str:
-    """A position inside a message: a number as it is, anything else by its value."""
+    """Return a position for a message: a literal number, else its value in braces."""
     words = text(code)
     return words if words.lstrip("-").isdigit() else f"{{{words}}}"
 
@@ -255,9 +254,9 @@ def _size(name: str, place: Code) -> Code:
 
 
 def _groups(op: Operation, frame: Frame, later: Sequence[ArgumentCheck]) -> list[ArgumentCheck]:
-    """A group has one shape in all tensors; axes between groups are compared here too.
+    """Return the checks that a group has one shape in all tensors, and of axes between groups.
 
-    What ``later`` checks read of the groups' shapes is computed first.
+    The group shapes that these or the ``later`` checks read are computed first.
     """
     grouped = [t for t in op.inputs if groups_of(t)]
     if not grouped:
@@ -289,14 +288,14 @@ def _groups(op: Operation, frame: Frame, later: Sequence[ArgumentCheck]) -> list
 
 
 def _group(op: Operation, t: Tensor, axes: Axes, n: int, home: str) -> list[ArgumentCheck]:
-    """The group that is axis n of t has the shape that was read on its home."""
+    """Return the check that the group at axis n of t has the shape read from its home tensor."""
     group, outer = axes[n], OuterFrame()
     assert group is not None
     start = outer.position(axes, n)
     stop = None if n + 1 == len(axes) else outer.position(axes, n + 1)
     want, prepare = shape_name(group), tuple[str, ...]()
     if len(text(start)) + len(text(stop) if stop else "") > SHORT:
-        # As for sizes: no other name is this one in the code.
+        # As with sizes, no other name in the code equals this one.
         prepare, start = (f"axis = {text(start)}",), Name("axis")
         stop = stop and Binary("+", start, FunctionCall("len", (Name(want),)))
     own = text(part_of_shape(t.name, None if start is literal(0) else start, stop))
@@ -318,7 +317,7 @@ def _group(op: Operation, t: Tensor, axes: Axes, n: int, home: str) -> list[Argu
 def _between(
     op: Operation, t: Tensor, shapes: ShapeSources, axes: Axes, n: int
 ) -> list[ArgumentCheck]:
-    """Axis n of t, whose place depends on the lengths of groups, has the size of its index."""
+    """Return the size check of axis n of t, whose position depends on the ranks of groups."""
     i, place = axes[n], shapes.frame.position(axes, n)
     assert i is not None
     own, want = text(_size(t.name, place)), text(shapes.size(i.extent))
@@ -330,7 +329,7 @@ def _between(
 
 
 def _prelude(shapes_of: Sequence[Line], checks: Sequence[ArgumentCheck]) -> ArgumentCheck:
-    """The lines that compute the shapes of groups, as far as the checks read them."""
+    """Return the lines that compute the group shapes that the checks read."""
     read = (" ".join((*c.prepare, c.test, c.message)) for c in checks)
     words = {word for line in read for word in re.findall(r"\w+", line)}
     prepare: list[str] = []
@@ -342,7 +341,7 @@ def _prelude(shapes_of: Sequence[Line], checks: Sequence[ArgumentCheck]) -> Argu
 
 
 def _is_static(frame: Frame, axes: Axes, n: int) -> bool:
-    """Whether the axis has a position that its size was compared by already."""
+    """True if the axis has a static position, so that its size is checked already."""
     try:
         frame.position(axes, n)
     except NeedsFlatGroups:

@@ -1,4 +1,4 @@
-"""The functions of a stage: what it makes, its backward, and both at once where that is formed."""
+"""Generate the functions of a stage: forward, backward, and both fused."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from derive.program.torch_ir import (
 )
 
 WIDTH = 76
-"""Columns that a line of code may take; its indentation comes on top."""
+"""Maximum columns of a line of code, without indentation."""
 
 WANTED = Name("wanted")
 _ASKED = Attribute(Name("ctx"), "needs_input_grad")
@@ -41,18 +41,18 @@ _ASKED = Attribute(Name("ctx"), "needs_input_grad")
 
 @dataclass(frozen=True)
 class StageFunction:
-    """A function of a module: what it is called, what it is given, and what it gives, by name."""
+    """A generated function: its name, arguments, results and lines."""
 
     name: str
     arguments: tuple[str, ...]
     results: tuple[str, ...]
     lines: tuple[str, ...]
     totals: tuple[str, ...] = ()
-    """The results that are given as they are so far, and come with what is added."""
+    """The results that are accumulated in place: they are also arguments."""
 
 
 def forward_part(name: str, stage: Stage, program: Program) -> StageFunction:
-    """What a stage makes: its outputs as they are computed, rounded nowhere."""
+    """Return the forward of a stage; its outputs are not rounded."""
     body = _unrounded(stage, program, program.forward)
     lines = _cast(program.forward_precision)
     lines += [s for line in body if _says(line) for s in assigned(line, 4)]
@@ -60,7 +60,7 @@ def forward_part(name: str, stage: Stage, program: Program) -> StageFunction:
 
 
 def backward_part(name: str, stage: Stage, program: Program) -> StageFunction:
-    """The gradients of a stage; ``wanted`` says of each input whether its own is asked for."""
+    """Return the backward of a stage; ``wanted`` has a flag per input."""
     optional = {t.name for t in stage.operation.inputs if t.default is not None}
     setup = [*program.setup, *shape_lines(program, optional)]
     lines = [*_cast(program.backward_precision), *(s for x in setup for s in assigned(x, 4))]
@@ -79,10 +79,10 @@ def backward_part(name: str, stage: Stage, program: Program) -> StageFunction:
 
 
 def formed_part(name: str, stage: Stage, program: Program, formed: Formed) -> StageFunction:
-    """What a stage makes, and the gradients of that."""
+    """Return the fused function of the outputs of a stage and their gradients."""
     op = stage.operation
     floats = [t.name for t in op.inputs if t.kind == "float"]
-    # Each is added up over blocks, or multiplied by the cotangent, where it is.
+    # Each result is accumulated over blocks, or scaled by the cotangent, in place.
     own = {*formed.outputs.values(), *formed.gradients.values()}
     entries = _fresh(formed.lines, own, program.inputs)
     made = _unrounded(stage, program, [x.line for x in entries])
@@ -119,7 +119,7 @@ def _accumulated(
     trace: Trace,
     grouped: Collection[str],
 ) -> tuple[list[BackwardLine], tuple[str, ...]]:
-    """The lines with the products that are added up over blocks added to the totals so far."""
+    """Return the lines with matrix products added to totals over blocks, and the totals."""
     summed = {gradients[g.name] for g in stage.given if g.axis is None and g.name in gradients}
     totals = []
     made = []
@@ -143,13 +143,13 @@ def _accumulated(
 
 
 def _are_matrices(a: Code, b: Code, trace: Trace) -> bool:
-    """Whether the product of both is one of two matrices."""
+    """True if both operands have rank 2."""
     shapes = trace.shape(a), trace.shape(b)
     return all(shape is not None and len(shape) == 2 for shape in shapes)
 
 
 def _unrounded(stage: Stage, program: Program, lines: Sequence[Line]) -> list[Line]:
-    """The lines in the dtype of all stages: no result is rounded, and ``x.dtype`` is that."""
+    """Return the lines in the wide dtype: nothing is rounded, and ``x.dtype`` is wide."""
     names = [t.name for t in stage.operation.inputs if t.kind == "float"]
     names += [n for o, c in program.cotangents if c is not None for n in (o, c)]
     dtypes: dict[Code, Code] = {Attribute(Name(n), "dtype"): WIDE for n in names}
@@ -163,14 +163,14 @@ def _unrounded(stage: Stage, program: Program, lines: Sequence[Line]) -> list[Li
 
 
 def _says(line: Line) -> bool:
-    """Whether a line does anything."""
+    """True if a line is not ``x = x``."""
     return line.code is not Name(line.name)
 
 
 def _fresh(
     entries: Sequence[BackwardLine], names: Collection[str], given: Iterable[str]
 ) -> list[BackwardLine]:
-    """The lines with these results each a tensor of its own."""
+    """Return the lines with each of these results in its own memory."""
     lines = apart([entry.line for entry in entries], names, given)
     return [replace(x, line=line) for x, line in zip(entries, lines, strict=True)]
 
@@ -202,13 +202,13 @@ def _part(
 
 
 def returned(values: Sequence[str], indent: int) -> list[str]:
-    """A return statement."""
+    """Return a return statement."""
     whole = f"return {', '.join(values)}"
     return [whole] if len(whole) + indent <= COLUMNS else called("return (", values, ")", indent)
 
 
 def _cast(precision: Precision) -> list[str]:
-    """The tensors that a body is given in the dtypes that it takes them in."""
+    """Return the lines that cast the input tensors of a body to its dtypes."""
     lines: list[str] = []
     for dtype, names in ((LOW, precision.narrow), (WIDE, precision.broad)):
         if len(names) == 1:
@@ -225,7 +225,7 @@ def _cast(precision: Precision) -> list[str]:
 
 
 def unpacked(names: Sequence[str], source: str, indent: int) -> list[str]:
-    """The names from a tuple."""
+    """Return lines that unpack a tuple."""
     whole = f"{', '.join(names)}{',' if len(names) == 1 else ''} = {source}"
     whole = f"({names[0]},) = {source}" if len(names) == 1 else whole
     if len(whole) + indent <= COLUMNS:
@@ -239,7 +239,7 @@ def _conditional(
     gradients: Mapping[str, str],
     totals: Sequence[str] = (),
 ) -> list[str]:
-    """The lines, each under its need; ``totals`` are there already."""
+    """Return the lines, each under its predicate; ``totals`` are initialized already."""
     places = {t.name: n for n, t in enumerate(stage.operation.inputs)}
     pairs = [(x.line, x.needs) for x in entries]
     taken = {*places, *(n for x, _ in pairs for n in (x.name, *names_in(x.code)))}
@@ -268,7 +268,7 @@ def _said(condition: str) -> str:
 
 
 def any_of(start: str, alternatives: Sequence[str], end: str, indent: int) -> list[str]:
-    """start + one alternative or another + end, taken apart where it is too long."""
+    """Return start + disjunction + end, over several lines if it is too long."""
     whole = f"{start}{' or '.join(alternatives)}{end}"
     if len(whole) + indent <= COLUMNS:
         return [whole]
@@ -277,7 +277,7 @@ def any_of(start: str, alternatives: Sequence[str], end: str, indent: int) -> li
 
 
 def none_of(names: Sequence[str], indent: int) -> list[str]:
-    """Statements that set the names to None, as many in one as fit a line."""
+    """Return statements that set the names to None, as many in one as fit a line."""
     chunks: list[list[str]] = [[]]
     for name in names:
         if chunks[-1] and len(" = ".join([*chunks[-1], name, "None"])) + indent > COLUMNS:
@@ -287,7 +287,7 @@ def none_of(names: Sequence[str], indent: int) -> list[str]:
 
 
 def arguments_of(stage: Stage, part: StageFunction) -> Iterator[tuple[str, str]]:
-    """(what a function of a stage is given, what kind of thing that is)."""
+    """Yield (argument, its kind) for each argument of a stage function."""
     kinds = {g.name: "input" for g in stage.given} | {n: "output" for n in stage.outputs}
     kinds |= {p.name: "parameter" for p in stage.operation.parameters}
     for name in part.arguments:

@@ -1,4 +1,4 @@
-"""What a function that calls stages has at hand: their functions, and what they are given."""
+"""The stages with their generated functions, and the arguments of their calls."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from derive.program.torch_ir import Dim, text
 
 @dataclass(frozen=True)
 class Scheduled:
-    """A stage with its code; ``formed`` has its values and gradients in one."""
+    """A stage with its code; ``formed`` is the fused version of values and gradients."""
 
     stage: Stage
     program: Program
@@ -39,11 +39,11 @@ class Scheduled:
 OWN = frozenset(
     "start length block size wanted asked part parts formed values blocks_of tensors".split()
 )
-"""The names that the functions here give to things of their own."""
+"""Local names of the driver functions."""
 
 
 def own_names(op: Operation) -> frozenset[str]:
-    """These, where the operation has no argument that is called as the size of a block is."""
+    """Return these names; raise an error if an argument is called ``block``."""
     if any(x.name == "block" for x in (*op.inputs, *op.parameters)):
         raise DeriveError(
             f"{op.name} has an argument block, which is also the name of the block size; "
@@ -84,33 +84,33 @@ class Stages:
 
     @property
     def inputs(self) -> list[str]:
-        """The tensors that the operation is given."""
+        """The tensor arguments of the operation."""
         return [t.name for t in self.plan.operation.inputs]
 
     @property
     def parameters(self) -> list[str]:
-        """The parameters that the operation is given."""
+        """The parameters of the operation, without its choice."""
         return [p.name for p in self.plan.operation.parameters if not isinstance(p, Choice)]
 
     @property
     def floats(self) -> list[str]:
-        """The floating-point tensors, first those that are given in every call."""
+        """The float tensors, those without a default first."""
         return [t.name for t in in_turn(self.plan.operation) if t.kind == "float"]
 
     @property
     def uses_low(self) -> bool:
-        """Whether anything is computed in the dtype of products."""
+        """True if a function computes in the dtype of products."""
         parts = (*self.forwards, *self.backwards, *self.formeds)
         return any(p is not None and "low" in p.arguments for p in parts)
 
     def size_of(self, extent: str) -> str:
-        """The number of values of an extent, read on inputs."""
+        """Return the code of the size of an extent, read from input shapes."""
         op = self.plan.operation
         required = [t for t in op.inputs if t.default is None]
         return text(shapes_from(op, frame_of(op), required).resolve(Dim(extent)))
 
     def dtypes(self, backward: bool = False, indent: int = 8) -> list[str]:
-        """The dtypes of all stages, from those of the inputs."""
+        """Return the lines that compute the dtypes of all stages from those of the inputs."""
         lines = []
         floats = self.floats
         if self.uses_low:
@@ -128,17 +128,17 @@ class Stages:
         return lines
 
     def rounded(self, name: str, value: str) -> str:
-        """An output of the operation in the dtype that it is returned in."""
+        """Return an output of the operation, cast to the dtype that it is returned in."""
         dtype = self.whole.forward_precision.returned.get(name)
         is_output = name in self.plan.operation.outputs
         return value if dtype is None or not is_output else f"{value}.to({dtype.id})"
 
     def placed(self, name: str, axis: int | None) -> str | None:
-        """The place of the rows in a tensor, None where it has none."""
+        """Return the position of the row axis in a tensor, None without one."""
         return None if axis is None else self.place(name, axis)
 
     def place(self, name: str, axis: int) -> str:
-        """The place of an axis, from the end behind a group of axes."""
+        """Return the position of an axis, counted from the end if a group precedes it."""
         axes = tuple(i if isinstance(i, Index) else None for i in self.plan.axes[name])
         try:
             return text(Frame(()).position(axes, axis))
@@ -147,27 +147,27 @@ class Stages:
             raise refused(self.plan.index, why) from None
 
     def own(self, g: StageInput) -> str:
-        """The gradient of what a pass is given, of this pass alone."""
+        """Return the name of an input's gradient from this stage alone."""
         return self.gradients[g.tensor] + ("_rows" if g.name != g.tensor else "")
 
     def pulled(self, s: Scheduled) -> list[StageInput]:
-        """What the gradients of a stage are of, in order."""
+        """Return the inputs that have a gradient in this stage, in order."""
         given = {g.name: g for g in s.stage.given}
         return [given[name] for name in s.program.gradients]
 
     def asked(self, s: Scheduled) -> list[str]:
-        """The line that says which gradients of a stage are asked for."""
+        """Return the line that computes which gradients of a stage are requested."""
         flags = [self.wanted(g.tensor) if g.read else "False" for g in s.stage.given]
         return called("asked = (", flags, ",)" if len(flags) == 1 else ")", 4)
 
     def wanted(self, name: str) -> str:
-        """Whether a gradient is asked for that a value leads to."""
+        """Return the condition that a gradient through this value is requested."""
         places = {n: at for at, n in enumerate(self.inputs)}
         leaves = [f"wanted[{places[n]}]" for n in self.plan.leaves(name)]
         return " or ".join(leaves) if leaves and self.plan.kinds[name] == "float" else "False"
 
     def values(self, s: Scheduled) -> dict[str, str]:
-        """What each argument of the functions of a stage is here."""
+        """Return the value of each argument of the functions of a stage."""
         stage = s.stage
         optional = {t.name for t in self.plan.operation.inputs if t.default is not None}
         values = {n: n for n in ("low", "wide")} | {"wanted": "asked"}
@@ -201,14 +201,14 @@ class Stages:
 
     @staticmethod
     def read(s: Scheduled, part: StageFunction, made: set[str]) -> list[str]:
-        """Those of the names made by stages that a function reads."""
+        """Return the stage results that a function reads."""
         tensors = {g.name: g.tensor for g in s.stage.given}
         read = (tensors.get(name, name) for name in part.arguments)
         return [name for name in read if name in made]
 
 
 def _rows(name: str, axis: str, optional: set[str] | frozenset[str] = frozenset()) -> str:
-    """The rows of a block."""
+    """Return the rows of a block."""
     if name in optional:
         return f"_rows({name}, {axis}, start, length)"
     return f"{name}.narrow({axis}, start, length)"

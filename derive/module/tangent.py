@@ -1,8 +1,8 @@
-"""Forward mode of a program as lines of source: the tangents, and the Function that has them.
+"""Generate the forward mode of a program: a function of the tangents, and a Function with jvp.
 
-A Function with a ``jvp`` is none that torch compiles, so it is one of its own. torch calls a
-``jvp`` with forward mode switched off, so that a second derivative would be 0, and with tensors
-that still have the tangents of its level: the one is switched on, the others are taken off.
+torch cannot compile a Function with ``jvp``, so this is a separate class. torch calls ``jvp`` with
+forward mode disabled, so a second derivative would be 0, and its tensors still carry the tangents
+of that level. The code therefore enables forward mode and strips these tangents.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from derive.program.torch_ir import names_in, text
 
 @dataclass(frozen=True)
 class Dual:
-    """What the template places: a function of the tangents, and a class that calls it."""
+    """Template fields: a function of the tangents, and a class that calls it."""
 
     signature: tuple[str, ...]
     body: tuple[str, ...]
@@ -45,17 +45,17 @@ class Dual:
     jvp: tuple[str, ...]
 
     def lines(self) -> Iterator[str]:
-        """All that is computed."""
+        """Yield all lines of computation."""
         yield from (*self.body, *self.batched, *self.setup, *self.jvp)
 
 
 def name_of_dual(op: Operation, option: str | None) -> str:
-    """The class of one option that has tangents."""
+    """Return the forward-mode class of one option."""
     return f"{names_of(op, option)[0]}Dual"
 
 
 def dual_of(op: Operation, variant: Variant) -> tuple[Dual, ...]:
-    """Forward mode of one option, where it has its own."""
+    """Return the forward mode of one option, if it has its own."""
     if variant.tangent is None:
         return ()
     program, tangent = variant.program, variant.tangent
@@ -84,7 +84,7 @@ def dual_of(op: Operation, variant: Variant) -> tuple[Dual, ...]:
 
 
 def _absent(op: Operation, tangent: Tangent) -> Iterator[tuple[str, str, str]]:
-    """(name, constant, shape) of each optional tensor, or its tangent, that is read."""
+    """Yield (name, constant, shape) of each optional tensor, or its tangent, that is read."""
     read = {name for line in tangent.lines for name in names_in(line.code)}
     for t in op.inputs:
         if t.default is not None:
@@ -98,12 +98,12 @@ def _absent(op: Operation, tangent: Tangent) -> Iterator[tuple[str, str, str]]:
 
 
 def _like(op: Operation) -> str:
-    """The tensor that new ones take dtype and device from."""
+    """Return the tensor whose dtype and device new tensors take."""
     return next(t.name for t in required_of(op) if t.kind == "float")
 
 
 def _read_before(op: Operation, tangent: Tangent) -> set[str]:
-    """What is read before the lines."""
+    """Return the names that the prelude reads."""
     found = set(floats_of(op)) if tangent.precision.has_products else set()
     for t in op.inputs:
         if t.default is not None:
@@ -112,7 +112,7 @@ def _read_before(op: Operation, tangent: Tangent) -> set[str]:
 
 
 def _body(op: Operation, tangent: Tangent) -> list[str]:
-    """The lines of the function of the tangents."""
+    """Return the lines of the tangent function."""
     lines = []
     if tangent.precision.has_products:
         lines += called("low = _of_product(", floats_of(op), ")", 4)
@@ -129,7 +129,7 @@ def _body(op: Operation, tangent: Tangent) -> list[str]:
 
 
 def _setup(op: Operation, program: Program, tangent: Tangent, read: set[str]) -> list[str]:
-    """The lines of setup_context after those of the class that it is made of."""
+    """Return the lines of setup_context after those of the base class."""
     tensors = _saved(op, program, tangent, read)
     parameters = [p.name for p in op.parameters if p.name in read]
     new = set(parameters) - set(program.kept_parameters)
@@ -142,13 +142,13 @@ def _setup(op: Operation, program: Program, tangent: Tangent, read: set[str]) ->
         lines.append(f"{outputs[0]} = {outcome_of(op, program)}")
     lines += [f"ctx.{n} = {n}" for n in parameters if n in new]
     if may_be_none(program):
-        # A tangent that is not there is zeros.
+        # A missing tangent becomes zeros.
         lines.append("ctx.set_materialize_grads(True)")
     return [*lines, *called("ctx.save_for_forward(", tensors, ")", 8)]
 
 
 def _saved(op: Operation, program: Program, tangent: Tangent, read: set[str]) -> list[str]:
-    """The inputs that are read, the outputs that are too, and all that has a tangent."""
+    """Return the inputs that are read, the outputs that are read, and all results with tangents."""
     inputs = [t.name for t in op.inputs if t.name in read]
     outputs = [n for n in program.outputs if n in read or n in tangent.results]
     return [*inputs, *outputs, *(n for n in program.statistics if n in tangent.results)]
@@ -157,7 +157,7 @@ def _saved(op: Operation, program: Program, tangent: Tangent, read: set[str]) ->
 def _jvp(
     op: Operation, program: Program, tangent: Tangent, function: str, given: list[str]
 ) -> list[str]:
-    """The lines of jvp: the tangents of all outputs, each in the dtype of its output."""
+    """Return the lines of jvp: the tangents of all outputs, each in the dtype of its output."""
     read = set(given)
     tensors = _saved(op, program, tangent, read)
     left = f"({tensors[0]},)" if len(tensors) == 1 else ", ".join(tensors)
@@ -169,7 +169,7 @@ def _jvp(
         f"{tangent.results[n]}.to({n}.dtype)" if n in tangent.results else "None"
         for n in program.outputs
     ]
-    # The forward may keep a statistic with a group as one axis.
+    # The forward may save a statistic with its group flattened to one axis.
     values += [
         f"{tangent.results[n]}.reshape({n}.shape).to({n}.dtype)" if n in tangent.results else "None"
         for n in program.statistics

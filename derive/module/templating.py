@@ -1,4 +1,4 @@
-"""The templates of modules: where they lie, and the functions that lowered code may call."""
+"""Load the module templates and the helper functions of generated code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def imports_of(lines: Sequence[str]) -> list[str]:
-    """The import statements that the code needs."""
+    """Return the import statements that the code needs."""
     whole = "\n".join(lines)
     standard = {
         "contextlib.": "import contextlib",
@@ -28,7 +28,7 @@ def imports_of(lines: Sequence[str]) -> list[str]:
 
 @cache
 def _template(name: str) -> str:
-    """A template beside the package: in the wheel inside it, in the repository next to it."""
+    """Read a template: inside the package in the wheel, next to it in the repository."""
     inside = files("derive").joinpath("templates", name)
     if inside.is_file():
         return inside.read_text(encoding="utf-8")
@@ -38,7 +38,7 @@ def _template(name: str) -> str:
 
 @cache
 def environment() -> Environment:
-    """Where templates are found and how they are read."""
+    """Return the template environment."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
     return Environment(
@@ -55,12 +55,12 @@ _HELPERS = (
     *("parameters", "tensors", "blocks", "dtypes", "ieee", "attention", "positions", "scans"),
     *("along", "views", "choices", "own", "norms", "functions", "tangents"),
 )
-"""The files of functions, each of which stands before those that it calls."""
+"""The files of helper functions; callers come before the functions that they call."""
 
 
 @cache
 def _helpers() -> dict[str, list[str]]:
-    """Functions that lowered code may call, each before those that it calls: name -> lines."""
+    """Return helper name -> lines, callers before the functions that they call."""
     files = (_template(f"helpers/{name}.py") for name in _HELPERS)
     parts = (part for text in files for part in text.rstrip("\n").split("\n\n\n"))
     functions = (part for part in parts if part.startswith("def "))
@@ -68,7 +68,7 @@ def _helpers() -> dict[str, list[str]]:
 
 
 def helpers_in(lines: Sequence[str]) -> list[str]:
-    """The source of the functions that the code calls."""
+    """Return the source of the helper functions that the code calls, directly or not."""
     found: list[str] = []
     for name, own in _helpers().items():
         every = "\n".join((*lines, *found, ""))

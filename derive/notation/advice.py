@@ -1,4 +1,4 @@
-"""What people ask for that index notation does not say, and the nearest thing that it says."""
+"""Advice in error messages: what index notation cannot express, and the nearest alternative."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ ADVICE: Mapping[str, str] = {
     "conj": "complex numbers are not supported: write the real and the imaginary part",
     "fft": "complex numbers are not supported: write the sums of cosines and sines",
 }
-"""What stands in an error about a word of this name."""
+"""Advice in an error about an unknown word."""
 
 KEYWORDS: Mapping[str, str] = {
     "while": _LOOP,
@@ -102,7 +102,7 @@ KEYWORDS: Mapping[str, str] = {
     "return": "the op line names the outputs: op name(inputs) -> outputs",
     "lambda": "an operation begins with op name(inputs) -> outputs",
 }
-"""What stands in an error about a statement with this word of Python's."""
+"""Advice in an error about a statement with this Python keyword."""
 
 SIGNS: Mapping[str, str] = {
     "@": "a matrix product is sum[k](A[i,k]*B[k,j])",
@@ -115,20 +115,20 @@ SIGNS: Mapping[str, str] = {
         "it: x[i,k], also a part of the axis, x[i,k+1]"
     ),
 }
-"""What stands in an error about a sign of Python's."""
+"""Advice in an error about this Python operator."""
 
 
 CONTINUED = (
     "a statement ends with its line; to continue a statement on the next line, put it in "
     "parentheses, y = (a + b)"
 )
-"""What is said of a line that ends or begins with an operator."""
+"""The error for a line that ends or begins with an operator."""
 
 LISTED = (
     "the notation has no lists: give the axis an index, y[i,j] = where(i == 0, a[j], b[j]) with "
     "size(i)=2 on the op line, or join axes, concat[i](a[i], b[i])"
 )
-"""What is said of ``[[a, b], [c, d]]``."""
+"""The error for ``[[a, b], [c, d]]``."""
 
 _COMPONENTS = (
     "one equation defines all components of a tensor, y[k] = where(k == 0, a, b), and {} sets "
@@ -136,7 +136,7 @@ _COMPONENTS = (
 )
 
 RESULT = "the result of {} cannot be indexed: give it an equation, S[i,j] = ..., and read S[i,j]"
-"""What is said of ``f(x)[i]``."""
+"""The error for ``f(x)[i]``."""
 
 
 INFINITE = (
@@ -144,27 +144,27 @@ INFINITE = (
     "logsumexp or softmax ignores, max[k](where(c, x, -inf)); elsewhere write a condition, [c]*x "
     "or max[k | c](x)"
 )
-"""What is said of an infinity that would be computed with."""
+"""The error for arithmetic with infinity."""
 
 
 @dataclass(frozen=True)
 class Declaring:
-    """How one form of spec declares the axes of an input, a size, and an integer tensor."""
+    """How one kind of spec (text or SymPy) declares axes of an input, sizes, integer tensors."""
 
     axes: str
     sized: str
     whole: str
 
     def size(self, letter: str, value: str = "...") -> str:
-        """The size of an index, given."""
+        """Return the declaration of a size."""
         return self.sized.format(letter, value)
 
     def components(self) -> str:
-        """What is said of ``y[0] = a; y[1] = b``."""
+        """Return the advice for ``y[0] = a; y[1] = b``."""
         return _COMPONENTS.format(self.size("k", "2"))
 
     def integer(self, tensor: str) -> str:
-        """The tensor as one of integers."""
+        """Return the declaration of an integer tensor."""
         return self.whole.format(tensor)
 
 
@@ -177,7 +177,7 @@ IN_SYMPY = Declaring(
 
 
 def no_number(condition: str, is_position: bool) -> str:
-    """What is said of a condition where a number is meant, or a position."""
+    """Return the error for a condition in place of a number, or of a position."""
     if is_position:
         return (
             f"{condition} is a condition, and the number of elements it selects depends on "

@@ -1,4 +1,4 @@
-"""Letters that stand in affine positions, and those whose size follows from that."""
+"""Find the indices whose size follows from affine positions, such as t in x[2*t + k]."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from derive.notation.syntax import fail
 
 @dataclass(frozen=True)
 class AffineReading:
-    """An unguarded affine reading of one axis."""
+    """An unguarded access with an affine position on one axis."""
 
     position: Affine
     axis: str
@@ -27,14 +27,17 @@ class AffineReading:
 
 @dataclass(frozen=True)
 class Readings:
-    """What the equations of one operation read."""
+    """The accesses of the equations of one operation."""
 
     declared: Declared
     shapes: Shapes
     readings: Sequence[AccessSite]
 
     def derived(self, pinned: Mapping[str, Expr | None]) -> dict[str, list[AffineReading]]:
-        """The letters whose range follows from affine readings, with these."""
+        """Return the indices sized by affine accesses, each with these accesses.
+
+        Indices in ``pinned`` have their size from elsewhere.
+        """
         single: list[AffineReading] = []
         several: list[AffineReading] = []
         for reading in self.readings:
@@ -69,7 +72,7 @@ class Readings:
         return derived
 
     def _affine_of(self, reading: AccessSite, n: int, position: Expr) -> AffineReading | None:
-        """The axis position if it is affine and not an index, a number or a composite."""
+        """Return the position if it is affine and not an index, a number or a composite."""
         where = f"axis {n} of {reading.tensor}"
         if isinstance(position, Composite):
             for part in position.args:
@@ -108,7 +111,10 @@ class Readings:
         return AffineReading(found, f"{reading.tensor}@{n}", letters, reading) if letters else None
 
     def _anchored(self) -> dict[str, set[str]]:
-        """Letters that stand alone on axes which do not have their size from them, and those."""
+        """Return the indices that are whole positions, each with their axes.
+
+        An equation's own axis, whose size comes from the index, does not count.
+        """
         found: dict[str, set[str]] = {}
         for reading in self.readings:
             own = self.shapes.axes[reading.tensor]
@@ -124,9 +130,9 @@ class Readings:
 def _shortened(
     letters: Sequence[str], axis: str, anchored: Mapping[str, set[str]], left: Collection[str]
 ) -> list[str]:
-    """Of letters that stand alone on axes the one that a window on this axis makes shorter.
+    """Return the index that a window on this axis shortens, if every letter is anchored.
 
-    In x[u]*x[u+k] it is u, whose own axis this is; in x[t+k]*w[k] that of the left side, t.
+    In x[u]*x[u+k] it is u, which indexes the same axis. In x[t+k]*w[k] it is t, from the left side.
     """
     on_axis = [x for x in letters if axis in anchored[x]]
     return next((one for one in (on_axis, [x for x in letters if x in left]) if len(one) == 1), [])

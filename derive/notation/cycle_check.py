@@ -1,9 +1,9 @@
-"""Sizes that would follow from themselves.
+"""Detect cyclic size definitions.
 
-An axis e that is read as (h e) has size(h)*size(e) values and size(e) values: unless size(h) is
-1, no size does both. Such a circle may go through several axes, a = (b c) and b = (a d).
-An index whose given size is made of that of an axis has another size than the axis: x[u] with
-size(u)=size(t)-1 reads a part of the axis t.
+An axis e that is read as (h e) would have both size(h)*size(e) and size(e) values, which is
+impossible unless size(h) is 1. A cycle may go through several axes: a = (b c) and b = (a d).
+An index whose given size is computed from the size of an axis is not unified with that axis: x[u]
+with size(u)=size(t)-1 reads a part of the axis t.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from derive.notation.union_find import SizeClasses
 def not_of_themselves(
     known: SizeClasses, composites: Sequence[tuple[str, Composite, SourcePlace | None]]
 ) -> None:
-    """Refuse an axis that is composed of itself."""
+    """Refuse an axis that is a composite of itself."""
     parts: dict[str, list[str]] = {}
     axes: dict[tuple[str, str], tuple[str, Composite, SourcePlace | None]] = {}
     for key, composite, at in composites:
@@ -47,7 +47,7 @@ def not_of_themselves(
 def not_by_themselves(
     known: SizeClasses, definitions: Sequence[tuple[str, Expr, SourcePlace | None]]
 ) -> None:
-    """Refuse a size that is given by itself; size(j)=size(i) says that two are one."""
+    """Refuse a size that is defined by itself; size(j)=size(i) only unifies the two."""
     own = [
         (known.root(letter), letter, size, at)
         for letter, size, at in definitions
@@ -70,7 +70,7 @@ def not_by_themselves(
 def made_of_others(
     definitions: Sequence[tuple[str, Expr, SourcePlace | None]], fixed: Collection[str]
 ) -> dict[str, Expr]:
-    """The letters whose size is given by others, also as that of such a letter; no numbers."""
+    """Return the indices whose given size is an expression in other sizes, aliases resolved."""
     given = {a: e for a, e, _ in definitions if a in fixed}
 
     def followed(e: Expr, seen: tuple[str, ...] = ()) -> Expr:
@@ -83,7 +83,7 @@ def made_of_others(
 
 
 def is_made_of(known: SizeClasses, letter: str, key: str, sized: Mapping[str, Expr]) -> bool:
-    """Whether the size that a letter is given is made of that of an axis, and is another."""
+    """True if the given size of the index is computed from the size of that other axis."""
     axis, own = known.root(key), known.root(letter)
     by_root = {known.root(other): size for other, size in sized.items()}
     pending, seen = [own], set[str]()
@@ -99,7 +99,7 @@ def is_made_of(known: SizeClasses, letter: str, key: str, sized: Mapping[str, Ex
 def leads_to(
     known: SizeClasses, size: Expr, own: str, read: Callable[[str], Collection[object]]
 ) -> bool:
-    """Whether a size is computed from that of ``own``, where no axis of an input has it."""
+    """True if a size depends on the size of ``own``, not through axes of inputs."""
     pending, seen = [size], set[str]()
     while pending:
         roots = {known.root(p.extent) for p in walk(pending.pop()) if isinstance(p, Size)}
@@ -112,13 +112,13 @@ def leads_to(
 
 
 def _nested(parts: Sequence[str], known: Callable[[str], Expr | None]) -> list[str]:
-    """The parts that a composite is a true multiple of: those beside one that is not of size 1."""
+    """Return the parts that are strictly smaller than the composite: another part is not 1."""
     ones = [known(part) is num(1) for part in parts]
     return [part for n, part in enumerate(parts) if not all(ones[:n] + ones[n + 1 :])]
 
 
 def _circle(edges: Mapping[str, Sequence[str]]) -> list[str] | None:
-    """Keys of which each is followed by one that it leads to, the last by the first; or None."""
+    """Return a cycle of the graph, or None."""
     done: set[str] = set()
     for start in edges:
         path: list[str] = []

@@ -28,9 +28,9 @@ from derive.notation.syntax import SourcePlace, fail
 def normalised(
     x: Expr, outer: Sequence[Index], condition: Expr | None, scope: Iterable[Index], *, log: bool
 ) -> Expr:
-    """softmax_k(x) = exp(x - logsumexp_k'(x')), 0 where the condition excludes k.
+    """Return softmax_k(x) = exp(x - logsumexp_k'(x')), 0 where the condition excludes k.
 
-    With ``log`` its logarithm, x - logsumexp_k'(x'), -inf where the condition excludes k.
+    With ``log``, return x - logsumexp_k'(x'), -inf where the condition excludes k.
     """
     parts = [x] if condition is None else [x, condition]
     taken = [*scope, *(i for part in parts for i in walk(part) if isinstance(i, Index))]
@@ -50,9 +50,9 @@ def normalised(
 
 
 def joined(k: Index, pieces: Sequence[tuple[Index, Expr]], at: SourcePlace | None) -> Expr:
-    """where(k < s1, a(k), where(k < s1 + s2, b(k - s1), ...)), si the size of each own index.
+    """Return where(k < s1, a(k), where(k < s1 + s2, b(k - s1), ...)), si the size of each piece.
 
-    Where a composite has an own index before a constant, whose size is not known, it fails.
+    Raise an error if a composite has the index of a piece before a constant of unknown size.
     """
     cases: list[tuple[Expr, Expr]] = []
     offset: Expr = num(0)
@@ -67,7 +67,7 @@ def joined(k: Index, pieces: Sequence[tuple[Index, Expr]], at: SourcePlace | Non
 
 
 def _opened(e: Expr, own: Index, at: SourcePlace | None) -> Expr:
-    """e with each composite (a b) that has the index as a*size(b) + b."""
+    """Replace each composite (a b) that contains the index by a*size(b) + b."""
     e = e.map(lambda part: _opened(part, own, at))
     if not isinstance(e, Composite) or not any(part is own for part in e.args):
         return e
@@ -84,7 +84,7 @@ def _opened(e: Expr, own: Index, at: SourcePlace | None) -> Expr:
 
 
 def _tidy(e: Expr) -> Expr:
-    """e with nested sums and products flattened again."""
+    """Flatten nested sums and products again."""
     e = e.map(_tidy)
     if isinstance(e, Add):
         return total(e.args)

@@ -1,8 +1,7 @@
-"""Written expressions to algebra: names get their meaning, composed heads their definition.
+"""Translate the syntax tree to algebra: resolve names and expand derived heads such as softmax.
 
-Every index carries the letter that it was written with in place of its extent; sizes come
-later (`derive.notation.sizes`) from what is recorded here: each reading of a tensor, each
-comparison and each size that a definition gives.
+Each index has its letter in place of its extent at this stage. This module records each access,
+each comparison and each given size; `derive.notation.sizes` solves for the sizes from these.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ from derive.notation.unknown_names import no_function, no_reduction
 
 
 class Bodies:
-    """Translates the bodies of one operation, in order, recording what sizes follow from."""
+    """Translates the bodies of one operation in order, and records the sources of sizes."""
 
     def __init__(self, declared: Declared) -> None:
         self.declared = declared
@@ -76,7 +75,7 @@ class Bodies:
                 self.truths.add(tensor.name)
 
     def equation(self, equation: syntax.EquationSyntax) -> tuple[tuple[Expr, ...], Expr]:
-        """The axes and the body of the next equation."""
+        """Return the axes and the body of the next equation."""
         self._equation = equation
         env: dict[str, Index] = {}
         axes = tuple(self._axis(axis, env) for axis in equation.axes)
@@ -89,7 +88,7 @@ class Bodies:
         return axes, body
 
     def sizes(self) -> None:
-        """Record the sizes that the parameters fix."""
+        """Record the sizes that parameters fix."""
         for letter, parameter in self.declared.fixed.items():
             assert parameter.value is not None
             size = whole(self.value(parameter.value, {}, False))
@@ -143,7 +142,7 @@ class Bodies:
         return isinstance(e, syntax.ApplySyntax) and e.function in ("true", "false")
 
     def condition(self, e: Raw, env: Env, guarded: bool) -> Expr:
-        """e where true or false is meant."""
+        """Translate e in a condition context."""
         match e:
             case syntax.Compare(first, rest):
                 written = (first, *(side for _, side in rest))
@@ -173,7 +172,7 @@ class Bodies:
         fail(e.at, f"{show(e)} is a number, not a condition; compare it, {show(e)} != 0")
 
     def _relation(self, op: str, left: Expr, right: Expr) -> Expr:
-        """left op right; a bool tensor compared with 0 or 1 is itself or its negation."""
+        """Return left op right; a bool tensor compared with 0 or 1 is itself or its negation."""
         if isinstance(left, Iverson) and isinstance(right, Num) and right.value in (0, 1):
             if op in ("==", "!="):
                 holds = (op == "==") == (right.value == 1)
@@ -184,7 +183,7 @@ class Bodies:
     # values
 
     def value(self, e: Raw, env: Env, guarded: bool) -> Expr:
-        """e where a number is meant."""
+        """Translate e in a number context."""
         try:
             made = self._value(e, env, guarded)
         except ZeroDivisionError:

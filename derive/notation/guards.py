@@ -1,9 +1,9 @@
-"""An access under a false condition is not made: its positions carry the condition.
+"""Guard accesses: an access under a false condition is not made.
 
 Where(c, x[p], b) becomes Where(c, x[Guard(c', p)], b), so that the algebra may move x[...] out of
-the branch. c' are the conditions whose indices p has, and that others hold for some value of what p
-has not; where another condition keeps an affine p in bounds, c' are the bounds themselves. A
-position that is always in bounds is left as it is.
+the branch. c' has the conditions on indices of p. A condition on other indices becomes an
+existential one: it holds for some value of these. If another condition keeps an affine p in
+bounds, c' has the bounds themselves. A position that is always in bounds needs no guard.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from derive.notation.operation import Extent, Kind
 from derive.notation.smart_constructors import difference
 
 _MOST_TRIED = 16
-"""So many positions of an index are tried for one that meets conditions."""
+"""At most this many positions of an index are tried as a witness."""
 
 
 class Guards:
-    """Wraps the positions of one operation.
+    """Adds guards to the positions of one operation.
 
-    ``axis`` gives the extent of an axis of a tensor, ``kinds`` what tensors and equations hold.
+    ``axis`` returns the extent of an axis of a tensor; ``kinds`` has the kind of each tensor.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Guards:
         self._kinds = kinds
 
     def body(self, e: Expr, over: tuple[Expr, ...] = ()) -> Expr:
-        """e with every position under the conditions ``over`` and its own made safe."""
+        """Return e with each position guarded by the conditions ``over`` and those inside e."""
         match e:
             case Access(tensor, positions):
                 made = tuple(self._position(tensor, n, p, over) for n, p in enumerate(positions))
@@ -74,7 +74,7 @@ class Guards:
             case Mul(args):
                 return self._product(args, over)
             case And(args) | Or(args):
-                # What comes later is asked where the earlier has not decided.
+                # Short-circuit: a later operand is evaluated only if the earlier ones allow it.
                 done: list[Expr] = []
                 known: list[Expr] = []
                 for arg in args:
@@ -123,7 +123,7 @@ class Guards:
         return Guard(conjunction(qualified), made)
 
     def _said(self, bound: Expr, conditions: Sequence[Expr]) -> Expr:
-        """The bound as one of these conditions says it, or more; else as it is."""
+        """Return the first condition that implies the bound, else the bound."""
         own = room(bound)
         assert own is not None
         for c in conditions:
@@ -136,9 +136,9 @@ class Guards:
         return bound
 
     def _asked(self, e: Expr, over: Sequence[Expr]) -> list[Expr]:
-        """What is certain of the indices of e where all conditions hold, of all other indices.
+        """Return what the conditions imply about the indices of e alone.
 
-        [s[k] = n] for some n is 0 <= s[k] < size(n), and other conditions are about that n.
+        [s[k] = n] for some n means 0 <= s[k] < size(n), and s[k] replaces n in other conditions.
         """
         own = free_indices(e)
         asked: list[Expr] = []
@@ -148,7 +148,7 @@ class Guards:
                 if index in own or index.group or not free_indices(value) <= own or c not in left:
                     continue
                 if any(isinstance(p, Composite) and index in p.args for x in left for p in walk(x)):
-                    # No other value stands in a composite axis.
+                    # A part of a composite position must remain an index.
                     continue
                 range_ = self._range(value, index)
                 asked += range_
@@ -163,7 +163,7 @@ class Guards:
         return asked
 
     def _some(self, binders: Sequence[Index], conditions: Sequence[Expr]) -> bool:
-        """Whether a position of an index whose size is a number certainly meets the conditions."""
+        """True if some position of an index with constant size satisfies the conditions."""
         if len(binders) != 1:
             return False
         size = self._size(binders[0]).number
@@ -173,7 +173,7 @@ class Guards:
         )
 
     def _equal(self, c: Expr) -> Iterator[tuple[Index, Expr]]:
-        """(index, the number or element of an integer tensor that the condition says it to be)."""
+        """Yield (index, number or integer element) if the condition equates the two."""
         if isinstance(c, Rel) and c.op == "==":
             for one, other in ((c.left, c.right), (c.right, c.left)):
                 integer = isinstance(other, Access) and self._kinds[other.tensor] == "int"
@@ -181,7 +181,7 @@ class Guards:
                     yield one, other
 
     def _range(self, value: Expr, index: Index) -> tuple[Expr, ...]:
-        """What is not certain of 0 <= value < size(index)."""
+        """Return the parts of 0 <= value < size(index) that are not known to hold."""
         range_ = (Rel("<=", num(0), value), Rel("<", value, Size(index.extent)))
         found = affine(value) if isinstance(value, Num) else None
         if found is None:
@@ -190,7 +190,7 @@ class Guards:
         return tuple(c for c, holds in zip(range_, (below, above), strict=True) if not holds)
 
     def within(self, position: Affine, axis: str) -> tuple[bool, bool]:
-        """Whether 0 <= position, and position < size(axis), for certain."""
+        """Return whether 0 <= position, and whether position < size(axis), always hold."""
         return self._inside(position, self._expand(Size(axis)))
 
     def _inside(self, position: Affine, size: Polynomial) -> tuple[bool, bool]:
@@ -199,7 +199,7 @@ class Guards:
         return below, above
 
     def margins(self, position: Affine, axis: str) -> tuple[Polynomial | None, Polynomial | None]:
-        """min(position) and size(axis) - 1 - max(position), where signs are known."""
+        """Return min(position) and size(axis) - 1 - max(position), None for unknown signs."""
         return self._margins(position, self._expand(Size(axis)))
 
     def _margins(
@@ -225,7 +225,7 @@ class Guards:
         return result
 
     def _expand(self, size: Size) -> Polynomial:
-        """A number, or a size in terms of those that are read from axes, if it is a polynomial."""
+        """Return a size as a polynomial in sizes that are read from axes, if it is one."""
         extent = self._extents.get(size.extent)
         if extent is None or extent.size is None:
             return Polynomial.of(size)
@@ -238,7 +238,7 @@ class Guards:
 
 
 def _holds(c: Expr) -> bool:
-    """Whether a comparison of numbers, or its negation, holds."""
+    """True if it is a comparison of numbers, or a negation of one, and holds."""
     if isinstance(c, Not):
         return _is_of_numbers(c.arg) and not _holds(c.arg)
     if isinstance(c, And):
@@ -254,7 +254,7 @@ def _is_of_numbers(c: Expr) -> bool:
 
 
 def _within(e: Expr, value: Expr, range_: tuple[Expr, ...]) -> Expr:
-    """e with the value made only in its range where it is a position."""
+    """Guard the value by its range in each position of e that contains it."""
 
     def guarded(position: Expr) -> Expr:
         made = _within(position, value, range_)

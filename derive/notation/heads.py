@@ -1,4 +1,4 @@
-"""Heads for SymPy equations that SymPy itself lacks: reductions, groups, run-time axes, functions.
+"""SymPy classes for what SymPy lacks: reductions, groups, run-time axes, functions.
 
 A reduction takes its indices last, and an optional condition: ``Mean(x[i, k], k, where=k <= i)``.
 Functions in lower case are elementwise. SymPy never evaluates any of these heads.
@@ -30,7 +30,7 @@ from derive.algebra.reductions import POSITIONS, REDUCTIONS, Reduction
 
 
 class Head:
-    """Mixin: kind over the indices of f, where the condition holds."""
+    """Mixin of a reduction of f over its indices, restricted by a condition."""
 
     kind = ""
     args: tuple[Any, ...]
@@ -155,7 +155,7 @@ class Concat(Expr):  # type: ignore[misc]
 
 
 def __getattr__(name: str) -> Any:
-    """The class of a reduction, or of a function, that SymPy lacks: made of its row."""
+    """Create, from its table row, the class of a reduction or function that SymPy lacks."""
     row: Reduction | Scalar
     bases: tuple[Any, ...]
     facts: dict[str, Any]
@@ -180,7 +180,7 @@ _FUNCTIONS = {row.head: row for row in FUNCTIONS.values() if row.head}
 _WHOLE = (FUNCTIONS["int"].head, *(REDUCTIONS[name].head for name in POSITIONS))
 
 MADE = (*_REDUCTIONS, *_FUNCTIONS)
-"""The classes that are made of rows."""
+"""The classes that are created from table rows."""
 
 
 class Group(Symbol):  # type: ignore[misc]
@@ -193,7 +193,7 @@ class Group(Symbol):  # type: ignore[misc]
 
 
 def group(name: str) -> Group:
-    """Return an index that stands for any number of axes, ``*p`` in the text notation.
+    """Return an index for any number of axes, ``*p`` in the text notation.
 
     >>> import derive
     >>> from sympy import Eq, IndexedBase, symbols
@@ -219,7 +219,7 @@ class SizeSymbol(Symbol):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class OfIndex:
-    """A parameter that an index gives: its run-time axis, whether it is kept, its size."""
+    """A parameter about an index: its run-time axis, its keep flag, or its size."""
 
     function: str
     index: Basic
@@ -228,14 +228,14 @@ class OfIndex:
 
 @dataclass(frozen=True)
 class Options:
-    """A parameter that is one of several words, the first its default."""
+    """A choice of words; the first is the default."""
 
     options: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class SpecialInput:
-    """An input with a kind, or one that may be None and then stands for a constant."""
+    """An input with a kind, or one that may be None and then means a constant."""
 
     tensor: Any
     kind: str | None = None
@@ -299,7 +299,7 @@ def size(index: Any, default: int | None = None) -> Any:
 
 
 def Eq(left: Any, right: Any) -> Any:
-    """SymPy's, as it stands: whether an equation holds is not asked, which takes SymPy a while."""
+    """Return SymPy's Eq unevaluated, since evaluation is slow."""
     return sympy.Eq(left, right, evaluate=False)
 
 
@@ -328,7 +328,7 @@ def choice(*options: str) -> Options:
 
 
 def optional(tensor: Any, default: Any) -> SpecialInput:
-    """Declare an input that may be None, which stands for the constant ``default``.
+    """Declare an input that may be None, which means the constant ``default``.
 
     >>> import derive
     >>> from sympy import Eq, IndexedBase, symbols

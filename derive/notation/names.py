@@ -1,4 +1,4 @@
-"""The words of the notation, and the names that cannot be used: DATA, and the checks on it."""
+"""The words of the notation, the reserved names, and the checks of names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from derive.notation.advice import ADVICE
 from derive.notation.syntax import SourcePlace, fail
 
 KEEPING = ("softmax", "log_softmax")
-"""Heads that take indices and keep them."""
+"""Heads that keep their indices."""
 
 ALIASES = {"expit": "sigmoid"}
 """Second names of scalar functions."""
@@ -21,13 +21,13 @@ SCALAR = (*WRITTEN, *ALIASES)
 """The scalar functions that a spec may call."""
 
 FORMS = ("where", "size", "concat", "axis", "keep")
-"""The other words that are written like functions."""
+"""Other words with function syntax."""
 
 CONSTANTS = ("pi", "inf")
 
 WORDS = frozenset((*REDUCTIONS, *KEEPING, *SCALAR, *FORMS, *CONSTANTS))
-"""Every word with a meaning of its own: no index or parameter has it, and a tensor is one of the
-name where no parenthesis follows, ``mean[i]*mean[i](x[i])``.
+"""All reserved words: an index or a parameter cannot have such a name. A tensor can; it is meant
+where no parenthesis follows, as in ``mean[i]*mean[i](x[i])``.
 """
 
 
@@ -37,7 +37,7 @@ def arity(function: str) -> int:
 
 
 def check_name(name: str, what: str, at: SourcePlace | None) -> None:
-    """Refuse a name that cannot stand in the notation or in the generated code."""
+    """Refuse a name that is invalid in the notation or in the generated code."""
     if not name.isidentifier():
         fail(at, f"{name!r} cannot name {what}; use letters, digits and _")
     if keyword.iskeyword(name):
@@ -54,7 +54,7 @@ def check_name(name: str, what: str, at: SourcePlace | None) -> None:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """``; did you mean ...?`` with the nearest known name, what to do instead, or nothing."""
+    """Return advice on the name, or ``; did you mean ...?`` with the nearest known name, or ""."""
     if name in ADVICE:
         return f"; {ADVICE[name]}"
     found = difflib.get_close_matches(name, sorted(known), 1, 0.6)

@@ -1,6 +1,6 @@
-"""The values of what is made of numbers alone, of which sqrt(-1) and log(0) are none, and inf.
+"""Fold expressions of numbers alone; sqrt(-1), log(0) and overflow are errors.
 
-An infinite branch is what a reduction leaves out: max[k](where(c, x, -inf)) is max[k | c](x).
+A reduction ignores an infinite branch: max[k](where(c, x, -inf)) is max[k | c](x).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from derive.notation.syntax import Raw, fail, show
 
 
 def check_number(e: Expr, written: Raw) -> None:
-    """Refuse a nan, and a function of numbers that is infinite."""
+    """Refuse nan, and an infinite function of numbers."""
     value = value_of(e)
     if value is not None and isnan(value):
         fail(written.at, f"{show(written)} is not a real number")
@@ -31,11 +31,11 @@ _LEFT_OUT = {
     ),
     **dict.fromkeys("min amin argmin".split(), _INFINITY),
 }
-"""What a head takes as nothing."""
+"""The branch value that each reduction ignores."""
 
 
 def infinity(e: Raw) -> Expr | None:
-    """The node of inf or -inf."""
+    """Return the node of inf or -inf, else None."""
     match e:
         case syntax.NameSyntax("inf"):
             return _INFINITY
@@ -46,7 +46,7 @@ def infinity(e: Raw) -> Expr | None:
 
 
 def taken(e: syntax.Bind) -> syntax.Bind:
-    """The head, what an infinite branch leaves out being left out by its condition."""
+    """Return the head with an ignored infinite branch as its condition."""
     match e.args:
         case (syntax.ApplySyntax("where", (test, then, other)),):
             for value, branch, holds in (

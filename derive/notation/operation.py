@@ -18,11 +18,11 @@ Kind = Literal["float", "int", "bool"]
 
 @dataclass(frozen=True)
 class Tensor:
-    """An input. Only ``float`` tensors have a gradient.
+    """An input tensor. Only ``float`` tensors have a gradient.
 
-    ``axes`` has one `Index` (a group is one too) or `Composite` for each axis; an axis that the
+    ``axes`` has one `Index` (also for a group) or `Composite` for each axis. An axis that the
     equations reach only through affine or nested positions has an index of its own name.
-    ``default`` is the constant that None stands for; a tensor with one is optional.
+    ``default`` is the constant that None means; a tensor with a default is optional.
     """
 
     name: str
@@ -38,15 +38,15 @@ BOUNDS = {
     "<=": "at most",
     "!=": "different from",
 }
-"""The relations in which a parameter may have to stand to a number, in words."""
+"""The relations of parameter bounds, in words."""
 
 
 @dataclass(frozen=True)
 class Number:
-    """A Python scalar used as a number; ``default`` None means that it must be given.
+    """A Python scalar used as a number; it is required if ``default`` is None.
 
-    A default that is no rational is ``inf``, ``-inf`` or ``pi``: a `Const`, or -1 times one.
-    ``bounds`` has what it must satisfy, such as (">", 0); a call with another raises a ValueError.
+    A default that is not rational is ``inf``, ``-inf`` or ``pi``: a `Const`, or -1 times one.
+    ``bounds`` has conditions such as (">", 0); a call that violates one raises a ValueError.
     """
 
     name: str
@@ -95,12 +95,12 @@ Parameter = Number | AxisOf | KeepDim | SizeOf | Choice
 
 @dataclass(frozen=True)
 class Extent:
-    """Where the size of a class of indices comes from.
+    """The source of the size of a class of indices.
 
-    Either it is read on an axis: ``sources`` lists each (input, axis number) that carries it
-    alone, all of which must agree; or ``size`` gives it as an expression in other sizes,
-    parameters and numbers (`Call`s of ``floordiv``, ``minimum``, ``maximum`` included).
-    An extent with both has its axes checked against ``size``.
+    Either it is read from an axis: ``sources`` lists each (input, axis number) with this index
+    alone, and all must agree. Or ``size`` is an expression in other sizes, parameters and numbers
+    (including `Call`s of ``floordiv``, ``minimum``, ``maximum``). With both, the axes are checked
+    against ``size``.
     """
 
     name: str
@@ -131,8 +131,8 @@ class Equation:
 class Operation:
     """A tensor operation in index notation: equations ``output[j] = body`` for all values j.
 
-    It is data. `derive.notation.specification` has the class that people make from text and
-    SymPy, which is printed.
+    This class is plain data. The public class in `derive.notation.specification` adds parsing from
+    text and SymPy, and printing.
     """
 
     name: str
@@ -154,13 +154,13 @@ class Operation:
         extents: tuple[Extent, ...],
         stable: bool = False,
     ) -> Self:
-        """The operation of parts that are complete already."""
+        """Return the operation from parts that are complete already."""
         made = cls.__new__(cls)
         made._set(name, inputs, parameters, equations, outputs, extents, stable)
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Its nodes stand first, each after what it is made of: pickle needs no deep recursion."""
+        """Put nodes first, each after its children, so that pickle needs no deep recursion."""
         parts = (self.name, self.inputs, self.parameters, self.equations, self.outputs)
         rest = (self.extents, self.stable)
         return _restored, (type(self), tuple(_inner_first(self)), (*parts, *rest))
@@ -185,12 +185,12 @@ class Operation:
 
 
 def _restored(kind: type[Operation], nodes: tuple[Expr, ...], parts: tuple[Any, ...]) -> Operation:
-    """The operation of these parts; the nodes in them are those that were made before."""
+    """Return the unpickled operation; ``nodes`` have been rebuilt before ``parts``."""
     return kind.resolved(*parts)
 
 
 def _inner_first(op: Operation) -> Iterator[Expr]:
-    """Every node of the bodies and sizes once, after all those inside it."""
+    """Yield each node of the bodies and sizes once, after its children."""
     pending = [e.body for e in op.equations] + [e.size for e in op.extents if e.size is not None]
     met: set[Expr] = set()
     while pending:

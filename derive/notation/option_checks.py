@@ -1,4 +1,4 @@
-"""What a person asks for of an operation: one of its options, names that have a gradient."""
+"""Checks of user arguments: options, names with a gradient, and outputs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from derive.notation.options import options
 
 
 def check_operation(op: object) -> None:
-    """An error where it is none."""
+    """Raise TypeError unless op is an Operation."""
     if not isinstance(op, Operation):
         raise TypeError(
             f"op must be an Operation, not {type(op).__name__}; derive.parse(text) returns one"
@@ -18,7 +18,7 @@ def check_operation(op: object) -> None:
 
 
 def known_option(op: Operation, option: str | None) -> str | None:
-    """The option, the first where none is named."""
+    """Return the option, by default the first one."""
     names = [name for name, _ in options(op)]
     if option is None:
         return names[0]
@@ -28,13 +28,13 @@ def known_option(op: Operation, option: str | None) -> str | None:
 
 
 def names_with_gradient(op: Operation) -> list[str]:
-    """The float equations, last first as a backward goes, and the float inputs."""
+    """Return the float equations, last first as in a backward, then the float inputs."""
     equations = [e.name for e in reversed(op.equations) if e.kind == "float"]
     return equations + [t.name for t in op.inputs if t.kind == "float"]
 
 
 def known_names(op: Operation, wrt: Sequence[str] | None) -> tuple[str, ...] | None:
-    """The names in which a gradient is asked for, once each."""
+    """Return the names to differentiate with respect to, without duplicates."""
     if wrt is None:
         return None
     known = names_with_gradient(op)
@@ -48,18 +48,18 @@ def known_names(op: Operation, wrt: Sequence[str] | None) -> tuple[str, ...] | N
 
 
 SAVES = ("balanced", "least")
-"""What a module keeps for its backward: what is worth it, or inputs and outputs alone."""
+""""balanced" saves intermediates that are worth it, "least" only inputs and outputs."""
 
 
 def saves_least(save: str) -> bool:
-    """Whether inputs and outputs alone are to be saved."""
+    """True if only inputs and outputs are to be saved."""
     if save not in SAVES:
         raise DeriveError(f"save={save!r}: must be one of {', '.join(map(repr, SAVES))}")
     return save == "least"
 
 
 def known_target(op: Operation, of: str | None) -> str:
-    """The output that is differentiated: ``of``, the only float one, or the only number."""
+    """Return the output to differentiate: ``of``, the only float one, or the only scalar."""
     equations = {e.name: e for e in op.equations}
     floats = [name for name in op.outputs if equations[name].kind == "float"]
     numbers = [name for name in floats if not equations[name].axes]

@@ -9,7 +9,7 @@ from derive.notation.operation import Choice, Operation
 
 
 def options(op: Operation) -> Iterator[tuple[str | None, Operation]]:
-    """(option, the operation that computes it): one for each option of a choice."""
+    """Yield (option, the operation that computes it) for each option of the choice."""
     choice = next((p for p in op.parameters if isinstance(p, Choice)), None)
     if choice is None:
         yield None, _pruned(op, op.outputs)
@@ -19,7 +19,7 @@ def options(op: Operation) -> Iterator[tuple[str | None, Operation]]:
 
 
 def without_choice(op: Operation, option: str | None) -> Operation:
-    """The operation of one option, which leaves no choice."""
+    """Return the operation of one option, without its choice parameter."""
     chosen = dict(options(op))[option]
     parameters = tuple(p for p in op.parameters if not isinstance(p, Choice))
     parts = (chosen.inputs, parameters, chosen.equations, chosen.outputs, chosen.extents)
@@ -27,7 +27,7 @@ def without_choice(op: Operation, option: str | None) -> Operation:
 
 
 def _pruned(op: Operation, outputs: tuple[str, ...]) -> Operation:
-    """op with these outputs and the equations that lead to them."""
+    """Return op with these outputs and the equations that they depend on."""
     wanted = set(outputs)
     kept = []
     for equation in reversed(op.equations):

@@ -1,7 +1,7 @@
-"""Formulas of an operation with one index for each axis, put back on the axes as they were given.
+"""Translate formulas with one index per axis back to the user's axes.
 
-``C[t, d]`` stands for ``C[(t d), 0]`` where these are the axes of C, and for ``C[k, 0]`` where t
-and d stand side by side wherever they stand, and the operation has the letter k for both.
+If C has the axes ``[(t d), 0]``, then ``C[t, d]`` becomes ``C[(t d), 0]``. It becomes ``C[k, 0]``
+if t and d occur only side by side and the operation has the letter k for both.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from derive.notation.operation import Operation
 from derive.notation.split import in_parts, split_axes, splits
 
 Given = tuple[tuple[Expr, int], ...]
-"""Each axis as it was given, and the number of indices that it became."""
+"""Each of the user's axes, and the number of indices that it became."""
 
 
 def given_axes(op: Operation) -> dict[str, Given]:
-    """The axes of each input and equation."""
+    """Return the user's axes of each input and equation."""
     inside = split_axes(op).axes
     axes = {t.name: t.axes for t in op.inputs} | {e.name: e.axes for e in op.equations}
     return {
@@ -43,7 +43,7 @@ def given_axes(op: Operation) -> dict[str, Given]:
 
 
 def letters_of(op: Operation) -> dict[tuple[str, ...], Index]:
-    """The extents of indices side by side, and the index that a person wrote for all of them."""
+    """Return extents of adjacent indices -> the user's single index for all of them."""
     written = [i for e in op.equations for i in walk(e.body) if isinstance(i, Index)]
     written += [i for e in op.equations for i in e.axes if isinstance(i, Index)]
     found: dict[tuple[str, ...], Index] = {}
@@ -55,7 +55,7 @@ def letters_of(op: Operation) -> dict[tuple[str, ...], Index]:
 
 
 def alike(op: Operation) -> dict[tuple[str, bool], tuple[str, ...]]:
-    """The letters of each extent, and of groups of that, in order; n2 is one of our making."""
+    """Return the user's letters of each extent and of groups of it, in order."""
     trees = [*(a for t in op.inputs for a in t.axes), *(a for e in op.equations for a in e.axes)]
     trees += [e.body for e in op.equations]
     found: dict[tuple[str, bool], dict[str, None]] = {}
@@ -66,9 +66,9 @@ def alike(op: Operation) -> dict[tuple[str, bool], tuple[str, ...]]:
 
 
 def as_given(op: Operation, e: Expr) -> Expr:
-    """The right side of an equation with the constant parts of composite axes as they are written.
+    """Return the right side with the constant parts of composite axes in the user's notation.
 
-    They are numbers of the whole axis to what evaluates it.
+    Internally, they are positions on the whole axis.
     """
     axes = {t.name: t.axes for t in op.inputs} | {q.name: q.axes for q in op.equations}
     sizes = {extent.name: extent.size for extent in op.extents}
@@ -88,7 +88,7 @@ def _is_composite(axis: Expr) -> TypeGuard[Composite]:
 
 
 def _in_blocks(position: Expr, axis: Expr) -> Expr:
-    """n*size(e) + e as (n e), by which an axis is read that is not known to have these parts."""
+    """Write n*size(e) + e as (n e), on an axis that is not known to have these parts."""
     if not isinstance(position, Add) or len(position.args) != 2:
         return position
     if isinstance(axis, Composite) and len(axis.args) != 2:
@@ -101,7 +101,7 @@ def _in_blocks(position: Expr, axis: Expr) -> Expr:
 
 
 def on_given_axes(e: Expr, owners: Mapping[str, Given]) -> Expr:
-    """e with every tensor read on its axes."""
+    """Return e with each tensor read on the user's axes."""
 
     def given(part: Expr) -> Expr:
         if not isinstance(part, Access) or part.tensor not in owners:
@@ -123,7 +123,7 @@ def _on_axis(axis: Expr, n: int, positions: Iterator[Expr]) -> Expr:
 def with_letters(
     expressions: Sequence[Expr], letters: Mapping[tuple[str, ...], Index]
 ) -> tuple[Expr, ...]:
-    """The expressions with one index for those that stand side by side wherever they stand."""
+    """Replace indices that occur only side by side by the single index for them."""
     if not letters:
         return tuple(expressions)
     every = [e for expression in expressions for e in walk(expression)]
@@ -141,7 +141,7 @@ def with_letters(
 
 
 def _only_within(index: Index, composite: Composite, every: Sequence[Expr]) -> bool:
-    """Whether the index stands in this composite alone, or is bound with the rest of it."""
+    """True if the index occurs only in this composite, or is bound with its other parts."""
     count: Counter[bool] = Counter()
     for e in every:
         own = sum(part is index for part in e.parts())

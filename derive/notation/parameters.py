@@ -1,4 +1,4 @@
-"""Parameters, run-time axes, choices and groups: what follows ``;`` on the op line."""
+"""Elaborate parameters, run-time axes, choices and groups: the op line after ``;``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from derive.notation.syntax import fail, show
 
 
 def default(value: syntax.Raw | None, what: str) -> Fraction | Expr | None:
-    """The default of a parameter or of an optional tensor."""
+    """Return the default of a parameter or of an optional tensor."""
     if value is None:
         return None
     found = constant(value, what)
@@ -41,7 +41,7 @@ def parameters(
     equations: Sequence[Equation],
     results: Sequence[str],
 ) -> tuple[Parameter, ...]:
-    """Every parameter, in order."""
+    """Return all parameters, in order."""
     made: list[Parameter] = []
     for name, written in d.parameters.items():
         value = written.value
@@ -68,7 +68,7 @@ def parameters(
 def _bounds(
     d: Declared, name: str, given: Fraction | Expr | None
 ) -> tuple[tuple[str, Fraction], ...]:
-    """What a number must satisfy; its default does."""
+    """Return the bounds of a number, after checking its default."""
     found = []
     for bound in d.written.bounds:
         if bound.name != name:
@@ -152,7 +152,7 @@ def _choice(d: Declared, written: syntax.ParameterSyntax) -> Choice:
 
 
 def outputs(d: Declared) -> tuple[str, ...]:
-    """The names of the outputs, each once, in order."""
+    """Return the names of the outputs, each once, in order."""
     if d.written.outputs is None:
         return (next(reversed(d.equations)),)
     chosen = any(option is not None for option, _ in d.written.outputs)
@@ -204,7 +204,7 @@ def _has(equation: Equation, index: Index) -> bool:
 
 
 def check_groups(d: Declared, made: Sequence[Parameter], tensors: Sequence[Tensor]) -> None:
-    """The rank of every group must follow from the ranks of the inputs and the run-time axes."""
+    """Check that the ranks of inputs and the run-time axes determine the rank of each group."""
     for p in made:
         if isinstance(p, AxisOf) and not any(p.index in t.axes for t in tensors):
             fail(

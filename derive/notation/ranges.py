@@ -21,7 +21,7 @@ class Bound:
     shifted: bool
 
     def expr(self) -> Expr:
-        """The bound as an expression."""
+        """Return the bound as an expression."""
         if self.step.number == 1:
             return self.upper.expr()
         if self.shifted:
@@ -38,10 +38,10 @@ def bound(
     at: SourcePlace | None,
     where: str,
 ) -> Iterable[Bound]:
-    """The bounds on the size S of ``own`` that 0 <= position < size(axis) sets.
+    """Return the bounds on the size S of ``own`` from 0 <= position < size(axis).
 
-    With the others at their extremes the position runs from minus*(1 - S) + least to
-    plus*(S - 1) + greatest, where least and greatest may have a multiple of S themselves.
+    With the other indices at their extremes, the position ranges from minus*(1 - S) + least to
+    plus*(S - 1) + greatest; least and greatest may contain a multiple of S.
     """
     one = Polynomial.of(1)
 
@@ -103,7 +103,7 @@ def _split(
 
 
 def smallest(bounds: Iterable[Bound]) -> Expr | None:
-    """The minimum of all bounds; of those that differ by a number, the smaller one."""
+    """Return the minimum of all bounds; bounds with a constant difference are merged first."""
     kept: list[Bound] = []
     for new in bounds:
         for n, old in enumerate(kept):
@@ -123,7 +123,7 @@ def smallest(bounds: Iterable[Bound]) -> Expr | None:
 
 
 def ordered(extents: Sequence[Extent]) -> Iterator[Extent]:
-    """The extents, each that is not read on an axis after those that its size is made of."""
+    """Yield the extents in dependency order: a computed size follows the sizes in it."""
     waiting = list(extents)
     done: set[str] = set()
     while waiting:

@@ -1,4 +1,4 @@
-"""The operations of a file: a ``.derive`` text or a Python module of SymPy specs."""
+"""Read the operations of a file: a ``.derive`` text or a Python module of SymPy specs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def read(path: str | PathLike[str]) -> tuple[Operation, ...]:
 
 
 def _refuse(path: Path) -> None:
-    """A SpecError unless there is a file to read: one that ends, at the end of its links."""
+    """Raise SpecError unless the path, links resolved, is a regular file."""
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -81,15 +81,15 @@ def _located(place: str, error: DeriveError) -> SpecError:
 
 
 class AsWritten(SourceFileLoader):
-    """Reads the text itself: a compiled file may be of another text of the same second."""
+    """Always compiles the source: a cached file may be from an older text of the same second."""
 
     def path_stats(self, path: str) -> Mapping[str, Any]:
-        """None that a compiled file could be held against."""
+        """Raise OSError, so that no cached file is used."""
         raise OSError(f"{path} is compiled each time")
 
 
 def _of_python(path: Path) -> tuple[Operation, ...]:
-    """What the module defines, run once; it is not left among the imported ones."""
+    """Return the operations of a module, run once and then removed from ``sys.modules``."""
     name = f"_derive_spec_{path.stem}"
     loader = AsWritten(name, str(path))
     spec = spec_from_file_location(name, path, loader=loader)
@@ -109,7 +109,7 @@ def _of_python(path: Path) -> tuple[Operation, ...]:
 
 
 def _failure(path: Path, error: BaseException) -> SpecError:
-    """What the module raised, at the line of the module that it comes from."""
+    """Return the module's exception as a SpecError, located in the module."""
     frames = walk_tb(error.__traceback__)
     lines = [line for frame, line in frames if frame.f_code.co_filename == str(path)]
     if isinstance(error, SyntaxError) and error.filename == str(path) and error.lineno is not None:
@@ -125,7 +125,7 @@ def _failure(path: Path, error: BaseException) -> SpecError:
 
 
 def _said(error: BaseException) -> str:
-    """Its class and its words, as far as it has any."""
+    """Return the class and the message of an exception."""
     name = type(error).__name__
     try:
         words = error.msg if isinstance(error, SyntaxError) else str(error)
@@ -137,7 +137,7 @@ def _said(error: BaseException) -> str:
 
 @contextmanager
 def _interrupts() -> Iterator[list[int]]:
-    """What a person's Ctrl-C leaves behind, that one raised by the module does not."""
+    """Track a user's Ctrl-C, to tell it from a KeyboardInterrupt that the module raises."""
     stopped: list[int] = []
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
@@ -158,7 +158,7 @@ def _interrupts() -> Iterator[list[int]]:
 
 
 def _of_module(module: ModuleType) -> tuple[Operation, ...]:
-    """Its operations, alone or in tuples and lists, in order of definition and each once."""
+    """Return its operations, alone or in tuples and lists, in order and each once."""
     found: list[Operation] = []
     for name, value in vars(module).items():
         if name.startswith("_"):

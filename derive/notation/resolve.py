@@ -1,8 +1,8 @@
-"""What was written to a complete `Operation`: names, sizes, kinds and guards, or an error.
+"""Resolve a syntax tree to a complete `Operation`: names, sizes, kinds and guards.
 
-Each question has a module of its own: `declare` (what a name is), `body` (what an expression
-means), `shapes` and `sizes` (which axes there are and how large), `kinds` (float, int or bool),
-`guards` (which accesses are made) and `parameters`.
+The steps are `symbols` (roles of names), `elaborate` (expressions to algebra), `shapes` and `sizes`
+(axes and extents), `type_inference` (float, int or bool), `guards` (conditions on accesses) and
+`parameters`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from derive.notation.type_inference import Kinds, lost_gradients
 
 
 def resolve(written: syntax.OperationSyntax) -> Operation:
-    """The operation that was written, complete."""
+    """Return the complete operation of a syntax tree."""
     if not written.equations:
         fail(
             written.at,
@@ -84,7 +84,7 @@ def _stand(
     bodies: Mapping[str, Expr],
     definitions: Sequence[tuple[str, Expr, SourcePlace | None]],
 ) -> None:
-    """Refuse the size of an index that stands nowhere, not even as a number."""
+    """Refuse a given size of an index that occurs nowhere, not even as a number."""
     seen = {e.extent for _, size, _ in definitions for e in walk(size) if isinstance(e, Size)}
     every = (*bodies.values(), *(axis for axes in left.values() for axis in axes))
     seen |= {i.extent for e in every for i in walk(e) if isinstance(i, Index | Size)}
@@ -96,7 +96,7 @@ def _stand(
     for parameter in d.parameters.values():
         if parameter.sized is not None:
             given[parameter.sized] = parameter.at
-            # The parameter is that size by another name.
+            # The parameter is an alias of that size.
             seen -= {parameter.sized} - said
     for letter, at in given.items():
         if letter in d.letters and letter not in seen:
@@ -108,7 +108,7 @@ def _stand(
 
 
 def _letters_said(d: Declared) -> set[str]:
-    """The names in inputs, given sizes and equations, as they are written."""
+    """Return the names in inputs, given sizes and equations, as written."""
     pending: list[syntax.Raw] = [*d.tensors.values(), *d.fixed.values(), *d.equations.values()]
     found = set()
     while pending:
@@ -127,7 +127,7 @@ def _tensor(
     readings: Sequence[AccessSite],
     name: str,
 ) -> Tensor:
-    """An input with an index of its own for each axis."""
+    """Return an input with a distinct index for each axis."""
     axes: list[Expr] = []
     taken: set[str] = set()
 
@@ -152,7 +152,7 @@ def _tensor(
 
 
 def _seen(sizes: SizeSolver, readings: Sequence[AccessSite], name: str, n: int) -> Expr:
-    """The axis as the equations show it: alone, as a composite, or with a name of its own."""
+    """Return the axis as equations read it: an index, a composite, or else an index of its own."""
     extent = sizes.axis(name, n)
     positions = [r.positions[n] for r in readings if r.tensor == name]
     for position in positions:
@@ -167,7 +167,7 @@ def _seen(sizes: SizeSolver, readings: Sequence[AccessSite], name: str, n: int) 
 
 
 def _required_first(d: Declared, extent: Extent) -> Extent:
-    """Sizes are read from inputs that are always given, if there are any."""
+    """Prefer required inputs as sources of sizes; refuse a size only an optional input has."""
     optional = {name for name, t in d.tensors.items() if t.default is not None}
     sources = sorted(extent.sources, key=lambda source: source[0] in optional)
     if sources and extent.size is None and sources[0][0] in optional:
@@ -181,9 +181,9 @@ def _required_first(d: Declared, extent: Extent) -> Extent:
 
 
 def _plain(e: Expr, shapes: Shapes, sizes: SizeSolver, at: SourcePlace | None) -> Expr:
-    """A composite is affine unless its parts are those of the axis: a constant is none of them.
+    """Expand each composite position to row-major form unless its parts are those of the axis.
 
-    On an axis (t d), (t 1) is t*size(d) + 1 and (d t) is d*size(t) + t.
+    On an axis (t d), (t 1) is t*size(d) + 1 and (d t) is d*size(t) + t: a constant is not a part.
     """
     e = e.map(lambda part: _plain(part, shapes, sizes, at))
     if isinstance(e, Access):
@@ -239,7 +239,7 @@ def _check_bounds(
     sizes: SizeSolver,
     readings: Sequence[AccessSite],
 ) -> None:
-    """An unguarded position that is out of bounds for every size is an error."""
+    """Refuse an unguarded position that is out of bounds for every size."""
     for reading in readings:
         for n, position in enumerate(reading.positions):
             if isinstance(position, Index) and sizes.same(position.extent, reading.tensor, n):
@@ -259,7 +259,7 @@ def _check_bounds(
 
 
 def _is_negative(margin: Polynomial, d: Declared, extents: Sequence[Extent]) -> bool:
-    """Whether it is below 0 for all sizes, but perhaps where each of them is 1 or none."""
+    """True if the margin is negative for all sizes, except possibly sizes of at most 1."""
     varying = {key: value for key, value in margin.terms.items() if key}
     free: set[Expr] = {Size(e.name) for e in extents if e.sources}
     free |= {Param(n) for n, p in d.parameters.items() if p.sized is not None}

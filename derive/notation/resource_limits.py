@@ -1,7 +1,7 @@
-"""How much an operation may be: the limits of what is read, each with its error.
+"""Size limits of specs, each with its error.
 
-They stand far above what a person writes by hand, and below what the engine, which goes through
-expressions level by level, carries within Python's own limits.
+They are far above hand-written specs. They are low enough that the engine, which recurses over
+expressions, stays within Python's own limits.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from lark import Token
 
 DEPTH = 64
-"""Levels of one expression. A sum, a product or a chain of ``and`` is one level, however long."""
+"""Levels of one expression. A sum, a product or a chain of ``and`` is one level."""
 
 POWERS = 3
-"""Powers in one another's exponents, x**y**z: a derivative has each of them several times."""
+"""Powers in nested exponents, x**y**z: a derivative repeats each of them."""
 
 AXES = 64
-"""Axes of one tensor, the parts of composite ones counted: those of torch."""
+"""Axes of one tensor, parts of composites included: the limit of torch."""
 
 NODES = 50_000
 """Names, numbers, functions and operators of one equation."""
@@ -35,14 +35,14 @@ OPERATIONS = 2_000
 """Operations of one text."""
 
 JOINED = 40
-"""Arguments of one ``concat``, each of which is a level of a choice between all of them."""
+"""Arguments of one ``concat``, each a level of a nested choice."""
 
 STATEMENT = 100_000
 """Characters of one statement."""
 
 
 def check_length(text: str) -> None:
-    """Refuse a text that would take long to read."""
+    """Refuse a text that is too long."""
     if len(text) > TEXT:
         raise SpecError(
             f"the text is too long ({len(text)} characters; the limit is {TEXT}): split it into "
@@ -51,7 +51,7 @@ def check_length(text: str) -> None:
 
 
 def check_count(operations: int) -> None:
-    """Refuse a text of more operations than a file should have."""
+    """Refuse a text with too many operations."""
     if operations > OPERATIONS:
         raise SpecError(
             f"the text has {operations} operations (the limit is {OPERATIONS}): split it into "
@@ -60,7 +60,7 @@ def check_count(operations: int) -> None:
 
 
 def check_statement(first: Token, last: Token) -> None:
-    """Refuse a statement that would take long to read."""
+    """Refuse a statement that is too long."""
     characters = (last.start_pos or 0) - (first.start_pos or 0)
     if characters > STATEMENT:
         raise SpecError(
@@ -94,9 +94,9 @@ def check_depth(
     at: SourcePlace | None,
     limit: int = DEPTH,
 ) -> None:
-    """Refuse an expression of more levels than the limit, or of too many parts.
+    """Refuse an expression with too many levels, nested powers or parts.
 
-    What is shared counts as often as it stands there.
+    A shared part counts once per occurrence.
     """
     if _is_small(e, parts, min(limit, DEPTH)):
         return
@@ -115,7 +115,7 @@ def check_depth(
         else:
             levels[id(inner)] = 1 + max((levels[id(part)] for part in below), default=0)
             nodes[id(inner)] = 1 + sum(nodes[id(part)] for part in below)
-            # A name, with positions or without, is one more than a number, of which a power is one.
+            # A power of names counts one more than a power of numbers.
             least = int(isinstance(inner, Item) or not (below or isinstance(inner, NumberSyntax)))
             powers[id(inner)] = max((least, *(powers[id(p)] for p in below)))
             if isinstance(inner, Power) and powers[id(inner.exponent)]:
@@ -141,7 +141,7 @@ def check_depth(
 
 
 def _is_small(e: Any, parts: Callable[[Any], Iterable[Any]], limit: int) -> bool:
-    """Whether e has fewer parts than it may have levels, and no more powers than in one another."""
+    """True if e has fewer parts than the level limit, and few powers: a fast path."""
     pending, met, powers = [e], 0, 0
     while pending and met <= limit and powers <= POWERS:
         part = pending.pop()

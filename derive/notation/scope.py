@@ -1,4 +1,4 @@
-"""Which index a letter stands for, and what is read where."""
+"""Scopes of letters, and the accesses of equations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Env = Mapping[str, Index]
 
 @dataclass(frozen=True)
 class AccessSite:
-    """One access tensor[positions] in an equation; ``guarded`` if a condition stands over it."""
+    """One access tensor[positions] in an equation; ``guarded`` if it is under a condition."""
 
     tensor: str
     positions: tuple[Expr, ...]
@@ -23,7 +23,7 @@ class AccessSite:
 
 
 def in_either(then: Sequence[AccessSite], other: Sequence[AccessSite]) -> list[AccessSite]:
-    """What the branches of a choice read; guarded unless both do, whatever the condition says."""
+    """Return the accesses of both branches; one is unguarded only if both branches make it."""
     one, two = ({(r.tensor, r.positions) for r in b if not r.guarded} for b in (then, other))
     return [
         replace(r, guarded=r.guarded or (r.tensor, r.positions) not in one & two)
@@ -32,12 +32,12 @@ def in_either(then: Sequence[AccessSite], other: Sequence[AccessSite]) -> list[A
 
 
 def enter(scope: dict[str, Index], name: str, index: Index) -> None:
-    """Let name stand for index; what it stood for stays in the scope, so that none captures it."""
+    """Bind name to index; a shadowed index stays in the scope, to prevent capture."""
     if name in scope:
         scope[f"{name} outside {len(scope)}"] = scope[name]
     scope[name] = index
 
 
 def letter_of(name: str, env: Env) -> str:
-    """What a name stands for: in an argument of concat, the index that is its own."""
+    """Return the letter of a name; in an argument of concat, that of the piece."""
     return env[name].extent if name in env else name

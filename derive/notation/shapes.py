@@ -1,4 +1,4 @@
-"""How many axes each tensor has, and which of them are groups."""
+"""The axes of each tensor, and which of them are groups."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from derive.notation.syntax import fail
 
 @dataclass(frozen=True)
 class Shapes:
-    """``declared`` has the axes of op line and left sides, ``axes`` those of every tensor."""
+    """``declared`` has the axes from the op line and left sides, ``axes`` those of every tensor."""
 
     declared: Mapping[str, tuple[Expr, ...]]
     axes: Mapping[str, tuple[Expr, ...]]
@@ -24,7 +24,7 @@ class Shapes:
     def of(
         declared: Declared, left: Mapping[str, tuple[Expr, ...]], readings: Sequence[AccessSite]
     ) -> Shapes:
-        """All axes; an error where two readings disagree on them."""
+        """Return all axes; raise an error if two accesses disagree."""
         known: dict[str, tuple[Expr, ...]] = {}
         for tensor in declared.tensors.values():
             if tensor.axes is not None:
@@ -56,12 +56,12 @@ class Shapes:
         return Shapes(known, axes)
 
     def letters(self, equation: str) -> set[str]:
-        """The letters on the left of an equation."""
+        """Return the letters on the left of an equation."""
         return {i.extent for e in self.axes[equation] for i in walk(e) if isinstance(i, Index)}
 
 
 def axis_of(axis: syntax.Raw) -> Expr | None:
-    """The axis of an op line or a left side; None for what is none."""
+    """Return the axis of an op line or left side, or None if it is not a valid axis."""
     match axis:
         case syntax.NameSyntax(name):
             return Index(name, name)

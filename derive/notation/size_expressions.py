@@ -1,4 +1,4 @@
-"""Sizes in expressions: which indices one depends on, and when two products are the same."""
+"""Sizes as expressions: their dependencies, their equality, and their text."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from derive.notation.symbols import Declared
 
 
 def atoms(position: Affine) -> Iterable[Size]:
-    """The sizes that the range of an affine position depends on."""
+    """Yield the sizes that the range of an affine position depends on."""
     for part in (position.constant, *position.coefficients.values()):
         for key in part.terms:
             yield from (atom for atom in key if isinstance(atom, Size))
@@ -37,7 +37,7 @@ def atoms(position: Affine) -> Iterable[Size]:
 
 
 def compared(e: Expr) -> Iterator[str]:
-    """The letters of e that stand for their own position, not in an access or a reduction."""
+    """Yield the letters of e outside accesses and reductions."""
     if isinstance(e, Index):
         yield e.extent
     elif isinstance(e, Add | Mul):
@@ -46,23 +46,23 @@ def compared(e: Expr) -> Iterator[str]:
 
 
 def letters(composite: Composite) -> list[str]:
-    """The letters of the parts, constants left out."""
+    """Return the letters of the parts, without constants."""
     return [p.extent for p in composite.args if isinstance(p, Index)]
 
 
 def composed(composite: Composite) -> Expr:
-    """The size of a composite axis."""
+    """Return the size of a composite axis."""
     return product(map(Size, letters(composite)))
 
 
 def composition(composite: Composite) -> str:
-    """(t d), for messages."""
+    """Return the text (t d), for messages."""
     parts = (p.name if isinstance(p, Index) else shown(p) for p in composite.args)
     return f"({' '.join(parts)})"
 
 
 def places(axes: Iterable[str]) -> str:
-    """``axis 0 of x and axis 1 of y`` for x@0 and y@1, at most four of them."""
+    """Return ``axis 0 of x and axis 1 of y`` for x@0 and y@1, at most four of them."""
     split = (axis.rpartition("@") for axis in dict.fromkeys(axes))
     said = [f"axis {n} of {tensor}" for tensor, _, n in split]
     if len(said) > _SAID:
@@ -74,9 +74,9 @@ _SAID = 4
 
 
 def factors(size: Expr, known: Callable[[str], Expr | None]) -> list[Expr]:
-    """What is multiplied, in one order; sizes that are known as numbers are one number.
+    """Return the sorted factors, with known sizes folded into one number.
 
-    Terms of a sum that are alike are one: size(n) + size(n) is 2*size(n).
+    Like terms are merged: size(n) + size(n) is 2*size(n).
     """
 
     def number(part: Expr) -> Expr | None:
@@ -93,7 +93,7 @@ def factors(size: Expr, known: Callable[[str], Expr | None]) -> list[Expr]:
 
 
 def shown(size: Expr, display_name: Callable[[str], str] = str) -> str:
-    """The text of a size, of a number or of a constant."""
+    """Return the text of a size, of a number or of a constant."""
     return syntax.show(_written(size, display_name))
 
 
@@ -128,7 +128,7 @@ def _signed(e: syntax.Raw) -> tuple[bool, syntax.Raw]:
 
 
 def pinned(d: Declared, shapes: Shapes, given: Sequence[str]) -> dict[str, Expr | None]:
-    """Letters whose size no affine reading decides, with the size if it is a parameter."""
+    """Return the letters with a declared axis or size, with the size if a parameter sets it."""
     found: dict[str, Expr | None] = {}
     for tensor in d.tensors:
         for axis in shapes.declared.get(tensor, ()):

@@ -1,8 +1,8 @@
-"""One letter, one size: which indices share an extent, and where each size is read.
+"""Solve for sizes: which indices share an extent, and where each size is read.
 
-Letters that stand alone on one axis are unified with it. A letter that stands in affine
-positions instead takes the largest range from 0 that keeps them in bounds: of
-x[s*t + d*k] on an axis of n values, t has floor((n - 1 - d*(size(k) - 1))/s) + 1.
+A letter that is a whole position is unified with its axis. A letter in affine positions takes the
+largest range from 0 that keeps them in bounds: for x[s*t + d*k] on an axis of n values, t has
+floor((n - 1 - d*(size(k) - 1))/s) + 1.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class SizeSolver:
             self._known.join(a, b)
         self._ones: set[str] = set()
         self._quotients: set[str] = set()
-        """Letters that are what the other parts of an axis leave."""
+        """Letters whose size is the quotient of an axis by its other parts."""
         self._composites: list[tuple[str, Composite, SourcePlace | None]] = []
         given = pinned(self.declared, self.shapes, [letter for letter, *_ in self.definitions])
         derived = Readings(self.declared, self.shapes, self.readings).derived(given)
@@ -165,7 +165,10 @@ class SizeSolver:
                 )
 
     def _known_already(self) -> None:
-        """Of an axis, a size by its own is none: joined, its part and what is left of it are it."""
+        """Drop a size that refers to its own axis.
+
+        Joining a slice of an axis and its remainder yields the axis itself.
+        """
         for letter, _, at in self.definitions:
             own = self._known.root(letter)
             size = self._known.given.get(own)
@@ -185,15 +188,15 @@ class SizeSolver:
             del self._known.given[own]
 
     def _no_circles(self) -> None:
-        """No axis is composed of itself, and no size is given by itself."""
+        """Refuse an axis composed of itself, and a size given by itself."""
         cycle_check.not_of_themselves(self._known, self._composites)
         fixed = [entry for entry in self.definitions if entry[0] in self.declared.fixed]
         cycle_check.not_by_themselves(self._known, fixed)
 
     def _of_its_parts(self, key: str, composite: Composite) -> None:
-        """A part that is composed itself has the size of its parts, not that which others leave.
+        """Define the size of a part that is a composite itself by its parts, not as a quotient.
 
-        The axis that it is a part of is held against the product.
+        The axis that contains it is checked against the product.
         """
         root = self._known.root(key)
         size = self._known.canonical(composed(composite))
@@ -203,7 +206,7 @@ class SizeSolver:
                 self._known.given[root] = size
 
     def _compose(self, key: str, composite: Composite, at: SourcePlace | None) -> None:
-        """The size of an axis is that of all parts, which its axes are checked against."""
+        """Define the size of an axis as the product of its parts, or check it."""
         root = self._known.root(key)
         size = self._known.canonical(composed(composite))
         known = self._known.given.get(root)
@@ -292,7 +295,7 @@ class SizeSolver:
         return False
 
     def _solve_composite(self, waiting: dict[str, list[AffineReading]]) -> bool:
-        """A part has the size that the other parts of its axis leave it, wherever else it reads."""
+        """Solve a composite axis for the size of its only unsized part, or for its own size."""
         for key, composite, _ in self._composites:
             parts = letters(composite)
             unsized = [x for x in parts if not self._sized(x)]
@@ -315,7 +318,7 @@ class SizeSolver:
         return False
 
     def _solve_compared(self, waiting: Mapping[str, object]) -> bool:
-        """A letter on no axis that is compared with another takes its size."""
+        """Give a letter on no axis the size of the letter that it is compared with."""
         for sides in self.comparisons:
             letters = dict.fromkeys(x for side in sides for x in compared(side))
             unsized = [x for x in letters if not self._sized(x)]
@@ -344,32 +347,32 @@ class SizeSolver:
             self._names[root] = name
 
     def letter(self, letter: str) -> str:
-        """The extent of a letter."""
+        """Return the extent of a letter."""
         return self._names[self._known.root(letter)]
 
     def axis(self, tensor: str, n: int) -> str:
-        """The extent of an axis."""
+        """Return the extent of an axis."""
         return self._names[self._known.root(f"{tensor}@{n}")]
 
     def same(self, letter: str, tensor: str, n: int) -> bool:
-        """Whether the axis has the size of the letter."""
+        """True if the axis has the size of the letter."""
         return self._known.root(letter) == self._known.root(f"{tensor}@{n}")
 
     def number(self, extent: str) -> int | None:
-        """The size of an extent where it is a number."""
+        """Return the size of an extent if it is a number, else None."""
         found = [
             self._known.given.get(root) for root, name in self._names.items() if name == extent
         ]
         return next((int(size.value) for size in found if isinstance(size, Num)), None)
 
     def parts(self, tensor: str, n: int) -> tuple[Expr, ...]:
-        """The parts of an axis, as some tensor with the same axis has them; none if it has none."""
+        """Return the parts of an axis, as any tensor with that axis has them, else ()."""
         root = self._known.root(f"{tensor}@{n}")
         own = (c for key, c, _ in self._composites if self._known.root(key) == root)
         return next((c.args for c in own), ())
 
     def named(self, e: Expr) -> Expr:
-        """e with the extents in place of the letters."""
+        """Replace letters by extents."""
 
         def extent(part: Expr) -> Expr | None:
             match part:
@@ -382,7 +385,7 @@ class SizeSolver:
         return replace(e, extent)
 
     def extents(self) -> tuple[Extent, ...]:
-        """Every extent: those read on axes, in their order, then the others by need."""
+        """Return all extents: those read from axes, in order, then the others by dependency."""
         d = self.declared
         result = []
         order = {name: n for n, name in enumerate(d.tensors)}

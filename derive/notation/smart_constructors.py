@@ -1,4 +1,4 @@
-"""Sums, products and powers that fold numbers, and nothing else.
+"""Constructors of sums, products and powers that flatten and fold numbers, and nothing else.
 
 Nested sums and products are flattened, the numbers of a product are one factor in front and
 those of a sum one term: the form that SymPy gives too. A number beyond float64, above 1.8e308 or
@@ -32,14 +32,14 @@ _BEYOND = (
 )
 _LARGEST = 64
 LARGEST = 2**62
-"""The largest position, size and exponent, which are 64-bit integers at run time."""
+"""The largest position, size and exponent: they are 64-bit integers at run time."""
 
 _BITS = 1024
-"""Every number of float64 has fewer before its point."""
+"""Every float64 has fewer bits before its binary point."""
 
 
 def total(terms: Iterable[Expr]) -> Expr:
-    """The sum of terms."""
+    """Return the sum of terms."""
     flat: list[Expr] = []
     for term in terms:
         flat.extend(term.args if isinstance(term, Add) else (term,))
@@ -56,7 +56,7 @@ def total(terms: Iterable[Expr]) -> Expr:
 
 
 def product(factors: Iterable[Expr]) -> Expr:
-    """The product of factors, its number in front."""
+    """Return the product of factors, its number in front."""
     value = Fraction(1)
     flat: list[Expr] = []
     for factor in factors:
@@ -71,13 +71,13 @@ def product(factors: Iterable[Expr]) -> Expr:
 
 
 def difference(a: Expr, b: Expr) -> Expr:
-    """a - b, term by term."""
+    """Return a - b, term by term."""
     terms = b.args if isinstance(b, Add) else (b,)
     return total((a, *(product((num(-1), term)) for term in terms)))
 
 
 def power(base: Expr, exponent: Expr) -> Expr:
-    """base ** exponent, [c]**n = [c]; ZeroDivisionError for a negative power of the number 0."""
+    """Return base ** exponent, with [c]**n = [c]; raise ZeroDivisionError for 0**-n."""
     if not isinstance(exponent, Num):
         return Call("pow", (base, exponent))
     n = exponent.value
@@ -99,7 +99,7 @@ def power(base: Expr, exponent: Expr) -> Expr:
 
 
 def _bounded(e: Expr) -> Expr:
-    """e; OverflowError for a number that is none of float64."""
+    """Return e; raise OverflowError for a number outside float64."""
     bits = _bits(e)
     if bits is not None and abs(bits) > _BITS:
         raise OverflowError(_BEYOND)
@@ -107,9 +107,9 @@ def _bounded(e: Expr) -> Expr:
 
 
 def _bits(e: Expr) -> float | None:
-    """About log2 |e| where e is made of rationals and pi by products and powers, else None.
+    """Return about log2 |e| for a product of powers of rationals and pi, else None.
 
-    A fraction is as large as the larger of its two numbers.
+    The magnitude of a fraction is that of its numerator or denominator, whichever is larger.
     """
     match e:
         case Num(value):
@@ -124,7 +124,7 @@ def _bits(e: Expr) -> float | None:
                 bits = (log10(fraction.numerator) - log10(fraction.denominator)) / log10(2)
             if bits is None:
                 return None
-            # Neither factor alone is beyond float64.
+            # Clamp, so that the product with the exponent stays finite.
             return max(min(bits * float(exponent), _FAR), -_FAR)
         case Mul(args):
             every = [_bits(arg) for arg in args]
@@ -137,7 +137,7 @@ _FAR = 10.0 * _BITS
 
 
 def flat(parts: Iterable[Expr], kind: type[And] | type[Or]) -> Iterator[Expr]:
-    """The parts of a conjunction or disjunction, those of nested ones in their place."""
+    """Yield the parts of a conjunction or disjunction, nested ones flattened."""
     for part in parts:
         if isinstance(part, kind):
             yield from part.args
@@ -150,9 +150,9 @@ def _is_counted(e: Expr) -> bool:
 
 
 def whole(e: Expr, is_whole: Callable[[Expr], bool] = _is_counted) -> Expr | None:
-    """e with floor(a/b) as integer division, or None if it need not be a whole number.
+    """Return e with floor(a/b) as integer division, or None if e may not be an integer.
 
-    ``is_whole`` says what is one beside numbers and what is made of such: sizes and parameters.
+    ``is_whole`` is the predicate of integer leaves, by default sizes and parameters.
     """
     match e:
         case Num(value):
@@ -170,7 +170,7 @@ def whole(e: Expr, is_whole: Callable[[Expr], bool] = _is_counted) -> Expr | Non
             a, b = whole(product(above), is_whole), whole(product(over), is_whole)
             return None if a is None or b is None else Call("floordiv", (a, b))
         case Call("floor", (Add(args),)):
-            # Of a sum with fractions, as SymPy writes (a + b)/2.
+            # SymPy writes (a + b)/2 as a sum with fractions.
             numbers = [p for arg in args for p in (arg.args if isinstance(arg, Mul) else (arg,))]
             least = num(lcm(*(n.value.denominator for n in numbers if isinstance(n, Num))))
             a = whole(total(product((least, arg)) for arg in args), is_whole)

@@ -1,4 +1,4 @@
-"""What people make and print: an operation from text or SymPy equations, and its notation."""
+"""The public Operation class, made from text or SymPy equations, and printed in the notation."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def parse(text: str) -> Operation:
 
 
 def parse_all(text: str) -> tuple[Operation, ...]:
-    """The operations of a text, in order; without an ``op`` line there is one, named ``op``."""
+    """Return the operations of a text, in order; without an ``op`` line, one named ``op``."""
     return tuple(_printed(op) for op in operations_of(text))
 
 

@@ -1,8 +1,8 @@
-"""The same operation with one index for each axis, and formulas put back in the person's axes.
+"""Split composite axes: rewrite an operation to one index per axis.
 
-A composite axis (t d) becomes two axes, t and d. An index that runs over such an axis as a whole,
-k of size(t)*size(d) values, becomes the two of them: side by side on an axis, and as a number
-t*size(d) + d. An axis of size 1 disappears.
+A composite axis (t d) becomes two axes, t and d. An index k over the whole axis, with
+size(t)*size(d) values, becomes t, d as positions and t*size(d) + d as a number. An axis of size 1
+disappears.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Parts = Mapping[str, tuple[str, ...]]
 
 
 def is_plain(op: Operation) -> bool:
-    """Whether every axis of every tensor and equation is one index, and is read as one."""
+    """True if each axis is a single index and is read by a single index."""
     axes = [t.axes for t in op.inputs] + [e.axes for e in op.equations]
     plain = all(isinstance(i, Index) for own in axes for i in own)
     return plain and not any(isinstance(e, Composite) for x in op.equations for e in walk(x.body))
@@ -47,21 +47,21 @@ def is_plain(op: Operation) -> bool:
 
 @dataclass(frozen=True)
 class Inside:
-    """An operation with one index for each axis, made from another."""
+    """The rewritten operation, with one index for each axis."""
 
     operation: Operation
     axes: Mapping[str, tuple[tuple[Index, ...], ...]]
-    """What each axis of each input and equation of the other became."""
+    """The new indices of each original axis."""
 
 
 def split_axes(op: Operation) -> Inside:
-    """The same operation with one index or one group for each axis."""
+    """Return the operation with one index or one group for each axis."""
     return _Split(op).inside()
 
 
 @lru_cache(maxsize=32)
 def composites(op: Operation) -> dict[str, list[tuple[str, ...]]]:
-    """Extents of axes that are composed of parts somewhere, and the extents of those parts."""
+    """Return extent of an axis -> tuples of part extents by which it is composed anywhere."""
     read = {source: e.name for e in op.extents for source in e.sources}
     sizes = {e.name: e.size for e in op.extents}
     inputs = {t.name: t.axes for t in op.inputs}
@@ -96,9 +96,9 @@ def composites(op: Operation) -> dict[str, list[tuple[str, ...]]]:
 
 
 def in_parts(position: Expr, axis: Composite, sizes: Mapping[str, Expr | None]) -> Expr:
-    """0*size(d) + d on an axis (t d) as (0 d), if each part is an index of its own or a constant.
+    """Return 0*size(d) + d on an axis (t d) as (0 d), if each part is an index or a constant.
 
-    ``sizes`` are those of the extents, as far as they are known.
+    ``sizes`` has the known sizes of extents.
     """
     parts = [p.extent for p in axis.args if isinstance(p, Index)]
     exact = None if isinstance(position, Composite) else _exact(position, parts, sizes)
@@ -115,10 +115,10 @@ def in_parts(position: Expr, axis: Composite, sizes: Mapping[str, Expr | None]) 
 
 
 def splits(op: Operation) -> dict[str, tuple[str, ...]]:
-    """The extents whose indices stand for several side by side, and the extents of those.
+    """Return extent -> part extents for each extent that is split.
 
-    They are the extents of axes that are composed of parts in one place and read by one index
-    in another. An axis that is never read by its parts stays whole.
+    These are the extents of axes that are a composite in one place and have a single index in
+    another. An axis that is never read by its parts stays whole.
     """
     sizes = {e.name: e.size for e in op.extents}
     found: dict[str, tuple[str, ...]] = {}
@@ -127,7 +127,7 @@ def splits(op: Operation) -> dict[str, tuple[str, ...]]:
         for parts in forms:
             whole = product(map(Size, parts))
             same = size is not None and factors(size, sizes.get) == factors(whole, sizes.get)
-            # A part of a part may be the axis itself, where all beside it have size 1.
+            # A nested part may be the axis itself, if all other parts have size 1.
             if same and all(extent not in _leaves(part, found) for part in parts):
                 found.setdefault(extent, parts)
     return {extent: tuple(_leaves(extent, found)) for extent in found}
@@ -144,7 +144,7 @@ def _leaves(extent: str, found: Parts) -> Iterator[str]:
 
 @dataclass
 class _Split:
-    """One rewriting of an operation."""
+    """The rewriting of one operation."""
 
     op: Operation
     parts: Parts = field(init=False)
@@ -190,7 +190,7 @@ class _Split:
 
 
 class _SplitBody:
-    """One equation or the axes of one input: each index that is split has names for its parts."""
+    """Splits one equation, or the axes of one input; each split index has names for its parts."""
 
     def __init__(self, split: _Split, expressions: Iterable[Expr]) -> None:
         self.split = split
@@ -211,7 +211,7 @@ class _SplitBody:
     # axes
 
     def axes(self, axes: Sequence[Expr]) -> tuple[tuple[Index, ...], ...]:
-        """For each axis of an equation the indices that it becomes."""
+        """Return the new indices of each axis of an equation."""
         result: list[tuple[Index, ...]] = []
         for axis in axes:
             if isinstance(axis, Index | Composite):
@@ -223,7 +223,7 @@ class _SplitBody:
         return tuple(result)
 
     def inputs(self, tensor: str, axes: Sequence[Expr]) -> tuple[tuple[Index, ...], ...]:
-        """The same for an input: a composite axis that nobody reads by its parts stays whole."""
+        """Return the same for an input; a composite axis never read by its parts stays whole."""
         result: list[tuple[Index, ...]] = []
         taken = [i for i in axes if isinstance(i, Index)]
         for n, axis in enumerate(axes):
@@ -236,7 +236,7 @@ class _SplitBody:
         return tuple(result)
 
     def whole(self, e: Expr) -> list[Index]:
-        """The indices side by side that an index or a composite of indices stands for."""
+        """Return the new indices of an index or of a composite."""
         if isinstance(e, Index):
             return list(self.names.get(e, (e,)))
         assert isinstance(e, Composite)
@@ -245,7 +245,7 @@ class _SplitBody:
     # expressions
 
     def value(self, e: Expr) -> Expr:
-        """e where a number or a condition is meant."""
+        """Rewrite e as a number or a condition."""
         found = self.values.get(e)
         if found is None:
             found = self.values[e] = self._value(e)
@@ -270,7 +270,7 @@ class _SplitBody:
         return mapped
 
     def _number(self, parts: Sequence[Index]) -> Expr:
-        """t*size(d) + d for the two indices t and d."""
+        """Return t*size(d) + d for the two indices t and d."""
         if len(parts) == 1:
             return parts[0]
         terms: list[Expr] = []
@@ -279,7 +279,7 @@ class _SplitBody:
         return total(terms)
 
     def _position(self, access: Access, n: int, position: Expr) -> list[Expr]:
-        """The positions on the inner axes that stand for one position on an outer axis."""
+        """Return the new positions for one position on an original axis."""
         axis = self.split.owners[access.tensor][n]
         if isinstance(axis, Num):
             return []
@@ -295,13 +295,13 @@ class _SplitBody:
         return self._digits(position, parts)
 
     def _digits(self, position: Expr, parts: Sequence[str]) -> list[Expr]:
-        """The positions on axes of the extents ``parts`` that stand for one on all of them."""
+        """Return the positions on axes ``parts`` for one position on their composite."""
         if isinstance(position, Guard):
             condition = self.value(position.condition)
             digits = self._digits(position.position, parts)
             if len(parts) == 1:
                 return [Guard(condition, digits[0])]
-            # An index of the axis is in range by itself, whatever the condition says.
+            # An index of the axis is always in range and needs no guard.
             return [
                 d if isinstance(d, Index) and d.extent == part else Guard(condition, d)
                 for d, part in zip(digits, parts, strict=True)
@@ -340,9 +340,9 @@ def _exact(
     sizes: Mapping[str, Expr | None],
     whole: Callable[[Index], Sequence[Index]] = lambda i: (i,),
 ) -> list[Expr] | None:
-    """a*size(b) + b is (a, b), if b is sure to be in [0, size(b)).
+    """Split a*size(b) + b to (a, b), if b is certainly in [0, size(b)); else return None.
 
-    ``whole`` gives the indices that one stands for.
+    ``whole`` returns the parts of an index.
     """
     *front, last = parts
     if not front:
@@ -378,7 +378,7 @@ def _exact(
 
 
 def _winner(kind: str, indices: Sequence[Index], body: Expr, condition: Expr | None) -> Expr:
-    """argmax over (t d): the first t whose row has the maximum, then the first d in that row."""
+    """Return argmax over (t d): the first t whose row has the maximum, then the first d in it."""
     first, *rest = indices
     if not rest:
         return Reduce(kind, (first,), body, condition)

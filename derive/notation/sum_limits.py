@@ -1,11 +1,11 @@
 """``Sum(A[i, k]*B[k, j], k)``: a sum over every value of k, which plain SymPy refuses.
 
-SymPy's ``Sum`` and ``Product`` raise ``ValueError`` for an index without limits. Here they are
-taught that a bare index k means (k, 0, size(k) - 1).
+SymPy's ``Sum`` and ``Product`` raise ``ValueError`` for an index without limits. This module
+patches them: a bare index k means (k, 0, size(k) - 1).
 
-They are also taught to leave a Piecewise under the sum or head that binds an index of its
-conditions: SymPy folds every Piecewise out of what is summed, and so takes such an index out of
-its sum. Nothing else that they accepted before changes.
+It also keeps a Piecewise inside the sum or head that binds an index of its conditions. SymPy
+would fold the Piecewise out of the sum, and so move the index out of its scope. Nothing else
+changes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from derive.notation import heads  # which may be at its own import of SymPy yet
 
 
 def whole_range(limit: Any) -> Any:
-    """(k, 0, size(k) - 1) for an index k without limits; anything else as it is."""
+    """Return (k, 0, size(k) - 1) for an index k without limits; anything else unchanged."""
     index = limit
     if isinstance(limit, tuple | list | Tuple) and len(limit) == 1:
         index = limit[0]
@@ -30,13 +30,13 @@ def whole_range(limit: Any) -> Any:
 
 
 def _binders(e: Expr) -> Iterator[Any]:
-    """Every sum, product, head and concatenation within e."""
+    """Yield every sum, product, head and concatenation within e."""
     kinds = Sum | Product | heads.Head | heads.Concat
     return (node for node in preorder_traversal(e) if isinstance(node, kinds))
 
 
 def _conditional(binder: Any) -> bool:
-    """Whether a Piecewise under the binder asks for an index that it binds."""
+    """True if a Piecewise under the binder has a condition on an index that it binds."""
     if isinstance(binder, heads.Head):
         bound = {s for index in binder.args[1] for s in index.free_symbols}
     elif isinstance(binder, heads.Concat):
@@ -57,7 +57,7 @@ def _teach(kind: Any) -> None:
         limits = tuple(map(whole_range, limits))
         if not isinstance(function, Expr) or not any(map(_conditional, _binders(function))):
             return plain(cls, function, *limits, **assumptions)
-        # Made of a symbol, which has nothing to be folded, that the function then replaces.
+        # Build the sum of a symbol, which SymPy cannot fold, then substitute the function.
         made = plain(cls, Dummy(), *limits, **assumptions)
         made._args = (function, *made._args[1:])
         return made

@@ -1,4 +1,4 @@
-"""Which name is what: the indices, inputs, parameters and equations of one operation."""
+"""Classify names: the indices, inputs, parameters and equations of one operation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from derive.notation.unit_axes import with_unit_axes
 
 @dataclass
 class Letter:
-    """An index or, with ``group``, a group of axes; ``own`` is False for one of our making."""
+    """An index or, with ``group``, a group of axes; ``own`` is False for a generated one."""
 
     name: str
     group: bool
@@ -40,21 +40,21 @@ class Declared:
 
     @property
     def open(self) -> bool:
-        """Whether inputs are found by their use."""
+        """True if inputs are found by their use."""
         return self.written.inputs is None
 
     @property
     def how(self) -> Declaring:
-        """How a thing is declared in the form of spec that this is."""
+        """The declaration syntax of this kind of spec."""
         return IN_TEXT if self.written.text else IN_SYMPY
 
     def known(self) -> Iterator[str]:
-        """Every name that an expression may use."""
+        """Yield every name that an expression may use."""
         yield from (*self.letters, *self.tensors, *self.equations, *self.parameters, *WORDS)
 
 
 def declare(written: syntax.OperationSyntax) -> Declared:
-    """All names of the operation, each standing for one thing."""
+    """Return all names of the operation; each has one meaning."""
     written = with_unit_axes(written)
     d = Declared(written)
     check_name(written.name, "an operation", written.at)
@@ -164,7 +164,7 @@ def _letter(d: Declared, name: str, group: bool, at: SourcePlace | None) -> None
 
 
 def _clashes(d: Declared) -> None:
-    """One name, one thing."""
+    """Refuse a name with two meanings."""
     places: dict[str, tuple[str, SourcePlace | None]] = {}
     kinds = (
         ("an index", {n: x.at for n, x in d.letters.items()}),
@@ -184,7 +184,7 @@ def _clashes(d: Declared) -> None:
 
 
 class _Survey:
-    """One walk over the equations that finds indices and how tensors are used."""
+    """Finds the indices, and how tensors are used, in one walk over the equations."""
 
     def __init__(self, d: Declared) -> None:
         self.d = d
@@ -205,7 +205,7 @@ class _Survey:
             self.d.as_condition.setdefault(name, e)
 
     def visit(self, e: Raw, context: str) -> None:
-        """Note e and its parts, which stand where a value, a condition, a position .. is meant."""
+        """Record e and its parts; ``context`` is "value", "condition", "position" or "axis"."""
         d = self.d
         match e:
             case syntax.NameSyntax(name) if name not in CONSTANTS or context == "axis":
@@ -230,7 +230,7 @@ class _Survey:
 
 
 def _parts(e: Raw, context: str) -> Iterator[tuple[Raw, str]]:
-    """The parts of e, and what each is meant as."""
+    """Yield the parts of e, each with its context."""
     within = "value"
     match e:
         case syntax.CompositeSyntax():
@@ -255,7 +255,7 @@ def _parts(e: Raw, context: str) -> Iterator[tuple[Raw, str]]:
 
 
 def constant(e: Raw, what: str) -> Expr:
-    """The number or constant that e is; nothing but numbers, ``pi``, ``inf`` and - + * / **."""
+    """Return the constant value of e: numbers, ``pi``, ``inf`` and - + * / ** only."""
     try:
         return _constant(e, what)
     except ZeroDivisionError:

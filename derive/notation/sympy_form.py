@@ -25,7 +25,7 @@ from derive.notation.sympy_order import Order
 from derive.notation.sympy_terms import Terms, number
 
 _LEVELS = 2 * DEPTH
-"""Levels of a SymPy expression, which has one more for a sign, a quotient and limits."""
+"""Level limit of a SymPy expression, which has extra levels for signs, quotients and limits."""
 
 
 def operation(
@@ -37,12 +37,12 @@ def operation(
     stable: bool,
     requires: Sequence[Any],
 ) -> Operation:
-    """The operation that SymPy equations describe."""
+    """Return the operation that SymPy equations describe."""
     if not isinstance(name, str):
         raise SpecError(f"the name of an operation must be a string, not {name!r}")
     for equation in equations:
         _check_equation(name, equation)
-        # SymPy's text of what is too large would be as large.
+        # Abbreviate: SymPy's text of a large equation would be as large.
         place = _place(name, sympy.Eq(equation.lhs, sympy.Symbol("…"), evaluate=False))
         check_depth(equation, lambda e: e.args, place, _LEVELS)
     declared = [_name_of(key) for key in parameters if not isinstance(key, heads.SizeSymbol)]
@@ -98,7 +98,7 @@ def _place(name: str, e: Any) -> syntax.SourcePlace:
 
 
 def _said(e: Any) -> str:
-    """SymPy's text of what is not too large to have one."""
+    """Return SymPy's text, or "…" if it is too large."""
     try:
         return str(e)
     except (RecursionError, ValueError):
@@ -164,7 +164,7 @@ def _outputs(
 
 
 def _name_of(item: Any) -> str:
-    """The name of a tensor, symbol or text."""
+    """Return the name of a tensor, symbol or text."""
     item = _plain(item).tensor
     if isinstance(item, Indexed):
         item = item.base

@@ -1,7 +1,7 @@
-"""Teach SymPy's ``Sum`` and ``Product`` `derive.notation.sum_limits` when SymPy is imported.
+"""Apply `derive.notation.sum_limits` to SymPy's ``Sum`` and ``Product`` when SymPy is imported.
 
-``import derive`` does not import SymPy itself, which takes a while and is needed for SymPy
-equations alone; whichever of the two is imported first, ``Sum(A[i, k]*B[k, j], k)`` is known.
+``import derive`` does not import SymPy, which is slow and needed only for SymPy equations. Either
+import order makes ``Sum(A[i, k]*B[k, j], k)`` valid.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LESSON = "derive.notation.sum_limits"
 
 
 def teach() -> None:
-    """Teach SymPy now if it is imported already, and else when it is."""
+    """Patch SymPy now if it is imported already, else when it is imported."""
     if "sympy" in sys.modules:
         import_module(_LESSON)
     elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
@@ -28,7 +28,7 @@ def teach() -> None:
 
 
 class _Finder:
-    """Waits for the import of SymPy."""
+    """An import hook that waits for SymPy."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -43,7 +43,7 @@ class _Finder:
 
 
 class _SympyLoader:
-    """Loads SymPy as its own loader does, and teaches it then."""
+    """Loads SymPy with its own loader, then patches it."""
 
     def __init__(self, own: Any) -> None:
         self._own = own

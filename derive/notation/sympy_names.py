@@ -1,8 +1,8 @@
-"""Which symbols of SymPy equations are indices, and which are sizes.
+"""Classify the symbols of SymPy equations as indices or sizes.
 
-A symbol is an index if it stands alone as an index, is summed over, or labels an `Idx`. N is the
-size of k where k runs over (k, 0, N - 1), where `Idx(k, N)` says so, or where a tensor of shape
-(..., N, ...) is indexed by k.
+A symbol is an index if it is a whole position, is summed over, or labels an `Idx`. N is the size
+of k if k has the limits (k, 0, N - 1), if `Idx(k, N)` occurs, or if k indexes a tensor of shape
+(..., N, ...).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from derive.notation import heads, syntax
 
 
 def label(index: Any) -> Any:
-    """The symbol of an index."""
+    """Return the symbol of an index."""
     return index.label if isinstance(index, Idx) else index
 
 
 def text_of(symbol: Any) -> str:
-    """SymPy's text of a symbol, which its printer takes a while to find."""
+    """Return SymPy's text of a symbol, without its slow printer."""
     return symbol.name if type(symbol) in _NAMED else str(symbol)
 
 
@@ -43,7 +43,7 @@ class Names:
 
     @staticmethod
     def of(equations: Iterable[Any], others: set[str]) -> Names:
-        """The names of the equations; ``others`` are parameters and tensors without axes."""
+        """Classify the names of equations; ``others`` are parameters and tensors without axes."""
         names = Names(others=others)
         nodes = [node for e in equations for node in preorder_traversal(e)]
         for node in nodes:
@@ -56,11 +56,11 @@ class Names:
         return names
 
     def is_size(self, e: Any) -> bool:
-        """Whether e is a symbol that stands for a size."""
+        """True if e is a symbol of a size."""
         return isinstance(e, Symbol) and e.name in self.sizes
 
     def whole(self, index: Any, upper: Any) -> bool:
-        """Whether 0..upper are all values of the index."""
+        """True if 0..upper is the whole range of the index."""
         extent = upper + 1
         if isinstance(extent, heads.SizeSymbol | Integer):
             return True
@@ -86,13 +86,13 @@ class Names:
                 self.same.append((first, index.name))
 
     def fixed(self) -> Iterator[syntax.ParameterSyntax]:
-        """The sizes that are numbers."""
+        """Yield the sizes that are numbers."""
         for name, value in self.numbers.items():
             yield syntax.ParameterSyntax(name, syntax.NumberSyntax(Fraction(value)), fixes=True)
 
 
 def _bare(node: Any) -> Iterator[Any]:
-    """Symbols that are indices for sure."""
+    """Yield the symbols that are certainly indices."""
     if isinstance(node, Indexed):
         yield from map(label, node.indices)
     elif isinstance(node, Sum | Product):
@@ -108,10 +108,10 @@ def _bare(node: Any) -> Iterator[Any]:
 
 
 def _ranges(node: Any) -> Iterator[tuple[Any, Any]]:
-    """(index, number of its values) wherever that is said."""
+    """Yield (index, number of its values) for each explicit range."""
     if isinstance(node, Sum | Product):
         for index, lower, upper in node.limits:
-            # From 0 to a number are all values; from another to a number are some of them.
+            # 0 to a number is the whole range; any other start to a number is a part of it.
             if isinstance(lower, Integer) and (lower == 0 or not isinstance(upper, Integer)):
                 yield index, upper + 1
     elif isinstance(node, Indexed) and node.base.shape is not None:

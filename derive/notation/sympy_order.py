@@ -1,10 +1,10 @@
-"""The order in which sums and products of SymPy are written, which SymPy has lost.
+"""Restore a natural order of sums and products, which SymPy does not keep.
 
     x[i]*sigmoid(x[i]),  query[i,d]*key[j,d],  1 + erf(x[i]),  x[i] + c*x[i]**3
 
-Numbers and parameters stand before tensors, then come sums in brackets, functions and reductions.
-Tensors come as they are declared; of two the one with the first index of the left side is the
-first, y[i,k] = A[i,j]*B[j,k]. Powers ascend.
+Numbers and parameters come before tensors, then sums in parentheses, functions and reductions.
+Tensors come in order of declaration. Of two tensors, the one with the first index of the left
+side comes first: y[i,k] = A[i,j]*B[j,k]. Powers ascend.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _LAST = 10**6
 
 @dataclass(frozen=True)
 class Order:
-    """The names of tensors as they are declared, and of the indices on the left.
+    """The names of tensors in order of declaration, and of the indices on the left.
 
-    Without declared inputs SymPy's order stays, as it is the order of the inputs.
+    Without declared inputs, SymPy's order is kept: it defines the order of the inputs.
     """
 
     tensors: tuple[str, ...] = ()
@@ -34,7 +34,7 @@ class Order:
 
     @classmethod
     def of(cls, inputs: Sequence[Any], equations: Sequence[Any]) -> Order:
-        """Inputs, then what the equations define; indices of the left sides before others."""
+        """Collect inputs, then defined tensors, and the indices of left sides."""
         if not inputs:
             return cls()
         heads_of = [*inputs, *(e.lhs for e in equations)]
@@ -43,7 +43,7 @@ class Order:
         return cls(tuple(dict.fromkeys(tensors)), tuple(dict.fromkeys(letters)))
 
     def factors(self, e: Any) -> list[Any]:
-        """The factors of a product, those of the denominator last."""
+        """Return the factors of a product, those of the denominator last."""
         found = e.as_ordered_factors()
         if not self.tensors:
             return sorted(found, key=_divides)
@@ -51,7 +51,7 @@ class Order:
         return sorted(found, key=lambda f: self._of_factor(f, pair))
 
     def terms(self, e: Any) -> list[Any]:
-        """The terms of a sum."""
+        """Return the terms of a sum in order."""
         found = e.as_ordered_terms()
         if not self.tensors:
             return sorted(found, key=lambda t: not t.has(Indexed))
@@ -82,12 +82,12 @@ class Order:
         return (1, self._place(t), self._degree(t))
 
     def _place(self, e: Any) -> int:
-        """The place of the first tensor that is read in e."""
+        """Return the rank of the first tensor that e reads."""
         names = (text_of(a.base.label) for a in e.atoms(Indexed))
         return min((self.tensors.index(n) for n in names if n in self.tensors), default=_LAST)
 
     def _degree(self, t: Any) -> int:
-        """How many tensors are multiplied, each as often as its power says."""
+        """Return the degree of a term in tensors."""
         powers = [f.as_base_exp() for f in sympy.Mul.make_args(t) if _is_plain(f)]
         return sum(int(n) if n.is_Integer else 1 for _, n in powers)
 
@@ -97,12 +97,12 @@ class Order:
 
 
 def _divides(f: Any) -> bool:
-    """Whether f is a factor of the denominator, which comes last."""
+    """True if f is a factor of the denominator."""
     return isinstance(f, sympy.Pow) and bool(f.exp.is_Number and f.exp < 0)
 
 
 def _is_plain(f: Any) -> bool:
-    """Whether f is a tensor, or a power of one."""
+    """True if f is a tensor, or a power of one."""
     base, exponent = f.as_base_exp()
     return isinstance(base, Indexed) and bool(exponent.is_Number)
 

@@ -1,4 +1,4 @@
-"""SymPy expressions to what `derive.notation.syntax` can say."""
+"""Translate SymPy expressions to the syntax tree of `derive.notation.syntax`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _INSTEAD = {
     "ComplexInfinity": "oo or -oo; SymPy evaluates 1/0 and log(0) to zoo",
     "NaN": "a number; SymPy evaluates 0*oo and oo - oo to nan",
 }
-"""What to write instead of what has no meaning here."""
+"""Unsupported SymPy name to what to write instead."""
 
 
 _ROOTS = {exponent: name for name, exponent in POWERS.items() if exponent != 2}
@@ -59,7 +59,7 @@ _BEYOND = "a number is out of the range of float64 (above 1.8e308 or below 1/1.8
 
 
 def number(value: Any) -> Raw:
-    """A constant: a Python or SymPy number, exact; floats are their shortest decimal."""
+    """Return a constant from a Python or SymPy number; floats become their shortest decimal."""
     if isinstance(value, bool):
         raise SpecError(f"{value} is not a number; give a number")
     if isinstance(value, int | Fraction):
@@ -100,7 +100,7 @@ class Terms:
         self.at: syntax.SourcePlace | None = None
 
     def value(self, e: Any) -> Raw:
-        """A number or a condition."""
+        """Translate a number or a condition."""
         if e is not sympy.nan and (e.is_Number or e is sympy.pi):
             return number(e)
         if e is sympy.E:
@@ -119,7 +119,7 @@ class Terms:
         fail(self.at, f"SymPy's {name} in {e} is not supported{hint}")
 
     def index(self, e: Any) -> Raw:
-        """An index or a group that is bound or named."""
+        """Translate an index or a group."""
         e = label(e)
         if isinstance(e, heads.Group):
             return syntax.Star(_text(e))
@@ -128,7 +128,7 @@ class Terms:
         fail(self.at, f"{e} is not an index; give a symbol")
 
     def position(self, e: Any) -> Raw:
-        """A position on an axis."""
+        """Translate a position on an axis."""
         if isinstance(e, Idx | heads.Group):
             return self.index(e)
         if isinstance(e, heads.Composite):
@@ -139,7 +139,7 @@ class Terms:
         return syntax.whole_quotients(made) if e.has(sympy.floor) else made
 
     def letter_of(self, e: heads.SizeSymbol) -> Raw:
-        """The index of size(k)."""
+        """Return the index of size(k)."""
         return syntax.NameSyntax(e.letter)
 
     # one method for each kind of node
@@ -158,7 +158,7 @@ class Terms:
         return syntax.Item(_text(e.base.label), positions)
 
     def _add(self, e: Any) -> Raw:
-        """What is added comes first, then what is subtracted."""
+        """Translate a sum: positive terms first, then negative ones."""
         terms = sorted((self._signed(t) for t in self.order.terms(e)), key=lambda t: t[0])
         return syntax.Sum(tuple(terms))
 
@@ -176,7 +176,7 @@ class Terms:
         return False, self.value(e)
 
     def _parts(self, number: Any) -> tuple[list[tuple[bool, Raw]], list[tuple[bool, Raw]]]:
-        """The factors of a number: p/q as p in front and q below the rest."""
+        """Split a number p/q: p in front of the other factors, q as the last divisor."""
         if not (isinstance(number, sympy.Rational) and 1 < number.q <= _LARGEST_DENOMINATOR):
             return [(False, self.value(number))], []
         above = [(False, self.value(sympy.Integer(number.p)))] * (number.p != 1)
@@ -204,7 +204,7 @@ class Terms:
         if e.base is sympy.E:
             return syntax.ApplySyntax("exp", (self.value(e.exp),))
         if isinstance(e.base, heads.Iverson) and e.exp.is_positive:
-            # SymPy takes powers of products apart; a bracket that is a factor guards the others.
+            # SymPy distributes powers over products; a bracket must stay a plain factor to guard.
             return self.value(e.base)
         root = _root_of_absolute_square(e.base) if (2 * e.exp).is_odd else None
         if root is not None:
@@ -220,7 +220,7 @@ class Terms:
         return syntax.Power(self.value(e.base), self.value(e.exp))
 
     def _reduction(self, e: Any) -> Raw:
-        """Sum and Product: limits that are not the whole range become conditions."""
+        """Translate Sum and Product; limits of a partial range become conditions."""
         kind = "sum" if isinstance(e, sympy.Sum) else "prod"
         body = self.value(e.function)
         indices: list[Raw] = []
@@ -375,9 +375,9 @@ _TABLE: tuple[tuple[Any, Callable[[Terms, Any], Raw]], ...] = (
 
 
 def _root_of_absolute_square(e: Any) -> Any:
-    """z where e is z*conjugate(z) multiplied out, as SymPy writes |z|**2; else None.
+    """Return z if e is z*conjugate(z) expanded, as SymPy writes |z|**2; else None.
 
-    It does so where it does not see that an index of z, size(k) - 1 - k, is its own conjugate.
+    SymPy does so if it cannot prove that an index of z, size(k) - 1 - k, is its own conjugate.
     """
     if not e.has(sympy.conjugate):
         return None

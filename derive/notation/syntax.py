@@ -1,6 +1,6 @@
-"""What was written, before any name has a meaning: the common form of text and SymPy specs.
+"""The syntax tree, with unresolved names: the common form of text and SymPy specs.
 
-A node says nothing about sizes, kinds or which names are indices; `derive.notation.resolve` does.
+It has no sizes, no kinds and no roles of names; `derive.notation.resolve` finds these.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from derive.errors import SpecError
 
 @dataclass(frozen=True)
 class SourcePlace:
-    """A 1-based line and column of the text; where there is none, what gives the equation's."""
+    """A 1-based line and column of the text; a SymPy spec has ``equation`` instead."""
 
     line: int
     column: int
@@ -26,19 +26,19 @@ class SourcePlace:
 
 @dataclass(frozen=True)
 class Raw:
-    """Base of what was written; ``at`` is None where there is no text."""
+    """Base class of syntax nodes; ``at`` is None without text."""
 
     __match_args__: ClassVar[tuple[str, ...]]
     at: SourcePlace | None = field(default=None, kw_only=True, compare=False)
 
     def parts(self) -> Iterator[Raw]:
-        """The children, in the order in which they were written."""
+        """Yield the children in source order."""
         for name in self.__match_args__:
             yield from _within(getattr(self, name))
 
 
 def placed(e: _Kind, at: SourcePlace) -> _Kind:
-    """The same, all of it at one place."""
+    """Return the node with one place for all its parts."""
 
     def inside(value: Any) -> Any:
         if isinstance(value, tuple):
@@ -61,7 +61,7 @@ def _within(value: object) -> Iterator[Raw]:
 
 @dataclass(frozen=True)
 class NumberSyntax(Raw):
-    """An exact number; ``integral`` if it was written as one (1, not 1.0)."""
+    """An exact number; ``integral`` if it was written as an integer (1, not 1.0)."""
 
     value: Fraction
     integral: bool = True
@@ -105,14 +105,14 @@ class Negative(Raw):
 
 @dataclass(frozen=True)
 class Sum(Raw):
-    """Terms added, or subtracted where the flag is set."""
+    """Terms added, or subtracted if the flag is set."""
 
     terms: tuple[tuple[bool, Raw], ...]
 
 
 @dataclass(frozen=True)
 class Product(Raw):
-    """Factors multiplied, or divided by where the flag is set."""
+    """Factors multiplied, or divided by if the flag is set."""
 
     factors: tuple[tuple[bool, Raw], ...]
 
@@ -181,7 +181,7 @@ class Bind(Raw):
 
 @dataclass(frozen=True)
 class TensorSyntax(Raw):
-    """An input as declared; ``axes`` None where the equations say them."""
+    """A declared input; ``axes`` is None if the equations determine them."""
 
     name: str
     axes: tuple[Raw, ...] | None = None
@@ -191,7 +191,7 @@ class TensorSyntax(Raw):
 
 @dataclass(frozen=True)
 class ParameterSyntax(Raw):
-    """``name=value``; ``options`` for a choice; ``size(name)=value`` where ``fixes``."""
+    """``name=value``; ``options`` for a choice; ``size(name)=value`` if ``fixes``."""
 
     name: str
     value: Raw | None = None
@@ -200,7 +200,7 @@ class ParameterSyntax(Raw):
 
     @property
     def sized(self) -> str | None:
-        """The index whose size it is."""
+        """The index whose size the parameter sets."""
         match self.value:
             case ApplySyntax("size", (NameSyntax(letter) | Star(letter), *_)):
                 return letter
@@ -209,7 +209,7 @@ class ParameterSyntax(Raw):
 
 @dataclass(frozen=True)
 class Bound(Raw):
-    """``name >= value``: what a parameter must satisfy."""
+    """``name >= value``: a condition on a parameter."""
 
     name: str
     relation: str
@@ -227,12 +227,11 @@ class EquationSyntax(Raw):
 
 @dataclass(frozen=True)
 class OperationSyntax(Raw):
-    """One operation; ``inputs`` None where they come in order of first use.
+    """One operation; if ``inputs`` is None, they are in order of first use.
 
     ``outputs`` pairs an option (None without a choice) with the name of an output; ``same``
-    lists indices that were said to have one size; ``text`` is whether it is one, in which an
-    unknown name alone may be an input without axes. ``stable`` asks for differences that are not
-    multiplied out.
+    lists pairs of indices with equal size. ``text`` is True for a text spec, in which an unknown
+    bare name may be an input without axes. With ``stable``, differences are not expanded.
     """
 
     name: str
@@ -259,7 +258,7 @@ def rest(a: Raw, b: Raw) -> Raw:
 
 
 def whole_quotients(e: Raw) -> Raw:
-    """A position in which floor(a/b) is an integer, where no tensor is read in it."""
+    """Return a position in which each floor(a/b) without tensors is an integer."""
     match e:
         case Item() | ApplySyntax("int"):
             return e
@@ -275,14 +274,14 @@ def whole_quotients(e: Raw) -> Raw:
 
 
 def walk(e: Raw) -> Iterator[Raw]:
-    """e and its parts."""
+    """Yield e and its parts."""
     yield e
     for part in e.parts():
         yield from walk(part)
 
 
 def fail(at: SourcePlace | None, message: str) -> NoReturn:
-    """Raise the error, with its place if there is one."""
+    """Raise a SpecError at that place."""
     if at is None:
         raise SpecError(message)
     if at.equation is not None:
@@ -291,7 +290,7 @@ def fail(at: SourcePlace | None, message: str) -> NoReturn:
 
 
 def factors(e: Raw, inverse: bool = False) -> Iterator[tuple[bool, Raw]]:
-    """The factors of nested products, the flag set on those divided by."""
+    """Yield the factors of nested products, the flag set for divisors."""
     if isinstance(e, Product):
         for divided, factor in e.factors:
             if divided:
@@ -306,13 +305,13 @@ def factors(e: Raw, inverse: bool = False) -> Iterator[tuple[bool, Raw]]:
 
 
 _DIGITS = 1000
-"""More than a number that is written may have."""
+"""More digits than any number in a spec may have."""
 
 _LEVEL = {Either: 1, Both: 2, Negation: 3, Compare: 4, Sum: 5, Product: 6, Negative: 7, Power: 8}
 
 
 def show(e: Raw, level: int = 0) -> str:
-    """The text of e, for messages."""
+    """Return the text of e, for messages."""
     own = _LEVEL.get(type(e), 9)
     text = _text(e, own)
     if isinstance(e, NumberSyntax):
@@ -362,7 +361,7 @@ def _text(e: Raw, own: int) -> str:
 
 
 def _digits(value: Fraction) -> str:
-    """A number; of a long one the first digits of each part and how many there are."""
+    """Return the text of a number; a long part is abbreviated to its count of digits."""
     parts = []
     for whole in (value.numerator, value.denominator)[: 1 if value.denominator == 1 else 2]:
         digits = int(whole.bit_length() * log10(2)) + 1
@@ -374,7 +373,7 @@ _LONGEST = 40
 
 
 def decimal(value: Fraction) -> str | None:
-    """The digits of a number that has finitely many."""
+    """Return the decimal text of a number with finitely many digits, else None."""
     exact = Context(prec=_DIGITS)
     digits = exact.divide(Decimal(value.numerator), Decimal(value.denominator))
     return str(digits).lower() if Fraction(digits) == value else None

@@ -1,4 +1,4 @@
-"""What the parser did not expect, in the words of a person, with what was probably meant."""
+"""Parser errors in plain words, with suggestions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _at(token: Token, message: str) -> SpecError:
 
 
 def around(line: str, column: int) -> str:
-    """The line, or of a long one what stands around the column."""
+    """Return the line, or the part of a long line around the column."""
     start = max(0, min(column - _SHOWN_LINE // 2, len(line) - _SHOWN_LINE))
     part = line[start : start + _SHOWN_LINE].strip()
     before, after = "… " if start else "", " …" if start + _SHOWN_LINE < len(line) else ""
@@ -28,7 +28,7 @@ def around(line: str, column: int) -> str:
 
 
 _SHOWN_LINE = 400
-"""The characters that an error shows of a line."""
+"""Maximum characters of a line in an error."""
 
 
 _SHOWN = (
@@ -47,7 +47,7 @@ _SHOWN = (
 
 
 def unexpected(text: str, error: UnexpectedToken) -> SpecError:
-    """The error of a token that cannot stand where it does."""
+    """Return the error of an unexpected token."""
     token = error.token
     accepts = set(error.accepts or error.expected)
     wanted = [words for kind, words in _SHOWN if kind in accepts]
@@ -117,9 +117,9 @@ def _ends_with_operator(text: str) -> bool:
 
 
 def _opened(text: str) -> str | None:
-    """The name before the innermost bracket that is still open: None where none stands there.
+    """Return the name before the innermost open bracket, None without a name.
 
-    Without such a bracket, or where it is a parenthesis, it is empty.
+    Return "" if no bracket is open, or if it is a parenthesis.
     """
     depth = 0
     for at in range(len(text) - 1, -1, -1):
@@ -134,7 +134,7 @@ def _opened(text: str) -> str | None:
 
 
 def _of_a_result(before: str) -> str:
-    """The hint for f(x)[i]."""
+    """Return the hint for f(x)[i]."""
     depth, text = 0, before.rstrip()
     for at in range(len(text) - 1, -1, -1):
         depth += (text[at] in ")]") - (text[at] in "([")
@@ -147,7 +147,7 @@ def _of_a_result(before: str) -> str:
 
 
 def _condition_of_a_tensor(before: str) -> tuple[int, str] | None:
-    """Where the condition of x[n | n > 0] begins, and what is said of it."""
+    """Return the position of the condition in x[n | n > 0], and its error."""
     found = re.search(r"([^\W\d]\w*)\[([^][|]*)\|([^|]*)\]\s*$", before)
     if found is None or found[1] in (*REDUCTIONS, *KEEPING):
         return None

@@ -1,7 +1,7 @@
-"""Text to operations: ``parse("C[i,j] = sum[k](A[i,k]*B[k,j])")``.
+"""Parse text to operations: ``parse("C[i,j] = sum[k](A[i,k]*B[k,j])")``.
 
-The grammar stands in ``notation.lark``. Nothing that the text says is evaluated: it becomes the
-statements of `derive.notation.syntax`, with a line and a column each; `resolve` gives them meaning.
+The grammar is in ``notation.lark``. The parser evaluates nothing: it returns the statements of
+`derive.notation.syntax`, each with its line and column, and `resolve` elaborates them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LONGEST = 308  # digits and decimal exponent of a number
 
 
 def operation_of(text: str) -> Operation:
-    """The one operation of a text."""
+    """Return the only operation of a text."""
     operations = operations_of(text)
     if len(operations) != 1:
         names = ", ".join(op.name for op in operations)
@@ -42,7 +42,7 @@ def operation_of(text: str) -> Operation:
 
 @no_recursion_leaves
 def operations_of(text: str) -> tuple[Operation, ...]:
-    """All operations of a text, in order; without an ``op`` line there is one, named ``op``."""
+    """Return all operations of a text, in order; without an ``op`` line, one named ``op``."""
     if not isinstance(text, str):
         raise TypeError(f"derive.parse takes a string, not {type(text).__name__}")
     check_length(text)
@@ -58,7 +58,7 @@ def operations_of(text: str) -> tuple[Operation, ...]:
 
 
 def _read(text: str) -> list[syntax.Raw]:
-    """The statements; an error in one of them shows its line."""
+    """Return the statements; a syntax error shows its line."""
     try:
         return _statements(text)
     except SpecError as error:
@@ -66,7 +66,7 @@ def _read(text: str) -> list[syntax.Raw]:
 
 
 def _resolved(written: syntax.OperationSyntax, text: str) -> Operation:
-    """The operation; an error in one of its equations names the equation."""
+    """Return the operation; an error in an equation names the equation."""
     try:
         check_size(written)
         return resolve(written)
@@ -78,7 +78,7 @@ def _resolved(written: syntax.OperationSyntax, text: str) -> Operation:
 
 
 def _showing(text: str, error: SpecError, where: str) -> SpecError:
-    """The error with the line of the text that it is about."""
+    """Return the error with its line of the text."""
     if error.line is None:
         return error
     shown = around(text.split("\n")[error.line - 1], error.column or 1)
@@ -149,7 +149,7 @@ def _parser() -> Lark:
 
 
 class _LineJoiner:
-    """Line ends inside brackets are no ends; every bracket is closed; ``op`` starts an op line."""
+    """Drops line ends inside brackets, checks that brackets match, and marks op lines."""
 
     always_accept = ("NEWLINE", "SEMI")
 
@@ -198,7 +198,7 @@ def _place(token: Token) -> syntax.SourcePlace:
 
 
 def _name(token: Token) -> str:
-    """The identifier, normalised as Python normalises one."""
+    """Return the identifier, normalized as Python does."""
     if not token.isidentifier():
         raise _at(token, f"{str(token)!r} is not a name")
     return unicodedata.normalize("NFKC", str(token))
@@ -225,7 +225,7 @@ def _chain(
 
 @v_args(inline=True)
 class _SyntaxBuilder(Transformer[Token, Any]):
-    """Each rule of the grammar as what it stands for."""
+    """Builds a syntax node for each rule of the grammar."""
 
     _tuple: ClassVar[Any] = staticmethod(lambda *items: items)
     positions = arguments = axes_of = _tuple
@@ -238,7 +238,7 @@ class _SyntaxBuilder(Transformer[Token, Any]):
     def op_line(self, op: Token, name: Token, inputs: Any, *rest: Any) -> syntax.OperationSyntax:
         found: dict[str, Any] = dict(rest)
         options = found.get("parameters", ())
-        # A bare word is a number that must be given, but for this one.
+        # A bare word is a required number, except ``stable``.
         bounds = tuple(p for p in options if isinstance(p, syntax.Bound))
         others = [p for p in options if not isinstance(p, syntax.Bound)]
         parameters = tuple(p for p in others if not _says_stable(p))
@@ -365,5 +365,5 @@ class _SyntaxBuilder(Transformer[Token, Any]):
 
 
 def _says_stable(p: syntax.ParameterSyntax) -> bool:
-    """Whether it is the word ``stable``: no number is given by that name without a default."""
+    """True if it is the word ``stable``, which is not a required number."""
     return p.name == "stable" and p.value is None and not p.options

@@ -24,7 +24,7 @@ _RELATIONS: dict[str, Any] = {
 
 
 def to_sympy(node: e.Expr) -> Any:
-    """The SymPy expression that node stands for, with heads for what SymPy lacks."""
+    """Return the SymPy expression of a node, with derive's heads where SymPy lacks one."""
     write = _TABLE.get(type(node))
     if write is None:
         raise DeriveError(f"{type(node).__name__} cannot be written in SymPy: {node!r}")
@@ -53,7 +53,7 @@ def _call(function: str) -> Callable[..., Any]:
 
 
 def _condition(condition: e.Expr) -> Any:
-    """A condition; an element of a bool tensor becomes one."""
+    """Return a condition; an element of a bool tensor is wrapped in Holds."""
     found = to_sympy(condition)
     return heads.Holds(found) if isinstance(condition, e.Access) else found
 
@@ -97,4 +97,4 @@ _TABLE: dict[type[e.Expr], Callable[[Any], Any]] = {
     e.Where: lambda n: _choice(n.condition, n.then, n.other),
     e.Delta: lambda n: sympy.KroneckerDelta(to_sympy(n.axis), to_sympy(n.position)),
 }
-"""How each kind of node is written."""
+"""Node class to its translation."""

@@ -1,4 +1,4 @@
-"""Which tensors, equations and parameters are integers or conditions, and which have a gradient."""
+"""Infer kinds: which tensors, equations and parameters are float, int or bool."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Kinds:
                 self.integers.update(p.name for p in _outside(position) if isinstance(p, Param))
 
     def _demand(self) -> None:
-        """What an integer equation is made of is an integer too."""
+        """Require the operands of an integer equation to be integers."""
         for name, body in reversed(list(self._bodies.items())):
             if name in self._must:
                 floors = [e for e in _outside(body) if isinstance(e, Call) and e.function in STEPS]
@@ -92,9 +92,9 @@ class Kinds:
                         self.integers.add(part.name)
 
     def _compared_with_positions(self) -> set[str]:
-        """Undeclared inputs that are only compared, with positions and what is whole: [T[n] == c].
+        """Return undeclared inputs that are only compared with positions and integers: [T[n] == c].
 
-        They hold integers, unless the operation then has no tensor of numbers left.
+        They are integer tensors, unless no float tensor would be left.
         """
         inputs = self._declared.tensors
         compared, elsewhere = _comparisons(self._bodies.values())
@@ -133,7 +133,7 @@ class Kinds:
         self._not_all_conditions()
 
     def _not_all_conditions(self) -> None:
-        """Refuse an operation that has no tensor with a gradient, as one is used as a condition."""
+        """Refuse an operation without a float tensor if a bool kind was inferred."""
         if "float" in self.of.values():
             return
         for name, tensor in self._declared.tensors.items():
@@ -146,10 +146,10 @@ class Kinds:
                 )
 
     def _compared(self) -> None:
-        """A parameter that is only compared with positions, sizes and integer tensors is one.
+        """Infer parameters that are only compared with positions, sizes and integer tensors as int.
 
-        Its default tells otherwise if it is not whole, and a number that it is compared with tells
-        nothing: ``[p > 0]`` is asked of any number.
+        A default that is not an integer prevents this. A comparison with a number has no effect:
+        ``[p > 0]`` is valid for any number.
         """
         among: set[str] = set()
         others: set[str] = set()
@@ -186,7 +186,7 @@ class Kinds:
         return "int" if self._integral(e) else "float"
 
     def _integral(self, e: Expr, whole: bool = False) -> bool:
-        """Whether e is an integer, or with ``whole`` a number that is one in any case."""
+        """True if e has an integer kind, or with ``whole`` an integer value of any kind."""
         match e:
             case Num(value):
                 return value.denominator == 1
@@ -211,9 +211,9 @@ class Kinds:
         return isinstance(e, always) or (isinstance(e, Call) and e.function == "int")
 
     def exact(self, body: Expr) -> Expr:
-        """The body, each floor of a quotient of integers that ``int`` is of as their division.
+        """Replace int(floor(a/b)) of integers by exact integer division.
 
-        In floating point u/3 is no integer for some multiples u of 3, or is another.
+        In floating point, u/3 can be wrong for some multiples u of 3.
         """
 
         def divided(e: Expr) -> Expr:
@@ -225,7 +225,7 @@ class Kinds:
         return replace_inside_out(body, divided)
 
     def _check_whole(self, name: str, body: Expr) -> None:
-        """``int`` is asked of what is whole: which way another number is rounded is said."""
+        """Refuse ``int`` of a value that may not be an integer: the rounding must be explicit."""
         for part in walk(body):
             if isinstance(part, Call) and part.function == "int":
                 if not self._integral(part.args[0], whole=True):
@@ -237,7 +237,7 @@ class Kinds:
 
 
 def _outside(e: Expr) -> Iterator[Expr]:
-    """e and its parts, but for what ``int`` is of."""
+    """Yield e and its parts, except the arguments of ``int``."""
     yield e
     if not (isinstance(e, Call) and e.function == "int"):
         for part in e.parts():
@@ -248,7 +248,7 @@ _POSITION, _NOT_WHOLE = "a position", "not whole"
 
 
 def _comparisons(bodies: Iterable[Expr]) -> tuple[dict[str, list[set[str]]], set[str]]:
-    """What the sides are made of that tensors are compared with, and the tensors read elsewhere."""
+    """Return tensor -> contents of the sides it is compared with, and tensors read elsewhere."""
     compared: dict[str, list[set[str]]] = {}
     elsewhere: set[str] = set()
     pending = list(bodies)
@@ -270,7 +270,7 @@ def _comparisons(bodies: Iterable[Expr]) -> tuple[dict[str, list[set[str]]], set
 
 
 def _made_of(e: Affine | None) -> set[str]:
-    """The tensors in e, and whether it has a position or is not whole."""
+    """Return the tensors in e, with markers for a position or a non-integer."""
     if e is None:
         return {_NOT_WHOLE}
     position = {_POSITION} if e.coefficients else set()
@@ -282,7 +282,10 @@ def _only(e: Expr, known: Mapping[str, Kind]) -> bool:
 
 
 def _values(e: Expr) -> Iterator[Expr]:
-    """What the value of e is made of: not its conditions, nor positions, nor what argmax ranks."""
+    """Yield the tensors and parameters that the value of e is computed from.
+
+    Conditions, positions and the body of argmax are skipped.
+    """
     match e:
         case Iverson() | Rel() | And() | Or() | Not() | Call("int"):
             return
@@ -300,9 +303,9 @@ def _values(e: Expr) -> Iterator[Expr]:
 
 
 def lost_gradients(declared: Declared, equations: Sequence[Equation]) -> Iterator[tuple[str, str]]:
-    """(tensor, integer equation) where an undeclared tensor is an integer one for it alone.
+    """Yield (tensor, integer equation) if only that equation makes an undeclared tensor an integer.
 
-    It is no index itself, and a float equation computes with its value.
+    The tensor is not an index itself, and a float equation computes with its value.
     """
     values = {
         kind: {

@@ -1,4 +1,4 @@
-"""Letters and axes of one size: classes that are joined two at a time, and what is known of them.
+"""Union-find over letters and axes of equal size, with the known size of each class.
 
 Keys are letters, and ``x@0`` for an axis of x.
 """
@@ -12,7 +12,7 @@ from derive.notation.syntax import SourcePlace, fail
 
 
 class Classes:
-    """Each class is known by its first key, in the order in which keys were added."""
+    """Disjoint classes; the root of each is its first key, in order of insertion."""
 
     def __init__(self) -> None:
         self._parent: dict[str, str] = {}
@@ -21,14 +21,14 @@ class Classes:
         self._unordered: set[str] = set()
 
     def add(self, key: str) -> None:
-        """A class of one key, if the key is new."""
+        """Add a class of one key, if the key is new."""
         if key not in self._parent:
             self._parent[key] = key
             self._order[key] = len(self._order)
             self._members[key] = [key]
 
     def root(self, key: str) -> str:
-        """The first key of its class."""
+        """Return the first key of its class."""
         parent = self._parent
         top = key
         while parent[top] != top:
@@ -38,7 +38,7 @@ class Classes:
         return top
 
     def union(self, a: str, b: str) -> tuple[str, str] | None:
-        """Join two classes: the root that stays and the one that goes, None if they are one."""
+        """Join two classes; return (kept root, removed root), or None if they are one."""
         a, b = sorted((self.root(a), self.root(b)), key=self.place)
         if a == b:
             return None
@@ -50,23 +50,23 @@ class Classes:
         return a, b
 
     def members(self, root: str) -> list[str]:
-        """The keys of a class, in the order in which they were added."""
+        """Return the keys of a class, in order of insertion."""
         if root in self._unordered:
             self._unordered.remove(root)
             self._members[root].sort(key=self.place)
         return self._members[root]
 
     def roots(self) -> list[str]:
-        """The first keys of all classes, in order."""
+        """Return the first keys of all classes, in order."""
         return list(self._members)
 
     def place(self, key: str) -> int:
-        """How many keys were added before this one."""
+        """Return the number of keys added before this one."""
         return self._order[key]
 
 
 class SizeClasses(Classes):
-    """Classes and their sizes: ``given`` has those that are not read on an axis, by their roots."""
+    """Classes with sizes: ``given`` maps a root to a size that is not read from an axis."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,13 +74,13 @@ class SizeClasses(Classes):
         self._why: dict[str, str] = {}
 
     def join(self, a: str, b: str) -> None:
-        """The two have one size."""
+        """Give the two the same size."""
         joined = self.union(a, b)
         if joined is not None and joined[1] in self.given:
             self.set(joined[0], self.given.pop(joined[1]), None, self._why.pop(joined[1]))
 
     def set(self, key: str, size: Expr, at: SourcePlace | None, why: str) -> None:
-        """The size of a class; ``why`` is where it is from, for the error if there are two."""
+        """Set the size of a class; ``why`` is its origin, for the error about two sizes."""
         root = self.root(key)
         size = self.canonical(size)
         known = self.given.setdefault(root, size)
@@ -95,12 +95,12 @@ class SizeClasses(Classes):
             )
 
     def _is_same(self, a: Expr, b: Expr) -> bool:
-        """Whether both are one where sizes that are known stand in them, in whatever order."""
+        """True if both are equal after known sizes are substituted."""
         one, other = self.expanded(a), self.expanded(b)
         return factors(one, self.given.get) == factors(other, self.given.get)
 
     def canonical(self, e: Expr) -> Expr:
-        """e with one key for each class."""
+        """Return e with one key for each class."""
 
         def root(part: Expr) -> Expr | None:
             return Size(self.root(part.extent)) if isinstance(part, Size) else None
@@ -108,9 +108,9 @@ class SizeClasses(Classes):
         return replace(e, root)
 
     def expanded(self, e: Expr, *above: str) -> Expr:
-        """e in sizes that are not known by others, and in those ``above``; not in quotients.
+        """Substitute known sizes in e, except those in ``above``, and except quotients.
 
-        A part of an axis is a quotient of it, and the axis the product of its parts.
+        A part of an axis is a quotient of the axis, and the axis is the product of its parts.
         """
 
         def found(part: Expr) -> Expr | None:
@@ -125,12 +125,12 @@ class SizeClasses(Classes):
         return replace(self.canonical(e), found)
 
     def display_name(self, key: str) -> str:
-        """A letter with this size, or the axis itself."""
+        """Return a letter with this size, or the axis itself."""
         root = self.root(key)
         letters = (m for m in self.members(root) if "@" not in m and "#" not in m)
         return next(letters, root.partition("#")[0].replace("@", ""))
 
     def axes(self, root: str) -> str:
-        """Which axes have the size, as a part of a sentence."""
+        """Return the axes with this size, as a clause of a message."""
         axes = [m for m in self.members(root) if "@" in m]
         return f", the size of {places(axes)}" if axes else ""

@@ -1,4 +1,4 @@
-"""Axes of size 1 on an op line, x[n, 0]: indices of our own, each of size 1.
+"""Desugar axes of size 1 on an op line, x[n, 0], to generated indices of size 1.
 
     op f(x[n,0]) -> y      is     op f(x[n,one]; size(one)=1) -> y
 
@@ -16,7 +16,7 @@ STEM = "one"
 
 
 def with_unit_axes(written: syntax.OperationSyntax) -> syntax.OperationSyntax:
-    """The operation with an index, and its size, for each axis that is written 0."""
+    """Add an index of size 1 for each axis that is written 0."""
     if not any(_is_unit(axis) for t in written.inputs or () for axis in t.axes or ()):
         return written
     named = (
@@ -46,7 +46,7 @@ def _parts(written: syntax.OperationSyntax) -> list[syntax.Raw]:
 
 
 def _named(t: syntax.TensorSyntax, letters: list[str], taken: set[str]) -> syntax.TensorSyntax:
-    """The tensor with the first of the letters for its first such axis, and so on."""
+    """Replace the unit axes of the tensor by the letters, in order; new letters are added."""
     axes: list[syntax.Raw] = []
     count = 0
     for axis in t.axes or ():

@@ -1,4 +1,4 @@
-"""What is written like a function and is none: the errors, with what was probably meant."""
+"""Errors for unknown functions and reductions, with suggestions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An operation as text in the notation, which reads back as the same operation."""
+"""Unparse an operation to text that parses to the same operation."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from derive.notation.unit_axes import STEM
 from derive.show.formula import equation
 
 _TRIES = 32
-"""Of how many sets of sizes it is tried whether they must be said."""
+"""Maximum number of sets of explicit sizes that are tried."""
 _UNSAID = "# read back, this text gives an index another size"
 
 
 def written(op: Operation) -> str:
-    """The op line and an equation a line.
+    """Return the op line, then one equation a line.
 
-    A size that does not follow from the equations is said on the op line. Where the text still
-    reads back as another operation, its last line says so.
+    A size that does not follow from the equations is given on the op line. If the text still
+    parses to another operation, its last line warns of it.
     """
     sizes = _sizes(op)
     sets = chain.from_iterable(combinations(sizes, n) for n in range(len(sizes) + 1))
@@ -48,7 +48,7 @@ def written(op: Operation) -> str:
 
 
 def _sizes(op: Operation) -> list[tuple[str, Expr]]:
-    """The letters whose size may have to be said, and that size."""
+    """Return (letter, size) for each letter whose size may have to be given."""
     given = {p.extent for p in op.parameters if isinstance(p, SizeOf)}
     known = {e.name: e.size for e in op.extents}
     written = [*(e for q in op.equations for e in (*q.axes, q.body))]
@@ -77,12 +77,12 @@ def _reads_as(text: str, op: Operation) -> bool:
 
 
 def same(a: Operation, b: Operation) -> bool:
-    """Whether the operations are one but for the names of bound indices."""
+    """True if the operations are equal up to the names of bound indices."""
     return _canonical(a) == _canonical(b)
 
 
 def _canonical(op: Operation) -> tuple[object, ...]:
-    """What the operation is, each size being called by one of the axes that have it."""
+    """Return a normal form of the operation, in which sizes are named by axes."""
     names = {e.name: "{}@{}".format(*min(e.sources)) if e.sources else e.name for e in op.extents}
 
     def called(e: Expr) -> Expr:
@@ -119,7 +119,7 @@ def _called(e: Expr, names: Mapping[str, str]) -> Expr:
 
 
 def _renumbered(e: Expr, depth: int) -> Expr:
-    """e with the names of bound indices made of where they are bound."""
+    """Rename bound indices by their depth."""
     if isinstance(e, Reduce):
         names = [Index(f"%{depth + n}", i.extent, i.group) for n, i in enumerate(e.indices)]
         renaming: Mapping[Index, Expr] = dict(zip(e.indices, names, strict=True))
@@ -147,7 +147,7 @@ def _text(op: Operation, said: Mapping[str, Expr]) -> str:
 
 
 def unit_letters(op: Operation) -> frozenset[str]:
-    """The indices of axes that are written 0: those of our making that no equation has."""
+    """Return the generated indices of axes that are written 0."""
     own = re.compile(rf"{STEM}\d*")
     ones = {e.name for e in op.extents if e.size is num(1) and own.fullmatch(e.name)}
     parts = (part for e in op.equations for x in (*e.axes, e.body) for part in walk(x))

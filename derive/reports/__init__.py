@@ -1,1 +1,1 @@
-"""What a derivation tells: formulas, steps, cost; as text, JSON, LaTeX or HTML."""
+"""Reports of a derivation: formulas, steps and cost as text, JSON, LaTeX or HTML."""

@@ -1,4 +1,4 @@
-"""An operation that was differentiated, and what its formulas and steps show of it."""
+"""A differentiated operation, and its formulas and steps for presentation."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Derived:
 
 
 def as_formulas(op: Operation) -> tuple[Formula, ...]:
-    """The equations as they were given."""
+    """Return the equations as the user wrote them."""
     return tuple(Formula(e.name, e.axes, as_given(op, e.body)) for e in op.equations)
 
 
 def trees(derived: Derived, speech: Speech) -> list[Expr]:
-    """The tensors of all adjoints and gradients, and their bodies as formulas show them."""
+    """Return the tensors of all adjoints and gradients, then their bodies as formulas show them."""
     every = (*derived.backward.adjoints, *derived.backward.gradients)
     lets = (derived.lets.get(a.tensor) for a in every)
     bodies = [speech.written_out(factor(a.body)) for a in every]
@@ -48,7 +48,10 @@ def trees(derived: Derived, speech: Speech) -> list[Expr]:
 
 
 def as_shown(derived: Derived, speech: Speech, wanted: Sequence[str] | None) -> tuple[Formula, ...]:
-    """The kept adjoints, and all gradients or those of these names in order, as text has them."""
+    """Return the kept adjoints, then the gradients, in the short form of the printed text.
+
+    ``wanted`` selects and orders the gradients; None means all.
+    """
     backward, display_name = derived.backward, derived.lets.display_name
     known = symmetric(derived.lets)
     adjoints = [in_one_order(a, known) for a in backward.adjoints]
@@ -70,7 +73,7 @@ def as_shown(derived: Derived, speech: Speech, wanted: Sequence[str] | None) -> 
 def steps_and_names(
     derive: Callable[..., Derived], op: Operation, option: str | None, *asked: Any
 ) -> tuple[tuple[DerivationStep, ...], tuple[Formula, ...]]:
-    """The steps to the stable form, and the names that any step reads."""
+    """Return the rewrites to the stable form, and the definitions that any step reads."""
     given = dict(options(op))[option]
     derived = derive(op, option, *asked)
     every = (*derived.backward.adjoints, *derived.backward.gradients)
@@ -82,7 +85,7 @@ def steps_and_names(
 
 
 def cost_of(op: Operation, option: str | None, code: Program) -> Cost:
-    """What the code of an option costs."""
+    """Return the cost of the code of an option."""
     counted = [entry.line.code for entry in code.backward]
     operations, contractions = count(counted)
     costs = vars(costs_of(dict(options(op))[option], code))

@@ -1,4 +1,4 @@
-"""Formulas as one text, as a piece of LaTeX and as HTML: equations first, then what is derived."""
+"""Documents of formulas as text, LaTeX and HTML: equations first, then derived formulas."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sheet:
-    """What is told, in order. Of steps there are none where they are not asked for."""
+    """The content of a document, in order; the steps are empty unless requested."""
 
     title: str
     equations: Sequence[Formula]
     named: Sequence[Formula]
-    """What the engine named besides."""
+    """Definitions introduced by the engine."""
     heading: str
     symbols: Sequence[tuple[str, str, str]]
-    """What stands behind the heading: (symbol, relation, what it is), the relation = or words."""
+    """Symbols after the heading: (symbol, relation, meaning), the relation = or words."""
     results: Sequence[Formula]
     foot: str = ""
     has_steps: bool = False
@@ -32,12 +32,12 @@ class Sheet:
 
 
 def titled(name: str, option: str | None) -> str:
-    """The name of an operation, and the option of its choice."""
+    """Return the name of an operation, with the option of its choice in parentheses."""
     return name if option is None else f"{name} ({option})"
 
 
 def as_text(s: Sheet) -> str:
-    """A formula a line."""
+    """Return the document as text, one formula a line."""
     lines = [s.title, "", *(f"  {f}" for f in s.equations)]
     if s.named:
         lines += ["", "where", *(f"  {f}" for f in s.named)]
@@ -58,7 +58,7 @@ def as_text(s: Sheet) -> str:
 
 
 def as_latex(s: Sheet) -> str:
-    """The body of a LaTeX document that uses amsmath."""
+    """Return the body of a LaTeX document that uses amsmath."""
     parts = [rf"\paragraph{{{plain(s.title)}}}", _display(s.equations)]
     if s.named:
         parts += ["where", _display(s.named)]
@@ -72,7 +72,7 @@ def as_latex(s: Sheet) -> str:
 
 
 def as_html(s: Sheet) -> str:
-    """Headings, and formulas in MathML."""
+    """Return headings, and formulas in MathML."""
     parts = [f"<h4>{escape(s.title)}</h4>", *_mathml(s.equations)]
     if s.named:
         parts += ["<p>where</p>", *_mathml(s.named)]
@@ -94,7 +94,7 @@ def _display(formulas: Sequence[Formula]) -> str:
 
 
 def _listed(steps: Sequence[DerivationStep]) -> str:
-    """The steps of a formula, numbered."""
+    """Return the steps of a formula as a numbered list."""
     items = [
         rf"  \item {plain(step.rule)}: ${stated(step.states)}$"
         f"\n    \\[ {step.text('latex')} \\]"

@@ -1,4 +1,4 @@
-"""Errors of the engine in the names of the person who wrote the operation."""
+"""Translate errors of the engine into the names of the user."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from derive.reports.formula import Formula
 
 @contextmanager
 def translating_errors(op: Operation, display_names: Mapping[str, str]) -> Iterator[None]:
-    """A lowering error of the engine, in the person's names and with the equations it is about."""
+    """Re-raise lowering and limit errors with the user's names and equations."""
     try:
         yield
     except LimitError as error:

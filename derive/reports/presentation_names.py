@@ -1,4 +1,4 @@
-"""From the engine's names and axes back to those that an operation was given with."""
+"""Translate names and axes of the engine back to those of the user's operation."""
 
 from __future__ import annotations
 
@@ -61,33 +61,33 @@ from derive.show.sums import gathered, merged, with_means
 
 @dataclass(frozen=True)
 class Speech:
-    """From canonical names and axes to those that the operation was given with."""
+    """Translates canonical names and axes back to those of the user's operation."""
 
     display_name: Callable[[str], str]
     owners: Mapping[str, Given]
     letters: Mapping[tuple[str, ...], Index]
-    """One index for several side by side, by the extents of those."""
+    """One index for several adjacent ones, keyed by their extents."""
     find: Callable[[str], Let | None]
-    """The definition of a name."""
+    """Returns the definition of a name."""
     alike: Mapping[tuple[str, bool], Sequence[str]]
-    """The letters of an extent."""
+    """The letters of each (extent, is group)."""
     divisors: frozenset[Expr]
-    """The numbers by which an equation is divided, so that they are not 0."""
+    """Divisors of the equations, which are therefore nonzero."""
     units: frozenset[str]
-    """The letters of axes of size 1 that are written 0."""
+    """The letters of axes of size 1, which are printed as position 0."""
     integers: frozenset[str]
-    """The tensors of integers."""
+    """The integer tensors."""
     once: frozenset[str]
-    """The sums of the engine's own that are read once."""
+    """Sums named by the engine that have a single reader."""
     powers: tuple[Power, ...]
-    """The equations that are powers with an exponent that is no number."""
+    """The equations that are powers with a symbolic exponent."""
     detaches: bool
-    """Whether an equation keeps something from being differentiated."""
+    """True if an equation contains detach."""
     _said: dict[Expr, Expr] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(cls, op: Operation, lets: Lets, adjoints: Sequence[Adjoint] = ()) -> Speech:
-        """For an operation as it was given, its definitions, and the adjoints that read them."""
+        """Build it from the user's operation, its definitions, and the adjoints that read them."""
         display_name = lets.display_name
         owners = given_axes(op)
         for adjoint, tensor in lets.derived_from.items():
@@ -124,13 +124,13 @@ class Speech:
         )
 
     def by_value(self, e: Expr) -> Expr:
-        """e with what is straight through by its value."""
+        """Return e with each straight-through estimator replaced by its value."""
         return value_of(e) if self.detaches else e
 
     def written_out(self, e: Expr) -> Expr:
-        """e, nested, with the engine's own names of short sums replaced by what they stand for.
+        """Inline the short sums that the engine named in the tree e.
 
-        So is the name of a logsumexp where it makes a softmax.
+        A logsumexp named by the engine is also inlined where it makes a softmax.
         """
 
         def opened(part: Expr) -> Expr | None:
@@ -145,7 +145,7 @@ class Speech:
         return replace(e, opened)
 
     def _as_share(self, e: Call) -> Expr | None:
-        """e = exp(f - lse) with what the engine named lse in its place, if it is a softmax."""
+        """Inline the logsumexp in e = exp(f - lse) if the result is a softmax."""
 
         def total(part: Expr) -> Expr | None:
             let = self.find(part.tensor) if isinstance(part, Access) else None
@@ -162,12 +162,12 @@ class Speech:
 
     def _in_words(self, e: Expr) -> Expr:
         if e not in self._said:
-            # What one step ends with the next begins with.
+            # A step ends with the expression that the next one begins with.
             self._said[e] = on_given_axes(renamed(e, self.display_name), self.owners)
         return self._said[e]
 
     def _apart(self, axes: Sequence[Expr]) -> dict[Index, Expr]:
-        """New names for axes that would be called as a later one is."""
+        """Rename axes whose display name a later axis has."""
         taken: set[str] = set()
         found: dict[Index, Expr] = {}
         for i in reversed(axes):
@@ -183,7 +183,7 @@ class Speech:
     def equation(
         self, name: str, axes: Sequence[Expr], *bodies: Expr
     ) -> tuple[str, tuple[Expr, ...], tuple[Expr, ...]]:
-        """name[axes] = body as a reader knows it, for several bodies."""
+        """Return (name, axes, bodies) of name[axes] = body in the user's names."""
         whole: list[Expr] = [Access(name, tuple(axes)), *bodies]
         names = self._apart(axes)
         if names:
@@ -199,11 +199,11 @@ class Speech:
         return isinstance(position, Index) and position.extent in self.units
 
     def in_own_letters(self, e: Expr, axes: Sequence[Expr]) -> Expr:
-        """The right side of an equation as `_in_own` has it."""
+        """Return the right side of an equation with bound indices in the operation's letters."""
         return self._in_own(e, frozenset(i.name for part in (e, *axes) for i in free_indices(part)))
 
     def _in_own(self, e: Expr, taken: frozenset[str]) -> Expr:
-        """e with another letter of the operation for a bound index whose own is taken.
+        """Rename each bound index whose letter is taken to another letter of its extent.
 
         Σₘ s[n,m] for Σₙ′ s[n,n′], where the operation has the letters n and m for one extent.
         """
@@ -212,7 +212,7 @@ class Speech:
             return made
         own = {i: (i.extent if i.name.startswith("_") else i.name).rstrip("'") for i in e.indices}
         found: dict[Index, str] = {}
-        # What keeps its letter goes first.
+        # Indices that keep their letters go first.
         for i in sorted(e.indices, key=lambda i: own[i] in taken):
             letters = (own[i], *self.alike.get((i.extent, i.group), ()), primed(own[i], taken))
             found[i] = next(letter for letter in letters if letter not in taken)
@@ -226,7 +226,7 @@ class Speech:
 
 
 def _is_short(let: Let) -> bool:
-    """Whether the let is a sum that the engine named, as long as an operand may be."""
+    """True if the let is a sum named by the engine and short enough to be an operand."""
     if not is_named_sum(let):
         return False
     return not any(t.binders for t in let.body.terms) and len(list(walk(let.body))) <= _SHORT
@@ -236,9 +236,9 @@ _SHORT = 24
 
 
 def _nested(e: Expr) -> Expr:
-    """e in nested form, in each product the tensors first and in one order: G, what is given.
+    """Return e as a tree, the tensors of each product sorted (cotangents first).
 
-    What is common to most terms is taken out first, whatever it is.
+    A factor common to most terms is factored out first.
     """
 
     def ordered(part: Expr) -> Expr:
@@ -256,16 +256,16 @@ def _nested(e: Expr) -> Expr:
 
 
 def formula(adjoint: Adjoint, speech: Speech) -> Formula:
-    """The adjoint in nested form."""
+    """Return the adjoint as a factored formula."""
     nested = speech.by_value(speech.written_out(_nested(adjoint.body)))
     name, axes, (body,) = speech.equation(adjoint.name, adjoint.formals, nested)
     return Formula(name, axes, body, partial(_steps, adjoint, speech))
 
 
 def shown(adjoint: Adjoint, speech: Speech) -> Formula:
-    """The formula with means for sums divided by a size, in letters of the operation.
+    """Return the formula in its short printed form: means, gathers, merged sums.
 
-    What an equation is divided by is not said to be other than 0.
+    A divisor of an equation is nonzero, so brackets [p ≠ 0] about it are dropped.
     """
     f = formula(adjoint, speech)
     if speech.divisors:
@@ -285,7 +285,7 @@ def shown(adjoint: Adjoint, speech: Speech) -> Formula:
 
 
 def _with(f: Formula, rule: str, states: str, body: Expr) -> Formula:
-    """The formula with another body, by one more step."""
+    """Return the formula with another body and one more step, or itself if nothing changed."""
     if body is f.body:
         return f
     return dataclasses.replace(f, body=body, told=partial(_and, f, rule, states, body))
@@ -297,9 +297,9 @@ def _and(f: Formula, rule: str, states: str, body: Expr) -> tuple[DerivationStep
 
 @no_recursion_leaves
 def _steps(adjoint: Adjoint, speech: Speech) -> tuple[DerivationStep, ...]:
-    """The steps of an adjoint; factoring is the last of them.
+    """Return the steps of an adjoint, factoring and inlining last.
 
-    What stands under a bracket is guarded by it at the end, which no letter of a formula says.
+    Guards that only protect positions under a bracket are not printed.
     """
     nested, last = _nested(adjoint.body), to_tree(adjoint.body)
     log = list(adjoint.steps)
@@ -321,7 +321,7 @@ def _steps(adjoint: Adjoint, speech: Speech) -> tuple[DerivationStep, ...]:
 
 
 def steps_of(log: Sequence[Step], speech: Speech) -> tuple[DerivationStep, ...]:
-    """The steps, those of one subject in the same letters."""
+    """Return the steps; all steps of one subject use the same letters."""
     about: dict[tuple[str, tuple[Index, ...]], list[Step]] = {}
     for step in log:
         about.setdefault(step.subject, []).append(step)
@@ -335,7 +335,7 @@ def steps_of(log: Sequence[Step], speech: Speech) -> tuple[DerivationStep, ...]:
 
 
 def _definition(let: Let, speech: Speech) -> Formula:
-    """A name of the engine's own as an equation."""
+    """Return a definition of the engine as an equation."""
     body = factor(let.body)
     condition = None if let.condition is None else factor(let.condition)
     if let.kind == "others":
@@ -353,7 +353,7 @@ def _definition(let: Let, speech: Speech) -> Formula:
 
 
 def _read(e: Expr) -> set[str]:
-    """The tensors that are read inside e, but for conditions that only guard positions."""
+    """Return the tensors read inside e, except in conditions that only guard positions."""
     found: set[str] = set()
     pending, met = [e], set[Expr]()
     while pending:
@@ -366,7 +366,7 @@ def _read(e: Expr) -> set[str]:
 
 
 def definitions(lets: Lets, expressions: Sequence[Expr], speech: Speech) -> tuple[Formula, ...]:
-    """The engine's own names that the expressions read, in order of definition."""
+    """Return the engine's definitions that the expressions read, in order of definition."""
     wanted: set[str] = set()
     pending = list(expressions)
     while pending:

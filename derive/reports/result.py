@@ -62,18 +62,18 @@ class Formulas:
 
     @cached_property
     def shown(self) -> tuple[Formula, ...]:
-        """Adjoints and gradients as text has them.
+        """Adjoints and gradients as `text` prints them.
 
-        Sums divided by a size are means, and sums that share factors are one. What a tensor of
-        positions picks is read there, and is 0 where it has no position. Letters are those of the
-        operation. What is another gradient, or the power that an equation is, has its name where
-        that is shorter.
+        A sum divided by a size is a mean, and sums with common factors are merged. A sum that an
+        integer tensor selects from is a gather, 0 where the position is out of range. Indices have
+        the letters of the operation. Another gradient, or an equation that is a power, is
+        referred to by name where that is shorter.
         """
         return self.printed()
 
 
 Told = Callable[[], tuple[tuple[DerivationStep, ...], tuple[Formula, ...]]]
-"""Finds the steps of an operation, and all names that are read in any step."""
+"""Computes the steps of an operation, and all names that the steps read."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -97,7 +97,7 @@ class Tangents(Mapping[str, Formula]):
     equations: tuple[Formula, ...]
     definitions: tuple[Formula, ...]
     formulas: Mapping[str, Formula]
-    """By output or equation, in the order in which they are computed."""
+    """By output or equation, in order of computation."""
     told: Told
 
     @cached_property

@@ -1,11 +1,11 @@
-"""Gradients that are made of others, by their names or without, as it is shorter.
+"""Express gradients by other gradients, or inline them, whichever is shorter.
 
     grad_b[n] = -G[n]*f(a[n] - b[n])            -grad_a[n]
     grad_x[n,c] = .. Sum_n G[n,c]*h[n,c] ..     .. grad_w[c] ..
-    grad_s[n] = G[n]*y[n]/(2*s[n])              (not said by itself)
+    grad_s[n] = G[n]*y[n]/(2*s[n])              (inlined)
     grad_x[n,k] = 2*grad_s[n]*x[n,k] + ..       G[n]*y[n]*x[n,k]/s[n] + ..
 
-Formulas alone say it so: the code of one gradient is there without the others.
+This is for presentation only: the code computes each gradient on its own.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from derive.calculus.sum_rules import divided
 
 
 def reused(gradients: Sequence[Adjoint], length: Callable[[Adjoint], int]) -> tuple[Adjoint, ...]:
-    """The gradients, each with the names of others where that is shorter, none in a circle."""
+    """Return the gradients, each in terms of others where that is shorter, without cycles."""
     found = {a.name: a for a in gradients}
     reads: dict[str, set[str]] = {name: {name} for name in found}
     for n, a in enumerate(gradients):
@@ -50,7 +50,10 @@ def written_in(
     gradients: Sequence[Adjoint],
     length: Callable[[Adjoint], int],
 ) -> tuple[list[Adjoint], list[Adjoint]]:
-    """Both, without products of ``adjoints`` that another reads once, where that is shorter."""
+    """Inline adjoints that are single products with a single reader, where that is shorter.
+
+    Returns the adjoints that remain, and the gradients.
+    """
     found = {a.name: a for a in (*adjoints, *gradients)}
     for a in adjoints:
         readers = [b for b in found.values() if a.name in tensors(b.body)]
@@ -70,9 +73,10 @@ def written_in(
 
 
 def _forms(a: Adjoint, other: Adjoint, later: bool) -> Iterator[tuple[str, Poly]]:
-    """The body of one gradient with the name of another in it, and why it may.
+    """Yield (rule, body) for each body of ``a`` in terms of another gradient.
 
-    Of two multiples the later is said to be one, unless they are multiples of a name already.
+    Of two gradients that are multiples of each other, the later one refers to the earlier one,
+    unless the earlier one is a multiple of a name already.
     """
     plain = all(len(t.factors) == 1 and not t.binders for t in other.body.terms)
     whole = _multiple(a.body, other) if later and not plain else None
@@ -85,7 +89,7 @@ def _forms(a: Adjoint, other: Adjoint, later: bool) -> Iterator[tuple[str, Poly]
 
 
 def _multiple(p: Poly, other: Adjoint) -> Poly | None:
-    """c times the name, where p is c times the other gradient."""
+    """Return c*name if p is c times the other gradient, else None."""
     if not p.terms or len(p.terms) != len(other.body.terms):
         return None
     for c in {abs(t.coef / other.body.terms[0].coef) for t in p.terms}:
@@ -97,7 +101,7 @@ def _multiple(p: Poly, other: Adjoint) -> Poly | None:
 
 
 def _name_of(pattern: Poly | Term, target: Poly | Term, other: Adjoint) -> Access | None:
-    """The name at the indices at which the pattern is the target."""
+    """Return an access to the other gradient at the indices where the pattern equals the target."""
     for binding in match(pattern, target, frozenset(other.formals), {}):
         if all(i in binding for i in other.formals):
             return Access(other.name, tuple(binding[i] for i in other.formals))
@@ -105,7 +109,7 @@ def _name_of(pattern: Poly | Term, target: Poly | Term, other: Adjoint) -> Acces
 
 
 def _with_sum_named(t: Term, other: Adjoint) -> Term:
-    """The term with the name in place of a sum in it, and of what that is multiplied with."""
+    """Replace a sum in the term, and its cofactors in the other gradient, by its name."""
     (definition,) = other.body.terms
     bound = frozenset(definition.binders)
     inside = tuple(f for f in definition.factors if free_indices(f) & bound)

@@ -1,8 +1,8 @@
-"""Tensors of which two axes may change places, read in one order.
+"""Canonical order of the positions of symmetric tensors.
 
-    K[i,j] = exp(-sum[k]((x[i,k] - x[j,k])**2))         K[j,i] is K[i,j]
+    K[i,j] = exp(-sum[k]((x[i,k] - x[j,k])**2))         K[j,i] = K[i,j]
 
-Formulas alone say it so: the code adds what it reads in both orders.
+This is for presentation only: the code adds reads in both orders.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from derive.calculus.adjoint import Adjoint, said_of
 from derive.calculus.lets import Let, Lets
 
 Symmetric = Mapping[str, tuple[int, int]]
-"""The axes that may change places, by the name of the tensor."""
+"""Tensor name to the two axes that may be swapped."""
 
 
 def symmetric(lets: Lets) -> Symmetric:
-    """The equations whose value is the same with two axes of one extent in each other's place."""
+    """Return the equations whose value is invariant under swapping two axes of one extent."""
     found: dict[str, tuple[int, int]] = {}
     for let in lets.given.values():
         for at in combinations(range(len(let.formals)), 2):
@@ -40,7 +40,7 @@ def _is_symmetric(let: Let, m: int, n: int) -> bool:
 
 
 def _even(e: Expr) -> Expr:
-    """e with the sign of what stands to even powers, or in |..|, chosen."""
+    """Return e with a canonical sign for each base of an even power and each argument of |..|."""
 
     def chosen(part: Expr) -> Expr:
         if isinstance(part, Call) and part.function == "abs":
@@ -56,7 +56,7 @@ def _signed(e: Expr) -> Expr:
 
 
 def in_one_order(a: Adjoint, known: Symmetric) -> Adjoint:
-    """The adjoint with each of these tensors read in one order."""
+    """Return the adjoint with the positions of symmetric tensors sorted."""
 
     def turned(part: Expr) -> Expr | None:
         at = known.get(part.tensor) if isinstance(part, Access) else None

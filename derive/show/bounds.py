@@ -1,4 +1,4 @@
-"""Quotients by what is bounded from below, where a bracket says which of the two it is.
+"""Merge quotients by x and by max(x, e), where a bracket selects between the two.
 
 a/max(x, e) + [x ≥ e]*b/x       (a + [x ≥ e]*b)/max(x, e)
 """
@@ -25,7 +25,7 @@ from derive.show.legible import rewritten
 
 
 def bounded(e: Expr) -> Expr:
-    """e with one quotient for those by x and by max(x, e), or itself."""
+    """Merge quotients by x and by max(x, e) into one; return e if nothing changed."""
     if not any(isinstance(part, Call) and part.function == "clamp" for part in walk(e)):
         return e
     return rewritten(e, lambda part: _bounded(part) if isinstance(part, Add) else part)
@@ -49,7 +49,7 @@ def _is_bound(e: Expr) -> bool:
 
 
 def _powers(e: Expr) -> dict[Expr, Fraction]:
-    """The factors of a product by their bases, a number by itself."""
+    """Return base -> exponent of a product; a number is a base of its own."""
     found: dict[Expr, Fraction] = {}
     for f in factors_of(e):
         base, n = f, Fraction(1)
@@ -60,7 +60,7 @@ def _powers(e: Expr) -> dict[Expr, Fraction]:
 
 
 def _shared_apart(terms: Sequence[dict[Expr, Fraction]]) -> Expr:
-    """The sum of these with what all of them have in front."""
+    """Return the sum of the terms with their common factors pulled out."""
     outside: dict[Expr, Fraction] = {}
     for base, n in terms[0].items():
         every = [t.get(base, Fraction(0)) for t in terms]

@@ -1,4 +1,4 @@
-"""Sums of what stands under brackets, by cases, for real numbers.
+"""Merge the terms of a sum that have brackets (indicator factors), for real numbers.
 
     [a]*x + [b]*x/2             x*([a] + [b]/2)
     [a < b]*x + [a = b]*x       [a ≤ b]*x
@@ -35,11 +35,11 @@ from derive.show.identities import form, limited
 MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 DENIED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 _HOLDS_FOR = {"<": "<", "<=": "<=", ">": ">", ">=": "=>", "==": "=", "!=": "<>"}
-"""Which of less, equal and greater a comparison allows, in order."""
+"""Comparison to the cases (less, equal, greater) that satisfy it, in this order."""
 
 
 def by_cases(args: Sequence[Expr]) -> Expr:
-    """The sum of these, by cases, with what all have in common in front."""
+    """Return the sum with bracketed terms merged and common factors in front."""
     shared, left = _shared_apart(args)
     whole = _cases(_joined(left))
     if not shared or whole is num(1):
@@ -48,7 +48,7 @@ def by_cases(args: Sequence[Expr]) -> Expr:
 
 
 def _shared_apart(args: Sequence[Expr]) -> tuple[list[Expr], list[Expr]]:
-    """What all terms of a sum have as a factor, and the terms without it, if all have brackets."""
+    """Return (common factors, remaining terms) of a sum; no factors if a term has no bracket."""
     terms = [list(factors_of(a)) for a in args]
     if len(terms) < 2 or not all(any(isinstance(f, Iverson) for f in t) for t in terms):
         return [], list(args)
@@ -57,7 +57,7 @@ def _shared_apart(args: Sequence[Expr]) -> tuple[list[Expr], list[Expr]]:
 
 
 def _joined(args: list[Expr]) -> list[Expr]:
-    """The addends, those under two conditions of which never both hold as one."""
+    """Return the addends, two with disjoint conditions and equal values merged into one."""
     guarded = [a for a in args if any(_brackets(a))]
     for one, two in combinations(guarded, 2):
         for (c, then), (d, other) in product(_brackets(one), _brackets(two)):
@@ -75,7 +75,7 @@ def _under(c: Expr, e: Expr) -> Expr:
 
 
 def _either(c: Expr, d: Expr) -> Expr | None:
-    """The condition that one of two holds, of which never both do."""
+    """Return the disjunction of two disjoint conditions; None if disjointness is not known."""
     if _denied(c) is d or _denied(d) is c or _are_apart(c, d):
         return And(())
     if not isinstance(c, Rel) or not isinstance(d, Rel):
@@ -89,7 +89,7 @@ def _either(c: Expr, d: Expr) -> Expr | None:
 
 
 def _are_apart(c: Expr, d: Expr) -> bool:
-    """Whether these compare positions, and just one of them holds: j ≤ i and j ≥ i + 1."""
+    """True if exactly one of two comparisons of positions holds: j ≤ i and j ≥ i + 1."""
     rooms = [form(r) for r in map(room, (c, d)) if r is not None]
     atoms = [part for r in rooms for key in r.terms for part in key]
     whole = all(r.is_whole for r in rooms) and all(isinstance(a, Index | Size) for a in atoms)
@@ -97,7 +97,7 @@ def _are_apart(c: Expr, d: Expr) -> bool:
 
 
 def _cases(args: Sequence[Expr]) -> Expr:
-    """The sum with a pair of addends under a bracket and its denial as one choice."""
+    """Return the sum with a pair of addends under c and not c as one ``where(c, x, y)``."""
     guarded = [a for a in args if any(_brackets(a))]
     for one, two in permutations(guarded, 2):
         for (c, then), (d, other) in product(_brackets(one), _brackets(two)):
@@ -111,7 +111,7 @@ def _cases(args: Sequence[Expr]) -> Expr:
 
 
 def _brackets(e: Expr) -> list[tuple[Expr, Expr]]:
-    """(condition, what is beside it) of each bracket of a product."""
+    """Return (condition, cofactor) for each bracket of a product."""
     args = factors_of(e)
     return [
         (a.condition, product_of([b for b in args if b is not a]))
@@ -127,5 +127,5 @@ def _denied(c: Expr) -> Expr:
 
 
 def _is_denial(c: Expr) -> bool:
-    """Whether the other case is the one to name first."""
+    """True if the negation of the condition is the case to name first."""
     return isinstance(c, Not) or (isinstance(c, Rel) and c.op in ("!=", "<", "<="))

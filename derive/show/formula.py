@@ -1,8 +1,8 @@
-"""Expressions and equations as Unicode, LaTeX and MathML, the way an expert writes them.
+"""Print expressions and equations as Unicode, LaTeX and MathML, the way an expert writes them.
 
 One printer walks the expression and decides order, signs, fractions and parentheses from a
 table of precedence; a style holds what differs between the targets. Bound indices with machine
-names (``_0``), and those that an outer name hides, are renamed: k, k′, k″.
+names (``_0``), and those that collide with a name in scope, are renamed: k, k′, k″.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ _OR, _AND, _NOT, _REL, _ADD, _MUL, _POW, _ATOM = range(8)
 
 _PREFIX = {"sum", "prod"}
 _LARGEST_DENOMINATOR = 100
-"""Beyond it a number is a decimal, where it has one: 0.044715."""
+"""A number with a larger denominator prints as a decimal, if it is one: 0.044715."""
 _ZEROS = 4
-"""A smaller number is 1e-12, not 0.000000000001."""
+"""A number below 10**-_ZEROS prints as 1e-12, not 0.000000000001."""
 _DIGITS = 17
 _DIGITS_OF_SINGLE = 9
 
@@ -77,7 +77,7 @@ def equation(name: str, axes: Sequence[Expr], body: Expr, style: str = "unicode"
 
 
 def sides(name: str, axes: Sequence[Expr], body: Expr, style: str) -> tuple[str, str]:
-    """What stands before and behind the sign of the equation name[axes] = body."""
+    """Return the left and the right side of the equation name[axes] = body."""
     left, right = _named(Access(name, tuple(axes)), legible(body))
     right = _in_order_of(left, right)
     printer = _Printer(STYLES[style])
@@ -91,7 +91,7 @@ def _expression(e: Expr, style: str) -> str:
 
 
 def _in_order_of(left: Expr, e: Expr) -> Expr:
-    """e with the indices of its deltas in the order of the axes on the left."""
+    """Order the indices of each delta as the axes on the left."""
     letters = [i for i in walk(left) if isinstance(i, Index)]
     places: dict[Expr, int] = {i: n for n, i in enumerate(letters)}
 
@@ -107,7 +107,7 @@ def _in_order_of(left: Expr, e: Expr) -> Expr:
 
 
 def _named(*expressions: Expr) -> list[Expr]:
-    """The expressions with letters for machine names and no letter bound within its own scope."""
+    """Rename machine names to letters, and bound indices that shadow a name in scope."""
     every = [e for expression in expressions for e in walk(expression)]
     taken = {e.tensor for e in every if isinstance(e, Access)}
     taken |= {e.name for e in every if isinstance(e, Param)}
@@ -129,7 +129,7 @@ def _is_machine(index: Index) -> bool:
 
 
 def _letter(index: Index, taken: Container[str]) -> Index:
-    """The index under its own letter, or its extent's, with primes until it is new."""
+    """Rename an index to its own letter, or its extent's, with primes until it is new."""
     name = index.name.rstrip("'")
     if name.startswith("_"):
         name = index.extent.strip("_'") or "i"
@@ -137,7 +137,7 @@ def _letter(index: Index, taken: Container[str]) -> Index:
 
 
 def _relabel(e: Expr, taken: frozenset[str]) -> Expr:
-    """e with each bound index under a letter that is free where it is bound."""
+    """Rename each bound index to a letter that is free in its scope."""
     if isinstance(e, Reduce):
         renaming: dict[Index, Expr] = {}
         indices = []
@@ -166,11 +166,11 @@ class _Printer:
         return text if precedence >= least else self.style.fence(text)
 
     def inside(self, e: Expr, least: int) -> str:
-        """e where the style may show its extent by itself."""
+        """Return e without parentheses if the style encloses it (fractions, roots)."""
         return self.text(e, _OR if self.style.encloses else least)
 
     def show(self, e: Expr) -> tuple[str, int]:
-        """The text of e and how tightly it binds."""
+        """Return the text of e and its precedence."""
         style = self.style
         match e:
             case Num() | Mul() | Pow(_, Num()):
@@ -218,7 +218,7 @@ class _Printer:
         raise TypeError(f"{type(e).__name__} cannot be printed; convert it to a tree first: {e}")
 
     def conjunction(self, args: Sequence[Expr]) -> tuple[str, int]:
-        """Conditions that hold together; a ≤ x and x ≤ b is a chain."""
+        """Print a conjunction; a ≤ x and x ≤ b becomes a chain."""
         texts: list[str] = []
         left = list(args)
         while left:
@@ -235,7 +235,7 @@ class _Printer:
         return self.style.conjunction.join(texts) or "true", precedence
 
     def position(self, e: Expr) -> str:
-        """What stands between the brackets of an access: groups and composites are marked."""
+        """Print a position of an access; groups and composites are marked."""
         if isinstance(e, Composite):
             return self.style.composite([self.part(part) for part in e.args])
         if isinstance(e, Index) and e.group:
@@ -243,14 +243,14 @@ class _Printer:
         return self.text(e)
 
     def part(self, e: Expr) -> str:
-        """A position on one part of a composite axis: ((1 − r) d)."""
+        """Print a position on one part of a composite axis: ((1 − r) d)."""
         starred = isinstance(e, Index | Composite)
         return self.position(e) if starred else self.text(e, _ATOM)
 
     def sum(self, args: Sequence[Expr]) -> tuple[str, int]:
-        """Terms with a Σ go last, before them the negative ones after the positive.
+        """Print a sum: positive terms, then negative ones, then terms with a Σ.
 
-        A number is added to a difference of what varies: a − b + eps. No minus leads: Σ a − b.
+        A constant follows a difference of tensors: a − b + eps. A positive term comes first.
         """
         terms = [_split(term) for term in _flat(Add, args)]
         signs = {term.coefficient < 0 for term in terms if term.varies}
@@ -273,20 +273,20 @@ class _Printer:
         return (text, _ADD) if terms else (self.style.number("0"), _ATOM)
 
     def product(self, e: Expr) -> tuple[str, int]:
-        """coefficient*factors/divisors*sums, the sign in front of all."""
+        """Print coefficient*factors/divisors*sums, the sign in front."""
         parts = _split(e)
         if parts.coefficient < 0:
             return self.style.negative + self.term(parts), _ADD
         return self.magnitude(parts)
 
     def term(self, parts: _ProductParts) -> str:
-        """The magnitude where a sign stands before it: -(a + b), a - (b + c)."""
+        """Print the magnitude after a sign: -(a + b), a - (b + c)."""
         text, precedence = self.magnitude(parts)
         least = _MUL if parts.coefficient < 0 else _ADD
         return text if precedence >= least else self.style.fence(text)
 
     def magnitude(self, parts: _ProductParts) -> tuple[str, int]:
-        """|coefficient|*factors/divisors*prefixed."""
+        """Print |coefficient|*factors/divisors*prefixed."""
         style = self.style
         size = abs(parts.coefficient)
         top, bottom = list(parts.factors), list(parts.divisors)
@@ -318,7 +318,7 @@ class _Printer:
         return style.times.join(texts), _MUL
 
     def factor(self, e: Expr) -> tuple[str, int]:
-        """A single factor, which is no number and no product."""
+        """Print a single factor that is neither a number nor a product."""
         return self.power(e.base, e.exponent) if isinstance(e, Pow) else self.show(e)
 
     def power(self, base: Expr, exponent: Expr) -> tuple[str, int]:
@@ -335,7 +335,7 @@ class _Printer:
         return operator + self.style.fence(self.text(e.body)), _ATOM
 
     def operator(self, kind: str, indices: Sequence[Index], condition: Expr | None) -> str:
-        """The sign of a reduction, or of a softmax, with its indices and its condition."""
+        """Print the sign of a reduction, or of a softmax, with its indices and condition."""
         letters = [self.position(index) for index in indices]
         under = None if condition is None else self.text(condition)
         return self.style.operator(kind, letters, under)
@@ -345,7 +345,7 @@ _TURNED = {">": "<", ">=": "<="}
 
 
 def _between(a: Expr, b: Expr) -> bool:
-    """Whether a is x > low or x ≥ low and b is x < high or x ≤ high."""
+    """True if a is x > low or x ≥ low and b is x < high or x ≤ high."""
     if not isinstance(a, Rel) or not isinstance(b, Rel):
         return False
     return a.left is b.left and a.op in _TURNED and b.op in ("<", "<=")
@@ -362,7 +362,7 @@ class _ProductParts:
 
     @property
     def varies(self) -> bool:
-        """Whether a tensor or an index stands in the product."""
+        """True if the product contains a tensor or an index."""
         parts = (p for e in (*self.factors, *self.divisors, *self.prefixed) for p in walk(e))
         return any(isinstance(p, Access | Index) for p in parts)
 
@@ -389,7 +389,7 @@ def _split(e: Expr) -> _ProductParts:
 
 
 def _rank(factor: Expr) -> int:
-    """Numbers before masks before everything else."""
+    """Sort key: numbers before masks before everything else."""
     base = factor.base if isinstance(factor, Pow) and isinstance(factor.exponent, Num) else factor
     if isinstance(base, Num | Const) or isinstance(factor, Size | Param):
         return 0
@@ -397,7 +397,7 @@ def _rank(factor: Expr) -> int:
 
 
 def _flat(kind: type[Add] | type[Mul], args: Iterable[Expr]) -> list[Expr]:
-    """The operands of nested sums or products, in order."""
+    """Return the operands of nested sums or products, in order."""
     flat: list[Expr] = []
     for arg in args:
         flat += _flat(kind, arg.args) if isinstance(arg, kind) else [arg]
@@ -405,10 +405,10 @@ def _flat(kind: type[Add] | type[Mul], args: Iterable[Expr]) -> list[Expr]:
 
 
 def _decimal(value: Fraction) -> str | None:
-    """The digits of a finite decimal with a large denominator, at most those of float64.
+    """Return the digits of a finite decimal with a large denominator, at most those of float64.
 
-    Of a number of more digits, which a float is, the shortest that is read as the same float32, or
-    else as the same float64.
+    A number with more digits is a float: return the shortest text that parses to the same float32
+    (large numbers only), or else to the same float64.
     """
     if value.denominator <= _LARGEST_DENOMINATOR:
         return None if abs(value) < 10**_DIGITS else _shortest(value)
@@ -416,7 +416,7 @@ def _decimal(value: Fraction) -> str | None:
     for prime in (2, 5):
         while below % prime == 0:
             below //= prime
-    # A number with more digits was computed of decimals.
+    # A number with more digits was computed from decimals.
     if below != 1 and max(value.numerator, value.denominator) < 10**_DIGITS:
         return None
     if below == 1 and value * 10**_ZEROS >= 1:
@@ -429,7 +429,7 @@ def _decimal(value: Fraction) -> str | None:
 
 
 def _shortest(value: Fraction) -> str | None:
-    """The digits of a large number that is a float."""
+    """Return the shortest digits of a large number that is a float (float32 if it is one)."""
     if value > Fraction(sys.float_info.max) or Fraction(float(value)) != value:
         return None
     texts = (f"{float(value):.{digits}e}" for digits in range(_DIGITS_OF_SINGLE))
@@ -438,7 +438,7 @@ def _shortest(value: Fraction) -> str | None:
 
 
 def _as_single(value: float) -> float | None:
-    """The float32 next to a number, if there is one."""
+    """Return the float32 nearest to a number, or None on overflow."""
     try:
         return float(struct.unpack("f", struct.pack("f", value))[0])
     except OverflowError:

@@ -1,4 +1,4 @@
-"""Identities by which an expression is shorter to read, for real numbers.
+"""Identities that shorten an expression for display, for real numbers.
 
     exp(f(k) - logsumexp[l](f(l)))      softmax[k](f(k))
     clamp(x, lo, inf)                   max(x, lo)
@@ -8,7 +8,7 @@
     where(|x| > d, d*sign(x), x)        sign(x)*min(|x|, d)     (d of any sign)
     where(x > 0, 1, exp(x))             exp(min(x, 0))
 
-The code keeps the left sides: a condition guards what it is multiplied with, a delta fills an axis.
+The code keeps the left sides: a condition guards its cofactors, and a delta scatters along an axis.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from derive.algebra.substitution import replace, substitute
 
 @node
 class AxisFunction(Expr):
-    """A function of all values along some indices that has a value at each: a softmax."""
+    """A function along some indices with one value per position: a softmax."""
 
     kind: str
     indices: tuple[Index, ...]
@@ -62,9 +62,9 @@ class AxisFunction(Expr):
 
 
 def share(args: Sequence[Expr]) -> tuple[Expr, ...]:
-    """The factors of a product with exp(f - logsumexp f) as the softmax that it is.
+    """Replace exp(f - logsumexp f) by softmax f in the factors of a product.
 
-    Where the sum is taken under a condition, that stands beside it.
+    If the sum has a condition, the product must have the same condition as a bracket.
     """
     brackets = [a for a in args if isinstance(a, Iverson)]
     for call in args:
@@ -76,7 +76,7 @@ def share(args: Sequence[Expr]) -> tuple[Expr, ...]:
 
 
 def _shares(call: Expr) -> Iterator[tuple[AxisFunction, Expr | None]]:
-    """(softmax, its condition) for each that exp(f - logsumexp f) is where its condition holds."""
+    """Yield (softmax, its condition) if the call is exp(f - logsumexp f)."""
     if not isinstance(call, Call) or call.function != "exp" or not isinstance(call.args[0], Add):
         return
     terms = call.args[0].args
@@ -103,7 +103,7 @@ def _alike(one: Index, other: Index) -> bool:
 
 
 def one_sided(e: Call) -> Expr:
-    """A clamp with one bound as a maximum or a minimum."""
+    """Return a clamp with one bound as a maximum or a minimum."""
     if e.function == "clamp":
         x, low, high = e.args
         if high is Const("inf"):
@@ -114,7 +114,7 @@ def one_sided(e: Call) -> Expr:
 
 
 def limited(e: Expr) -> Expr:
-    """A choice between a number, or its sign, and a limit as what is limited."""
+    """Return ``where`` between a value and its limit as min or max of the value."""
     match e:
         case Where(Rel(">" | ">=", Call("abs", (x,)) as size, d), then, other) if other is x:
             sign = Call("sign", (x,))
@@ -127,7 +127,7 @@ def limited(e: Expr) -> Expr:
 
 
 def with_roots(args: Sequence[Expr]) -> tuple[Expr, ...]:
-    """The factors of a product with the square roots of numbers as one: √2·x/2 is x/√2."""
+    """Merge the square roots of numbers in a product: √2·x/2 is x/√2."""
     coef, powers = Fraction(1), []
     for a in args:
         if isinstance(a, Num):
@@ -143,7 +143,7 @@ def with_roots(args: Sequence[Expr]) -> tuple[Expr, ...]:
 
 
 def _power(e: Expr) -> tuple[Expr, Fraction]:
-    """The base and the exponent; of a number, which is positive, through several."""
+    """Return (base, exponent); nested powers of a positive constant are merged."""
     if not isinstance(e, Pow) or not isinstance(e.exponent, Num):
         return e, Fraction(1)
     base, n = _power(e.base)
@@ -155,7 +155,7 @@ def _power(e: Expr) -> tuple[Expr, Fraction]:
 
 
 def nonzero(e: Expr) -> Expr | None:
-    """p where e is [p != 0], or [-p != 0]."""
+    """Return p if e is [p != 0] or [-p != 0], else None."""
     c = e.condition if isinstance(e, Iverson) else None
     if not isinstance(c, Rel) or c.op != "!=" or num(0) not in c.parts():
         return None
@@ -165,7 +165,7 @@ def nonzero(e: Expr) -> Expr | None:
 
 
 def divisors(e: Expr) -> Iterator[Expr]:
-    """What is divided by in e whatever holds: where it is 0, e has no value."""
+    """Yield the unconditional divisors in e: where one is 0, e has no value."""
     guarded = isinstance(e, Mul) and any(isinstance(a, Iverson) for a in e.args)
     if guarded or isinstance(e, Where | Guard) or (isinstance(e, Reduce) and e.condition):
         return
@@ -176,7 +176,7 @@ def divisors(e: Expr) -> Iterator[Expr]:
 
 
 def without_nonzero(e: Expr, numbers: Collection[Expr]) -> Expr:
-    """e without the brackets of products that say that one of these numbers is not 0."""
+    """Drop the bracket [p != 0] from products for each p in ``numbers``."""
 
     def said(part: Expr) -> Expr | None:
         if not isinstance(part, Mul):
@@ -191,7 +191,7 @@ def without_nonzero(e: Expr, numbers: Collection[Expr]) -> Expr:
 
 
 def beside_deltas(args: Sequence[Expr]) -> tuple[Expr, ...]:
-    """The factors of a product without what its deltas say, and reads at their shorter side."""
+    """Drop factors implied by deltas, and read tensors at the axis of a delta."""
     for d in [a for a in args if isinstance(a, Delta) and isinstance(a.axis, Index)]:
         read = [a if a is d else _read_at(d, a) for a in args]
         args = [left for a in read for left in _not_implied(d, a)]
@@ -199,7 +199,7 @@ def beside_deltas(args: Sequence[Expr]) -> tuple[Expr, ...]:
 
 
 def _read_at(d: Delta, e: Expr) -> Expr:
-    """e with tensors read at the axis of the delta in place of its position."""
+    """Read tensors at the axis of the delta instead of at its position."""
     if isinstance(d.position, Index | Num):
         return e
     around = free_indices(d)
@@ -216,7 +216,7 @@ def _read_at(d: Delta, e: Expr) -> Expr:
 
 
 def _not_implied(d: Delta, e: Expr) -> list[Expr]:
-    """A factor without the conditions that hold wherever the delta is not 0."""
+    """Return [e] without the conditions that hold wherever the delta is nonzero."""
     if not isinstance(e, Iverson):
         return [e]
     conditions = conditions_of(e.condition)
@@ -227,7 +227,7 @@ def _not_implied(d: Delta, e: Expr) -> list[Expr]:
 
 
 def _is_in_range(d: Delta, c: Expr) -> bool:
-    """Whether the condition says that the position of a delta is at least 0, or below the size."""
+    """True if the condition bounds the position of the delta by 0 or by the size."""
     assert isinstance(d.axis, Index)
     if not isinstance(c, Rel) or d.axis.group or c.op in ("==", "!="):
         return False
@@ -235,13 +235,13 @@ def _is_in_range(d: Delta, c: Expr) -> bool:
     gap = form(high) - form(low) - Polynomial.of(1 if c.op in ("<", ">") else 0)
     position = form(d.position)
     last = Polynomial.of(Size(d.axis.extent)) - Polynomial.of(1)
-    # Positions are integers, and so is what a gap has beyond one.
+    # Positions are integers, so the gap minus a position is an integer too.
     more = ((gap - least).number for least in (position, last - position))
     return any(n is not None and n >= 0 for n in more)
 
 
 def form(e: Expr) -> Polynomial:
-    """A nested expression as a polynomial."""
+    """Return a tree as a polynomial."""
     if isinstance(e, Add):
         return sum(map(form, e.args), start=Polynomial({}))
     whole = Polynomial.of(1)

@@ -1,4 +1,4 @@
-"""Conditions and cases of an expression as they are read, for real numbers.
+"""Normalize conditions, cases and sums of an expression for display, for real numbers.
 
     not (0 < x)              x ≤ 0
     lo ≤ x and x ≤ hi        lo ≤ x ≤ hi        (the chain is the printer's)
@@ -10,7 +10,7 @@
     0*x + y                  y
     s*s                      s**2
     [x < b]*[x >= a]         [a ≤ x < b]
-    [size(k) > 0]*x[0]       x[0]        (there is nothing to read where k has no values)
+    [size(k) > 0]*x[0]       x[0]        (if k has no values, there is no x[0])
 
 The engine keeps ``not (a < b)`` apart from ``b <= a``, which differ for a nan.
 """
@@ -57,14 +57,14 @@ from derive.show.identities import (
 
 
 def legible(e: Expr) -> Expr:
-    """e, nested, in the form that is read."""
+    """Return the tree e in its display form."""
     return replace_inside_out(replace(e, _where_something_is_read), _legible)
 
 
 def rewritten(e: Expr, f: Callable[[Expr], Expr]) -> Expr:
-    """e with each part of its legible form replaced by what f makes of it, or e where f keeps all.
+    """Apply f to each part of the legible form of e; return e if f changes nothing.
 
-    What has no value but in text, a maximum of two, is the clamp that it was.
+    The maximum or minimum of two, a form for display only, becomes a clamp again.
     """
     read = legible(e)
     found = replace_inside_out(read, f)
@@ -82,7 +82,7 @@ def _clamped(e: Expr) -> Expr:
 
 
 def value_of(e: Expr) -> Expr:
-    """e with x + detach(y - x) written as y, which is its value and not its derivative."""
+    """Replace x + detach(y - x) by y: the value is the same, the derivative is not."""
 
     def visit(part: Expr) -> Expr:
         still = part.args if isinstance(part, Add) else ()
@@ -98,7 +98,7 @@ def value_of(e: Expr) -> Expr:
 
 
 def _where_something_is_read(e: Expr) -> Expr | None:
-    """A product without the brackets that only say that what it reads is there."""
+    """Drop the brackets of a product that only state that an axis it reads is nonempty."""
     if not isinstance(e, Mul):
         return None
     kept = [a for a in e.args if not _says_of_values(a, e)]
@@ -109,7 +109,7 @@ def _where_something_is_read(e: Expr) -> Expr | None:
 
 
 def _says_of_values(bracket: Expr, e: Mul) -> bool:
-    """Whether it says that an axis has values, and guards a position beside it."""
+    """True if it states that an axis is nonempty and guards a cofactor."""
     c = bracket.condition if isinstance(bracket, Iverson) else None
     if not isinstance(c, Rel) or (c.op, c.left) not in (("<", num(0)), ("<=", num(1))):
         return False
@@ -117,7 +117,7 @@ def _says_of_values(bracket: Expr, e: Mul) -> bool:
 
 
 def _reads_where(e: Expr, condition: Expr) -> bool:
-    """Whether e, or each of its terms, reads at a position that the condition guards."""
+    """True if e, or each of its terms, has a position guarded by the condition."""
     if isinstance(e, Add):
         return all(_reads_where(a, condition) for a in e.args)
     guards = (p.condition for p in walk(e) if isinstance(p, Guard))
@@ -125,7 +125,7 @@ def _reads_where(e: Expr, condition: Expr) -> bool:
 
 
 def _legible(e: Expr) -> Expr:
-    """A node in the form that is read, whose parts are."""
+    """Return a node in display form; its parts are in that form already."""
     if isinstance(e, Guard):
         return e.position
     if isinstance(e, Not) and isinstance(e.arg, Rel):
@@ -155,7 +155,7 @@ def _flat(e: Mul) -> tuple[Expr, ...]:
 
 
 def _in_powers(e: Expr) -> Expr:
-    """s*s*t is s**2*t, and s*t/s is t."""
+    """Merge equal bases: s*s*t is s**2*t, and s*t/s is t."""
     if not isinstance(e, Mul):
         return e
     args = e.args
@@ -175,7 +175,7 @@ def _in_powers(e: Expr) -> Expr:
 
 
 def _opened(e: Add) -> Add:
-    """a - (b + c) is a - b - c."""
+    """Distribute a minus: a - (b + c) is a - b - c."""
     terms: list[Expr] = []
     for a in e.args:
         match a:
@@ -189,7 +189,7 @@ def _opened(e: Add) -> Add:
 
 
 def _collected(e: Add) -> Expr:
-    """a - t - t is a - 2*t, where terms are alike; else e as it is."""
+    """Merge like terms, a - t - t is a - 2*t; return e if there are none."""
     terms = list(_signed_terms(e, Fraction(1)))
     sums: dict[Expr, Fraction] = {}
     for coefficient, rest in terms:
@@ -201,7 +201,7 @@ def _collected(e: Add) -> Expr:
 
 
 def _signed_terms(e: Expr, sign: Fraction) -> Iterator[tuple[Fraction, Expr]]:
-    """The terms of nested sums, each a number times something, 1 for a number alone."""
+    """Yield (coefficient, rest) of each term of nested sums; rest is 1 for a number."""
     if isinstance(e, Add):
         for a in e.args:
             yield from _signed_terms(a, sign)
@@ -227,7 +227,7 @@ def _scaled(n: Fraction, e: Expr) -> Expr:
 
 
 def _in_chains(e: Expr) -> Expr:
-    """[x < b]*[x >= a] is [x >= a and x < b], which is read a <= x < b."""
+    """Merge two bounds: [x < b]*[x >= a] is [x >= a and x < b], printed as a <= x < b."""
     if not isinstance(e, Mul):
         return e
     args = list(e.args)
@@ -239,19 +239,19 @@ def _in_chains(e: Expr) -> Expr:
 
 
 def _meet(low: Expr, high: Expr) -> bool:
-    """Whether these are bounds of the same thing, from below and from above."""
+    """True if they bound the same expression from below and from above."""
     if not isinstance(low, Rel) or not isinstance(high, Rel):
         return False
     return low.left is high.left and low.op in (">", ">=") and high.op in ("<", "<=")
 
 
 def _without_zeros(e: Mul) -> Expr:
-    """p*[p != 0] is p."""
+    """Drop a redundant bracket: p*[p != 0] is p."""
     return product_of([a for a in e.args if nonzero(a) is None or nonzero(a) not in e.args])
 
 
 def _oriented(c: Rel) -> Rel:
-    """The comparison with what varies on the left, of -x with 0 as one of x."""
+    """Orient the comparison: the varying side goes left, and -x > 0 is x < 0."""
     if _weight(c.left) > _weight(c.right):
         c = Rel(MIRRORED[c.op], c.right, c.left)
     if c.right is num(0) and isinstance(c.left, Mul) and c.left.args[0] is num(-1):

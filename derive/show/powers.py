@@ -1,9 +1,9 @@
-"""Powers that an equation has the value of, by its name.
+"""Express powers in gradients by the name of an equation that computes a power.
 
     y = b**(1/p)            b**(1/p - 1)*a**(p - 1)     (a/y)**(p - 1)
     y = x*b**(-p)           x*b**(-p - 1)               y/b
 
-for parameters that are positive: where b is 0 both sides of the second are infinite.
+for positive parameters: if b is 0, both sides of the second are infinite.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from derive.show.legible import legible, rewritten
 
 @dataclass(frozen=True)
 class Power:
-    """An equation name = scale*beside*base**exponent, or 0 where what is asked is 0."""
+    """An equation name = scale*beside*base**exponent, or 0 if ``asked`` is 0."""
 
     name: Access
     base: Expr
@@ -53,7 +53,7 @@ class Power:
 
 
 def power_of(name: Access, body: Expr) -> Power | None:
-    """The equation as a power with an exponent that is no number, if it is one."""
+    """Return the equation as a power with a symbolic exponent, or None."""
     asked, e = None, legible(body)
     match e:
         case Where(Rel("==", x, zero), nothing, value) if zero is nothing is num(0):
@@ -67,13 +67,13 @@ def power_of(name: Access, body: Expr) -> Power | None:
 
 
 def _scaled(factors: Sequence[Expr]) -> tuple[Fraction, list[Expr]]:
-    """The product of the numbers, and the other factors."""
+    """Return (product of the numbers, other factors)."""
     numbers = [f.value for f in factors if isinstance(f, Num)]
     return prod(numbers, start=Fraction(1)), [f for f in factors if not isinstance(f, Num)]
 
 
 def in_names(e: Expr, powers: Sequence[Power]) -> Expr:
-    """e with the names of these where it has their values, or itself."""
+    """Replace powers in e by the names of these equations; return e if none matches."""
 
     def visit(part: Expr) -> Expr:
         for p in powers if isinstance(part, Mul) else ():
@@ -85,7 +85,7 @@ def in_names(e: Expr, powers: Sequence[Power]) -> Expr:
 
 
 def _symbolic(factors: Sequence[Expr]) -> Iterator[tuple[Expr, Expr, Expr]]:
-    """(factor, base, exponent) of each power whose exponent is no number."""
+    """Yield (factor, base, exponent) for each power with a symbolic exponent."""
     for f in factors:
         if isinstance(f, Pow) and not isinstance(f.exponent, Num):
             yield f, f.base, f.exponent
@@ -95,7 +95,7 @@ def _symbolic(factors: Sequence[Expr]) -> Iterator[tuple[Expr, Expr, Expr]]:
 
 
 def _places(given: Power, base: Expr) -> Iterator[Power]:
-    """The equation where it has this base."""
+    """Yield the equation at the indices where its base equals ``base``."""
     free = sorted(free_indices(base), key=sort_key)
     axes = [i for i in given.name.positions if isinstance(i, Index)]
     alike = ([k for k in free if (k.extent, k.group) == (i.extent, i.group)] for i in axes)
@@ -140,14 +140,14 @@ def _with_name(e: Mul, p: Power) -> Expr | None:
             for other, a, n in found:
                 if other is not whole and form(n) == turned:
                     quotient = Pow(Mul((a, Pow(p.name, num(-1)))), n)
-                    # Where the equation has a value, it is divided by p.
+                    # The equation divides by p, so p is nonzero wherever it has a value.
                     kept = [f for f in rest if nonzero(f) is not root]
                     return product_of([quotient if f is other else f for f in kept])
     return None
 
 
 def _root(exponent: Polynomial) -> Param | None:
-    """p where the exponent is 1/p."""
+    """Return p if the exponent is 1/p, else None."""
     match list(exponent.terms.items()):
         case [((Pow(Param() as p, Num() as n),), value)] if n is num(-1) and value == 1:
             return p
@@ -155,7 +155,7 @@ def _root(exponent: Polynomial) -> Param | None:
 
 
 def _without(factors: Sequence[Expr], gone: Sequence[Expr]) -> list[Expr] | None:
-    """The factors without these, or None where one of these is not among them."""
+    """Return the factors minus ``gone``, or None if one of these is missing."""
     left = list(factors)
     for g in gone:
         same = next((f for f in left if _sorted(f) is g), None)
@@ -166,7 +166,7 @@ def _without(factors: Sequence[Expr], gone: Sequence[Expr]) -> list[Expr] | None
 
 
 def _sorted(e: Expr) -> Expr:
-    """e in one order and one spelling, with one name for what a sum is over."""
+    """Return a normal form of e: sorted operands, one form of powers, numbered bound indices."""
 
     def visit(part: Expr) -> Expr:
         if isinstance(part, Add | Mul):

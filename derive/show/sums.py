@@ -1,11 +1,10 @@
-"""Sums as they are read: at the position that a bracket names, and what they share once.
+"""Simplify sums for display: gathers, means, and common factors.
 
     sum[v]([s == v]*x[v])               x[s]                (0 where s is no v)
     a*sum[k](w*x) + sum[k](w*y)         sum[k](w*(a*x + y))
     1/size(k)*sum[k](x)                 mean[k](x)          (nan where k has no values)
 
-The code keeps the left sides: it adds up what it has, and no difference is formed that has more
-axes than its parts.
+The code keeps the left sides, so no difference with more axes than its operands is formed.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from derive.show.identities import beside_deltas
 
 
 def with_means(e: Expr) -> Expr:
-    """e with sums over k that are divided by size(k) as means; nan where k has no values."""
+    """Replace sums over k divided by size(k) by means; nan where k has no values."""
     return replace_inside_out(e, _meant)
 
 
@@ -61,12 +60,12 @@ def _meant(e: Expr) -> Expr:
 
 
 def gathered(e: Expr, integers: Collection[str]) -> Expr:
-    """e with sums of which a bracket leaves what is read at the value of one of these tensors."""
+    """Replace a sum over v with a factor [s = v], s an integer tensor, by its term at v = s."""
     reads: set[Expr] = set()
 
     def visit(part: Expr) -> Expr:
         if isinstance(part, Mul) and not reads.isdisjoint(part.args):
-            # What was a sum stood last, and its tensors go first.
+            # A product prints its sums last; the gathered factors now go first.
             args = sorted(part.args, key=lambda a: (not isinstance(a, Num), a not in reads))
             return product_of([f for a in args for f in factors_of(a)])
         found = _gathered(part, integers)
@@ -92,7 +91,7 @@ def _gathered(e: Expr, integers: Collection[str]) -> Expr:
 
 
 def _named_positions(bracket: Expr, indices: Sequence[Index]) -> Iterator[tuple[Index, Access]]:
-    """(v, s) where the bracket says that the index v is what a tensor s has."""
+    """Yield (v, s) if the bracket is [s = v] for an index v and a tensor s."""
     c = bracket.condition if isinstance(bracket, Iverson) else None
     if isinstance(c, Rel) and c.op == "==":
         for v, s in ((c.left, c.right), (c.right, c.left)):
@@ -102,7 +101,7 @@ def _named_positions(bracket: Expr, indices: Sequence[Index]) -> Iterator[tuple[
 
 
 def _is_read_at(e: Expr, v: Index) -> bool:
-    """Whether a factor is a tensor at v, so that it says by itself where s is to be a v."""
+    """True if a factor is a tensor read at v, so that it implies that s is a valid v."""
     return any(isinstance(a, Access) and v in a.positions for a in factors_of(e))
 
 
@@ -111,7 +110,7 @@ def _is_read_at(e: Expr, v: Index) -> bool:
 
 @dataclass(frozen=True)
 class _Sum:
-    """Outside factors times a sum, or a mean, of inside ones."""
+    """A product of outside factors and a sum, or mean, of inside factors."""
 
     kind: str
     indices: tuple[Index, ...]
@@ -120,7 +119,7 @@ class _Sum:
 
 
 def merged(e: Expr) -> Expr:
-    """e with sums that share factors as one, where what is left of each is short."""
+    """Merge sums that share factors, where the remainders are short."""
     read = replace_inside_out(e, _read_beside_deltas)
     found = replace_inside_out(read, lambda part: _merged(part) if isinstance(part, Add) else part)
     return e if found is read else found
@@ -142,7 +141,7 @@ def _merged(e: Add) -> Expr:
 
 
 def _number_apart(e: Add) -> Expr:
-    """4*a - 4*b is 4*(a - b)."""
+    """Factor out a common number: 4*a - 4*b is 4*(a - b)."""
     numbers = [a.args[0] if isinstance(a, Mul) else a for a in e.args]
     sizes = {abs(n.value) if isinstance(n, Num) else Fraction(1) for n in numbers}
     size = sizes.pop()
@@ -165,10 +164,10 @@ def _as_sum(e: Expr) -> _Sum | None:
 
 
 def _one_sum(a: _Sum, b: _Sum) -> Expr | None:
-    """a + b as one sum."""
+    """Return a + b as one sum, or None."""
     if a.kind != b.kind or len(a.indices) != len(b.indices):
         return None
-    # What stood outside of a sum may have the letters that are bound in it.
+    # Factors outside a sum may use the letters that are bound in it.
     indices = apart(a.indices, [*indices_of((*a.outside, *b.outside)), *b.indices])
     first = _at(a, indices)
     for order in permutations(indices):
@@ -186,7 +185,7 @@ def _one_sum(a: _Sum, b: _Sum) -> Expr | None:
 
 
 def _at(s: _Sum, indices: Sequence[Index]) -> list[Expr]:
-    """The factors inside with these indices, or none where one has another range."""
+    """Return the inside factors with these indices, or [] if extents differ."""
     pairs = dict(zip(s.indices, indices, strict=True))
     alike = all((i.extent, i.group) == (j.extent, j.group) for i, j in pairs.items())
     return [substitute(x, {**pairs}) for x in s.inside] if alike else []
@@ -209,7 +208,10 @@ def _without(a: Sequence[Expr], gone: Sequence[Expr]) -> list[Expr]:
 
 
 def _left_of(s: _Sum, inside: list[Expr], shared: list[Expr], other: list[Expr]) -> Expr | None:
-    """What is left of a sum inside, if it is no product of tensors of outside and of inside."""
+    """Return the remaining factors to move inside the sum.
+
+    None if a tensor from outside would multiply inside factors.
+    """
     outer, inner = _without(s.outside, _common(s.outside, other)), _without(inside, shared)
     if inner and any(isinstance(p, Access) and p.positions for x in outer for p in walk(x)):
         return None

@@ -1,4 +1,4 @@
-"""What Unicode, LaTeX and MathML differ in: how each construct is put together from texts.
+"""Styles for Unicode, LaTeX and MathML: how each construct is put together from texts.
 
 A style decides nothing: `derive.show.formula` settles order, signs and parentheses, and hands
 over the texts of the parts.
@@ -21,10 +21,10 @@ _GREEK = dict(
 
 
 class Style:
-    """Unicode, and the base of the others: how each construct is put together from texts."""
+    """The Unicode style, and the base class of the others."""
 
     encloses = False
-    """Whether fractions, roots and exponents show their extent without parentheses."""
+    """True if fractions, roots and exponents show their extent without parentheses."""
     times, plus, minus, negative = "·", " + ", " − ", "−"
     conjunction, disjunction, negation = " and ", " or ", "not "
     comma = ", "
@@ -85,7 +85,7 @@ class Style:
         return self.functions.get(name, name) + self.fence(self.comma.join(args))
 
     def operator(self, kind: str, letters: Sequence[str], condition: str | None) -> str:
-        """The sign of a reduction with its indices, as subscripts where Unicode has them."""
+        """Return the sign of a reduction with its indices, as subscripts where Unicode has them."""
         sign = self.operators.get(kind, kind)
         if condition is None and all(_has_subscript(letter) for letter in letters):
             return sign + "".join(letters).translate(_SUBSCRIPTS)
@@ -288,23 +288,23 @@ STYLES: Mapping[str, Style] = {"unicode": Style(), "latex": _Latex(), "mathml": 
 
 
 def aligned(equations: Iterable[tuple[str, str]], environment: str = "align*") -> str:
-    """Equations, each as its two sides, below one another."""
+    """Return equations, each as its two sides, aligned below one another."""
     rows = " \\\\\n".join(f"  {left} &= {right}" for left, right in equations)
     return f"\\begin{{{environment}}}\n{rows}\n\\end{{{environment}}}"
 
 
 def in_display(equations: Iterable[tuple[str, str]]) -> str:
-    """The same as a notebook shows it."""
+    """Return the equations as displayed mathematics for a notebook."""
     return f"$$\n{aligned(equations, 'aligned')}\n$$"
 
 
 def name_in_latex(name: str) -> str:
-    """A name within a formula."""
+    """Return a name within a formula."""
     return STYLES["latex"].name(name)
 
 
 def plain(text: str) -> str:
-    """Words that stand outside of formulas, names in them included."""
+    """Return text outside formulas, names in it included, for LaTeX."""
     return text.replace("_", r"\_").replace("∂", r"$\partial$")
 
 
@@ -320,7 +320,7 @@ _TOKEN = re.compile(
 
 
 def stated(identity: str) -> str:
-    """An identity as a rule states it, in Unicode and with words, for LaTeX's mathematics."""
+    """Return an identity (Unicode and words) as LaTeX mathematics."""
     if not set(identity) & {*_SIGNS, *_LOW, *_HIGH, "="}:
         return rf"\text{{{plain(identity)}}}"
     found = ""
