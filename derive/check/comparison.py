@@ -344,7 +344,7 @@ def _failure(op: Operation, path: str, error: Exception) -> DeriveError:
 
 
 def every_output(op: Operation) -> Iterator[tuple[str | None, str]]:
-    """Yield (option, output) for each differentiable output; a single scalar one excludes others."""
+    """Yield (option, output) for each differentiable output, or for the only scalar one."""
     for option, chosen in options(op):
         equations = [e for e in chosen.equations if e.name in chosen.outputs and e.kind == "float"]
         numbers = [e for e in equations if not e.axes]

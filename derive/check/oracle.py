@@ -265,7 +265,7 @@ def _finished(op: Operation, whole: Run, parameters: Mapping[str, Any]) -> dict[
 
 
 def _place(left: Sequence[Expr], owner: Sequence[Expr], n: int) -> int:
-    """Return the place of owner's axis n in left: after its predecessors or before its successors."""
+    """Return the place of owner's axis n in left: after predecessors, or before followers."""
     before = [at + 1 for at, axis in enumerate(left) if axis in owner[:n]]
     after = [at for at, axis in enumerate(left) if axis in owner[n + 1 :]]
     return max(before) if before else min(after, default=len(left))
