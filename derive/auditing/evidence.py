@@ -186,7 +186,7 @@ def _letters(model: Model) -> dict[str, str]:
 
 
 def has_inverse_sizes(e: Expr) -> bool:
-    """Whether e divides by a size."""
+    """True if e divides by a size."""
     return any(
         isinstance(part, Pow)
         and isinstance(part.base, Size)

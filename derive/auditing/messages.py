@@ -111,7 +111,7 @@ def _multiplies(base: Expr, e: Expr) -> bool:
 
 
 def _divides(base: Expr, e: Expr) -> bool:
-    """Whether e has a negative power of the base."""
+    """True if e has a negative power of the base."""
     return any(
         isinstance(part, Pow)
         and part.base is base

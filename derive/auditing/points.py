@@ -48,7 +48,7 @@ def by_size(argument: int, axis: int, size: int) -> Hashable:
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether it is a torch tensor."""
+    """True for a torch tensor."""
     import torch
 
     return isinstance(value, torch.Tensor)

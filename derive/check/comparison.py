@@ -68,12 +68,12 @@ class Comparison:
 
     @property
     def exact(self) -> bool:
-        """Whether all gradients are equal to their references, element by element."""
+        """True if all gradients are equal to their references, element by element."""
         return all(row.exact for row in self.rows)
 
     @property
     def approximate(self) -> bool:
-        """Whether all gradients are approximately equal to their references."""
+        """True if all gradients are approximately equal to their references."""
         return all(row.approximate for row in self.rows)
 
     @property
