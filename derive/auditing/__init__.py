@@ -1,1 +1,1 @@
-"""A hand-written autograd.Function judged: which gradient is wrong, and what is wrong with it."""
+"""Audit a hand-written autograd.Function: which gradient is wrong, and why."""

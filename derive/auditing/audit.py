@@ -1,7 +1,7 @@
-"""What `derive.audit` and ``derive audit`` call: a Function, its examples and what is meant.
+"""The entry points of `derive.audit` and ``derive audit``.
 
-Numbers decide first, and nothing is read for that. Where a gradient is wrong, the forward is read
-into an operation, and the hand-written gradient is held against the derived one.
+The verdict needs numbers alone. Only where a gradient is wrong, the forward is traced into an
+operation, and the hand-written gradient is compared with the derived one.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def audit_all(
     explain: bool = False,
     seconds: float = SECONDS,
 ) -> Report:
-    """As `audit`, for several calls."""
+    """Audit a Function at several example calls; see `audit`."""
     if not examples or not any(is_float(a) for a in examples[0]):
         raise DeriveError(
             "an audit needs example inputs, and at least one of them must be a float tensor"
@@ -116,6 +116,6 @@ def audit_all(
 
 
 def _import_for_explanations() -> None:
-    """What reading a forward imports, so that the next process has it: it takes seconds."""
+    """Import what tracing a forward needs (seconds), so that forked processes inherit it."""
     import torch._dynamo
     import torch.fx.experimental.proxy_tensor  # noqa: F401

@@ -1,4 +1,4 @@
-"""The hand-written backward as equations, read from its code."""
+"""Trace a hand-written backward into equations."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def written(
     wanted: Sequence[int],
     model: Model | None,
 ) -> tuple[str, ...]:
-    """The gradients in these arguments as backward computes them, under the names of its code.
+    """Return the gradients of these arguments as equations, as backward computes them.
 
-    What forward computes and backward reads is read too; what the operation says of it already is
-    left out.
+    Names are those of its code. Equations of the forward that backward reads are included, except
+    those that the operation already has.
     """
     names = subject.plain_names(len(args))
     given = [n for n, g in enumerate(cotangents) if g is not None]
@@ -54,7 +54,7 @@ def written(
 
 
 def _called(subject: Subject, args: Sequence[Any], cotangents: Sequence[Any]) -> tuple[Any, ...]:
-    """What backward returns after forward, both by nothing but their operations."""
+    """Run forward and backward without autograd; return what backward returns."""
     function = subject.function
     context = Context([is_float(a) for a in args])
     if subject.has_setup:
@@ -62,13 +62,13 @@ def _called(subject: Subject, args: Sequence[Any], cotangents: Sequence[Any]) ->
         function.setup_context(context, tuple(args), result)
     else:
         function.forward(context, *args)
-    # A backward that is differentiable once detaches what it is given.
+    # Skip the wrapper of once_differentiable, which detaches its arguments.
     raw = inspect.unwrap(function.backward)(context, *cotangents)
     return raw if isinstance(raw, tuple) else (raw,)
 
 
 def _apart(names: Sequence[str], taken: Sequence[str]) -> list[str]:
-    """Names of cotangents that are those of no argument."""
+    """Return the names of cotangents, with "_" appended where an argument has the same name."""
     made: list[str] = []
     for name in (n.replace("[", "").replace("]", "") for n in names):
         while name in taken or name in made:
@@ -91,7 +91,7 @@ def _letters(
     cotangents: Sequence[str],
     given: Sequence[int],
 ) -> dict[str, Any]:
-    """The letters of the operation, for the same axes."""
+    """Return the operation's index letters for each axis of the arguments and cotangents."""
     op = model.operation
     axes = {t.name: t.axes for t in op.inputs}
     found = {
@@ -117,7 +117,7 @@ def _of_axes(axes: Sequence[Expr]) -> list[str | None]:
 
 
 def _text(e: Equation, targets: Mapping[str, str]) -> str:
-    """An equation, outputs under other names."""
+    """Print an equation, with outputs renamed by ``targets``."""
 
     def named(part: Expr) -> Expr | None:
         if isinstance(part, Access) and part.tensor in targets:

@@ -1,8 +1,8 @@
-"""Where a gradient is judged, and what it means to be wrong there.
+"""The conditions under which gradients are checked, and the level of each finding.
 
-At the structure of the examples, their sizes, layouts, dtypes and flags, other numbers are *wrong*
-and an error is *fragile*. At sizes and values that nobody gave, other numbers are fragile too. What
-torch's conventions decide, such as the slope at a kink, is a *remark*.
+With the structure of the examples (sizes, layouts, dtypes, flags), other numbers are *wrong* and an
+error is *fragile*. At sizes and values that no example has, other numbers are fragile too. Where
+torch's convention decides, as for the slope at a kink, the finding is a *remark*.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from derive.auditing.structure import Structure
 WRONG, FRAGILE, REMARK = "wrong", "fragile", "remark"
 
 _FAR = 1e-3
-"""What is equal at large values and at ties, where rounding is larger."""
+"""The tolerance at large values and at ties, where rounding errors are larger."""
 _KINKS = 4
 _OVERFLOWS = 1000
-"""Values so many times as large may overflow, and those that are larger will."""
+"""Values scaled by at most this factor may overflow; larger ones will."""
 _NEAR_BY = 8
 _SUBSETS = 12
 
 
 @dataclass(frozen=True)
 class AuditFinding:
-    """One thing that was found: of a gradient, or of the call as a whole (``n`` None)."""
+    """One finding: about a gradient, or about the call as a whole (``n`` None)."""
 
     n: int | None
     text: str
@@ -59,7 +59,7 @@ class AuditFinding:
 
 
 def runs(subject: Subject, args: Sequence[Any]) -> bool:
-    """Whether the forward takes these arguments, gives finite numbers, and is its reference."""
+    """True if the forward accepts these arguments, is finite, and matches its reference."""
     try:
         check_reference(subject, args)
         for outputs in (subject.plain(args), subject.own(args)):
@@ -73,19 +73,20 @@ def runs(subject: Subject, args: Sequence[Any]) -> bool:
 
 @dataclass(frozen=True)
 class Judge:
-    """A Function at its examples and at what is made of them."""
+    """Checks a Function at its examples and at points derived from them."""
 
     subject: Subject
     structure: Structure
     examples: Sequence[tuple[Any, ...]]
-    """As given."""
+    """The examples as given, not cast."""
     names: tuple[str, ...]
     skipped: frozenset[int]
-    """The arguments that are known to be wrong."""
+    """The arguments whose gradients are already known to be wrong."""
     without: frozenset[int]
-    """Those that backward returns None for at the examples."""
+    """The arguments for which backward returns None at the examples."""
     enter: Callable[[str], bool]
-    """Told of each condition before it is run; False where it is known to end the process."""
+    """Called with each condition before it runs; False if that condition ended the process before.
+    """
 
     @property
     def args(self) -> tuple[Any, ...]:
@@ -93,7 +94,7 @@ class Judge:
         return self.structure.exact(self.examples[0])
 
     def all(self) -> Iterator[AuditFinding]:
-        """What is found under each condition in turn."""
+        """Check every condition in turn, and yield the findings."""
         base = Point(self.args)
         if self.subject.dtype is None:
             for example in self.examples:
@@ -113,7 +114,7 @@ class Judge:
         for point in made_up(base, self.names):
             yield from self.at(point, FRAGILE, loud=None)
         yield from self.at_large_values(base)
-        # What a reference means at a tie is a convention.
+        # At a tie, the reference's gradient is a convention.
         level = FRAGILE if self.subject.reference is None else REMARK
         for point in special(base, self.names, self._may_vanish):
             found = [*self.at(point, level, loud=None, tolerance=_FAR)]
@@ -138,9 +139,9 @@ class Judge:
         return n not in self.subject.owned and (n,) not in self.structure.kinds
 
     def at_large_values(self, base: Point) -> Iterator[AuditFinding]:
-        """Wrong where it stays so at larger values still.
+        """Report a gradient as wrong only if it is wrong at two scales of the same input.
 
-        At one alone the forward may not be itself, such as an iteration that does not converge.
+        At a single scale the forward itself may fail, such as an iteration that does not converge.
         """
         met: dict[tuple[int | None, str], AuditFinding] = {}
         for who, factor, point in scaled(base, self.names, self._may_scale):
@@ -165,7 +166,11 @@ class Judge:
         overflow: str | None = None,
         copied: bool = True,
     ) -> Iterator[AuditFinding]:
-        """The gradients at one point; ``loud`` is the level of an error, None where it is none."""
+        """Check the gradients at one point.
+
+        ``silent`` is the level of other numbers, ``loud`` that of an error; with None, errors are
+        ignored.
+        """
         owned = self.subject.owned
         args = tuple(self.args[n] if n in owned else a for n, a in enumerate(point.args))
         if not self.enter(point.condition) or not runs(self.subject, args):
@@ -176,13 +181,13 @@ class Judge:
         except Exception:
             return
         if made.wrong(max(self.subject.tolerance, tolerance)):
-            # A flag may choose a narrower dtype.
+            # A flag may select a narrower dtype.
             bits = narrowest(self.subject, args, cotangents)
             tolerance = max(tolerance, TOLERANCES[bits])
         yield from self.told(made, point.condition, silent, loud, tolerance, overflow)
 
     def at_a_kink(self, point: Point) -> Iterator[AuditFinding]:
-        """Remarks on slopes that autograd of the forward takes otherwise where they jump."""
+        """Yield a remark where the slope jumps and autograd takes another slope."""
         try:
             cotangents = cotangents_of(self.subject, point.args, 3)
             right = by_autograd(self.subject, point.args, cotangents)
@@ -201,7 +206,7 @@ class Judge:
         tolerance: float = 0.0,
         overflow: str | None = None,
     ) -> Iterator[AuditFinding]:
-        """What is wrong with an outcome."""
+        """Yield the findings about one outcome."""
         if made.error:
             if loud is not None:
                 shapes = f"({shapes_of(self.names, made.args)})"
@@ -220,7 +225,7 @@ class Judge:
                 continue
             level, given = silent, made.given.get(n)
             if given is None and n in self.without:
-                level = REMARK  # backward says that it is a constant
+                level = REMARK  # backward declares it a constant
             if overflow is not None and given is not None and not bool(given.isfinite().all()):
                 level = overflow
             is_wrong = True
@@ -229,9 +234,10 @@ class Judge:
             yield AuditFinding(None, f"{text} {condition}".strip(), silent)
 
     def is_kept(self, made: Outcome, n: int, tolerance: float) -> bool:
-        """Whether a gradient is right in every direction that keeps the kind of its argument.
+        """True if a gradient agrees with autograd's along the tangent space of its argument's kind.
 
-        That of a symmetric matrix may be symmetric where autograd's is that of one triangle.
+        For a symmetric matrix, a symmetric gradient is accepted where autograd's is that of one
+        triangle.
         """
         kind, given, right = self.structure.kinds.get((n,)), made.given.get(n), made.right[n]
         if kind is None or kind.tangent is None or given is None or given.shape != right.shape:
@@ -245,7 +251,7 @@ class Judge:
         return near(sides[0], sides[1], tolerance + 3 * made.doubt)
 
     def is_kink(self, made: Outcome, n: int, tolerance: float) -> bool:
-        """Whether the slopes to both sides differ wherever the gradient is most wrong."""
+        """True if the one-sided slopes differ at the elements where the gradient is most wrong."""
         import torch
 
         given, right = made.given.get(n), made.right[n]
@@ -270,11 +276,11 @@ class Judge:
         )
 
     def is_smooth(self, made: Outcome, n: int) -> bool:
-        """Whether the right gradient is the same at points that are close: no kink, no tie."""
+        """True if the right gradient is the same at neighboring points: no kink, no tie."""
         return all(near(r, made.right[n], 1e-5) for r in self._near_by(made, n))
 
     def _near_by(self, made: Outcome, n: int) -> list[Any]:
-        """The right gradient at points that are close: one of them is ours where slopes jump."""
+        """Return the right gradient at randomly perturbed points, to compare with at a kink."""
         import torch
 
         found = []
@@ -315,7 +321,7 @@ class Judge:
     # --------------------------------------------------- at the examples' own
 
     def as_given(self, example: tuple[Any, ...]) -> Iterator[AuditFinding]:
-        """The example exactly as it is: its strides and dtypes."""
+        """Check the example unchanged, with its own strides and dtypes."""
         import torch
 
         dtypes = {a.dtype for n, a in enumerate(example) if is_float(a)}
@@ -329,7 +335,7 @@ class Judge:
         yield from self._narrow(given, f"in {name}", WRONG)
 
     def _narrow(self, args: tuple[Any, ...], condition: str, silent: str) -> Iterator[AuditFinding]:
-        """In a narrower dtype, where autograd of the forward is right to its digits."""
+        """Check in a narrower dtype, if autograd of the forward is accurate enough there."""
         import torch
 
         bits = min(torch.finfo(a.dtype).bits for a in args if is_float(a))
@@ -350,7 +356,7 @@ class Judge:
         yield from self.told(made, condition, silent, tolerance=tolerance)
 
     def subsets(self) -> Iterator[AuditFinding]:
-        """Gradients asked of one input alone, and of all others."""
+        """Check with requires_grad on one input alone, and on all others."""
         every = self.subject.wanted(self.args)
         if len(every) < 2:
             return
@@ -365,7 +371,7 @@ class Judge:
                     yield from self.told(made, condition)
 
     def of_cotangents(self) -> Iterator[AuditFinding]:
-        """Cotangents that are expanded, and outputs that nothing reads."""
+        """Check expanded and non-contiguous cotangents, and one output used at a time."""
         cotangents = cotangents_of(self.subject, self.args, 3)
         held = [n for n, g in enumerate(cotangents) if g is not None]
         ways = [("where the cotangent is expanded, as sum() gives it", expanded)]
@@ -384,7 +390,7 @@ class Judge:
     # ---------------------------------------------------------------- dtypes
 
     def in_half(self) -> Iterator[AuditFinding]:
-        """bfloat16, where no example is of it and the forward takes it."""
+        """Check in bfloat16, if the forward supports it and no example has that dtype."""
         import torch
 
         given = {a.dtype for e in self.examples for a in e if is_float(a)}
@@ -397,7 +403,7 @@ class Judge:
             yield replace(found, level=REMARK) if found.n is None else found
 
     def under_autocast(self) -> Iterator[AuditFinding]:
-        """Forward under autocast, backward outside, as a training loop does it: a remark."""
+        """Run forward under autocast, backward outside, as a training loop does: a remark."""
         import torch
 
         condition = "under autocast"
@@ -424,7 +430,7 @@ class Judge:
 
 
 def widened(args: Sequence[Any]) -> tuple[Any, ...]:
-    """The arguments with their float tensors in float64; parameters of modules stay."""
+    """Cast float tensors to float64, except parameters of modules."""
     import torch
 
     own = (torch.nn.Parameter,)
@@ -435,7 +441,7 @@ def widened(args: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def by_how_much(made: Outcome, n: int) -> str:
-    """The largest difference, and where nan stands."""
+    """Describe the error of a gradient: its largest difference, a wrong shape, or nan."""
     given, right = made.given.get(n), made.right[n]
     if given is None:
         return ": there is none"

@@ -1,4 +1,4 @@
-"""The gradient of the gradients: whether a backward may be differentiated."""
+"""The second derivative: whether a backward is itself differentiable."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from derive.errors import DeriveError
 
 
 def second_order(subject: Subject, args: Sequence[Any], cotangents: Sequence[Any]) -> str:
-    """``right``, ``wrong``, ``nan``, ``constant`` or ``refused``: the gradient of the gradients."""
+    """Classify the double backward: ``right``, ``wrong``, ``nan``, ``constant`` or ``refused``.
+
+    '' if the forward's own second derivative fails.
+    """
     import torch
 
     wanted = subject.wanted(args)
@@ -45,7 +48,7 @@ def second_order(subject: Subject, args: Sequence[Any], cotangents: Sequence[Any
             if g is not None:
                 weight = torch.randn(g.shape, generator=random, dtype=torch.float64)
                 total = total + (g * weight.to(g.device)).sum().cpu()
-        # All of the graph is run, so that a node which refuses is met.
+        # Run the whole graph, so that every node that refuses is reached.
         total.backward()  # type: ignore[no-untyped-call]
         return [torch.zeros_like(w) if w.grad is None else w.grad for w in wrt]
 

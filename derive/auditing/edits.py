@@ -1,7 +1,7 @@
-"""Single edits of code: the code of a backward with one thing changed, the likely edits first.
+"""Single edits of the code of a backward, the likely ones first.
 
-A mistake is one wrong name, sign, factor, term, index or function in most cases, so one edit mends
-it. Each edit has a sentence that says what is wrong if the edited code is right.
+Most mistakes are one wrong name, sign, factor, term, index or function, so one edit mends them.
+Each edit has a sentence that says what is wrong if the edited code is right.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from derive.auditing.substitution_edits import (
 
 
 def sites(tree: ast.AST) -> Iterator[tuple[Any, str | int, ast.expr]]:
-    """Each expression that is read, and where it stands; larger ones first."""
+    """Yield (container, key, node) for each expression that is read, the outer ones first."""
     for parent in ast.walk(tree):
         for name, value in ast.iter_fields(parent):
             if isinstance(value, ast.expr) and not is_target(value):
@@ -43,13 +43,13 @@ def sites(tree: ast.AST) -> Iterator[tuple[Any, str | int, ast.expr]]:
 
 
 def edits(trees: Sequence[ast.AST], scope: CodeScope) -> Iterator[Edit]:
-    """Edits of one thing, the likely ones first."""
+    """Yield edits of one node or statement, the likely ones first."""
     bodies = [part for tree in trees for part in _bodies(tree)]
     every = [site for part in bodies for site in sites(part)]
-    # Whether one number is larger than another says too little of what the numbers should be.
+    # The truth of a comparison hardly constrains the numbers compared, so they are not edited.
     compared = {id(p) for body in bodies for c in _compared(body) for p in ast.walk(c)}
     every = [s for s in every if not (isinstance(s[2], ast.Constant) and id(s[2]) in compared)]
-    # A word chooses among formulas: another one makes none of them right.
+    # A string selects a formula; another string makes no formula right.
     every = [s for s in every if not isinstance(scope.values.get(ast.unparse(s[2])), str)]
     for make in (removed, replaced, turned, inverted, exchanged_for):
         for where, key, node in every:
@@ -60,7 +60,7 @@ def edits(trees: Sequence[ast.AST], scope: CodeScope) -> Iterator[Edit]:
     for tree in trees:
         yield from throughout(tree, scope)
     values = [s for s in every if is_arithmetic(s[2]) and id(s[2]) not in compared]
-    # A whole number counts, such as the length of a chunk: another one may hide a mistake.
+    # Integers are counts, such as a chunk length; an edited count may hide the real mistake.
     values = [s for s in values if type(scope.values.get(ast.unparse(s[2]))) is not int]
     for make in (with_factor, around, with_term, with_product):
         for where, key, node in values:
@@ -74,7 +74,7 @@ def _compared(body: ast.stmt) -> Iterator[ast.Compare]:
 
 
 def saved(tree: ast.AST, scope: CodeScope) -> Iterator[Edit]:
-    """Edits of what a forward keeps for its backward, and of nothing else that it does."""
+    """Yield edits of what forward saves on ctx, and of nothing else in it."""
     for statement in ast.walk(tree):
         if not isinstance(statement, ast.Expr | ast.Assign):
             continue

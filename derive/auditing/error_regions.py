@@ -1,7 +1,7 @@
-"""Where a gradient is wrong: a true description of the places, if no reason is exact.
+"""Describe where a gradient is wrong, if no exact reason is found.
 
-The same description holds at every point: a part of an axis, a condition on an argument, or an
-order of the right elements.
+The description has to hold at every point: a part of an axis, a condition on an argument, or a
+permutation of the right elements.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from derive.auditing.points import is_tensor
 from derive.auditing.ratio_fit import as_number
 
 _LEAST = 2
-"""So many points have to agree."""
+"""At least this many points have to agree."""
 
 
 def where(evidence: Evidence) -> str:
-    """The places that are wrong and what is known of the elements there; '' if nothing is."""
+    """Describe the wrong positions and the elements there; '' if nothing fits."""
     pairs = list(zip(evidence.given, evidence.right, strict=True))
     if any(g.shape != r.shape or not np.isfinite(g).all() for g, r in pairs):
         return ""
@@ -38,7 +38,7 @@ def where(evidence: Evidence) -> str:
 
 
 def _moved(evidence: Evidence, given: Sequence[Array], right: Sequence[Array]) -> str:
-    """Right elements at other places of an axis."""
+    """Describe a gradient whose elements are right, but shifted or permuted along an axis."""
     for axis in range(given[0].ndim):
         for change, text in _orders(axis):
             made = [change(r) for r in right]
@@ -78,14 +78,14 @@ def _orders(axis: int) -> Iterator[tuple[Callable[[Array], Array | None], str]]:
 def _placed(
     evidence: Evidence, told: Sequence[int], given: Sequence[Array], right: Sequence[Array]
 ) -> str:
-    """The places that are wrong, and what stands there."""
+    """Describe the wrong positions, and the values there."""
     wrong = [_wrong(evidence, g, r) for g, r in zip(given, right, strict=True)]
     for masks, text in _places(evidence, told, [r.shape for r in right]):
         usable = [m is not None and m.shape == w.shape for m, w in zip(masks, wrong, strict=True)]
         if not all(usable) or all(bool(m.all()) for m in masks if m is not None):
             continue
         inside = all(not (w & ~m).any() for w, m in zip(wrong, masks, strict=True))
-        # An element that is 0 either way may be right by chance.
+        # Where both are 0, the element may be right by chance.
         idle = [(g == 0) & (r == 0) for g, r in zip(given, right, strict=True)]
         full = all(not (m & ~w & ~i).any() for m, w, i in zip(masks, wrong, idle, strict=True))
         if inside and full:
@@ -101,7 +101,7 @@ def _wrong(evidence: Evidence, given: Array, right: Array) -> Array:
 
 
 def _there(wrong: Sequence[Array], given: Sequence[Array], right: Sequence[Array]) -> str:
-    """What stands at the places, if it is the same at all points."""
+    """Describe the wrong values, if one description holds at all points."""
     every = np.concatenate([g[w] for g, w in zip(given, wrong, strict=True)])
     meant = np.concatenate([r[w] for r, w in zip(right, wrong, strict=True)])
     if not np.abs(every).max(initial=0.0):
@@ -117,13 +117,13 @@ def _there(wrong: Sequence[Array], given: Sequence[Array], right: Sequence[Array
 
 
 Masks = Sequence[Any]
-"""Arrays of bool, None where there is no such place."""
+"""A boolean mask for each point; None where it does not exist."""
 
 
 def _places(
     evidence: Evidence, told: Sequence[int], shapes: Sequence[tuple[int, ...]]
 ) -> Iterator[tuple[Masks, str]]:
-    """Sets of places, one for each point."""
+    """Yield candidate masks, one for each point, with a description."""
     rank = len(shapes[0])
     for axis in range(rank):
         for of, text in _parts(axis):
@@ -148,7 +148,7 @@ def _places(
 
 
 def _parts(axis: int) -> Iterator[tuple[Callable[[int], Array], str]]:
-    """Parts of an axis: its ends, halves and every other position."""
+    """Yield predicates on positions of an axis: its ends, halves, even and odd positions."""
     at = np.arange
     yield lambda s: at(s) == 0, f"at position 0 of axis {axis}"
     yield lambda s: at(s) == s - 1, f"at the last position of axis {axis}"
@@ -161,7 +161,7 @@ def _parts(axis: int) -> Iterator[tuple[Callable[[int], Array], str]]:
 
 
 def _along(shape: tuple[int, ...], axis: int, chosen: Array) -> Array | None:
-    """The places whose position along the axis is chosen; None where all or none are."""
+    """Broadcast a mask of one axis to the shape; None if it is all true or all false."""
     if chosen.all() or not chosen.any():
         return None
     places = [1] * len(shape)
@@ -178,7 +178,7 @@ def _of_matrix(shape: tuple[int, ...], kind: Any) -> Array | None:
 def _conditions(
     evidence: Evidence, told: Sequence[int], shapes: Sequence[tuple[int, ...]]
 ) -> Iterator[tuple[Masks, str]]:
-    """Where an argument, whose axes are the gradient's or its first ones, meets a condition."""
+    """Yield masks of a condition on an argument, broadcast to the gradient's shape."""
     signs: list[tuple[Callable[[Array], Array], str]] = [
         (lambda a: a < 0, "{} < 0"),
         (lambda a: a > 0, "{} > 0"),
@@ -222,14 +222,14 @@ def _equal(value: int) -> tuple[Callable[[Array], Array], str]:
 
 
 def _counted(array: Array, shape: tuple[int, ...]) -> Array | None:
-    """How often each row is named."""
+    """Count how often an integer argument refers to each row; None if a value is no valid row."""
     if not len(shape) or array.min(initial=0) < 0 or array.max(initial=0) >= shape[0]:
         return None
     return np.bincount(array, minlength=shape[0])
 
 
 def _sentinels(arrays: Sequence[Array]) -> list[int]:
-    """Values below zero, and those that every point has."""
+    """Return up to four values that occur at every point, the smallest first."""
     common = set(map(int, arrays[0].ravel()))
     for array in arrays[1:]:
         common &= set(map(int, array.ravel()))
@@ -237,7 +237,7 @@ def _sentinels(arrays: Sequence[Array]) -> list[int]:
 
 
 def _spread(mask: Array, shape: tuple[int, ...]) -> Array | None:
-    """A mask on the first axes, or on all."""
+    """Broadcast a mask of the leading axes to the shape; None if its shape does not fit."""
     if mask.shape == shape[: mask.ndim]:
         return np.broadcast_to(mask.reshape(*mask.shape, *[1] * (len(shape) - mask.ndim)), shape)
     return None

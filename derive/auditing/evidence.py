@@ -1,4 +1,4 @@
-"""What a hand-written gradient is held against: its values and the right ones at several points."""
+"""The given and the right gradient of one argument at several points."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PLACES = 3
 
 @dataclass(frozen=True)
 class Evidence:
-    """The gradient in argument ``n`` at independent points."""
+    """The gradient of argument ``n`` at several independent points."""
 
     n: int
     names: tuple[str, ...]
@@ -38,7 +38,7 @@ class Evidence:
         return [self._fitted(_array(o.right[self.n])) for o in self.outcomes]
 
     def _fitted(self, array: Array) -> Array:
-        """Without axes of size 1 that the derived gradient has no index for."""
+        """Drop axes of size 1 for which the derived gradient has no index."""
         derived = self._derived
         return array if derived is None else without_ones(array, derived.axes)
 
@@ -62,13 +62,13 @@ class Evidence:
 
     @cached_property
     def values(self) -> list[PointValues]:
-        """The operation's values at each point."""
+        """The values of the operation at each point."""
         assert self.model is not None
         return [PointValues(self.model, o.args, o.cotangents) for o in self.outcomes]
 
     @cached_property
     def formula(self) -> Formula | None:
-        """The derived gradient; None where there is none, or it is not autograd's."""
+        """The derived gradient; None if it does not exist or differs from autograd's."""
         found = self._derived
         if found is None:
             return None
@@ -79,13 +79,13 @@ class Evidence:
         return found
 
     def shown(self, e: Expr) -> str:
-        """A part of the formula as text, its bound letters told apart from those of the left."""
+        """Print a part of the formula, with bound letters distinct from those of its axes."""
         assert self.model is not None
         formula = self.formula
         return self.model.shown(e, () if formula is None else formula.axes)
 
     def same(self, a: Array, b: Array) -> bool:
-        """Whether two arrays are equal but for rounding."""
+        """True if two arrays are equal up to rounding."""
         if a.shape != b.shape or not np.isfinite(a).all():
             return False
         scale = max(float(np.abs(b).max(initial=0.0)), 1e-2)
@@ -93,7 +93,7 @@ class Evidence:
 
     @cached_property
     def places(self) -> list[list[tuple[int, ...]]]:
-        """Where a candidate is asked first: the largest differences."""
+        """The positions that are tested first for each candidate: the largest differences."""
         found = []
         for given, right in zip(self.given, self.right, strict=True):
             order = np.argsort(-np.abs(given - right), axis=None)
@@ -102,7 +102,7 @@ class Evidence:
         return found
 
     def fits(self, axes: Sequence[Expr], body: Expr, wanted: Sequence[Array]) -> bool:
-        """Whether the expression has these values at every point."""
+        """True if the expression has the wanted values at every point."""
         try:
             with np.errstate(all="ignore"):
                 for values, places, array in zip(self.values, self.places, wanted, strict=True):
@@ -120,7 +120,7 @@ class Evidence:
 
     @cached_property
     def sizes(self) -> dict[str, list[float]]:
-        """Sizes by name at every point; those of the operation's letters where it is known."""
+        """Sizes by name at every point; index letters are the names if the model is known."""
         found: dict[str, list[float]] = {}
         if self.model is not None:
             names = _letters(self.model)
@@ -139,7 +139,7 @@ class Evidence:
 
     @cached_property
     def numbers(self) -> dict[str, list[float]]:
-        """Tensors of one element and numbers that differ between the points, by name."""
+        """Scalar tensors, scalar cotangents and varying float arguments, by name."""
         found: dict[str, list[float]] = {}
         first = self.outcomes[0]
         for n, arg in enumerate(first.args):
@@ -155,7 +155,7 @@ class Evidence:
 
     @property
     def numerals(self) -> list[int]:
-        """The arguments that are one number at every point."""
+        """The positive number arguments that are equal at every point."""
         return [
             n
             for n, a in enumerate(self.outcomes[0].args)
@@ -164,17 +164,17 @@ class Evidence:
 
     @property
     def chunks(self) -> list[int]:
-        """Those of them that are whole."""
+        """The integer arguments among `numerals`."""
         return [n for n in self.numerals if type(self.outcomes[0].args[n]) is int]
 
     @property
     def symbols(self) -> Mapping[str, Sequence[float]]:
-        """What a ratio may be made of."""
+        """The named values that a ratio may be a product of."""
         return {**self.sizes, **self.numbers}
 
 
 def _letters(model: Model) -> dict[str, str]:
-    """The letter that each extent is written with."""
+    """Map each extent to the first index letter of it."""
     found: dict[str, str] = {}
     op = model.operation
     every = [t.axes for t in op.inputs] + [e.axes for e in op.equations]
@@ -186,7 +186,7 @@ def _letters(model: Model) -> dict[str, str]:
 
 
 def has_inverse_sizes(e: Expr) -> bool:
-    """Whether e divides by a size."""
+    """True if e divides by a size."""
     return any(
         isinstance(part, Pow)
         and isinstance(part.base, Size)
@@ -197,7 +197,7 @@ def has_inverse_sizes(e: Expr) -> bool:
 
 
 def has_other_name(told: str, evidence: Evidence) -> bool:
-    """Whether a number of the text is a size, or a whole number of the call, at every point."""
+    """True if a number in the text equals a size or a constant argument at every point."""
     found = re.findall(r"(?:factor|where) (\d+)(?:/(\d+))? (?:is|should)", told)
     numbers = {int(part) for pair in found for part in pair if part} - {1}
     args = evidence.outcomes[0].args

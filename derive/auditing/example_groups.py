@@ -1,6 +1,6 @@
-"""The examples that are called alike, with the same flags, choices and whole numbers.
+"""Group example calls by their flags, choices and integers.
 
-A gradient may be wrong for one of them alone; it is explained there.
+A gradient may be wrong in one group alone; then it is explained there.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from derive.auditing.points import is_tensor
 from derive.auditing.structure import Structure, structure_of
 
 _MOST = 40
-"""No longer value is said."""
+"""Values with a longer repr are not printed."""
 
 
 @dataclass(frozen=True)
 class Alike:
-    """Calls of one kind, at which the gradients in ``wrong`` are wrong and first explained."""
+    """One group of calls: the gradients in ``wrong`` are first wrong here."""
 
     structure: Structure
     outcomes: tuple[Outcome, ...]
     wrong: tuple[int, ...]
     condition: str
-    """What tells these calls from the others; '' where all kinds have something wrong."""
+    """The arguments that distinguish this group; '' if every group has a wrong gradient."""
 
     @property
     def count(self) -> int:
-        """How many arguments a call has."""
+        """The number of arguments of a call."""
         return len(self.outcomes[0].args)
 
 
@@ -40,7 +40,7 @@ def alike(
     calls: Sequence[tuple[Outcome, Sequence[int]]],
     wrong: Sequence[int],
 ) -> Iterator[Alike]:
-    """The kinds of calls with a gradient that is wrong; ``calls`` says which are so at each."""
+    """Yield the groups with a wrong gradient; ``calls`` has the wrong arguments of each call."""
     kinds = list(dict.fromkeys(_kind(o.args) for o, _ in calls))
     bad = {_kind(o.args) for o, ns in calls if ns}
     left = list(wrong)
@@ -62,7 +62,7 @@ def alike(
 
 
 def _kind(args: Sequence[Any]) -> tuple[Any, ...]:
-    """What the arguments are that are no tensors and no floats."""
+    """Return the key of a group: the arguments other than tensors and floats."""
     return tuple(_plain(a) for a in args)
 
 
@@ -75,7 +75,7 @@ def _plain(value: Any) -> Any:
 
 
 def _said(names: Sequence[str], args: Sequence[Any], others: Sequence[Sequence[Any]]) -> str:
-    """The values that no other call has, as a condition."""
+    """Describe the values that no other group has, as a condition."""
     told = [
         f"{name}={value!r}"
         for n, (name, value) in enumerate(zip(names, args, strict=False))

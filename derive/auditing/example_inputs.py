@@ -1,4 +1,4 @@
-"""Example inputs before anything is run: modules, constants, and what ctx keeps."""
+"""Prepare example inputs: modules, constants, and tensors stored on ctx."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from derive.auditing.points import is_float, is_tensor
 def with_wide_modules(
     examples: Sequence[tuple[Any, ...]],
 ) -> tuple[list[tuple[Any, ...]], frozenset[int]]:
-    """Modules that are arguments as float64 copies, with their parameters beside them."""
+    """Replace modules by float64 copies, and their parameters among the arguments with them.
+
+    Also returns the numbers of those parameter arguments.
+    """
     import torch
 
     made, owned = [], set()
@@ -39,9 +42,9 @@ def with_wide_modules(
 
 
 def told_constants(examples: Sequence[tuple[Any, ...]], owned: frozenset[int]) -> set[int] | None:
-    """Float arguments that require no gradient where others do; None where none does.
+    """Return the float arguments that require no gradient; None if no argument requires one.
 
-    Parameters of a module beside them always do, and say nothing.
+    Parameters of modules are ignored, since they always require one.
     """
     apart = {n: a for n, a in enumerate(examples[0]) if is_float(a) and n not in owned}
     wanted = {n for n in apart for e in examples if n < len(e) and _asks(e[n])}
@@ -55,7 +58,10 @@ def _asks(value: Any) -> bool:
 def kept_on_ctx(
     context: Any, inputs: Sequence[Any], outputs: Sequence[Any], names: Sequence[str]
 ) -> list[str]:
-    """Inputs and outputs that are attributes of ctx: what torch checks of a saved one is lost."""
+    """Warn of inputs and outputs stored as attributes of ctx.
+
+    save_for_backward would detect in-place changes of them.
+    """
     found = []
     own = {"needs_input_grad", "saved_tensors", "dirty"}
     for key, value in vars(context).items():

@@ -1,4 +1,4 @@
-"""Why a gradient is wrong: the first explanation that is exact at every point, or none.
+"""Explain why a gradient is wrong: the first explanation that is exact at every point.
 
 With right = Sum_k T_k, the hand-written gradient is fitted by
 
@@ -37,7 +37,7 @@ _SEVERAL = range(2, 5)
 
 
 def explain(evidence: Evidence) -> str:
-    """What is wrong with the gradient, if one thing is; '' where no explanation is exact."""
+    """Explain a gradient with one mistake; '' if no explanation is exact."""
     found = _absent(evidence) or _as_a_whole(evidence) or _returned(evidence)
     if not found and evidence.formula is not None:
         found = _by_shape(evidence) or _by_terms(evidence, (1,)) or _by_changes(evidence)
@@ -45,7 +45,7 @@ def explain(evidence: Evidence) -> str:
 
 
 def explain_further(evidence: Evidence) -> str:
-    """The same by several terms, or by changes that fewer mistakes are: other fits may exist."""
+    """Try several terms and unlikely changes, which may also fit by chance."""
     if evidence.formula is None:
         return ""
     return _by_terms(evidence, _SEVERAL) or _by_further_changes(evidence)
@@ -55,7 +55,7 @@ def explain_further(evidence: Evidence) -> str:
 
 
 def _raws(evidence: Evidence) -> list[Array | None]:
-    """What backward returns at each point."""
+    """Return what backward returns at each point; None where that is no tensor."""
     n = evidence.n
     raws = [o.raw[n] if o.raw is not None and n < len(o.raw) else None for o in evidence.outcomes]
     tensors: list[Any] = [r if is_tensor(r) else None for r in raws]
@@ -63,7 +63,7 @@ def _raws(evidence: Evidence) -> list[Array | None]:
 
 
 def _absent(evidence: Evidence) -> str:
-    """No gradient at all."""
+    """Explain a gradient that is None at every point."""
     if any(o.raw is None for o in evidence.outcomes):
         return ""
     n = evidence.n
@@ -72,7 +72,7 @@ def _absent(evidence: Evidence) -> str:
 
 
 def _returned(evidence: Evidence) -> str:
-    """A gradient that is transposed, or that of another input."""
+    """Explain a gradient that is 0, transposed, or that of another input."""
     made = _raws(evidence)
     if any(r is None for r in made):
         return ""
@@ -89,7 +89,7 @@ def _returned(evidence: Evidence) -> str:
 
 
 def _of_another(evidence: Evidence, is_right: bool) -> str:
-    """The gradient of another input, whose own is right or is not."""
+    """Explain a gradient equal to that of another input, whose own gradient is right (or not)."""
     n = evidence.n
     for other in evidence.outcomes[0].right:
         mine = Evidence(other, evidence.names, evidence.cotangents, evidence.outcomes)
@@ -101,7 +101,7 @@ def _of_another(evidence: Evidence, is_right: bool) -> str:
 
 
 def _as_a_whole(evidence: Evidence) -> str:
-    """The right gradient times a number, sizes or a scalar."""
+    """Explain a gradient that is the right one times a number, a size or a scalar argument."""
     if any(g.shape != r.shape for g, r in zip(evidence.given, evidence.right, strict=True)):
         return ""
     ratios = []
@@ -118,7 +118,7 @@ def _as_a_whole(evidence: Evidence) -> str:
 
 
 def _ratio(evidence: Evidence, ratios: Sequence[float], body: Expr | None, where: str) -> str:
-    """What a ratio says: '' where it is no product of what is at hand."""
+    """Describe a ratio; '' if it is no product of known symbols."""
     number = as_number(ratios)
     if number == 1:
         return ""
@@ -133,7 +133,7 @@ def _ratio(evidence: Evidence, ratios: Sequence[float], body: Expr | None, where
 
 
 def _by_shape(evidence: Evidence) -> str:
-    """A sum over other indices than those of the formula."""
+    """Explain a gradient summed over the wrong indices."""
     formula, model = evidence.formula, evidence.model
     assert formula is not None and model is not None
     made = [r for r in _raws(evidence) if r is not None]
@@ -174,7 +174,7 @@ def _summed(
 
 
 def _by_terms(evidence: Evidence, counts: Sequence[int]) -> str:
-    """The hand-written gradient as a sum of the terms, so many with other coefficients."""
+    """Explain a gradient that is a sum of the right terms, ``counts`` of them scaled."""
     formula, model = evidence.formula, evidence.model
     assert formula is not None and model is not None
     if any(g.shape != r.shape for g, r in zip(evidence.given, evidence.right, strict=True)):
@@ -195,7 +195,7 @@ def _by_terms(evidence: Evidence, counts: Sequence[int]) -> str:
 def _subset(
     evidence: Evidence, parts: Sequence[Expr], arrays: list[list[Array]], chosen: Sequence[int]
 ) -> str:
-    """What is wrong with these terms, if nothing else is."""
+    """Explain these terms by their fitted coefficients, if the others are right."""
     model = evidence.model
     assert model is not None
     every = []
@@ -230,7 +230,7 @@ _Maker = Callable[[Expr], Iterator[Change]]
 
 
 def _by_changes(evidence: Evidence) -> str:
-    """The first change of the formula, or of one of its terms, that gives this gradient."""
+    """Explain by one change of the formula or of one of its terms."""
     formula, bodies = _opened(evidence)
     free = free_indices_of(formula.axes)
 
@@ -247,7 +247,7 @@ def _by_changes(evidence: Evidence) -> str:
 
 
 def _by_further_changes(evidence: Evidence) -> str:
-    """A factor more, another tensor, or a change of what a name stands for."""
+    """Explain by one more factor, another tensor, or a changed definition of a name."""
     formula, bodies = _opened(evidence)
     model = evidence.model
     assert model is not None
@@ -282,14 +282,14 @@ def _by_further_changes(evidence: Evidence) -> str:
 
 
 def _opened(evidence: Evidence) -> tuple[Formula, list[Expr]]:
-    """The formula, and its body as it is and with its adjoints put in."""
+    """Return the formula, and its body with and without adjoints inlined."""
     formula, model = evidence.formula, evidence.model
     assert formula is not None and model is not None
     return formula, list(dict.fromkeys((formula.body, model.opened(formula.body))))
 
 
 def _by_stages(evidence: Evidence, *stages: tuple[_Maker, list[Expr], bool]) -> str:
-    """The first change that fits; each stage makes some of bodies, or of their terms."""
+    """Explain by the first change that fits; each stage rewrites whole bodies or single terms."""
     if any(g.shape != r.shape for g, r in zip(evidence.given, evidence.right, strict=True)):
         return ""
     tried: set[Expr] = set()
@@ -302,7 +302,7 @@ def _by_stages(evidence: Evidence, *stages: tuple[_Maker, list[Expr], bool]) -> 
 
 
 def _by_definitions(evidence: Evidence, bodies: Sequence[Expr]) -> str:
-    """A name of the operation that backward computes anew, and otherwise than forward."""
+    """Explain by a name that backward recomputes in another way than forward."""
     if any(g.shape != r.shape for g, r in zip(evidence.given, evidence.right, strict=True)):
         return ""
     formula, model = evidence.formula, evidence.model
@@ -335,7 +335,7 @@ def _among(
     apart: bool,
     tried: set[Expr],
 ) -> str:
-    """The first fitting change of body, or with ``apart`` of one of its terms."""
+    """Explain by the first change of the body that fits, or with ``apart`` of one of its terms."""
     formula, model = evidence.formula, evidence.model
     assert formula is not None and model is not None
     parts = terms(body) if apart else (body,)
@@ -366,5 +366,5 @@ def _adjoints(model: Model) -> set[str]:
 
 
 def free_indices_of(axes: Sequence[Expr]) -> frozenset[Index]:
-    """The indices of a left side."""
+    """Return the indices of the axes on the left side."""
     return frozenset().union(*map(free_indices, axes)) if axes else frozenset()

@@ -1,7 +1,7 @@
-"""Why gradients are wrong: the forward is read, and what is derived is held against what is given.
+"""Explain wrong gradients: trace the forward, and compare derived and given gradients.
 
-The sizes here are chosen to tell things apart, a size from a number and a letter from another; the
-verdict stands already.
+Sizes are chosen such that a size, a number and another index have different values. The verdict
+does not depend on this.
 """
 
 from __future__ import annotations
@@ -32,28 +32,27 @@ _POINTS = 7
 _READING = 8.0
 _EXPLAINING = 6.0
 _WRITING = 4.0
-"""CPU seconds to read the forward in, to hold its gradients against those given, and to write both
-out."""
+"""CPU seconds to trace the forward, to explain its gradients, and to print equations."""
 _SHARP = 1e-4
 _MORE = 1.03125
-"""No sizes or numbers of a formula have this ratio."""
+"""No sizes or numbers in a formula have this ratio."""
 _TINY = 1e-2
-"""A smaller number keeps a division from zero."""
+"""Smaller numbers are not scaled: they are epsilons of divisions."""
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What is known of the gradients that are wrong, beside that they are."""
+    """The explanation of the wrong gradients."""
 
     why: dict[int, str] = field(default_factory=dict)
     formulas: tuple[str, ...] = ()
     written: tuple[str, ...] = ()
     fixed: str = ""
     unread: str = ""
-    """Why the forward could not be read."""
+    """Why the forward could not be traced."""
 
     def where(self, condition: str) -> Explanation:
-        """The same, said of the calls of this condition."""
+        """Prefix each explanation with the condition of its calls."""
         if not condition:
             return self
         said = {n: f"{condition}: {text}" for n, text in self.why.items() if text}
@@ -66,10 +65,10 @@ def explanation(
     calls: Alike,
     reference: Any,
 ) -> Explanation:
-    """The first exact explanation for each wrong gradient, and what is derived and written."""
+    """Return the first exact explanation for each wrong gradient, and both formulas."""
     structure, outcomes, wrong = calls.structure, calls.outcomes, calls.wrong
     first = outcomes[0]
-    # With no operation yet, much can be told from numbers alone.
+    # Some mistakes show in the numbers alone, without an operation.
     why = {n: _without_reading(subject, names, outcomes, n) for n in wrong}
     model: Model | None = None
     unread = f"it takes more than {_READING:g} s to read"
@@ -120,14 +119,14 @@ def explanation(
 
 
 def _is_flat(several: Sequence[Outcome], n: int) -> bool:
-    """Whether the right gradient is 0 everywhere, so that another one may be meant."""
+    """True if the right gradient is 0 everywhere, so that a surrogate may be meant."""
     return not any(bool(o.right[n].nan_to_num(0).any()) for o in several if n in o.right)
 
 
 def _known(
     n: int, several: Sequence[Outcome], own: Sequence[Outcome], fails: bool
 ) -> Iterator[list[Outcome]]:
-    """The points to explain a gradient at: all, then those of the examples' structure alone."""
+    """Yield the points used to explain a gradient: all, then those of the examples' structure."""
     points = [o for o in several if bool(o.error) == fails and _is_known(o, n)][:_POINTS]
     if points:
         yield points
@@ -144,7 +143,7 @@ def _by_edits(
     why: dict[int, str],
     tolerance: float,
 ) -> None:
-    """Adds what one edit of the code mends."""
+    """Add the explanations found by one edit of the code."""
     unnamed = [n for n, told in why.items() if not told and not _is_flat(several, n)]
     if not unnamed:
         return
@@ -152,14 +151,14 @@ def _by_edits(
     def known(some: Sequence[Outcome]) -> list[Outcome]:
         return [o for o in some if not o.error and all(_is_known(o, n) for n in unnamed)]
 
-    # Values that are made up may be none of the kind that an argument is.
+    # Random values may lack the kind of an argument, such as symmetric.
     kinds = calls.structure.kinds
     others = [] if kinds else [o for o in several if all(o is not p for p in own)]
     why |= mended(subject, known(own), known(others), unnamed, tolerance, kinds)
 
 
 def _unread_cotangents(subject: Subject, outcomes: Sequence[Outcome], n: int) -> str:
-    """Whether the gradient stays the same for another cotangent."""
+    """Explain a gradient that does not depend on the cotangents; '' if it does."""
     for made in outcomes[:2]:
         other = tuple(None if g is None else 2 * g + 1 for g in made.cotangents)
         again = _or(lambda m=made, o=other: outcome(subject, m.args, o, right=({}, 0.0)))
@@ -175,7 +174,7 @@ def _unread_cotangents(subject: Subject, outcomes: Sequence[Outcome], n: int) ->
 def _structured(
     subject: Subject, structure: Structure, outcomes: Sequence[Outcome]
 ) -> list[Outcome]:
-    """Points of the examples' structure: other sizes, other numbers, and those at hand."""
+    """Return points of the examples' structure: other sizes, other numbers, and the examples."""
     found = []
     for turn in range(2):
         found += _at(subject, structure.resized(structure.varied(turn), turn), turn)
@@ -184,7 +183,7 @@ def _structured(
 
 
 def _at(subject: Subject, args: tuple[Any, ...], seed: int) -> list[Outcome]:
-    """The outcome at these arguments, where the forward takes them."""
+    """Return the outcome at these arguments, if the forward accepts them."""
     made = None
     if runs(subject, args):
         made = _or(lambda: outcome(subject, args, cotangents_of(subject, args, seed)))
@@ -192,12 +191,12 @@ def _at(subject: Subject, args: tuple[Any, ...], seed: int) -> list[Outcome]:
 
 
 def _with_other_numbers(args: Sequence[Any]) -> tuple[Any, ...]:
-    """The same with float arguments that are no tensors a little larger."""
+    """Return the arguments with float numbers scaled by `_MORE`."""
     return tuple(a * _MORE if type(a) is float and abs(a) > _TINY else a for a in args)
 
 
 def _is_known(made: Outcome, n: int) -> bool:
-    """Whether the right gradient is known well enough to explain another by it."""
+    """True if the right gradient is accurate enough to explain another one."""
     sharp = made.doubt < _SHARP
     return sharp and n in made.right and bool(made.right[n].isfinite().all())
 
@@ -213,7 +212,7 @@ def _fixed(model: Model | None) -> str:
 def _without_reading(
     subject: Subject, names: tuple[str, ...], outcomes: Sequence[Outcome], n: int
 ) -> str:
-    """Cotangents that are not read, and gradients that are 0."""
+    """Explain a gradient that ignores the cotangent of some outputs, from numbers alone."""
     made = outcomes[0]
     held = [k for k, g in enumerate(made.cotangents) if g is not None]
     if made.error or not held or made.given.get(n) is None:
@@ -231,7 +230,7 @@ def _without_reading(
 
 
 def _is_dropped(subject: Subject, made: Outcome, n: int, k: int) -> bool:
-    """Whether the cotangent of one output changes nothing where it should."""
+    """True if the cotangent of output k changes the right gradient, but not the given one."""
     import torch
 
     other = tuple(
@@ -256,7 +255,7 @@ def _outcomes(subject: Subject, args: tuple[Any, ...], model: Model | None) -> I
 def _points(
     subject: Subject, args: tuple[Any, ...], model: Model | None
 ) -> Iterator[tuple[Any, ...]]:
-    """Small distinct sizes in several orders, each axis with those of its letter."""
+    """Yield arguments with small, distinct sizes in several orders, equal for axes of one class."""
     found = 0
     for of in _classes(args, model):
         known = sorted(classes(args, of).items(), key=lambda item: item[1])
@@ -267,7 +266,7 @@ def _points(
         for scale, turn in product((1, 2), turns):
             even = even or (scale > 1 and not found)
             if scale > 1 and found and not even:
-                break  # only where all sizes have to be even
+                break  # larger even sizes only if no odd ones worked
             sizes = {
                 c: scale * _PRIMES[(n + turn) % len(_PRIMES)] for n, (c, _) in enumerate(known)
             }
@@ -291,9 +290,9 @@ def _points(
 
 
 def _classes(args: Sequence[Any], model: Model | None) -> Iterator[Classes]:
-    """How axes hang together: by the letters of the operation, else by their sizes.
+    """Yield the size classes of axes: by index letter if the operation is known, else by size.
 
-    What a permutation orders has its size, of which the operation does not know.
+    A pair of inverse permutations is classed by size, since the operation does not relate them.
     """
     if model is not None and not any(inverses(args)):
         letters = model.axis_class(args)
@@ -307,7 +306,7 @@ def _classes(args: Sequence[Any], model: Model | None) -> Iterator[Classes]:
 
 
 def _or(call: Callable[..., Any]) -> Any:
-    """What the call gives, None where it fails."""
+    """Return the result of the call, or None if it raises."""
     try:
         return call()
     except Exception:

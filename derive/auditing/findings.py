@@ -1,4 +1,4 @@
-"""What was found, by its level and by the argument, each thing once."""
+"""Group findings by level and argument, without duplicates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from derive.auditing.conditions import FRAGILE, REMARK, WRONG, AuditFinding
 
 @dataclass
 class Told:
-    """What was found by level, and by the argument."""
+    """The texts of findings by level and argument."""
 
     wrong: dict[int | None, list[str]]
     fragile: dict[int | None, list[str]]
@@ -18,7 +18,7 @@ class Told:
 
 
 def by_level(found: Sequence[AuditFinding], constant: dict[int, str]) -> Told:
-    """What was found, each thing once: a second subset, layout or size says no more."""
+    """Group the findings, each kind once: a second subset, layout or scale is dropped."""
     levels: dict[str, dict[int | None, list[str]]] = {WRONG: {}, FRAGILE: {}, REMARK: {}}
     met: set[tuple[int | None, str, str]] = set()
     for f in found:

@@ -1,7 +1,7 @@
-"""Runs of a person's Function: its forward under autograd, and its own backward by the engine.
+"""Run a hand-written Function: its forward under autograd, and its own backward.
 
-The forward runs with a stand-in for ``ctx``, so that autograd differentiates what it computes and
-the hand-written backward takes no part in it.
+The forward runs with a stand-in for ``ctx``, so that autograd differentiates its operations and the
+hand-written backward is not involved.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from derive.auditing.points import cast, is_float
 from derive.errors import DeriveError
 
 TOLERANCES = {64: 1e-7, 32: 2e-4, 16: 4e-2, 8: 0.3}
-"""What is equal, relative to the largest element, by the bits of the narrowest dtype used."""
+"""Tolerances relative to the largest element, by the bits of the narrowest dtype used."""
 
 
 class Context:
-    """What a forward may ask of ``ctx``, without any effect on autograd."""
+    """A stand-in for ``ctx`` without any effect on autograd."""
 
     def __init__(self, needs_input_grad: Sequence[bool] = ()) -> None:
         self.needs_input_grad = tuple(needs_input_grad)
@@ -28,21 +28,21 @@ class Context:
         self.dirty: tuple[Any, ...] = ()
 
     def save_for_backward(self, *tensors: Any) -> None:
-        """Keeps the tensors, as torch does."""
+        """Store the tensors in saved_tensors."""
         self.saved_tensors = tensors
 
     def mark_dirty(self, *tensors: Any) -> None:
-        """Notes the inputs that the forward changes."""
+        """Store the inputs that the forward overwrites."""
         self.dirty = tensors
 
     def save_for_forward(self, *tensors: Any) -> None:
-        """Forward mode takes no part."""
+        """Ignore: forward mode is not audited."""
 
     def mark_non_differentiable(self, *tensors: Any) -> None:
-        """Seen on the outputs of the Function itself."""
+        """Ignore: the outputs of the Function itself show it."""
 
     def set_materialize_grads(self, value: bool) -> None:
-        """Of the backward alone."""
+        """Ignore: it affects backward only."""
 
 
 def tensors_of(result: Any) -> tuple[Any, ...]:
@@ -52,25 +52,27 @@ def tensors_of(result: Any) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class Subject:
-    """A Function class, and the torch function that says what its forward is."""
+    """A Function class, and the torch function that defines its forward."""
 
     function: Any
     reference: Callable[..., Any] | None = None
     dtype: Any = None
-    """The only dtype that it takes, where it does not take float64."""
+    """The only dtype that the forward accepts; None if it accepts float64."""
     constants: frozenset[int] = frozenset()
-    """The numbers of float arguments whose gradient nobody wants."""
+    """The numbers of float arguments whose gradient is not checked."""
     owned: frozenset[int] = frozenset()
-    """The numbers of arguments that are parameters of a module among the arguments."""
+    """The numbers of the arguments that are parameters of a module argument."""
     bits: int = 64
-    """Of the narrowest float dtype that forward and backward compute in."""
+    """The bits of the narrowest float dtype in forward and backward."""
     believed: bool = False
-    """Whether autograd of the forward is right at the examples: then nothing is known where it is
-    not the slope, as at a jump."""
+    """True if autograd of the forward is right at the examples.
+
+    Where it then differs from the slope, as at a jump, the right gradient is unknown (nan).
+    """
     copied: bool = False
-    """Whether the forward writes into its inputs, so that they are copies of the leaves."""
+    """True if the forward overwrites its inputs, so that it gets copies of the leaves."""
     once: bool = False
-    """Whether backward is called once alone: a second call is not allowed on purpose."""
+    """True if backward must not be called twice."""
 
     def __post_init__(self) -> None:
         import torch
@@ -91,16 +93,16 @@ class Subject:
 
     @property
     def tolerance(self) -> float:
-        """What is equal, relative to the largest element."""
+        """The tolerance relative to the largest element."""
         return TOLERANCES[self.bits]
 
     def wanted(self, args: Sequence[Any]) -> list[int]:
-        """The arguments that may have a gradient."""
+        """Return the numbers of the arguments that may have a gradient."""
         return [n for n, a in enumerate(args) if is_float(a) and n not in self.constants]
 
     @contextmanager
     def moved(self, args: Sequence[Any], values: Sequence[Any]) -> Iterator[None]:
-        """Parameters of modules have these values meanwhile: the forward reads them there."""
+        """Temporarily set module parameters to these values, since the forward reads them there."""
         import torch
 
         kept = {n: args[n].detach().clone() for n in self.owned}
@@ -116,20 +118,20 @@ class Subject:
 
     @property
     def has_setup(self) -> bool:
-        """Whether forward takes no ctx, and setup_context does."""
+        """True if the Function defines setup_context, so that forward takes no ctx."""
         import torch
 
         return self.function.setup_context is not torch.autograd.Function.setup_context
 
     def names(self, count: int) -> tuple[str, ...]:
-        """The names of forward's first arguments."""
+        """Return the names of forward's first ``count`` arguments."""
         parameters = list(inspect.signature(self.function.forward).parameters.values())
         if not self.has_setup:
             parameters = parameters[1:]
         return _spread(parameters, count)
 
     def defaults(self, count: int) -> tuple[Any, ...]:
-        """What forward takes for the arguments after so many, as far as it says."""
+        """Return the defaults of forward's arguments after the first ``count``."""
         parameters = list(inspect.signature(self.function.forward).parameters.values())
         rest = parameters[count + (not self.has_setup) :]
         found = []
@@ -140,7 +142,7 @@ class Subject:
         return tuple(found)
 
     def words(self) -> tuple[str, ...]:
-        """The short texts in the code of the class, such as those that an argument may be."""
+        """Return the identifier-like strings in the code of the class, candidates for an option."""
         own = self.function
         found: dict[str, None] = {}
         for method in (own.forward, own.setup_context, inspect.unwrap(own.backward)):
@@ -151,16 +153,16 @@ class Subject:
         return tuple(found)
 
     def plain_names(self, count: int) -> tuple[str, ...]:
-        """The same as identifiers: those that ``*args`` takes are numbered."""
+        """Return the names as identifiers: those of ``*args`` are numbered."""
         return tuple(n.replace("[", "").replace("]", "") for n in self.names(count))
 
     def cotangents(self, count: int) -> tuple[str, ...]:
-        """The names that backward gives to its cotangents."""
+        """Return the names that backward gives to its cotangents."""
         backward = inspect.unwrap(self.function.backward)
         return _spread(list(inspect.signature(backward).parameters.values())[1:], count)
 
     def plain(self, args: Sequence[Any]) -> tuple[Any, ...]:
-        """The outputs of the forward, or of the reference, by torch operations under autograd."""
+        """Run the forward or the reference with torch operations under autograd."""
         import torch
 
         with same_draws(), torch.enable_grad():
@@ -169,17 +171,17 @@ class Subject:
             return self._cast_back(self._own(self._cast(args)))
 
     def traced(self, args: Sequence[Any]) -> tuple[Any, ...]:
-        """As `plain`, by nothing but the operations of the forward, as a tracer wants it."""
+        """As `plain`, without casts and random state, for the tracer."""
         return self._own(args) if self.reference is None else tensors_of(self.reference(*args))
 
     def own(self, args: Sequence[Any]) -> tuple[Any, ...]:
-        """The outputs of the person's forward, which may write into copies of its arguments."""
+        """Run the hand-written forward on copies, which it may overwrite."""
         with same_draws():
             copies = [a.clone() if is_float(a) else a for a in args]
             return self._cast_back(self._own(self._cast(copies)))
 
     def _cast(self, args: Sequence[Any]) -> Sequence[Any]:
-        """The arguments in the one dtype that is taken."""
+        """Cast the arguments to the only dtype that the forward accepts."""
         if self.dtype is None:
             return args
         return [cast(a, self.dtype) for a in args]
@@ -190,7 +192,7 @@ class Subject:
         return tuple(o.double() if is_float(o) else o for o in outputs)
 
     def context(self, args: Sequence[Any]) -> tuple[Context, list[Any], tuple[Any, ...]]:
-        """The stand-in for ctx after a forward, with the inputs and outputs of that call."""
+        """Run the forward; return the stand-in for ctx, and the inputs and outputs of that call."""
         context = Context([is_float(a) and n not in self.constants for n, a in enumerate(args)])
         copies = [a.detach().clone() if hasattr(a, "detach") else a for a in self._cast(args)]
         with same_draws():
@@ -208,7 +210,7 @@ class Subject:
         return tensors_of(self.function.forward(Context(needs), *args))
 
     def applied(self, args: Sequence[Any]) -> tuple[Any, ...]:
-        """The outputs of the Function as it is used, its own backward behind them."""
+        """Run Function.apply, with its own backward attached."""
         import torch
 
         with same_draws(), torch.enable_grad():
@@ -217,14 +219,14 @@ class Subject:
 
 @contextmanager
 def same_draws() -> Iterator[None]:
-    """What is drawn is the same in each run, and what a person draws later is as it was."""
+    """Fix the random seed inside the block, and restore the state afterwards."""
     import torch
 
     with torch.random.fork_rng(devices=[]):
         if torch.accelerator.is_available():
             torch.manual_seed(0)
         else:
-            # The seeds of devices that are not there would each be noted with a traceback.
+            # Seeding devices that do not exist would log a traceback for each.
             torch.default_generator.manual_seed(0)
         yield
 
@@ -236,7 +238,7 @@ def _is_function(value: Any) -> bool:
 
 
 def _spread(parameters: Sequence[inspect.Parameter], count: int) -> tuple[str, ...]:
-    """The names of so many arguments; those that ``*args`` takes are numbered."""
+    """Return the names of ``count`` arguments; those of ``*args`` are numbered."""
     found: list[str] = []
     for parameter in parameters:
         if parameter.kind is parameter.VAR_POSITIONAL:

@@ -1,4 +1,4 @@
-"""One call of a Function and its backward, beside the right gradients."""
+"""Run a Function and its backward once, and compare with the right gradients."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from derive.auditing.reference_gradients import leaves_of, right_gradients, with
 
 @dataclass
 class Outcome:
-    """What became of one call: gradients by the number of the argument."""
+    """The result of one call: gradients by argument number."""
 
     args: tuple[Any, ...]
     cotangents: tuple[Any, ...] = ()
-    """One for each output; None for an output without a gradient."""
+    """One for each output; None if the output has no gradient."""
     right: dict[int, Any] = field(default_factory=dict)
     doubt: float = 0.0
-    """How far off the right gradients may be, relative to the largest element."""
+    """The error bound of the right gradients, relative to the largest element."""
     given: dict[int, Any] = field(default_factory=dict)
     raw: tuple[Any, ...] | None = None
-    """What backward returned, before the engine reduced or refused it."""
+    """What backward returned, before the engine summed or rejected it."""
     error: str = ""
     changed: tuple[str, ...] = ()
-    """What the call changed in place and may not: a cotangent, an input."""
+    """Forbidden in-place changes: of a cotangent or an input."""
 
     def shape_error(self, n: int) -> str:
-        """Why the engine refuses the shape of a gradient; '' where it does not."""
+        """Describe why the engine rejects the shape of a gradient; '' if it accepts it."""
         raw = None if self.raw is None or n >= len(self.raw) else self.raw[n]
         if raw is not None and not is_tensor(raw):
             return f"backward returns {type(raw).__name__} for it, not a tensor"
@@ -38,13 +38,13 @@ class Outcome:
         return f"it has the shape {list(raw.shape)}, not {list(self.right[n].shape)}"
 
     def wrong(self, tolerance: float) -> list[int]:
-        """The arguments whose gradient is not the right one."""
+        """Return the arguments with a wrong gradient."""
         most = tolerance + 3 * self.doubt
         return [n for n, r in self.right.items() if not near(self.given.get(n), r, most)]
 
 
 def _expands(small: Sequence[int], large: Sequence[int]) -> bool:
-    """Whether a gradient of the large shape is summed to the small one by the engine."""
+    """True if the engine sums a gradient of the large shape to the small one."""
     if len(small) > len(large):
         return False
     tail = large[len(large) - len(small) :]
@@ -54,7 +54,7 @@ def _expands(small: Sequence[int], large: Sequence[int]) -> bool:
 def cotangents_of(
     subject: Subject, args: Sequence[Any], seed: int, whole: bool = False
 ) -> tuple[Any, ...]:
-    """Random ones, for the outputs that have a gradient."""
+    """Return random cotangents for the outputs that have a gradient."""
     outputs = subject.applied(with_leaves(args, leaves_of(subject, args), True))
     has = [is_tensor(o) and o.requires_grad for o in outputs]
     return tuple(
@@ -71,7 +71,7 @@ def outcome(
     copied: bool = False,
     right: tuple[Mapping[int, Any], float] | None = None,
 ) -> Outcome:
-    """One call of the Function and its backward, beside the right gradients."""
+    """Run the Function and its backward once, with the right gradients."""
     made = Outcome(tuple(args), tuple(cotangents))
     every, made.doubt = right_gradients(subject, args, cotangents) if right is None else right
     made.right = {n: g for n, g in every.items() if wanted is None or n in wanted}
@@ -83,7 +83,7 @@ def outcome(
 
 
 def said_by(error: Exception) -> str:
-    """An error in a line."""
+    """Format an error as one line."""
     first = (str(error).strip() or "no message").split("\n")[0]
     return f"{type(error).__name__}: {first}"
 
@@ -102,7 +102,7 @@ def _run(subject: Subject, made: Outcome, wanted: Sequence[int] | None, copied: 
         return
     given = [_as_given(g) for _, g in pairs]
     asked = _asked(leaves, [o for o, _ in pairs], given, not subject.once)
-    # Copies: a tensor that backward keeps may be written over by its second call.
+    # Clone: a second call of backward may overwrite tensors that it keeps.
     made.given = {n: None if g is None else g.detach().clone() for n, g in asked.items()}
     changed = []
     names = subject.cotangents(len(made.cotangents))
@@ -123,7 +123,7 @@ def _run(subject: Subject, made: Outcome, wanted: Sequence[int] | None, copied: 
 def _asked(
     leaves: Mapping[int, Any], outputs: Sequence[Any], cotangents: Sequence[Any], retained: bool
 ) -> dict[int, Any]:
-    """The gradients by the engine, which some Functions let be called by backward() alone."""
+    """Return the gradients from the engine; some Functions support backward() only."""
     import torch
 
     try:
@@ -141,11 +141,11 @@ def _asked(
 
 
 def _again(subject: Subject, made: Outcome, outputs: Sequence[Any], node: Any) -> tuple[str, ...]:
-    """Calls backward itself once more: what it returns, and whether that is the same."""
+    """Call backward once more; store the raw result, and describe how it differs."""
     returned = _returned(subject, made, outputs, node)
     if isinstance(returned, str):
         if "through the graph a second time" in returned:
-            # It holds a graph of its own, which torch lets be run once.
+            # It holds a graph of its own, which torch runs only once.
             return ()
         return (f"a second call of backward on what was saved fails: {returned}",)
     made.raw = returned
@@ -155,7 +155,7 @@ def _again(subject: Subject, made: Outcome, outputs: Sequence[Any], node: Any) -
         again = returned[n]
         if not is_tensor(again) or again.shape != first.shape:
             continue
-        # The engine gives a gradient the dtype of its input.
+        # The engine casts a gradient to the dtype of its input.
         if not near(again.to(first.dtype), first, 1e-3):
             names = subject.names(len(made.args))
             return (
@@ -166,7 +166,7 @@ def _again(subject: Subject, made: Outcome, outputs: Sequence[Any], node: Any) -
 
 
 def _returned(subject: Subject, made: Outcome, outputs: Sequence[Any], node: Any) -> Any:
-    """What backward itself returns, a text if it fails, None where it is out of reach."""
+    """Call backward directly: its result, an error text, or None if it cannot be reached."""
     import torch
 
     if getattr(node, "_forward_cls", None) is not subject.function:
@@ -185,7 +185,7 @@ def _returned(subject: Subject, made: Outcome, outputs: Sequence[Any], node: Any
 
 
 def raw_of(subject: Subject, made: Outcome) -> tuple[Any, ...] | None:
-    """What backward returns where the engine refuses it; None where it fails itself."""
+    """Return what backward returns if the engine rejects it; None if backward itself fails."""
     leaves = leaves_of(subject, made.args)
     outputs = subject.applied(with_leaves(made.args, leaves, True))
     nodes = [o.grad_fn for o in outputs if is_tensor(o) and o.requires_grad]
@@ -194,7 +194,7 @@ def raw_of(subject: Subject, made: Outcome) -> tuple[Any, ...] | None:
 
 
 def with_raw(subject: Subject, made: Outcome) -> Outcome:
-    """The outcome with what backward returned, where the engine refused it."""
+    """Return the outcome with the raw gradients, if the engine rejected them."""
     if made.error:
         try:
             made.raw = raw_of(subject, made)
@@ -208,7 +208,7 @@ def with_raw(subject: Subject, made: Outcome) -> Outcome:
 
 
 def _as_given(cotangent: Any) -> Any:
-    """A copy in the same layout, which backward may not change; clone() fills expanded axes."""
+    """Copy a cotangent with its layout: clone() would materialize expanded axes."""
     once = tuple(slice(None, 1) if not step else slice(None) for step in cotangent.stride())
     return cotangent.detach()[once].clone().expand(cotangent.shape)
 
@@ -220,7 +220,10 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def near(given: Any, right: Any, tolerance: float) -> bool:
-    """Whether a gradient is the right one; None is 0, and nan in the right one is anything."""
+    """True if a gradient equals the right one up to tolerance.
+
+    None means 0. Where the right one is nan, any value is accepted.
+    """
     import torch
 
     if given is None:
@@ -238,7 +241,7 @@ def near(given: Any, right: Any, tolerance: float) -> bool:
 
 
 def narrowest(subject: Subject, args: Sequence[Any], cotangents: Sequence[Any]) -> int:
-    """The bits of the narrowest float dtype that forward and backward compute in."""
+    """Return the bits of the narrowest float dtype in forward and backward."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
@@ -248,7 +251,7 @@ def narrowest(subject: Subject, args: Sequence[Any], cotangents: Sequence[Any]) 
     class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         @classmethod
         def _should_skip_dynamo(cls) -> bool:
-            return False  # nothing is compiled here, and to skip it takes seconds of imports
+            return False  # nothing is compiled here, and skipping takes seconds of imports
 
         def __torch_dispatch__(
             self, function: Any, types: Any, args: Any = (), kwargs: Any = None

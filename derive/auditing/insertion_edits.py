@@ -1,4 +1,4 @@
-"""Code with one factor, term or mask more."""
+"""Edits that insert one factor, term or mask."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _SHORT = 30
 
 
 def is_arithmetic(node: ast.expr) -> bool:
-    """Whether a factor or a term may stand beside it."""
+    """True if the node may get another factor or term."""
     return isinstance(node, ast.BinOp | ast.UnaryOp | ast.Call | ast.Name | ast.Subscript)
 
 
 def with_factor(node: ast.expr, scope: CodeScope) -> Made:
-    """A factor more: a number, a tensor or its inverse, a mask."""
+    """Insert a factor: a number, a tensor or its inverse, a mask."""
     beside = _where(node)
     for text in scope.factors():
         value = scope.values.get(text)
@@ -40,7 +40,7 @@ def with_factor(node: ast.expr, scope: CodeScope) -> Made:
 
 
 def around(node: ast.expr, scope: CodeScope) -> Made:
-    """A function around it: clamped, chosen by a mask, or in another order."""
+    """Wrap in a call: clamp, where, gather or indexing."""
     whole = ast.unparse(node)
     whole = f"({whole})" if isinstance(node, ast.BinOp | ast.UnaryOp) else whole
     numbers = [text for text, value in scope.values.items() if isinstance(value, float)]
@@ -59,13 +59,13 @@ def around(node: ast.expr, scope: CodeScope) -> Made:
 
 
 def _where(node: ast.expr) -> str:
-    """The place, where the whole line does not say it."""
+    """Return " beside NODE", or '' if the node is too long to print."""
     text = ast.unparse(node)
     return f" beside {text}" if len(text) <= _SHORT else ""
 
 
 def with_term(node: ast.expr, scope: CodeScope) -> Made:
-    """A term more: 1, a tensor, or a unit matrix."""
+    """Insert a term: 1, a tensor, or an identity matrix."""
     one = ast.Constant(1)
     yield ast.BinOp(one, ast.Add(), node), f"the term 1 is missing beside {ast.unparse(node)}"
     yield ast.BinOp(one, ast.Sub(), node), f"{ast.unparse(node)} stands where 1 - it should"
@@ -75,7 +75,7 @@ def with_term(node: ast.expr, scope: CodeScope) -> Made:
 
 
 def with_product(node: ast.expr, scope: CodeScope) -> Made:
-    """A term more: a product of two tensors, or of their slopes where they are sigmoids."""
+    """Insert a product of two tensors as a term, or with the derivative s*(1 - s) of a sigmoid."""
     for a, b in combinations(scope.floats, 2):
         yield from _beside(node, f"{a} * {b}")
         yield from _beside(node, f"{a} * {b} * (1 - {b})")

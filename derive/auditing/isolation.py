@@ -1,8 +1,8 @@
-"""A person's code in a process of its own: one that dies or hangs there is a finding.
+"""Run user code in a forked process, so that a crash or a hang becomes a finding.
 
-The process is a copy of this one, so nothing needs to be imported or pickled to get there; what it
-finds comes back through a pipe. Before each part it says which, so that the part that ended it is
-known and left out when the rest is run once more.
+A fork needs no imports or pickled arguments; results return through a pipe. The child announces
+each part before it runs. A part that ends the process is thus known, and is skipped in the next
+run.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 Enter = Callable[[str], bool]
-"""Told of a part before it is run; False where it is to be left out."""
+"""Called with the name of a part before it runs; False to skip it."""
 
 SECONDS = 120.0
 _MOST_DEATHS = 6
 _LEAST_SECONDS = 5.0
-"""For what is left, where a part has taken its time."""
+"""The least time limit after a part has timed out."""
 
 
 class EndedError(Exception):
-    """The process ended at its first part, so nothing is known."""
+    """The process ended before its first part, so there is no result."""
 
 
 def isolated(run: Callable[[Enter], T], seconds: float = SECONDS) -> tuple[T, dict[str, str]]:
-    """What ``run`` gives in a process of its own, and how the parts that ended it did so.
+    """Run a function in a forked process; return its result and how each fatal part ended.
 
-    Where copies of a process are not safe, elsewhere than on Linux or beside a GPU, it runs here.
+    Where forking is unsafe (not on Linux, or with a GPU in use), it runs in this process.
     """
     if not may_fork():
         return run(lambda part: True), {}
@@ -43,7 +43,7 @@ def isolated(run: Callable[[Enter], T], seconds: float = SECONDS) -> tuple[T, di
         result, part, how = _once(run, frozenset(ended), seconds)
         if not how:
             if isinstance(result, RuntimeError) and "fork" in str(result):
-                # Threads of autograd, which a GPU has, are not there in a copy of the process.
+                # A forked process lacks the autograd threads that a GPU needs.
                 return run(lambda part: True), {}
             if isinstance(result, BaseException):
                 raise result
@@ -56,16 +56,16 @@ def isolated(run: Callable[[Enter], T], seconds: float = SECONDS) -> tuple[T, di
 
 
 def may_fork() -> bool:
-    """Whether a copy of this process is safe."""
+    """True if forking this process is safe."""
     import torch
 
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return False  # the threads of the process group are not there in a copy
+        return False  # a fork lacks the threads of the process group
     return sys.platform == "linux" and not bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
 
 def _once(run: Callable[[Enter], Any], left_out: frozenset[str], seconds: float) -> Any:
-    """(result, last part, how it ended): the last is '' where it came to its end."""
+    """Fork once: (result, last part, how it ended), where the last is '' after a normal end."""
     read, write = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -112,12 +112,12 @@ def _received(read: int, until: float) -> tuple[bytes, bool]:
 
 
 def _child(run: Callable[[Enter], Any], left_out: frozenset[str], write: int) -> None:
-    """Runs and sends what it finds, then ends without anything that the parent would do."""
+    """Run, send the result, and exit without any cleanup of the parent's state."""
     import faulthandler
 
     import torch
 
-    faulthandler.disable()  # that it dies is told by the parent
+    faulthandler.disable()  # the parent reports a crash
 
     def send(kind: str, value: Any) -> None:
         data = pickle.dumps((kind, value))
@@ -133,7 +133,7 @@ def _child(run: Callable[[Enter], Any], left_out: frozenset[str], write: int) ->
 
     code = 0
     try:
-        # The threads of the parent are not here, and a pool that waits for them never ends.
+        # A fork lacks the parent's threads; a pool that waits for them would hang.
         torch.set_num_threads(1)
         try:
             result: Any = run(enter)

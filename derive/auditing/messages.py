@@ -1,4 +1,4 @@
-"""An explanation as a sentence in the person's names."""
+"""Format an explanation as a sentence in the user's names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def scaled(
     inverse: bool,
     where: str,
 ) -> str:
-    """A gradient, or a term, that is so many times what it should be."""
+    """Describe a gradient or term that is the right one times a ratio."""
     if number is not None:
         if number == 0:
             return f"it is 0{where}"
@@ -45,12 +45,12 @@ def scaled(
 
 
 def _of_sizes(text: str, sizes: Collection[str]) -> bool:
-    """Whether the product is of sizes alone."""
+    """True if the product has sizes only."""
     return all(part.rstrip("²").lstrip("√") in sizes for part in text.split("·"))
 
 
 def described(change: Change, right: Expr, shown: Callable[[Expr], str], where: str) -> str:
-    """A change of the right formula."""
+    """Describe a change of the right formula."""
     first = shown(change.parts[0])
     match change.kind:
         case "no factor" if len(change.parts) > 1:
@@ -106,12 +106,12 @@ def described(change: Change, right: Expr, shown: Callable[[Expr], str], where: 
 
 
 def _multiplies(base: Expr, e: Expr) -> bool:
-    """Whether e has the base itself as a factor."""
+    """True if the base is a factor of a product in e."""
     return any(isinstance(part, Mul) and base in part.args for part in walk(e))
 
 
 def _divides(base: Expr, e: Expr) -> bool:
-    """Whether e has a negative power of the base."""
+    """True if e has a negative power of the base."""
     return any(
         isinstance(part, Pow)
         and part.base is base

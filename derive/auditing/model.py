@@ -1,4 +1,4 @@
-"""The operation that a forward is: its derived gradients, and their values by loops at a point."""
+"""The operation of a forward: its derived gradients, and their values at a point."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from derive.show.formula import equation, sides
 
 @dataclass(frozen=True)
 class Model:
-    """An operation whose inputs are the tensors among a forward's arguments, in order."""
+    """An operation whose inputs are the tensor arguments of a forward, in order."""
 
     operation: Operation
     names: tuple[str, ...]
-    """Of the forward's arguments."""
+    """The names of the forward's arguments."""
     cotangents: tuple[str, ...]
-    """As the person's backward names them, for the outputs in order."""
+    """The user's names of the outputs' cotangents, in order."""
     option: str | None = None
     places: tuple[int, ...] = ()
-    """The numbers of the arguments that are tensors."""
+    """The numbers of the tensor arguments."""
 
     @cached_property
     def derived(self) -> Derivation:
@@ -38,7 +38,7 @@ class Model:
         return derivation(self.operation, self.option)
 
     def inputs(self, args: Sequence[Any]) -> dict[int, str]:
-        """The operation's name of each tensor argument: the same name, or the one in its place."""
+        """Return the input name of each tensor argument, matched by name, else by position."""
         named = [t.name for t in self.operation.inputs]
         if all(self.names[n] in named for n in self.places):
             known = {n: self.names[n] for n in self.places}
@@ -47,7 +47,7 @@ class Model:
         return {n: name for n, name in known.items() if is_tensor(args[n])}
 
     def parameters(self, args: Sequence[Any]) -> dict[str, Any]:
-        """The values of parameters that forward has under the same name."""
+        """Return the values of parameters, matched by argument name."""
         known = {p.name for p in self.operation.parameters}
         return {
             name: a
@@ -56,7 +56,7 @@ class Model:
         }
 
     def axis_class(self, args: Sequence[Any]) -> dict[tuple[int, int], str]:
-        """The letter of (argument, axis), where every axis of the tensor is one letter."""
+        """Map (argument, axis) to its extent, for tensors whose axes are all single indices."""
         axes = {t.name: t.axes for t in self.operation.inputs}
         found = {}
         for n, name in self.inputs(args).items():
@@ -87,7 +87,7 @@ class Model:
         return found
 
     def letter(self, index: Index) -> str:
-        """The letter that the operation writes for the index's extent."""
+        """Return the letter of the index's extent in the operation's text."""
         op = self.operation
         every = [t.axes for t in op.inputs] + [e.axes for e in op.equations]
         for axis in (a for axes in every for a in axes):
@@ -97,11 +97,11 @@ class Model:
         return index.name
 
     def shown(self, e: Expr, axes: Sequence[Expr] = ()) -> str:
-        """The expression as text beside these axes, cotangents under the person's names."""
+        """Print the expression below these axes, with the user's names of cotangents."""
         return sides("", axes, self._spoken(e), "unicode")[1]
 
     def formulas(self) -> list[str]:
-        """What is derived: the names that it reads, then every gradient."""
+        """Return the derived equations: definitions, adjoints, then every gradient."""
         d = self.derived
         every = (*d.definitions, *d.adjoints, *d.gradients.values())
         return [equation(f.name, f.axes, self._spoken(f.body)) for f in every]
@@ -116,23 +116,23 @@ class Model:
         return replace(e, named)
 
     def opened(self, e: Expr) -> Expr:
-        """e with adjoints that have a name written out."""
+        """Inline named adjoints in e, recursively."""
         return self._opened(e, {f.name: f for f in self.derived.adjoints})
 
     def written_out(self, e: Expr) -> Expr:
-        """e with the equations and definitions that are read on plain axes written out, once."""
+        """Inline the equations and definitions in e, one level."""
         d = self.derived
         every = (*d.equations, *d.definitions)
         return self._opened(e, {f.name: f for f in every}, deep=False)
 
     def outputs_opened(self, e: Expr) -> Expr:
-        """e with the outputs that it reads written out."""
+        """Inline the outputs that e reads."""
         outputs = self.operation.outputs
         known = {f.name: f for f in self.derived.equations if f.name in outputs}
         return self._opened(e, known, deep=False)
 
     def with_definition(self, e: Expr, definition: Formula) -> Expr:
-        """e with one name standing for something else."""
+        """Inline another definition of one name in e."""
         return self._opened(e, {definition.name: definition}, deep=False)
 
     def _opened(self, e: Expr, known: Mapping[str, Formula], deep: bool = True) -> Expr:
@@ -153,7 +153,7 @@ class Model:
 
 
 def without_ones(array: Array, axes: Sequence[Expr]) -> Array:
-    """The array without axes of size 1, where it has more axes than these: they have no index."""
+    """Squeeze axes of size 1 while the array has more axes than ``axes``."""
     rank = len(axes)
     if any(isinstance(a, Index) and a.group for a in axes):
         return array
@@ -164,7 +164,7 @@ def without_ones(array: Array, axes: Sequence[Expr]) -> Array:
 
 
 class PointValues:
-    """Everything of the operation at one point: tensors, definitions, cotangents, adjoints."""
+    """All values of the operation at one point: tensors, definitions, cotangents, adjoints."""
 
     def __init__(self, model: Model, args: Sequence[Any], cotangents: Sequence[Any]) -> None:
         op, d = model.operation, model.derived
@@ -193,11 +193,11 @@ class PointValues:
             self.axes[formula.name] = formula.axes
 
     def filled(self, axes: Sequence[Expr], body: Expr) -> Array:
-        """The array of an expression."""
+        """Evaluate an expression over the axes."""
         return self.machine.fill(axes, body, "float")
 
     def at(self, axes: Sequence[Expr], place: Sequence[int], body: Expr) -> float:
-        """One element; axes are single indices, composites and constants."""
+        """Evaluate one element; axes are single indices, composites and constants."""
         scope = self._scope(axes, place)
         return float(self.machine.code(body)(scope))
 

@@ -1,4 +1,4 @@
-"""The operation and the torch function that a forward is, from ``reference`` or by reading it."""
+"""The operation and the torch function of a forward, from ``reference`` or by tracing."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Reference = Operation | str | Callable[..., Any] | None
 
 
 def operation_of(reference: Reference) -> Operation | None:
-    """The operation, where the reference is one."""
+    """Return the operation if the reference is one, or its text."""
     if isinstance(reference, str):
         return parse(reference)
     return reference if isinstance(reference, Operation) else None
 
 
 def torch_function(reference: Reference, names: Sequence[str]) -> Callable[..., Any] | None:
-    """The reference as a torch function of forward's arguments."""
+    """Return the reference as a torch function of forward's arguments."""
     op = operation_of(reference)
     if op is None:
         return reference if callable(reference) else None
@@ -53,7 +53,7 @@ def _places(args: Sequence[Any]) -> tuple[int, ...]:
 def model_of(
     subject: Subject, args: Sequence[Any], names: tuple[str, ...], reference: Reference
 ) -> Model | str:
-    """The operation with the person's names; why not, where the forward cannot be read."""
+    """Return the operation with the user's names; a text if the forward cannot be traced."""
     op = operation_of(reference) or _read(subject, args, names)
     if isinstance(op, str):
         return op
@@ -66,7 +66,7 @@ def model_of(
 
 
 def _read(subject: Subject, args: Sequence[Any], names: Sequence[str]) -> Operation | str:
-    """The operation that the forward, or the reference, is read as; else why it is not."""
+    """Trace the forward or the reference into an operation; a text if that fails."""
 
     def forward(*given: Any) -> Any:
         made = subject.traced(given)

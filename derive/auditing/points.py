@@ -1,9 +1,8 @@
-"""Where a Function is judged: its example inputs at other sizes, values, layouts and flags.
+"""The points at which a Function is checked: other sizes, values, layouts and flags.
 
-An axis is resized with all the axes of its class: those of one letter where the operation is
-known, those of one size where it is not. New values are old ones, moved a little, so that they
-stay in the domain; an integer stays an index that is in bounds, and two permutations of which one
-undoes the other stay so.
+An axis is resized with all axes of its class: those with the same index letter if the operation is
+known, else those of the same size. New values are perturbed old ones, so that they stay in the
+domain. Integers remain valid indices, and pairs of inverse permutations remain inverse.
 """
 
 from __future__ import annotations
@@ -14,21 +13,21 @@ from itertools import combinations
 from typing import Any
 
 Classes = Callable[[int, int, int], Hashable]
-"""The size class of (argument, axis, size)."""
+"""Maps (argument, axis, size) to a size class."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """One call: its arguments, and in which way it differs from the examples ('' if in none)."""
+    """One call: its arguments, and how it differs from the examples ('' if it does not)."""
 
     args: tuple[Any, ...]
     condition: str = ""
 
 
 def cast(value: Any, dtype: Any) -> Any:
-    """A value with its float tensors in this dtype, in lists, tuples and dicts too.
+    """Cast the float tensors of a value, also in lists, tuples and dicts.
 
-    A parameter that is of the dtype stays the same object: the module that owns it reads it.
+    A parameter that already has the dtype is returned as is: the module that owns it reads it.
     """
     import torch
 
@@ -44,43 +43,43 @@ def cast(value: Any, dtype: Any) -> Any:
 
 
 def by_size(argument: int, axis: int, size: int) -> Hashable:
-    """Axes of one size are of one class."""
+    """Put axes of equal size into one class."""
     return size
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether it is a torch tensor."""
+    """True for a torch tensor."""
     import torch
 
     return isinstance(value, torch.Tensor)
 
 
 def is_strided(tensor: Any) -> bool:
-    """Whether a tensor has its elements in memory, and is not sparse."""
+    """True if a tensor is strided, not sparse."""
     import torch
 
     return bool(tensor.layout is torch.strided)
 
 
 def is_integer(value: Any) -> bool:
-    """Whether it is a tensor of integers, no bool among them."""
+    """True for an integer tensor, not of bools."""
     return is_tensor(value) and not _has_fraction(value)
 
 
 def is_float(value: Any) -> bool:
-    """Whether it is a tensor that may have a gradient; a sparse one is taken for a constant."""
+    """True for a float tensor, which may have a gradient; a sparse one counts as a constant."""
     return is_tensor(value) and value.is_floating_point() and is_strided(value)
 
 
 def is_plain(tensor: Any) -> bool:
-    """Whether it is a tensor and no more: what else a subclass holds would be lost."""
+    """True if the tensor is no subclass, whose extra state would be lost."""
     import torch
 
     return type(tensor) in (torch.Tensor, torch.nn.Parameter)
 
 
 def classes(args: Sequence[Any], of: Classes) -> dict[Hashable, int]:
-    """The size of each class that is more than 1, in order of first use."""
+    """Return the size of each class of size above 1, in order of first use."""
     found: dict[Hashable, int] = {}
     for n, arg in enumerate(args):
         if is_tensor(arg):
@@ -91,7 +90,7 @@ def classes(args: Sequence[Any], of: Classes) -> dict[Hashable, int]:
 
 
 def distinct(args: Sequence[Any], of: Classes, least: int) -> dict[Hashable, int]:
-    """Small sizes, each class another, in the order of the sizes that they had."""
+    """Return distinct small sizes for the classes, in the order of their old sizes."""
     old = classes(args, of)
     order = sorted(old, key=lambda c: old[c])
     return {c: least + n for n, c in enumerate(order)}
@@ -100,7 +99,7 @@ def distinct(args: Sequence[Any], of: Classes, least: int) -> dict[Hashable, int
 def resized(
     args: Sequence[Any], of: Classes, sizes: Mapping[Hashable, int], seed: int, whole: bool = False
 ) -> tuple[Any, ...]:
-    """Arguments of these sizes in float64; with ``whole`` their values are small integers."""
+    """Return float64 arguments of these sizes; with ``whole`` their values are small integers."""
     import torch
 
     random = torch.Generator().manual_seed(seed)
@@ -137,7 +136,7 @@ def resized(
 
 
 def inverses(args: Sequence[Any]) -> Iterator[tuple[int, int, int]]:
-    """Pairs of integer arguments, each of which orders along an axis what the other disorders."""
+    """Yield (n, m, axis) where arguments n and m are inverse permutations along the axis."""
     whole = [n for n, a in enumerate(args) if is_tensor(a) and a.ndim and not _has_fraction(a)]
     for n, m in combinations(whole, 2):
         a, b = args[n].long(), args[m].long()
@@ -156,7 +155,7 @@ def _has_fraction(tensor: Any) -> bool:
 
 
 def random_like(tensor: Any, seed: int, whole: bool = False) -> Any:
-    """A cotangent, or a direction."""
+    """Return a random tensor of this shape and dtype, as a cotangent or a direction."""
     import torch
 
     random = torch.Generator().manual_seed(seed)
@@ -170,7 +169,7 @@ def random_like(tensor: Any, seed: int, whole: bool = False) -> Any:
 
 
 def layouts(point: Point, names: Sequence[str]) -> Iterator[Point]:
-    """The same values, each float tensor in memory in another order."""
+    """Yield the same values with other strides of the float tensors."""
     for way, change in (("transposed in memory", _transposed), ("every other element", _sparse)):
         args = tuple(change(a) if is_float(a) else a for a in point.args)
         yield Point(args, f"where inputs are not contiguous ({way})")
@@ -189,7 +188,7 @@ def _sparse(tensor: Any) -> Any:
 
 
 def flags(point: Point, names: Sequence[str], words: Sequence[str]) -> Iterator[Point]:
-    """Other values of flags and numbers: of a text the words that the code compares with."""
+    """Yield other values of flags, floats and strings; strings are those in the code."""
     for n, arg in enumerate(point.args):
         others: list[Any] = []
         if isinstance(arg, bool):
@@ -202,7 +201,7 @@ def flags(point: Point, names: Sequence[str], words: Sequence[str]) -> Iterator[
 
 
 def made_up(point: Point, names: Sequence[str]) -> Iterator[Point]:
-    """What may be no call at all: another whole number, None for a tensor."""
+    """Yield arguments that may be invalid: another integer, None for a tensor."""
     for n, arg in enumerate(point.args):
         others: list[Any] = []
         if isinstance(arg, int) and not isinstance(arg, bool):
@@ -219,7 +218,7 @@ def _others(point: Point, names: Sequence[str], n: int, others: Sequence[Any]) -
 
 
 def broadcasts(point: Point, names: Sequence[str]) -> Iterator[Point]:
-    """One axis of one float tensor at size 1."""
+    """Yield the arguments with one axis of one float tensor at size 1."""
     for n, (name, arg) in enumerate(zip(names, point.args, strict=False)):
         if is_float(arg):
             for axis, size in enumerate(arg.shape):
@@ -233,7 +232,7 @@ def broadcasts(point: Point, names: Sequence[str]) -> Iterator[Point]:
 def scaled(
     point: Point, names: Sequence[str], may: Callable[[int], bool]
 ) -> Iterator[tuple[str, int, Point]]:
-    """Large values: of one input alone, since a quotient of two stays, and of all."""
+    """Yield large values of each input alone, since a quotient of two is invariant, and of all."""
     every = [n for n, a in enumerate(point.args) if is_float(a) and may(n)]
     for factor in (100, 1000, 10_000):
         groups = [[n] for n in every] if len(every) > 1 else []
@@ -244,7 +243,7 @@ def scaled(
 
 
 def special(point: Point, names: Sequence[str], may: Callable[[int], bool]) -> Iterator[Point]:
-    """Ties and zeros."""
+    """Yield points with ties and zeros."""
     changes: list[tuple[Callable[[Any], Any], str]] = [
         (lambda t: t.round(), "at whole numbers, where values tie"),
         (lambda t: t * 0, "where all inputs are 0"),
@@ -255,11 +254,11 @@ def special(point: Point, names: Sequence[str], may: Callable[[int], bool]) -> I
 
 
 def expanded(cotangent: Any) -> Any:
-    """One number, which is read at every place."""
+    """Expand the first element to the whole shape, with stride 0."""
     return cotangent.reshape(-1)[:1].clone().reshape([1] * cotangent.ndim).expand(cotangent.shape)
 
 
 def turned(cotangent: Any) -> Any:
-    """The same numbers with the axes in the other order in memory."""
+    """Return the same tensor with its axes reversed in memory."""
     axes = tuple(reversed(range(cotangent.ndim)))
     return cotangent.permute(axes).contiguous().permute(axes)

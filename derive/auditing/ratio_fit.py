@@ -1,4 +1,4 @@
-"""A ratio that is one number at several points, or the same product of sizes and numbers at all."""
+"""Fit a ratio that several points share: a number, or a product of sizes and numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _POWERS = (1.0, -1.0, 2.0, -2.0, 0.5, -0.5)
 
 
 def as_number(values: Sequence[float]) -> Fraction | None:
-    """The simple fraction that all the values are."""
+    """Return the simple fraction that equals all values; None if there is none."""
     if not values or not all(map(isfinite, values)):
         return None
     found = Fraction(values[0]).limit_denominator(_LARGEST)
@@ -23,7 +23,7 @@ def as_number(values: Sequence[float]) -> Fraction | None:
 
 
 def as_product(values: Sequence[float], symbols: Mapping[str, Sequence[float]]) -> str | None:
-    """The product of powers of one or two symbols, times a small number, that the values are."""
+    """Return the product of powers of up to three symbols, times a small number, that fits."""
     if len(values) < 2 or not all(isfinite(v) and v for v in values):
         return None
     known = {

@@ -1,8 +1,8 @@
-"""The gradients of a forward at one point: what a hand-written backward should give.
+"""The right gradients of a forward at one point.
 
-They are those that autograd finds through the forward, where they are its slope along some
-directions; else finite differences of the forward, which say how far off they may be. An element
-that neither tells is nan, and equal to anything.
+They come from autograd of the forward, if finite differences along some directions agree. Otherwise
+they are the finite differences, with an error bound. An element that neither determines is nan,
+which equals anything.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from derive.auditing.points import is_float, random_like
 from derive.errors import DeriveError
 
 _DOUBTED = 1e-2
-"""A difference whose steps disagree by more, relative to the largest, tells nothing."""
+"""Differences are discarded if two steps disagree by more, relative to the largest."""
 _MOST_DIFFERENCES = 300
 _DIRECTIONS = (11, 211)
-"""Seeds: along one direction a slope may be right by chance."""
+"""Seeds; along a single direction a slope may be right by chance."""
 
 
 def leaves_of(
     subject: Subject, args: Sequence[Any], wanted: Sequence[int] | None = None
 ) -> dict[int, Any]:
-    """A leaf of autograd for each argument with a gradient, laid out as it is.
+    """Return an autograd leaf for each argument with a gradient, with the same strides.
 
-    A parameter of a module that is an argument too is its own leaf: the forward reads it there.
+    A module parameter is its own leaf, since the forward reads it from the module.
     """
     return {
         n: args[n] if n in subject.owned else args[n].detach().requires_grad_()
@@ -37,7 +37,7 @@ def leaves_of(
 
 
 def with_leaves(args: Sequence[Any], leaves: Mapping[int, Any], copied: bool) -> list[Any]:
-    """The arguments of a call; copies of the leaves where the forward may write into them."""
+    """Insert leaves into the arguments, as copies if the forward may overwrite them."""
     return [
         (leaves[n].clone() if copied else leaves[n])
         if n in leaves
@@ -49,9 +49,9 @@ def with_leaves(args: Sequence[Any], leaves: Mapping[int, Any], copied: bool) ->
 def right_gradients(
     subject: Subject, args: Sequence[Any], cotangents: Sequence[Any]
 ) -> tuple[dict[int, Any], float]:
-    """The right gradient in each argument that has one, and how far off it may be.
+    """Return the right gradients, and their error bound.
 
-    That of a reference is autograd's, whatever its slope: that is how one says what is meant.
+    With a reference, autograd of it is right by definition, whatever the slope is.
     """
     import torch
 
@@ -76,7 +76,10 @@ def right_gradients(
 def by_autograd(
     subject: Subject, args: Sequence[Any], cotangents: Sequence[Any]
 ) -> dict[int, Any] | None:
-    """What autograd finds through the forward; None where it finds nothing at all."""
+    """Return autograd's gradients of the forward.
+
+    If no output requires a gradient: zeros with a reference, else None.
+    """
     import torch
 
     leaves = leaves_of(subject, args)
@@ -106,7 +109,7 @@ def _zeros(leaves: Mapping[int, Any]) -> dict[int, Any]:
 def _is_slope(
     subject: Subject, args: Sequence[Any], cotangents: Sequence[Any], found: Mapping[int, Any]
 ) -> bool:
-    """Whether gradients are the slope along some directions, as far as differences can tell."""
+    """True if the gradients agree with finite differences along random directions."""
     return all(_is_slope_along(subject, args, cotangents, found, s) for s in _DIRECTIONS)
 
 
@@ -123,12 +126,12 @@ def _is_slope_along(
     size = max(sum(float(p.abs().sum()) for p in parts), 1e-2)
     told, doubt = slope(subject, args, cotangents, direction)
     if not isfinite(told) or not isfinite(along) or doubt > 0.1 * max(size, abs(told)):
-        return True  # differences tell nothing here
+        return True  # the differences are unreliable here
     return abs(along - told) <= max(3 * doubt, 1e-3 * max(size, abs(told)))
 
 
 def _unit(tensor: Any) -> Any:
-    """A length for a step from each element: its own, or what is usual in the tensor."""
+    """Return step lengths for the elements: their own size, or the mean of the tensor."""
     import torch
 
     usual = float(tensor.detach().double().abs().mean()) if tensor.numel() else 1.0
@@ -154,11 +157,11 @@ def slope(
     direction: Mapping[int, Any],
     step: float | None = None,
 ) -> tuple[float, float]:
-    """d/ds of the outputs times cotangents along a direction, and how far off it may be.
+    """Return d/ds of the outputs times cotangents along a direction, and an error bound.
 
         f'(0) = (8·(f(h) − f(−h)) − (f(2h) − f(−2h))) / 12h + O(h⁴)
 
-    The doubt is the difference of two steps, and the rounding of the forward over the step.
+    The bound is the difference of two step sizes, plus the rounding of the forward over h.
     """
     rounding = 2.0 ** -{64: 52, 32: 23, 16: 8, 8: 3}[subject.bits]
     h = rounding**0.2 if step is None else step
@@ -182,9 +185,9 @@ def slope(
 def differences(
     subject: Subject, args: Sequence[Any], cotangents: Sequence[Any]
 ) -> tuple[dict[int, Any], float]:
-    """The gradients by finite differences of the forward; nan where the steps disagree.
+    """Return gradients by finite differences of the forward; nan where the steps disagree.
 
-    Of a large tensor some elements are asked, and the others are nan.
+    In a large tensor only some elements are computed, and the others are nan.
     """
     import torch
 
@@ -214,7 +217,7 @@ def differences(
 
 
 def check_reference(subject: Subject, args: Sequence[Any]) -> None:
-    """The reference computes what the forward does; a DeriveError where it does not."""
+    """Raise a DeriveError if the reference computes other outputs than the forward."""
     import torch
 
     if subject.reference is None:

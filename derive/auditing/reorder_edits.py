@@ -1,4 +1,4 @@
-"""Code that reads another place, order or axis: transposed, flipped, exchanged or shifted."""
+"""Edits that transpose, flip, exchange or shift what the code reads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from derive.auditing.scope import (
 
 
 def turned(node: ast.expr, scope: CodeScope) -> Made:
-    """Transposed, in the other order, or one place on."""
+    """Transpose, reverse or shift the node."""
     match node:
         case ast.BinOp(left=left, op=ast.MatMult(), right=right):
             yield ast.BinOp(right, ast.MatMult(), left), _swapped(node)
@@ -62,7 +62,7 @@ def turned(node: ast.expr, scope: CodeScope) -> Made:
 
 
 def _slices(node: ast.Slice, lower: ast.expr | None, upper: ast.expr | None) -> Made:
-    """The same length at another place."""
+    """Move a slice to the other end, with the same length."""
     if isinstance(lower, ast.BinOp) and isinstance(lower.op, ast.Add) and upper is not None:
         after = ast.Slice(lower.left, ast.BinOp(upper, ast.Sub(), lower.right))
         yield stands(node, after)
@@ -74,7 +74,7 @@ def _slices(node: ast.Slice, lower: ast.expr | None, upper: ast.expr | None) -> 
 
 
 def _ends(node: ast.Slice) -> Made:
-    """From and to the first places and the last ones."""
+    """Replace the bounds of a slice by those of the first or last positions."""
     whole: list[ast.expr | None] = [None, *map(parsed, ("0", "1", "-1", "-2"))]
     for lower in [node.lower, *whole]:
         for upper in [node.upper, *whole]:
@@ -83,7 +83,7 @@ def _ends(node: ast.Slice) -> Made:
 
 
 def transposed(node: ast.expr) -> ast.expr:
-    """The matrix transposed, or as it was before."""
+    """Transpose a matrix, or undo its transpose."""
     if isinstance(node, ast.Attribute) and node.attr in ("mT", "T"):
         return node.value
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
@@ -101,7 +101,7 @@ def _swapped(node: ast.BinOp) -> str:
 
 
 class _Exchange(ast.NodeTransformer):
-    """Two expressions in each other's place."""
+    """Exchanges two expressions."""
 
     def __init__(self, one: str, other: str) -> None:
         self.texts, self.inside = {one: other, other: one}, 0
@@ -122,7 +122,7 @@ class _Exchange(ast.NodeTransformer):
 
 
 class _Turning(ast.NodeTransformer):
-    """Every read of a name transposed, or of another name."""
+    """Transposes every read of a name, or renames it."""
 
     def __init__(self, name: str, other: str = "") -> None:
         self.name, self.other = name, other
@@ -137,7 +137,7 @@ class _Turning(ast.NodeTransformer):
 
 
 def _pairs(statement: ast.stmt, scope: CodeScope) -> Iterator[tuple[str, str]]:
-    """Names of one kind, and whole numbers, that a statement reads."""
+    """Yield pairs of names of one kind, or of integers, that a statement reads."""
     parts = [p for p in ast.walk(statement) if isinstance(p, ast.Name | ast.Constant)]
     texts = dict.fromkeys(ast.unparse(p) for p in parts if not is_target(p))
     for one, other in combinations(texts, 2):
@@ -153,7 +153,7 @@ def _is_transposed(node: ast.expr, name: str) -> bool:
 
 
 def throughout(tree: ast.AST, scope: CodeScope) -> Iterator[Edit]:
-    """A statement with every read of one name transposed, or of another name."""
+    """Yield edits of a whole statement: two names exchanged, or one transposed or renamed."""
     for part in ast.walk(tree):
         for _, value in ast.iter_fields(part):
             for n, statement in enumerate(value) if isinstance(value, list) else ():

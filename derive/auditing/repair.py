@@ -1,7 +1,7 @@
-"""What is wrong in the code of a backward: the one edit after which its gradients are right.
+"""Find the single edit of a backward after which its gradients are right.
 
-The backward runs from its source with one thing changed, on what forward saved. An edit counts if
-it makes a wrong gradient right at every point and leaves the right ones right.
+The edited source runs on what forward saved. An edit counts if it makes a wrong gradient right at
+every point and leaves the right ones right.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from derive.auditing.scope import CodeScope, Edit
 from derive.auditing.structure import Kind, Path
 
 _SECONDS = 6.0
-"""CPU time of the search."""
+"""CPU seconds of the search."""
 _WALL = 20.0
 _POINTS = 7
 _EQUAL = 1e-9
@@ -44,10 +44,10 @@ def mended(
     kinds: Mapping[Path, Kind] | None = None,
     seconds: float = _SECONDS,
 ) -> dict[int, str]:
-    """What is wrong with each gradient, of those that one edit mends.
+    """Describe the mistake in each gradient that a single edit mends.
 
-    The edit mends it at all ``outcomes``, and at ``others`` too if any edit does. The search has a
-    process of its own: edited code may do anything.
+    The edit mends it at all ``outcomes``; one that also mends it at ``others`` is preferred. The
+    search runs in its own process, since edited code may do anything.
     """
     points = sorted((o for o in outcomes if not _on_device(o)), key=_elements)[:_POINTS]
     if not points or not wrong or not may_fork():
@@ -70,7 +70,7 @@ def _on_device(made: Outcome) -> bool:
 
 @dataclass(frozen=True)
 class _Code:
-    """A function as a tree."""
+    """The syntax tree of a function, with its source and globals."""
 
     tree: ast.FunctionDef
     lines: Sequence[str]
@@ -91,17 +91,17 @@ def _code(function: Any) -> _Code:
 
 @dataclass
 class _Point:
-    """One call: what forward saved, and the gradients that are right."""
+    """One call: what forward saved, and the right gradients."""
 
     made: Outcome
     context: Context
     cotangents: tuple[Any, ...]
     extras: dict[str, Any] = field(default_factory=dict)
-    """Arguments of forward by name."""
+    """The forward's arguments by name."""
 
 
 class _Search:
-    """The search for one edit."""
+    """The search for a single edit."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class _Search:
                 self.summed.discard(n)
 
     def _called(self, code: _Code) -> list[Any]:
-        """The functions of the same file that it calls."""
+        """Return the functions of the same module that the code calls."""
         used = {n.id for n in ast.walk(code.tree) if isinstance(n, ast.Name)}
         return [code.globals[n] for n in self._functions(code) if n in used]
 
@@ -166,7 +166,7 @@ class _Search:
     # ------------------------------------------------------------------ runs
 
     def _run(self, point: _Point, code: types.CodeType) -> tuple[Any, ...]:
-        """What the code of the module returns as gradients."""
+        """Run the edited code; return the gradients."""
         import torch
 
         space = {**self.backward.globals, **point.extras}
@@ -182,7 +182,7 @@ class _Search:
     def _given(self, point: _Point, raw: Sequence[Any], n: int) -> Any:
         value: Any = raw[n] if n < len(raw) else None
         right = point.made.right[n]
-        # What the engine sums by itself is as it was meant only where it was so before the edit.
+        # The engine's sum is intended only if the unedited code relied on it.
         if n in self.summed and is_tensor(value) and value.shape != right.shape:
             try:
                 return value.sum_to_size(right.shape)
@@ -191,14 +191,14 @@ class _Search:
         return value
 
     def _right(self, point: _Point, raw: Sequence[Any]) -> set[int]:
-        """The gradients that are right."""
+        """Return the numbers of the gradients that are right."""
         return {n for n in point.made.right if self._is_right(point, raw, n)}
 
     def _is_right(self, point: _Point, raw: Sequence[Any], n: int) -> bool:
         given, right = self._given(point, raw, n), point.made.right[n]
         kind = self.kinds.get((n,))
         if kind is not None and kind.tangent is not None and is_tensor(given):
-            # Every direction that keeps the kind counts, as in the verdict.
+            # Compare along the tangent space of the kind, as in the verdict.
             if given.shape != right.shape:
                 return False
             at = point.made.args[n].detach().double()
@@ -207,7 +207,7 @@ class _Search:
         return near(given, right, self.tolerance)
 
     def _scope(self) -> CodeScope:
-        """What the backward reads and makes, with its values at the first point."""
+        """Return the names in backward, with their values at the first point."""
         point, local = self.points[0], dict[str, Any]()
         code, name = self._compiled(), self.backward.tree.name
 
@@ -230,7 +230,7 @@ class _Search:
             if (given is None) != (mine is None):
                 return CodeScope({})
             if given is not None and not near(mine, given, self.tolerance):
-                return CodeScope({})  # it does another thing here than in the engine
+                return CodeScope({})  # it behaves differently here than in the engine
         values = {**point.extras, **local, **_kept(point.context)}
         values.pop("ctx", None)
         values |= _sizes(values)
@@ -239,7 +239,7 @@ class _Search:
     # ---------------------------------------------------------------- search
 
     def found(self) -> dict[int, str]:
-        """A sentence for each gradient that one edit mends."""
+        """Return a sentence for each gradient that one edit mends."""
         scope = self._scope()
         if not scope.values:
             return {}
@@ -265,13 +265,13 @@ class _Search:
         return told
 
     def _kept_right(self, points: Sequence[_Point]) -> set[int]:
-        """The gradients that are right at each point without an edit."""
+        """Return the gradients that are right at every point without an edit."""
         code = self._compiled()
         found = [self._right(p, self._run(p, code)) for p in points]
         return set.intersection(*found) if found else set()
 
     def _mends(self, edit: Edit, left: Sequence[int]) -> list[int]:
-        """The gradients that the edit makes right, if no other one is made wrong."""
+        """Return the gradients that the edit makes right; none if it breaks another."""
         return self._mended_at(edit, left, self.points, self.keep)
 
     def _mends_elsewhere(self, edit: Edit, mends: Sequence[int]) -> bool:
@@ -296,11 +296,11 @@ class _Search:
             edit.undone(before)
 
     def _is_vague(self, edit: Edit, mends: Sequence[int]) -> bool:
-        """Whether a value near by does as well, such as one that is only compared with another."""
+        """True if a slightly scaled value also works, as for a value that is only compared."""
         return _has_value(edit) and bool(self._mends(edit.scaled(), mends))
 
     def _best(self, found: Edit, scope: CodeScope, mends: list[int]) -> Edit:
-        """The same edit where it mends the most gradients: beside a product, and late."""
+        """Return the same edit where it mends the most gradients: beside a product, late."""
 
         def order(edit: Edit, count: int) -> tuple[int, bool, int]:
             return count, isinstance(edit.before, ast.BinOp), edit.line
@@ -321,7 +321,7 @@ class _Search:
         return edit.text
 
     def _by_what_is_saved(self, left: Sequence[int]) -> dict[int, str]:
-        """Edits of what forward keeps."""
+        """Search edits of what forward saves."""
         if self.subject.has_setup:
             return {}
         own = _code(self.subject.function.forward)
@@ -343,7 +343,7 @@ class _Search:
     def _mends_saved(
         self, edit: Edit, own: _Code, backward: types.CodeType, left: Sequence[int]
     ) -> list[int]:
-        """The gradients that an edited forward makes right, if its outputs stay."""
+        """Return the gradients that an edited forward makes right, if its outputs are unchanged."""
         before = edit.swapped()
         try:
             return self._right_after(own, backward, left)
@@ -367,7 +367,7 @@ class _Search:
 
 
 def _has_value(edit: Edit) -> bool:
-    """Whether the node is calculated; of a name, the shape alone may be read."""
+    """True if the new node is computed; of a name, maybe only the shape is read."""
     return isinstance(edit.after, ast.expr) and not isinstance(edit.after, ast.Name)
 
 
@@ -382,13 +382,13 @@ def _with_line(edit: Edit, code: _Code) -> str:
 
 
 def _kept(context: Context) -> dict[str, Any]:
-    """What forward keeps as attributes of ctx."""
+    """Return the attributes of ctx that forward sets."""
     own = ("saved_tensors", "needs_input_grad", "dirty")
     return {f"ctx.{key}": value for key, value in vars(context).items() if key not in own}
 
 
 def _sizes(values: Mapping[str, Any]) -> dict[str, int]:
-    """Expressions for each size: two axes may be of one size at this point alone."""
+    """Return expressions for each size: several, since two axes may be equal only at this point."""
     found: dict[str, int] = {}
     for name, value in values.items():
         if is_tensor(value) and name.isidentifier():
@@ -399,7 +399,7 @@ def _sizes(values: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _loops(trees: Sequence[ast.stmt]) -> list[str]:
-    """The names that loops count with."""
+    """Return the loop variables."""
     every = [part for tree in trees for part in ast.walk(tree)]
     return [p.target.id for p in every if isinstance(p, ast.For) and isinstance(p.target, ast.Name)]
 
@@ -409,7 +409,7 @@ def _lists(node: ast.AST) -> Iterator[list[Any]]:
 
 
 def _copied(context: Context) -> Context:
-    """The same with its tensors copied: a backward may write into them."""
+    """Return a context with copied tensors, since backward may overwrite them."""
     made = Context(context.needs_input_grad)
     for key, value in vars(context).items():
         if is_tensor(value):
@@ -420,7 +420,7 @@ def _copied(context: Context) -> Context:
 
 
 def _saved(subject: Subject, made: Outcome, code: _Code) -> tuple[Context, tuple[Any, ...]]:
-    """What the edited forward keeps, and its outputs."""
+    """Run the edited forward; return what it saves, and its outputs."""
     space = dict(code.globals)
     exec(compile(ast.Module([code.tree], []), "<edited>", "exec"), space)
     context = Context([is_float(a) and n not in subject.constants for n, a in enumerate(made.args)])
@@ -431,7 +431,7 @@ def _saved(subject: Subject, made: Outcome, code: _Code) -> tuple[Context, tuple
 
 
 def _locals(subject: Subject, made: Outcome, code: _Code) -> dict[str, Any]:
-    """What a forward reads and makes."""
+    """Return the local variables of a forward."""
     local: dict[str, Any] = {}
 
     def watch(frame: Any, event: str, arg: Any) -> None:

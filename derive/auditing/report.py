@@ -1,11 +1,11 @@
-"""What an audit finds: a row for each input, and what a person needs to mend it."""
+"""The result of an audit: a row for each input, and hints to mend the backward."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 _LINES = 12
-"""Derived formulas up to so many are shown whole."""
+"""Up to this many derived formulas are printed in full."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class InputVerdict:
 
     @property
     def verdict(self) -> str:
-        """``right``, ``wrong``, ``fragile`` or ``constant``."""
+        """The verdict: ``right``, ``wrong``, ``fragile`` or ``constant``."""
         if not self.right:
             return "wrong"
         return "fragile" if self.fragile else "constant" if self.constant else "right"
@@ -49,22 +49,22 @@ class Report:
     counterexample: str = ""
     judged: tuple[str, ...] = ()
     second_order: str = ""
-    """``right``, ``wrong``, ``nan``, ``constant``, ``refused``; '' where it is not judged."""
+    """``right``, ``wrong``, ``nan``, ``constant``, ``refused``; '' if not judged."""
     fixed: str = field(default="", repr=False)
-    """The derived backward as source, where the operation is known."""
+    """The source of the derived backward, if the operation is known."""
     written: tuple[str, ...] = ()
-    """The hand-written gradients that are wrong, as equations, where they can be read."""
+    """The wrong hand-written gradients as equations, if they can be traced."""
     fragile: tuple[str, ...] = ()
-    """What is fragile about the call as a whole, such as an error of backward."""
+    """Fragile findings about the call as a whole, such as an error in backward."""
 
     @property
     def right(self) -> bool:
-        """Whether every gradient is right at the structure of the examples."""
+        """True if every gradient is right at the structure of the examples."""
         return all(row.right for row in self.rows)
 
     @property
     def verdict(self) -> str:
-        """``right``, ``fragile`` or ``wrong``."""
+        """The verdict: ``right``, ``fragile`` or ``wrong``."""
         if not self.right:
             return "wrong"
         return "fragile" if self.fragile or any(row.fragile for row in self.rows) else "right"
@@ -73,7 +73,7 @@ class Report:
         return self.text()
 
     def text(self, full: bool = False) -> str:
-        """The report; with ``full`` all formulas, however many."""
+        """Return the report as text; with ``full`` it has all formulas."""
         lines = [f"{self.name}: {self.verdict}"]
         width = max((len(row.input) for row in self.rows), default=0)
         for row in self.rows:
@@ -94,7 +94,7 @@ class Report:
         return "\n".join(lines)
 
     def _derived(self, full: bool) -> list[str]:
-        """The formulas; of many only the gradients that are wrong."""
+        """Return the formulas; if there are many, only those of wrong gradients."""
         shown = self.formulas
         if len(shown) > _LINES and not full:
             wrong = tuple(f"grad_{row.input}[" for row in self.rows if not row.right)

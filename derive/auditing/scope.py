@@ -1,4 +1,4 @@
-"""What an edit of code is, and what edited code may read."""
+"""An edit of code, and the names and values that edited code may read."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from derive.auditing.points import is_tensor
 
 Made = Iterator[tuple[ast.AST, str]]
-"""Nodes that may stand in place of one, each with what is wrong if it is right."""
+"""Candidate nodes to replace one, each with the mistake that it implies."""
 
 _LARGER = 1.0078125
 
 
 @dataclass(frozen=True)
 class Edit:
-    """A node in place of another one: ``where[key] = after``, or the attribute of that name."""
+    """A replacement of a node: ``where[key] = after``, or the attribute of that name."""
 
     where: Any
     key: str | int
@@ -25,23 +25,23 @@ class Edit:
     text: str
     line: int
     stem: str = ""
-    """What is put beside the node, where the same may stand in several places."""
+    """The inserted part, to find the same insertion at other nodes."""
 
     @property
     def before(self) -> ast.AST:
-        """The node that stands there."""
+        """The current node at that position."""
         if isinstance(self.key, int):
             return self.where[self.key]  # type: ignore[no-any-return]
         return getattr(self.where, self.key)  # type: ignore[no-any-return]
 
     def scaled(self) -> Edit:
-        """The same with a value that is a little larger."""
+        """Return the edit with its value scaled slightly."""
         assert isinstance(self.after, ast.expr)
         after = ast.BinOp(self.after, ast.Mult(), ast.Constant(_LARGER))
         return replace(self, after=after)
 
     def swapped(self) -> ast.AST:
-        """Puts the node in its place; returns the node that stood there."""
+        """Apply the edit; return the old node."""
         before = self.before
         self.undone(self.after)
         if "lineno" in before._attributes and "lineno" in self.after._attributes:
@@ -50,7 +50,7 @@ class Edit:
         return before
 
     def undone(self, before: ast.AST) -> None:
-        """Puts this node there."""
+        """Restore the old node."""
         if isinstance(self.key, int):
             self.where[self.key] = before
         else:
@@ -59,25 +59,25 @@ class Edit:
 
 @dataclass(frozen=True)
 class CodeScope:
-    """What code may read: the value of each name at its end, and of other expressions."""
+    """The values of names and other expressions at the end of the code."""
 
     values: Mapping[str, Any]
     functions: Sequence[str] = ()
-    """Functions of the same file."""
+    """Names of functions of the same module."""
     loops: Sequence[str] = ()
-    """Names that loops count with."""
+    """Names of loop variables."""
 
     def like(self, text: str) -> Iterator[str]:
-        """Expressions with a value of the same kind and shape."""
+        """Yield expressions whose values have the same kind and shape."""
         own = kind_of_value(self.values.get(text))
         for other, value in self.values.items():
             if other != text and own is not None and kind_of_value(value) == own:
                 yield other
 
     def factors(self) -> Iterator[str]:
-        """Expressions that an element may be multiplied by; those of one element last.
+        """Yield expressions to multiply an element by; those with one element last.
 
-        A number may be that of a size, but no tensor is that of a number at all its elements.
+        Numbers come last: a number may equal a size, but no tensor equals a number everywhere.
         """
         one = [n for n in self.tensors if self.values[n].numel() == 1]
         yield from (n for n in self.tensors if n not in one)
@@ -85,7 +85,7 @@ class CodeScope:
         yield from (n for n, v in self.values.items() if is_number(v) and v not in (0, 1))
 
     def also(self, number: float) -> str:
-        """What else is this number: an argument, or what forward kept."""
+        """Return " (NAME is NUMBER)" if an argument or saved value equals the number, else ''."""
         own = (n for n, v in self.values.items() if is_number(v) and v == number)
         name = next((n for n in own if ".shape[" not in n), "")
         return f" ({name} is {number})" if name else ""
@@ -97,38 +97,38 @@ class CodeScope:
 
     @property
     def floats(self) -> list[str]:
-        """Names of tensors that are no masks and no places."""
+        """Names of float tensors."""
         return [n for n in self.tensors if self.values[n].is_floating_point()]
 
     def is_mask(self, name: str) -> bool:
-        """Whether it is a tensor of bools."""
+        """True if it is a tensor of bools."""
         value = self.values[name]
         return is_tensor(value) and "bool" in str(value.dtype)
 
     def is_whole(self, name: str) -> bool:
-        """Whether it is a tensor of whole numbers."""
+        """True if it is a tensor of integers."""
         value = self.values[name]
         return is_tensor(value) and not value.is_floating_point() and not self.is_mask(name)
 
     @property
     def rank(self) -> int:
-        """Of the tensor with the most axes."""
+        """The largest rank among the tensors."""
         return max((self.values[n].ndim for n in self.tensors), default=0)
 
     def spread(self, name: str) -> Iterator[str]:
-        """The tensor, and the same with an axis more for a larger one."""
+        """Yield the tensor, and variants of it that broadcast over a larger one."""
         yield name
         yield from self.along_rows(name)
         if self.values[name].ndim > 1:
             yield from (f"{name}[:, {t}]" for t in self.loops)
 
     def along_rows(self, name: str) -> Iterator[str]:
-        """The tensor with one element for each row of a larger one, not for each column."""
+        """Yield the tensor with a trailing axis, to broadcast over rows instead of columns."""
         if 0 < self.values[name].ndim < self.rank:
             yield f"{name}[..., None]"
 
     def masks(self) -> Iterator[str]:
-        """Conditions on an element."""
+        """Yield boolean conditions on elements."""
         for name in self.tensors:
             if self.is_mask(name):
                 yield from (f"(~{text})" for text in self.spread(name))
@@ -144,28 +144,28 @@ class CodeScope:
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a number that one may calculate with."""
+    """True for an int or float, not for a bool."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def kind_of_value(value: Any) -> object:
-    """What values that may stand for each other have in common; None for no kind."""
+    """Return the key of interchangeable values: shape and dtype class; None if not comparable."""
     if is_tensor(value):
         return tuple(value.shape), value.is_floating_point()
     return float if isinstance(value, float) else None
 
 
 def is_target(node: ast.expr) -> bool:
-    """Whether it is assigned to or deleted."""
+    """True if the node is assigned or deleted."""
     context = getattr(node, "ctx", None)
     return isinstance(context, ast.Store | ast.Del)
 
 
 def parsed(text: str) -> ast.expr:
-    """The expression as a tree."""
+    """Parse an expression."""
     return ast.parse(text, mode="eval").body
 
 
 def stands(before: ast.AST, after: ast.AST) -> tuple[ast.AST, str]:
-    """One expression for another, and the sentence that says so."""
+    """Return the new node, and the sentence that it should replace the old one."""
     return after, f"{ast.unparse(before)} stands where {ast.unparse(after)} should"

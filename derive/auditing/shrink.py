@@ -1,4 +1,4 @@
-"""A counterexample that one pastes and checks by hand: small sizes, small whole numbers."""
+"""Find a small counterexample that one can paste and check by hand."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from derive.auditing.structure import Structure
 
 _SEEN = 1e-2
 _DIGITS = (4, 6, 9)
-"""Of numbers: more where two would look alike."""
+"""Printed digits: more if two numbers would look alike."""
 
 
 def counterexample(subject: Subject, structure: Structure, names: tuple[str, ...], n: int) -> str:
-    """The smallest call found where the gradient in argument n is wrong; '' for none.
+    """Return the smallest call found where the gradient of argument n is wrong; '' if none is.
 
-    Never at a kink or a tie, where what is right is a convention.
+    Points at a kink or tie are skipped, where the right gradient is a convention.
     """
     if not all(is_tensor(a) or isinstance(a, int | float | str | None) for a in structure.args):
         return ""
@@ -35,7 +35,7 @@ def counterexample(subject: Subject, structure: Structure, names: tuple[str, ...
 def _wrong_ones(
     subject: Subject, structure: Structure, names: tuple[str, ...], n: int
 ) -> Iterator[Outcome]:
-    """Calls where the gradient in argument n is wrong, the smallest first."""
+    """Yield calls where the gradient of argument n is wrong, the smallest first."""
     nothing: frozenset[int] = frozenset()
     judge = Judge(subject, structure, [structure.args], names, nothing, nothing, lambda part: True)
     for args, whole in _candidates(structure):
@@ -53,7 +53,7 @@ def _wrong_ones(
 
 
 def _is_plain(made: Outcome, n: int) -> bool:
-    """Whether the difference is seen at a glance, and does not look like rounding."""
+    """True if the error is too large to look like rounding."""
     given, right = made.given.get(n), made.right[n]
     if given is None or given.shape != right.shape:
         return True
@@ -65,7 +65,7 @@ def _is_exact(made: Outcome, n: int) -> bool:
 
 
 def _candidates(structure: Structure) -> Iterator[tuple[tuple[Any, ...], bool]]:
-    """Arguments, the smallest first, and whether they are whole numbers."""
+    """Yield arguments, the smallest first, and whether their values are integers."""
     args = structure.args
     if not structure.kinds and not structure.kept:
         known = classes(args, by_size)
@@ -81,7 +81,7 @@ def _candidates(structure: Structure) -> Iterator[tuple[tuple[Any, ...], bool]]:
 
 
 def _pasteable(subject: Subject, names: Sequence[str], made: Outcome, n: int) -> str:
-    """The call as code that runs, and the two gradients, told apart by their digits."""
+    """Return the call as runnable code with both gradients, with enough digits to differ."""
     called = [name.replace("[", "_").replace("]", "").replace(" ", "_") for name in names]
     dtype = subject.dtype or (made.right[n].dtype if is_tensor(made.right[n]) else None)
     text = str(dtype)
@@ -121,7 +121,7 @@ def _pasteable(subject: Subject, names: Sequence[str], made: Outcome, n: int) ->
 
 
 def _numbers(tensor: Any, digits: int) -> str:
-    """A tensor as lists of short numbers."""
+    """Format a tensor as nested lists of short numbers."""
 
     def short(part: Any) -> str:
         if isinstance(part, list):

@@ -1,4 +1,4 @@
-"""The examples of a Function at other sizes: of their structure, and of other proportions."""
+"""Example inputs at other sizes: with the same structure, and with other proportions."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from derive.auditing.points import Point, is_float, is_tensor
 from derive.auditing.structure import Path, Sizes, Structure, tensors_in
 
 _MOST = 12
-"""Ways to split the axes that are as long as a square's."""
+"""The most ways to split a class of axes in two."""
 
 
 def other_sizes(structure: Structure, names: Sequence[str]) -> Iterator[Point]:
-    """Larger and smaller sizes of the same structure."""
+    """Yield larger and smaller sizes with the same structure."""
     met = {tuple(structure.sizes.items())}
     for turn in range(6):
         sizes = structure.varied(turn)
@@ -26,7 +26,7 @@ def other_sizes(structure: Structure, names: Sequence[str]) -> Iterator[Point]:
 
 
 def other_proportions(structure: Structure, names: Sequence[str]) -> Iterator[Point]:
-    """As many rows as columns where that was not so, and the two exchanged."""
+    """Yield square matrices for rectangular ones, and rows and columns exchanged."""
     changes = []
     for path, (rows, columns) in _matrices(structure):
         if rows != columns:
@@ -40,13 +40,13 @@ def other_proportions(structure: Structure, names: Sequence[str]) -> Iterator[Po
 
 
 def rectangles(structure: Structure, names: Sequence[str]) -> Iterator[Point]:
-    """Rows and columns of two sizes where the matrices of the examples are squares."""
+    """Yield rectangular matrices for square ones."""
     squares = [(path, rows) for path, (rows, columns) in _matrices(structure) if rows == columns]
     return _each([c for path, size in squares for c in _split(structure, path, size)], names)
 
 
 def _matrices(structure: Structure) -> list[tuple[Path, tuple[int, int]]]:
-    """The sizes of those that may have others."""
+    """Return (path, shape) of the matrices whose sizes may change."""
     return [
         (path, tuple(t.shape))
         for path, t in tensors_in(structure.args)
@@ -56,13 +56,13 @@ def _matrices(structure: Structure) -> list[tuple[Path, tuple[int, int]]]:
 
 
 def _each(changes: Sequence[tuple[Any, ...]], names: Sequence[str]) -> Iterator[Point]:
-    """Each of them once, by its shapes."""
+    """Yield each set of arguments once by its shapes."""
     for shapes, args in {shapes_of(names, args): args for args in changes}.items():
         yield Point(args, f"at other proportions than the examples' ({shapes})")
 
 
 def _is_allowed(structure: Structure, sizes: Mapping[Sizes, int]) -> bool:
-    """Whether classes stay even, or multiples, and none is fixed."""
+    """True if the sizes keep their multiples, and no fixed class changes."""
     return all(
         size % structure.step(c) == 0 and c not in structure.fixed for c, size in sizes.items()
     )
@@ -73,7 +73,7 @@ def _shaped(structure: Structure, sizes: Mapping[Sizes, int]) -> tuple[Any, ...]
 
 
 def _split(structure: Structure, path: Path, size: int) -> Iterator[tuple[Any, ...]]:
-    """Some of the axes that are as long as a square's at another size."""
+    """Yield arguments where some axes of a square's class have another size."""
     of = structure.classes[path, 0]
     axes = [key for key, c in structure.classes.items() if c == of]
     step, tried = structure.step(of), 0
@@ -86,7 +86,7 @@ def _split(structure: Structure, path: Path, size: int) -> Iterator[tuple[Any, .
                 apart = {
                     key: (*c, -1) if key in chosen else c for key, c in structure.classes.items()
                 }
-                # The class of what is split off: its sizes, and a mark.
+                # The split-off class is named by its sizes and a marker.
                 if other > 1:
                     yield replace(structure, classes=apart).resized({(*of, -1): other}, 5)
 

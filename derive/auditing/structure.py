@@ -1,9 +1,9 @@
-"""What the example inputs of a Function have in common, and other inputs that keep it.
+"""The common structure of example inputs, and other inputs that preserve it.
 
-A size stands for a class of axes: those that are equally long in every example vary together. A
-class keeps what it is of others, twice as long, one less, a product, and is even or short as it
-was. A tensor keeps its kind: symmetric, one-hot, sorted, positive .. Rows that belong together are
-taken together, and an integer stays the position that it was.
+Axes that are equally long in every example form a class, and are resized together. A class keeps
+its relations to others (twice as long, one less, a product), its parity, and stays short if it is.
+A tensor keeps its kind: symmetric, one-hot, sorted, positive .. Rows are sampled jointly, and
+integers remain valid positions.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import Any
 from derive.auditing.points import cast, is_float, is_integer, is_plain, is_strided, is_tensor
 
 Sizes = tuple[int, ...]
-"""A size in each example: what names a class of axes."""
+"""The sizes of an axis in all examples, which name its class."""
 Path = tuple[Any, ...]
-"""Where a tensor stands in the arguments: the number, then keys of lists, tuples and dicts."""
+"""The path to a tensor: the argument number, then keys of lists, tuples and dicts."""
 
 _SHORT = 4
-"""An axis that is at most so long, such as the parts of a quaternion, may be read by constants."""
+"""Axes up to this size, such as quaternion components, may be indexed by constants."""
 _EXACT = 1e-5
 
 
 def tensors_in(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """The tensors of an argument, in lists, tuples and dicts too."""
+    """Yield the tensors of an argument, also in lists, tuples and dicts."""
     if is_tensor(value):
         if is_strided(value) and (is_float(value) or is_plain(value)):
             yield path, value
@@ -39,7 +39,7 @@ def tensors_in(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
 
 
 def rebuilt(value: Any, made: Mapping[Path, Any], path: Path = ()) -> Any:
-    """The same arguments with other tensors."""
+    """Return the arguments with some tensors replaced."""
     if path in made:
         return made[path]
     if isinstance(value, Mapping) and type(value) is dict:
@@ -52,7 +52,7 @@ def rebuilt(value: Any, made: Mapping[Path, Any], path: Path = ()) -> Any:
 
 
 def whole_numbers(value: Any) -> Iterator[int]:
-    """The integers among arguments, in lists and tuples too: many are sizes, or divide one."""
+    """Yield the integers among the arguments: many are sizes or divisors of one."""
     if isinstance(value, int) and not isinstance(value, bool):
         yield value
     elif isinstance(value, list | tuple):
@@ -62,25 +62,25 @@ def whole_numbers(value: Any) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class Kind:
-    """What a float tensor is; ``keep`` puts values that were moved back into the kind.
+    """A kind of float tensor; ``keep`` projects perturbed values back onto it.
 
-    ``tangent`` is what a gradient means to it: two gradients with the same tangent differ in
-    directions alone that leave the kind. None where every direction stays.
+    ``tangent`` projects a gradient onto the tangent space: two gradients with equal projections
+    differ only in directions that leave the kind. None if every direction stays in the kind.
     """
 
     name: str
     keep: Callable[[Any], Any]
     tangent: Callable[[Any, Any], Any] | None = None
     closed: bool = False
-    """Whether a gradient has to lie in the tangent itself, as that of one triangle does."""
+    """True if the gradient itself has to lie in the tangent space, as for a triangular matrix."""
     moves: bool = True
-    """Whether values may move at all."""
+    """True if values may be perturbed."""
     exact: Callable[[Any], Any] | None = None
-    """The nearest values that are of the kind in float64; None where that is ``keep``."""
+    """The nearest values of the kind in float64; None if ``keep`` gives them."""
 
 
 def kind_of(tensors: Sequence[Any]) -> Kind | None:
-    """The kind that all of these have, the most special first."""
+    """Return the most specific kind that all tensors have."""
     double = [t.detach().double() for t in tensors if t.numel()]
     if not double:
         return None
@@ -229,18 +229,18 @@ _KINDS: tuple[tuple[Callable[[Any], bool], Kind], ...] = (
 
 @dataclass(frozen=True)
 class Structure:
-    """What all examples have in common; the first one is what others are made of."""
+    """The common structure of all examples; new inputs are derived from the first one."""
 
     args: tuple[Any, ...]
     classes: Mapping[tuple[Path, int], Sizes]
-    """The class of each axis, (where the tensor stands, axis)."""
+    """Maps (path, axis) to the class of the axis."""
     kinds: Mapping[Path, Kind]
     fixed: frozenset[Sizes]
-    """Classes that must not vary."""
+    """The classes whose size must not change."""
     factors: Mapping[Sizes, int]
-    """What a class stays a multiple of."""
+    """The divisor of each class, which new sizes keep."""
     kept: frozenset[Path]
-    """Tensors that stay as they are: parameters of modules among the arguments."""
+    """The tensors that are never changed: parameters of module arguments."""
 
     @property
     def sizes(self) -> dict[Sizes, int]:
@@ -248,12 +248,12 @@ class Structure:
         return {c: c[0] for c in dict.fromkeys(self.classes.values()) if c[0] > 1}
 
     def step(self, c: Sizes) -> int:
-        """What a class stays a multiple of: a number among the arguments, or 2."""
+        """Return the divisor that new sizes keep: an integer argument, 2 if even, or 1."""
         factor = self.factors.get(c, 1)
         return 2 if factor == 1 and all(s % 2 == 0 for s in c) else factor
 
     def varied(self, turn: int) -> dict[Sizes, int]:
-        """Other sizes of the same structure, larger and smaller ones in turn."""
+        """Return other sizes with the same structure, alternately larger and smaller."""
         new: dict[Sizes, int] = {}
         order = sorted(self.sizes, key=lambda c: (c[0], c))
         for at, c in enumerate(order):
@@ -284,7 +284,7 @@ class Structure:
         return made if made > 1 and made >= factor else size + factor
 
     def resized(self, sizes: Mapping[Sizes, int], seed: int) -> tuple[Any, ...]:
-        """Arguments of these sizes in float64: elements of the old ones, moved a little."""
+        """Return float64 arguments of these sizes, with perturbed elements of the first example."""
         import torch
 
         random = torch.Generator().manual_seed(seed)
@@ -306,7 +306,7 @@ class Structure:
         return tuple(rebuilt(self.args, made))
 
     def exact(self, args: Sequence[Any]) -> tuple[Any, ...]:
-        """An example in float64, where it is of its kind to all digits."""
+        """Cast an example to float64, projected onto the kinds of its tensors."""
         import torch
 
         made = {}
@@ -317,7 +317,7 @@ class Structure:
         return tuple(rebuilt(cast(tuple(args), torch.float64), made))
 
     def moved(self, path: Path, values: Any, random: Any, larger: bool = False) -> Any:
-        """Values a little smaller, or larger, each by another factor, of the same kind."""
+        """Scale each element by a random factor, below 1 or above, and project onto the kind."""
         import torch
 
         values, kind = values.double(), self.kinds.get(path)
@@ -332,7 +332,7 @@ class Structure:
         return values if kind is None else kind.keep(values)
 
     def _positions(self, old: Any, new: Any, sizes: Mapping[Sizes, int]) -> Any:
-        """Integers within the size that they were within, the tightest; others stay."""
+        """Wrap integers below the smallest class size that bounded them before."""
         import torch
 
         if not old.numel():
@@ -345,7 +345,7 @@ class Structure:
         return torch.where(new >= 0, new % max(bound, 1), new)
 
     def _ordered(self, made: dict[Path, Any], random: Any) -> None:
-        """Permutations stay so, and two of which one undoes the other too."""
+        """Make permutations of permutations again, and keep pairs of inverse ones inverse."""
         import torch
 
         whole = {p: t for p, t in tensors_in(self.args) if is_integer(t) and p in made}
@@ -366,7 +366,7 @@ class Structure:
 
 
 def permuted_axis(tensor: Any) -> int | None:
-    """The axis along which an integer tensor is a permutation of all positions."""
+    """Return the axis along which an integer tensor permutes all positions."""
     import torch
 
     if tensor.dtype is torch.bool or not tensor.ndim:
@@ -380,7 +380,7 @@ def permuted_axis(tensor: Any) -> int | None:
 
 
 def structure_of(examples: Sequence[Sequence[Any]], kept: frozenset[Path]) -> Structure:
-    """What the examples have in common; of those with other ranks the first is what counts."""
+    """Return the common structure of the examples whose ranks equal those of the first."""
     first = tuple(examples[0])
     mine = dict(tensors_in(first))
     alike = [dict(tensors_in(tuple(e))) for e in examples]

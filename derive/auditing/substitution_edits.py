@@ -1,4 +1,4 @@
-"""One name, sign, number or function for another, and an operand or a call left out."""
+"""Edits that replace a name, sign, number or function, or remove an operand or a call."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _SUMMED = {
 
 
 def named(node: ast.Name, scope: CodeScope) -> Made:
-    """Another name of the same kind."""
+    """Yield other names of the same kind."""
     for other in scope.like(node.id):
         yield stands(node, parsed(other))
     if node.id in scope.functions:
@@ -52,7 +52,7 @@ def named(node: ast.Name, scope: CodeScope) -> Made:
 
 
 def replaced(node: ast.expr, scope: CodeScope) -> Made:
-    """Another name, sign, number or function."""
+    """Replace a name, sign, number or function."""
     match node:
         case ast.Name():
             yield from named(node, scope)
@@ -77,7 +77,7 @@ def replaced(node: ast.expr, scope: CodeScope) -> Made:
             yield stands(node, ast.Constant(not truth))
         case ast.Constant(value=int() | float() as value):
             near = [-value, value + 1, value - 1, 1, 0]
-            # What is a factor of 1 is a factor that is missing.
+            # A constant instead of 1 would be a missing factor, which is another edit.
             near += [] if value in (0, 1) else [2 * value, value / 2]
             for number in dict.fromkeys(near):
                 if number != value and (isinstance(value, float) or number == int(number)):
@@ -124,7 +124,7 @@ def _called(
 
 
 def _exchanged(node: ast.expr, parts: list[Any], make: Any) -> Made:
-    """Two parts in each other's place, and all in reverse order."""
+    """Exchange two parts, or undo reversed()."""
     for a, b in combinations(range(len(parts)), 2):
         made = list(parts)
         made[a], made[b] = made[b], made[a]
@@ -138,7 +138,7 @@ def _exchanged(node: ast.expr, parts: list[Any], make: Any) -> Made:
 
 
 def inverted(node: ast.expr, scope: CodeScope) -> Made:
-    """Divided by what it is multiplied by, and the other way."""
+    """Exchange multiplication and division."""
     match node:
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
             after = ast.BinOp(left, _OPERATORS[type(op)](), right)
@@ -147,7 +147,7 @@ def inverted(node: ast.expr, scope: CodeScope) -> Made:
 
 
 def exchanged_for(node: ast.expr, scope: CodeScope) -> Made:
-    """A name, or a number, for a part of the code."""
+    """Replace a part of the code by a name or a number."""
     if isinstance(node, ast.Subscript | ast.Call | ast.Constant | ast.Attribute):
         if isinstance(node, ast.Constant) and not is_number(node.value):
             return
@@ -182,7 +182,7 @@ def exchanged_for(node: ast.expr, scope: CodeScope) -> Made:
 
 
 def removed(node: ast.expr, scope: CodeScope) -> Made:
-    """Without one of its operands, or without a function around it."""
+    """Remove an operand, or the function around it."""
     match node:
         case ast.BinOp(left=left, op=ast.Mult(), right=right):
             yield right, f"the factor {ast.unparse(left)} is too many"
@@ -224,7 +224,7 @@ def _has_new_axis(node: ast.Subscript) -> bool:
 
 
 def statements(body: ast.stmt) -> Iterator[Edit]:
-    """A value that should be added where it is put, or put where it is added."""
+    """Exchange assignment and accumulation (= and +=), or += and -=."""
     for parent in ast.walk(body):
         for name, value in ast.iter_fields(parent):
             if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""A gradient as a sum of terms, and each expression that differs from it in one thing.
+"""Split a gradient into terms, and enumerate expressions that differ from it in one thing.
 
 a*(b + c) = a*b + a*c        Sum_k (b + c) = Sum_k b + Sum_k c
 """
@@ -34,11 +34,11 @@ from derive.algebra.substitution import fresh, replace, substitute
 
 _MOST_FACTORS = 8
 _MOST = 24
-"""Beyond so many terms a sum stays as it is."""
+"""A sum with more terms is not distributed."""
 
 
 def terms(e: Expr) -> tuple[Expr, ...]:
-    """The terms of e, products distributed over sums."""
+    """Return the terms of e, with products and sums over indices distributed."""
     found = _terms(e)
     return found if len(found) <= _MOST else (e,)
 
@@ -60,7 +60,7 @@ def _terms(e: Expr) -> tuple[Expr, ...]:
 
 
 def _reduced(kind: str, indices: tuple[Index, ...], body: Expr, condition: Expr | None) -> Expr:
-    """The reduction, numbers in front of it."""
+    """Build the reduction, with numeric factors pulled out."""
     if isinstance(body, Mul):
         numbers = [a for a in body.args if isinstance(a, Num)]
         if numbers:
@@ -70,7 +70,7 @@ def _reduced(kind: str, indices: tuple[Index, ...], body: Expr, condition: Expr 
 
 
 def product(factors: Sequence[Expr]) -> Expr:
-    """The product, flat, its numbers one number in front."""
+    """Build a flat product, with all numbers multiplied into one leading factor."""
     value, rest = Fraction(1), list[Expr]()
     pending = list(reversed(factors))
     while pending:
@@ -86,25 +86,28 @@ def product(factors: Sequence[Expr]) -> Expr:
 
 @dataclass(frozen=True)
 class Change:
-    """What stands in place of an expression, and how the two differ."""
+    """A replacement for an expression, the kind of change, and the parts that it concerns."""
 
     after: Expr
     kind: str
     parts: tuple[Expr, ...] = ()
 
     def inside(self, after: Expr) -> Change:
-        """The same change in a larger expression."""
+        """Return the same change with a larger expression around it."""
         return Change(after, self.kind, self.parts)
 
 
 def factors_left_out(e: Expr) -> Iterator[Change]:
-    """e without one of its own factors, or with it twice."""
+    """Yield e without one of its factors, with it twice, or with it inverted."""
     if isinstance(e, Mul):
         yield from changes(e, frozenset(), is_deep=False)
 
 
 def everywhere(e: Expr) -> Iterator[Change]:
-    """e with 1 for a condition, or with 1 or the inverse for one of the tensors that it reads."""
+    """Yield e with a condition or tensor replaced at every occurrence.
+
+    A condition becomes 1; a tensor becomes 1 or its inverse.
+    """
     conditions: dict[Expr, list[Expr]] = {}
     for part in walk(e):
         if isinstance(part, Iverson):
@@ -134,14 +137,14 @@ def everywhere(e: Expr) -> Iterator[Change]:
 
 
 def _without_letters(e: Expr) -> Expr:
-    """The same for expressions that differ in their letters alone."""
+    """Return a key that is equal for expressions that differ in their indices only."""
     return substitute(e, dict.fromkeys(free_indices(e), num(0)))
 
 
 def changes(e: Expr, free: frozenset[Index], is_deep: bool = True) -> Iterator[Change]:
-    """Every expression with one factor, term, sign, number, power or function other than e.
+    """Yield every expression that differs from e in one factor, term, sign, number or function.
 
-    ``free`` has the indices that e may use; what ``is_deep`` changes stands inside too.
+    ``free`` has the indices that e may use. With ``is_deep``, inner parts of e are changed too.
     """
     match e:
         case Mul(args):
@@ -216,14 +219,14 @@ def _reductions(
 
 
 def _left(e: Reduce, left: tuple[Index, ...], body: Expr) -> Expr:
-    """The reduction over the indices that are left."""
+    """Return the reduction over the remaining indices."""
     if left:
         return Reduce(e.kind, left, body, e.condition)
     return body if e.condition is None else Mul((Iverson(e.condition), body))
 
 
 def _inner(e: Expr, free: frozenset[Index]) -> Iterator[Change]:
-    """Changes of one part of e."""
+    """Yield changes of one part of e."""
     parts = e.parts()
     for part in dict.fromkeys(parts):
         if not isinstance(part, Expr) or isinstance(part, Index):
@@ -242,7 +245,7 @@ def _inner(e: Expr, free: frozenset[Index]) -> Iterator[Change]:
 def replacements(
     e: Expr, axes: dict[str, tuple[Expr, ...]], names: Sequence[str]
 ) -> Iterator[Change]:
-    """Each access of e in turn read from another tensor whose axes are the same."""
+    """Yield e with one access read from another tensor with the same axes."""
     found: dict[Expr, None] = {}
     _collect(e, found)
     for access in found:
@@ -273,7 +276,7 @@ def _extent(axis: Expr) -> object:
 def multiples(
     e: Expr, free: frozenset[Index], axes: dict[str, tuple[Expr, ...]], names: Sequence[str]
 ) -> Iterator[Change]:
-    """e with one factor more: a tensor on indices of e, its inverse, root or square."""
+    """Yield e with one more factor: a tensor at indices of e, its inverse, root or square."""
     for name in names:
         for positions in _placed(axes[name], free):
             access = Access(name, positions)
@@ -294,7 +297,7 @@ def multiples(
 
 
 def _placed(axes: Sequence[Expr], free: frozenset[Index]) -> Iterator[tuple[Expr, ...]]:
-    """The ways to read these axes at indices at hand, each index once."""
+    """Yield the ways to put distinct free indices on the axes, by extent."""
     if not axes:
         yield ()
         return

@@ -1,4 +1,4 @@
-"""A time limit on a part of the work, in CPU seconds: an explanation may take too long."""
+"""Limit the CPU seconds of a block, such as the search for an explanation."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from contextlib import contextmanager
 from typing import Any
 
 _AGAIN = 0.2
-"""Seconds until the next signal: code that catches all errors may swallow one."""
+"""Seconds until the signal repeats, since a handler for all errors may swallow one."""
 
 
 class _OverError(BaseException):
-    """The time is over; no ``except Exception`` catches it."""
+    """The time is over. Not an Exception, so that no ``except Exception`` catches it."""
 
 
 @contextmanager
 def limited(seconds: float) -> Iterator[None]:
-    """Leaves the block after so many seconds of CPU time, without an error.
+    """Leave the block after this CPU time, without an error.
 
-    Signals reach the main thread alone, so in another one there is no limit.
+    Signals reach the main thread only, so other threads have no limit.
     """
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "SIGPROF"):
         yield
@@ -33,7 +33,7 @@ def limited(seconds: float) -> Iterator[None]:
             raise _OverError
 
     def unraised(error: Any) -> None:
-        # A weak reference that is dropped meanwhile would print it.
+        # A weakref callback that is interrupted would print the error.
         if error.exc_type is not _OverError:
             hook(error)
 

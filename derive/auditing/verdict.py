@@ -1,4 +1,4 @@
-"""The verdict on one Function: its examples, what is made of them, and why it is wrong."""
+"""The verdict on one Function: check its examples and variants of them, and explain mistakes."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ from derive.notation.operation import Operation
 Reference = Operation | str | Callable[..., Any] | None
 
 _TURNS = 3
-"""How often the values of an example are moved, beside the example itself."""
+"""How many perturbed copies of the first example are checked."""
 _LARGEST = 20_000
-"""Examples with more elements are judged as they are, and moved once."""
+"""If an example has more elements, only one perturbed copy is checked."""
 
 
 @dataclass(frozen=True)
 class AuditRequest:
-    """What a person asks."""
+    """The arguments of an audit."""
 
     subject: Subject
     examples: list[tuple[Any, ...]]
@@ -59,10 +59,10 @@ class AuditRequest:
     explain: bool
 
     def report(self, enter: Enter) -> Report:
-        """The report, from all that is run of the person's code."""
+        """Run the audit and return the report; called in the forked process."""
         import logging
 
-        # What torch tells of its traces and fake tensors is no part of a report.
+        # Silence torch's logging of traces and fake tensors.
         logging.disable(logging.ERROR)
         try:
             return Audit(self, enter).report()
@@ -71,7 +71,7 @@ class AuditRequest:
 
 
 class Audit:
-    """One Function at its examples."""
+    """The audit of one Function at its examples."""
 
     def __init__(self, given: AuditRequest, enter: Enter) -> None:
         self.given = given
@@ -99,7 +99,7 @@ class Audit:
     # ------------------------------------------------------------- beforehand
 
     def _runnable(self, subject: Subject, args: tuple[Any, ...]) -> Subject:
-        """The subject with what is found out about it by running it at the first example."""
+        """Run the first example; return the subject with its dtype, context and precision."""
         subject = self._in_its_dtype(subject, args)
         check_reference(subject, args)
         context = _or(lambda: subject.context(args))
@@ -113,7 +113,7 @@ class Audit:
         return replace(subject, bits=bits)
 
     def _in_its_dtype(self, subject: Subject, args: tuple[Any, ...]) -> Subject:
-        """The subject, in the dtype of its examples where it does not take float64."""
+        """Return the subject with the dtype of its examples, if it does not support float64."""
         given = next(a.dtype for a in self.examples[0] if is_float(a))
         narrow = replace(subject, dtype=given)
         try:
@@ -139,7 +139,7 @@ class Audit:
         return subject
 
     def _without_refused(self, subject: Subject, args: tuple[Any, ...]) -> Subject:
-        """The subject, where forward raises if an input needs a gradient that one a constant."""
+        """Return the subject with inputs as constants for which forward rejects requires_grad."""
         try:
             cotangents_of(subject, args, 1)
             return subject
@@ -166,7 +166,7 @@ class Audit:
             return replace(subject, constants=subject.constants | frozenset(refused))
 
     def _points(self) -> Iterable[tuple[Any, ...]]:
-        """The examples, and the same with their values moved a little."""
+        """Yield the examples, and perturbed copies."""
         for example in self.examples:
             args = self.structure.exact(example)
             if runs(self.subject, args):
@@ -185,7 +185,7 @@ class Audit:
     # ------------------------------------------------------------ the verdict
 
     def report(self) -> Report:
-        """The verdict, with an explanation of what is wrong."""
+        """Return the verdict, with explanations of wrong gradients."""
         found = [*self._at_the_examples()]
         constant = self._constant()
         wrong = [f.n for f in found if f.n is not None and f.level == WRONG]
@@ -205,7 +205,7 @@ class Audit:
         second = ""
         if not told.wrong:
             first = self.outcomes[0]
-            # What backward returns None for is a constant of its gradients too.
+            # An argument for which backward returns None is constant in the second derivative too.
             kept = self.subject.constants | frozenset(constant)
             judged = replace(self.subject, constants=kept)
             second = second_order(judged, first.args, first.cotangents)
@@ -214,7 +214,7 @@ class Audit:
         return self._made(told, constant, at_all, second, explained)
 
     def _at_the_examples(self) -> Iterable[AuditFinding]:
-        """What is wrong at the examples themselves, and at values close to theirs."""
+        """Yield what is wrong at the examples and at the perturbed copies."""
         judge = Judge(
             self.subject,
             self.structure,
@@ -245,7 +245,7 @@ class Audit:
                 yield AuditFinding(None, text, WRONG)
 
     def _has_numbers(self, made: Outcome) -> bool:
-        """Whether backward ran, and the engine refused a gradient of what it returned."""
+        """True if backward ran, but the engine rejected a gradient."""
         return made.raw is not None and _count(made.raw, len(made.args)) == len(made.args)
 
     def _failure(self, made: Outcome) -> str:
@@ -267,9 +267,9 @@ class Audit:
         return sorted(found)
 
     def _constant(self) -> dict[int, str]:
-        """Why a float argument is a constant: as told, or since backward returns None for it.
+        """Return why float arguments are constant: given as such, or backward returns None.
 
-        Where some input of the examples requires a gradient, those that do are judged.
+        If an example input requires a gradient, exactly the inputs that do are checked.
         """
         args = self.examples[0]
         found = {n: "as given" for n in sorted(self.subject.constants) if n < len(args)}
@@ -286,14 +286,17 @@ class Audit:
         return found
 
     def _without(self) -> frozenset[int]:
-        """The arguments that backward returns None for at every example, and nobody asks for."""
+        """Return the arguments for which backward returns None at every example.
+
+        Empty if requires_grad of the examples says which inputs are checked.
+        """
         if self.is_told:
             return frozenset()
         every = self.outcomes[0].right
         return frozenset(n for n in every if all(_is_none(o, n) for o in self.outcomes))
 
     def _is_unread(self, made: Outcome, n: int) -> bool:
-        """Whether forward gives the same whatever the argument is."""
+        """True if forward's outputs do not depend on the argument."""
         import torch
 
         right = made.right[n]
@@ -399,7 +402,7 @@ class Audit:
         def found(enter: Enter) -> str:
             return counterexample(self.subject, self.structure, self.names, n)
 
-        # In a process of its own again, where no call before has changed what backward keeps.
+        # Fork again: in a new process, no earlier call has changed state kept by backward.
         return isolated(found, 20.0)[0]
 
     def _judged(self, second: str) -> tuple[str, ...]:
@@ -417,20 +420,20 @@ class Audit:
 
 
 def _shortened(text: str, name: str) -> str:
-    """The same of a second argument, where the message of an error stands at the first."""
+    """Refer to the first argument instead of repeating its error message."""
     what, colon, _ = text.partition(": ")
     return f"{what} as for {name}" if colon else text
 
 
 def _is_none(made: Outcome, n: int) -> bool:
-    """Whether backward returned None for an argument."""
+    """True if backward returned None for an argument."""
     if made.raw is not None:
         return n < len(made.raw) and made.raw[n] is None
     return not made.error and made.given.get(n) is None
 
 
 def _count(raw: Sequence[Any], wanted: int) -> int:
-    """How many gradients backward returns; torch lets it return None for what there is not."""
+    """Count the returned gradients; torch ignores surplus trailing None."""
     count = len(raw)
     while count > wanted and raw[count - 1] is None:
         count -= 1
@@ -438,7 +441,7 @@ def _count(raw: Sequence[Any], wanted: int) -> int:
 
 
 def _or(call: Callable[..., Any], *args: Any) -> Any:
-    """What the call gives, None where it fails: an explanation is never the reason of an error."""
+    """Return the result of the call, or None if it raises, so that explanations never fail."""
     try:
         return call(*args)
     except Exception:

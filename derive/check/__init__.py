@@ -1,1 +1,1 @@
-"""Oracles and samples, and what is held against them: generated code, derived formulas."""
+"""Check generated code and derived formulas against oracles, on samples."""

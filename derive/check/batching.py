@@ -1,4 +1,4 @@
-"""Batches by torch.func.vmap: of calls, of cotangents and of gradients."""
+"""Check torch.func.vmap over calls, cotangents and gradients."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def batched(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
-    """torch.func.vmap over cotangents, and over a gradient's inputs, is a loop."""
+    """Check that vmap over cotangents, and over inputs of the gradient, equals a loop."""
     import torch
 
     call, inputs = differentiable(function, made)
@@ -37,7 +37,7 @@ def batched(op: Operation, function: Function, made: Sample, slack: float = 0.0)
 
 
 def _same(batched: Sequence[Tensor], looped: Sequence[Sequence[Tensor]], slack: float) -> list[str]:
-    """Where a batch differs from its elements, one by one."""
+    """List the differences between a batch and its elements computed one by one."""
     found = [
         unlike(f"gradient {k}, batched", array(b[n]), array(one[k]), slack)
         for n, one in enumerate(looped)

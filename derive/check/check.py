@@ -1,4 +1,4 @@
-"""What a check of generated code is: a row of the table in `derive.check.checks`."""
+"""The type of a check, a row of the table in `derive.check.checks`."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 Checking = Callable[..., str]
-"""check(op, function, made): what differs between a function at a sample and what it should be.
+"""check(op, function, made): the difference between a function and its specification at a sample.
 
-Nothing where nothing differs. One that takes ``slack`` allows for that much rounding.
+'' if they agree. A check with ``slack`` allows for that much rounding error.
 """
 
 
 class NotApplicable(Exception):
-    """Why a check says nothing of an operation."""
+    """Why a check does not apply to an operation."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A check by its name, and what it states of code that passes.
+    """A check: its name, and what it states about code that passes.
 
     ``order`` is the order of the derivatives compared; a difference is then adjudicated
-    (`derive.check.rounding_adjudication`). ``rounds`` says that code is compared with itself, up to
-    its rounding. ``typical`` restricts the check to the typical case of each option.
+    (`derive.check.rounding_adjudication`). ``rounds``: code is compared with itself, up to its
+    rounding. ``typical`` restricts the check to the typical case of each option.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The table of checks: a name, what it states of code that passes, and the function that asks."""
+"""The table of checks: a name, a statement about code that passes, and the function."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VALUES = (
     Column("value", "outputs equal the equations, evaluated by loops", value, order=0),
     Column("gradient", "gradients equal finite differences of the equations", gradient, order=1),
 )
-"""Asked before a module is written, of every case."""
+"""Run before a module is written, on every case."""
 
 GRADIENTS = (
     *VALUES,
@@ -53,7 +53,7 @@ GRADIENTS = (
         rounds=True,
     ),
 )
-"""Asked before a module is written, of the typical case."""
+"""Run before a module is written, on the typical case."""
 
 QUICK = (
     *GRADIENTS,
@@ -94,7 +94,7 @@ QUICK = (
     Column("float32-offset", "the same with inputs far from 0", _off),
     Column("float32-saturated", "the same with large inputs", _saturated),
 )
-"""Asked by ``derive verify``."""
+"""Run by ``derive verify``."""
 
 ALL = (
     *QUICK,
@@ -149,4 +149,4 @@ ALL = (
         "dtensor", "replicated DTensors give the same values", replicated, rounds=True, typical=True
     ),
 )
-"""Asked by ``derive verify --all``."""
+"""Run by ``derive verify --all``."""

@@ -1,7 +1,7 @@
-"""Gradients held against torch.autograd, tensor by tensor: is it exact, is it near, how far off.
+"""Compare gradients with torch.autograd, tensor by tensor: exact, approximate, maxdiff.
 
-The gradients are a person's own, or those of the code that is generated; autograd differentiates
-the reference (`derive.check.reference`), which shares nothing with that code.
+The gradients are hand-written ones or those of generated code. Autograd differentiates the
+reference (`derive.check.reference`), which shares no code with them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _WIDTH = 15
 _ROUNDING = 10
-"""How far from the truth another order of the same operations may be, as a multiple."""
+"""The allowed error of another order of the same operations, as a multiple of the reference's."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,12 @@ class Comparison:
 
     @property
     def exact(self) -> bool:
-        """Whether all gradients are equal to their references, element by element."""
+        """True if all gradients are equal to their references, element by element."""
         return all(row.exact for row in self.rows)
 
     @property
     def approximate(self) -> bool:
-        """Whether all gradients are approximately equal to their references."""
+        """True if all gradients are approximately equal to their references."""
         return all(row.approximate for row in self.rows)
 
     @property
@@ -169,7 +169,7 @@ def compare(
 
 
 def _rounded(gradient: Tensor, reference: Tensor, truth: Tensor) -> bool:
-    """Whether the gradient differs from the truth by rounding, as the reference itself does."""
+    """True if the gradient differs from the truth by rounding, as the reference does."""
     import torch
 
     own, other = ((t.detach().double() - truth).abs().max() for t in (gradient, reference))
@@ -186,7 +186,7 @@ def _differentiated(
     cotangent: Tensor | None,
     names: Sequence[str],
 ) -> dict[str, Tensor]:
-    """Autograd's gradient of every name that can have one; 0 where the output does not depend."""
+    """Return autograd's gradient of every name; 0 if the output does not depend on it."""
     import torch
 
     leaves = {
@@ -235,12 +235,12 @@ def compare_generated(
     seed: int = 0,
     module: tuple[str, Callable[..., Any]] | None = None,
 ) -> Comparison:
-    """Every adjoint and gradient of the generated code that keeps them all, against autograd.
+    """Compare every adjoint and gradient of generated code with autograd.
 
-    ``of`` is the output that is differentiated; its cotangent is 1 if it is a number, otherwise
-    drawn at random. The rows are every input and every equation, but no output that nothing
-    reads: its gradient is the cotangent itself, or 0. The gradients of inputs are those of
-    ``module`` where it is given, the path of a generated module and its function.
+    ``of`` is the output to differentiate; its cotangent is 1 if it is a scalar, otherwise random.
+    The rows are all inputs and equations, except outputs that no equation reads, whose gradient is
+    the cotangent itself or 0. With ``module`` (path and function), the gradients of inputs are
+    those of that module.
     """
     import torch
 
@@ -257,7 +257,7 @@ def compare_generated(
     own = {p.name: inputs.parameters[p.name] for p in op.parameters if not isinstance(p, Choice)}
     function = value_and_grad(op, names, option, of)
     keywords, G = dict(own), None
-    # G, or another name where the operation has a G of its own; none where the output is a number.
+    # The cotangent is G, or another name if the operation has a G; a scalar output has none.
     for name in set(signature(function).parameters) - {*tensors, *own}:
         with torch.no_grad():
             shape = values(op, tensors, inputs.parameters, option)[of].shape
@@ -282,7 +282,7 @@ def _pulled_back(
     place: int,
     G: Tensor | None,
 ) -> dict[str, Tensor]:
-    """The gradients of the inputs, by the function's own backward."""
+    """Return the gradients of the inputs, by the function's own backward."""
     import torch
 
     given = {
@@ -299,7 +299,7 @@ def _pulled_back(
 
 @dataclass(frozen=True)
 class Compared:
-    """The comparison of one output of one option, and what it was made with."""
+    """The comparison of one output of one option, and its settings."""
 
     operation: str
     option: str | None
@@ -308,7 +308,7 @@ class Compared:
     sizes: Mapping[str, int | tuple[int, ...]]
     comparison: Comparison
     module: str | None = None
-    """The path of the module that the gradients of inputs are of; None for code derived now."""
+    """The path of the module that gives the gradients of inputs; None for code derived now."""
 
 
 def compare_all(
@@ -318,9 +318,9 @@ def compare_all(
     seed: int,
     module: tuple[str, str] | None = None,
 ) -> Iterator[Compared]:
-    """The generated code of every option, on random inputs of these sizes.
+    """Compare the generated code of every option, on random inputs of these sizes.
 
-    ``module`` is the path and the text of its module; without one the code is derived now.
+    ``module`` is the path and text of its module; without one the code is derived now.
     """
     path, imported = None, None
     if module is not None:
@@ -336,7 +336,7 @@ def compare_all(
 
 
 def _failure(op: Operation, path: str, error: Exception) -> DeriveError:
-    """What a module that is not as it was generated fails with."""
+    """Return the error for a module that differs from the generated one."""
     return DeriveError(
         f"{op.name}: {path} fails: {type(error).__name__}: {error}; run `derive check` to see how "
         "to fix it"
@@ -344,7 +344,7 @@ def _failure(op: Operation, path: str, error: Exception) -> DeriveError:
 
 
 def every_output(op: Operation) -> Iterator[tuple[str | None, str]]:
-    """(option, output) for all that can be differentiated; of several the only number alone."""
+    """Yield (option, output) for each differentiable output, or for the only scalar one."""
     for option, chosen in options(op):
         equations = [e for e in chosen.equations if e.name in chosen.outputs and e.kind == "float"]
         numbers = [e for e in equations if not e.axes]
@@ -353,11 +353,10 @@ def every_output(op: Operation) -> Iterator[tuple[str | None, str]]:
 
 
 def backwards(op: Operation) -> list[str]:
-    """The float equations and inputs, in the order in which backpropagation finishes them.
+    """Return the float equations and inputs in the order in which backpropagation finishes them.
 
-    A gradient is finished with the first equation that reads its tensor; of those that one
-    equation finishes, first what it reads first. Before them come outputs that nothing reads,
-    last the inputs that nothing reads.
+    A gradient is finished by the first equation that reads its tensor; ties are in the order of
+    first access. Outputs that no equation reads come first, unused inputs last.
     """
     first: dict[str, int] = {}
     for equation in op.equations:
@@ -379,7 +378,7 @@ def backwards(op: Operation) -> list[str]:
 def _arguments(
     op: Operation, tensors: Sequence[Tensor | None], keywords: Mapping[str, Any]
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Inputs and parameters by name."""
+    """Return the inputs and parameters by name."""
     inputs = [t.name for t in op.inputs]
     if len(tensors) > len(inputs):
         raise TypeError(
@@ -403,7 +402,7 @@ def _arguments(
 
 
 def _cotangent(op: Operation, parameters: Mapping[str, Any], G: Tensor, output: Tensor) -> Tensor:
-    """G in the layout of the equation, which has no axis that a flag keeps."""
+    """Return G in the shape of the equation, which has no axes kept by keepdim."""
     flags = [p.name for p in op.parameters if isinstance(p, KeepDim)]
     kept = any(parameters.get(flag) for flag in flags)
     shapes = [[n for n in t.shape if n != 1 or not kept] for t in (G, output)]
@@ -438,7 +437,7 @@ def _row(name: str, gradient: Tensor, references: Mapping[str, Tensor]) -> Gradi
 
 
 def _alike(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Both in the wider of their dtypes."""
+    """Cast both to their promoted dtype."""
     import torch
 
     dtype = torch.promote_types(a.dtype, b.dtype)

@@ -1,4 +1,4 @@
-"""Calls under a default device that is not that of the inputs."""
+"""Check calls under a default device other than the inputs' device."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def default_device(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
-    """Values and gradients are the same as without it, and on the device of the inputs."""
+    """Check that the default device changes neither values nor devices of results."""
     import torch
 
     usual = _results(function, made, nullcontext())

@@ -1,6 +1,6 @@
-"""Values and derivatives: the oracle's, differences', and those of forward mode.
+"""Check values and derivatives against the oracle, finite differences and forward mode.
 
-Values and first gradients are compared with the oracle, which shares nothing with the engine;
+Values and first gradients are compared with the oracle, which shares no code with the engine.
 gradcheck and gradgradcheck compare the code with its own differences.
 """
 
@@ -37,16 +37,16 @@ if TYPE_CHECKING:
 
 _RTOL, _ATOL = 1e-6, 1e-8
 _STEP = 1e-5
-"""Of gradcheck's differences: at its own 1e-6 the rounding of values above 10 reaches _ATOL."""
+"""The step of gradcheck: with the default of 1e-6, rounding of values above 10 reaches _ATOL."""
 _SLOPE = 1e-9
-"""Of forward mode: torch's own rule of logcumsumexp is off by 1e-10 where reverse mode is not."""
+"""The tolerance of forward mode: torch's rule for logcumsumexp has an error of 1e-10."""
 _MOST_ROUNDS = 5_000
-"""Differences are taken element by element where the loops go round no more often than this."""
+"""With more loop iterations, directional differences are tried before elementwise ones."""
 _DIRECTIONS = 2
 
 
 def value(op: Operation, function: Function, made: Sample) -> str:
-    """The outputs are those of the equations."""
+    """Check that the outputs equal those of the equations."""
     got = called(function, made, list(tensors_of(made).values()))
     if len(got) != len(made.outputs):
         return f"{len(got)} outputs, not {len(made.outputs)}"
@@ -58,7 +58,7 @@ def value(op: Operation, function: Function, made: Sample) -> str:
 
 
 def gradient(op: Operation, function: Function, made: Sample) -> str:
-    """The gradients are the differences of the equations, and with a graph of them the same."""
+    """Check the gradients, with and without a graph, against differences of the equations."""
     found = []
     with_graph = pulled_back(function, made, tensors_of(made), graph=True)
     cotangents = cotangents_of(made)
@@ -79,18 +79,18 @@ def gradient(op: Operation, function: Function, made: Sample) -> str:
 
 
 def _absolute(want: Array) -> float:
-    """The absolute tolerance: a gradient that is small everywhere is held to its own measure."""
+    """Return the absolute tolerance, smaller if all elements of the gradient are small."""
     return 1e-7 * min(1.0, max(1e-3, float(np.abs(want).max(initial=0.0))))
 
 
 def _along_directions(slopes: Callable[[Sequence[Array]], list[float]], got: Array) -> bool:
-    """Whether the gradient is that of the equations along a few directions through all elements.
+    """True if the gradient matches directional differences along a few random directions.
 
-    A kink that one element meets hides the others: where it is not, each is looked at by itself.
+    A kink in one element spoils all directions; elements are then differenced one by one.
     """
     rng = np.random.default_rng(11)
     signs = [rng.choice((-1.0, 1.0), got.shape) for _ in range(_DIRECTIONS)]
-    # Lengths that differ: two errors of opposite signs do not cancel.
+    # Random lengths, so that two errors of opposite signs do not cancel.
     directions = [sign * rng.uniform(0.5, 1.5, got.shape) for sign in signs]
     want = np.asarray(slopes(directions), np.float64)
     sums = np.asarray([np.sum(got * direction) for direction in directions], np.float64)
@@ -101,7 +101,7 @@ def _along_directions(slopes: Callable[[Sequence[Array]], list[float]], got: Arr
 
 
 def gradcheck(op: Operation, function: Function, made: Sample) -> str:
-    """Jacobians, backward and forward, are those of central differences."""
+    """Check the Jacobians of both modes against central differences."""
     from torch import autograd
 
     _of_differences(op)
@@ -111,7 +111,7 @@ def gradcheck(op: Operation, function: Function, made: Sample) -> str:
 
 
 def gradgradcheck(op: Operation, function: Function, made: Sample) -> str:
-    """The backward has the right derivative itself."""
+    """Check the derivative of the backward."""
     from torch import autograd
 
     _of_differences(op)
@@ -121,20 +121,20 @@ def gradgradcheck(op: Operation, function: Function, made: Sample) -> str:
 
 
 def _of_differences(op: Operation) -> None:
-    """Differences show the derivatives of op."""
+    """Raise NotApplicable if finite differences cannot show the derivatives of op."""
     if detaches(op):
         raise NotApplicable("finite differences cannot see detach: see reference")
 
 
 def reference(op: Operation, function: Function, made: Sample) -> str:
-    """Both derivatives are those of autograd, where no differences show them."""
+    """Check both derivatives against autograd if the operation has detach."""
     if not detaches(op):
         raise NotApplicable("nothing is detached: see gradcheck and gradgradcheck")
     return unlike_reference(op, function, made)
 
 
 def forward(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
-    """<cotangent, J direction> = <gradient, direction>, of the outputs and of the gradients."""
+    """Check <cotangent, J direction> = <gradient, direction>, for outputs and for gradients."""
     import torch
 
     call, inputs = differentiable(function, made)
@@ -164,7 +164,7 @@ def forward(op: Operation, function: Function, made: Sample, slack: float = 0.0)
     def gradients(*given: Tensor) -> tuple[Tensor, ...]:
         return tuple(torch.func.vjp(call, *given)[1](tuple(weights)))
 
-    # torch gives zeros without memory, which are none once they are added to others.
+    # torch returns zero tensors without storage; adding makes them ordinary ones.
     curved = torch.func.jvp(gradients, still, along)[1]
     for n, (slope, twice) in enumerate(zip(curved, second, strict=True)):
         bound = 1e-10 * (1 + float(twice.abs().sum())) + slack
@@ -175,7 +175,7 @@ def forward(op: Operation, function: Function, made: Sample, slack: float = 0.0)
 
 
 def _tangents(call: Function, inputs: Sequence[Tensor], along: Sequence[Tensor]) -> list[Any]:
-    """What forward mode gives of the outputs, None where one does not depend on the inputs."""
+    """Return forward-mode tangents of the outputs; None if one does not depend on the inputs."""
     from torch.autograd import forward_ad
 
     dual: Any = forward_ad.make_dual

@@ -1,6 +1,6 @@
-"""Operations with ``detach``, whose derivatives no differences show: held against autograd.
+"""Check operations with ``detach`` against autograd, since finite differences ignore detach.
 
-The reference evaluates the equations by torch and detaches what they say.
+The reference evaluates the equations in torch, and detaches where they do.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 def detaches(op: Operation) -> bool:
-    """Whether an equation stops a gradient."""
+    """True if an equation contains detach."""
     every = (part for e in op.equations for part in walk(e.body))
     return any(isinstance(e, Call) and e.function == "detach" for e in every)
 
 
 def unlike_reference(op: Operation, function: Function, made: Sample) -> str:
-    """Where first or second derivatives differ from those of the reference; nothing if nowhere."""
+    """Describe where first or second derivatives differ from the reference's; '' if nowhere."""
 
     def generated(*given: Tensor | None) -> list[Tensor]:
         return called(function, made, given)
@@ -38,7 +38,7 @@ def unlike_reference(op: Operation, function: Function, made: Sample) -> str:
 
 
 def _to_second_order(function: Function, made: Sample) -> list[Any]:
-    """Gradients, and gradients of a combination of these, in the inputs and the cotangents."""
+    """Return the gradients, and gradients of a combination of them in inputs and cotangents."""
     import torch
 
     tensors = tensors_of(made)

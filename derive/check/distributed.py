@@ -1,4 +1,4 @@
-"""Distributed tensors, whole on each of the one process that there is."""
+"""Check distributed tensors, replicated on a mesh of this one process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def replicated(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
-    """DTensors that are replicated give the same values and gradients."""
+    """Check that replicated DTensors give the same values and gradients."""
     import torch
     from torch.distributed.tensor import Replicate, distribute_tensor
 
@@ -77,7 +77,7 @@ def _whole(t: Any) -> Tensor:
 
 @contextmanager
 def _mesh() -> Iterator[Any]:
-    """A mesh of this process alone; one that there is already is no concern of ours."""
+    """Yield a mesh of this process alone; NotApplicable if a process group exists already."""
     from torch import distributed
 
     if not distributed.is_available():

@@ -1,4 +1,4 @@
-"""Calls that leave this process: torch.export, and ONNX where that is installed."""
+"""Check torch.export, and ONNX if it is installed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ONNX = ("onnx", "onnxscript", "onnxruntime")
 
 
 def exported(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
-    """The program of torch.export has the same values, for other inputs too."""
+    """Check that the exported program gives the same values, for other inputs too."""
     import torch
 
     given = nearby(made)
@@ -36,7 +36,7 @@ def exported(op: Operation, function: Function, made: Sample, slack: float = 0.0
 
 
 def in_onnx(op: Operation, function: Function, made: Sample) -> str:
-    """onnxruntime gives the same values in float32."""
+    """Check that onnxruntime gives the same values in float32."""
     import torch
 
     if lacking := [name for name in ONNX if find_spec(name) is None]:
@@ -58,7 +58,7 @@ def in_onnx(op: Operation, function: Function, made: Sample) -> str:
 
 
 def _as_it_stands(model: Any) -> Any:
-    """A session of onnxruntime that rewrites nothing."""
+    """Return an onnxruntime session without graph optimization."""
     runtime = import_module("onnxruntime")
     options = runtime.SessionOptions()
     options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -67,7 +67,7 @@ def _as_it_stands(model: Any) -> Any:
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """torch reports the progress of its exporter on all roads."""
+    """Suppress all output of torch's exporter: logs, warnings, stdout, stderr."""
     before, quiet = logging.root.manager.disable, io.StringIO()
     logging.disable(logging.CRITICAL)
     try:
@@ -79,7 +79,7 @@ def _silent() -> Iterator[None]:
 
 
 def _cause(error: BaseException) -> str:
-    """What stands at the bottom of an error, in a line."""
+    """Return the root cause of an error, in one line."""
     while error.__cause__ is not None:
         error = error.__cause__
     return f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
@@ -92,7 +92,7 @@ def _first(made: Sample) -> list[Tensor | None]:
 
 
 def _module(function: Function, made: Sample) -> Any:
-    """The call with its parameters as a module."""
+    """Return a module that calls the function with the sample's parameters."""
     import torch
 
     class Call(torch.nn.Module):

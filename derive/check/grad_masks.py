@@ -1,4 +1,4 @@
-"""Which gradients are asked for, and of which outputs."""
+"""Check gradients of some inputs alone, and of some outputs alone."""
 
 from __future__ import annotations
 
@@ -22,10 +22,7 @@ from derive.notation.operation import Operation
 
 
 def subsets(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
-    """Inputs that alone, by twos or but for one require a gradient get the same one.
-
-    No gradient is made of the others.
-    """
+    """Check that requires_grad on one, two or all but one input gives the same gradients."""
     differentiable(function, made)
     whole = pulled_back(function, made, tensors_of(made))
     if len(whole) < 2:
@@ -45,7 +42,7 @@ def subsets(op: Operation, function: Function, made: Sample, slack: float = 0.0)
 
 
 def missing(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
-    """The gradients of each output alone, without cotangents of the others, add up to all."""
+    """Check that the gradients of single outputs add up to the gradient of all outputs."""
     import torch
 
     differentiable(function, made)

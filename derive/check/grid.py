@@ -1,10 +1,10 @@
-"""The value of an expression at all points of the grid of its indices, by torch.
+"""Evaluate an expression at all points of the grid of its indices, in torch.
 
-Each index is an ``arange`` along an axis of its own and an access is advanced indexing, so that
-torch.autograd differentiates through it. What a condition excludes is not evaluated: under it an
-expression is computed at the points that it takes, one after the other, and the results are put
-back in their places. So no inf or nan of a place that is not taken can reach a value or a
-gradient. A position out of range is an IndexError; it never wraps.
+Each index is an ``arange`` along its own axis and an access is advanced indexing, so that
+torch.autograd differentiates through it. Under a condition, an expression is evaluated at the
+selected points only (flattened), and the results are scattered back. So no inf or nan at an
+excluded point can reach a value or a gradient. A position out of range is an IndexError; it never
+wraps.
 """
 
 from __future__ import annotations
@@ -81,26 +81,26 @@ class Grid:
     # Whole tensors
 
     def fill(self, axes: Sequence[Expr], body: Expr, kind: str) -> Tensor:
-        """The tensor Y with Y[axes] = body: a new one, whatever the body is."""
+        """Return a new tensor Y with Y[axes] = body."""
         indices = [i for axis in axes for i in walk(axis) if isinstance(i, Index)]
         scope = GridScope((), {}).within(indices, self.sizes, self.device)
         made = self.cast(self.value(body, scope), kind).expand(scope.shape)
         return made.reshape([n for axis in axes for n in self.layout(axis)]).clone()
 
     def layout(self, axis: Expr) -> tuple[int, ...]:
-        """The sizes of the axes of a tensor that one axis of a left side stands for."""
+        """Return the sizes of the tensor axes for one axis of a left side."""
         if isinstance(axis, Index):
             return digits(self.sizes[axis.extent])
         return (self.extent(axis),)
 
     def extent(self, axis: Expr) -> int:
-        """The number of positions of an axis: 1 for a constant on the left."""
+        """Return the number of positions of an axis; 1 for a constant on the left."""
         if isinstance(axis, Index | Size):
             return math.prod(digits(self.sizes[axis.extent]))
         return math.prod(map(self.extent, axis.args)) if isinstance(axis, Composite) else 1
 
     def cast(self, value: Tensor, kind: str) -> Tensor:
-        """The value as ``float``, ``int`` or ``bool``."""
+        """Cast the value to ``float``, ``int`` or ``bool``."""
         import torch
 
         return value.to({"float": self.dtype, "int": torch.int64, "bool": torch.bool}[kind])
@@ -108,7 +108,7 @@ class Grid:
     # Values
 
     def value(self, e: Expr, scope: GridScope) -> Tensor:
-        """e at the points of the scope."""
+        """Evaluate e at the points of the scope."""
         match e:
             case Num(value):
                 return self.number(value.numerator if value.denominator == 1 else float(value))
@@ -143,14 +143,14 @@ class Grid:
         return self.condition(e, scope)
 
     def arithmetic(self, e: Expr, scope: GridScope) -> Tensor:
-        """e as a number: a truth value is 1 or 0."""
+        """Evaluate e as a number: bools become 0 or 1."""
         import torch
 
         found = self.value(e, scope)
         return found.long() if found.dtype is torch.bool else found
 
     def number(self, value: float | int) -> Tensor:
-        """A constant: an integer where it is one that fits, else floating-point."""
+        """Return a constant: an int64 if it is an integer that fits, else a float."""
         import torch
 
         if isinstance(value, int) and -(2**63) <= value < 2**63:
@@ -158,11 +158,11 @@ class Grid:
         return torch.tensor(float(value), dtype=self.dtype, device=self.device)
 
     def real(self, value: Tensor) -> Tensor:
-        """The value as a floating-point one."""
+        """Cast integers to the float dtype."""
         return value if value.is_floating_point() else value.to(self.dtype)
 
     def product(self, e: Mul, scope: GridScope) -> Tensor:
-        """Where a bracket or delta is 0 nothing else is evaluated."""
+        """Multiply; where a bracket or delta is 0, the other factors are not evaluated."""
         factors = _factors(e)
         masks = [f for f in factors if isinstance(f, Iverson | Delta)]
         others = [f for f in factors if not isinstance(f, Iverson | Delta)]
@@ -172,7 +172,7 @@ class Grid:
         return reduce(operator.mul, [self.arithmetic(f, scope) for f in others])
 
     def power(self, base: Expr, exponent: Expr, scope: GridScope) -> Tensor:
-        """base ** exponent; of integers where the exponent is natural."""
+        """Return base ** exponent; integers stay integers if the exponent is a natural number."""
         import torch
 
         below = self.arithmetic(base, scope)
@@ -184,7 +184,7 @@ class Grid:
         return torch.pow(self.real(below), float(n))
 
     def call(self, name: str, args: Sequence[Expr], scope: GridScope) -> Tensor:
-        """The torch function of that name."""
+        """Call the torch function of that name."""
         import torch
 
         parts = [self.arithmetic(a, scope) for a in args]
@@ -212,7 +212,7 @@ class Grid:
         condition: Expr | None,
         scope: GridScope,
     ) -> Tensor:
-        """The reduction of the values of body where the condition holds."""
+        """Reduce the values of body where the condition holds."""
         import torch
 
         points = inner = scope.within(indices, self.sizes, self.device)
@@ -227,7 +227,7 @@ class Grid:
         if kind in ("mean", "logsumexp", "norm2"):
             values = self.real(values)
         if not values.is_floating_point() and math.isinf(REDUCTIONS[kind].of_nothing):
-            # Of nothing the result is infinite, which is no integer.
+            # An empty reduction gives an infinity, which needs a float.
             bound = len(inner.shape) - len(scope.shape)
             count = inner.shape[:bound] if mask is None else mask.flatten(0, bound - 1).sum(0)
             values = self.real(values) if bool((torch.as_tensor(count) == 0).any()) else values
@@ -236,7 +236,7 @@ class Grid:
     # Conditions
 
     def condition(self, e: Expr, scope: GridScope) -> Tensor:
-        """Truth values; a later part is evaluated only where it matters."""
+        """Evaluate a condition; later parts of and/or only where the earlier ones do not decide."""
         match e:
             case Rel(op, left, right):
                 a, b = self.arithmetic(left, scope), self.arithmetic(right, scope)
@@ -251,7 +251,7 @@ class Grid:
         return self.value(e, scope) != 0
 
     def chain(self, args: Sequence[Expr], through: bool, scope: GridScope) -> Tensor:
-        """Each condition where all before it were ``through``, which is the empty chain's value."""
+        """Evaluate each condition where all earlier ones equal ``through``, the neutral element."""
         import torch
 
         held = torch.full(scope.shape, through, device=self.device)
@@ -261,7 +261,7 @@ class Grid:
         return held
 
     def where(self, condition: Expr, then: Expr, other: Expr, scope: GridScope) -> Tensor:
-        """Each branch at its own points."""
+        """Evaluate each branch at its own points."""
         import torch
 
         mask = self.condition(condition, scope).expand(scope.shape)
@@ -275,7 +275,7 @@ class Grid:
     # Positions
 
     def access(self, tensor: str, positions: tuple[Expr, ...], scope: GridScope) -> Tensor:
-        """The elements at the positions, each of which must lie in its axis."""
+        """Read the elements at the positions; each must be within its axis."""
         data = self.tensors[tensor]
         at: list[Tensor] = []
         for position, axis in zip(positions, self.axes[tensor], strict=True):
@@ -288,7 +288,7 @@ class Grid:
         return data[tuple(at)] if at else data
 
     def place(self, position: Expr, axis: Expr | None, scope: GridScope) -> Tensor:
-        """A position as one number; ``axis`` is the declared one that it is on."""
+        """Evaluate a position as one integer; ``axis`` is the declared axis that it indexes."""
         match position:
             case Index(_, extent):
                 return self.row_major([position], [self.sizes[extent]], scope)
@@ -304,7 +304,7 @@ class Grid:
         return found.long()
 
     def part(self, part: Expr, declared: Expr | None) -> int | tuple[int, ...] | None:
-        """The size of one part of a composite; None where only its place could tell."""
+        """Return the size of one part of a composite; None if unknown, as for a constant."""
         if isinstance(part, Guard):
             return self.part(part.position, declared)
         for e in (declared, part):

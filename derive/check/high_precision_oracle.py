@@ -1,7 +1,7 @@
-"""The oracle in many digits: differences so small that neither rounding nor curvature shows.
+"""An oracle with 60 digits, whose differences have no visible rounding or curvature error.
 
-With 60 digits and a step of 1e-18 a central difference has some 30 right digits, wherever the
-operation is smooth, however badly it is conditioned. It is slow, and asked only in doubt.
+With a step of 1e-18 a central difference has some 30 correct digits wherever the operation is
+smooth, however ill-conditioned it is. It is slow, so it runs only to adjudicate.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from derive.notation.operation import Operation
 _DIGITS = 60
 _STEP = Fraction(1, 10**18)
 _KINK = 1e-9
-"""The two one-sided differences agree to 1e-18 where there is none, whatever the curvature."""
+"""At smooth points the one-sided differences agree to 1e-18, whatever the curvature."""
 
 
 class Unknown(Exception):
-    """There is no exact value: the sample is at a kink, or a function has none there."""
+    """There is no exact value: the sample is at a kink, or a function is undefined there."""
 
 
 class _Digits(oracle.LoopEvaluator):
-    """Evaluates floating-point values as numbers of many digits."""
+    """Evaluates floating-point values with 60 digits."""
 
     dtypes: Mapping[str, Any] = {"float": object, "int": np.int64, "bool": np.bool_}
 
@@ -71,7 +71,7 @@ class _Digits(oracle.LoopEvaluator):
             number = super().reduce("sum", indices, Num(Fraction(1)), condition)
             return lambda s: mpf(total(s)) / number(s)
         if kind == "logsumexp":
-            # The digits are enough for any exponential: there is no overflow.
+            # mpmath's exponents are unbounded, so exp cannot overflow.
             inside = super().reduce("sum", indices, Call("exp", (body,)), condition)
             return lambda s: mp.log(inside(s))
         return super().reduce(kind, indices, body, condition)
@@ -101,18 +101,18 @@ class ExactDifferences:
         self.made = made
         self.cotangents = cotangents
         with _known():
-            # Exactly: a product of floats would be rounded.
+            # Convert first: a product of floats would be rounded.
             self.tensors = {n: _many(v) if _is_real(v) else v for n, v in made.tensors.items()}
             self.still = oracle.ran(op, self.tensors, made.parameters, None, _Digits)
 
     def outputs(self) -> dict[str, Array]:
-        """The outputs themselves, rounded at last."""
+        """Return the outputs, rounded to float64 at the end."""
         with _known():
             found = oracle.outputs(self.op, self.tensors, self.made.parameters, None, _Digits)
         return {name: _rounded(value) for name, value in found.items()}
 
     def slope(self, direction: Mapping[str, Array]) -> float:
-        """The derivative along one direction; Unknown at a kink."""
+        """Return the derivative along one direction; raise Unknown at a kink."""
         with _known():
             step = mpf(_STEP.numerator) / _STEP.denominator
             above, here, below = (self._total([(direction, n * step)]) for n in (1, 0, -1))
@@ -122,7 +122,7 @@ class ExactDifferences:
             return float((right + left) / 2)
 
     def curvature(self, one: Mapping[str, Array], other: Mapping[str, Array]) -> float:
-        """The second derivative along two directions."""
+        """Return the second derivative along two directions."""
         with _known():
             step = mpf(_STEP.numerator) / _STEP.denominator
             total = 0
@@ -150,7 +150,7 @@ def _is_real(values: Array | None) -> bool:
 
 
 def _many(values: Any) -> Array:
-    """The array with numbers of many digits."""
+    """Convert an array to 60-digit numbers."""
     made = np.empty(np.shape(values), object)
     for place in np.ndindex(made.shape):
         made[place] = mpf(values[place])
@@ -163,7 +163,7 @@ def _rounded(values: Array) -> Array:
 
 @contextmanager
 def _known() -> Iterator[None]:
-    """Many digits; what cannot be computed is unknown."""
+    """Set 60 digits, and turn arithmetic errors into Unknown."""
     try:
         with mp.workdps(_DIGITS):
             yield

@@ -1,4 +1,4 @@
-"""What is written to, by the code and by its callers, and what is kept in memory."""
+"""Check in-place writes by the code and by its callers, and the memory that is saved."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def unchanged(op: Operation, function: Function, made: Sample) -> str:
-    """Neither inputs nor cotangents are written to."""
+    """Check that neither inputs nor cotangents are written to."""
     import torch
 
     tensors = tensors_of(made)
@@ -39,7 +39,7 @@ def unchanged(op: Operation, function: Function, made: Sample) -> str:
 
 
 def in_place(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
-    """An output may be changed in place: the gradient follows, or autograd names what it reads."""
+    """Check that after an in-place change of an output the gradient follows, or autograd raises."""
     import torch
 
     differentiable(function, made)
@@ -70,11 +70,11 @@ def in_place(op: Operation, function: Function, made: Sample, slack: float = 0.0
 
 
 def subclass(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
-    """Values of a subclass of tensors are the same."""
+    """Check that a subclass of Tensor gives the same values."""
     import torch
 
     class Other(torch.Tensor):
-        """For which generated code writes nothing in place."""
+        """A Tensor subclass, for which generated code does not write in place."""
 
     tensors = tensors_of(made)
     others = [t if t is None else t.as_subclass(Other) for t in tensors.values()]
@@ -88,9 +88,9 @@ def subclass(op: Operation, function: Function, made: Sample, slack: float = 0.0
 
 
 def saved(op: Operation, function: Function, made: Sample) -> str:
-    """No more bytes are kept for the backward than inputs and outputs have, or autograd keeps.
+    """Check that backward saves no more bytes than the inputs and outputs, or than autograd.
 
-    A tensor that shares the memory of another is counted once; an input that is left out is none.
+    Tensors that share storage are counted once; omitted inputs are not counted.
     """
     differentiable(function, made)
     kept, there = _kept(function, made)
@@ -106,7 +106,7 @@ def saved(op: Operation, function: Function, made: Sample) -> str:
 
 
 def _kept(function: Function, made: Sample) -> tuple[list[Tensor], list[Tensor]]:
-    """What is kept for the backward, and the inputs and outputs that are there."""
+    """Return the tensors saved for backward, and the inputs and outputs."""
     from torch.autograd.graph import saved_tensors_hooks
 
     kept: list[Tensor] = []

@@ -1,9 +1,8 @@
-"""Random inputs of any size for one call of an operation, made from its equations alone.
+"""Random inputs of any size for one call, made from the equations alone.
 
-Small inputs come from `derive.check.samples`, which finds sizes that fit together, parameters and
-domains; here the sizes that are asked for take the place of theirs. Integers lie where every
-access is in bounds. What a sum of products contracts is scaled so that the sum stays of order 1:
-a network with such weights is not saturated.
+`derive.check.samples` first finds small inputs: consistent sizes, parameters and domains. The
+requested sizes then replace the small ones. Integers are drawn such that every access is in bounds.
+Factors of a contraction are scaled so that the sum stays of order 1, and no activation saturates.
 """
 
 from __future__ import annotations
@@ -40,16 +39,16 @@ Sizes = dict[str, "int | tuple[int, ...]"]
 
 _MOST = 2**63
 _BYTES = 8
-"""Of an element, in float64."""
+"""The size of an element in float64."""
 _COPIES = 4
-"""What is computed, what autograd keeps of it, its gradient, and what that is made of."""
+"""Copies of each intermediate: the value, what autograd saves, the gradient, temporaries."""
 
 _ATTEMPTS = 4
-"""How often integers are drawn: a segment that none of them names has no mean."""
+"""How often integers are redrawn: a segment with no elements has no mean."""
 
 
 def sizes_of(texts: Iterable[str]) -> dict[str, list[int]]:
-    """``n=32``, ``p=2,3`` for a group: the sizes of letters as they are written."""
+    """Parse index sizes such as ``n=32``, or ``p=2,3`` for a group."""
     found: dict[str, list[int]] = {}
     for text in texts:
         letter, _, numbers = (part.strip() for part in text.partition("="))
@@ -69,7 +68,7 @@ def sizes_of(texts: Iterable[str]) -> dict[str, list[int]]:
 
 @dataclass(frozen=True)
 class Inputs:
-    """One call: arrays by name (None for none), parameters, and the size of each letter."""
+    """One call: arrays by name (or None), parameters, and the size of each index letter."""
 
     tensors: dict[str, Array | None]
     parameters: dict[str, Any]
@@ -82,10 +81,10 @@ def random_inputs(
     sizes: Mapping[str, Sequence[int]] | None = None,
     seed: int = 0,
 ) -> Inputs:
-    """Inputs at these sizes of letters, several for a group, and of others where they are free.
+    """Draw inputs with these sizes of index letters; free sizes are as in the small sample.
 
-    Parameters have their defaults. A DeriveError for a letter that op has not, for a size that
-    follows from others, and where no inputs are found.
+    Parameters have their defaults. Raises a DeriveError for an unknown letter, for a size that
+    follows from others, and if no inputs are found.
     """
     choice = next((p for p in op.parameters if isinstance(p, Choice)), None)
     if choice is not None and option is None:
@@ -119,7 +118,7 @@ def random_inputs(
 
 
 def _letters(op: Operation) -> dict[str, str]:
-    """The letters that a person wrote, with the extent that each belongs to."""
+    """Map the index letters in the operation's text to their extents."""
     expressions = [axis for t in op.inputs for axis in t.axes]
     for equation in op.equations:
         expressions += [*equation.axes, equation.body]
@@ -134,7 +133,7 @@ def _resized(
     wanted: Mapping[str, Sequence[int]],
     parameters: dict[str, Any],
 ) -> Sizes:
-    """The size of every extent, those that follow from others computed anew."""
+    """Return the size of every extent, with dependent sizes recomputed."""
     letters = _letters(op)
     parts = {
         i.extent
@@ -189,7 +188,7 @@ def _resized(
                     found[e.name] = int(evaluate(e.size, {}, found, {}, numbers))
         missing = [e.name for e in op.extents if e.name not in found and e.name in known]
         if count == len(found) and missing:
-            # Sizes that follow from each other: one of them stays as it is.
+            # If sizes depend on each other in a cycle, keep one of them.
             found[missing[0]] = known[missing[0]]
     for p in op.parameters:
         if isinstance(p, AxisOf):
@@ -200,12 +199,15 @@ def _resized(
 
 
 def _axes(size: int | tuple[int, ...]) -> tuple[int, ...]:
-    """The sizes of the axes of an index, of which a group has any number."""
+    """Return the sizes of the axes of an index or group."""
     return size if isinstance(size, tuple) else (size,)
 
 
 def _refuse_large(op: Operation, found: Sizes) -> None:
-    """A DeriveError where the reference, which makes every product of a sum, has no room."""
+    """Raise a DeriveError if the reference needs more memory than the machine has.
+
+    It forms every product of a sum.
+    """
     grids = [_over(t.axes) for t in op.inputs]
     grids += [_over((*e.axes, e.body)) for e in op.equations]
     elements = sum(
@@ -224,7 +226,7 @@ def _over(expressions: Iterable[Expr]) -> set[Index]:
 
 
 def _memory() -> int:
-    """The bytes of this machine, as far as it says."""
+    """Return the physical memory in bytes, or a default if unknown."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -236,7 +238,7 @@ def _varies(e: Expr) -> bool:
 
 
 def _parts(op: Operation, extent: str) -> Iterator[Size]:
-    """The sizes that the size of an extent is made of, through others."""
+    """Yield the sizes in the definition of an extent's size, transitively."""
     by_name = {e.name: e.size for e in op.extents}
     pending = [by_name[extent]]
     while pending:
@@ -263,7 +265,7 @@ def _shape(axes: Sequence[Expr], found: Mapping[str, int | tuple[int, ...]]) -> 
 def _run(
     op: Operation, tensors: Mapping[str, Array | None], parameters: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """The value of every equation, or None where an access is out of bounds."""
+    """Return the value of every equation; None if an access is out of bounds."""
     import torch
 
     given = {n: None if a is None else torch.from_numpy(a) for n, a in tensors.items()}
@@ -280,7 +282,7 @@ def _clean(
     parameters: Mapping[str, Any],
     finite: bool,
 ) -> bool:
-    """Whether no output has a nan, or with ``finite`` an infinite value either."""
+    """True if no output has a nan, and with ``finite`` no infinity."""
     made = _run(op, tensors, parameters)
     if made is None:
         raise DeriveError(f"{op.name}: found no integers that keep every access in bounds")
@@ -296,7 +298,7 @@ def _integers(
     parameters: Mapping[str, Any],
     found: Mapping[str, int | tuple[int, ...]],
 ) -> dict[str, Array | None]:
-    """Integers from all of their range, which bisection finds, and truth values half of them."""
+    """Draw integers from their whole legal range, found by bisection, and random bools."""
     tensors: dict[str, Array | None] = {}
     for t in op.inputs:
         if t.kind == "float":
@@ -309,7 +311,7 @@ def _integers(
             tensors[t.name] = np.resize(own, shapes[t.name])
 
     if _run(op, tensors, parameters) is None:
-        # The small sample has larger integers than the sizes asked for allow.
+        # The integers of the small sample may be too large for the requested sizes.
         tensors |= {
             t.name: np.zeros(shapes[t.name], np.int64) for t in op.inputs if t.kind == "int"
         }
@@ -336,8 +338,7 @@ def _integers(
 
 
 def _limit(op: Operation, t: Tensor, found: Mapping[str, int | tuple[int, ...]]) -> int:
-    """One more than the largest value worth trying: the size of an index that it is compared
-    with, else of the largest axis."""
+    """Return an exclusive bound: the size of an index compared with t, else the largest size."""
     sizes = [math.prod(n) if isinstance(n, tuple) else n for n in found.values()]
     for e in (inner for equation in op.equations for inner in walk(equation.body)):
         if isinstance(e, Rel):
@@ -357,7 +358,7 @@ def _floats(
     found: Mapping[str, int | tuple[int, ...]],
     way: str,
 ) -> Array:
-    """Normal values, scaled where they are contracted, or uniform ones in the sample's range."""
+    """Draw normal values, scaled for contractions, or uniform ones in the sample's range."""
     own = small.tensors[t.name]
     assert own is not None
     if way == "normal":
@@ -366,8 +367,7 @@ def _floats(
 
 
 def _scale(op: Operation, name: str, found: Mapping[str, int | tuple[int, ...]]) -> float:
-    """n^(-1/2) for a sum over n products with one other tensor that is made, n^(-1/4) for one
-    that is an input and scaled as well."""
+    """Return n^(-1/2) for a contraction over n with a computed tensor, n^(-1/4) with an input."""
     inputs = {t.name for t in op.inputs if t.kind == "float"}
     scale = 1.0
     for e in (inner for equation in op.equations for inner in walk(equation.body)):

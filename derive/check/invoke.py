@@ -1,4 +1,4 @@
-"""One call of a generated function on a sample, and what comes of it."""
+"""Call a generated function on a sample, and get its gradients."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Function = Callable[..., Any]
 
 
 def tensors_of(made: Sample, dtype: str = "float64") -> dict[str, Tensor | None]:
-    """The inputs as torch tensors; floating-point ones require a gradient."""
+    """Return the inputs as torch tensors; float ones require a gradient."""
     import torch
 
     found: dict[str, Tensor | None] = {}
@@ -35,7 +35,7 @@ def tensors_of(made: Sample, dtype: str = "float64") -> dict[str, Tensor | None]
 
 
 def detached(made: Sample) -> dict[str, Tensor | None]:
-    """The inputs, of which none requires a gradient."""
+    """Return the inputs as torch tensors without requires_grad."""
     return {name: None if t is None else t.detach() for name, t in tensors_of(made).items()}
 
 
@@ -46,7 +46,7 @@ def called(function: Function, made: Sample, tensors: Sequence[Tensor | None]) -
 
 
 def smooth(outputs: Sequence[Tensor], made: Sample) -> list[Tensor]:
-    """The finite elements of the floating-point outputs."""
+    """Return the finite elements of the float outputs."""
     import torch
 
     kept = []
@@ -64,7 +64,7 @@ def inputs_of(tensors: dict[str, Tensor | None]) -> list[str]:
 def of_inputs(
     function: Function, made: Sample
 ) -> tuple[Callable[..., tuple[Tensor, ...]], tuple[Tensor, ...]]:
-    """The smooth outputs as a function of the inputs that require a gradient."""
+    """Return the finite float outputs as a function of the inputs with requires_grad."""
     tensors = tensors_of(made)
     names = inputs_of(tensors)
 
@@ -78,7 +78,7 @@ def of_inputs(
 def differentiable(
     function: Function, made: Sample
 ) -> tuple[Callable[..., tuple[Tensor, ...]], tuple[Tensor, ...]]:
-    """`of_inputs`; NotApplicable where there is nothing to differentiate."""
+    """`of_inputs`; raises NotApplicable if nothing can be differentiated."""
     call, inputs = of_inputs(function, made)
     if not inputs:
         raise NotApplicable("no input is of floating point")
@@ -88,7 +88,7 @@ def differentiable(
 
 
 def cotangents_of(made: Sample) -> dict[str, Any]:
-    """One for each floating-point output; 0 where the output is infinite."""
+    """Return a cotangent for each float output; 0 where the output is infinite."""
     rng = np.random.default_rng(7)
     return {
         name: np.where(np.isfinite(value), rng.uniform(0.5, 1.5, value.shape), 0)
@@ -100,9 +100,9 @@ def cotangents_of(made: Sample) -> dict[str, Any]:
 def pulled_back(
     function: Function, made: Sample, tensors: dict[str, Tensor | None], graph: bool = False
 ) -> dict[str, Tensor]:
-    """The gradient of Sum outputs*cotangents for each input that requires one.
+    """Return the gradient of Sum outputs*cotangents for each input that requires one.
 
-    ``graph`` says that it is made to be differentiated again.
+    ``graph`` is create_graph.
     """
     outputs = called(function, made, list(tensors.values()))
     return pulled_through(outputs, made, tensors, cotangents_of(made), graph)
@@ -115,7 +115,7 @@ def pulled_through(
     cotangents: Mapping[str, Array],
     graph: bool = False,
 ) -> dict[str, Tensor]:
-    """The same, of outputs that are there."""
+    """As `pulled_back`, from outputs that are already computed."""
     import torch
 
     pairs = [
@@ -136,10 +136,10 @@ Results = dict[str, Array]
 
 
 def directions_of(made: Sample, n: int) -> dict[str, Array]:
-    """A direction of every floating-point input that is given: the n-th of several."""
+    """Return the n-th random direction of the float inputs."""
     rng = np.random.default_rng((11, n))
     given = {name: v for name, v in made.tensors.items() if v is not None}
-    # Lengths that differ: two errors of opposite signs do not cancel.
+    # Random lengths, so that two errors of opposite signs do not cancel.
     return {
         name: np.asarray(rng.uniform(0.5, 1.5, v.shape) * rng.choice((-1.0, 1.0), v.shape))
         for name, v in given.items()
@@ -148,7 +148,7 @@ def directions_of(made: Sample, n: int) -> dict[str, Array]:
 
 
 def plain(op: Operation, made: Sample) -> Function:
-    """The equations as they stand, by torch, called as the generated function is."""
+    """Return the equations as a torch function with the generated function's signature."""
 
     def function(*given: Tensor | None, **_: Any) -> tuple[Tensor, ...]:
         names = (t.name for t in op.inputs)
@@ -161,11 +161,13 @@ def plain(op: Operation, made: Sample) -> Function:
 def derivatives(
     function: Function, made: Sample, order: int, shift: float = 0.0, seed: int = 0
 ) -> Results:
-    """What autograd gives: the outputs (order 0), or the gradients of Sum outputs*cotangents and
-    the slopes of the outputs along a direction (1, by forward mode too), or with these the
-    gradients' own derivatives along that direction (2).
+    """Return autograd's results up to this order.
 
-    ``shift`` moves each input by that part of itself, up or down.
+    Order 0: the outputs. Order 1: the gradients of Sum outputs*cotangents, and the slopes of the
+    outputs along a direction, by forward mode too. Order 2: also the derivatives of the gradients
+    along that direction.
+
+    ``shift`` scales each input element by 1 + shift or 1 - shift.
     """
     import torch
 
@@ -196,7 +198,7 @@ def derivatives(
     second: Sequence[Tensor] = [torch.zeros_like(t) for t in subjects]
     if total.requires_grad:
         second = torch.autograd.grad(total, subjects, materialize_grads=True)
-    # The gradients are linear in the cotangents: by these, they are slopes of the outputs too.
+    # The gradients are linear in the cotangents, so this derivative gives the outputs' slopes.
     for name, g in zip((name for name, _, _ in pairs), second[len(inputs) :], strict=True):
         found[f"slope of {name}"] = array(g)
     if order == 1 and inputs:
@@ -211,7 +213,7 @@ def derivatives(
 
 
 def _shifted(made: Sample, shift: float, seed: int) -> dict[str, Tensor | None]:
-    """The inputs as torch tensors, each element moved up or down by that part of itself."""
+    """Return the inputs as tensors, each element scaled by 1 + shift or 1 - shift."""
     rng = np.random.default_rng((17, seed))
     moved = {
         name: np.asarray(v * (1 + shift * rng.choice((-1.0, 1.0), v.shape)))
@@ -223,7 +225,7 @@ def _shifted(made: Sample, shift: float, seed: int) -> dict[str, Tensor | None]:
 
 
 def weights_of(made: Sample) -> list[Tensor]:
-    """The cotangents of the finite elements of the floating-point outputs."""
+    """Return the cotangents of the finite elements of the float outputs."""
     import torch
 
     found = cotangents_of(made)
@@ -232,7 +234,7 @@ def weights_of(made: Sample) -> list[Tensor]:
 
 
 def differs(name: str, got: Any, want: Any, rtol: float, atol: float) -> str:
-    """What is wrong, or nothing."""
+    """Describe the difference beyond the tolerances; '' if there is none."""
     got, want = np.asarray(got), np.asarray(want)
     if got.shape != want.shape:
         return f"{name} has shape {got.shape}, not {want.shape}"
@@ -246,7 +248,7 @@ def differs(name: str, got: Any, want: Any, rtol: float, atol: float) -> str:
 
 
 def unlike(name: str, got: Any, want: Any, slack: float = 0.0, scale: float = 1.0) -> str:
-    """Where two computations of the same differ by more than their last digits, and the slack."""
+    """Describe a difference beyond the last digits and the slack; '' if there is none."""
     return differs(name, got, want, 1e-10, (1e-12 + slack) * scale)
 
 

@@ -1,7 +1,8 @@
-"""Half precision, autocast and mixed dtypes, against float64.
+"""Check half precision, autocast and mixed dtypes against float64.
 
-Inputs and cotangents are numbers that the dtype has exactly, and truth is the equations in float64.
-Code may be off by what the last bit of these makes there, and by a few roundings of the result.
+Inputs and cotangents are exactly representable in the dtype, and the truth is the equations in
+float64. The allowed error is the effect of a change in their last bits, plus a few roundings of the
+result.
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _MOVED = 4
-"""Samples by which it is seen what the last bit makes."""
+"""Samples that measure the effect of the last bits."""
 _ALLOWED = 8
-"""Results that move by 1 with the last bit of inputs and cotangents may be off by this."""
+"""The allowed error, as a multiple of the effect of the last bits."""
 _NOTHING = 1e-12
-"""Results below this part of the largest of all are 0, by terms that cancel."""
+"""Results below this fraction of the largest are 0 by cancellation."""
 _ROUNDED = 4
-"""So many last bits of the largest value may be lost besides, as by products in that dtype."""
+"""The additional error, in last bits of the largest value, as by products in that dtype."""
 
 
 @dataclass(frozen=True)
 class _RoundedCall:
-    """A sample and its cotangents, which the dtype has exactly."""
+    """A sample and its cotangents, rounded to the dtype."""
 
     made: Sample
     cotangents: dict[str, Array]
@@ -66,7 +67,7 @@ def _rounded(values: Any, dtype: torch.dtype) -> Any:
 
 
 def _nudged(call: _RoundedCall, dtype: torch.dtype, seed: int) -> _RoundedCall:
-    """Each number moved up or down by its last bit."""
+    """Move each number up or down by its last bit."""
     import torch
 
     rng = np.random.default_rng((23, seed))
@@ -82,7 +83,7 @@ def _nudged(call: _RoundedCall, dtype: torch.dtype, seed: int) -> _RoundedCall:
 
 
 def _results(function: Function, call: _RoundedCall, tensors: dict[str, Tensor | None]) -> Results:
-    """The floating-point outputs and the gradients."""
+    """Return the float outputs and the gradients."""
     outputs = called(function, call.made, list(tensors.values()))
     return _with_gradients(outputs, call, tensors)
 
@@ -97,7 +98,7 @@ def _with_gradients(
 
 
 def _unlike(op: Operation, call: _RoundedCall, dtype: torch.dtype, got: Results) -> str:
-    """Where results are further from the truth than the last bits explain."""
+    """Describe where results are further from the truth than the last bits explain."""
     import torch
 
     info = torch.finfo(dtype)
@@ -117,7 +118,7 @@ def _unlike(op: Operation, call: _RoundedCall, dtype: torch.dtype, got: Results)
         gaps = [np.abs(o[name] - want)[asked] for o in others]
         largest = _most(np.abs(want)[asked])
         if largest <= _NOTHING * whole:
-            # Saved outputs are rounded, and what cancels with them cancels no more.
+            # Rounding of saved outputs breaks the cancellation.
             largest = whole
         bound = max(_ALLOWED * _most(*gaps), _ROUNDED * info.eps * largest) + info.tiny
         error = np.nan_to_num(np.abs(got[name] - want), nan=np.inf)[asked]
@@ -127,7 +128,7 @@ def _unlike(op: Operation, call: _RoundedCall, dtype: torch.dtype, got: Results)
 
 
 def _most(*gaps: Array) -> float:
-    """The largest of those that are finite."""
+    """Return the largest finite value."""
     return max((float(g[np.isfinite(g)].max(initial=0.0)) for g in gaps), default=0.0)
 
 
@@ -136,7 +137,7 @@ def _floats(tensors: dict[str, Tensor | None]) -> list[Tensor]:
 
 
 def low(op: Operation, function: Function, made: Sample, dtype: str) -> str:
-    """In a dtype of half precision, outputs have that dtype and are near those of float64."""
+    """Check the dtype and accuracy of results in half precision."""
     import torch
 
     kind: torch.dtype = getattr(torch, dtype)
@@ -155,7 +156,7 @@ def low(op: Operation, function: Function, made: Sample, dtype: str) -> str:
 
 
 def mixed(op: Operation, function: Function, made: Sample) -> str:
-    """Inputs of float32 and bfloat16 in turn promote as in torch; gradients keep their dtypes."""
+    """Check that float32 and bfloat16 inputs promote as in torch; gradients keep their dtypes."""
     import torch
 
     call = _exact(made, torch.bfloat16)
@@ -179,7 +180,7 @@ def mixed(op: Operation, function: Function, made: Sample) -> str:
 
 
 def _promoted(tensors: list[Any]) -> torch.dtype:
-    """The dtype of the sum of these in torch."""
+    """Return the dtype of the sum of the tensors in torch."""
     total = tensors[0].detach().flatten()[:1] if tensors[0].dim() else tensors[0].detach()
     for t in tensors[1:]:
         total = total + (t.detach().flatten()[:1] if t.dim() else t.detach())
@@ -188,7 +189,7 @@ def _promoted(tensors: list[Any]) -> torch.dtype:
 
 
 def autocast(op: Operation, function: Function, made: Sample) -> str:
-    """Under autocast to bfloat16 results are near float64's, the backward inside it or outside."""
+    """Check results under autocast to bfloat16, with the backward inside and outside of it."""
     import torch
 
     found = []

@@ -1,8 +1,8 @@
-"""What an operation computes, by loops over its equations, and its gradient by differences.
+"""Evaluate an operation by loops over its equations, and its gradient by differences.
 
-Nothing here is shared with the pipeline: the sizes are read off the arrays, each equation is
-filled in element by element (`derive.algebra.interpret`), and a gradient is a central
-difference of the outputs. Every stage is held against it.
+The oracle shares no code with the pipeline: sizes are read from the arrays, each equation is filled
+element by element (`derive.algebra.interpret`), and a gradient is a central difference of the
+outputs. Every stage is tested against it.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from derive.notation.operation import (
 )
 
 _STEP = 1e-3
-"""The first step of a difference, relative to max(1, |x|)."""
+"""The larger step of a difference, relative to max(1, |x|)."""
 
 
 def run(
     op: Operation, tensors: Mapping[str, Array | None], parameters: Mapping[str, Any]
 ) -> dict[str, Array]:
-    """The array of every equation that the chosen outputs need, by name."""
+    """Return the array of every equation that the selected outputs need, by name."""
     return ran(op, tensors, parameters).made
 
 
@@ -47,9 +47,9 @@ def outputs(
     still: Run | None = None,
     judge: type[LoopEvaluator] | None = None,
 ) -> dict[str, Array]:
-    """The outputs by name, in order: those chosen, with the axes that ``keepdim`` keeps.
+    """Return the selected outputs by name, in order, with the axes kept by ``keepdim``.
 
-    ``still`` is the run that gives what stands under ``detach``; ``judge`` evaluates.
+    ``still`` is the run that provides values under ``detach``; ``judge`` is the evaluator.
     """
     return _finished(op, ran(op, tensors, parameters, still, judge), parameters)
 
@@ -61,10 +61,10 @@ def gradient(
     parameters: Mapping[str, Any],
     wrt: str,
 ) -> Array:
-    """d(Sum outputs*cotangents)/d wrt, from central differences of two steps, extrapolated.
+    """Return d(Sum outputs*cotangents)/d wrt, by Richardson extrapolation of central differences.
 
-    The error is O(step^4), about 1e-10 for values of order 1. What stands under ``detach``
-    keeps its value. Meaningless within a step of a kink.
+    The error is O(step^4), about 1e-10 for values of order 1. Values under ``detach`` stay
+    constant. Meaningless within a step of a kink.
     """
     moved = _Moved.of(op, tensors, cotangents, parameters, wrt)
     result = np.empty_like(moved.base)
@@ -83,14 +83,14 @@ def slopes(
     wrt: str,
     directions: Sequence[Array],
 ) -> list[float]:
-    """Sum gradient*direction for each direction: two differences each, however large ``wrt`` is."""
+    """Return Sum gradient*direction for each direction, from two differences each."""
     moved = _Moved.of(op, tensors, cotangents, parameters, wrt)
     return [moved.slope(direction, 1.0) for direction in directions]
 
 
 @dataclass(frozen=True)
 class _Moved:
-    """An operation at an input that is moved from where it is."""
+    """Evaluates an operation with one input perturbed."""
 
     base: Array
     at: Callable[[Array], dict[str, Array]]
@@ -116,7 +116,7 @@ class _Moved:
         return cls(np.array(base, np.float64), at, cotangents)
 
     def slope(self, direction: Array, scale: float) -> float:
-        """The derivative along a direction."""
+        """Return the derivative along a direction."""
         step = _STEP * scale
         near, far = (self._difference(direction, s) for s in (step / 2, step))
         return (4 * near - far) / 3
@@ -126,7 +126,7 @@ class _Moved:
         below = self.at(self.base - step * direction)
         total = 0.0
         for name, cotangent in self.cotangents.items():
-            # Infinite values that stay as they are do not change.
+            # Equal infinities have the difference 0.
             same = above[name] == below[name]
             total += float(np.sum(np.where(same, 0, _minus(above[name], below[name])) * cotangent))
         return total / (2 * step)
@@ -139,10 +139,10 @@ def _minus(a: Array, b: Array) -> Array:
 
 
 class LoopEvaluator(Machine):
-    """Evaluates what is written: nothing is read where a bracket or a branch excludes it.
+    """Evaluates lazily: nothing is read where a bracket or branch excludes it.
 
-    So a guard that fails where it is asked is of a bracket that holds, and does not keep the
-    position on its axis.
+    So a guard that fails when it is evaluated is an error: its bracket holds, but the position is
+    out of range.
     """
 
     def access(self, tensor: str, positions: tuple[Expr, ...]) -> Code:
@@ -160,7 +160,7 @@ class LoopEvaluator(Machine):
 
 
 class Run:
-    """The arrays of one run, and the machine that made them."""
+    """The arrays of one run, and the evaluator that computed them."""
 
     def __init__(self, machine: Machine, made: dict[str, Array]) -> None:
         self.machine = machine
@@ -174,7 +174,7 @@ def ran(
     still: Run | None = None,
     judge: type[LoopEvaluator] | None = None,
 ) -> Run:
-    """Every equation that the chosen outputs need, by a machine of the kind ``judge``."""
+    """Evaluate every equation that the selected outputs need, with the evaluator ``judge``."""
     found = sizes(op, tensors, parameters)
     numbers = _numbers(op, parameters, found)
     known: dict[str, Array] = {}
@@ -198,14 +198,14 @@ def ran(
 
 
 def _number(value: Fraction | Expr | None) -> float | int:
-    """The value of a default; it must be there."""
+    """Evaluate a default; raise ValueError if there is none."""
     if value is None:
         raise ValueError("a tensor or parameter without a default is missing")
     return evaluate(Num(value) if isinstance(value, Fraction) else value, {}, {}, {}, {})
 
 
 def _numbers(op: Operation, parameters: Mapping[str, Any], found: Extents) -> dict[str, Any]:
-    """The values of the parameters that are numbers in expressions, sizes included."""
+    """Return the values of numeric parameters, sizes included."""
     unknown = sorted(set(parameters) - {p.name for p in op.parameters})
     if unknown:
         raise TypeError(f"{op.name} has no parameter {', '.join(unknown)}")
@@ -222,7 +222,7 @@ def _numbers(op: Operation, parameters: Mapping[str, Any], found: Extents) -> di
 
 
 def _selected(op: Operation, parameters: Mapping[str, Any]) -> list[str]:
-    """The names of the outputs that are computed."""
+    """Return the names of the outputs selected by the choice parameters."""
     dropped: set[str] = set()
     for choice in op.parameters:
         if isinstance(choice, Choice):
@@ -236,7 +236,7 @@ def _selected(op: Operation, parameters: Mapping[str, Any]) -> list[str]:
 
 
 def _needed(op: Operation, parameters: Mapping[str, Any]) -> list[Equation]:
-    """The equations that the outputs need, in order: what nothing reads is not computed."""
+    """Return the equations that the selected outputs need, in order."""
     names = set(_selected(op, parameters))
     chosen = []
     for equation in reversed(op.equations):
@@ -247,7 +247,7 @@ def _needed(op: Operation, parameters: Mapping[str, Any]) -> list[Equation]:
 
 
 def _finished(op: Operation, whole: Run, parameters: Mapping[str, Any]) -> dict[str, Array]:
-    """The selected outputs, an axis that ``keepdim`` names put back with size 1 where lost."""
+    """Return the selected outputs, with axes named by ``keepdim`` restored at size 1."""
     lost = [p.index for p in op.parameters if isinstance(p, KeepDim) and parameters.get(p.name)]
     axes = {equation.name: equation.axes for equation in op.equations}
     result = {}
@@ -265,7 +265,7 @@ def _finished(op: Operation, whole: Run, parameters: Mapping[str, Any]) -> dict[
 
 
 def _place(left: Sequence[Expr], owner: Sequence[Expr], n: int) -> int:
-    """Where axis n of owner belongs in left: after what precedes it, or before what follows."""
+    """Return the place of owner's axis n in left: after predecessors, or before followers."""
     before = [at + 1 for at, axis in enumerate(left) if axis in owner[:n]]
     after = [at for at, axis in enumerate(left) if axis in owner[n + 1 :]]
     return max(before) if before else min(after, default=len(left))
@@ -274,9 +274,9 @@ def _place(left: Sequence[Expr], owner: Sequence[Expr], n: int) -> int:
 def sizes(
     op: Operation, tensors: Mapping[str, Array | None], parameters: Mapping[str, Any]
 ) -> dict[str, int | tuple[int, ...]]:
-    """The size of every extent, read off the arrays, the parameters and the extents' own sizes.
+    """Solve for the size of every extent, from arrays, parameters and definitions.
 
-    A ValueError names the tensor, the axis and both sizes where two disagree.
+    A ValueError names the tensor, the axis and both sizes if two disagree.
     """
     shapes = {}
     for tensor in op.inputs:
@@ -289,7 +289,7 @@ def sizes(
 
 
 class _Solver:
-    """Finds the rank of each group, then the size of each extent, until nothing new is found."""
+    """Solves for the rank of each group, then for the size of each extent, to a fixed point."""
 
     def __init__(
         self, op: Operation, shapes: Mapping[str, tuple[int, ...]], parameters: Mapping[str, Any]
@@ -329,9 +329,9 @@ class _Solver:
         return {extent.name: self.found[extent.name] for extent in self.op.extents}
 
     def pins(self) -> dict[str, dict[int, int]]:
-        """tensor -> axis number in the spec -> position in the array, from ``dim=axis(k)``.
+        """Return tensor -> spec axis -> array axis, from ``dim=axis(k)``.
 
-        It counts, from the end if negative, in the first input that has axis k.
+        A negative dim counts from the end. It refers to the first input with axis k.
         """
         pins: dict[str, dict[int, int]] = {}
         for p in self.op.parameters:
@@ -347,11 +347,11 @@ class _Solver:
         return pins
 
     def width(self, axis: Expr) -> int | None:
-        """How many axes of the array it stands for; None where not known yet."""
+        """Return how many array axes it has; None if unknown yet."""
         return self.ranks[axis.extent] if isinstance(axis, Index) else 1
 
     def ranks_of(self, tensor: Tensor, pins: Mapping[int, int]) -> None:
-        """Between two pinned axes the widths add up, which tells that of a single group."""
+        """Solve for the rank of the only unknown group between two pinned axes."""
         rank = len(self.shapes[tensor.name])
         start, at = 0, 0
         for stop, end in [*sorted(pins.items()), (len(tensor.axes), rank)]:
@@ -368,7 +368,7 @@ class _Solver:
             start, at = stop + 1, end + 1
 
     def named(self) -> None:
-        """Sizes that parameters give."""
+        """Record the sizes given by parameters."""
         for p in self.op.parameters:
             size = self.parameters.get(p.name, p.default) if isinstance(p, SizeOf) else None
             if isinstance(p, SizeOf) and size is not None:
@@ -377,7 +377,7 @@ class _Solver:
                 self.note(p.extent, int(size), f"parameter {p.name}")
 
     def read(self, tensor: Tensor) -> list[tuple[str, Composite, int]]:
-        """Notes the size of each axis; gives the composite ones back, to be divided."""
+        """Record the size of each index; return the composite axes, to be divided later."""
         shape, at, composites = self.shapes[tensor.name], 0, []
         for axis in tensor.axes:
             width = self.width(axis)
@@ -392,14 +392,14 @@ class _Solver:
         return composites
 
     def note(self, extent: str, size: int | tuple[int, ...], origin: str) -> None:
-        """Two sources of one size must agree."""
+        """Record a size; raise ValueError if another source disagrees."""
         known = self.found.setdefault(extent, size)
         first = self.origin.setdefault(extent, origin)
         if known != size:
             raise ValueError(f"{origin} ({extent}) has size {size}, but {first} has size {known}")
 
     def divide(self, origin: str, axis: Composite, size: int) -> None:
-        """The one part of a composite axis that is not known is the quotient by the others."""
+        """Solve for the only unknown part of a composite axis: the quotient by the others."""
         parts = [p for p in axis.args if isinstance(p, Index)]
         unknown = [p for p in parts if p.extent not in self.found]
         machine = Machine({}, self.found, {})
@@ -414,7 +414,7 @@ class _Solver:
             )
 
     def derived(self) -> None:
-        """The sizes that are expressions in sizes known by now; never less than 0."""
+        """Evaluate size definitions whose operands are known; never below 0."""
         for extent in self.op.extents:
             if extent.size is None:
                 continue
@@ -433,7 +433,7 @@ def _has_axis(parameter: Parameter, tensor: Tensor) -> bool:
 
 
 def _letters(axis: Expr) -> str:
-    """The axis as it is written."""
+    """Print an axis in the notation."""
     if isinstance(axis, Composite):
         return f"({' '.join(map(_letters, axis.args))})"
     return ("*" if axis.group else "") + axis.name if isinstance(axis, Index) else "0"

@@ -1,6 +1,6 @@
-"""Points of a grid of indices, values put back in their places, and reductions over axes.
+"""Points of an index grid: scattering values back, and reductions over axes.
 
-The pieces of `derive.check.grid`; torch alone, differentiable.
+Used by `derive.check.grid`; all of it is differentiable torch code.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class GridScope:
-    """The points at which an expression is evaluated, and where each index is at them.
+    """The points at which an expression is evaluated, and the value of each index there.
 
-    ``shape`` is that of the points: the sizes of the indices, or their number where a condition
-    has taken some. ``at`` has the positions of an index, a tensor for each axis of a group, which
-    broadcast to the shape. Bound indices come as axes in front, which broadcasting aligns.
+    ``shape`` is the shape of the points: the sizes of the indices, or a single axis after a mask
+    was applied. ``at`` has the positions of each index, one tensor per axis of a group, which
+    broadcast to the shape. Bound indices are prepended as leading axes.
     """
 
     def __init__(self, shape: tuple[int, ...], at: Mapping[Index, tuple[Tensor, ...]]) -> None:
@@ -31,7 +31,7 @@ class GridScope:
         self.at = at
 
     def within(self, indices: Sequence[Index], sizes: Extents, device: torch.device) -> GridScope:
-        """The points with every value of the indices, row-major in front."""
+        """Prepend the indices as leading axes, row-major."""
         import torch
 
         spans = [digits(sizes[i.extent]) for i in indices]
@@ -48,7 +48,7 @@ class GridScope:
         return GridScope(shape, at)
 
     def taken(self, mask: Tensor) -> GridScope:
-        """The points where the mask holds, as one axis."""
+        """Select the points where the mask holds, as one axis."""
         at = {
             index: tuple(place.expand(self.shape)[mask] for place in places)
             for index, places in self.at.items()
@@ -57,22 +57,22 @@ class GridScope:
 
 
 def digits(size: int | tuple[int, ...]) -> tuple[int, ...]:
-    """The size of each axis of an index or group."""
+    """Return the size of each axis of an index or group."""
     return size if isinstance(size, tuple) else (size,)
 
 
 def spread(onto: Tensor, mask: Tensor, points: Tensor) -> Tensor:
-    """``onto`` with the points in their places, those where the mask holds."""
+    """Scatter the points into ``onto`` where the mask holds."""
     return onto.masked_scatter(mask, points.expand(int(mask.sum())).to(onto.dtype))
 
 
 def reduced(
     kind: str, points: Tensor, mask: Tensor | None, shape: tuple[int, ...], rank: int
 ) -> Tensor:
-    """The values over all but the last ``rank`` axes of ``shape``, where the mask holds.
+    """Reduce all but the last ``rank`` axes of ``shape``, where the mask holds.
 
-    With a mask ``points`` are the values where it holds, in order. Several axes are one: the
-    first winner is the first in row-major order.
+    With a mask, ``points`` are the values where it holds, in order. Several axes are reduced as
+    one: the first winner is the first in row-major order.
     """
     import torch
 
@@ -101,7 +101,7 @@ Taken: TypeAlias = "Tensor | None"
 
 
 def _winner(sign: int) -> Callable[[Tensor, Taken], Tensor]:
-    """The first place of the largest sign*value; the first nan before all, 0 of nothing."""
+    """Return argmax of sign*value: the first winner, or the first nan; 0 for no elements."""
 
     def winner(values: Tensor, taken: Taken) -> Tensor:
         best = values.detach()
@@ -115,7 +115,7 @@ def _winner(sign: int) -> Callable[[Tensor, Taken], Tensor]:
 
 
 def _first(sign: int) -> Callable[[Tensor, Taken], Tensor]:
-    """The value at the first winner, which gets the gradient."""
+    """Return the maximum of sign*value, with the gradient to the first winner alone."""
     winner = _winner(sign)
 
     def first(values: Tensor, taken: Taken) -> Tensor:
@@ -125,7 +125,7 @@ def _first(sign: int) -> Callable[[Tensor, Taken], Tensor]:
 
 
 def _shared(name: str) -> Callable[[Tensor, Taken], Tensor]:
-    """torch.amax or amin, which share the gradient among the winners that are taken."""
+    """Return torch.amax or amin, which share the gradient among tied winners."""
 
     def shared(values: Tensor, taken: Taken) -> Tensor:
         import torch
@@ -135,7 +135,7 @@ def _shared(name: str) -> Callable[[Tensor, Taken], Tensor]:
             return made
         n = values[0].numel()
         place = torch.arange(n, device=values.device).reshape(values.shape[1:])
-        # What it starts with counts as a winner if it is equal to one, and nan is equal to none.
+        # The start value counts as a winner if it ties with one; nan never ties.
         start = math.nan if values.is_floating_point() else 0
         made = torch.full((n,), start, dtype=values.dtype, device=values.device).scatter_reduce(
             0, place.expand(values.shape)[taken], values[taken], name, include_self=False
@@ -151,7 +151,7 @@ def _mean(values: Tensor, taken: Taken) -> Tensor:
 
 
 def _norm(values: Tensor, taken: Taken) -> Tensor:
-    """torch's own, whose slope is 0 where all is 0."""
+    """Return torch's norm, whose gradient is 0 where all elements are 0."""
     import torch
 
     made: Tensor = torch.linalg.vector_norm(values, dim=0)
@@ -159,7 +159,7 @@ def _norm(values: Tensor, taken: Taken) -> Tensor:
 
 
 class GridReduction(NamedTuple):
-    """The reduction of nothing, what may stand where nothing is taken, and that over axis 0."""
+    """A reduction: its value for no elements, its neutral element, and the function over axis 0."""
 
     of_nothing: float | bool
     neutral: float | bool
@@ -183,4 +183,4 @@ REDUCTIONS: Mapping[str, GridReduction] = {
     "any": GridReduction(False, False, lambda values, taken: values.any(0)),
     "all": GridReduction(True, True, lambda values, taken: values.all(0)),
 }
-"""Values that are not taken are neutral already."""
+"""Masked-out values are neutral elements already."""

@@ -1,9 +1,8 @@
-"""What an operation computes, by torch on the full grid of its indices: autograd's own road.
+"""Evaluate an operation in torch on the full grid of its indices, for autograd.
 
-Each equation is evaluated straight from its meaning (`derive.check.grid`), and its tensor is the
-one that later equations read, so that torch.autograd gives the gradient of every input and of every
-equation. It shares nothing with the lowering, and is slow: a sum of products makes every
-product.
+Each equation is evaluated from its definition (`derive.check.grid`), and later equations read its
+tensor. So torch.autograd gives the gradient of every input and every equation. It shares no code
+with the lowering. It is slow, since a contraction forms every product.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ def values(
     parameters: Mapping[str, Any] | None = None,
     option: str | None = None,
 ) -> dict[str, Tensor]:
-    """The tensor of every equation that the option needs, by name, in the layout of its left side.
+    """Return the tensor of every equation that the option needs, by name.
 
-    ``tensors`` has each input by its name; None, or no entry, stands for the constant of an
-    optional one. Floating-point results have the dtype of the inputs. Where an input requires a
-    gradient every floating-point equation does, also one that only ``detach`` connects.
+    Each has the layout of its left side. ``tensors`` maps input names to tensors; None or a missing
+    entry is the default of an optional one. Float results have the dtype of the inputs. If an input
+    requires a gradient, every float equation does, even if only ``detach`` connects them.
 
     >>> import derive, torch
     >>> op = derive.parse("op f(x[n]) -> y\\nz[n] = x[n]**2\\ny = sum[n](z[n])")
@@ -82,9 +81,9 @@ def values(
 def selected(
     op: Operation, parameters: Mapping[str, Any] | None = None, option: str | None = None
 ) -> tuple[str, ...]:
-    """The outputs of an option, named here or by its parameter, else of the first one.
+    """Return the outputs of an option: ``option``, else its parameter's, else the first.
 
-    All outputs where the operation has no choice. A DeriveError for an option that it has not.
+    Without a choice parameter: all outputs. A DeriveError if there is no such option.
     """
     choice = next((p for p in op.parameters if isinstance(p, Choice)), None)
     if choice is None:
@@ -103,7 +102,7 @@ def selected(
 
 
 def target(op: Operation, outputs: Sequence[str], of: str | None = None) -> str:
-    """The output that is differentiated: ``of``, the only one that can be, or the only number."""
+    """Return the output to differentiate: ``of``, the only float one, or the only scalar one."""
     equations = {e.name: e for e in op.equations}
     floats = [name for name in outputs if equations[name].kind == "float"]
     numbers = [name for name in floats if not equations[name].axes]
@@ -122,7 +121,7 @@ def target(op: Operation, outputs: Sequence[str], of: str | None = None) -> str:
 
 
 def _smooth(op: Operation, given: Mapping[str, Tensor]) -> list[Tensor]:
-    """The floating-point inputs, of one dtype; a TypeError where a kind or dtype is wrong."""
+    """Return the float inputs; raise TypeError on a wrong kind or on mixed dtypes."""
     smooth: dict[str, Tensor] = {}
     for tensor in op.inputs:
         t = given.get(tensor.name)
@@ -144,7 +143,7 @@ def _smooth(op: Operation, given: Mapping[str, Tensor]) -> list[Tensor]:
 
 
 def _needed(op: Operation, outputs: Sequence[str]) -> list[Equation]:
-    """The equations that the outputs need, in order: what nothing reads is not computed."""
+    """Return the equations that the outputs need, in order."""
     wanted, kept = set(outputs), []
     for equation in reversed(op.equations):
         if equation.name in wanted:
@@ -154,14 +153,14 @@ def _needed(op: Operation, outputs: Sequence[str]) -> list[Equation]:
 
 
 def _constant(value: Fraction | Expr | None) -> Expr:
-    """A default as an expression; it must be there."""
+    """Return a default as an expression; raise TypeError if there is none."""
     if value is None:
         raise TypeError("a tensor or parameter without a default is missing")
     return as_expr(value)
 
 
 def _numbers(op: Operation, parameters: Mapping[str, Any], found: Extents) -> dict[str, Any]:
-    """The values of the parameters that are numbers in expressions, sizes included."""
+    """Return the values of numeric parameters, sizes included."""
     numbers: dict[str, Any] = {}
     for p in op.parameters:
         if isinstance(p, SizeOf):

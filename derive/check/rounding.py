@@ -1,10 +1,10 @@
-"""float32 code held to what float32 can give of the equations as they stand.
+"""Compare the rounding error of float32 code with that of the equations as written.
 
     |code - truth|  <=  several times |equations as written - truth|
 
-Truth is the equations in float64, at the very float32 inputs. What these lose by rounding in
-float32, as written and where their inputs move by their last bit, code may lose too; a formula
-that loses digits, such as x**2 - 2*x*y + y**2 for (x - y)**2 off the origin, loses more.
+Truth is the equations in float64, at the same float32 inputs. The code may err as much as the
+equations evaluated in float32, or as a change in the inputs' last bits. A formula that loses more
+digits fails, such as x**2 - 2*x*y + y**2 for (x - y)**2 far from the origin.
 """
 
 from __future__ import annotations
@@ -29,23 +29,25 @@ from derive.check.samples import Sample
 from derive.notation.operation import Operation
 
 _PARTS = (1, 1 / 2, 1 / 4, 1 / 8, 1 / 16)
-"""Of scale and offset: less where the equations are not finite, as exp of 100 in float32."""
+"""Fractions of scale and offset: reduced until the equations are finite, as for exp(100)."""
 _ALLOWED = 16
-"""Other orders of the same operations err by several times as much."""
+"""The allowed multiple of the equations' error, for other orders of the same operations."""
 _LAST_BIT = 2.0**-23
 _KEPT = 2.0**-16
-"""What is right to 16 bits of the largest value is not blamed: squares that are multiplied out
-round as the greatest of all distances does, which the equations as written need not."""
+"""Errors below 2^-16 of the largest value are accepted.
+
+An expanded square rounds relative to the largest distance; the equations as written need not.
+"""
 _GRAPH = " with a graph"
-"""What the gradients are called that are made to be differentiated again."""
+"""The suffix of gradients computed with create_graph."""
 _TINY = 2.0**-126
-"""Below it float32 has fewer digits."""
+"""The smallest normal float32."""
 
 
 def float32(op: Operation, function: Function, made: Sample) -> str:
-    """In float32 outputs and gradients are of that type and near those of float64.
+    """Check that float32 results have that dtype and are close to float64.
 
-    They may be as far off as rounding of the equations as written explains.
+    The allowed error is the rounding error of the equations as written.
     """
     import torch
 
@@ -69,11 +71,11 @@ def float32(op: Operation, function: Function, made: Sample) -> str:
 def lost_digits(
     op: Operation, function: Function, made: Sample, scale: float = 1.0, offset: float = 0.0
 ) -> str:
-    """Where code in float32 is further from the truth than rounding of the equations explains.
+    """Describe where float32 code errs more than rounding of the equations explains.
 
-    The inputs are scaled, then moved by the offset: as far as all is finite there; where that is
-    nowhere, as far as something is, and that is asked. Where nothing is defined, as asin off the
-    origin, nothing is asked.
+    The inputs are scaled, then shifted by the offset, as far as all results are finite. If they
+    never are, the largest move with some finite results is used, and only those are compared. If
+    nothing is defined, as for asin far from the origin, nothing is compared.
     """
     single = made
     known: dict[str, tuple[Array, float]] = {}
@@ -105,10 +107,10 @@ def lost_digits(
 
 
 def _known(op: Operation, single: Sample) -> dict[str, tuple[Array, float]]:
-    """Of each result the truth, and how far off the equations as written are in float32.
+    """Return (truth, float32 error of the equations as written) of each result.
 
-    The truth is nan where these are not finite: they overflow, or are not defined. Nothing is
-    known where a position follows from the inputs and leaves its axis.
+    The truth is nan where the equations overflow or are undefined. The result is empty if a
+    position computed from the inputs leaves its axis.
     """
     double = replace(single, tensors={n: _as(v, np.float64) for n, v in single.tensors.items()})
     written = plain(op, single)
@@ -133,7 +135,7 @@ def _known(op: Operation, single: Sample) -> dict[str, tuple[Array, float]]:
 
 
 def _moved(made: Sample, scale: float, offset: float) -> Sample:
-    """The sample with other floating-point inputs, which float32 has exactly."""
+    """Return the sample with other float inputs, exactly representable in float32."""
     tensors = {
         name: _as(v * scale + offset, np.float32) if v is not None and v.dtype == np.float64 else v
         for name, v in made.tensors.items()
@@ -148,7 +150,7 @@ def _as(values: Array | None, dtype: type) -> Array | None:
 
 
 def _nudged(made: Sample, seed: int) -> Sample:
-    """The inputs, or with another seed than 0 these with their last bit in float32 moved."""
+    """Move the inputs by their last bit in float32; with seed 0 leave them."""
     if seed == 0:
         return made
     rng = np.random.default_rng((19, seed))
@@ -161,7 +163,7 @@ def _nudged(made: Sample, seed: int) -> Sample:
 
 
 def _results(function: Function, made: Sample, dtype: str) -> Results:
-    """The floating-point outputs and the gradients of Sum outputs*cotangents."""
+    """Return the float outputs and the gradients of Sum outputs*cotangents."""
     tensors = tensors_of(made, dtype)
     outputs = called(function, made, list(tensors.values()))
     found = {

@@ -37,15 +37,15 @@ from derive.notation.operation import Operation
 
 _RTOL, _ATOL = 1e-6, 1e-8
 _MOST_LOOPS = 100_000
-"""Many digits are asked of operations whose loops go round no more often than this."""
+"""High-precision differences run only up to this many loop iterations."""
 _LAST_BIT = 2.0**-52
 _ROUNDING = 64
-"""Results that move by 1 with the last bit of the inputs may be off by this."""
+"""The allowed error, as a multiple of the effect of the last bits of the inputs."""
 _SEEDS = range(1, 9)
 
 
 class Verdict(Enum):
-    """What the judges say of the code at one sample."""
+    """The result of adjudication at one sample."""
 
     RIGHT = "right"
     WRONG = "wrong"
@@ -54,7 +54,7 @@ class Verdict(Enum):
 
 
 def verdict(op: Operation, function: Function, made: Sample, order: int) -> tuple[Verdict, str]:
-    """Whether values (order 0), first or second derivatives are right, and what differs."""
+    """Judge values (order 0), first or second derivatives; return verdict and difference."""
     got = derivatives(function, made, order)
     want = derivatives(plain(op, made), made, order)
     noise = _noise(plain(op, made), made, order, want)
@@ -83,7 +83,7 @@ def verdict(op: Operation, function: Function, made: Sample, order: int) -> tupl
 
 
 def steadiest(op: Operation, case: Case) -> Iterator[Sample]:
-    """Other samples of a case: first those whose derivatives move least with their inputs."""
+    """Yield other samples of a case, the best conditioned first."""
     found: list[tuple[float, int, Sample]] = []
     for seed in _SEEDS:
         try:
@@ -96,7 +96,7 @@ def steadiest(op: Operation, case: Case) -> Iterator[Sample]:
 
 
 def _unsteadiness(op: Operation, made: Sample) -> float:
-    """How far derivatives move, relative to the largest, where all inputs move by a thousandth."""
+    """Return the largest relative change of derivatives when all inputs change by 0.1 %."""
     here = derivatives(plain(op, made), made, 1)
     moved = derivatives(plain(op, made), made, 1, shift=1e-3)
     largest = max((np.abs(v).max(initial=0.0) for v in here.values()), default=0.0)
@@ -109,7 +109,7 @@ def _unsteadiness(op: Operation, made: Sample) -> float:
 
 
 def rounding(function: Function, made: Sample) -> float:
-    """What the gradients of the code may be off by, at the sample and near it."""
+    """Return the rounding error of the code's gradients, at the sample and near it."""
     largest = 0.0
     for shift in (0.0, -0.01):
         moved = {
@@ -123,7 +123,7 @@ def rounding(function: Function, made: Sample) -> float:
 
 
 def _noise(function: Function, made: Sample, order: int, here: Results) -> Results:
-    """How far each result moves with the last bit of the inputs, and its own last bit."""
+    """Return the change of each result with the last bits of the inputs, scaled to a bound."""
     noise = {name: np.abs(value) * _LAST_BIT for name, value in here.items()}
     for n in range(4):
         moved = derivatives(function, made, order, shift=_LAST_BIT, seed=n)
@@ -131,7 +131,7 @@ def _noise(function: Function, made: Sample, order: int, here: Results) -> Resul
             with np.errstate(invalid="ignore"):
                 gap = np.nan_to_num(np.abs(moved[name] - value), nan=0.0, posinf=0.0)
             noise[name] = np.maximum(noise[name], gap)
-    # A result may move little by chance: what the largest ones do, all may, in their measure.
+    # Some elements may move little by chance, so the largest change bounds all elements.
     return {
         name: _ROUNDING * np.maximum(value, value.max(initial=0.0) / _ROUNDING)
         for name, value in noise.items()
@@ -139,7 +139,7 @@ def _noise(function: Function, made: Sample, order: int, here: Results) -> Resul
 
 
 def _unlike(got: Results, want: Results, noise: Results) -> str:
-    """Where results differ by more than their tolerance and noise."""
+    """Describe where results differ by more than tolerance and noise."""
     found = []
     largest = max((float(np.abs(v).max(initial=0.0)) for v in want.values()), default=0.0)
     atol = _ATOL * min(1.0, max(1e-6, largest))
@@ -157,7 +157,7 @@ def _unlike(got: Results, want: Results, noise: Results) -> str:
 
 
 def _exactly(op: Operation, made: Sample, order: int) -> Results:
-    """The outputs, slopes or curvatures along a few directions, in many digits."""
+    """Return outputs, slopes or curvatures along a few directions, in high precision."""
     sizes = oracle.sizes(op, made.tensors, made.parameters)
     loops = 0
     for equation in op.equations:
@@ -184,7 +184,7 @@ def _exactly(op: Operation, made: Sample, order: int) -> Results:
 
 
 def _along(found: Results, made: Sample, order: int, bound: bool = False) -> Results:
-    """The same of derivatives that autograd gives element by element, or of bounds of these."""
+    """Contract elementwise derivatives (or their error bounds) with the same directions."""
     if order == 0:
         return found
     result: Results = {}

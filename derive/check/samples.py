@@ -1,8 +1,8 @@
-"""Inputs to try an operation on, made from its equations alone.
+"""Small inputs for checks, made from the equations alone.
 
-All extents differ, so that transposed axes cannot pass. Integers lie where every access is in
-bounds, and where an integer tensor is compared with a parameter some entries have its value.
-Floating-point values are apart from each other and from 0, so that no sample is at a kink or tie.
+All extents differ, so that transposed axes fail. Integers keep every access in bounds, and if an
+integer tensor is compared with a parameter, some entries equal it. Float values are distinct and
+away from 0, so that no sample is at a kink or tie.
 """
 
 from __future__ import annotations
@@ -47,21 +47,21 @@ _SIZES = (2, 3, 4, 5, 6, 7, 8, 9)
 _ASSIGNMENTS = 40
 _RANGES = ((-1.5, 1.5), (-0.9, 0.9), (0.3, 1.7), (0.1, 0.9), (1.1, 2.3))
 _LITTLE_WORK = 2_000
-"""Rounds of all loops, times the elements of all inputs."""
+"""A bound of (iterations of all loops) * (elements of all inputs)."""
 _INTEGER = 2
 _REAL = 0.7
 _MODERATE = 1e4
 _SHOWN = 64
-"""Elements of a tensor that is shown whole."""
+"""Tensors up to this size are printed in full."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """What to vary: the number of axes of the first and other groups, and the parameters.
+    """A variation: the ranks of the first and the other groups, and the parameters.
 
-    ``given`` False leaves out each optional tensor; ``varied`` gives numbers other than their
-    defaults, ``kept`` sets the flags, ``backwards`` counts run-time axes from the end; ``alike``
-    gives all extents that may be chosen one size.
+    ``given`` False omits each optional tensor; ``varied`` uses numbers other than the defaults;
+    ``kept`` sets the flags; ``backwards`` counts run-time axes from the end; ``alike`` gives all
+    free extents the same size.
     """
 
     label: str
@@ -76,7 +76,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Sample:
-    """Inputs and parameters of one call, and the outputs that the equations give."""
+    """Inputs and parameters of one call, and the outputs of the equations."""
 
     case: Case
     tensors: dict[str, Array | None]
@@ -85,7 +85,7 @@ class Sample:
     seed: int = 0
 
     def __str__(self) -> str:
-        """Everything that a call needs; of a large tensor the shape and range."""
+        """Print all arguments of the call; a large tensor as shape and range."""
         lines = [f"sample of seed {self.seed}:"]
         for name, values in self.tensors.items():
             if values is None:
@@ -102,7 +102,7 @@ class Sample:
 
 
 def cases(op: Operation) -> Iterator[Case]:
-    """The typical case of each option first, then everything that can be varied alone."""
+    """Yield the typical case of each option, then every single variation."""
     choice = next((p for p in op.parameters if isinstance(p, Choice)), None)
     for option in (None,) if choice is None else tuple(o for o, _ in choice.outputs):
         typical = Case("typical", option)
@@ -123,9 +123,9 @@ def cases(op: Operation) -> Iterator[Case]:
 
 
 def sample(op: Operation, case: Case, seed: int = 0) -> Sample:
-    """A sample whose outputs are moderate, or finite, or at least not nan.
+    """Return a sample whose outputs are moderate, else finite, else free of nan.
 
-    Differences of large outputs have few digits. ``seed`` gives other values.
+    Differences of large outputs have few correct digits. ``seed`` varies the values.
     """
     found: list[Sample] = []
     reason = ""
@@ -169,7 +169,7 @@ def _is_number(values: Array) -> bool:
 def _outputs(
     op: Operation, tensors: Mapping[str, Array | None], parameters: Mapping[str, Any]
 ) -> dict[str, Array] | Exception:
-    """The outputs, or why there are none."""
+    """Return the outputs, or the error that prevents them."""
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -179,7 +179,7 @@ def _outputs(
 
 
 def _apart(rng: np.random.Generator, shape: tuple[int, ...], low: float, high: float) -> Array:
-    """Values in (low, high) in random order: no two equal, none near 0."""
+    """Return values in (low, high) in random order: distinct, and none near 0."""
     n = prod(shape)
     places = (np.arange(n) + rng.uniform(0.2, 0.8, n)) / max(n, 1)
     values = low + (high - low) * places
@@ -195,16 +195,16 @@ _Assignment = tuple[dict[str, tuple[int, ...]], dict[str, Any]]
 
 
 def _assignments(op: Operation, case: Case) -> list[_Assignment]:
-    """The shapes and parameters that fit op, those with the least work first.
+    """Return the shapes and parameters that fit op, the cheapest first.
 
-    Of two elements a correlation is 1, and a product of all others one factor: no size is below
-    3 where that is little work, and none below 2 where it can be.
+    With two elements a correlation is 1, and a product of the others has one factor. So sizes are
+    at least 3 if that is cheap, and at least 2 if possible.
     """
     rng = np.random.default_rng(0)
     found: list[tuple[tuple[int, int, int], _Assignment]] = []
     needed = len(_SIZES)
     for attempt in range(_ASSIGNMENTS):
-        # The smallest sizes that all differ; every other time any, as some fit no equation.
+        # Alternately the smallest distinct sizes, or any sizes, as some equations fit few.
         first = attempt // 2 % 2
         pool = _SIZES[first : first + needed] if attempt % 2 else _SIZES
         wanted = _UnusedSizes([int(n) for n in rng.permutation(pool)] if attempt else list(_SIZES))
@@ -224,7 +224,7 @@ def _assignments(op: Operation, case: Case) -> list[_Assignment]:
 def _shapes(
     op: Operation, case: Case, wanted: _UnusedSizes
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, Any], int, int]:
-    """The shape of every tensor that is given, the parameters, the smallest extent, the work."""
+    """Return the shapes of the given tensors, the parameters, the smallest extent, and the work."""
     parameters: dict[str, Any] = {
         p.name: _number(p, case) for p in op.parameters if isinstance(p, Number)
     }
@@ -252,12 +252,12 @@ def _shapes(
 
 
 def _indices(e: Equation) -> set[Index]:
-    """Every index that an equation runs over."""
+    """Return every index of an equation."""
     return {i for part in (*e.axes, e.body) for i in walk(part) if isinstance(i, Index)}
 
 
 class _UnusedSizes:
-    """Hands out sizes, each once as long as there are any."""
+    """Hands out sizes, without repetition while any are left."""
 
     def __init__(self, sizes: list[int]) -> None:
         self.sizes = sizes
@@ -271,7 +271,7 @@ class _UnusedSizes:
 def _extents(
     op: Operation, case: Case, wanted: _UnusedSizes, parameters: Mapping[str, Any]
 ) -> dict[str, int | tuple[int, ...]]:
-    """The size of every extent: chosen where nothing gives it, else computed."""
+    """Return the size of every extent: chosen if it is free, else computed."""
     parts = {
         part.extent
         for t in op.inputs
@@ -309,12 +309,12 @@ def _extents(
 
 
 def _needs_choice(size: Expr) -> bool:
-    """Whether it depends on something: a part of a composite axis, or a parameter."""
+    """True if a size depends on a part of a composite axis or on a parameter."""
     return any(isinstance(e, Size | Param) for e in walk(size))
 
 
 def axis_sizes(axis: Expr, known: Mapping[str, int | tuple[int, ...]]) -> tuple[int, ...]:
-    """The sizes of the array axes that one axis stands for."""
+    """Return the sizes of the array axes of one axis."""
     if isinstance(axis, Index):
         size = known[axis.extent]
         return size if isinstance(size, tuple) else (size,)
@@ -324,7 +324,7 @@ def axis_sizes(axis: Expr, known: Mapping[str, int | tuple[int, ...]]) -> tuple[
 
 
 def _number(p: Number, case: Case) -> float | int:
-    """The default, or where it is varied a number near it."""
+    """Return the default, or a value near it if parameters are varied."""
     if p.default is None:
         ends = [float(bound) for _, bound in p.bounds]
         others = [*(e + step for e in ends for step in (1, -1)), sum(ends) / max(len(ends), 1)]
@@ -353,7 +353,7 @@ def _integers(
     shapes: Mapping[str, tuple[int, ...]],
     parameters: Mapping[str, Any],
 ) -> dict[str, Array | None]:
-    """Values of the integer and bool tensors for which the equations make every access."""
+    """Draw integer and bool tensors that keep every access in bounds."""
     tensors: dict[str, Array | None] = {t.name: None for t in op.inputs}
     for t in op.inputs:
         if t.name in shapes:
@@ -395,7 +395,7 @@ def _bounds(
     parameters: Mapping[str, Any],
     limit: int,
 ) -> tuple[int, int]:
-    """The widest [low, high) that t may lie in, as the equations run."""
+    """Return the widest [low, high) for values of t, by trial evaluation."""
     whole = tensors[t.name]
     assert whole is not None
 
@@ -412,7 +412,7 @@ def _bounds(
 def _limit(
     op: Operation, t: Tensor, found: Mapping[str, int | tuple[int, ...]], largest: int
 ) -> int:
-    """One more than the largest value worth trying: that of an index it is compared with."""
+    """Return an exclusive bound: the size of an index compared with t, else ``largest``."""
     for rel in _relations(op):
         for one, other in ((rel.left, rel.right), (rel.right, rel.left)):
             if isinstance(one, Access) and one.tensor == t.name and isinstance(other, Index):
@@ -422,7 +422,7 @@ def _limit(
 
 
 def _guards(op: Operation, t: Tensor, parameters: Mapping[str, Any]) -> Iterator[int]:
-    """The values of integer parameters that t is compared with."""
+    """Yield the values of integer parameters that t is compared with."""
     for rel in _relations(op):
         for one, other in ((rel.left, rel.right), (rel.right, rel.left)):
             if isinstance(one, Access) and one.tensor == t.name and isinstance(other, Param):

@@ -1,4 +1,4 @@
-"""Calls on tensors that lie otherwise in memory, or that are one and the same."""
+"""Check tensors with unusual strides, and one tensor passed as two inputs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def strides(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
-    """Strides and offsets do not matter, of inputs or of cotangents."""
+    """Check that strides and offsets of inputs and cotangents do not matter."""
     import torch
 
     dense = tensors_of(made)
@@ -69,7 +69,7 @@ def strides(op: Operation, function: Function, made: Sample, slack: float = 0.0)
 
 
 def apart(t: Tensor) -> Tensor:
-    """The same values as every second element of a transposed tensor, from the second on."""
+    """Return a view with the same values, transposed and with stride 2 and offset 1."""
     wide = t.new_zeros((*reversed(t.shape), 2))
     backwards = tuple(reversed(range(t.dim())))
     wide[..., 1] = t.detach().permute(backwards)
@@ -77,7 +77,7 @@ def apart(t: Tensor) -> Tensor:
 
 
 def twice(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
-    """One tensor in two places has the gradients of both."""
+    """Check that a tensor passed as two inputs gets the sum of both gradients."""
     differentiable(function, made)
     found = []
     for one, other, subject in alike(op, made):
@@ -100,7 +100,7 @@ def _gradients(
 
 
 def alike(op: Operation, made: Sample) -> Iterator[tuple[str, str, Sample]]:
-    """Two inputs that may be one tensor, and a sample of extents of one size where they are."""
+    """Yield two inputs of equal shape, and a sample of equal extents where they share values."""
     if len(inputs_of(tensors_of(made))) < 2:
         raise NotApplicable("one input is of floating point")
     try:

@@ -1,4 +1,4 @@
-"""Calls that torch traces: compiled, as a graph of make_fx, on tensors without data."""
+"""Check code under torch's tracers: compile, make_fx and meta tensors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def compiled(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
-    """torch.compile(fullgraph=True) gives the same, also where one tensor is given twice."""
+    """Check torch.compile(fullgraph=True), also with one tensor passed as two inputs."""
     import torch
 
     with importable(function), _silent():
@@ -53,7 +53,7 @@ def compiled(op: Operation, function: Function, made: Sample, slack: float = 0.0
 def _unlike(
     function: Function, fast: Function, made: Sample, same: tuple[str, str] | None, slack: float
 ) -> list[str]:
-    """Where values or gradients of the compiled function differ."""
+    """List the differences in values and gradients of the compiled function."""
     results = []
     for each in (function, fast):
         tensors = tensors_of(made)
@@ -70,7 +70,7 @@ def _unlike(
 
 @contextmanager
 def importable(function: Function) -> Iterator[None]:
-    """The module of the function is found by its name, as torch's tracing needs it."""
+    """Make the function's module importable by name, as torch's tracers need it."""
     name = function.__module__
     before = sys.modules.get(name)
     module = ModuleType(name)
@@ -86,14 +86,14 @@ def importable(function: Function) -> Iterator[None]:
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """torch warns of its own ways while it traces."""
+    """Suppress torch's warnings while it traces."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
 def traced(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
-    """A graph of make_fx, forward and backward, is right for other values too."""
+    """Check that a make_fx graph of forward and backward is right for other values too."""
     import torch
     from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -115,7 +115,7 @@ def traced(op: Operation, function: Function, made: Sample, slack: float = 0.0) 
 
 
 def without_data(op: Operation, function: Function, made: Sample) -> str:
-    """Meta tensors give outputs and gradients of the same shapes and dtypes."""
+    """Check the shapes and dtypes of outputs and gradients on meta tensors."""
     import torch
 
     real = called(function, made, list(detached(made).values()))
@@ -142,7 +142,7 @@ def without_data(op: Operation, function: Function, made: Sample) -> str:
 
 
 def nearby(made: Sample) -> list[Tensor | None]:
-    """The inputs, those of floating point a hundredth smaller."""
+    """Return the inputs, float ones scaled by 0.99."""
     import torch
 
     return [

@@ -1,6 +1,6 @@
-"""Generated code held against the operation by the checks of `derive.check.checks`.
+"""Verify generated code by the checks of `derive.check.checks`.
 
-A check that finds a difference is asked again, and a judge where rounding may be the reason.
+A failed check is adjudicated if rounding may be the reason.
 """
 
 from __future__ import annotations
@@ -30,17 +30,20 @@ _Asking = Callable[[Function, Sample], str]
 """A check of one operation."""
 
 _SEED = 20
-"""Of torch's generator, from which gradgradcheck draws its cotangents."""
+"""The seed of torch's generator, which draws gradgradcheck's cotangents."""
 _SMALL = 2
-"""Positions in a block, fewer than a sample has."""
+"""The block size, smaller than any sample's."""
 _ENOUGH = 2
-"""Samples at which code has to pass that cannot be judged at its own."""
+"""The number of other samples that must pass if the first one is undecided."""
 _MISMATCH = re.compile("GradcheckError: Jacobian (computed with forward mode )?mismatch")
 
 
 @dataclass(frozen=True)
 class Check:
-    """One check of one option: ``detail`` says what differs, ``reason`` why it does not apply."""
+    """The result of one check of one option.
+
+    ``detail`` is the difference found, ``reason`` is why the check does not apply.
+    """
 
     operation: str
     option: str | None
@@ -52,7 +55,7 @@ class Check:
 
 
 def load_source(op: Operation, text: str) -> Function:
-    """The public function of the generated module of op; one in blocks takes small ones."""
+    """Return the public function of the generated module; with blocks, their size is small."""
     function: Function = loaded(op.name, text)
     return function if blocks_of(text) is None else _in_blocks(function)
 
@@ -75,7 +78,7 @@ def verify_source(op: Operation, text: str) -> None:
 
 
 def gradients_of(op: Operation, function: Function, seed: int = 0) -> Iterator[Check]:
-    """Values and gradients on every case, gradcheck and gradgradcheck on the typical one."""
+    """Check values and gradients on every case, all of `GRADIENTS` on the typical one."""
     for case in cases(op):
         made = sample(op, case, seed)
         for column in GRADIENTS if case.label == "typical" else VALUES:
@@ -85,7 +88,7 @@ def gradients_of(op: Operation, function: Function, seed: int = 0) -> Iterator[C
 def checks_of(
     op: Operation, function: Function, seed: int = 0, columns: Sequence[Column] = QUICK
 ) -> Iterator[Check]:
-    """These checks, on every case that they are asked of."""
+    """Run the checks on every case that they apply to."""
     for case in cases(op):
         asked = [c for c in columns if case.label == "typical" or not c.typical]
         if asked:
@@ -109,9 +112,9 @@ def _settled(op: Operation, column: Column, function: Function, made: Sample) ->
         warnings.catch_warnings(),
         np.errstate(all="ignore"),
     ):
-        # torch's own, on first use of forward mode.
+        # A warning of torch itself, on first use of forward mode.
         warnings.simplefilter("ignore", DeprecationWarning)
-        # It vmaps the derivative of unfold in a loop.
+        # A warning that torch vmaps the derivative of unfold in a loop.
         warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
         try:
             detail, numerical = _asked(check, function, made)
@@ -129,10 +132,10 @@ def _settled(op: Operation, column: Column, function: Function, made: Sample) ->
 
 
 def _asked(check: _Asking, function: Function, made: Sample) -> tuple[str, bool]:
-    """What differs, a failure of any kind too, and whether that may be a matter of digits."""
+    """Run a check: its difference or error, and whether that may be numerical."""
     import torch
 
-    # Of the CPU alone, which is what is forked.
+    # Seed the CPU generator only, since only that one is forked.
     torch.default_generator.manual_seed(_SEED)
     try:
         detail = check(function, made)
@@ -152,7 +155,7 @@ def _again(
     function: Function,
     made: Sample,
 ) -> str:
-    """What is wrong after all, or nothing."""
+    """Adjudicate a difference: the error found, or ''."""
     passed, conventional = 0, True
     for n, subject in enumerate(chain((made,), steadiest(op, made.case))):
         found = detail if n == 0 else _asked(check, function, subject)[0]
@@ -172,7 +175,7 @@ def _again(
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Samples are small: threads of torch only get in each other's way."""
+    """Set one thread: samples are small, and threads slow them down."""
     import torch
 
     threads = torch.get_num_threads()

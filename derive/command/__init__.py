@@ -1,1 +1,1 @@
-"""What the command line is made of: projects, the folder of modules, processes, printing."""
+"""The command line: projects, the folder of modules, worker processes, and output."""

@@ -1,4 +1,4 @@
-"""``derive audit PACKAGE --examples FILE.py``: every Function that the file has examples for."""
+"""``derive audit PACKAGE --examples FILE.py``: audit every Function with examples in the file."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Audited:
 
     @property
     def summary(self) -> str:
-        """What is found, in a line."""
+        """The findings in one line."""
         if self.verdict == "not judged":
             return self.text.partition("cannot be judged: ")[2] or self.text
         rows = [
@@ -56,10 +56,10 @@ def audit_package(
     json_: bool,
     quiet: bool,
 ) -> int:
-    """Prints what is found; the exit code is 1 for a wrong one, else 2 for one not judged."""
-    import torch  # before the processes are made, which then have it
+    """Print the findings; return exit code 1 if one is wrong, else 2 if one cannot be judged."""
+    import torch  # before the fork, so that the workers have it
 
-    # A pool of threads that this process has made is not there in its copies, which wait for it.
+    # A thread pool does not survive a fork, and a worker that waits for it would hang.
     torch.set_num_threads(1)
     if format_ not in ("text", "github", "sarif"):
         raise typer.BadParameter("--format is text, github or sarif")
@@ -122,7 +122,7 @@ def _audited(path: Path, seconds: float, name: str) -> Audited:
 
 
 def _place(function: Any) -> tuple[str, int]:
-    """Where the backward stands."""
+    """Return the file and line of the backward."""
     try:
         code = inspect.unwrap(function.backward).__code__
         return shown(Path(code.co_filename)), code.co_firstlineno
@@ -154,7 +154,7 @@ _VERDICTS = ("right", "fragile", "wrong", "not judged")
 
 
 def _sarif(found: Sequence[Audited]) -> dict[str, Any]:
-    """The findings in the Static Analysis Results Interchange Format 2.1.0."""
+    """Return the findings in the Static Analysis Results Interchange Format 2.1.0."""
     levels = {"wrong": "error", "fragile": "warning", "not judged": "note"}
     rules = [
         {"id": "wrong-gradient", "shortDescription": {"text": "A gradient is silently wrong."}},
@@ -188,7 +188,7 @@ def _sarif(found: Sequence[Audited]) -> dict[str, Any]:
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    """The report for a program."""
+    """Return the report as JSON data."""
     return {
         "name": report.name,
         "verdict": report.verdict,

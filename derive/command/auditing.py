@@ -1,4 +1,4 @@
-"""``derive audit``: hand-written autograd.Functions, right, fragile or wrong, and which term."""
+"""``derive audit``: find wrong and fragile gradients of hand-written autograd.Functions."""
 
 from __future__ import annotations
 
@@ -142,5 +142,5 @@ def audit(
 
 
 def exit_code(report: Report, strict: bool) -> int:
-    """1 for what is wrong, with ``strict`` for what is fragile too."""
+    """Return 1 for a wrong gradient, and with ``strict`` for a fragile one; else 0."""
     return int(report.verdict == "wrong" or (strict and report.verdict == "fragile"))

@@ -1,4 +1,4 @@
-"""Modules made and verified, on all cores: a task for each operation, and what came of it."""
+"""Build and verify modules on all cores, one task per operation."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 _DERIVED = 12
-"""So many operations are derived while a process starts."""
+"""Operations derived in the time that a worker takes to start."""
 _VERIFIED = 3
-"""So many are verified while one starts that is a copy of this process, torch included."""
+"""Modules verified in the time that a fork with torch loaded takes to start."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """An operation, the index that its module takes in blocks, if any, and what it saves."""
+    """The build request for a module: the operation, its blocked index, and what it saves."""
 
     operation: Operation
     blocks: str | None = None
@@ -44,7 +44,7 @@ class BuiltModule:
 
 
 def made(asked: Sequence[Asked], costed: bool) -> Iterator[BuiltModule | DeriveError]:
-    """The module of each operation, in order; with ``costed`` what its cost warns of too."""
+    """Build the module of each operation, in order; with ``costed``, also its cost warnings."""
     yield from each(_costed if costed else _made, asked, _name, _DERIVED)
 
 
@@ -57,7 +57,7 @@ def _costed(asked: Asked) -> BuiltModule:
 
 
 def warned(op: Operation) -> Iterator[str]:
-    """The intermediates with more axes than anything that was written."""
+    """Yield warnings of intermediates with more axes than any tensor in the operation's text."""
     for option, found in costs(op):
         yield from warnings_of(op, option, found)
 
@@ -67,7 +67,7 @@ def _name(asked: Asked) -> str:
 
 
 def unverified(modules: Sequence[BuiltModule]) -> Iterator[DeriveError | None]:
-    """What is wrong with each module, or None."""
+    """Verify each module; yield its error or None."""
     yield from each(_verify, modules, _name_of, _VERIFIED)
 
 
@@ -84,7 +84,7 @@ def _name_of(module: BuiltModule) -> str:
 def checked(
     operations: Iterable[tuple[Operation, Path | None]], columns: Sequence[Column]
 ) -> Iterator[list[Check] | DeriveError]:
-    """These checks on the module of each operation, which is derived now where there is none."""
+    """Run the checks on each operation's module; without a module, its code is derived now."""
     modules = list(operations)
     yield from each(partial(_check, tuple(columns)), modules, _name_at, _VERIFIED)
 
@@ -111,7 +111,7 @@ def _name_at(asked: tuple[Operation, Path | None]) -> str:
 
 
 def text_of(path: Path) -> str:
-    """The text of a module, which is UTF-8."""
+    """Read a module; raise a DeriveError if it is not UTF-8."""
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:

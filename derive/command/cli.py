@@ -1,4 +1,4 @@
-"""The command line: the commands and their exit codes. What they print stands in `console`."""
+"""The commands and their exit codes; `console` prints."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class _Program(TyperGroup):
-    """The commands; where an option of the program stands behind one, the error says its place."""
+    """The group of commands; its errors say if a global option was put after the command."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -56,7 +56,7 @@ app = typer.Typer(
 
 
 class Format(StrEnum):
-    """How ``show`` writes formulas."""
+    """The output formats of ``show``."""
 
     unicode = "unicode"
     latex = "latex"
@@ -65,8 +65,8 @@ class Format(StrEnum):
 
 
 def main() -> None:
-    """The program; an error that a spec causes ends it with code 2."""
-    # Little that a derivation leaves is in a cycle; to look for it as often takes a quarter of it.
+    """Run the program; errors in a spec exit with code 2."""
+    # Derivation leaves few reference cycles, and the default thresholds cost a quarter of its time.
     gc.set_threshold(100_000, 10, 10)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
@@ -157,7 +157,7 @@ def list_(
 
 
 def _matches(pattern: str | None) -> Callable[[str], bool]:
-    """Whether a name has the pattern in it, or is like it where it is a glob."""
+    """Return a predicate: the name contains the pattern, or matches it if it is a glob."""
     wanted = (pattern or "").casefold()
     if set(wanted) & set("*?["):
         return lambda name: fnmatchcase(name.casefold(), wanted)
@@ -224,7 +224,7 @@ def show(
         )
     if size and not cost:
         raise typer.BadParameter("--size requires --cost")
-    # Before a spec is read, in a process that then has it.
+    # Imported before a spec is read, so that the forked reader has them.
     from derive.joint import value_and_grad_source
     from derive.notation.option_checks import names_with_gradient
     from derive.notation.options import options
@@ -262,7 +262,7 @@ def show(
 def _print(
     op: Operation, found: Sequence[Derivation | Tangents], format_: Format, steps: bool
 ) -> None:
-    """What was derived, as one text."""
+    """Print derivations as one text."""
     if format_ is Format.json:
         from derive.command.lines import as_json
 
@@ -274,7 +274,7 @@ def _print(
 
 
 def _given(name: str | None, spec: str | None, limit: float) -> Operation:
-    """The operation of a text, or of a name."""
+    """Return the operation of the text, or of the name."""
     if spec is not None:
         from derive.notation.specification import parse
 
@@ -284,7 +284,7 @@ def _given(name: str | None, spec: str | None, limit: float) -> Operation:
 
 
 def _show_cost(op: Operation, format_: Format, given: Sequence[str]) -> None:
-    """What the code of every option costs; several sizes of a group are the axes that it has."""
+    """Print the cost of every option; a group of several sizes counts as their product."""
     from derive.check.inputs import sizes_of
     from derive.command.build import warned
     from derive.command.lines import as_json, cost_as_text
@@ -307,7 +307,7 @@ def _show_cost(op: Operation, format_: Format, given: Sequence[str]) -> None:
 
 
 def _has_all(op: Operation, option: str | None, names: list[str]) -> bool:
-    """Whether the option computes all of these names."""
+    """True if the option computes all of these names."""
     from derive.notation.option_checks import names_with_gradient
     from derive.notation.options import options
 

@@ -1,4 +1,4 @@
-"""What the command line prints: results on stdout, the rest on stderr. It decides nothing."""
+"""Output of the command line: results on stdout, everything else on stderr."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _Item = TypeVar("_Item")
 
 
 def print_json(value: Any) -> None:
-    """The value as JSON."""
+    """Print a value as JSON."""
     typer.echo(json.dumps(value, ensure_ascii=False, indent=2))
 
 
 def print_note(text: str) -> None:
-    """What a person may want to know, beside the result."""
+    """Print a note on stderr."""
     typer.echo(f"derive: {text}", err=True)
 
 
 def print_warning(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
-    """A warning, as `warnings.showwarning` takes one."""
+    """Print a warning; replaces `warnings.showwarning`."""
     typer.echo(f"derive: warning: {message}", err=True)
 
 
@@ -40,7 +40,7 @@ def print_generated(
     keep_going: bool,
     quiet: bool,
 ) -> None:
-    """What was written, and what failed; ``outcome`` is (how many, what became of them)."""
+    """Print written files and failures; ``outcome`` is (how many, what became of them)."""
     for failure in failures:
         typer.echo(f"wrong: {failure}")
     many, state = outcome
@@ -57,12 +57,15 @@ def print_generated(
 
 
 def mends(found: Sequence[Difference]) -> bool:
-    """Whether generating mends it: nothing of a person's is in the way."""
+    """True if ``derive generate`` would remove all differences: no foreign file is in the way."""
     return bool(found) and all(d.kind != "foreign" for d in found)
 
 
 def print_differences(found: Sequence[Difference], mend: str, named: bool, quiet: bool) -> None:
-    """What is not as the specs say, and what mends it; ``named`` where specs were named."""
+    """Print the differences and the command that fixes them.
+
+    ``named`` is True if specs were given.
+    """
     for d in found:
         typer.echo(f"{d.kind}: {shown(d.path)}" + (f" ({d.why})" if d.why else ""))
         if not quiet:
@@ -81,12 +84,12 @@ def print_differences(found: Sequence[Difference], mend: str, named: bool, quiet
 
 
 def count(operations: Sized) -> str:
-    """How many operations."""
+    """Return "N operations"."""
     return f"{len(operations)} operation{'' if len(operations) == 1 else 's'}"
 
 
 def shown(path: Path) -> str:
-    """The path from here where it lies below."""
+    """Return the path relative to the working folder if it is below."""
     try:
         return str(path.resolve().relative_to(Path.cwd().resolve()))
     except ValueError:
@@ -94,7 +97,7 @@ def shown(path: Path) -> str:
 
 
 def print_line(parts: Sequence[tuple[str, str]]) -> None:
-    """A line of parts, each with a style that shows where stdout is a terminal."""
+    """Print a line of (text, style) parts; styles show on a terminal only."""
     from rich.console import Console
     from rich.text import Text
 
@@ -103,7 +106,7 @@ def print_line(parts: Sequence[tuple[str, str]]) -> None:
 
 
 def progress(items: Iterable[_Item], doing: str, total: int) -> Iterator[_Item]:
-    """The items, ``total`` of them, as they come; a bar on stderr where that is a terminal."""
+    """Yield the items, with a progress bar on stderr if that is a terminal."""
     if not sys.stderr.isatty() or total < 2:
         yield from items
         return

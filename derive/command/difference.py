@@ -1,4 +1,4 @@
-"""What ``derive check`` finds: a file that is not what the specs say."""
+"""A difference found by ``derive check``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Difference:
-    """A file that is not what the specs say; ``why``, and ``patch`` where both texts are there."""
+    """A file that does not match the specs.
+
+    ``why`` is the reason, ``patch`` a diff if both texts exist.
+    """
 
     path: Path
     kind: Literal["missing", "stale", "differs", "foreign"]

@@ -1,4 +1,4 @@
-"""A derivation as text and as JSON, an operation as one line."""
+"""Format derivations as text and JSON, and operations as one line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def one_line(op: Operation) -> dict[str, Any]:
-    """The name, the inputs, parameters and outputs, and the signature made of them."""
+    """Return the name, inputs, parameters, outputs and signature of an operation."""
     choice = next((p for p in op.parameters if isinstance(p, Choice)), None)
     inputs = [_tensor(t) for t in op.inputs]
     parameters = [p.name for p in op.parameters]
@@ -40,9 +40,9 @@ def _tensor(t: Any) -> str:
 
 
 def cost_as_text(d: Derivation, sizes: Mapping[str, int]) -> str:
-    """What the code costs, forward and backward, with numbers where the sizes are given.
+    """Print the cost of forward and backward, with numbers for the given sizes.
 
-    Of some sizes alone what is left of each formula is shown, and which sizes are missing.
+    With only some sizes given, formulas are partially evaluated, and missing sizes are listed.
     """
     cost, known = d.cost, d.cost.sizes(sizes)
     lines = [d.name if d.option is None else f"{d.name} ({d.option})"]
@@ -75,7 +75,7 @@ def cost_as_text(d: Derivation, sizes: Mapping[str, int]) -> str:
 
 
 def _missing(cost: Costs, known: Mapping[str, int]) -> list[str]:
-    """The sizes that would make a number of every formula."""
+    """Return the sizes that are needed to evaluate every formula."""
     amounts = [cost.saved_bytes, cost.own_bytes]
     for work in (cost.forward, cost.backward):
         amounts += [work.flops, *work.largest]
@@ -93,7 +93,7 @@ def _value(a: Amount, sizes: Mapping[str, int]) -> int | None:
 
 
 def _equals(amounts: Sequence[Amount], known: Mapping[str, int]) -> str:
-    """= the largest of them, as a number where all sizes are known, else as what is left."""
+    """Return " = VALUE": the largest value, or the simplified formula if sizes are missing."""
     values = [_value(a, known) for a in amounts]
     numbers = [n for n in values if n is not None]
     if len(numbers) == len(amounts):
@@ -133,7 +133,7 @@ def _cost_as_json(d: Derivation, sizes: Mapping[str, int]) -> dict[str, Any]:
 
 
 def warnings_of(op: Operation, option: str | None, costs: Costs) -> list[str]:
-    """The intermediates that have more axes than anything that was written."""
+    """Warn of intermediates with more axes than any tensor in the operation's text."""
     name = op.name if option is None else f"{op.name} ({option})"
     return [
         f"{name}: {w.owner} is computed through a tensor of {w.size} elements, and no input, "
@@ -150,7 +150,7 @@ _PATTERN = ("equation", "pattern", "states")
 def as_json(
     op: Operation, d: Derivation | Tangents, steps: bool, sizes: Mapping[str, int] | None = None
 ) -> dict[str, Any]:
-    """Everything that the text says, in Unicode and LaTeX; costs for these sizes too."""
+    """Return a derivation as JSON data, with Unicode and LaTeX, and costs for these sizes."""
     found = {
         **one_line(op),
         "option": d.option,
@@ -195,7 +195,7 @@ def _step(step: DerivationStep) -> dict[str, str]:
 
 
 def comparison_title(made: Compared) -> str:
-    """What was compared: ``softmax: gradients of S by generated/softmax.py, float32, k=3 p=2``."""
+    """Return a title: ``softmax: gradients of S by generated/softmax.py, float32, k=3 p=2``."""
     name = made.operation if made.option is None else f"{made.operation} ({made.option})"
     sizes = " ".join(f"{letter}={_size(n)}" for letter, n in made.sizes.items())
     code = made.module or "code derived now"
@@ -208,7 +208,7 @@ def _size(size: int | tuple[int, ...]) -> str:
 
 
 def comparison_as_json(made: Compared) -> dict[str, Any]:
-    """The rows and what they were made with; a difference that is no number is null."""
+    """Return a comparison as JSON data; nan and inf become null."""
     found = made.comparison
     return {
         "operation": made.operation,

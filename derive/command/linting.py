@@ -1,4 +1,4 @@
-"""``derive lint``: faults of hand-written Functions that their source alone shows."""
+"""``derive lint``: find faults in the source of hand-written Functions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class LintStyle(StrEnum):
-    """How ``lint`` writes findings."""
+    """The output formats of ``lint``."""
 
     text = "text"
     github = "github"
@@ -75,7 +75,7 @@ def lint(
 def _lint(
     paths: Sequence[Path], codes: Sequence[str], exclude: Sequence[str]
 ) -> tuple[list[_LintedFunction], int, int, int]:
-    """The findings; the number of Functions, of files that have some, and of unreadable files."""
+    """Return the findings, and the numbers of Functions, files with some, and unreadable files."""
     from derive.linting.files import python_files
     from derive.linting.lint import lint as lint_text
 
@@ -98,7 +98,7 @@ def _lint(
 
 
 def _problem(path: Path, error: Exception) -> str:
-    """Why a file cannot be read, with the place of a syntax error."""
+    """Say why a file cannot be read, with the position of a syntax error."""
     match error:
         case SyntaxError():
             return f"{shown(path)}:{error.lineno or 1}:{error.offset or 1}: {error.msg}"
@@ -110,7 +110,7 @@ def _problem(path: Path, error: Exception) -> str:
 
 
 def _codes(select: Sequence[str], ignore: Sequence[str]) -> list[str]:
-    """The codes that are selected and not ignored; ``DRV1`` stands for all that begin so."""
+    """Return the selected codes that are not ignored; ``DRV1`` stands for all with that prefix."""
     from derive.linting.rules import RULES
 
     wanted, unwanted = (

@@ -1,6 +1,6 @@
-"""What each module saves, and which index it takes in blocks: as asked, or as the module says.
+"""Options of each module: what it saves, and its blocked index.
 
-A module says it in its docstring, so that what was asked once holds until another is asked for.
+They are stored in the module's docstring, so an option given once stays until it is changed.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from derive.notation.operation import Operation
 
 
 def scheduled(given: Sequence[str], names: Collection[str]) -> dict[str, str | None]:
-    """The index of each operation that one is given for, None where there is to be none.
+    """Parse --blocks: operation -> index, or None to disable blocks.
 
-    ``NAME=n`` is of one operation, ``n`` of the only one.
+    ``NAME=n`` is for operation NAME, ``n`` for the only operation.
     """
     found: dict[str, str | None] = {}
     for text in given:
@@ -43,7 +43,7 @@ def asked_in(
     given: Mapping[str, str | None],
     save: str | None = None,
 ) -> list[Asked]:
-    """The modules that are asked for; each that is there stays as it is but for what is given."""
+    """Return the build requests; an existing module keeps its options unless new ones are given."""
     made = []
     for name, op in operations.items():
         path = folder / f"{name}.py"

@@ -1,4 +1,4 @@
-"""The folder of generated modules: what should stand in it, what does, and writing it."""
+"""The folder of generated modules: compare it with the wanted files, and write it."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _PACKAGE = "__init__.py"
 
 
 def files_of(texts: Mapping[str, str]) -> dict[str, str]:
-    """The text of every file, for those of the operations by name."""
+    """Map file names to texts, from module texts by operation name."""
     return {_PACKAGE: PACKAGE, **{f"{name}.py": text for name, text in texts.items()}}
 
 
 def compare(out: Path, wanted: Mapping[str, str]) -> list[Difference]:
-    """What differs between the folder and ``wanted``, which has a text for each file name.
+    """Compare the folder with ``wanted``, a text for each file name.
 
-    A file of the folder that no operation asks for is stale if it was generated. One of a
-    person's that stands where a module belongs is foreign.
+    A generated file that is not wanted is stale. A hand-written file in place of a module is
+    foreign.
     """
     found = []
     for name, text in wanted.items():
@@ -59,13 +59,13 @@ def _difference(path: Path, text: str) -> Difference:
 
 
 def _stale(out: Path, wanted: Collection[str]) -> list[Path]:
-    """The generated files that no operation asks for."""
+    """Return the generated files that are not wanted."""
     files = sorted(out.glob("*.py")) if out.is_dir() else []
     return [path for path in files if path.name not in wanted and ours(path)]
 
 
 def refuse_foreign(out: Path, wanted: Collection[str]) -> None:
-    """A DeriveError where a module would take the place of a person's file."""
+    """Raise a DeriveError if a module would overwrite a hand-written file."""
     for name in wanted:
         what = "" if name == _PACKAGE else foreign(out / name)
         if what:
@@ -78,11 +78,10 @@ def refuse_foreign(out: Path, wanted: Collection[str]) -> None:
 def write(
     out: Path, wanted: Mapping[str, str], asked: Collection[str] | None = None
 ) -> tuple[list[Path], list[Path]]:
-    """Write the files that differ, all or none; gives those written and those removed.
+    """Write the files that differ, all or none; return the written and the removed files.
 
-    Removed are the generated files whose name is not in ``asked``, none where it is not given.
-    A person's ``__init__.py`` is left alone, and nothing is written where any other of a
-    person's files is in the way.
+    Generated files not in ``asked`` are removed; if it is None, no file is. A hand-written
+    ``__init__.py`` is kept. If any other hand-written file is in the way, nothing is written.
     """
     refuse_foreign(out, wanted)
     texts = {name: text.encode() for name, text in wanted.items()}

@@ -1,4 +1,4 @@
-"""Objects of a person's modules, and the examples in a file of theirs."""
+"""Import objects from user modules, and load examples from user files."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from derive.errors import DeriveError
 
 
 def examples_of(path: Path) -> Sequence[Sequence[Any]]:
-    """What the file's examples() returns: one list of inputs, or several.
+    """Return the lists of arguments from the file's examples().
 
-    Random inputs are those of seed 0, unless the file sets another: each run reports the same.
+    The seed is 0 unless the file sets another, so that every run reports the same.
     """
     import torch
 
@@ -35,7 +35,7 @@ def examples_of(path: Path) -> Sequence[Sequence[Any]]:
 
 
 def mapping_of(path: Path) -> Mapping[str, Any]:
-    """What the file's examples maps names of Functions to; random inputs are those of seed 0."""
+    """Return the file's mapping from Function names to examples; the seed is 0."""
     import torch
 
     torch.manual_seed(0)
@@ -50,14 +50,14 @@ def mapping_of(path: Path) -> Mapping[str, Any]:
 
 
 def reference_of(given: str | None) -> Any:
-    """An operation in text, or an object of a module."""
+    """Return the text of an operation, or import MODULE:NAME."""
     if given is None or "=" in given:
         return given
     return named_object(given)
 
 
 def named_object(given: str) -> Any:
-    """The object that MODULE:NAME or FILE.py:NAME names."""
+    """Import the object MODULE:NAME or FILE.py:NAME."""
     place, found, name = given.rpartition(":")
     if not found or not place or not name:
         raise DeriveError(f"{given!r} is not a name; write MODULE:NAME or FILE.py:NAME")
@@ -86,7 +86,7 @@ def _imported(name: str) -> ModuleType:
 
 
 def _loaded(path: Path) -> ModuleType:
-    """The module of a file, its folder on the path of imports as for a script."""
+    """Import a file, with its folder on sys.path as for a script."""
     from derive.notation.read import AsWritten
 
     if not path.is_file():

@@ -1,4 +1,4 @@
-"""What several commands take: their options, and what these mean."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Blocks = Annotated[
 
 
 class Save(StrEnum):
-    """What a module keeps for its backward."""
+    """What a module saves for its backward."""
 
     balanced = "balanced"
     least = "least"
@@ -68,19 +68,19 @@ Limit = Annotated[
 
 
 def hush(quiet: bool) -> None:
-    """Quiet is without warnings: what a spec may do is not wrong."""
+    """Disable warnings if ``quiet``."""
     if quiet:
         warnings.simplefilter("ignore", DeriveWarning)
 
 
 def warn(texts: Iterable[str]) -> None:
-    """These warnings, each once it is known."""
+    """Issue the warnings, each as soon as it is known."""
     for text in texts:
         warnings.warn(text, DeriveWarning, stacklevel=2)
 
 
 def need_torch() -> None:
-    """A DeriveError where torch is not installed; else it is there for copies of this process."""
+    """Import torch, so that forks have it; raise a DeriveError if it is not installed."""
     try:
         import torch  # noqa: F401
     except ImportError:

@@ -1,4 +1,4 @@
-"""One task for many operations, on all processor cores."""
+"""Run one task for many operations, on all cores."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def each(
     name: Callable[[_Item], str],
     share: int,
 ) -> Iterator[_Result | DeriveError]:
-    """What the task gives for each item, in order, or the error that it ends in.
+    """Yield the task's result or error for each item, in order.
 
-    A process is started for every ``share`` items: fewer are done sooner than it has started.
+    One worker is started per ``share`` items, since fewer finish before a worker has started.
     """
     told = partial(_told, task, name)
     processes = min(_cores(), len(items) // share)
@@ -47,7 +47,7 @@ def each(
 def _by_itself(
     told: Callable[[_Item], _Result | DeriveError], item: _Item, name: Callable[[_Item], str]
 ) -> _Result | DeriveError:
-    """A process ended without a word, and the others with it: is it this item that ends it?"""
+    """Run an item again in a worker of its own, after some item killed the pool."""
     with _Pool(1) as pool:
         try:
             return pool.begun(told, item).result()
@@ -61,7 +61,7 @@ def _by_itself(
 def _told(
     task: Callable[[_Item], _Result], name: Callable[[_Item], str], item: _Item
 ) -> _Result | DeriveError:
-    """The result, or what went wrong with this item."""
+    """Return the result, or the error as a DeriveError."""
     try:
         return task(item)
     except DeriveError as error:
@@ -74,14 +74,14 @@ def _told(
 
 
 class _Pool(ProcessPoolExecutor):
-    """Processes that end with this one, and at once where this one is interrupted."""
+    """A process pool that ends with its parent, and at once on an interrupt."""
 
     def __init__(self, processes: int) -> None:
         self._others = multiprocessing.active_children()
         super().__init__(processes, mp_context=copies(), initializer=_begin)
 
     def begun(self, task: Callable[[_Item], _Result], item: _Item) -> Future[_Result]:
-        """The task on the item; where a process has died, and no task is taken, one that failed."""
+        """Submit a task; if the pool is broken, return a failed future."""
         try:
             return self.submit(task, item)
         except BrokenProcessPool as error:
@@ -100,22 +100,19 @@ class _Pool(ProcessPoolExecutor):
 
 
 def copies() -> BaseContext:
-    """How processes are started: as copies of this one, which have its modules already.
-
-    Elsewhere than on Linux copies are not safe, and each imports them anew.
-    """
+    """Return how processes start: fork on Linux, which keeps imported modules, else spawn."""
     return multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
 
 
 def _begin() -> None:
-    """In a new process: one thread of torch each, and Ctrl-C is its parent's to answer."""
+    """Initialize a worker: one torch thread, and Ctrl-C left to the parent."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()
 
 
 def end_with_parent() -> None:
-    """This process ends when the one that started it does, however that ends."""
+    """End this process as soon as its parent ends."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_outlive, args=(parent.join,), daemon=True).start()
@@ -127,7 +124,7 @@ def _outlive(wait: Callable[[], None]) -> None:
 
 
 def _cores() -> int:
-    """The cores that this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -1,11 +1,11 @@
-"""What a project asks for: the specs and the folder of ``[tool.derive]``, and names in them.
+"""Read ``[tool.derive]``: the specs and the module folder of a project; find operations by name.
 
 ```toml
 [tool.derive]
 specs = ["specs/attention.derive", "specs/losses"]  # files, or folders of them
 out = "generated"
 ```
-Paths are relative to the pyproject.toml, which is the nearest one that has the table.
+Paths are relative to the pyproject.toml, the nearest one that has the table.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 _Known = TypeVar("_Known")
 
 SUFFIXES = (".derive", ".py")
-"""Of a spec file."""
+"""The suffixes of spec files."""
 
 
 @dataclass(frozen=True)
 class Project:
-    """The specs of a project, files in order, and the folder of its generated modules."""
+    """The configuration of a project: spec files in order, and the folder of generated modules."""
 
     path: Path
     specs: tuple[Path, ...]
@@ -44,20 +44,20 @@ class Project:
 
 @dataclass(frozen=True)
 class ProjectOperation:
-    """An operation and its file; the catalog as shipped has none."""
+    """An operation and its spec file; None for the catalog."""
 
     operation: Operation
     path: Path | None = None
 
 
 def find_project(start: Path) -> Project | None:
-    """The project of the nearest pyproject.toml with ``[tool.derive]``, from start upwards."""
+    """Return the project of the nearest pyproject.toml with ``[tool.derive]``, upwards."""
     path, table = _nearest_table(start)
     return _project(path, table) if path is not None else None
 
 
 def lint_table(start: Path) -> dict[str, list[str]]:
-    """``[tool.derive.lint]`` of the nearest project: lists of text by their keys."""
+    """Return ``[tool.derive.lint]`` of the nearest project: lists of strings by key."""
     path, table = _nearest_table(start)
     found = table.get("lint", {}) if isinstance(table, dict) else {}
     where = f"{path}: [tool.derive.lint]"
@@ -75,7 +75,7 @@ def lint_table(start: Path) -> dict[str, list[str]]:
 
 
 def _nearest_table(start: Path) -> tuple[Path | None, Any]:
-    """The nearest pyproject.toml with ``[tool.derive]``, and that table."""
+    """Return the nearest pyproject.toml with ``[tool.derive]``, and that table."""
     for folder in (start, *start.parents):
         path = folder / "pyproject.toml"
         if path.is_file():
@@ -128,7 +128,7 @@ def _project(path: Path, table: Any) -> Project:
 
 
 def _folder_name(text: str, what: str) -> str:
-    """The text, which names a file or folder."""
+    """Return the text; raise a DeriveError if it cannot be the name of a file or folder."""
     if not text.strip():
         raise DeriveError(f"{what} is empty; name a folder")
     if "\0" in text:
@@ -137,9 +137,9 @@ def _folder_name(text: str, what: str) -> str:
 
 
 def folder_of(out: str | None, project: Project | None) -> Path:
-    """The folder that modules stand in: as given, as the project says, or ``generated``.
+    """Return the folder of modules: ``out``, else the project's, else ``generated``.
 
-    A DeriveError where no folder can stand.
+    Raises a DeriveError if it cannot be a folder.
     """
     if out is not None:
         folder = Path(_folder_name(out, "--out"))
@@ -158,7 +158,7 @@ def folder_of(out: str | None, project: Project | None) -> Path:
 
 
 def spec_files(paths: Iterable[Path]) -> tuple[Path, ...]:
-    """The files, folders being opened; each once, by whatever paths it is named."""
+    """Return the spec files, with folders expanded and duplicate paths removed."""
     found: dict[str, Path] = {}
     for path in paths:
         for file in _files(path):
@@ -167,7 +167,7 @@ def spec_files(paths: Iterable[Path]) -> tuple[Path, ...]:
 
 
 def _files(path: Path) -> Iterator[Path]:
-    """The file itself, or the specs of a folder in order of their names."""
+    """Yield the file itself, or the spec files of a folder in order of their names."""
     if not path.is_dir():
         yield path
         return
@@ -178,13 +178,16 @@ def _files(path: Path) -> Iterator[Path]:
 
 
 def operations_of(files: Sequence[Path], limit: float = SECONDS) -> dict[str, ProjectOperation]:
-    """Every operation of the files by name, in order; two of one name are an error."""
+    """Return every operation in the files by name, in order; a duplicate name is an error."""
     read = ((file, op.name, op) for file, found in _read(files, limit) for op in found)
     return {name: ProjectOperation(op, file) for name, (op, file) in _by_name(read).items()}
 
 
 def lines_of(files: Sequence[Path], limit: float = SECONDS) -> dict[str, tuple[catalog.Line, Path]]:
-    """The line of every operation of the files by name, and its file; the catalog is not read."""
+    """Return the line and the file of every operation by name.
+
+    Files of the catalog are not read: their lines are stored.
+    """
     known = {file: catalog.lines_of(file) for file in files}
     unknown = [file for file, lines in known.items() if lines is None]
     for file, operations in _read(unknown, limit):
@@ -195,7 +198,7 @@ def lines_of(files: Sequence[Path], limit: float = SECONDS) -> dict[str, tuple[c
 
 
 def _read(files: Sequence[Path], limit: float) -> Iterator[tuple[Path, tuple[Operation, ...]]]:
-    """(file, its operations) of each file, read in a process of its own."""
+    """Yield (file, operations) for each file; a separate process reads them."""
     if files:
         from derive.command.reading import read_all
 
@@ -205,7 +208,7 @@ def _read(files: Sequence[Path], limit: float) -> Iterator[tuple[Path, tuple[Ope
 def _by_name(
     operations: Iterable[tuple[Path, str, _Known]],
 ) -> dict[str, tuple[_Known, Path]]:
-    """What is known of each operation, and its file; two of one name are an error."""
+    """Return (data, file) of each operation by name; a duplicate name is an error."""
     found: dict[str, tuple[_Known, Path]] = {}
     lowered: dict[str, str] = {}
     for file, name, known in operations:
@@ -222,7 +225,7 @@ def _by_name(
 
 
 def lookup(name: str, project: Project | None, limit: float = SECONDS) -> ProjectOperation:
-    """The operation of this name in the project, in the catalog, or in ``FILE:NAME``."""
+    """Find an operation by name in the project or the catalog, or by ``FILE:NAME``."""
     path, colon, inner = name.rpartition(":")
     if colon and Path(path).suffix in SUFFIXES:
         found = _all_of(Path(path), limit)
@@ -252,10 +255,10 @@ def _all_of(path: Path, limit: float) -> dict[str, ProjectOperation]:
 
 
 def _named(name: str, project: Project | None, limit: float) -> Iterator[ProjectOperation]:
-    """The operations of this name, those of the project first.
+    """Yield the operations of this name, those of the project first.
 
-    A file in which the name does not stand is not read; those in which it looks like one of an
-    operation, "name" or op name, come first.
+    Only files that contain the name are read. Those where it looks like a definition, "name" or op
+    name, come first.
     """
     word = re.escape(name)
     texts = _texts(project)
@@ -270,7 +273,7 @@ def _named(name: str, project: Project | None, limit: float) -> Iterator[Project
 
 
 def names_of(project: Project | None) -> list[str]:
-    """The names of the catalog, and what looks like one in the specs; nothing is imported."""
+    """Return the names in the catalog, and likely names in the text of specs, without imports."""
     found = dict.fromkeys(catalog.names())
     for file, text in _texts(project).items():
         found |= dict.fromkeys(re.findall(r"\bop\s+(\w+)", text))
@@ -285,7 +288,7 @@ def _texts(project: Project | None) -> dict[Path, str]:
 
 
 def module_of(found: ProjectOperation, project: Project | None) -> Path | None:
-    """The generated module of an operation where there is one: of its project, or as shipped."""
+    """Return the generated module of an operation (of its project or as shipped), or None."""
     folders: list[Path] = []
     if found.path is None:
         shipped = find_spec("derive.generated")
@@ -303,7 +306,7 @@ def _nearest(name: str, known: Sequence[str]) -> str:
 
 
 def complete_name(incomplete: str) -> list[str]:
-    """Names of operations; nothing is read but the texts of specs."""
+    """Complete operation names from the text of specs, without imports."""
     try:
         return [n for n in names_of(find_project(Path.cwd())) if n.startswith(incomplete)]
     except (DeriveError, OSError):

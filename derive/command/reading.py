@@ -1,7 +1,7 @@
-"""Spec files read in a process of their own, so that nothing that they do reaches this one.
+"""Read spec files in a separate process, so that their side effects do not reach this one.
 
-A Python module may raise whatever it likes, end its process, or never end: this process reads on
-for as long as the limit says, and tells what happened.
+A Python spec may raise any error, exit, or never end. The reader waits up to the limit and reports
+what happened.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from derive.notation.operation import Operation
 
 _ENDLESS = 1e6
-"""Seconds that are as good as no limit, and that a system can still count."""
+"""Seconds that count as no limit, but that the system accepts."""
 
 _Told = tuple[int, int, "tuple[Operation, ...] | Exception", list[str]]
-"""Who tells it, of which file, its operations or what is wrong, and what it warns of."""
+"""(process id, file number, operations or error, warnings)."""
 
 
 def read_all(
     paths: Sequence[Path], limit: float = SECONDS
 ) -> Iterator[tuple[Path, tuple[Operation, ...]]]:
-    """(file, its operations) of each file, as they are read; the first error ends it."""
+    """Yield (file, operations) for each file, as soon as it is read; the first error is raised."""
     if not paths:
         return
     with _reader(paths, limit) as (process, pipe):
@@ -51,12 +51,12 @@ def read_all(
 
 @contextmanager
 def _reader(paths: Sequence[Path], limit: float) -> Iterator[tuple[BaseProcess, Connection]]:
-    """A process that reads the files; it is gone afterwards, with all that it has started."""
+    """Start the reading process; afterwards kill it and all its children."""
     context = copies()
     mine, its = context.Pipe(duplex=False)
     process = context.Process(target=_serve, args=(paths, its, limit), daemon=True)  # type: ignore[attr-defined]
     with warnings.catch_warnings():
-        # A copy has none of the other threads of this process, and asks nothing of them.
+        # The fork lacks the parent's other threads, but needs none of them.
         warnings.simplefilter("ignore", DeprecationWarning)
         process.start()
     its.close()
@@ -80,7 +80,7 @@ def _kill(process: BaseProcess) -> None:
 def _answer(
     process: BaseProcess, pipe: Connection, n: int, path: Path, limit: float
 ) -> tuple[tuple[Operation, ...] | Exception, list[str]]:
-    """What the process says of one file; a SpecError where it says nothing."""
+    """Wait for the answer about one file; raise a SpecError if there is none."""
     end = monotonic() + limit
     try:
         while pipe.poll(None if limit > _ENDLESS else max(0, end - monotonic())):
@@ -102,21 +102,21 @@ def _answer(
 
 
 def _serve(paths: Sequence[Path], pipe: Connection, limit: float) -> None:
-    """In the process of its own: read file after file, and tell of each."""
+    """In the reading process: read each file and send the result."""
     from derive.notation.read import read
 
     end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(os, "setpgid"):
         os.setpgid(0, 0)
-    # What a spec prints is no result of this program.
+    # The output of a spec goes to stderr.
     with suppress(OSError):
         os.dup2(2, 1)
     sys.stdout = sys.stderr
     pipe.send(os.getpid())
     for n, path in enumerate(paths):
         if limit < _ENDLESS and hasattr(signal, "setitimer"):
-            # The system ends what lets no thread run, where nobody is left to kill it.
+            # The alarm ends code that blocks all threads, if the parent has died.
             signal.setitimer(signal.ITIMER_REAL, limit + 1)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", DeriveWarning)
@@ -136,7 +136,7 @@ def _tell(
     found: tuple[Operation, ...] | Exception,
     warned: list[str],
 ) -> None:
-    """One file's answer; without a way to give it this process is of no more use."""
+    """Send the result for one file; exit if the pipe is broken."""
     try:
         try:
             pipe.send((os.getpid(), n, found, warned))

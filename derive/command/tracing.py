@@ -1,4 +1,4 @@
-"""``derive read``: PyTorch code as a spec."""
+"""``derive read``: trace PyTorch code into a spec."""
 
 from __future__ import annotations
 

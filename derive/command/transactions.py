@@ -1,9 +1,9 @@
-"""Many files replaced as one: a kill leaves the old ones, the new ones, or what the next run ends.
+"""Replace many files atomically, even if the process is killed.
 
-Everything is written to a folder beside ``out`` first. Renaming that folder is the moment from
-which the new files count: before it a kill leaves the old ones, and the next run removes what was
-staged; after it the next run, whatever it does with ``out``, moves them into place. A lock that
-dies with its process keeps a second generator waiting.
+All files are first staged in a folder beside ``out``. Renaming that folder commits them. After a
+kill before the rename, the old files remain and the next run removes the staged ones. After a kill
+after it, the next run moves the files into place. A file lock, released when its process dies,
+makes a second generator wait.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from derive.command.ownership import foreign
 from derive.errors import DeriveError
 
 _SOON = 0.5
-"""Seconds after which a generator says whom it waits for."""
+"""Seconds until a waiting generator reports what it waits for."""
 _MOMENT = 10
 """Seconds that moving files into place may take."""
 _PATIENCE = 600
-"""Seconds after which a generator no longer waits."""
+"""Seconds until a waiting generator gives up."""
 
 
 @dataclass(frozen=True)
 class _Places:
-    """Where things lie while ``out`` is written."""
+    """The paths of the lock and the staging folders."""
 
     lock: Path
     staged: Path
@@ -39,7 +39,7 @@ class _Places:
 
     @classmethod
     def of(cls, out: Path) -> _Places:
-        """Beside ``out``, or in it where that is a file system or a right of its own."""
+        """Return paths beside ``out``; inside, if ``out`` is a mount or its parent is read-only."""
         out = out.resolve()
         beside, name = out.parent, f".{out.name}.derive"
         if out.is_dir() and (
@@ -49,11 +49,11 @@ class _Places:
         return cls(*(beside / f"{name}-{what}" for what in ("lock", "staged", "ready")))
 
     def any(self) -> bool:
-        """Whether a run is at work here, or was killed."""
+        """True if a run is in progress, or was killed."""
         return any(map(os.path.lexists, (self.lock, self.staged, self.ready)))
 
     def holder(self) -> str:
-        """Who has the lock, as far as it can be told."""
+        """Name the process that holds the lock, if known."""
         try:
             return f"process {int(self.lock.read_text())}"
         except (OSError, ValueError):
@@ -62,9 +62,10 @@ class _Places:
 
 @contextmanager
 def alone(out: Path, waiting: Callable[[str], None]) -> Iterator[None]:
-    """No other generator writes to ``out``; what one that was killed left is settled.
+    """Lock ``out`` against other generators, and recover from a killed one.
 
-    ``waiting`` is told whom it waits for. Folders made for the lock go if they stay empty.
+    ``waiting`` is called with a text if another one holds the lock. Folders created for the lock
+    are removed if they stay empty.
     """
     above = [p for p in out.resolve().parents if not p.exists()]
     try:
@@ -90,7 +91,7 @@ def alone(out: Path, waiting: Callable[[str], None]) -> Iterator[None]:
 
 
 def _prepared(out: Path) -> _Places:
-    """The folder above ``out`` and a file to lock; a DeriveError where none can be written."""
+    """Create the parent folder and the lock file; raise a DeriveError if that fails."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         places = _Places.of(out)
@@ -102,9 +103,9 @@ def _prepared(out: Path) -> _Places:
 
 
 def settle(out: Path) -> None:
-    """End what a killed run began, if there was one; for those who read ``out``.
+    """Finish what a killed run began; called before ``out`` is read.
 
-    A generator that is at work has changed nothing yet, or is about to be done.
+    A running generator has either changed nothing yet, or is about to finish.
     """
     if not out.parent.is_dir():
         return
@@ -127,7 +128,7 @@ def settle(out: Path) -> None:
 
 @contextmanager
 def _released(lock: FileLock, places: _Places) -> Iterator[None]:
-    """The lock is held, and its file goes with it; who waits for a file that is gone asks anew."""
+    """Release the lock at the end, and remove its file; a waiter then locks a new file."""
     try:
         with suppress(OSError):
             places.lock.write_text(str(os.getpid()))
@@ -139,9 +140,9 @@ def _released(lock: FileLock, places: _Places) -> Iterator[None]:
 
 
 def replace(out: Path, texts: Mapping[str, bytes], gone: Sequence[str]) -> None:
-    """Write these files and remove those, all or none; the lock is held.
+    """Write and remove files, all or none; the lock must be held.
 
-    A DeriveError that names the file for one that cannot be written: nothing has changed then.
+    If a file cannot be written, a DeriveError names it, and nothing has changed.
     """
     try:
         places = _staged(out, texts, gone)
@@ -154,7 +155,7 @@ def replace(out: Path, texts: Mapping[str, bytes], gone: Sequence[str]) -> None:
 
 
 def _staged(out: Path, texts: Mapping[str, bytes], gone: Sequence[str]) -> _Places:
-    """All is written beside ``out`` and ready to be moved, or nothing is left of it."""
+    """Stage all files and rename the folder to ready; remove everything on failure."""
     places = _Places.of(out)
     made = not out.exists()
     try:
@@ -164,7 +165,8 @@ def _staged(out: Path, texts: Mapping[str, bytes], gone: Sequence[str]) -> _Plac
         for name, text in texts.items():
             _write(places.staged / "new" / name, text, out / name)
         for name in (*texts, *gone):
-            # A file with another name is replaced at once: to free its blocks takes milliseconds.
+            # A hard link keeps the old blocks, so that the replacement need not free them
+            # (milliseconds).
             with suppress(OSError):
                 os.link(out / name, places.staged / "old" / name)
         for name in gone:
@@ -182,7 +184,7 @@ def _staged(out: Path, texts: Mapping[str, bytes], gone: Sequence[str]) -> _Plac
 
 
 def _write(staged: Path, text: bytes, path: Path) -> None:
-    """The file, on the disk, with the rights of the one that it takes the place of."""
+    """Write a file to disk, with the permissions of the file that it replaces."""
     try:
         with staged.open("wb") as file:
             file.write(text)
@@ -191,12 +193,12 @@ def _write(staged: Path, text: bytes, path: Path) -> None:
         if path.exists():
             staged.chmod(path.stat().st_mode & 0o777)
     except OSError as error:
-        # Told of the file that is asked for: the staged one is gone when the message is read.
+        # Name the target file, since the staged one is gone when the message is read.
         raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def _flush(folder: Path) -> None:
-    """The entries of a folder, on the disk, where a system has that."""
+    """Flush the entries of a folder to disk, if the system supports that."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -206,7 +208,7 @@ def _flush(folder: Path) -> None:
 
 
 def _recover(out: Path, places: _Places) -> None:
-    """Move what was ready into place, remove what was not."""
+    """Move committed files into place; remove uncommitted ones."""
     if places.ready.exists():
         out.mkdir(exist_ok=True)
         _move(out, places.ready)
@@ -215,9 +217,9 @@ def _recover(out: Path, places: _Places) -> None:
 
 
 def _move(out: Path, ready: Path) -> None:
-    """Every file into its place, with nothing between one and the next.
+    """Move all files into place, without interruption.
 
-    What a person put there since the files were staged stays.
+    Hand-written files created since the staging are kept.
     """
     pairs = [(path, out / path.name) for path in _entries(ready / "new")]
     moves = [(str(path), str(place)) for path, place in pairs if not foreign(place)]
@@ -244,7 +246,7 @@ def _entries(folder: Path) -> list[Path]:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Ctrl-C, a closed terminal and a polite end wait until it is over."""
+    """Block SIGINT, SIGTERM and SIGHUP until the end."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return

@@ -1,4 +1,4 @@
-"""What ``verify`` prints: an operation a row, a check a column, and what is wrong below.
+"""Print the table of ``verify``: one row per operation, one column per check, then the errors.
 
 value
 │ gradient
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 _PASSED, _WRONG, _NOT_ASKED = "✓", "✗", "-"
 _STYLES = {_PASSED: "green", _WRONG: "bold red", _NOT_ASKED: "dim"}
 _FEW = 20
-"""Rows below which the names of the columns are not repeated."""
+"""Tables with fewer rows do not repeat the column names."""
 _NAMED = 6
-"""Operations that are named beside a reason."""
+"""Operations listed beside a reason."""
 
 
 def print_verified(
     rows: Sequence[Check], columns: Sequence[Column], verbose: bool, quiet: bool
 ) -> None:
-    """The table, what checks state and why some do not apply if so asked, and what is wrong."""
+    """Print the table, the statements and reasons if verbose, and the errors."""
     wrong = [row for row in rows if not row.ok]
     if not quiet:
         _print_table(rows, columns)
@@ -63,7 +63,7 @@ def _print_table(rows: Sequence[Check], columns: Sequence[Column]) -> None:
 
 
 def _mark(checks: Sequence[Check]) -> str:
-    """What came of one check of an operation, in all its cases and options."""
+    """Return the mark of one check over all cases and options of an operation."""
     if any(not check.ok for check in checks):
         return _WRONG
     return _PASSED if any(not check.reason for check in checks) else _NOT_ASKED
@@ -76,7 +76,7 @@ def _statements(columns: Sequence[Column]) -> Iterator[str]:
 
 
 def _reasons(rows: Sequence[Check]) -> Iterator[str]:
-    """Each reason why a check does not apply, and to what."""
+    """Yield each reason why a check does not apply, with the operations."""
     found: dict[tuple[str, str], dict[str, None]] = {}
     for row in rows:
         if row.reason:

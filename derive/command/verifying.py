@@ -1,4 +1,4 @@
-"""The commands that hold generated code against something: ``verify`` and ``compare``."""
+"""The commands ``verify`` and ``compare``."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 
 class Dtype(StrEnum):
-    """What ``compare`` computes in."""
+    """The dtypes of ``compare``."""
 
     float32 = "float32"
     float64 = "float64"
 
 
 def complete_check(incomplete: str) -> list[str]:
-    """Names of checks."""
+    """Complete the names of checks."""
     from derive.check.checks import ALL
 
     return [column.name for column in ALL if column.name.startswith(incomplete)]
@@ -106,7 +106,7 @@ def verify(
 
 
 def _columns(every: bool, names: Sequence[str]) -> Sequence[Column]:
-    """The checks that are asked for."""
+    """Return the selected checks."""
     from derive.check.checks import ALL, QUICK
 
     known = {column.name: column for column in ALL}

@@ -1,4 +1,4 @@
-"""The commands that concern the folder of modules: ``generate`` and ``check``."""
+"""The commands ``generate`` and ``check``."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def check(
     files = files_of({m.operation.name: m.text for m in modules})
     found = compare(folder, files)
     if specs and project and project.out.resolve() == folder.resolve():
-        # The folder is the whole project's: the modules of its other specs are not stale.
+        # Modules of the project's other specs are not stale.
         others = operations_of(project.specs, limit)
         found = [d for d in found if d.kind != "stale" or d.path.stem not in others]
     mend = ["derive", "generate", *map(str, specs or ()), *(["--out", out] if out else [])]
@@ -158,7 +158,7 @@ def check(
 def _wanted(
     specs: Iterable[Path] | None, project: Project | None, limit: float
 ) -> dict[str, Operation]:
-    """The operations of the files and of these names, or those of the project."""
+    """Return the operations of the given files and names, or those of the project."""
     if specs:
         names = [path for path in specs if _is_name(path)]
         given = {f.operation.name: f for f in (lookup(str(p), project, limit) for p in names)}
@@ -174,7 +174,7 @@ def _wanted(
 
 
 def _is_name(path: Path) -> bool:
-    """Whether it names an operation, or one of a file, and no file."""
+    """True if the argument is NAME or FILE:NAME, and not a path."""
     file, colon, _ = str(path).rpartition(":")
     of_file = bool(colon) and Path(file).suffix in SUFFIXES
     one = path.suffix not in SUFFIXES and path.parent == Path()
@@ -184,7 +184,7 @@ def _is_name(path: Path) -> bool:
 def _modules(
     asked: Sequence[Asked], keep_going: bool, costed: bool = True
 ) -> tuple[list[BuiltModule], list[str]]:
-    """The modules, and with ``keep_going`` why others are none; else the first error is raised."""
+    """Build the modules; errors are collected with ``keep_going``, else raised."""
     from derive.command.build import BuiltModule, made
 
     modules, failures = [], []
@@ -200,7 +200,7 @@ def _modules(
 
 
 def _verified(modules: list[BuiltModule]) -> tuple[list[BuiltModule], list[str]]:
-    """The modules that compute their operations and the gradients of them, and what others do."""
+    """Return the modules that pass verification, and the errors of the others."""
     from derive.command.build import unverified
 
     found = list(progress(unverified(modules), "verifying", len(modules)))
