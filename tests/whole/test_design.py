@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -145,6 +146,15 @@ def test_a_room_imports_only_what_stands_above_it():
 def test_every_file_has_a_room():
     for path in FILES:
         assert (path.parent == PACKAGE and path.name == "__init__.py") or room(dotted(path)) >= 0
+
+
+def test_the_map_of_the_engine_names_folders_and_files_that_exist():
+    rows = re.findall(r"^\| `(\w+)/` \|(.*)\|$", (PACKAGE / "README.md").read_text("utf-8"), re.M)
+    folders = {path.parent.name for path in PACKAGE.glob("*/*.py")}
+    assert folders - {"examples", "loaded"} == {folder for folder, _ in rows}
+    for folder, row in rows:
+        for name in re.findall(r"`([\w/]+\.py)`", row):
+            assert (PACKAGE / folder / name).is_file(), f"{folder}/{name}"
 
 
 def test_an_example_uses_public_names_only():
