@@ -57,9 +57,7 @@ class SizeFrame(OuterFrame):
 
 
 def named_axes(op: Operation) -> tuple[tuple[str, Index, Axes], ...]:
-    """Return (parameter, index, axes of the first input with it) for each axis named
-    at run time.
-    """
+    """Return (parameter, index, axes of an input with the index) for axes named at run time."""
     named = []
     for p in op.parameters:
         if isinstance(p, AxisOf):

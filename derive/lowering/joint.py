@@ -180,9 +180,7 @@ def _in_halves(
     plain: set[str],
     outputs: Collection[str],
 ) -> tuple[list[Line], list[Line]]:
-    """Return the statements up to the last output and those after, each with its layout
-    conversions.
-    """
+    """Return the statements up to the last output, and those after, with layout conversions."""
     first, second = _halves(lines, outputs)
     before = [line for line in entry if line.name in border.outside]
     after = [line for line in entry if line not in before]

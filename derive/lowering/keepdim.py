@@ -40,9 +40,7 @@ def added_axes(op: Operation, formals: Axes, frame: Frame) -> list[tuple[Name, C
 def entered_axes(
     op: Operation, formals: Axes, frame: Frame
 ) -> tuple[Axes, list[tuple[Name, Code]]]:
-    """Return all axes that a result may have, and (flag, position) of those it may
-    lack, in order.
-    """
+    """Return all axes that a result may have, and (flag, position) of those it may lack."""
     before, after = _lost(op, formals)
     axes: list[Index | None] = list(formals)
     for _, at in reversed((*before, *after)):

@@ -121,9 +121,7 @@ class Border:
         return lost or self._flat(tensor) or not all(self.inside[tensor])
 
     def _lost(self, equation: Equation) -> list[KeepDim]:
-        """Return the flags that may keep an axis that the equation has neither whole nor
-        as a part.
-        """
+        """Return the flags that may keep an axis of which the equation has no part."""
         flags = [p for p in self.op.parameters if isinstance(p, KeepDim)]
         return [p for p in flags if all(p.index not in walk(axis) for axis in equation.axes)]
 
@@ -133,9 +131,7 @@ class Border:
         return any(_group(a) and not _group(b[0]) for a, b in zip(outer, inner, strict=True) if b)
 
     def shape(self, tensor: str, kept: bool) -> Code:
-        """Return the outer shape: as read of an input, from the sizes of its axes of an
-        equation.
-        """
+        """Return the outer shape: read from an input, built from its axes for an equation."""
         owner = next((e for e in self.op.equations if e.name == tensor), None)
         if owner is None:
             self.shapes.used[tensor] = None
@@ -181,9 +177,7 @@ class Border:
     def _composites(
         self, tensor: str
     ) -> tuple[list[tuple[int, tuple[Index, ...]]], list[tuple[int, tuple[Index, ...]]]]:
-        """Return (outer position, inner axes) of composite axes: counted from the start, from the
-        end.
-        """
+        """Return (outer position, inner axes) of composite axes, counted from the start and end."""
         outer = tuple(i if isinstance(i, Index) else None for i in self.outside[tensor])
         found = [
             (int(text(Frame().position(outer, n))), axis)
@@ -225,8 +219,7 @@ def store(
     held: Mapping[str, str],
     chosen: Mapping[str, bool] | None = None,
 ) -> list[Line]:
-    """Return the lines with tensors in outer layout under these names, unless that takes more
-    views.
+    """Return the lines with the outer layout under these names, unless that takes more views.
 
     ``chosen`` fixes the layout of names that other lines read. A tensor that the operation does not
     have has one layout.

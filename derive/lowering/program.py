@@ -94,7 +94,7 @@ def program(
     false,
     the backward reads no statistics. ``pulled`` derives a backward through a statistic, for use
     where
-    this saves a tensor.
+    no input need then be kept for the statistic alone.
 
     Flattened groups are less readable and equally fast. Kernels take groups as they are, so that
     possibly only the body without kernels needs flattening.
@@ -226,7 +226,7 @@ def _saving_less(
     every: Program,
     first: Program,
 ) -> Program:
-    """Return both bodies, with the graph through a statistic where this saves an input."""
+    """Merge both bodies; the graph leads through a statistic if that keeps fewer inputs."""
     made = with_first_order(every, first)
     saved, own = ({s.name for s in p.saved} for p in (made, first))
     if saved <= own or sum(c is not None for _, c in every.cotangents) != 1:

@@ -103,7 +103,7 @@ class InPlaceWriter:
     _made: int = 0
 
     def write(self, entries: Sequence[Entry], worlds: Sequence[Scenario]) -> Iterator[Entry]:
-        """Yield the lines in place; each world is one set of tensors that may be None."""
+        """Yield the lines in place; each world assumes one set of optional tensors to be None."""
         pending = placed_late(entries)
         for n, (line, needs) in enumerate(pending):
             here = [world for world in worlds if world.runs(needs)]

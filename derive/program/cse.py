@@ -348,9 +348,7 @@ def _asked(lines: Sequence[Line]) -> set[str]:
 
 
 def _best_cut(code: Code, room: int, length: Callable[[Code], int], asked: set[str]) -> Code | None:
-    """Return the largest proper part that fits the line; failing that, the
-    shortest that does not.
-    """
+    """Return the largest proper part that fits the line, else the shortest that does not."""
     kept: tuple[Code, ...] = ()
     if isinstance(code, Conditional) and is_put_off(code.then, asked):
         # On a line of its own it would repeat the test.

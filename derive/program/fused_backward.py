@@ -109,9 +109,7 @@ def _read(
 
 
 class _Merged:
-    """The merged lines, each value once; ``names`` maps names of the current body
-    to merged ones.
-    """
+    """The merged lines, each value once; ``names`` maps names of the body to merged names."""
 
     def __init__(self, given: set[str]) -> None:
         self.lines: list[tuple[Line, tuple[str, ...]]] = []
@@ -151,9 +149,7 @@ class _Merged:
         self.lines.append((replace(line, name=name, code=code), needs))
 
     def apart(self, gradients: Mapping[str, str], others: Iterable[str]) -> dict[str, str]:
-        """Return a name for each gradient, needed by that gradient alone, adding lines as
-        necessary.
-        """
+        """Return for each gradient a name that only it needs, adding lines as necessary."""
         asked = {line.name: needs for line, needs in self.lines}
         taken = set(others)
         own = {}

@@ -40,9 +40,7 @@ Needs = tuple[str, ...]
 
 
 def needed_by(lines: Sequence[Line], gradients: Mapping[str, str]) -> list[Needs]:
-    """Return for each line the inputs whose gradients depend on it; ``gradients``:
-    input -> name.
-    """
+    """Return for each line the inputs whose gradients use it; ``gradients``: input -> name."""
     own = {name: 1 << n for n, name in enumerate(gradients.values())}
     wanted: dict[str, int] = {}
     result = [0] * len(lines)
@@ -169,9 +167,7 @@ def _each(needs: Needs, texts: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _covering(whole: int, parts: Iterable[int], known: Mapping[int, str]) -> tuple[str, ...]:
-    """Return names of sets whose union is the whole: these parts, largest first,
-    then single bits.
-    """
+    """Return names of sets whose union is the whole: these parts first, then single bits."""
     parts = [part for part in parts if part in known and not part & ~whole]
     single = [1 << n for n in range(whole.bit_length()) if whole >> n & 1]
     covered = 0

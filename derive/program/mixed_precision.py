@@ -307,7 +307,7 @@ class _PrecisionBody:
         self.given = frozenset(given)
         self._left = set(given)
         self.read: set[str] = set()
-        """The given tensors in ``low`` that are read in ``wide``."""
+        """The arguments in ``low`` that are read in ``wide``."""
 
     def lines(self, lines: Sequence[Line]) -> list[Line]:
         """Return the lines with the casts of each part."""

@@ -44,7 +44,7 @@ class Has(IntEnum):
     NUMBER = 0
     """Not a tensor: a size, a position or a parameter."""
     INTEGER = 1
-    """A tensor of integers, or of another dtype than the floats."""
+    """A tensor of integers, or of other values that half precision cannot have."""
     UNIT = 2
     """A mask or a sign: 0, 1 or -1."""
     EXACT = 3

@@ -73,9 +73,7 @@ def is_put_off(code: Code, asked: set[str]) -> bool:
 
 
 def _sums(code: Code) -> bool:
-    """True if the code has a reduction or a contraction, which costs more than its
-    result's size.
-    """
+    """True if the code has a reduction or a contraction, which costs a pass over its operands."""
     ops = ((c, torch_op(c)) for c in subexpressions(code))
     return any(op.keeps or op.contracts or (isinstance(c, Binary) and c.op == "@") for c, op in ops)
 

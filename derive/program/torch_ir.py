@@ -254,9 +254,7 @@ def _text(code: Code) -> tuple[str, int]:
 
 
 def _chain(code: Binary) -> str:
-    """Return a chain of operators of one precedence, a + b - c, without recursion
-    over its length.
-    """
+    """Return a chain of operators of one precedence, a + b - c, without recursion."""
     level, left = _PRECEDENCE[code.op], code.left
     comparison = level == _PRECEDENCE["=="]
     rest = [f" {code.op} {_at(code.right, level + 1)}"]

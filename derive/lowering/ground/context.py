@@ -62,9 +62,7 @@ class Scope(ABC):
     statements: list[Statement] = field(default_factory=list)
 
     noted: dict[tuple[str, str, str], None] = field(default_factory=dict)
-    """Keys (equation, pattern that lowered it, identity of the pattern), in the order
-    of the code.
-    """
+    """Keys (equation, pattern that lowered it, its identity), in the order of the code."""
     results: dict[str, Value] = field(default_factory=dict)
     """Additional results of kernels, by name."""
     _defining: list[str] = field(default_factory=list)

@@ -39,9 +39,7 @@ class ShapeSource:
 
 
 def axes_of(op: Operation, t: Tensor) -> Axes:
-    """Return one index for each axis of an input; a composite axis has the index of
-    the whole axis.
-    """
+    """Return one index for each axis of an input; a composite axis has one for the whole axis."""
     axes: list[Index | None] = []
     for n, axis in enumerate(t.axes):
         if isinstance(axis, Index):
@@ -95,8 +93,8 @@ class ShapeSources:
     def _first(
         self, read: Callable[[ShapeSource], Code | None], known: Code | None = None
     ) -> Code | None:
-        """Return what ``read`` finds in the available sources, else ``known``, else in a
-        kept one.
+        """Return the first result of ``read`` on available sources, then ``known``, then on kept
+        ones.
         """
         problem: NeedsFlatGroups | None = None
         for sources, kept in ((self.available, False), (self.kept, True)):

@@ -148,8 +148,9 @@ def read_guarded(scope: Scope, r: AxisRead) -> Value | None:
 
 
 def along(scope: Scope, value: Value, n: int, w: Window, *outside: Code) -> Value:
-    """Return the value along axis n in the order of a unit-step window; ``outside`` or 0 off the
-    axis.
+    """Return the value along axis n in the order of a unit-step window.
+
+    Positions off the axis have the value ``outside``, or 0.
     """
     bounds, axis = scope.frame.bounds, value.axes[n]
     assert axis is not None

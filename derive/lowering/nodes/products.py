@@ -52,8 +52,7 @@ from derive.program.torch_ir import (
 )
 
 _LONGEST = 10**6
-"""The largest divisor that is written as an integer; a coefficient with a larger one is a decimal.
-"""
+"""The largest divisor that is written as an integer; beyond it, the coefficient is a float."""
 
 
 def lower_product(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -> Value:
@@ -275,8 +274,7 @@ def _power(
 
 
 def _take_mean(args: Sequence[Expr]) -> tuple[tuple[Expr, ...], int | None]:
-    """Find a mean, Sum_k f * 1/size(k): return the factors without the size, and the sum's
-    position.
+    """Find a mean, Sum_k f * 1/size(k): return the other factors, and the sum's position.
 
     The position identifies the sum, as an equal sum may occur twice and only one of them is the
     mean.

@@ -99,9 +99,7 @@ def _operands(scope: Scope, s: Summation, inner: Sequence[Index]) -> list[Value]
 
 
 def _is_contraction(operands: Sequence[Value]) -> bool:
-    """True if some operand lacks an index of another; false for an elementwise product
-    of equals.
-    """
+    """True if some operand lacks an index of another."""
     tensors = [v for v in operands if not v.scalar]
     sets = {frozenset(v.indices) for v in tensors}
     return len(sets) > 1 and len(tensors) == len(operands)

@@ -39,8 +39,11 @@ _Part = tuple[Index, ...]
 
 @dataclass(frozen=True)
 class Operands:
-    """Two factors, and their indices by role: in one operand and the result, in both, in both and
-    summed.
+    """Two factors of a convolution, and the roles of their indices.
+
+    ``first`` and ``second`` are in one operand and the result, ``groups`` in both and the result,
+    and
+    ``shared`` in both and summed.
     """
 
     values: tuple[Value, Value]

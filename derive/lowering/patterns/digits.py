@@ -83,8 +83,8 @@ def read_digits(scope: Scope, r: AxisRead) -> Value | None:
 def _run_of(
     scope: Scope, code: Code, place: Code, extent: str, start: Polynomial, count: Polynomial
 ) -> Code | None:
-    """Return ``count`` positions from ``start`` on, checked at run time if not
-    certainly in range.
+    """Return ``count`` positions from ``start`` on; the range is checked at run
+    time if uncertain.
     """
     bounds = scope.frame.bounds
     size = bounds.size(extent)

@@ -58,9 +58,7 @@ _CONVOLUTIONS = {
 
 
 def biased(scope: Scope, value: Value, bias: Value) -> Value | None:
-    """Return value + bias as one call, if value is a convolution and bias has its
-    channels alone.
-    """
+    """Return value + bias as one call, if value is a convolution and bias has only its channels."""
     match value.code:
         case MethodCall(
             FunctionCall(name, (x, w, *how)) as call, "unflatten", (_, Tuple(sizes)) as split

@@ -170,9 +170,7 @@ def _follows(bounds: Bounds, extent: str, axis: str) -> int:
 
 
 def _room(bounds: Bounds, extent: str, step: Polynomial) -> Polynomial:
-    """Return r with size == r // step + 1: from the definition of the size, or
-    without remainder.
-    """
+    """Return r with size == r // step + 1: as in the size's definition, or without remainder."""
     size = bounds.size(extent)
     given = bounds.definition(extent)
     if step != _ONE and given is not None:
