@@ -1,9 +1,9 @@
 """Modules of generated functions, importable by name in any process: files of a cache.
 
-What `derive.load` gives is compiled by torch, pickled, sent to a worker, and shown in a traceback
-as any other function is: its module is a file, whose name has the hash of its text. The folder is
-DERIVE_CACHE, or that of a person's caches; where nothing can be written, the module is there for
-this process alone.
+A function of `derive.load` can be compiled by torch, pickled, sent to a worker, and shown in a
+traceback, as its module is a file whose name contains the hash of its text. The folder is
+DERIVE_CACHE if that is set, else the user's cache folder. If the folder is not writable, the
+module exists in this process only.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from derive.memory import imported
 
 
 def folder() -> Path:
-    """Where the modules lie."""
+    """Return the folder of the cached modules."""
     given = os.environ.get("DERIVE_CACHE")
     if given:
         return Path(given).absolute()
     home = Path(os.path.expanduser("~"))
     if not home.is_absolute():
-        # Nobody's home is known, as in some containers.
+        # The user has no home folder, as in some containers.
         home = Path(gettempdir())
     if sys.platform == "win32":
         caches = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
@@ -42,7 +42,7 @@ __path__ = [*__path__, str(_FOLDER)]
 
 
 def function(name: str, text: str) -> Any:
-    """The function of that name in the module of this source."""
+    """Return the function ``name`` of the module with this source text."""
     stem = f"{name}_{sha256(text.encode()).hexdigest()[:16]}"
     module = f"{__name__}.{stem}"
     if module not in sys.modules:
@@ -56,7 +56,7 @@ def function(name: str, text: str) -> Any:
 
 
 def _written(path: Path, text: str) -> None:
-    """The file with that text, all of it or none."""
+    """Write the file atomically: its whole text or nothing."""
     if path.is_file() and path.read_text(encoding="utf-8") == text:
         return
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

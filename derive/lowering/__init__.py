@@ -1,1 +1,1 @@
-"""Nested equations to torch code: ground, patterns, nodes, and an operation as a whole."""
+"""Lowers nested equations to torch code: ground, patterns, nodes, and whole operations."""

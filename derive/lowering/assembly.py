@@ -1,4 +1,4 @@
-"""What forward and backward have in common: tensors at hand, sizes, and statements as lines."""
+"""Parts shared by forward and backward: available tensors, sizes, and statements as lines."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from derive.program.roundings import is_short
 from derive.program.torch_ir import Attribute, Code, Dim, Name, literal
 
 WIDTH = 76
-"""Columns that a line of code may take; its indentation comes on top."""
+"""The greatest width of a line of code, without its indentation."""
 
 
 @dataclass(frozen=True)
 class LoweringInput:
-    """What is to be code: an operation, and what was derived from it, in one layout of groups."""
+    """The input of the lowering: an operation and everything derived from it, in one layout."""
 
     op: Operation
     lets: Lets
@@ -40,25 +40,25 @@ class LoweringInput:
     border: Border
 
     def taken(self) -> set[str]:
-        """The names that mean something."""
+        """Return the reserved names."""
         return {*self.lets.reserved, *(self.lets.display_name(let.name) for let in self.lets)}
 
 
 def integers_of(op: Operation) -> frozenset[str]:
-    """The parameters that are integers."""
+    """Return the names of the integer parameters."""
     return frozenset(
         p.name for p in op.parameters if isinstance(p, SizeOf) or getattr(p, "integer", False)
     )
 
 
 def frame_of(op: Operation) -> Frame:
-    """The positions that parameters name at run time, and what is certain of all."""
+    """Return the frame of an operation: axes named at run time, bounds, and given sizes."""
     given = frozenset(p.extent for p in op.parameters if isinstance(p, SizeOf))
     return Frame(named_axes(op), bounds_of(op), given)
 
 
 def input_values(op: Operation) -> dict[str, Value]:
-    """The inputs as they are at hand."""
+    """Return the inputs as values, by name."""
     return {
         t.name: Value(Name(t.name), tuple(i for i in t.axes if isinstance(i, Index)), t.kind)
         for t in op.inputs
@@ -66,7 +66,7 @@ def input_values(op: Operation) -> dict[str, Value]:
 
 
 def short_axes(op: Operation, lets: Lets) -> Short:
-    """Which axes of a tensor have a number as their size, and that number."""
+    """Return a function from a tensor's name to its axes of constant size, {n: (index, size)}."""
     inputs = input_values(op)
 
     def short(name: str) -> dict[int, tuple[Index, int]]:
@@ -80,7 +80,7 @@ def short_axes(op: Operation, lets: Lets) -> Short:
 
 
 def float_axes(op: Operation, lets: Lets) -> Floats:
-    """Which axes a tensor of floating-point numbers has."""
+    """Return a function from a name to the axes of a float tensor; None for other names."""
     inputs = input_values(op)
     numbers = {p.name for p in op.parameters if isinstance(p, Number) and not p.integer}
 
@@ -96,7 +96,7 @@ def float_axes(op: Operation, lets: Lets) -> Floats:
 
 
 def like_input(op: Operation) -> Code:
-    """The input that new tensors take dtype and device from."""
+    """Return the input from which new tensors take dtype and device."""
     floats = sorted(
         (t for t in op.inputs if t.kind == "float"), key=lambda t: t.default is not None
     )
@@ -110,9 +110,9 @@ def like_input(op: Operation) -> Code:
 def sources_of(
     border: Border, lets: Lets, tensors: Mapping[str, Value], stored: Collection[str] = ()
 ) -> list[ShapeSource]:
-    """The shapes of tensors at hand that are no None, each by the name that a reader knows.
+    """Return the shapes of the available tensors that are never None, under their display names.
 
-    Inputs and outputs look as they do outside, and so do those ``stored``.
+    Inputs, outputs and ``stored`` tensors have the axes of their outer layout.
     """
     found = []
     absent = {t.name for t in border.op.inputs if t.default is not None}
@@ -129,12 +129,12 @@ def sources_of(
 
 
 def tensors_of(lets: Lets, names: Iterable[str]) -> dict[str, str]:
-    """Each name and the tensor whose axes it has, as a reader knows them."""
+    """Map each name to the tensor whose axes it has, both as display names."""
     return {lets.display_name(n): lets.display_name(lets.derived_from.get(n, n)) for n in names}
 
 
 def statements(scope: Scope) -> list[Line]:
-    """What was written, in lines."""
+    """Return the statements of a scope as lines."""
     lines = []
     for s in scope.statements:
         let = scope.find(s.name)
@@ -148,7 +148,7 @@ def noted(scope: Scope, lets: Lets) -> tuple[Recognised, ...]:
 
 
 def with_display_names(lines: Sequence[Line], lets: Lets) -> list[Line]:
-    """The lines under the names that a reader knows."""
+    """Return the lines with display names for all tensors and extents."""
 
     def display_name(code: Code) -> Code:
         if isinstance(code, Name):
@@ -162,7 +162,7 @@ def with_display_names(lines: Sequence[Line], lets: Lets) -> list[Line]:
 
 
 def placed(border: Border, lines: Sequence[Line]) -> list[Line]:
-    """The lines with softmaxes that are fast where groups have no axes, and any positions."""
+    """Return the lines with softmax calls made legal for empty groups and computed positions."""
     lines = [replace(line, code=of_its_kind(line.code)) for line in lines]
     if not border.flattens:
         return lines
@@ -170,15 +170,16 @@ def placed(border: Border, lines: Sequence[Line]) -> list[Line]:
 
 
 def vectors_of(op: Operation) -> set[str]:
-    """The tensors with one axis at most."""
+    """Return the inputs and equations with at most one axis."""
     inputs = {t.name for t in op.inputs if len(t.axes) < 2}
     return inputs | {e.name for e in op.equations if len(e.axes) < 2}
 
 
 def integer_tensors(op: Operation) -> set[str]:
-    """The inputs and equations of integers, and the inputs that stand for a long number.
+    """Return the inputs and equations that are not float, and inputs with a long default.
 
-    Half precision does not have such a number, which is there where the input is None.
+    A long default is a number that half precision cannot represent; it replaces an input that is
+    None.
     """
     inputs = {t.name for t in op.inputs if t.kind != "float" or _is_long(t.default)}
     return inputs | {e.name for e in op.equations if e.kind != "float"}

@@ -1,4 +1,4 @@
-"""The forward of one operation as lines, and what else of it a backward may read."""
+"""Lowers the forward of one operation to lines, and offers its intermediates to the backward."""
 
 from __future__ import annotations
 
@@ -59,19 +59,19 @@ from derive.program.torch_ops import torch_op
 class Forward:
     """The statements of a forward.
 
-    ``offered`` is what it has computed that the backward may read.
+    ``offered`` lists the computed values that the backward may read.
     """
 
     given: LoweringInput
     scope: Lowering
     offered: Offer
     stored: set[str] = field(default_factory=set)
-    """What holds a tensor as it looks outside, as the backward has it that reads it."""
+    """The names that hold a tensor in its outer layout, in which the backward receives it."""
 
     def lines(
         self, statistics: Collection[str] = ()
     ) -> tuple[tuple[Line, ...], Precision, tuple[Recognised, ...]]:
-        """Its lines, these statistics being results too."""
+        """Return the lines of the forward, with these statistics as additional results."""
         op, lets, border = self.given.op, self.given.lets, self.given.border.again()
         taken, said = self.given.taken(), [lets.display_name(name) for name in statistics]
         lines = [replace(x, kept=x.kept or x.name in statistics) for x in statements(self.scope)]
@@ -100,7 +100,7 @@ class Forward:
         held = vectors_of(border.op), integer_tensors(border.op)
         lines, precision = in_precision(lines, floats, returned, *held)
         if statistics and precision.roundings is Roundings.ONCE:
-            # What is kept for the backward is as exact as float32.
+            # Values saved for the backward have the precision of float32.
             precision = replace(precision, roundings=Roundings.MORE)
         lines = tidy(multiplied_once(border, lines, taken), taken | NAMES, WIDTH)
         lines = rounded(placed(border, lines), precision.returned, WIDTH)
@@ -110,7 +110,7 @@ class Forward:
 
 
 def forward_of(given: LoweringInput, kernels: Sequence[Pattern]) -> Forward:
-    """The forward, computed with these kernels."""
+    """Lower the forward with these kernels."""
     op, lets = given.op, given.lets
     tensors = input_values(op)
     parts = (lets.get, frame_of(op), dict(tensors), like_input(op), integers_of(op))
@@ -121,13 +121,13 @@ def forward_of(given: LoweringInput, kernels: Sequence[Pattern]) -> Forward:
 
 
 def rearranges(op: Operation, forward: Sequence[Line]) -> bool:
-    """Whether the forward makes nothing but views, for all options of a choice."""
+    """True if the forward returns only views of its inputs, for every option of a choice."""
     chosen = any(isinstance(p, Choice) for p in op.parameters)
     return not chosen and is_rearrangement(forward, op.outputs, [t.name for t in op.inputs])
 
 
 def keep_axes(op: Operation, let: Let, frame: Frame, lines: Sequence[Line]) -> list[Line]:
-    """The output with each axis kept where its flag says so."""
+    """Append the lines that keep each reduced axis of an output if its flag is true."""
     added = added_axes(op, let.formals, frame)
     if len(added) == 1:
         ((flag, place),) = added
@@ -141,7 +141,7 @@ def keep_axes(op: Operation, let: Let, frame: Frame, lines: Sequence[Line]) -> l
 
 
 def _with_keepdim(code: Code, place: Code, flag: Code) -> Code | None:
-    """The reduction over one axis that keeps it where the flag says so."""
+    """Return a reduction over one axis with ``keepdim=flag``; None if the code is none."""
     keyword = Keyword("keepdim", flag)
     match code:
         case MethodCall(obj, name, args) if torch_op(code).keeps and args == (place,):

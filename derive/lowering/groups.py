@@ -1,7 +1,7 @@
-"""The shapes of groups: which slice of which input's shape each of them is.
+"""The shapes of groups: each one is a slice of some input's shape.
 
-A tensor whose other groups are known tells the one that is left; an axis whose place is a
-parameter splits the two around it.
+A tensor determines the last unknown one of its groups. If a parameter names an axis between two
+groups, it splits them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class OuterFrame(Frame):
 
 @dataclass(frozen=True)
 class SizeFrame(OuterFrame):
-    """Positions on outer tensors for reading a size: from the nearer end where that is known."""
+    """Positions on outer tensors for reading a size: from the nearer end if that is known."""
 
     def position(self, axes: Axes, n: int) -> Code:
         try:
@@ -57,7 +57,7 @@ class SizeFrame(OuterFrame):
 
 
 def named_axes(op: Operation) -> tuple[tuple[str, Index, Axes], ...]:
-    """(parameter, index, axes of the first input that has it) for each axis named at run time."""
+    """Return (parameter, index, axes of an input with the index) for axes named at run time."""
     named = []
     for p in op.parameters:
         if isinstance(p, AxisOf):
@@ -78,12 +78,12 @@ def _total(single: int, groups: Sequence[Index]) -> Code:
 
 
 def shape_name(group: Index) -> str:
-    """The variable that holds the shape of a group."""
+    """Return the variable that holds the shape of a group."""
     return f"{group.extent}_shape"
 
 
 def group_shapes(op: Operation) -> list[Line]:
-    """The shape of each group, read where its place is known: one line each, in order."""
+    """Return one line for the shape of each group, in the order in which they become known."""
     lines: list[Line] = []
     known: set[str] = set()
     pending = [t for t in op.inputs if t.default is None and groups_of(t)]
@@ -117,14 +117,14 @@ def groups_of(t: Tensor) -> list[Index]:
 
 
 def _slice(t: Tensor, group: Index) -> Line:
-    """shape[before : dim - after] for the one group whose length the rest leaves."""
+    """Return the line of shape[before : dim - after] for the only unknown group."""
     n = t.axes.index(group)
     start = _unless_zero(_total(*_counts(t.axes[:n])))
     return Line(shape_name(group), part_of_shape(t.name, start, _end(t, n)))
 
 
 def _end(t: Tensor, n: int) -> Code | None:
-    """The place of the first axis after axis n; None where there is none."""
+    """Return the position of the first axis after axis n; None if axis n is the last."""
     single, groups = _counts(t.axes[n + 1 :])
     if groups:
         return Binary("-", MethodCall(Name(t.name), "dim"), _total(single, groups))
@@ -132,7 +132,7 @@ def _end(t: Tensor, n: int) -> Code | None:
 
 
 def part_of_shape(tensor: str, start: Code | None, stop: Code | None) -> Code:
-    """The sizes of the axes from start to stop, either of which may be left out."""
+    """Return the sizes of the axes from start to stop; None is an open end."""
     shape = Attribute(Name(tensor), "shape")
     return Subscript(shape, (Slice(start, stop),)) if start or stop else shape
 
@@ -147,7 +147,7 @@ def _counts(axes: Sequence[Expr]) -> tuple[int, list[Index]]:
 
 
 def _split(op: Operation, t: Tensor, unknown: Sequence[Index]) -> list[Line] | None:
-    """The unknown groups of t where a parameter tells an axis between each two of them."""
+    """Return lines for the unknown groups of t, if a parameter names an axis between each two."""
     rank = MethodCall(Name(t.name), "dim")
     lines: list[Line] = []
     places = [t.axes.index(i) for i in unknown]
@@ -180,7 +180,7 @@ def _split(op: Operation, t: Tensor, unknown: Sequence[Index]) -> list[Line] | N
 def with_flat_groups(
     op: Operation, lets: Lets, backward: Backward
 ) -> tuple[Operation, Lets, Backward]:
-    """What was derived from an operation, each group as one axis."""
+    """Return the operation, lets and backward with each group as one axis."""
 
     def let(x: Let) -> Let:
         condition = None if x.condition is None else _flat(x.condition)
@@ -203,7 +203,7 @@ def with_flat_groups(
 
 
 def flat_operation(op: Operation) -> Operation:
-    """An operation with one axis for each group, as large as the axes that it stands for."""
+    """Return the operation with one axis for each group, of the product of its sizes."""
     return Operation.resolved(
         op.name,
         tuple(replace(t, axes=_all_flat(t.axes)) for t in op.inputs),

@@ -1,7 +1,7 @@
-"""The code of an operation and its gradients in one function, without autograd.
+"""Lowers an operation and its gradients to one function, without autograd.
 
-What the forward computes is at hand for the gradients, so nothing is saved and nothing is
-computed again; what neither needs is not computed at all.
+The gradients read the intermediates of the forward directly: nothing is saved or recomputed.
+Values that neither side needs are not computed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from derive.program.torch_ir import Attribute, Code, Conditional, MethodCall, Na
 
 @dataclass(frozen=True)
 class Cotangent:
-    """An argument that stands for dL/d output, and the shape that it must have."""
+    """An argument for dL/d output, and the shape that it must have."""
 
     name: str
     output: str
@@ -54,20 +54,20 @@ class Cotangent:
 class Joint:
     """Outputs, then gradients by name.
 
-    ``forward`` computes all outputs; ``backward`` reads whatever it left.
+    ``forward`` computes all outputs; ``backward`` may read all its variables.
     """
 
     forward: tuple[Line, ...]
     results: tuple[tuple[str, Code], ...]
-    """(output, what is returned for it), in order."""
+    """(output, returned code), in order."""
     cotangents: tuple[Cotangent, ...]
     backward: tuple[Line, ...]
     gradients: tuple[tuple[str, str, Code], ...]
-    """(input or equation, the variable of its gradient, what is returned for it)."""
+    """(input or equation, variable of its gradient, returned code)."""
 
 
 def joint(op: Operation, lets: Lets, backward: Backward, border: Border) -> Joint:
-    """Lower the outputs of ``op`` and the gradients that are wanted, in this order."""
+    """Lower the outputs of ``op``, then the wanted gradients."""
     display_name, tensors = lets.display_name, input_values(op)
     wanted = [*backward.gradients, *(a for a in backward.adjoints if a.tensor in backward.wanted)]
     available, entered = _at_hand(op, lets, backward, tensors)
@@ -112,7 +112,7 @@ def joint(op: Operation, lets: Lets, backward: Backward, border: Border) -> Join
 def _at_hand(
     op: Operation, lets: Lets, backward: Backward, tensors: Mapping[str, Value]
 ) -> tuple[dict[str, Value], list[Line]]:
-    """Inputs and cotangents, and the lines that give cotangents the axes that flags keep."""
+    """Return inputs and cotangents, and the lines that add kept axes to cotangents."""
     available, entered = dict(tensors), []
     for output, name in backward.cotangents:
         available[name], narrow = _cotangent(op, frame_of(op), lets[output], name)
@@ -127,7 +127,7 @@ def _computed(
     available: Mapping[str, Value],
     names: Sequence[str],
 ) -> list[Line]:
-    """The statements that compute these names from what is at hand."""
+    """Return the statements that compute these names from the available values."""
     adjoints = {a.name: a.as_let() for a in (*backward.adjoints, *backward.gradients)}
 
     def find(name: str) -> Let | None:
@@ -143,13 +143,13 @@ def _computed(
 
 
 def _read(lines: Sequence[Line], held: Mapping[str, str]) -> dict[str, str]:
-    """Those of the names that the lines read."""
+    """Return the entries of ``held`` whose names the lines read."""
     read = {name for line in lines for name in names_in(line.code)}
     return {name: tensor for name, tensor in held.items() if name in read}
 
 
 def _read_lines(lines: Sequence[Line], later: Sequence[Line]) -> list[Line]:
-    """The lines whose names later ones read."""
+    """Return the lines whose names later lines read."""
     read = {name for line in later for name in names_in(line.code)}
     return [line for line in lines if line.name in read]
 
@@ -157,7 +157,7 @@ def _read_lines(lines: Sequence[Line], later: Sequence[Line]) -> list[Line]:
 def _results(
     op: Operation, lets: Lets, border: Border, lines: list[Line]
 ) -> tuple[list[Line], dict[str, Code], dict[str, Code]]:
-    """The lines, and what is returned for each output, and its shape."""
+    """Return the lines, and the returned code and the shape of each output."""
     results: dict[str, Code] = {}
     shapes: dict[str, Code] = {}
     frame = frame_of(op)
@@ -180,7 +180,7 @@ def _in_halves(
     plain: set[str],
     outputs: Collection[str],
 ) -> tuple[list[Line], list[Line]]:
-    """The statements up to the outputs and after them, each after what enters for it."""
+    """Return the statements up to the last output, and those after, with layout conversions."""
     first, second = _halves(lines, outputs)
     before = [line for line in entry if line.name in border.outside]
     after = [line for line in entry if line not in before]
@@ -190,19 +190,19 @@ def _in_halves(
 
 
 def _on_tensors(codes: Mapping[str, Code], plain: set[str]) -> dict[str, Code]:
-    """The codes with shapes read on the tensors themselves."""
+    """Return the codes with shapes read from the tensors themselves."""
     lines = own_shapes([Line(name, code) for name, code in codes.items()], plain)
     return {line.name: line.code for line in lines}
 
 
 def _halves(lines: Sequence[Line], outputs: Collection[str]) -> tuple[list[Line], list[Line]]:
-    """What leads to the outputs, and what comes after."""
+    """Split the lines after the last output."""
     last = max((n for n, line in enumerate(lines) if line.name in outputs), default=-1)
     return list(lines[: last + 1]), list(lines[last + 1 :])
 
 
 def _result(op: Operation, frame: Frame, let: Let) -> Code:
-    """An output with the axes that flags keep."""
+    """Return an output with the axes that flags keep."""
     code: Code = Name(let.name)
     for flag, place in added_axes(op, let.formals, frame):
         code = Conditional(flag, MethodCall(code, "unsqueeze", (place,)), code)
@@ -210,7 +210,7 @@ def _result(op: Operation, frame: Frame, let: Let) -> Code:
 
 
 def _cotangent(op: Operation, frame: Frame, let: Let, name: str) -> tuple[Value, list[Line]]:
-    """A cotangent with every axis that a flag may have kept, and the line that gives it them."""
+    """Return a cotangent with every axis that a flag may keep, and the lines that add them."""
     axes, missing = entered_axes(op, let.formals, frame)
     lines = []
     for flag, place in missing:

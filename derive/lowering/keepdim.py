@@ -1,8 +1,8 @@
-"""Axes that an output lost and that a flag keeps, with size 1.
+"""Reduced axes of an output that a flag keeps with size 1.
 
-Such an axis stands behind all that precedes it in the input, else before what follows it there.
-Whether an axis is kept is known at run time only: where a result gets several, none moves the
-place of one that comes later, and a cotangent gets those that it lacks in the opposite order.
+Such an axis comes after all axes that precede it in the input, or else before those that follow
+it there. The flag is known only at run time. So axes are inserted in an order in which none moves
+the position of a later one, and a cotangent gets its missing axes in the opposite order.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from derive.program.torch_ir import Code, Name
 
 
 def kept_place(op: Operation, axes: Sequence[Expr | None], p: KeepDim) -> int:
-    """Before which of the axes the lost one stands."""
+    """Return the position in ``axes`` before which the reduced axis is inserted."""
     home = next((t.axes for t in op.inputs if p.index in t.axes), None)
     if home is None:
         raise LoweringError(f"{p.name}=keep({p.index.name}): no input has axis {p.index.name}")
@@ -28,8 +28,8 @@ def kept_place(op: Operation, axes: Sequence[Expr | None], p: KeepDim) -> int:
 
 
 def added_axes(op: Operation, formals: Axes, frame: Frame) -> list[tuple[Name, Code]]:
-    """(flag, place) of each axis that a result may get, in the order in which it gets them."""
-    # A place after a group counts from the end.
+    """Return (flag, position) of each axis that a result may keep, in order of insertion."""
+    # A position after a group counts from the end.
     before, after = _lost(op, formals)
     return [
         (Name(p.name), frame.position((*formals[:at], None, *formals[at:]), at))
@@ -40,7 +40,7 @@ def added_axes(op: Operation, formals: Axes, frame: Frame) -> list[tuple[Name, C
 def entered_axes(
     op: Operation, formals: Axes, frame: Frame
 ) -> tuple[Axes, list[tuple[Name, Code]]]:
-    """All axes that a result may have, and (flag, place) of each that it may lack, in order."""
+    """Return all axes that a result may have, and (flag, position) of those it may lack."""
     before, after = _lost(op, formals)
     axes: list[Index | None] = list(formals)
     for _, at in reversed((*before, *after)):
@@ -55,7 +55,7 @@ def entered_axes(
 def _lost(
     op: Operation, formals: Axes
 ) -> tuple[list[tuple[KeepDim, int]], list[tuple[KeepDim, int]]]:
-    """The axes that are lost and their places: those before all groups, and the others."""
+    """Return the reduced axes with their positions: those before all groups, and the others."""
     lost = [
         (p, kept_place(op, formals, p))
         for p in op.parameters

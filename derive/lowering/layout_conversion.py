@@ -1,9 +1,9 @@
-"""How the tensors of an operation look from outside and from inside, and lines between the two.
+"""Outer and inner layouts of an operation's tensors, and the lines that convert between them.
 
-Inside, each axis has one index: a composite axis (a b) is two, an axis of size 1 on the left of
-an equation is none, and a group may be one. A name in a line may hold a tensor in either layout.
-Where only composite axes differ one layout is a view of the other: each name holds the one that
-takes fewer views.
+Inside, each axis has one index: a composite axis (a b) becomes two axes, an axis of size 1 on the
+left of an equation is dropped, and a group may be one axis. A name in a line may hold a tensor in
+either layout. If only composite axes differ, one layout is a view of the other; each name then
+holds the layout that takes fewer views.
 """
 
 from __future__ import annotations
@@ -44,25 +44,25 @@ from derive.program.torch_ir import (
 class Border:
     """The layouts of each tensor of an operation, and the names that hold the inner one.
 
-    What crosses the border reads sizes on shapes of inputs.
+    The conversions read sizes from the shapes of inputs.
     """
 
     op: Operation
     inside: Mapping[str, tuple[tuple[Index, ...], ...]]
-    """For each axis of each input and equation its indices inside."""
+    """The inner indices of each axis of each input and equation."""
     frame: Frame
-    """Positions on tensors that look the same from both sides."""
+    """Positions on tensors with one layout."""
     shapes: ShapeSources
     entered: set[str] = field(default_factory=set)
-    """The names that are given their inner axes before all else."""
+    """The names converted to their inner layout by lines before all others."""
     stored: set[str] = field(default_factory=set)
-    """The names that hold what is computed as it looks outside."""
+    """The names that hold a computed tensor in its outer layout."""
 
     @classmethod
     def of(cls, op: Operation, flat: bool = False) -> Border:
-        """The border of an operation, every size read on the shape of an input.
+        """Return the border of an operation, with every size read from the shape of an input.
 
-        ``flat`` says that each group is one axis inside.
+        With ``flat``, each group is one axis inside.
         """
         inside = split_axes(op).axes
         if flat:
@@ -78,7 +78,7 @@ class Border:
         return cls(op, inside, Frame(named_axes(op)), shapes)
 
     def again(self) -> Border:
-        """The same, no name being entered and no shape being read so far."""
+        """Return a copy without entered names and without recorded reads of shapes."""
         return replace(self, shapes=replace(self.shapes, used={}), entered=set(), stored=set())
 
     @cached_property
@@ -89,12 +89,12 @@ class Border:
 
     @cached_property
     def is_crossed(self) -> bool:
-        """Whether anything looks different from the two sides."""
+        """True if any tensor has different layouts."""
         return not is_plain(self.op) or self.flattens
 
     @property
     def flattens(self) -> bool:
-        """Whether a group is one axis inside."""
+        """True if a group is one axis inside."""
         return any(map(self._flat, self.outside))
 
     @cached_property
@@ -103,35 +103,35 @@ class Border:
         return group_shapes(self.op) if self.is_crossed else []
 
     def axes_outside(self, tensor: str) -> Axes:
-        """The indices of the axes of an input or an equation."""
+        """Return the indices of the axes of an input or an equation."""
         for t in self.op.inputs:
             if t.name == tensor:
                 return axes_of(self.op, t)
         return tuple(i if isinstance(i, Index) else None for i in self.outside[tensor])
 
     def changes(self, tensor: str, kept: bool = False) -> bool:
-        """Whether the tensor has other axes inside; ``kept`` says that it has those of flags."""
+        """True if the tensor has other axes inside; with ``kept`` it has those of flags."""
         if not self.is_crossed or tensor not in self.outside:
             return False
         return self.reshapes(tensor, kept) or any(len(own) > 1 for own in self.inside[tensor])
 
     def reshapes(self, tensor: str, kept: bool = False) -> bool:
-        """Whether more than composite axes differs."""
+        """True if the layouts differ in more than composite axes."""
         lost = kept and any(e.name == tensor and self._lost(e) for e in self.op.equations)
         return lost or self._flat(tensor) or not all(self.inside[tensor])
 
     def _lost(self, equation: Equation) -> list[KeepDim]:
-        """The flags that may keep an axis that the equation has neither whole nor as a part."""
+        """Return the flags that may keep an axis of which the equation has no part."""
         flags = [p for p in self.op.parameters if isinstance(p, KeepDim)]
         return [p for p in flags if all(p.index not in walk(axis) for axis in equation.axes)]
 
     def _flat(self, tensor: str) -> bool:
-        """Whether a group is one axis inside."""
+        """True if a group of the tensor is one axis inside."""
         outer, inner = self.outside[tensor], self.inside[tensor]
         return any(_group(a) and not _group(b[0]) for a, b in zip(outer, inner, strict=True) if b)
 
     def shape(self, tensor: str, kept: bool) -> Code:
-        """The shape outside: of an input as it is, of an equation from the sizes of its axes."""
+        """Return the outer shape: read from an input, built from its axes for an equation."""
         owner = next((e for e in self.op.equations if e.name == tensor), None)
         if owner is None:
             self.shapes.used[tensor] = None
@@ -154,11 +154,11 @@ class Border:
         return literal(1)
 
     def inner(self, tensor: str, code: Code, kept: bool = False) -> Code:
-        """What the tensor is inside, the code being what it is outside."""
+        """Return the inner layout of the tensor, given the code of its outer one."""
         if self.reshapes(tensor, kept):
             sizes = Tuple(tuple(self._size(i) for axis in self.inside[tensor] for i in axis))
             return MethodCall(code, "reshape", (sizes,))
-        # The last first, where places count from the start; the first first, from the end.
+        # Last axis first if positions count from the start, first axis first if from the end.
         before, after = self._composites(tensor)
         for place, axis in (*reversed(before), *after):
             sizes = Tuple(tuple(self.shapes.size(i.extent) for i in axis))
@@ -166,7 +166,7 @@ class Border:
         return code
 
     def outer(self, tensor: str, code: Code) -> Code:
-        """What the tensor is outside, the code being what it is inside."""
+        """Return the outer layout of the tensor, given the code of its inner one."""
         before, after = self._composites(tensor)
         for place, axis in (*before, *reversed(after)):
             more = len(axis) - 1
@@ -177,7 +177,7 @@ class Border:
     def _composites(
         self, tensor: str
     ) -> tuple[list[tuple[int, tuple[Index, ...]]], list[tuple[int, tuple[Index, ...]]]]:
-        """(place outside, inner axes) of each composite axis: counted from the start, the end."""
+        """Return (outer position, inner axes) of composite axes, counted from the start and end."""
         outer = tuple(i if isinstance(i, Index) else None for i in self.outside[tensor])
         found = [
             (int(text(Frame().position(outer, n))), axis)
@@ -194,9 +194,9 @@ def _group(i: Expr) -> bool:
 def enter(
     border: Border, lines: list[Line], held: Mapping[str, str]
 ) -> tuple[list[Line], list[Line]]:
-    """The lines, and those before them that give names the inner axes of the tensors they hold.
+    """Return the lines, and preceding lines that convert the tensors in ``held`` to inner axes.
 
-    A name whose inner axes are a view that one line reads needs none: the line makes the view.
+    No conversion line is needed if one line alone reads the inner view: that line makes the view.
     """
     entry = []
     for name, tensor in held.items():
@@ -219,10 +219,10 @@ def store(
     held: Mapping[str, str],
     chosen: Mapping[str, bool] | None = None,
 ) -> list[Line]:
-    """Names that hold a tensor hold it as it looks outside, unless that takes more views.
+    """Return the lines with the outer layout under these names, unless that takes more views.
 
-    For those that other lines read it is ``chosen`` already. A tensor that the operation does not
-    have looks only one way.
+    ``chosen`` fixes the layout of names that other lines read. A tensor that the operation does not
+    have has one layout.
     """
     for name, tensor in held.items():
         if border.changes(tensor) and not border.reshapes(tensor):
@@ -237,9 +237,9 @@ def store(
 def leave(
     border: Border, lines: list[Line], name: str, tensor: str, kept: bool = False
 ) -> tuple[list[Line], Code]:
-    """The lines, and what is at their end the tensor that the name holds as it looks outside.
+    """Return the lines, and the code of the named tensor in its outer layout at their end.
 
-    ``kept`` says that it has the axes that flags keep.
+    ``kept`` means that it has the axes that flags keep.
     """
     if not border.changes(tensor, kept):
         return lines, Name(name)
@@ -255,30 +255,30 @@ def leave(
 
 
 def _readers(lines: Sequence[Line]) -> Counter[Code]:
-    """How often each view is read, where equal expressions are computed once."""
+    """Count the reads of each view; equal expressions are computed once."""
     met = {part for line in lines for part in subexpressions(line.code)}
     codes = [line.code for line in lines] + [part for x in met for part in x.parts()]
     return Counter(code for code in codes if is_view(code))
 
 
 def _cost(lines: Sequence[Line]) -> int:
-    """The number of views, and of names for those that are read more than once."""
+    """Return the number of views, plus names for those that are read more than once."""
     return sum(min(count, 2) for count in _readers(lines).values())
 
 
 def _outside(border: Border, lines: Sequence[Line], name: str, tensor: str) -> list[Line]:
-    """The lines with the name holding the tensor as it looks outside."""
+    """Return the lines with the name holding the tensor in its outer layout."""
     made = _seen(lines, name, border.inner(tensor, Name(name)))
     return _redefined(made, name, lambda code: border.outer(tensor, code))
 
 
 def _seen(lines: Sequence[Line], name: str, code: Code) -> list[Line]:
-    """The lines with the code in place of the name, no view being made to be taken back."""
+    """Return the lines with the name replaced by the code; inverse views cancel."""
     return _mapped(lines, lambda part: in_place_of(part, {Name(name): code}))
 
 
 def _redefined(lines: Sequence[Line], name: str, f: Callable[[Code], Code]) -> list[Line]:
-    """The lines with f of what the name was."""
+    """Return the lines with f applied to the definition of the name."""
     return [replace(x, code=f(x.code)) if x.name == name else x for x in lines]
 
 
@@ -288,7 +288,7 @@ def sized(
     sources: Sequence[ShapeSource],
     kept: Sequence[ShapeSource] = (),
 ) -> list[Line]:
-    """The lines with every size read on tensors at hand, else on shapes that are kept."""
+    """Return the lines with every size read from available tensors, else from kept shapes."""
     frame = SizeFrame() if border.is_crossed else border.frame
     groups = border.shapes.groups if border.is_crossed else {}
     shapes = ShapeSources(border.shapes.extents, frame, sources, kept, groups, border.shapes.used)
@@ -296,7 +296,7 @@ def sized(
 
 
 def multiplied_once(border: Border, lines: list[Line], taken: Iterable[str]) -> list[Line]:
-    """The lines with the size of a group that several reads have made before the first of them."""
+    """Return the lines with the size of a group hoisted if it is computed more than once."""
     if not border.is_crossed:
         return lines
     names = {*taken, *(x.name for x in lines), *(n for x in lines for n in names_in(x.code))}
@@ -312,24 +312,27 @@ def multiplied_once(border: Border, lines: list[Line], taken: Iterable[str]) -> 
 
 
 def _is_size(code: Code) -> bool:
-    """Whether the code multiplies the sizes of a group."""
+    """True if the code multiplies the sizes of a group."""
     return isinstance(code, FunctionCall) and code.name == "math.prod"
 
 
 def own_shapes(lines: Sequence[Line], tensors: Iterable[str]) -> list[Line]:
-    """The lines with the shapes of the tensors read on the tensors."""
+    """Return the lines with shapes of these tensors read from the tensors themselves."""
     return swapped(lines, {Name(f"{t}_shape"): Attribute(Name(t), "shape") for t in tensors})
 
 
 def shapes_before(border: Border, later: Sequence[Line]) -> list[Line]:
-    """The shapes of groups and of inputs that later lines read, before tensors change theirs."""
+    """Return lines for the shapes of groups and inputs that later lines read.
+
+    They come first, as a tensor may change its shape later.
+    """
     whole = [Line(f"{t}_shape", Attribute(Name(t), "shape")) for t in border.shapes.used]
     whole = lines_read(whole, later)
     return [*lines_read(border.groups, [*whole, *later]), *whole]
 
 
 def lines_read(lines: Sequence[Line], later: Sequence[Line]) -> list[Line]:
-    """The lines that a later one reads."""
+    """Return the lines on which the later lines depend."""
     wanted = {name for line in later for name in names_in(line.code)}
     kept: list[Line] = []
     for line in reversed(lines):
@@ -340,7 +343,7 @@ def lines_read(lines: Sequence[Line], later: Sequence[Line]) -> list[Line]:
 
 
 def swapped(lines: Sequence[Line], new: Mapping[Code, Code]) -> list[Line]:
-    """The lines with codes replaced."""
+    """Return the lines with codes replaced."""
     return _mapped(lines, lambda code: replaced(code, new))
 
 

@@ -1,8 +1,8 @@
-"""The code of one operation: what runs forward, what is saved, and what runs backward.
+"""Lowers one operation to a program: its forward, its saved tensors, and its backward.
 
-The backward that can itself be differentiated reads inputs and outputs alone and computes all else
-again; the one of first order also reads what the forward offers to keep
-(`derive.lowering.saved_values`). A backward line says which gradients need it.
+The differentiable backward reads only inputs and outputs, and recomputes all else. The first-order
+backward also reads what the forward offers (`derive.lowering.saved_values`). Each backward line
+lists the gradients that need it.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ from derive.program.torch_ir import (
 from derive.program.torch_ops import count
 
 Pulled = Callable[[Sequence[str], bool], LoweringInput | None]
-"""What was derived with adjoints of equations as results, each group as one axis or not."""
+"""Derives the backward with adjoints of equations as results; the flag flattens groups."""
 
 
 def program(
@@ -88,14 +88,16 @@ def program(
     keeps: bool = True,
     pulled: Pulled | None = None,
 ) -> Program:
-    """Lower the forward and the backward; ``flat`` has the same with each group as one axis.
+    """Lower the forward and the backward; ``flat`` returns the input with flattened groups.
 
-    ``at_hand`` are the outputs that the backward may read, and then it reads no statistics; nor
-    does it where the forward ``keeps`` nothing. ``pulled`` is asked for a statistic in whose stead
-    nothing else would have to be saved.
+    ``available`` are the outputs that the backward may read. If it is given, or if ``keeps`` is
+    false,
+    the backward reads no statistics. ``pulled`` derives a backward through a statistic, for use
+    where
+    no input need then be kept for the statistic alone.
 
-    That is slower to read and as fast to run. Kernels take groups as they are, so that the body
-    without kernels alone may need it.
+    Flattened groups are less readable and equally fast. Kernels take groups as they are, so that
+    possibly only the body without kernels needs flattening.
     """
     try:
         return _program(given, given, available, keeps, _of_layout(pulled, False))
@@ -120,7 +122,7 @@ def _program(
     keeps: bool,
     pulled: Callable[[Sequence[str]], LoweringInput | None] | None = None,
 ) -> Program:
-    """The program whose differentiable body is that of ``every``."""
+    """Return the program whose differentiable body is that of ``every``."""
     own = replace(given, lets=given.lets.apart())
     given, every = own, own if every is given else every
     named = Statistics(given.lets).named
@@ -154,7 +156,7 @@ def _program(
     ]
 
     def through(names: Sequence[str]) -> Program | None:
-        """The body that reads statistics as it reads outputs, which have cotangents then."""
+        """Return the body that reads statistics like outputs, which have cotangents then."""
         other = None if pulled is None else pulled(names)
         if other is None:
             return None
@@ -170,7 +172,7 @@ def _program(
         made = replace(made, forward=lines)
     chosen = any(isinstance(p, Choice) for p in given.border.op.parameters)
     if forward.scope.results or (chosen and made.statistics):
-        # Each option of a choice gives its outputs alone where one has such a body.
+        # If one option of a choice has such a body, every option returns its outputs alone.
         composed, exact, _ = forward_of(every, [ahead]).lines()
         made = replace(made, composed=composed, composed_precision=exact)
     views = rearranges(given.border.op, lines)
@@ -187,9 +189,9 @@ def _in_orders(
     offered: Offer,
     alike: bool,
 ) -> Program:
-    """The backward for all orders, and with kernels and statistics where no graph is wanted.
+    """Return the backward of any order, and a first-order one with kernels and statistics.
 
-    What one saves the other reads: an output that one body alone would ask for is computed again.
+    Both share the saved tensors: an output that only one of the bodies would save is recomputed.
     """
     display_name = given.lets.display_name
     first = first_order(outputs, offered.values)
@@ -205,7 +207,7 @@ def _in_orders(
         return first if alike and not offered.values else plain(outputs)
     saved = {s.name for s in first.saved}
     kept = [name for name in outputs if display_name(name) in saved]
-    # A position has no derivative, so that both bodies may read it.
+    # An integer position has no derivative, so both bodies may read it.
     places = [n for n, v in offered.values.items() if v.kind == "int" and display_name(n) in saved]
     places = places if alike else []
     every = plain(outputs, places)
@@ -224,7 +226,7 @@ def _saving_less(
     every: Program,
     first: Program,
 ) -> Program:
-    """Both bodies, where a graph leads through a statistic if an input is saved for it alone."""
+    """Merge both bodies; the graph leads through a statistic if that keeps fewer inputs."""
     made = with_first_order(every, first)
     saved, own = ({s.name for s in p.saved} for p in (made, first))
     if saved <= own or sum(c is not None for _, c in every.cotangents) != 1:
@@ -251,7 +253,7 @@ def _saving_less(
 
 
 def _operations(made: Program) -> int:
-    """How many operations the backward takes."""
+    """Return the number of operations of the backward."""
     return sum(count([x.line.code for x in made.backward]))
 
 
@@ -266,7 +268,7 @@ def _backward(
     shapeless: Collection[str] = (),
     pulled: Sequence[str] = (),
 ) -> Program:
-    """The program of this backward, which reads no shape on what is ``shapeless``.
+    """Return the program of this backward; it reads no shape from ``shapeless`` tensors.
 
     Statistics that are ``pulled`` are differentiated: each has a cotangent, which may be None.
     """
@@ -295,7 +297,7 @@ def _backward(
     held = (tensors, statistics, stored, shapeless)
     lines = _crossed(op.inputs, lets, backward, border, scope, *held, gradients)
     if statistics and kernels:
-        # Of first order alone, and what only a guard reads is not kept for it.
+        # First order only: values that only a guard reads need not be saved.
         own = tuple(gradients.values())
         lines = [line for line, _ in unguarded([(line, ()) for line in lines], own)]
     floats = [t.name for t in border.op.inputs if t.kind == "float"]
@@ -333,7 +335,7 @@ def _backward(
         for n in statistics
         if readers.get(display_name(n), set()) - values.get(display_name(n), set())
     ]:
-        # Memory is not held for a shape.
+        # Do not keep a tensor alive for its shape alone.
         less = (*shapeless, *alone)
         at_first = (outputs_at_hand, statistics, stored)
         return _backward(given, forward, products, kernels, *at_first, less, pulled)
@@ -367,7 +369,7 @@ def _backward(
 
 
 def _with_cotangents(given: LoweringInput, scope: Scope, pulled: Sequence[str]) -> dict[str, str]:
-    """The statistics, with the names of cotangents that are added to what their adjoints are."""
+    """Add cotangents to the adjoints of these statistics; return their names by statistic."""
     lets, found = given.lets, dict[str, str]()
     for name in pulled:
         (adjoint,) = (a for a in given.backward.adjoints if a.tensor == name)
@@ -384,7 +386,7 @@ def _with_cotangents(given: LoweringInput, scope: Scope, pulled: Sequence[str]) 
 def _at_hand(
     op: Operation, lets: Lets, cotangents: Mapping[str, str], outputs: Collection[str]
 ) -> dict[str, Value]:
-    """Inputs, these outputs, and cotangents."""
+    """Return inputs, these outputs, and cotangents."""
     tensors = input_values(op)
     for name in op.outputs:
         let = lets[name]
@@ -407,7 +409,7 @@ def _crossed(
     shapeless: Collection[str],
     gradients: Mapping[str, str],
 ) -> list[Line]:
-    """The statements between tensors as they look outside, with sizes read from what is saved."""
+    """Return the statements between tensors in outer layout, with sizes read from saved tensors."""
     read = {name for s in scope.statements for name in names_in(s.code)}
     lines = with_display_names(statements(scope), lets)
     known = tensors_of(lets, [name for name in tensors if name in read])
@@ -437,7 +439,7 @@ def _enter_kept(
     cotangents: Mapping[str, str],
     tensors: dict[str, Value],
 ) -> list[Line]:
-    """Outputs and cotangents get the axes that flags may have kept."""
+    """Give outputs and cotangents the axes that flags may have kept; return the lines for it."""
     entry = []
     for output in op.outputs:
         axes, missing = entered_axes(op, lets[output].formals, frame)

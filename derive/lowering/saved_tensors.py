@@ -1,6 +1,6 @@
-"""What a backward saves: the tensors whose elements it reads, each for the gradients that do.
+"""The saved tensors of a backward: those whose elements it reads, with the gradients that do.
 
-A shape is read on a tensor that is saved for the same gradients anyway, or is kept by itself.
+A shape is read from a tensor saved for the same gradients, or is saved separately.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from derive.program.torch_ir import Attribute, Code, Name, names_in, values_in
 def with_saved_shapes(
     lines: Sequence[Line], needs: Sequence[Needs], available: Sequence[str]
 ) -> list[Line]:
-    """The lines with shapes read on tensors that are saved anyway where they are needed."""
+    """Return the lines with shapes read from tensors that the same gradients save anyway."""
     readers = readers_of(lines, needs)
     saved = [
         n for n in available if n in readers and readers.get(f"{n}_shape", set()) <= readers[n]
@@ -28,7 +28,7 @@ def with_saved_shapes(
 def with_kept_shapes(
     lines: Sequence[Line], needs: Sequence[Needs], inputs: Sequence[str], border: Border
 ) -> list[Line]:
-    """The lines with shapes that are kept, of inputs whose elements fewer gradients read."""
+    """Return the lines with separate shapes for inputs whose elements fewer gradients read."""
     readers, values = readers_of(lines, needs), readers_of(lines, needs, values_in)
     kept = [n for n in inputs if n in values and values[n] < readers[n]]
     border.shapes.used.update(dict.fromkeys(kept))
@@ -38,7 +38,7 @@ def with_kept_shapes(
 def saved_of(
     names: Sequence[str], gradients: Mapping[str, str], readers: Mapping[str, Collection[str]]
 ) -> tuple[Saved, ...]:
-    """Those of the names that are read, each with the gradients that read it."""
+    """Return the names that are read, each with the gradients that read it."""
     read = [name for name in names if name in readers]
     return tuple(Saved(n, tuple(g for g in gradients if g in readers[n])) for n in read)
 
@@ -48,7 +48,7 @@ def readers_of(
     needs: Sequence[Needs],
     read: Callable[[Code], Iterable[str]] = names_in,
 ) -> dict[str, set[str]]:
-    """The gradients whose lines read each name."""
+    """Return the gradients whose lines read each name."""
     readers: dict[str, set[str]] = {}
     for line, wanted in zip(lines, needs, strict=True):
         for name in read(line.code):

@@ -1,11 +1,11 @@
-"""What a forward computes and a backward reads: statistics of rows, and matrix products.
+"""Values that a forward computes and a backward reads: row statistics and matrix products.
 
-A statistic (a mean, a norm, the logarithm of a sum, the position of the largest) has fewer axes
-than what it is a reduction of, so that keeping it costs little memory and saves a pass over what is
-large. Where a kernel computes a statistic and the rows normalised by it (softmax) in one go, its
-result is what holds the statistic. A contraction of two tensors takes more work than memory; a map
-of it is kept in its stead where that is all that the backward reads. None has a gradient of its
-own: where the backward is itself differentiated, it is computed again.
+A statistic (a mean, a norm, the logarithm of a sum, the position of the largest) is a reduction.
+It has fewer axes than its operand, so saving it costs little memory and avoids a pass over a large
+tensor. If a kernel computes a statistic together with the normalized rows (softmax), its result
+holds the statistic. A contraction of two tensors costs more work than memory. If the backward reads
+only a map of it, the map is saved instead. None of these has a gradient: a backward that is itself
+differentiated recomputes it.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from derive.program.torch_ir import Code, FunctionCall, Name
 
 @dataclass
 class Statistics:
-    """What the results of kernels are called beside their first."""
+    """Names for the additional results of kernels."""
 
     lets: Lets
     made: dict[str, tuple[str, Let]] = field(default_factory=dict)
 
     def named(self, p: Poly, stem: str, axes: Sequence[Index], kernel: str) -> Access:
-        """The name of p with these axes, the same each time."""
+        """Return an access to p with these axes, under the same name each time."""
         own = tuple(axes)
         for of, let in self.made.values():
             alike = of == kernel and [(i.extent, i.group) for i in let.formals] == [
@@ -49,20 +49,20 @@ class Statistics:
 
 @dataclass(frozen=True)
 class Offer:
-    """What a backward may read of a forward, by name; ``of`` has what each map is made of."""
+    """The values of a forward that a backward may read; ``of`` has the sources of each map."""
 
     values: Mapping[str, Value] = field(default_factory=dict)
     of: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def without_maps_beside(self, kept: Collection[str]) -> Offer:
-        """The offer without the maps among ``kept`` that are made of others among them."""
+        """Return the offer without those maps in ``kept`` whose sources are in ``kept``."""
         doubled = {name for name in kept if not self.of.get(name, frozenset()).isdisjoint(kept)}
         values = {name: value for name, value in self.values.items() if name not in doubled}
         return Offer(values, {name: of for name, of in self.of.items() if name in values})
 
 
 def offered(given: LoweringInput, scope: Scope) -> Offer:
-    """The statistics, contractions and maps of these among what a forward has computed."""
+    """Return the statistics, contractions and maps of these among the computed values."""
     found, of = dict(scope.results), dict[str, frozenset[str]]()
     whole = {as_atom(given.lets[name].body) for name in given.op.outputs}
     for s in list(scope.statements):
@@ -82,19 +82,19 @@ def offered(given: LoweringInput, scope: Scope) -> Offer:
 
 
 def _is_kept(let: Let) -> bool:
-    """Whether to compute it again costs more than to keep it."""
+    """True if recomputing the value costs more than saving it."""
     if let.dtype == "bool" or let.compared:
         return False
     return _is_statistic(let) or (let.dtype == "float" and _is_contraction(let))
 
 
 def _is_normalised(code: Code) -> bool:
-    """Whether it holds the one statistic of its rows that its kernel does not give apart."""
+    """True if the code is a softmax, whose result implies the statistic of its rows."""
     return isinstance(code, FunctionCall) and code.name in ("torch.softmax", "torch.log_softmax")
 
 
 def _is_map(let: Let, sources: frozenset[str]) -> bool:
-    """Whether the definition has as many axes as what is kept, and reads nothing else as large."""
+    """True if the let is an elementwise map of ``sources``, and reads nothing else as large."""
     if let.dtype == "bool" or let.kind != "sum" or not sources:
         return False
     return all(
@@ -103,14 +103,14 @@ def _is_map(let: Let, sources: frozenset[str]) -> bool:
 
 
 def _is_statistic(let: Let) -> bool:
-    """Whether the definition reduces what has more axes."""
+    """True if the let reduces a value with more axes."""
     reduces = let.kind != "sum" or any(isinstance(t, Term) and t.binders for t in walk(let.body))
     most = max((len(free_indices(a)) for a in accesses(let.body)), default=0)
     return reduces and len(let.formals) < most
 
 
 def _is_contraction(let: Let) -> bool:
-    """Whether the definition sums what reads two tensors at each position."""
+    """True if the let sums a product of two tensors."""
     if let.kind != "sum":
         return False
     sums = (t for t in walk(let.body) if isinstance(t, Term) and t.binders)

@@ -1,4 +1,4 @@
-"""The code of the tangents of one operation, from its inputs, its outputs and their tangents."""
+"""Lowers the tangents of one operation, given its inputs, its outputs and their tangents."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from derive.program.torch_ir import Conditional, MethodCall, Name, names_in
 def tangent(op: Operation, lets: Lets, tangents: Backward, border: Border, low: bool) -> Tangent:
     """Lower the tangents of the outputs of ``op``.
 
-    ``low`` says that its forward has products of matrices, which another dtype may have.
+    ``low`` means that its forward has matrix products, which may have another dtype.
     """
     display_name, given = lets.display_name, dict(tangents.cotangents)
     tensors = _at_hand(op, lets, given)
@@ -61,11 +61,11 @@ def tangent(op: Operation, lets: Lets, tangents: Backward, border: Border, low: 
     lines = store(border, lines, tensors_of(lets, inside))
     for output, name in results.items():
         if output not in op.outputs:
-            # A statistic has the axes that the forward keeps it with.
+            # A statistic has the axes with which the forward saves it.
             continue
         lines, code = leave(border, lines, display_name(name), display_name(output), kept=True)
         lines += [Line(display_name(name), code)] if code is not Name(display_name(name)) else []
-    # Whether an output has the axes that flags keep is not known, so none tells a size.
+    # An output may have axes that flags keep, so its shape is not used for sizes.
     sources = {name: value for name, value in tensors.items() if name not in op.outputs}
     lines = [*entered, *sized(border, lines, sources_of(border, lets, sources))]
     inputs = {t.name for t in border.op.inputs}
@@ -98,7 +98,7 @@ def tangent(op: Operation, lets: Lets, tangents: Backward, border: Border, low: 
 
 
 def _at_hand(op: Operation, lets: Lets, given: Mapping[str, str]) -> dict[str, Value]:
-    """Tangents of inputs, whose shapes are read before those of others; inputs and outputs."""
+    """Return the tangents of inputs, then inputs and outputs; shapes are read in this order."""
     inputs = input_values(op)
     tensors = {own: Value(Name(own), inputs[name].axes) for name, own in given.items()}
     tensors |= inputs
@@ -110,7 +110,7 @@ def _at_hand(op: Operation, lets: Lets, given: Mapping[str, str]) -> dict[str, V
 def _enter_outputs(
     op: Operation, lets: Lets, frame: Frame, tensors: dict[str, Value]
 ) -> list[Line]:
-    """Outputs get the axes that flags may have kept."""
+    """Give outputs the axes that flags may have kept; return the lines for it."""
     entry = []
     for name in op.outputs:
         axes, missing = entered_axes(op, lets[name].formals, frame)
@@ -128,7 +128,7 @@ def _computed(
     tensors: Mapping[str, Value],
     results: Collection[str],
 ) -> list[Line]:
-    """The statements that compute the results, with the axes that flags keep."""
+    """Return the statements that compute the results, with the axes that flags keep."""
 
     def find(name: str) -> Let | None:
         return made.get(name) or lets.get(name)

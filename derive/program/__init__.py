@@ -1,1 +1,1 @@
-"""Torch code as a tree, and what makes its statements readable."""
+"""Torch code as a tree, and passes over its statements."""

@@ -1,11 +1,11 @@
-"""Results written over operands that nothing reads any more.
+"""Reuses buffers: a result overwrites an operand that is dead.
 
     part = e * c      part = e.mul_(c)
     a - rstd * x      a.addcmul_(rstd, x, value=-1)
 
-A tensor is written to where the lines themselves made it, it certainly has the shape and the dtype
-of the result, and neither a later line nor a result reads its memory. Each new tensor costs what
-it takes to get its memory, which is more than to compute what stands in it.
+A tensor is overwritten if the lines themselves allocated it, if it certainly has the shape and
+dtype of the result, and if no later line and no result reads its memory. An allocation costs more
+than the arithmetic that fills it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _METHODS = {"+": "add_", "*": "mul_", "-": "sub_", "/": "div_", "**": "pow_"}
 
 
 class Scenario(Protocol):
-    """What is known where some optional tensors are None, and the others given."""
+    """The known facts if some optional tensors are None and the others given."""
 
     def shape(self, code: Code) -> Shape | None: ...
     def truth(self, test: Code) -> bool | None: ...
@@ -58,23 +58,25 @@ class Scenario(Protocol):
 
 @dataclass(frozen=True)
 class WritableMemory:
-    """The tensors made here whose memory a value may share, and whether it may be written to."""
+    """The local tensors that a value may alias, and whether they may be overwritten."""
 
     of: frozenset[int] = frozenset()
     writable: bool = False
 
 
 _OTHERS = WritableMemory()
-"""What is given, and what is no tensor."""
+"""The memory of arguments, and of values that are not tensors."""
 
 
 @dataclass
 class InPlaceWriter:
-    """Lines written in place, one after another.
+    """Rewrites lines in place, one after another.
 
-    ``floats`` are the names of floating-point tensors, ``results`` those of what is returned,
-    ``known`` has the shapes of these, ``places`` those of inputs among the arguments, and
-    ``taken`` are the names that mean anything; ``is_large`` says which shapes are worth it.
+    ``floats`` are the names of float tensors, and ``results`` the returned names, whose shapes are
+    in
+    ``known``. ``places`` has the positions of inputs among the arguments. ``taken`` are the names
+    in
+    use. ``is_large`` says which shapes are worth the rewrite.
     """
 
     floats: dict[str, None]
@@ -85,23 +87,23 @@ class InPlaceWriter:
     is_large: Callable[[Shape], bool]
     width: int
     numbers: Collection[str] = ()
-    """The names of what is no tensor."""
+    """The names that are not tensors."""
     grouped: set[str] = field(default_factory=set)
-    """The names of what may have a group of axes."""
+    """The names of tensors that may have a group of axes."""
     written: int = 0
-    """How many results needed no memory of their own."""
+    """The number of saved allocations."""
     _memory: dict[str, WritableMemory] = field(default_factory=dict)
     _busy: set[int] = field(default_factory=set)
-    """The tensors that are read elsewhere, in the line at hand or after it."""
+    """The tensors that the current line reads again or a later line reads."""
     _asked: dict[int, dict[str, None]] = field(default_factory=dict)
-    """The inputs whose gradients alone read a tensor after the line at hand."""
+    """For each tensor, the inputs whose gradients alone read it after the current line."""
     _shapes: dict[tuple[int, Code], Shape | None] = field(default_factory=dict)
     _whole: Code | None = None
     _before: list[Line] = field(default_factory=list)
     _made: int = 0
 
     def write(self, entries: Sequence[Entry], worlds: Sequence[Scenario]) -> Iterator[Entry]:
-        """The lines in place; each of the worlds is one more set of tensors that may be None."""
+        """Yield the lines in place; each world assumes one set of optional tensors to be None."""
         pending = placed_late(entries)
         for n, (line, needs) in enumerate(pending):
             here = [world for world in worlds if world.runs(needs)]
@@ -122,7 +124,7 @@ class InPlaceWriter:
     def _line(
         self, line: Line, needs: Needs, later: Sequence[Entry], worlds: Sequence[Scenario]
     ) -> list[Line]:
-        """The line in place, and what comes before it."""
+        """Return the line in place, after the lines that it needs."""
         self._busy = {m for name in self.results for m in self._of(name).of}
         self._busy |= {m for m, times in self._reads(line.code).items() if times > 1}
         self._asked = {}
@@ -148,7 +150,7 @@ class InPlaceWriter:
         return [x for own in parts for x in own]
 
     def _fits(self, line: Line) -> bool:
-        """Whether the line has room, or may be cut: what a choice computes stays in it."""
+        """True if the line fits the width or can be cut; branches of a choice are not cut."""
         match line.code:
             case Conditional(_, then, other):
                 parts: tuple[Code, ...] = (then, other)
@@ -159,9 +161,9 @@ class InPlaceWriter:
     def _joined(
         self, line: Line, following: Sequence[Entry], worlds: Sequence[Scenario]
     ) -> Entry | None:
-        """The next line with a - t.scatter_add(d, i, s) as (a - t).scatter_add(d, i, -s).
+        """Return the next line with a - t.scatter_add(d, i, s) as (a - t).scatter_add(d, i, -s).
 
-        What is added to has no memory of its own then: it is a number expanded, or given.
+        The base t must not be writable itself: it is an expanded number or an argument.
         """
         for reader, needs in following:
             added_to = adding(line.code)
@@ -188,7 +190,7 @@ class InPlaceWriter:
         return None
 
     def _shape(self, world: Scenario, code: Code) -> Shape | None:
-        """The shape of a value, asked for again and again before a line is written."""
+        """Return the shape of a value, cached until a line is written."""
         key = id(world), code
         if key not in self._shapes:
             self._shapes[key] = world.shape(code)
@@ -198,7 +200,7 @@ class InPlaceWriter:
         return self._memory.get(name, _OTHERS)
 
     def _reads(self, code: Code) -> Counter[int]:
-        """How often a run of the code reads each tensor made here."""
+        """Count how often one execution of the code reads each local tensor."""
         match code:
             case Name(name):
                 return Counter(self._of(name).of)
@@ -210,7 +212,10 @@ class InPlaceWriter:
     def _made_of(
         self, code: Code, worlds: Sequence[Scenario], alone: bool = True
     ) -> tuple[Code, WritableMemory]:
-        """The code in place, and the memory of its value; ``alone``: in no branch of a choice."""
+        """Return the code in place, and the memory of its value.
+
+        ``alone`` is false inside a branch of a choice.
+        """
         match code:
             case Name(name):
                 return code, self._of(name)
@@ -240,7 +245,7 @@ class InPlaceWriter:
         for asked, place, make in sorted(ways, key=lambda way: bool(way[0])):
             made = make(self, new, alone) if not asked else self._unless(asked, code, new, place)
             if made is not None:
-                # To add at positions out of place is to copy a tensor first; a choice is slow.
+                # An out-of-place scatter copies its base first, and a choice is slow.
                 chosen = isinstance(code, FunctionCall) and code.name == "torch.where"
                 self.written += 2 if chosen or torch_op(code).at_positions else 1
                 return made, self._new() if asked else found[place][1]
@@ -249,7 +254,7 @@ class InPlaceWriter:
     def _product_added(
         self, code: Code, worlds: Sequence[Scenario], alone: bool
     ) -> tuple[Code, WritableMemory] | None:
-        """a + b*c in one call, written over a where that may be."""
+        """Return a + b*c in one call, written over a if possible."""
         match code:
             case Binary("+" | "-" as op, total, Binary("*", a, b)):
                 pass
@@ -281,7 +286,7 @@ class InPlaceWriter:
     def _matrices_added(
         self, code: Code, worlds: Sequence[Scenario], alone: bool
     ) -> tuple[Code, WritableMemory] | None:
-        """a + b @ c in one call, written over a where that may be."""
+        """Return a + b @ c in one call, written over a if possible."""
         made = product_added(code, self.numbers, self.grouped)
         if made is None or not self._is_large(code, worlds):
             return None
@@ -311,24 +316,24 @@ class InPlaceWriter:
     def _may_write(
         self, operand: Code, code: Code, memory: WritableMemory, worlds: Sequence[Scenario]
     ) -> bool:
-        """Whether the result of the code may stand where the operand does."""
+        """True if the result of the code may overwrite the operand."""
         if not memory.writable or memory.of & self._busy or not self._is_float(operand, worlds):
             return False
         return self._is_like(operand, code, worlds)
 
     def _is_like(self, operand: Code, code: Code, worlds: Sequence[Scenario]) -> bool:
-        """Whether an operand has as many elements as the result, and these are many."""
+        """True if an operand has the same, large shape as the result."""
         same = all(self._shape(w, operand) == self._shape(w, code) for w in worlds)
         return same and self._is_large(code, worlds)
 
     def _asked_of(self, memory: WritableMemory) -> Needs:
-        """The inputs whose gradients read the memory later; that of the line at hand is none."""
+        """Return the inputs whose gradients read the memory later, but not in the current line."""
         return tuple(dict.fromkeys(t for m in memory.of for t in self._asked.get(m, ())))
 
     def _unless(self, asked: Needs, code: Code, new: Code, place: int) -> Code | None:
-        """x op y or f(x) where one of these gradients is asked for, else written over x.
+        """Return x op y or f(x) if one of these gradients is needed, else the same written over x.
 
-        Where they are, the operand stays as it is; where not, nothing reads it any more.
+        If a gradient is needed, later lines read the operand; if not, it is dead.
         """
         if code is not self._whole:
             return None
@@ -359,7 +364,7 @@ class InPlaceWriter:
         return WritableMemory(frozenset((self._made,)), True)
 
     def named(self, code: Code, alone: bool) -> Name | None:
-        """A name for the code, which stands before the line at hand; None in a choice."""
+        """Return a name for the code, defined before the current line; None in a choice."""
         if isinstance(code, Name):
             return code
         if not alone:
@@ -373,7 +378,7 @@ Make = Callable[[InPlaceWriter, Code, bool], Code | None]
 
 
 def _ways(code: Code) -> Iterator[tuple[int, Make]]:
-    """(operand, how to write the code, its operands being in place, over that one)."""
+    """Yield (operand, rewrite) for each operand that the result may overwrite."""
     match code:
         case Binary("+" | "*" as op):
             yield 0, lambda writer, new, alone: _method(new, 0, _METHODS[op])
@@ -398,13 +403,13 @@ def _ways(code: Code) -> Iterator[tuple[int, Make]]:
 
 
 def _method(code: Code, place: int, name: str) -> Code:
-    """x.name(y) for the operands of x op y."""
+    """Return x.name(y) for the operands of x op y."""
     parts = code.parts()
     return MethodCall(parts[place], name, (parts[1 - place],))
 
 
 def _filled(x: Code, mask: Code, code: Code, number: int) -> Code:
-    """x.masked_fill_(mask, number), of which that of 0 has a faster way."""
+    """Return x.masked_fill_(mask, number); filling with 0 has a faster call."""
     if isinstance(mask, Unary) and isinstance(mask.operand, Unary):
         mask = mask.operand.operand
     filling = code.parts()[number]
@@ -425,14 +430,14 @@ def _keyword(writer: InPlaceWriter, code: Code, alone: bool) -> Code | None:
 
 
 def _either(code: Conditional, one: WritableMemory, two: WritableMemory) -> WritableMemory:
-    """That of one value or another."""
+    """Return the memory of either branch."""
     if code.then is _NONE or code.other is _NONE:
         return two if code.then is _NONE else one
     return WritableMemory(one.of | two.of, one.writable and two.writable)
 
 
 def _read_parts(code: Code) -> tuple[Code, ...]:
-    """The parts of which the code reads more than shapes and dtypes."""
+    """Return the parts from which the code reads more than shapes and dtypes."""
     match code:
         case Attribute(_, name) if name in _OF_ITSELF:
             return ()
@@ -444,7 +449,7 @@ def _read_parts(code: Code) -> tuple[Code, ...]:
 
 
 def _read(code: Code) -> Iterator[str]:
-    """The names of what the code reads more of than shapes and dtypes."""
+    """Yield the names from which the code reads more than shapes and dtypes."""
     if isinstance(code, Name):
         yield code.id
     for part in _read_parts(code):

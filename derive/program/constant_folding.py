@@ -1,11 +1,11 @@
-"""Code without what is known when it is written: numbers computed, conditions said once.
+"""Folds constants: integer arithmetic, constant conditions, and repeated tests.
 
     min(4 - 1, 3)            3
     a if 1 != 0 else b       a
     m & m                    m
     where(m, where(m, a, 0), c)   where(m, a, c)
 
-Only whole numbers are computed: a quotient or a root rounds as torch and Python round it.
+Only integers are folded: a quotient or a root keeps the rounding of torch and Python.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TRUE, _FALSE = Literal("True"), Literal("False")
 
 
 def folded(code: Code) -> Code:
-    """The code, its parts first: a chain of operators may be of any length."""
+    """Return the folded code, without recursion: a chain of operators may be of any length."""
     known: dict[Code, Code] = {}
     pending = [code]
     while pending:
@@ -78,9 +78,9 @@ def _folded(code: Code) -> Code:
 
 
 def _taken(mask: Code, then: Code, other: Code) -> tuple[Code, Code]:
-    """What is chosen by the mask: of what is chosen by the same one, the branch that is taken.
+    """Return the branches of ``where``, with an inner ``where`` of the same mask resolved.
 
-    The other branch is a number: a tensor may have axes that no other has.
+    The dropped branch must be a number, as a tensor may contribute axes to the result.
     """
     match then:
         case FunctionCall("torch.where" | "_where", (inner, taken, Literal())) if inner is mask:
@@ -107,7 +107,7 @@ def _of_numbers(code: Binary, op: str) -> Code:
 
 
 def _truth(code: Code, op: str, left: Code, right: Code) -> Code:
-    """What a test says: whether it is a number or a truth value is nobody's concern."""
+    """Simplify a Boolean operator; only the truthiness of the result matters."""
     neutral, other = (_TRUE, _FALSE) if op == "and" else (_FALSE, _TRUE)
     if left is neutral or left is right:
         return right
@@ -117,7 +117,7 @@ def _truth(code: Code, op: str, left: Code, right: Code) -> Code:
 
 
 def _once(code: Code, op: str) -> Code:
-    """a & b & a is a & b."""
+    """Return a & b & a as a & b."""
     every = list(operands(code, op))
     distinct = list(dict.fromkeys(every))
     if len(distinct) == len(every):
@@ -129,7 +129,7 @@ def _once(code: Code, op: str) -> Code:
 
 
 def _extremum(code: Code, name: str, args: Iterable[Code]) -> Code:
-    """The least or greatest of numbers that are known, beside those that are not."""
+    """Merge the constant arguments of min or max; the others stay."""
     distinct = list(dict.fromkeys(args))
     numbers = [n for n in map(_whole, distinct) if n is not None]
     if len(numbers) > 1:
@@ -145,7 +145,7 @@ def _extremum(code: Code, name: str, args: Iterable[Code]) -> Code:
 def asked_once(
     code: Code, true: frozenset[Code] = frozenset(), false: frozenset[Code] = frozenset()
 ) -> Code:
-    """The code without questions whose answer is known where it stands."""
+    """Return the code without tests that an enclosing choice decides."""
 
     def asked(key: tuple[Code, frozenset[Code], frozenset[Code]]) -> Code:
         code, true, false = key

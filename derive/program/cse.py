@@ -1,4 +1,4 @@
-"""Statements made readable: repeated subexpressions named once, long lines taken apart."""
+"""CSE and line breaks: repeated subexpressions get a name, long lines are cut."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from derive.program.torch_ops import ADDED_PRODUCTS, torch_op
 
 @dataclass(frozen=True)
 class Line:
-    """name = code. A ``kept`` name is the reader's: it is never inlined."""
+    """The statement name = code. A ``kept`` name belongs to the user and is never inlined."""
 
     name: str
     code: Code
@@ -46,7 +46,7 @@ class Line:
 
 
 def tidy(lines: Sequence[Line], taken: set[str], width: int) -> list[Line]:
-    """The same statements: names that serve once inlined, repeats named, lines cut to width."""
+    """Return equivalent statements: single-use names inlined, repeats named, lines cut to width."""
     fresh = {*taken, *(line.name for line in lines)}
     lines = _plain_where_shared([replace(line, code=folded(line.code)) for line in _read(lines)])
     lines = _reduced_once(lines)
@@ -59,9 +59,9 @@ def tidy(lines: Sequence[Line], taken: set[str], width: int) -> list[Line]:
 
 
 def _joined(lines: Sequence[Line], given: Sequence[Line], width: int) -> list[Line]:
-    """The lines without names made here that one line reads once and has room for.
+    """Return the lines with generated names inlined if one line reads them once and has room.
 
-    A choice stands alone: what reads it may choose too.
+    A choice keeps its own line, as its reader may be a choice too.
     """
     own = {line.name for line in given}
     reads = Counter(name for line in lines for name in names_in(line.code))
@@ -79,7 +79,7 @@ def _joined(lines: Sequence[Line], given: Sequence[Line], width: int) -> list[Li
 
 
 def _read(lines: Sequence[Line]) -> list[Line]:
-    """The lines without engine-made names that nothing reads."""
+    """Return the lines without generated names that nothing reads."""
     result: list[Line] = []
     read: set[str] = set()
     for line in reversed(lines):
@@ -90,7 +90,7 @@ def _read(lines: Sequence[Line]) -> list[Line]:
 
 
 def _plain_where_shared(lines: Sequence[Line]) -> list[Line]:
-    """The lines with C + c*(A @ B), one call, spelled out where A @ B is wanted elsewhere too."""
+    """Return the lines with C + c*(A @ B) expanded from one call if A @ B occurs elsewhere too."""
     count = Counter[Code]()
     for part, n in chain.from_iterable(occurrences(line.code).items() for line in lines):
         count[_product_in(part) or part] += n
@@ -111,7 +111,7 @@ def _plain_where_shared(lines: Sequence[Line]) -> list[Line]:
 
 
 def _reduced_once(lines: Sequence[Line]) -> list[Line]:
-    """The lines with one reduction for x.sum(d, keepdim=True) and x.sum(d)."""
+    """Return the lines with one reduction for x.sum(d, keepdim=True) and x.sum(d)."""
     parts = set(chain.from_iterable(subexpressions(line.code) for line in lines))
     kept = (part for part in parts if isinstance(part, MethodCall) and torch_op(part).keeps)
     both: dict[Code, Code] = {}
@@ -125,7 +125,7 @@ def _reduced_once(lines: Sequence[Line]) -> list[Line]:
 
 
 def _product_in(code: Code) -> Code | None:
-    """A @ B of C + c*(A @ B) in one call."""
+    """Return A @ B of a call for C + c*(A @ B), else None."""
     match code:
         case FunctionCall(name, (_, a, b, _)) if name in ADDED_PRODUCTS.values():
             return Binary("@", a, b)
@@ -133,7 +133,7 @@ def _product_in(code: Code) -> Code | None:
 
 
 def renumbered(lines: list[Line], given: Sequence[Line], taken: set[str]) -> list[Line]:
-    """Names made here are numbered in the order in which they appear."""
+    """Return the lines with generated names numbered in the order of appearance."""
     own = {line.name for line in given}
     used = taken | own
     made = (line.name for line in lines if line.name not in own)
@@ -145,9 +145,9 @@ def renumbered(lines: list[Line], given: Sequence[Line], taken: set[str]) -> lis
 
 
 def _inline(lines: Sequence[Line], width: int) -> list[Line]:
-    """Engine-made names that are read once disappear into their reader."""
+    """Return the lines with generated names inlined that are read once."""
     result = dict(enumerate(lines))
-    # The place of a reader for each time that a name is read.
+    # The line of the reader, for each read of a name.
     readers: dict[str, list[int]] = {}
     for n, line in enumerate(lines):
         for name in names_in(line.code):
@@ -164,7 +164,7 @@ def _inline(lines: Sequence[Line], width: int) -> list[Line]:
 
 
 def _is_cheap(code: Code) -> bool:
-    """Whether writing it again costs nothing: names, shapes, views of names, Python numbers."""
+    """True if a repetition is free: names, shapes, views of names, Python numbers."""
     if isinstance(code, Name | Literal | Dim | Shape | Keyword | Tuple | Subscript | Slice):
         return True
     if isinstance(code, Attribute):
@@ -193,9 +193,9 @@ def _size(code: Code) -> int:
 
 
 class _Repeats:
-    """Statements, and what stands in them more than once.
+    """Statements and their repeated subexpressions.
 
-    A statement is known by a number that it keeps when others come before it.
+    A statement keeps its number when others are inserted before it.
     """
 
     def __init__(self, lines: Sequence[Line]) -> None:
@@ -204,12 +204,12 @@ class _Repeats:
         self._count: dict[Code, int] = {}
         self._readers: dict[Code, dict[int, None]] = {}
         self._repeated: dict[int, dict[Code, None]] = {}
-        """Size -> what has it, stands more than once and is worth a name."""
+        """Size -> the repeated subexpressions of this size that are worth a name."""
         for n, line in self.lines.items():
             self._note(n, Counter(), occurrences(line.code))
 
     def _note(self, n: int, old: Counter[Code], new: Counter[Code]) -> None:
-        """Where ``old`` stood in a statement, ``new`` does."""
+        """Update the counts of a statement from ``old`` to ``new`` occurrences."""
         for part in {**old, **new}:
             if new[part] and not old[part]:
                 self._readers.setdefault(part, {})[n] = None
@@ -225,7 +225,7 @@ class _Repeats:
                     del same[part]
 
     def largest(self) -> Code | None:
-        """The largest of what is repeated, and the first of these."""
+        """Return the first of the largest repeated subexpressions, or None."""
         size = max((size for size, same in self._repeated.items() if same), default=None)
         if size is None:
             return None
@@ -236,18 +236,18 @@ class _Repeats:
         return next(c for c in subexpressions(line.code) if first.get(c) == at)
 
     def readers(self, code: Code) -> list[int]:
-        """The statements that the code stands in, in order."""
+        """Return the statements that contain the code, in order."""
         there = self._readers[code]
         return [n for n in self._order if n in there] if len(there) > 1 else list(there)
 
     def change(self, n: int, code: Code) -> None:
-        """Give a statement other code."""
+        """Replace the code of a statement."""
         old = occurrences(self.lines[n].code)
         self._note(n, old, occurrences(code))
         self.lines[n] = replace(self.lines[n], code=code)
 
     def insert(self, line: Line, before: int) -> int:
-        """A new statement."""
+        """Insert a new statement before another and return its number."""
         n = len(self.lines)
         self.lines[n] = line
         self._order.insert(self._order.index(before), n)
@@ -256,7 +256,7 @@ class _Repeats:
         return n
 
     def _bring_forward(self, n: int) -> None:
-        """Put what a statement reads before it: what a later reader asks may be made later."""
+        """Move definitions that a statement reads before it, if they come later."""
         at = self._order.index(n)
         made = {self.lines[before].name for before in self._order[:at]}
         read = set(names_in(self.lines[n].code)) - made
@@ -266,18 +266,18 @@ class _Repeats:
                 self._bring_forward(later)
 
     def move(self, n: int, before: int) -> None:
-        """Put a statement before another."""
+        """Move a statement before another."""
         if n != before:
             self._order.remove(n)
             self._order.insert(self._order.index(before), n)
 
     def in_order(self) -> list[Line]:
-        """The statements."""
+        """Return the statements in order."""
         return [self.lines[n] for n in self._order]
 
 
 def _share(lines: Sequence[Line], taken: set[str]) -> list[Line]:
-    """What is computed more than once is computed before its first reader and named."""
+    """Return the lines with each repeated subexpression named before its first reader."""
     repeats, asked = _Repeats(lines), _asked(lines)
     while (code := repeats.largest()) is not None:
         readers = repeats.readers(code)
@@ -297,7 +297,7 @@ def _share(lines: Sequence[Line], taken: set[str]) -> list[Line]:
 
 
 def _named_once(lines: Sequence[Line]) -> list[Line]:
-    """The lines without engine-made names for what has a name."""
+    """Return the lines without generated names for values that have a name."""
     same: dict[Code, Code] = {}
     made: dict[Code, Code] = {}
 
@@ -317,9 +317,9 @@ def _named_once(lines: Sequence[Line]) -> list[Line]:
 def cut(
     lines: Sequence[Line], taken: set[str], width: int, among: Sequence[Line] = ()
 ) -> list[Line]:
-    """Lines longer than width give their largest operands names of their own.
+    """Return the lines with the largest operands of overlong lines moved to lines of their own.
 
-    ``among`` are the lines that these stand among.
+    ``among`` are the surrounding lines.
     """
     length = cache(lambda code: len(text(code)))
     result: list[Line] = []
@@ -343,15 +343,15 @@ def cut(
 
 
 def _asked(lines: Sequence[Line]) -> set[str]:
-    """The names that are None where they are not read."""
+    """Return the names that are None unless they are needed."""
     return {line.name for line in lines if is_lazy(line.code)}
 
 
 def _best_cut(code: Code, room: int, length: Callable[[Code], int], asked: set[str]) -> Code | None:
-    """The largest proper part that fits the line; failing that, the largest that does not."""
+    """Return the largest proper part that fits the line, else the shortest that does not."""
     kept: tuple[Code, ...] = ()
     if isinstance(code, Conditional) and is_put_off(code.then, asked):
-        # Alone it would have to ask again.
+        # On a line of its own it would repeat the test.
         kept = (code.then, code.test) if _asks_for_sizes(code.test) else (code.then,)
     parts = [
         c
@@ -369,7 +369,7 @@ def _best_cut(code: Code, room: int, length: Callable[[Code], int], asked: set[s
 
 
 def _filled(code: Code) -> Code | None:
-    """A part that stands for nothing where there is nothing: a line of its own."""
+    """Return a part `x if y.numel() else z`, which gets its own statement; else None."""
     own = code.then if isinstance(code, Conditional) else None
     for c in subexpressions(code):
         if c not in (code, own) and isinstance(c, Conditional) and _asks_for_elements(c.test):
@@ -388,7 +388,7 @@ def _asks_for_elements(code: Code) -> bool:
 
 
 def _fresh(code: Code, taken: set[str]) -> str:
-    """A name for the value of the code."""
+    """Return a new name for the value of the code."""
     while isinstance(code, MethodCall) and (torch_op(code).light or torch_op(code).view):
         code = code.obj
     match code:
@@ -411,16 +411,16 @@ _OF_OPERATORS = {
     **{"+": "added", "-": "difference", "*": "product", "@": "product", "/": "ratio"},
     **{"//": "count", "**": "power"},
 }
-"""What the engine calls the value of an operator."""
+"""Stems of names for the values of operators."""
 
 
 def _is_made(name: str) -> bool:
-    """Whether a name is the engine's own, which says nothing of what it is of."""
+    """True if a name is generated and carries no meaning."""
     return name.rstrip("0123456789") in {"part", *_OF_OPERATORS.values()}
 
 
 def numbered(stem: str, taken: set[str]) -> str:
-    """stem, stem2, stem3, ...: the first that nothing has, which is taken from now on."""
+    """Return stem, stem2, stem3, ...: the first name that is free; it is reserved from then on."""
     name = substitution.numbered(stem, taken)
     taken.add(name)
     return name

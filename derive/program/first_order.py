@@ -1,4 +1,4 @@
-"""Two bodies of a backward: one for all orders of derivatives, one where no graph is wanted."""
+"""Merges two backwards: a differentiable one, and a first-order one for use without a graph."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from derive.program.program import Program, Recognised, Saved
 
 
 def with_first_order(program: Program, first: Program) -> Program:
-    """The program whose backward is that of ``first`` where no graph of it is wanted."""
+    """Return the program with the backward of ``first`` for use without a graph."""
     return replace(
         program,
         saved=_saved(program, first),
@@ -27,7 +27,7 @@ def with_first_order(program: Program, first: Program) -> Program:
 
 
 def _saved(program: Program, first: Program) -> tuple[Saved, ...]:
-    """What either saves, for the gradients that read it in either."""
+    """Return the tensors that either saves, with the gradients that read them in either."""
     needs: dict[str, set[str]] = {}
     for s in (*program.saved, *first.saved):
         needs.setdefault(s.name, set()).update(s.needs)

@@ -1,4 +1,4 @@
-"""Flops of operations of torch, and the steps that some take before their last."""
+"""Flops of torch operations, and the steps of some before their last one."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from derive.program import shape_rules
 from derive.program.shape_rules import Shape, along, elements
 
 Flops = Callable[..., Poly]
-"""Of the shape of the result and the arguments, tensors being given by their shapes."""
+"""A function of the result's shape and the arguments; tensors are given by their shapes."""
 
 Steps = Iterable[tuple[Shape, Poly]]
-"""The shape of a result and the flops that it takes, one after another."""
+"""(shape of a result, its flops), one after another."""
 
 # -------------------------------------------------------------------- flops
 
@@ -23,12 +23,12 @@ def none(result: Shape, *_: Any, **__: Any) -> Poly:
 
 
 def each(result: Shape, *_: Any, **__: Any) -> Poly:
-    """1 for each element of the result."""
+    """Return 1 flop per element of the result."""
     return elements(result)
 
 
 def of(argument: int) -> Flops:
-    """1 for each element of an argument: what a reduction takes in, or what is added."""
+    """Return 1 flop per element of an argument: the operand of a reduction, or the added source."""
     return lambda result, *args, **_: elements(args[argument])
 
 
@@ -49,7 +49,7 @@ def conv(result: Shape, x: Shape, w: Shape, *_: Any, **__: Any) -> Poly:
 
 
 def conv_transpose(result: Shape, y: Shape, w: Shape, *_: Any, **__: Any) -> Poly:
-    """2 for each weight at each place of each example; the channels of y are in the weights."""
+    """Return 2 flops per weight, place and example; the weights include the channels of y."""
     return scale(mul(*y[:1], *y[2:], *w), 2)
 
 
@@ -72,22 +72,22 @@ def spread(axes: int) -> Flops:
 
 
 def recurrence(result: Shape, *_: Any) -> Poly:
-    """Products and sums of every pair, then of every pair of pairs, and so on: 5 for each."""
+    """Return 5 flops per element, for a recurrence combined in pairs."""
     return scale(elements(result), 5)
 
 
 def normalised(result: Shape, *_: Any, **__: Any) -> Poly:
-    """A difference, two sums, a product and what is added, for each element."""
+    """Return 5 flops per element: a difference, two sums, a product and an addition."""
     return scale(elements(result), 5)
 
 
 def attended(_: Shape, q: Shape, k: Shape, v: Shape, *__: Any) -> Poly:
-    """The products with keys and with values."""
+    """Return the flops of the products with keys and with values."""
     return scale(mul(elements(q[:-1]), k[-2], add(q[-1], v[-1])), 2)
 
 
 def attended_gradients(_: Shape, __: Shape, q: Shape, k: Shape, v: Shape, *___: Any) -> Poly:
-    """The scores once more, then two products for each of what they and the means are made of."""
+    """Return the flops of the scores, then of two products for each factor of scores and means."""
     return scale(mul(elements(q[:-1]), k[-2], add(scale(q[-1], 3), scale(v[-1], 2))), 2)
 
 
@@ -99,18 +99,18 @@ def no_step(*_: Any, **__: Any) -> Steps:
 
 
 def before_others(x: Shape, dim: Any) -> Steps:
-    """Two joins, two running products, three reversals."""
+    """Yield two joins, two running products, and three reversals."""
     yield shape_rules.reduce(x, dim, True), ZERO
     for flops in (0, 1, 0, 0, 1, 0):
         yield x, scale(elements(x), flops)
 
 
 def before_product(x: Shape, dim: Any) -> Steps:
-    """A join."""
+    """Yield a join."""
     yield shape_rules.reduce(x, dim, True), ZERO
     yield x, ZERO
 
 
 def before_decay(x: Shape, level: Shape, dim: Any) -> Steps:
-    """A clamp, a difference, its negative and its exponential."""
+    """Return a clamp, a difference, its negative and its exponential."""
     return [(level, elements(level))] * 4

@@ -1,6 +1,6 @@
-"""Values and gradients in one body: the lines of a forward, then what its backward adds to them.
+"""Fuses forward and backward: values and gradients in one body, for a cotangent of 1.
 
-What both compute is computed once, found by what it is made of, whatever it is called.
+Values that both compute are computed once. Equal values are found by their structure, not by name.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from derive.program.torch_ir import (
 NONE = Literal("None")
 
 _LOGARITHMS = {"torch.softmax": "torch.log_softmax", "_softmax_of": "_logsoftmax"}
-"""Each softmax and its logarithm."""
+"""Each softmax with its logarithm."""
 
 
 @dataclass(frozen=True)
 class Formed:
-    """Lines with the inputs whose gradients need them, and the dtypes of what they are given.
+    """Lines with the inputs whose gradients need them, and the dtypes of their arguments.
 
     ``gradients``: input -> the name of its gradient; ``outputs`` likewise.
     """
@@ -45,7 +45,7 @@ class Formed:
 
 
 def formed(program: Program, optional: Collection[str] = ()) -> Formed:
-    """The body of a program whose outputs have no cotangent but 1."""
+    """Return the fused body of a program whose output cotangents are all 1."""
     one, two = program.forward_precision, program.backward_precision
     both = {*one.narrow, *two.narrow} & {*one.broad, *two.broad}
     every = tuple(program.differentiable)
@@ -61,7 +61,7 @@ def formed(program: Program, optional: Collection[str] = ()) -> Formed:
     backward = [(x.line, x.needs) for x in program.backward]
     merged.run(forward, {name: f"{name}_low" for name in both.intersection(one.narrow)})
     outputs = {name: merged.names[name] for name in program.outputs}
-    # What the forward made of a tensor that is given the backward does not know.
+    # The backward reads arguments as given, not as the forward may have rebound them.
     merged.names.clear()
     given = {name: f"{name}_low" for name in both.intersection(two.narrow)}
     merged.run([*setup, *shapes, *backward], outputs | given)
@@ -80,7 +80,7 @@ def formed(program: Program, optional: Collection[str] = ()) -> Formed:
 
 
 def shape_lines(program: Program, optional: Collection[str]) -> list[Line]:
-    """The shapes that a backward reads of tensors which it may not have."""
+    """Return lines for the saved shapes of tensors; an optional tensor may be None."""
     lines = []
     for t in program.kept_shapes:
         shape: Code = Attribute(Name(t), "shape")
@@ -91,14 +91,14 @@ def shape_lines(program: Program, optional: Collection[str]) -> list[Line]:
 
 
 def is_none(tensor: str) -> Code:
-    """Whether a tensor is None."""
+    """Return the code of the test that a tensor is None."""
     return Binary("is", Name(tensor), NONE)
 
 
 def _read(
     lines: Sequence[tuple[Line, tuple[str, ...]]], wanted: set[str]
 ) -> list[tuple[Line, tuple[str, ...]]]:
-    """The lines that lead to what is wanted."""
+    """Return the lines on which the wanted names depend."""
     wanted, kept = set(wanted), []
     for line, needs in reversed(lines):
         if line.name in wanted:
@@ -109,7 +109,7 @@ def _read(
 
 
 class _Merged:
-    """Lines so far, each value once; ``names`` has what the names of a body are called here."""
+    """The merged lines, each value once; ``names`` maps names of the body to merged names."""
 
     def __init__(self, given: set[str]) -> None:
         self.lines: list[tuple[Line, tuple[str, ...]]] = []
@@ -123,13 +123,13 @@ class _Merged:
     def run(
         self, entries: Sequence[tuple[Line, tuple[str, ...]]], given: Mapping[str, str]
     ) -> None:
-        """Add the lines of a body, which calls what it is given so."""
+        """Add the lines of a body; ``given`` maps its argument names to merged ones."""
         self.names.update(given)
         for line, needs in entries:
             self.add(line, needs)
 
     def add(self, line: Line, needs: tuple[str, ...]) -> None:
-        """Add a line, unless its value is there."""
+        """Add a line, unless its value is available."""
         code = self._code(line.code)
         number = self._number(code)
         known = self._held.get(number)
@@ -149,7 +149,7 @@ class _Merged:
         self.lines.append((replace(line, name=name, code=code), needs))
 
     def apart(self, gradients: Mapping[str, str], others: Iterable[str]) -> dict[str, str]:
-        """input -> a name that is its gradient alone, there where that is asked for."""
+        """Return for each gradient a name that only it needs, adding lines as necessary."""
         asked = {line.name: needs for line, needs in self.lines}
         taken = set(others)
         own = {}
@@ -165,7 +165,7 @@ class _Merged:
         return own
 
     def _code(self, code: Code) -> Code:
-        """The code under the names here; a softmax is the exponential of its logarithm at hand."""
+        """Return the code with merged names; a softmax becomes exp of an available log_softmax."""
         if isinstance(code, Name):
             return Name(self.names.get(code.id, code.id))
         code = code.map(self._code)
@@ -178,7 +178,7 @@ class _Merged:
         return code
 
     def _number(self, code: Code) -> int:
-        """The number of a value: the same for what is made of the same in the same way."""
+        """Return the value number of the code: equal for equal operations on equal operands."""
         if isinstance(code, Name):
             if code.id not in self._of:
                 self._of[code.id] = len(self._numbers)

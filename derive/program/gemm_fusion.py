@@ -1,10 +1,11 @@
-"""A product of matrices added to a tensor: one call in place of three passes.
+"""Fuses the addition of a tensor into a matrix product: one call in place of three passes.
 
-    C + A @ B           torch.addmm(C, A, B)                 two axes each, three: baddbmm
-    b*C + a*(A @ B)     _added_product(C, A, B, b, a)        numbers, which may be 0
+    C + A @ B          torch.addmm(C, A, B)             two axes each, three: baddbmm
+    b*C + a*(A @ B)    _added_product(C, A, B, b, a)    numbers, which may be 0
 
-torch reads no tensor whose factor is 0, so that a nan in it is lost: 0*nan is nan. Nor does it add
-tensors of different dtypes. The second is one call where neither is so.
+torch does not read a tensor whose factor is 0, so that a nan in it is lost: 0*nan is nan. It also
+cannot add tensors of different dtypes. The helper of the second form makes one call only if neither
+case applies.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _ONE = Literal("1")
 
 @dataclass(frozen=True)
 class ProductAdded:
-    """scale*addend + factor*(left @ right); ``cast`` is the dtype that the product is in."""
+    """scale*addend + factor*(left @ right); ``cast`` is the dtype of the product."""
 
     addend: Code
     scale: Code
@@ -43,28 +44,28 @@ class ProductAdded:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it has no factors and one dtype."""
+        """True without factors and without a cast."""
         return self.factor is self.scale is _ONE and not self.cast
 
     @property
     def product(self) -> Code:
-        """The product of matrices."""
+        """The matrix product."""
         return Binary("@", self.left, self.right)
 
     def fits(self, left: Shape | None, right: Shape | None) -> bool:
-        """Whether torch has one call for matrices of these shapes."""
+        """True if torch has one call for matrices of these shapes."""
         if left is None or right is None or len(left) != len(right):
             return False
         return len(left) in ADDED_PRODUCTS and left[:-2] == right[:-2]
 
     def call(self, total: Code, left: Code, right: Code, axes: int) -> Code:
-        """The one call, of these operands."""
+        """Return the fused call on these operands."""
         if self.is_plain:
             return FunctionCall(ADDED_PRODUCTS[axes], (total, left, right))
         return FunctionCall("_added_product", (total, left, right, self.scale, self.factor))
 
     def over(self, total: Code, left: Code, right: Code, axes: int) -> Code | None:
-        """That over the total, which is one of no more axes."""
+        """Return the call that overwrites the total, or None with factors or a cast."""
         if not self.is_plain:
             return None
         return MethodCall(total, f"{ADDED_PRODUCTS[axes].removeprefix('torch.')}_", (left, right))
@@ -73,9 +74,9 @@ class ProductAdded:
 def product_added(
     code: Code, numbers: Collection[str], grouped: Collection[str] = ()
 ) -> ProductAdded | None:
-    """The code as one; ``numbers`` are the names of what is no tensor.
+    """Return the code as a fused product, else None; ``numbers`` are names of non-tensors.
 
-    The number of axes decides the call, and is not known of what is ``grouped``.
+    The number of axes selects the call, so names in ``grouped``, of unknown rank, are excluded.
     """
     if not isinstance(code, Binary) or code.op != "+":
         return None
@@ -91,14 +92,14 @@ def product_added(
                 continue
         if has_groups(product, grouped):
             continue
-        # A cast makes a choice of it at run time, which factors alone are worth.
+        # A cast needs a choice at run time, which pays off only with factors.
         if not cast or factor is not _ONE or scale is not _ONE:
             return ProductAdded(addend, scale, left, right, factor, cast)
     return None
 
 
 def _scaled(code: Code, numbers: Collection[str]) -> tuple[Code, Code]:
-    """The number before a tensor, and the tensor."""
+    """Return the numeric factor of a tensor, and the tensor."""
     match code:
         case Binary("*", Literal() | Name() as factor, rest):
             if isinstance(factor, Literal) or factor.id in numbers:
@@ -107,7 +108,7 @@ def _scaled(code: Code, numbers: Collection[str]) -> tuple[Code, Code]:
 
 
 def has_groups(code: Code, grouped: Collection[str]) -> bool:
-    """Whether the value may have a group of axes, as these names have."""
+    """True if the value may have a group of axes, like these names."""
     match code:
         case MethodCall(_, "reshape", (Tuple(sizes),)):
             # x.reshape((*p_shape, n)) has one, x.reshape((math.prod(p_shape), n)) has none.
@@ -116,7 +117,7 @@ def has_groups(code: Code, grouped: Collection[str]) -> bool:
 
 
 def note_groups(line: Line, grouped: set[str]) -> None:
-    """Adds the name of a line to those of what may have a group of axes, or takes it out."""
+    """Add the name of a line to ``grouped`` if it may have a group of axes, else remove it."""
     has = has_groups(line.code, grouped)
     grouped.discard(line.name)
     grouped |= {line.name} if has else set()

@@ -1,9 +1,9 @@
-"""Gradients that share no memory where autograd would not see it.
+"""Copies gradients that alias each other where autograd cannot detect it.
 
-A gradient may be the cotangent itself, which autograd copies where somebody else holds it. It does
-not see that two views are of one memory, and ``torch.autograd.grad`` gives one tensor for two
-inputs as it is, so that scaling one gradient would scale the other. All but one of them are copies,
-where several are asked for; parts of a tensor that lie beside each other stay views.
+A gradient may be the cotangent itself; autograd copies it if another holder exists. It does not
+detect two views of the same memory, and ``torch.autograd.grad`` returns one tensor for two inputs
+as it is, so that scaling one gradient would scale the other. All but one of them are copied if
+several are needed; disjoint parts of a tensor stay views.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _NONE = Literal("None")
 
 
 def gradients_apart(program: Program, lines: Sequence[BackwardLine]) -> tuple[BackwardLine, ...]:
-    """The lines of a backward with no two gradients views of one memory."""
+    """Return the lines of a backward in which no two gradients alias."""
     body = _AliasedBody(program, lines)
     inputs = [t for t, name in program.gradients.items() if name in body.memories]
     places = {name: n for n, name in enumerate(program.inputs)}
-    # What is the cotangent itself is never copied here, so that views of it are.
+    # The cotangent itself is never copied here, so its views are.
     turn = sorted(inputs, key=lambda t: (not body.is_given(t), inputs.index(t)))
     result = list(lines)
     for n, t in enumerate(turn):
@@ -57,13 +57,13 @@ def gradients_apart(program: Program, lines: Sequence[BackwardLine]) -> tuple[Ba
 
 @dataclass
 class _AliasedBody:
-    """What names are at the end of a body: their memory, the tensor, and which part of another."""
+    """The state of names at the end of a body: memory, tensor identity, and part of another."""
 
     program: Program
     lines: Sequence[BackwardLine]
     memories: dict[str, AliasSet] = field(init=False)
     tensors: dict[str, str | int] = field(init=False)
-    """By name the first name of the same tensor, or the line that made it."""
+    """Name -> the first name of the same tensor, or the line that made it."""
     parts: dict[str, _Part] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -80,12 +80,12 @@ class _AliasedBody:
                 self.parts[name] = part
 
     def is_given(self, t: str) -> bool:
-        """Whether the gradient of an input is a cotangent, the tensor itself."""
+        """True if the gradient of an input is a cotangent tensor itself."""
         cotangents = {name for _, name in self.program.cotangents if name is not None}
         return self.tensors[self.program.gradients[t]] in cotangents
 
     def share(self, t: str, u: str) -> bool:
-        """Whether the gradients of two inputs are in one memory."""
+        """True if the gradients of two inputs may share memory."""
         one, two = self.program.gradients[t], self.program.gradients[u]
         if not self.memories[one].owners & self.memories[two].owners:
             return False
@@ -95,7 +95,7 @@ class _AliasedBody:
         return a is None or b is None or not (a.ends_before(b) or b.ends_before(a))
 
     def _tensor(self, code: Code, n: int) -> str | int:
-        """The tensor that the code is, which may have a name already."""
+        """Return the identity of the tensor: an existing name, or the line."""
         match code:
             case Name(name):
                 return self.tensors.get(name, n)
@@ -107,7 +107,7 @@ class _AliasedBody:
         return n
 
     def _part(self, code: Code) -> _Part | None:
-        """The part of a tensor that the code is a view of."""
+        """Return the part of a tensor that the code is a view of."""
         while not isinstance(code, Name):
             first = code.parts()[0] if code.parts() else code
             if isinstance(code, Attribute) or not torch_op(code).view:
@@ -123,7 +123,7 @@ class _AliasedBody:
 
 @dataclass(frozen=True)
 class _Part:
-    """So many positions along an axis of a tensor."""
+    """A run of positions along an axis of a tensor."""
 
     tensor: str | int
     axis: Code
@@ -131,7 +131,7 @@ class _Part:
     length: Code
 
     def ends_before(self, other: _Part) -> bool:
-        """Whether it is seen that it ends where another begins, or before."""
+        """True if this part provably ends at or before the start of the other."""
         if (self.tensor, self.axis) != (other.tensor, other.axis):
             return False
         gap = _terms(other.start)
@@ -141,7 +141,7 @@ class _Part:
 
 
 def _terms(code: Code) -> Counter[Code]:
-    """The terms of a sum, numbers as so many times 1."""
+    """Return the terms of a sum with their counts; an integer counts as a multiple of 1."""
     found: Counter[Code] = Counter()
     for term in operands(code, "+"):
         if isinstance(term, Literal) and term.text.isdigit():
@@ -152,7 +152,7 @@ def _terms(code: Code) -> Counter[Code]:
 
 
 def _is_size(code: Code) -> bool:
-    """Whether it is seen that a number is not negative."""
+    """True if the number is provably nonnegative."""
     match code:
         case Literal(words):
             return words.isdigit()

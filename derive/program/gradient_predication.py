@@ -1,7 +1,7 @@
-"""Which gradients need a line of the backward: the order of the lines, and what is asked of each.
+"""Gradient predication: the order of backward lines, and the condition of each.
 
-A line is needed where a gradient is wanted that it leads to. Where many are, the conditions have
-names, each made from those of the lines that read the line:
+A line is needed if a wanted gradient depends on it. If many gradients do, conditions get names,
+each defined by those of the lines that read the line:
 
     needs_b = needs[1] or needs[2]
     needs_a = needs_b or needs[0]
@@ -33,14 +33,14 @@ from derive.program.torch_ir import (
 )
 
 _MOST = 3
-"""Where a condition has more alternatives than this, conditions have names."""
+"""If a condition has more alternatives than this, conditions get names."""
 
 Needs = tuple[str, ...]
-"""The inputs whose gradients need something, in order."""
+"""The inputs whose gradients need a line, in order."""
 
 
 def needed_by(lines: Sequence[Line], gradients: Mapping[str, str]) -> list[Needs]:
-    """For each line the inputs whose gradients it leads to; ``gradients``: input -> name."""
+    """Return for each line the inputs whose gradients use it; ``gradients``: input -> name."""
     own = {name: 1 << n for n, name in enumerate(gradients.values())}
     wanted: dict[str, int] = {}
     result = [0] * len(lines)
@@ -60,12 +60,12 @@ def needed_by(lines: Sequence[Line], gradients: Mapping[str, str]) -> list[Needs
 
 
 def ordered(lines: Sequence[Line], needs: Sequence[Needs]) -> list[Line]:
-    """The lines with those for the same gradients together, what all need first.
+    """Return the lines grouped by the gradients that need them, the most shared first.
 
-    A line stays behind every earlier one that it reads, and that writes what it writes.
+    A line stays after every earlier line that defines a name it reads, or writes the same name.
     """
     followers, waiting = _dependencies(lines)
-    # Of what may come next: by the number of gradients, and together with what needs the same.
+    # Ready lines, by the number of gradients and grouped with lines of the same needs.
     ready: list[tuple[int, int]] = []
     alike: dict[Needs, list[int]] = {n: [] for n in needs}
 
@@ -95,7 +95,7 @@ def ordered(lines: Sequence[Line], needs: Sequence[Needs]) -> list[Line]:
 
 
 def _dependencies(lines: Sequence[Line]) -> tuple[list[list[int]], list[int]]:
-    """For each line those that stay behind it, and the number of those it stays behind."""
+    """Return for each line its followers, and the number of its predecessors."""
     followers: list[list[int]] = [[] for _ in lines]
     waiting = []
     writer: dict[str, int] = {}
@@ -118,10 +118,10 @@ def _dependencies(lines: Sequence[Line]) -> tuple[list[list[int]], list[int]]:
 
 @dataclass(frozen=True)
 class Conditions:
-    """What is asked of each line: whether one of some alternatives holds.
+    """The condition of each line: a disjunction of alternatives.
 
-    ``names`` are defined first, as alternatives too, and ``of`` gives the alternatives for the
-    inputs whose gradients need a line; where there are none, nothing is asked.
+    ``names`` are defined first, as disjunctions too. ``of`` maps the inputs whose gradients need a
+    line to its alternatives; without alternatives the line is unconditional.
     """
 
     names: tuple[tuple[str, tuple[str, ...]], ...]
@@ -134,10 +134,9 @@ def conditions(
     places: Mapping[str, int],
     taken: set[str],
 ) -> Conditions:
-    """The conditions of lines, given with what needs them.
+    """Return the conditions of lines, given with the inputs that need them.
 
-    ``places`` has the place of each input among the arguments, ``taken`` the names that mean
-    something else.
+    ``places`` has the position of each input among the arguments, ``taken`` the names in use.
     """
     every = {needs for _, needs in lines}
     if all(len(needs) <= _MOST or len(needs) == len(gradients) for needs in every):
@@ -154,7 +153,7 @@ def conditions(
         mine = sum(bit[tensor] for tensor in needs)
         parts = readers.pop(line.name, set())
         if mine not in known and len(needs) < len(gradients):
-            # This is the last line that these need: fewer need those that read it.
+            # The last line with these needs: the lines that read it have fewer.
             known[mine] = numbered(f"needs_{line.name}", taken)
             names.append((known[mine], _covering(mine, parts, known)))
         of[needs] = (known[mine],) if mine in known else ()
@@ -168,7 +167,7 @@ def _each(needs: Needs, texts: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _covering(whole: int, parts: Iterable[int], known: Mapping[int, str]) -> tuple[str, ...]:
-    """Names of sets that make up the whole: of these parts, largest first, then of single bits."""
+    """Return names of sets whose union is the whole: these parts first, then single bits."""
     parts = [part for part in parts if part in known and not part & ~whole]
     single = [1 << n for n in range(whole.bit_length()) if whole >> n & 1]
     covered = 0
@@ -186,10 +185,10 @@ def _covering(whole: int, parts: Iterable[int], known: Mapping[int, str]) -> tup
 def softmaxes_shared(
     lines: Sequence[Line], needs: Sequence[Needs], places: Mapping[str, int], width: int
 ) -> list[tuple[Line, Needs]]:
-    """The lines, given with what needs them, each softmax made of a log_softmax if there is one.
+    """Return the lines with each softmax computed from an available log_softmax.
 
-    A backward computes softmax for some gradients and log_softmax for others. Where the latter is
-    wanted at all, softmax is its exponential, one pass instead of a second reduction.
+    A backward may compute softmax for some gradients and log_softmax for others. If the latter is
+    needed at all, softmax is its exponential: one pass instead of a second reduction.
     """
     result = list(zip(lines, needs, strict=True))
     taken = {name for line in lines for name in (line.name, *names_in(line.code))}
@@ -224,7 +223,7 @@ def softmaxes_shared(
 
 
 def _brought_before(lines: list[tuple[Line, Needs]], entry: tuple[Line, Needs], reader: int) -> int:
-    """Put a line before a reader and what that stands with; where the reader is then."""
+    """Move a line before a reader and the lines grouped with it; return the reader's position."""
     read = set(names_in(entry[0].code))
     at, own = reader, lines[reader][1]
     while at and lines[at - 1][1] == own and lines[at - 1][0].name not in read:
@@ -236,14 +235,14 @@ def _brought_before(lines: list[tuple[Line, Needs]], entry: tuple[Line, Needs], 
 
 
 def any_wanted(needs: Needs, places: Mapping[str, int]) -> Code:
-    """Whether the gradient of one of these inputs is asked for."""
+    """Return the code of the test that one of these gradients is needed."""
     asked = Attribute(Name("ctx"), "needs_input_grad")
     each: list[Code] = [Subscript(asked, (literal(places[tensor]),)) for tensor in needs]
     return reduce(lambda a, b: Binary("or", a, b), each)
 
 
 def read_first(lines: Sequence[Line]) -> set[str]:
-    """The names that are read before a line makes them."""
+    """Return the names that are read before a line defines them."""
     read: set[str] = set()
     made: set[str] = set()
     for line in lines:

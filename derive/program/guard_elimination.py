@@ -1,9 +1,9 @@
-"""Guards that a choice around them makes needless, where nothing is differentiated.
+"""Removes guards that an enclosing choice makes redundant, in code that is not differentiated.
 
     where(m, f(where(m, x, 1)), 0)  =  where(m, f(x), 0)
 
-for what computes each element alone: where m fails the value is not read. A guard is there for
-the derivative, which is the product of what the outer choice drops, 0, and of an infinite slope.
+for elementwise f: where m fails, the value is not selected. The guard only serves the derivative,
+which would be the product of 0, from the outer choice, and of an infinite slope.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from derive.program.torch_ir import (
 from derive.program.torch_ops import torch_op
 
 Masks = frozenset[Code]
-"""Conditions, all of which hold where a value is read."""
+"""Conditions that all hold where a value is read."""
 
 _EVERYWHERE: Masks = frozenset()
 _CHOICES = ("torch.where", "_where")
@@ -37,9 +37,9 @@ _ARITHMETIC = ("+", "-", "*", "/", "**")
 def unguarded(
     entries: Sequence[tuple[Line, Needs]], results: Collection[str]
 ) -> list[tuple[Line, Needs]]:
-    """The lines without such guards, and without those that nothing reads any more.
+    """Return the lines without such guards, and without dead lines.
 
-    ``results`` are the names of what is returned.
+    ``results`` are the returned names.
     """
     times = Counter(line.name for line, _ in entries)
     once = {line.name: line.code for line, _ in entries if times[line.name] == 1}
@@ -54,20 +54,20 @@ def unguarded(
 
 
 class _Read:
-    """``where`` each name is read by the lines that come later."""
+    """Removes guards; ``where`` holds the masks under which later lines read each name."""
 
     def __init__(self, once: Mapping[str, Code], where: dict[str, Masks]) -> None:
         self.once = once
         self.where = where
 
     def without(self, code: Code, masks: Masks) -> Code:
-        """The code of a value that is read where all of the masks hold."""
+        """Return the code of a value that is read where all of the masks hold."""
         match code:
             case Name(name):
                 self.where[name] = self.where.get(name, masks) & masks
                 return code
             case FunctionCall(name, (test, then, other)) if name in _CHOICES:
-                # A tensor that is left out may have axes that nothing else has.
+                # A dropped tensor may contribute axes to the result.
                 plain = isinstance(other, Literal) and not isinstance(then, Literal)
                 if plain and self._follows(test, masks):
                     return self.without(then, masks)
@@ -82,7 +82,7 @@ class _Read:
         return whole
 
     def _follows(self, test: Code, masks: Masks) -> bool:
-        """Whether the test holds where all of the masks do."""
+        """True if the masks imply the test."""
 
         def known(part: Code) -> bool:
             made_of = self.once.get(part.id) if isinstance(part, Name) else None
@@ -91,7 +91,7 @@ class _Read:
         return all(map(known, operands(test, "&")))
 
     def _parts(self, test: Code) -> Masks:
-        """The conditions that hold where the test does."""
+        """Return the conditions that the test implies."""
         found = set()
         for part in operands(test, "&"):
             found.add(part)
@@ -101,7 +101,7 @@ class _Read:
 
 
 def _is_of_each(code: Code) -> bool:
-    """Whether each element comes of those of the operands at the same place."""
+    """True if the code is elementwise."""
     match code:
         case Binary(sign):
             return sign in _ARITHMETIC

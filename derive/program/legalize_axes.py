@@ -1,4 +1,4 @@
-"""Calls along an axis that is followed by one of a group, which may be of size 1 or none.
+"""Replaces calls along an axis that precedes a group, whose axes may have size 1 or be absent.
 
     torch.softmax(x, i)                             _softmax_of(x, i)
     torch.log_softmax(x, i)                         _logsoftmax(x, i)
@@ -24,7 +24,7 @@ _METHODS = {"gather": "_gathered", "scatter_add": "_scatter_added"}
 
 
 def along(code: Code) -> Code:
-    """The code with such calls along axes that are counted from the first."""
+    """Return the code with such calls replaced where the axis counts from the first."""
 
     def visit(part: Code) -> Code | None:
         match part:

@@ -1,4 +1,4 @@
-"""Positions on tensors of another kind: those that are distributed meet no plain tensors.
+"""Positions of the same tensor type as their operand: a DTensor cannot be combined with a Tensor.
 
 torch.arange(n, device=x.device)  _positions(n, x)
 """
@@ -10,7 +10,7 @@ from derive.program.torch_ir import Attribute, Code, FunctionCall, Keyword, Name
 
 
 def of_its_kind(code: Code) -> Code:
-    """The code with positions that are made of a tensor."""
+    """Return the code with positions created from a tensor."""
 
     def visit(part: Code) -> Code | None:
         match part:

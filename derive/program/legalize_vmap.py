@@ -1,10 +1,9 @@
-"""Calls for which autograd's older vmap has a rule: that of is_grads_batched and of jacobian.
+"""Replaces calls without a rule in autograd's older vmap, of is_grads_batched and jacobian.
 
     x.flatten(i, j)    _flatten(x, i, j)
     x.unflatten(i, s)  _unflatten(x, i, s)
 
-A backward alone is called under it. It has no rule for torch.einsum either, which nothing
-replaces.
+Only a backward runs under it. torch.einsum has no rule either, but has no replacement.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ _CALLS = ("flatten", "unflatten")
 
 
 def ruled(code: Code) -> Code:
-    """The code with such calls alone, where there are any."""
+    """Return the code with these calls replaced."""
 
     def visit(part: Code) -> Code | None:
         if isinstance(part, MethodCall) and part.name in _CALLS and part.args:

@@ -1,17 +1,17 @@
-"""The dtypes in which a body computes what is given in any, as torch's own operations do.
+"""The dtypes in which a body computes, for tensors of any dtype, like torch's own operations.
 
-    a product of matrices    in the dtype ``low``, to which its tensors promote, or autocast's
-    all else                 in the dtype ``wide``, which is float32 at least
+    a matrix product    in the dtype ``low``, to which its tensors promote, or that of autocast
+    all else            in the dtype ``wide``, which is at least float32
 
-Sums of half precision overflow and lose their digits, so they are made in float32, and a result
-is rounded once; products of matrices add up in float32 inside, and are fast in half precision
-alone. What is added to a product stays beside it in ``low``. In float32 all of this is nothing.
+Sums in half precision overflow and lose digits. So they are computed in float32, and a result is
+rounded once. Matrix products accumulate in float32 internally, and are fast only in half precision.
+A tensor added to a product stays in ``low`` too. In float32 all of this does nothing.
 
-A body that rounds nothing in the dtype of its tensors (`derive.program.roundings`) is computed in
-that; one whose results are rounded once by a call is so in bfloat16, where no derivative of it is
-wanted: those of its calls, by torch, may round more than once.
+A body without roundings in the dtype of its tensors (`derive.program.roundings`) is computed in
+that dtype. A body with a single rounding per result is computed so in bfloat16, unless it is
+differentiated: torch's derivatives of its calls may round more than once.
 
-Autocast knows nothing of this: a body that multiplies is run without it, once ``low`` is known.
+Autocast would interfere: a body with products runs without it, once ``low`` is determined.
 """
 
 from __future__ import annotations
@@ -46,37 +46,37 @@ from derive.program.torch_ops import (
 
 LOW, WIDE, DTYPE = map(Name, ("low", "wide", "dtype"))
 NAMES = frozenset(name.id for name in (LOW, WIDE, DTYPE))
-"""What the code calls these dtypes, and that of a result that no product gives."""
+"""The names of these dtypes in the code; DTYPE is that of a result without a product."""
 _OF_ITSELF = ("shape", "device", "ndim")
 
 
 @dataclass(frozen=True)
 class Precision:
-    """How a body takes the tensors that it is given: in ``low``, or in ``wide``.
+    """The dtype of each argument of a body: ``low`` (narrow) or ``wide`` (broad).
 
-    ``listed`` says that autocast of torch has its result in float32, as that of a norm or a loss.
+    ``listed`` means that autocast returns such a result in float32, as for a norm or a loss.
     """
 
     narrow: tuple[str, ...] = ()
     broad: tuple[str, ...] = ()
     names: frozenset[str] = frozenset()
-    """Which of the dtypes the body names."""
+    """The dtype names that occur in the body."""
     listed: bool = False
     returned: Mapping[str, Name] = field(default_factory=dict)
-    """The dtypes that outputs are rounded to."""
+    """The dtypes to which outputs are rounded."""
     multiplies_wide: bool = False
-    """Whether one with a vector is in ``wide``, which autocast would have in a dtype of its own."""
+    """True if a product with a vector is in ``wide``, where autocast would use its own dtype."""
     roundings: Roundings = Roundings.MORE
-    """How often it rounds in the dtype that its tensors have, in which it may be computed too."""
+    """How often results are rounded if computed in the dtype of the tensors."""
 
     @property
     def has_products(self) -> bool:
-        """Whether anything is computed in ``low``."""
+        """True if anything is computed in ``low``."""
         return bool(self.narrow) or LOW.id in self.names
 
 
 def multiplies(lines: Iterable[Line]) -> bool:
-    """Whether there is a product that autocast of torch computes in a dtype of its own."""
+    """True if the lines have a product that autocast computes in its own dtype."""
     every = (part for line in lines for part in subexpressions(line.code))
     return any(torch_op(part).contracts or _adds_product(part) for part in every)
 
@@ -88,7 +88,7 @@ def _adds_product(code: Code) -> bool:
 _ADDED = ("addmm_", "baddbmm_", "_added_product", "_product_added")
 
 PLAIN = Precision()
-"""Of a body that takes its tensors as they are."""
+"""The precision of a body that takes its tensors as they are."""
 
 
 def in_precision(
@@ -98,10 +98,10 @@ def in_precision(
     vectors: Collection[str] = (),
     integers: Collection[str] = (),
 ) -> tuple[list[Line], Precision]:
-    """The lines with these dtypes, for the floating-point tensors that are given and returned.
+    """Return the lines with casts to these dtypes, for the given float arguments and outputs.
 
-    ``vectors`` are names with one axis at most: a product with one is a sum like any other.
-    ``integers`` are the tensors of integers.
+    ``vectors`` are names with at most one axis: a product with one is treated as any other sum.
+    ``integers`` are the integer tensors.
     """
     products = Products.of(lines, vectors)
     often = roundings(lines, given, integers)
@@ -135,7 +135,7 @@ def in_precision(
 def all_wide(
     lines: Sequence[Line], given: Sequence[str], integers: Collection[str] = ()
 ) -> tuple[list[Line], Precision]:
-    """The lines of a body of which nothing is in ``low``, as the forward has no product."""
+    """Return the lines of a body without ``low`` values, as its forward has no product."""
     often = roundings(lines, given, integers)
     if often is Roundings.NONE and _reads_one(lines, given):
         return list(lines), PLAIN
@@ -145,25 +145,25 @@ def all_wide(
 
 
 def _reads_one(lines: Sequence[Line], given: Sequence[str]) -> bool:
-    """Whether the elements of one tensor at most are read, so that all have its dtype."""
+    """True if the body reads at most one tensor's elements, so that all have its dtype."""
     reads = {name for line in lines for name in values_in(line.code)}
     return len(reads & set(given)) < 2
 
 
 @dataclass(frozen=True)
 class _Sources:
-    """What an output is made of, down to what comes in ``low``."""
+    """The sources of an output, down to values in ``low``."""
 
     product: bool
-    """Something that comes in ``low``."""
+    """True if some source is in ``low``."""
     given: bool
-    """A given tensor beside it, to whose dtype the result promotes."""
+    """True if another source is an argument, to whose dtype the result promotes."""
     listed: bool
-    """Something that autocast computes in float32."""
+    """True if autocast computes some source in float32."""
 
     @property
     def is_low(self) -> bool:
-        """Whether it has the dtype of a product."""
+        """True if the output has the dtype of a product."""
         return self.product and not (self.given or self.listed)
 
     @classmethod
@@ -194,7 +194,7 @@ class _Sources:
 
 
 def rounded(lines: Sequence[Line], returned: Mapping[str, Code], width: int) -> list[Line]:
-    """The lines with the outputs in the dtypes that they are returned in."""
+    """Return the lines with the outputs cast to their returned dtypes."""
     made = list(lines)
     last = {line.name: n for n, line in enumerate(made)}
     for name, dtype in returned.items():
@@ -209,7 +209,7 @@ def rounded(lines: Sequence[Line], returned: Mapping[str, Code], width: int) -> 
 
 
 def _to(code: Code, dtype: Code) -> Code:
-    """The code in a dtype; each branch of a choice by itself."""
+    """Return the code cast to a dtype; each branch of a choice is cast separately."""
     if isinstance(code, Conditional):
         return Conditional(code.test, _to(code.then, dtype), _to(code.other, dtype))
     return MethodCall(code, "to", (dtype,))
@@ -217,11 +217,13 @@ def _to(code: Code, dtype: Code) -> Code:
 
 @dataclass(frozen=True)
 class Products:
-    """Which products are those of matrices: with none of these vectors, nor of ``positions``.
+    """Selects the matrix products: without ``vectors`` and without ``positions``.
 
-    Half precision does not tell positions apart, which are numbers there as exact as any. Where
-    one is added in the same call to what is no product it is a part of a square, which cancels:
-    none is then.
+    Half precision cannot represent all positions, which must be exact. If a call adds a product to
+    a
+    tensor that is not a product, it belongs to an expanded square, which cancels. Then no product
+    is
+    selected.
     """
 
     vectors: frozenset[str]
@@ -246,10 +248,10 @@ class Products:
         return cls(frozenset(vectors), squares, frozenset(positions))
 
     def has(self, code: Code) -> bool:
-        """Whether the code is such a product."""
+        """True if the code is such a product."""
         if self.squares or not torch_op(code).contracts:
             return False
-        # What may be left out is added to the product.
+        # Optional arguments are addends.
         added = dict(torch_op(code).absent)
         parts = [part for n, part in enumerate(code.parts()) if n not in added]
         exact = any(_is_of_positions(part, self.positions) for part in parts)
@@ -263,23 +265,23 @@ class Products:
         return torch_op(code).view and self._is_vector(code.parts()[0])
 
     def leave_any_in(self, lines: Sequence[Line]) -> bool:
-        """Whether there is another product, with a vector."""
+        """True if there is another product, with a vector."""
         every = {c for line in lines for c in subexpressions(line.code)}
         others = (torch_op(c).contracts and not self.has(c) for c in every)
         return not self.squares and any(others)
 
     def any_in(self, lines: Sequence[Line]) -> bool:
-        """Whether there is one."""
+        """True if the lines have such a product."""
         return any(self.has(c) for line in lines for c in subexpressions(line.code))
 
 
 def _is_product(code: Code, made: Collection[str]) -> bool:
-    """Whether the code is a product of matrices, or the name of one."""
+    """True if the code is a matrix product, or the name of one."""
     return code.id in made if isinstance(code, Name) else torch_op(code).contracts
 
 
 def _is_of_positions(code: Code, positions: Collection[str]) -> bool:
-    """Whether the code is a tensor of positions and numbers alone."""
+    """True if the code is a tensor of positions and numbers only."""
     found, pending = False, [code]
     while pending:
         match pending.pop():
@@ -297,7 +299,7 @@ def _is_of_positions(code: Code, positions: Collection[str]) -> bool:
 
 
 class _PrecisionBody:
-    """A body whose given tensors come in ``low``, but for those that come in ``wide``."""
+    """A body whose arguments are in ``low``, except for those in ``wide``."""
 
     def __init__(self, products: Products, given: Iterable[str], broad: Collection[str]) -> None:
         self.products = products
@@ -305,10 +307,10 @@ class _PrecisionBody:
         self.given = frozenset(given)
         self._left = set(given)
         self.read: set[str] = set()
-        """The given tensors in ``low`` that are read in ``wide``."""
+        """The arguments in ``low`` that are read in ``wide``."""
 
     def lines(self, lines: Sequence[Line]) -> list[Line]:
-        """The lines with what each part is computed in."""
+        """Return the lines with the casts of each part."""
         made = []
         for line in lines:
             low = self.is_in_low(line.code)
@@ -320,7 +322,7 @@ class _PrecisionBody:
         return made
 
     def is_in_low(self, code: Code) -> bool:
-        """Whether a value comes in ``low``."""
+        """True if a value is computed in ``low``."""
         match code:
             case Name(name):
                 return self._is_low.get(name, False)
@@ -338,13 +340,13 @@ class _PrecisionBody:
         return self.products.has(code)
 
     def _is_of_product(self, code: Code) -> bool:
-        """Whether the code is a product of matrices, or the name of what is made of one."""
+        """True if the code is a matrix product, or the name of a value computed from one."""
         if isinstance(code, Name):
             return self._is_low.get(code.id, False) and code.id not in self.given
         return self.products.has(code)
 
     def _inside(self, code: Code) -> Code:
-        """A value that comes in ``low``."""
+        """Return a value that is in ``low``."""
         match code:
             case Name():
                 return code
@@ -353,12 +355,12 @@ class _PrecisionBody:
         if self.products.has(code):
             exact = [code.parts()[n] for n in torch_op(code).exact]
             return code.map(lambda p: self._broadened(p) if p in exact else self._narrowed(p))  # type: ignore[no-any-return]
-        # A view, elements elsewhere, or a sum: what else it is given are numbers and positions.
+        # A view, a permutation, or a sum: the other arguments are numbers and positions.
         first, *_ = code.parts()
         return code.map(lambda part: self._inside(part) if part is first else part)  # type: ignore[no-any-return]
 
     def _narrowed(self, code: Code) -> Code:
-        """An operand of a product."""
+        """Return an operand of a product, cast to ``low``."""
         match code:
             case Keyword(name, value) if name in ("bias", "input"):
                 return Keyword(name, self._narrowed(value))
@@ -379,20 +381,20 @@ class _PrecisionBody:
         return code
 
     def _is_tensor(self, code: Code) -> bool:
-        """Whether an argument of a product is no shape, of a tensor or a kept one."""
+        """True if an argument of a product is a tensor, not a shape."""
         if isinstance(code, Name):
             return code.id in self._is_low
         return not (isinstance(code, Attribute) and code.name in _OF_ITSELF)
 
     def _broadened(self, code: Code) -> Code:
-        """A part of what is computed in ``wide``."""
+        """Return a part of a value computed in ``wide``."""
         if not self.is_in_low(code):
             return self._plain(code)
         self.read |= self._left & set(self._roots(code))
         return MethodCall(self._inside(code), "to", (WIDE,))
 
     def _plain(self, code: Code) -> Code:
-        """A value that does not come in ``low``."""
+        """Return a value that is not in ``low``."""
         match code:
             case Name():
                 return code
@@ -411,7 +413,7 @@ class _PrecisionBody:
         return code.map(self._broadened)  # type: ignore[no-any-return]
 
     def _roots(self, code: Code) -> Iterable[str]:
-        """The name that a value in ``low`` comes of without a product."""
+        """Yield the names from which a value in ``low`` derives without a product."""
         if isinstance(code, Name):
             yield code.id
         elif not (isinstance(code, Binary) or self.products.has(code)) and code.parts():

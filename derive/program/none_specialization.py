@@ -1,12 +1,12 @@
-"""What is left of code where an optional tensor is None and stands for a number.
+"""Specializes code to an optional tensor that is None and represents a number.
 
     weight.unsqueeze(1) * x  ->  x          for 1
     x + bias                 ->  x          for 0
     A @ weight               ->  A.sum(-1)  for 1
 
-A number takes the place of a tensor that has it everywhere as far as the result has the same shape
-and dtype without that tensor. So does what has fewer axes: G / n for G / n * weight, where G has
-none. What needs the tensor itself, such as a mean of it, has no such form.
+The number replaces the constant tensor if the result keeps its shape and dtype without it. A value
+with fewer axes can replace a tensor too: G / n for G / n * weight, where G has no axes. Code that
+needs the tensor itself, such as its mean, has no such form.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from derive.program.torch_ir import (
 from derive.program.torch_ops import ADDED_PRODUCTS, torch_op
 
 Number = Fraction | Code
-"""A number, or the code of one, or of a tensor with fewer axes than what it stands for."""
+"""A number, the code of a number, or the code of a tensor with fewer axes than it replaces."""
 
 
 class TensorNeeded(Exception):
@@ -49,24 +49,26 @@ class TensorNeeded(Exception):
 
 @dataclass(frozen=True)
 class Uniform:
-    """A tensor that has the number everywhere, as far as it is one."""
+    """A tensor with this value everywhere."""
 
     value: Number
 
 
 _PLACED_ALIKE = frozenset(("index_select", "gather", "flip", "clone", "to"))
-"""What has elements of its tensor, at other places, and nothing beside them."""
+"""Methods that only move or select elements of their tensor."""
 
 
 @dataclass(frozen=True)
 class Absence:
-    """Where an optional tensor is None.
+    """The facts if an optional tensor is None.
 
-    ``numbers``: the names of what is the same number everywhere. ``floats``: the names of tensors
-    of floating-point numbers, the first of which has the dtype of the body. ``python``: the names
-    of Python numbers. ``there`` and ``given`` say which shape a code has there, and where the
-    tensor is given. ``dtype`` is that of the body, where it has a name, and ``tensors`` are the
-    names of those that are at hand.
+    ``numbers`` are the names of constant values, ``floats`` those of float tensors (the first has
+    the
+    dtype of the body), ``python`` those of Python numbers. ``there`` and ``given`` return the shape
+    of
+    a code if the tensor is None, and if it is given. ``dtype`` is that of the body if it has a
+    name,
+    and ``tensors`` are the names of the available tensors.
     """
 
     numbers: Mapping[str, Number]
@@ -78,22 +80,22 @@ class Absence:
     tensors: Collection[str] = ()
 
     def reads(self, code: Code) -> bool:
-        """Whether the code reads what is a number."""
+        """True if the code reads a constant value."""
         return any(name in self.numbers for name in names_in(code))
 
     def without(self, code: Code) -> Code | Uniform:
-        """What the code is there; an error where it needs a tensor."""
+        """Return the specialized code; raise `TensorNeeded` if it needs a tensor."""
         found = self._by_rule(code) if self.reads(code) else code
         return code.map(self._tensor) if found is None else found
 
     def of_line(self, code: Code) -> Code | Uniform:
-        """What the code of a line is there; what it expands is a tensor."""
+        """Return the specialized code of a line; the result of ``expand`` stays a tensor."""
         if self.reads(code) and isinstance(code, MethodCall) and code.name == "expand":
             return self._tensor(code)
         return self.without(code)
 
     def sites(self, code: Code) -> Iterator[tuple[Code, Code]]:
-        """The smallest parts of the code that have another form there, and these."""
+        """Yield the smallest parts of the code that differ if specialized, with their new form."""
         if not self.reads(code):
             return
         ruled = self._by_rule(code) is not None
@@ -108,14 +110,14 @@ class Absence:
                 yield part, self._tensor(part)
 
     def _tried(self, code: Code) -> Code | Uniform | None:
-        """What the code is there, None where that needs a tensor."""
+        """Return the specialized code, or None if it needs a tensor."""
         try:
             return self.without(code)
         except TensorNeeded:
             return None
 
     def _by_rule(self, code: Code) -> Code | Uniform | None:
-        """What has a form without a tensor, where it may have one."""
+        """Return a form without the tensor by the rule of the node, else None."""
         match code:
             case Name(name):
                 return Uniform(self.numbers[name])
@@ -136,7 +138,7 @@ class Absence:
         return self._shown(code) if _shows(code) else None
 
     def _of_kernel(self, code: FunctionCall, args: tuple[Code, ...]) -> Code | None:
-        """A call that takes None itself for the number that it stands for."""
+        """Return a call that accepts None in place of the number, else None."""
         takes = dict(torch_op(code).absent)
 
         def stays(n: int, argument: Code) -> bool:
@@ -148,7 +150,7 @@ class Absence:
         return code
 
     def _shown(self, code: Code) -> Uniform | None:
-        """A view and the like of a number is the number."""
+        """Return the number for a view, a selection or a negative of it."""
         first, *others = code.parts()
         inner = self.without(first)
         if isinstance(inner, Code) or any(map(self.reads, others)):
@@ -160,7 +162,7 @@ class Absence:
         return inner
 
     def _tensor(self, code: Code) -> Code:
-        """What the code is there, as a tensor of its shape."""
+        """Return the specialized code as a tensor of its shape."""
         found = self.without(code)
         if isinstance(found, Code):
             return found
@@ -172,7 +174,7 @@ class Absence:
         return expanded(like, _written(found.value), shape, self.dtype)
 
     def _shape(self, code: Code) -> Code | None:
-        """The shape of a code, which it says itself or another tensor has."""
+        """Return the shape of a code: of its own ``expand``, or of another tensor."""
         match code:
             case MethodCall(_, "expand", (shape,)) if not self.reads(shape):
                 return shape
@@ -185,13 +187,13 @@ class Absence:
         return isinstance(number, Code) and bool(self.there(number))
 
     def _like(self) -> Code | None:
-        """A tensor that has the dtype of the body there."""
+        """Return a tensor with the dtype of the body."""
         return next((Name(name) for name in self.floats if name not in self.numbers), None)
 
     def _combined(
         self, code: Binary, left: Code | Uniform, right: Code | Uniform
     ) -> Code | Uniform:
-        """left op right, one of which or both may be numbers."""
+        """Return left op right, one or both of which may be numbers."""
         if isinstance(left, Uniform) and isinstance(right, Uniform):
             return Uniform(_combined(code.op, left.value, right.value))
         if isinstance(left, Code) and isinstance(right, Code):
@@ -207,7 +209,7 @@ class Absence:
         return self._of_shape(made, code)
 
     def _product(self, code: Code, left: Code, right: Code) -> Code | Uniform | None:
-        """A product of matrices with a vector of ones is a sum."""
+        """Return a matrix product with a vector of ones as a sum."""
         for ones, matrix, place in ((right, left, -1), (left, right, -2)):
             if self.reads(matrix) or not self.reads(ones):
                 continue
@@ -218,7 +220,7 @@ class Absence:
     def _added(
         self, code: Code, total: Code, product: Code, more: list[Code]
     ) -> Code | Uniform | None:
-        """total + alpha*product, in one call."""
+        """Return total + alpha*product without a total of 0."""
         if any(map(self.reads, (product, *more))) or self.without(total) != Uniform(Fraction(0)):
             return None
         for keyword in more:
@@ -229,7 +231,7 @@ class Absence:
     def _chosen(
         self, code: Code, test: Code, then: Code | Uniform, other: Code | Uniform
     ) -> Code | Uniform:
-        """A choice of a number and a tensor."""
+        """Return a ``where`` between a number and a tensor."""
         if self.reads(test) or then == other:
             raise TensorNeeded
         branches = [_written(x.value) if isinstance(x, Uniform) else x for x in (then, other)]
@@ -239,11 +241,11 @@ class Absence:
 
     @staticmethod
     def _either(then: Code | Uniform, other: Code | Uniform) -> Uniform | None:
-        """One branch or the other, by a Python value."""
+        """Return the common number of both branches of a Python conditional, else None."""
         return then if isinstance(then, Uniform) and then == other else None
 
     def _counted(self, chosen: Code, args: tuple[Code, ...], dims: tuple[Code, ...]) -> Code | None:
-        """A sum of ones, and zeros where a mask has none, is the number of ones."""
+        """Return the sum of a mask of ones and zeros as the sum of the mask."""
         mask, then, other = args
         if self.reads(mask) or not self.reads(then) or other is not literal(0):
             return None
@@ -256,7 +258,7 @@ class Absence:
         return MethodCall(mask, "sum", (*dims, Keyword("dtype", dtype)))
 
     def _of_shape(self, made: Code, code: Code) -> Code | Uniform:
-        """What is made of the code, if it has the same shape or one that goes on to that."""
+        """Return the new code if its shape equals or broadcasts to that of the old one."""
         shape, whole = self.there(made), self.given(code)
         if shape is None or whole is None:
             raise TensorNeeded
@@ -268,12 +270,12 @@ class Absence:
         return Uniform(made)
 
     def _is_float(self, code: Number) -> bool:
-        """Whether the code certainly is a tensor of floating-point numbers."""
+        """True if the code certainly is a float tensor."""
         return isinstance(code, Code) and is_float(code, self.floats)
 
 
 def is_float(code: Code, floats: Collection[str]) -> bool:
-    """Whether the code certainly is a tensor of floating-point numbers, as those names are."""
+    """True if the code certainly is a float tensor, given the names of such tensors."""
     match code:
         case Name(name):
             return name in floats
@@ -284,7 +286,7 @@ def is_float(code: Code, floats: Collection[str]) -> bool:
         case Attribute(obj, "mT" | "T" | "values") | Subscript(obj):
             return is_float(obj, floats)
         case Conditional(_, then, other):
-            # Where it is None nothing reads it.
+            # A None branch is never read.
             return all(is_float(x, floats) for x in {then, other} - {Literal("None")})
         case MethodCall(_, "argmax" | "argmin" | "any" | "all" | "dim" | "numel" | "size"):
             return False
@@ -305,7 +307,7 @@ def is_float(code: Code, floats: Collection[str]) -> bool:
 
 
 def is_number(code: Number, python: Collection[str]) -> bool:
-    """Whether the code certainly is a Python number, as those names are."""
+    """True if the code certainly is a Python number, given the names of such numbers."""
     match code:
         case Literal(words):
             return words.lstrip("-")[:1].isdigit() or words.startswith("math.")
@@ -327,7 +329,7 @@ def _is_dtype(argument: Code) -> bool:
 
 
 def _shows(code: Code) -> bool:
-    """Whether the code has elements of its first operand alone, or all of their negatives."""
+    """True if the code has only elements of its first operand, or only their negatives."""
     match code:
         case Unary("-") | Attribute(_, "mT" | "T") | Subscript():
             return True
@@ -366,14 +368,14 @@ def _negative(number: Number) -> Number:
 
 
 def _written(value: Number) -> Code:
-    """A number as a formatter writes it."""
+    """Return the code of a number."""
     if isinstance(value, Code):
         return value
     return literal(int(value) if value == int(value) else float(value))
 
 
 def expanded(like: Code, number: Code, shape: Code, dtype: Code | None = None) -> Code:
-    """A tensor of one number, which takes no memory."""
+    """Return an expanded tensor of one number, which takes no memory."""
     keywords = () if dtype is None else (Keyword("dtype", dtype),)
     return MethodCall(
         MethodCall(like, "new_full", (Tuple(()), number, *keywords)), "expand", (shape,)
@@ -381,9 +383,9 @@ def expanded(like: Code, number: Code, shape: Code, dtype: Code | None = None) -
 
 
 def in_turn(code: Code, optional: Collection[str]) -> Code:
-    """The code with addends, and factors, that come of optional tensors alone after all others.
+    """Return the code with addends and factors of optional tensors alone after all others.
 
-    Of two that stand together nothing is left where both are None.
+    Adjacent ones vanish together if both are None.
     """
 
     def comes(part: Code) -> bool:
@@ -398,11 +400,11 @@ def in_turn(code: Code, optional: Collection[str]) -> Code:
 
 
 def comes_of(code: Code, optional: Collection[str]) -> bool:
-    """Whether the code reads some of these tensors and nothing else but shapes."""
+    """True if the code reads elements of some of these tensors, and of no other."""
     names = set(values_in(code))
     return bool(names) and names <= set(optional)
 
 
 def has_choice(code: Code) -> bool:
-    """Whether the code chooses by a Python value."""
+    """True if the code contains a Python conditional."""
     return any(isinstance(part, Conditional) for part in subexpressions(code))

@@ -1,10 +1,10 @@
-"""Outputs that share memory with nothing else, so that each may be changed in place.
+"""Outputs that alias nothing else, so that each may be changed in place.
 
-    a view of what was made here             _no_view(view), a tensor of its own; nothing is copied
+    a view of a local tensor                 _no_view(view), a tensor of its own; nothing is copied
     a view of an input or of another output  view.clone()
 
-Autograd refuses to change in place what a Function returned as a view, and gives a gradient the
-strides of its output: those of overlapping windows would make it wrong without a word.
+Autograd forbids in-place changes of a view returned by a Function. It also gives a gradient the
+strides of its output: those of overlapping windows would silently make it wrong.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from derive.program.torch_ops import torch_op
 
 @dataclass(frozen=True)
 class AliasSet:
-    """Whose memory a value may share, and how it shows it."""
+    """The owners of the memory of a value, and the kind of alias."""
 
     owners: frozenset[str | int]
     view: bool = False
     overlaps: bool = False
     several: bool = False
-    """It is a tuple of tensors, none of which is a view."""
+    """The value is a tuple of tensors, none of which is a view."""
 
 
 def apart(lines: Sequence[Line], outputs: Collection[str], inputs: Iterable[str]) -> list[Line]:
-    """The lines with each output, at its last line, a tensor that is no view."""
+    """Return the lines with each output, at its last line, a tensor that is not a view."""
     known = {name: AliasSet(frozenset({name})) for name in inputs}
     claimed: set[str | int] = set(known)
     last = {line.name: n for n, line in enumerate(lines)}
@@ -59,9 +59,9 @@ def apart(lines: Sequence[Line], outputs: Collection[str], inputs: Iterable[str]
 def copied(
     lines: Sequence[Line], results: Mapping[str, Code], given: Collection[str]
 ) -> dict[str, Code]:
-    """The results, after these lines: copies where they have memory of others or of ``given``.
+    """Return the results, copied if they alias each other or an argument in ``given``.
 
-    Views of what was made here stay: outside autograd each may be changed as it is.
+    Views of local tensors stay: outside autograd they may be changed in place.
     """
     known = {name: AliasSet(frozenset({name})) for name in given}
     for n, line in enumerate(lines):
@@ -78,7 +78,7 @@ def copied(
 def is_rearrangement(
     lines: Sequence[Line], outputs: Collection[str], inputs: Iterable[str]
 ) -> bool:
-    """Whether all outputs are views of inputs, which autograd of torch itself follows."""
+    """True if all outputs are views of inputs, which torch's autograd tracks itself."""
     known = {name: AliasSet(frozenset({name})) for name in inputs}
     given = frozenset(known)
     for n, line in enumerate(lines):
@@ -89,7 +89,7 @@ def is_rearrangement(
 def _settled(
     code: Code, known: dict[str, AliasSet], claimed: set[str | int], n: int
 ) -> tuple[Code, frozenset[str | int]]:
-    """The code as a tensor of its own, and whose memory that is."""
+    """Return the code as a tensor of its own, and the owners of its memory."""
     if isinstance(code, Conditional):
         then, one = _settled(code.then, known, claimed, n)
         other, two = _settled(code.other, known, claimed, n)
@@ -101,7 +101,7 @@ def _settled(
 
 
 def memory(code: Code, known: dict[str, AliasSet], n: int) -> AliasSet:
-    """Whose memory the code may share that is computed at line n."""
+    """Return the owners of the memory of the code, computed at line n."""
     match code:
         case Name(name) if name in known:
             return known[name]
@@ -130,7 +130,7 @@ def memory(code: Code, known: dict[str, AliasSet], n: int) -> AliasSet:
 
 
 def _written_to(code: Code) -> Code | None:
-    """What the code writes its result over, which is that then."""
+    """Return the operand that the code overwrites with its result, else None."""
     match code:
         case MethodCall(obj, name) if name.endswith("_"):
             return obj

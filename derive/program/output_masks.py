@@ -1,4 +1,4 @@
-"""Calls that have several results, of which as many are computed as are asked for.
+"""Output masks: multi-result calls compute only the results that are needed.
 
 part = _layer_normed_gradients(G, x, shape, mu, rstd, weight, ctx.needs_input_grad[:3])
 grad_x = part[0]
@@ -29,19 +29,19 @@ from derive.program.torch_ir import (
 
 _WANTED = Literal("wanted")
 _MOST = 3
-"""A result that leads to more gradients than this is computed whichever is asked for."""
+"""A result that more gradients than this depend on is always computed."""
 _NEEDS = Attribute(Name("ctx"), "needs_input_grad")
 
 
 def wanted(results: int) -> Code:
-    """An argument of a call that says which of so many results are asked for; not yet known."""
+    """Return a placeholder for the output mask of a call with so many results."""
     return Tuple((_WANTED,) * results)
 
 
 def asked(
     lines: Sequence[tuple[Line, Needs]], places: Mapping[str, int]
 ) -> list[tuple[Line, Needs]]:
-    """The lines, given with what needs them, with what each such call is asked for."""
+    """Return the lines with the output mask of each such call filled in."""
     made = []
     for line, needs in lines:
         new: dict[Code, Code] = {}
@@ -61,7 +61,7 @@ def _is_open(argument: Code) -> bool:
 def _read(
     wholes: Sequence[Code], lines: Iterable[tuple[Line, Needs]]
 ) -> Iterator[tuple[Code, Needs]]:
-    """Each place of a result that is read, and what needs it."""
+    """Yield the position of each result that is read, with the gradients that need it."""
     for line, needs in lines:
         for part in subexpressions(line.code):
             if isinstance(part, Subscript) and part.obj in wholes:
@@ -91,7 +91,7 @@ def _told(
 
 
 def _any(own: Needs, needs: Needs, places: Mapping[str, int]) -> Code:
-    """Whether the gradient of one of these is asked for."""
+    """Return the code of the test that one of these gradients is needed."""
     if not own or own == needs or len(own) > _MOST:
         return Literal("True" if own else "False")
     each: list[Code] = [Subscript(_NEEDS, (literal(places[tensor]),)) for tensor in own]

@@ -1,4 +1,4 @@
-"""The code of one operation: what runs forward, what is saved, and what runs backward."""
+"""A lowered operation: its forward, its saved tensors, and its backward."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from derive.program.mixed_precision import PLAIN, Precision
 
 @dataclass(frozen=True)
 class Saved:
-    """A tensor kept for backward, and the inputs whose gradients read it."""
+    """A tensor saved for the backward, and the inputs whose gradients read it."""
 
     name: str
     needs: tuple[str, ...]
@@ -27,7 +27,7 @@ class BackwardLine:
 
 @dataclass(frozen=True)
 class Recognised:
-    """A pattern that made code of an equation."""
+    """A pattern that lowered a part of an equation."""
 
     equation: str
     pattern: str
@@ -45,16 +45,16 @@ class Program:
     differentiable: tuple[str, ...]
     """The inputs that have a gradient."""
     cotangents: tuple[tuple[str, str | None], ...]
-    """(output, the name of its cotangent or None where it has none), in order."""
+    """(output, the name of its cotangent, or None), in order."""
     saved: tuple[Saved, ...]
     kept_parameters: tuple[str, ...]
     kept_shapes: tuple[str, ...]
-    """Inputs of which the backward needs the shape alone."""
+    """Inputs of which the backward needs only the shape."""
     backward: tuple[BackwardLine, ...]
     gradients: Mapping[str, str]
     """input -> the name of its gradient in the backward."""
     setup: tuple[Line, ...] = ()
-    """What is computed from the inputs when the backward is prepared."""
+    """Lines computed from the inputs when the backward is prepared."""
     kept_groups: tuple[str, ...] = ()
     """The names of ``setup`` that the backward reads."""
     recognised: tuple[Recognised, ...] = ()
@@ -62,19 +62,19 @@ class Program:
     forward_precision: Precision = PLAIN
     backward_precision: Precision = PLAIN
     first_order: tuple[BackwardLine, ...] = ()
-    """What runs backward where no graph of it is wanted, if that is anything else."""
+    """The backward for use without a graph, if it differs."""
     first_order_precision: Precision = PLAIN
     statistics: tuple[str, ...] = ()
-    """What the forward gives beside the outputs, for the backward alone."""
+    """Additional results of the forward, for the backward only."""
     pulled: Mapping[str, str] = field(default_factory=dict)
-    """A statistic through which a graph leads -> the name of its cotangent, which may be None."""
+    """A differentiated statistic -> the name of its cotangent, which may be None."""
     composed: tuple[Line, ...] = ()
-    """The forward that torch itself differentiates, if that is another."""
+    """The forward that torch itself differentiates, if it differs."""
     composed_precision: Precision = PLAIN
     forward_in_place: tuple[Line, ...] = ()
-    """The forward where what it makes may be changed, if that is another."""
+    """The forward that may overwrite its local tensors, if it differs."""
     rearranges: bool = False
-    """Whether each output is a view of an input, as it is with such operations of torch."""
+    """True if each output is a view of an input, as for torch's view operations."""
 
     @property
     def float_statistics(self) -> tuple[str, ...]:

@@ -1,13 +1,13 @@
-"""How often a body rounds that is computed in the dtype of the tensors that it is given.
+"""Counts the roundings of a body that is computed in the dtype of its arguments.
 
-A value is ``EXACT`` where each dtype of half precision has what float32 has: an element moved or
-chosen, its negative, a number of few digits. It is ``ROUNDED`` where it is the nearest number to
-what float32 has, by one call that computes in float32 inside. What is monotone, such as a maximum,
-keeps either, as rounding is; what is computed or compared of a rounded value is neither.
+A value is ``EXACT`` if half precision and float32 give the same: a moved or selected element, its
+negative, a number of few digits. It is ``ROUNDED`` if it is the float32 result rounded to nearest,
+by one call that computes in float32 internally. Monotone functions, such as a maximum, preserve
+both, since rounding is monotone. Arithmetic on a rounded value, or a comparison of it, is neither.
 
-So a body of exact values is the same in each dtype, and one of rounded ones has the error of a body
-in float32 whose results are rounded at last. A rounded value is one in bfloat16, of which torch's
-kernels compute as in float32 and which has its range; `_for_kernel` asks for that at run time.
+So a body of exact values is the same in each dtype. A body of rounded ones has the error of a
+float32 body whose results are rounded last. ``ROUNDED`` holds for bfloat16, since torch's kernels
+compute it in float32 and it has the same range; `_for_kernel` tests for that at run time.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from derive.program.torch_ops import EXACT_ALONE, MONOTONE, ONCE, TorchOp, torch
 
 
 class Has(IntEnum):
-    """What a value is, beside what it would be in float32."""
+    """The relation of a value to its float32 counterpart."""
 
     NUMBER = 0
-    """No tensor: a size, a position or a parameter."""
+    """Not a tensor: a size, a position or a parameter."""
     INTEGER = 1
-    """A tensor of integers, or of what no half precision has."""
+    """A tensor of integers, or of other values that half precision cannot have."""
     UNIT = 2
     """A mask or a sign: 0, 1 or -1."""
     EXACT = 3
@@ -52,7 +52,7 @@ class Has(IntEnum):
 
 
 class Roundings(IntEnum):
-    """How often results of a body are rounded that is computed in the given dtype."""
+    """How often the results of a body are rounded if it is computed in the given dtype."""
 
     NONE = 0
     ONCE = 1
@@ -62,7 +62,7 @@ class Roundings(IntEnum):
 def roundings(
     lines: Sequence[Line], given: Iterable[str], integers: Collection[str] = ()
 ) -> Roundings:
-    """How often the lines round, of these tensors of floating point and of integers."""
+    """Return how often the lines round, given their float and integer tensors."""
     body = _RoundedBody(dict.fromkeys(given, Has.EXACT) | dict.fromkeys(integers, Has.INTEGER))
     try:
         for line in lines:
@@ -78,11 +78,11 @@ class _More(Exception):
 
 _COMPARES = frozenset("< <= > >= == !=".split())
 _DIGITS = 8
-"""Of a number in bfloat16; float16 has more, and with as small an exponent all of these."""
+"""The binary digits of bfloat16; float16 has more, and covers all exponents this small."""
 
 
 class _RoundedBody:
-    """What the names of a body are; those that it does not know are numbers."""
+    """The state of the names of a body; unknown names are numbers."""
 
     def __init__(self, known: dict[str, Has]) -> None:
         self.known = known
@@ -119,14 +119,14 @@ class _RoundedBody:
         raise _More
 
     def _asked(self, code: Code, found: Has) -> Has:
-        """What a test of the values is."""
+        """Return the state of a test of the values, which must not be rounded."""
         kind = self.has(code)
         if kind is Has.ROUNDED:
             raise _More
         return kind if kind is Has.NUMBER else found
 
     def _joined(self, codes: Iterable[Code]) -> Has:
-        """What the elements of all of these are together."""
+        """Return the joint state of the elements of all of these."""
         found = {self.has(code) for code in codes}
         if Has.INTEGER in found and max(found) > Has.INTEGER:
             raise _More
@@ -154,7 +154,7 @@ class _RoundedBody:
         return self._arithmetic(op, sides, (left, right))
 
     def _tells(self, code: Binary) -> None:
-        """A comparison of what is rounded nowhere."""
+        """Check that a comparison has no rounded side."""
         for side in (code.left, code.right):
             kind = self.has(side)
             if kind in (Has.INTEGER, Has.ROUNDED) or (kind is Has.NUMBER and not is_short(side)):
@@ -217,7 +217,7 @@ class _RoundedBody:
         raise _More
 
     def _made(self, code: MethodCall | FunctionCall) -> Has:
-        """What new tensors have."""
+        """Return the state of a new tensor."""
         if isinstance(code, FunctionCall) or any(_is_keyword(a, "dtype") for a in code.args):
             return Has.INTEGER
         if not all(map(is_short, code.args[1:])):
@@ -225,7 +225,7 @@ class _RoundedBody:
         return Has.EXACT
 
     def _compared(self, code: Code, op: TorchOp) -> None:
-        """An argument that is compared, or a mask, is rounded nowhere."""
+        """Check that a compared argument, or a mask, is not rounded."""
         kind = self.has(code)
         if kind is Has.ROUNDED or (kind is Has.NUMBER and not (op.in_float32 or is_short(code))):
             raise _More
@@ -238,7 +238,7 @@ class _RoundedBody:
         return Has.ROUNDED
 
     def _moved(self, values: Sequence[Code], kinds: Sequence[Has]) -> Has:
-        """Elements of the tensors; what else it is given are places."""
+        """Return the state of moved elements; the other arguments are positions."""
         tensors = [kind for kind in kinds if kind > Has.INTEGER]
         if not tensors:
             return max(kinds)
@@ -248,18 +248,18 @@ class _RoundedBody:
         return max(tensors)
 
     def _monotone(self, op: TorchOp, values: Sequence[Code], kinds: Sequence[Has]) -> Has:
-        """An element of one of these, or its magnitude."""
+        """Return the state of one of these elements, or of its magnitude."""
         found = max(kinds)
         if found <= Has.INTEGER:
             return Has.INTEGER
         if Has.INTEGER in kinds:
             raise _More
         pairs = zip(values, kinds, strict=True)
-        # Of a reduction these are places, and how windows lie.
+        # The numbers of a reduction are axes, and strides of windows.
         numbers = [v for v, kind in pairs if kind is Has.NUMBER and op.shape is None]
         if all(map(is_short, numbers)):
             return Has.EXACT if found is Has.UNIT and numbers else found
-        # Where the slope is told by what it is compared with, that is rounded too.
+        # If the slope depends on a comparison with the number, the number is rounded too.
         self.rounds = self.rounds or not op.compares
         return Has.ROUNDED
 
@@ -269,7 +269,7 @@ def _is_keyword(code: Code, name: str) -> bool:
 
 
 def _value(code: Code) -> float | None:
-    """A number that is written out."""
+    """Return a number that is written out, else None."""
     match code:
         case Literal(words):
             try:
@@ -284,7 +284,7 @@ def _value(code: Code) -> float | None:
 
 
 def is_short(code: Code) -> bool:
-    """Whether the code is a number that each dtype of half precision has exactly."""
+    """True if the code is a number that every half-precision dtype represents exactly."""
     value = _value(code)
     if value is None:
         return False
@@ -295,6 +295,6 @@ def is_short(code: Code) -> bool:
 
 
 def _is_doubling(code: Code) -> bool:
-    """Whether a multiple by the number has the digits of what it is a multiple of."""
+    """True if multiplication by the number preserves the digits: a power of two."""
     value = _value(code)
     return value is not None and value != inf and value >= 1 and frexp(value)[0] == 0.5

@@ -1,4 +1,4 @@
-"""Elements added at positions: moved to where they are read, and told apart from their target."""
+"""Sinks scatters to their readers, and separates their base from their source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ADDING = ("_scatter_added", "_scatter_added_if_any", "_index_added_if_any")
 
 
 def adding(code: Code) -> tuple[Code, Code] | None:
-    """What is added to at positions, and what is added."""
+    """Return the base and the source of a scatter, else None."""
     match code:
         case MethodCall(target, "scatter_add" | "index_add", (_, _, source)):
             return target, source
@@ -22,7 +22,7 @@ def adding(code: Code) -> tuple[Code, Code] | None:
 
 
 def with_adding(code: Code, target: Code, source: Code) -> Code:
-    """The same with another target and source."""
+    """Return the same scatter with another base and source."""
     match code:
         case MethodCall(_, name, (dim, index, _)):
             return MethodCall(target, name, (dim, index, source))
@@ -32,7 +32,7 @@ def with_adding(code: Code, target: Code, source: Code) -> Code:
 
 
 def placed_late(entries: Sequence[tuple[Line, Needs]]) -> list[tuple[Line, Needs]]:
-    """The lines, each that places elements right before the one that reads it."""
+    """Return the lines, each scatter moved to just before its only reader."""
     result = list(entries)
     for line, needs in entries:
         if adding(line.code) is None:

@@ -1,7 +1,7 @@
-"""What torch operations do to shapes, whose sizes are formulas.
+"""Shape rules of torch operations; sizes are formulas.
 
-Each function takes the arguments of one operation, a tensor being given by its shape, and returns
-the shape of the result. A position is a whole number that no size decides.
+Each function takes the arguments of one operation, with shapes for tensors, and returns the shape
+of the result. A position is an integer that depends on no size.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LAST = constant(-1)
 
 
 def formula(e: Expr, of: Callable[[Expr], Poly] = atom) -> Poly:
-    """e in the flat form, with ``of(x)`` for each size and parameter x."""
+    """Return e in flat form, with ``of(x)`` for each size and parameter x."""
 
     def within(part: Expr) -> Poly:
         return formula(part, of)
@@ -59,31 +59,31 @@ def formula(e: Expr, of: Callable[[Expr], Poly] = atom) -> Poly:
 
 
 def whole(e: Expr | int) -> Poly:
-    """A number, a size or a formula of them in the flat form."""
+    """Return a number, a size or a formula of them in flat form."""
     if isinstance(e, int):
         return constant(e)
     return e if isinstance(e, Poly) else constant(e.value) if isinstance(e, Num) else atom(e)
 
 
 def extremum(function: str, args: tuple[Poly, ...]) -> Poly:
-    """The minimum or maximum: a number where all are numbers."""
+    """Return the minimum or maximum: a number if all arguments are numbers."""
     if any(t.factors for p in args for t in p.terms):
         return atom(Call(function, args))
     return constant((min if function == "minimum" else max)(map(number, args)))
 
 
 def elements(shape: Iterable[Poly]) -> Poly:
-    """The number of elements."""
+    """Return the number of elements."""
     return mul(ONE, *shape)
 
 
 def number(x: Any) -> int:
-    """A number that no size decides."""
+    """Return the value of a constant formula."""
     return int(x.terms[0].coef) if isinstance(x, Poly) and x.terms else 0
 
 
 def floor_divided(a: Poly, b: Poly) -> Poly:
-    """⌊a/b⌋, what b divides taken out of the quotient."""
+    """Return ⌊a/b⌋, with the multiples of b taken out of the quotient."""
     if len(b.terms) != 1:
         return constant(1) if a is b else atom(Call("floordiv", (a, b)))
     quotients = {t: _quotient(t, b.terms[0]) for t in a.terms}
@@ -97,7 +97,7 @@ def floor_divided(a: Poly, b: Poly) -> Poly:
 
 
 def _quotient(a: Term, b: Term) -> Term | None:
-    """a/b where that is a whole formula."""
+    """Return a/b if it has an integer coefficient and no negative powers, else None."""
     coef, powers = a.coef / b.coef, dict(map(base_and_power, a.factors))
     divided = list(map(base_and_power, b.factors))
     if coef.denominator != 1 or any(powers.get(base, 0) < n for base, n in divided):
@@ -111,7 +111,7 @@ def _quotient(a: Term, b: Term) -> Term | None:
 
 
 def flat(values: Iterable[Any]) -> Iterable[Any]:
-    """The values, and those in tuples among them."""
+    """Yield the values, with tuples flattened."""
     for x in values:
         if isinstance(x, tuple):
             yield from flat(x)
@@ -124,12 +124,12 @@ def _place(x: Shape, n: Any) -> int:
 
 
 def _put(x: Shape, n: int, *sizes: Poly, taken: int = 1) -> Shape:
-    """x with these sizes in place of those of so many axes from n on."""
+    """Return x with these sizes in place of ``taken`` axes from n on."""
     return (*x[:n], *sizes, *x[n + taken :])
 
 
 def _listed(given: Sequence[Any]) -> Shape:
-    """A shape that is one tuple or is spelled out."""
+    """Return a shape that is given as one tuple or as separate arguments."""
     sizes = given[0] if given and isinstance(given[0], tuple) else given
     return tuple(x for x in sizes if isinstance(x, Poly))
 
@@ -138,7 +138,7 @@ def _listed(given: Sequence[Any]) -> Shape:
 
 
 def broadcast(*tensors: Shape) -> Shape:
-    """The shape of an elementwise result: aligned at the right, a size wins over 1."""
+    """Return the shape of an elementwise result: aligned at the right, a size wins over 1."""
     longest = max(map(len, tensors), default=0)
     columns = zip(*((ONE,) * (longest - len(x)) + x for x in tensors), strict=True)
     return tuple(next((n for n in column if n is not ONE), ONE) for column in columns)
@@ -149,7 +149,7 @@ def like(x: Shape, *_: Any, **__: Any) -> Shape:
 
 
 def reduce(x: Shape, dim: Any = None, keepdim: Any = None, **_: Any) -> Shape:
-    """Over the axes that are named, or over all."""
+    """Reduce over the given axes, or over all."""
     places = range(len(x)) if dim is None else [_place(x, n) for n in flat([dim])]
     if keepdim is True:
         return tuple(ONE if n in places else size for n, size in enumerate(x))
@@ -157,7 +157,7 @@ def reduce(x: Shape, dim: Any = None, keepdim: Any = None, **_: Any) -> Shape:
 
 
 def norm(x: Shape, _: Any, dim: Any = None, keepdim: Any = None, **given: Any) -> Shape:
-    """A reduction whose order stands before its axes."""
+    """A reduction whose order argument precedes its axes."""
     return reduce(x, dim, keepdim, **given)
 
 
@@ -169,7 +169,7 @@ def unsqueeze(x: Shape, at: Any) -> Shape:
 
 
 def squeeze(x: Shape, at: Any = None, *_: Any) -> Shape:
-    """Without the axes that are named, or without all of size 1."""
+    """Drop the given axes, or all of size 1."""
     return tuple(n for n in x if n is not ONE) if at is None else reduce(x, at)
 
 
@@ -237,7 +237,7 @@ def picked(_: Shape, place: Shape, *__: Any) -> Shape:
 
 
 def placed(_: Shape, place: Shape, __: Any, ___: Any, at: Any, size: Any) -> Shape:
-    """An axis of this size beside those of the places."""
+    """Insert an axis of this size into the shape of the positions."""
     n = number(at) % (len(place) + 1)
     return (*place[:n], size, *place[n:])
 
@@ -247,7 +247,7 @@ def index_select(x: Shape, at: Any, index: Shape) -> Shape:
 
 
 def read_at(x: Shape, dims: Any, *positions: Shape) -> Shape:
-    """The axes of the positions where these stand, or first where they stand apart."""
+    """Return the axes of the positions in place of adjacent indexed axes, else first."""
     places = [_place(x, n) for n in dims]
     others = [size for n, size in enumerate(x) if n not in places]
     at = places[0] if places[-1] - places[0] < len(places) else 0
@@ -255,7 +255,7 @@ def read_at(x: Shape, dims: Any, *positions: Shape) -> Shape:
 
 
 def sliced(n: Poly, part: slice) -> Poly:
-    """How many of n positions a slice has: from a number to a number, or every so many."""
+    """Return the length of a slice of n positions: with constant ends, or with a step."""
     start = ZERO if part.start is None else part.start
     stop = n if part.stop is None else part.stop
     if all(not t.factors for t in stop.terms) and number(stop) < 0:
@@ -272,7 +272,7 @@ def pad(x: Shape, amounts: Any, **_: Any) -> Shape:
 
 
 def glu(x: Shape, at: Any) -> Shape:
-    """The half of x that is a product of both."""
+    """Return half of x, as a gate multiplies the other half."""
     n = _place(x, at)
     return _put(x, n, scale(x[n], Fraction(1, 2)))
 
@@ -314,7 +314,7 @@ def einsum(equation: str, *operands: Shape) -> Shape:
 
 
 def einsum_sizes(equation: str, *operands: Shape) -> dict[str, Poly]:
-    """The size of each letter."""
+    """Return the size of each letter."""
     named: dict[str, Poly] = {}
     for letters, x in zip(_letters(equation)[:-1], operands, strict=True):
         named |= zip(letters, x, strict=True)
@@ -322,7 +322,7 @@ def einsum_sizes(equation: str, *operands: Shape) -> dict[str, Poly]:
 
 
 def _letters(equation: str) -> list[str]:
-    """Those of the operands and of the result."""
+    """Return the letters of each operand, then of the result."""
     return equation.replace("...", ".").replace("->", ",").split(",")
 
 
@@ -330,19 +330,19 @@ def _letters(equation: str) -> list[str]:
 
 
 def _windows(n: Poly, reach: Poly, step: Poly) -> Poly:
-    """⌊(n - reach)/step⌋ + 1: how many windows n positions have."""
+    """Return the number of windows of n positions, ⌊(n - reach)/step⌋ + 1."""
     return add(floor_divided(add(n, scale(reach, -1)), step), ONE)
 
 
 def along(option: Any, axes: int) -> list[Poly]:
-    """The option of a convolution along each of its axes."""
+    """Return the option of a convolution along each of its axes."""
     return list(option) if isinstance(option, tuple) else [option] * axes
 
 
 def _every_window(
     sizes: Shape, kernel: Any, stride: Any, padding: Any, dilation: Any
 ) -> Iterable[Poly]:
-    """Each axis has ⌊(n + 2*padding - dilation*(k - 1) - 1)/stride⌋ + 1 positions."""
+    """Yield ⌊(n + 2*padding - dilation*(k - 1) - 1)/stride⌋ + 1 for each axis."""
     options = (along(option, len(sizes)) for option in (kernel, stride, padding, dilation))
     for n, k, step, more, apart in zip(sizes, *options, strict=True):
         reach = add(mul(apart, add(k, _LAST)), ONE)
@@ -364,7 +364,7 @@ def conv(
 
 
 def pool(axes: int) -> Callable[..., Shape]:
-    """Windows of the last axes, whatever stands before them: no batch may be there."""
+    """Return the rule for windows along the last axes, with or without a batch."""
 
     def made(
         x: Shape, kernel_size: Any, stride: Any = None, padding: Any = ZERO, **_: Any
@@ -385,7 +385,7 @@ def conv_transpose(
     output_padding: Any = ZERO,
     groups: Any = ONE,
 ) -> Shape:
-    """Each axis has (n - 1)*stride + dilation*(k - 1) + output_padding - 2*padding + 1."""
+    """Each axis has size (n - 1)*stride + dilation*(k - 1) + output_padding - 2*padding + 1."""
     axes = len(w) - 2
     options = (along(option, axes) for option in (stride, padding, dilation, output_padding))
     places = []
@@ -407,26 +407,26 @@ def conv_weight(x: Shape, shape: Shape, y: Shape, **_: Any) -> Shape:
 
 
 def rows_normalised(x: Shape, shape: Shape, *_: Any, **__: Any) -> Any:
-    """y, and two numbers of every row."""
+    """Return the shapes of y and of two statistics per row."""
     row = x[: len(x) - len(shape)]
     return x, row, row
 
 
 def row_gradients(g: Shape, x: Shape, shape: Shape, *_: Any, **__: Any) -> Any:
-    """dx, and what has the axes of a row."""
+    """Return the shapes of dx and of two gradients with the axes of a row."""
     return x, shape, shape
 
 
 def normalised(start: int, stop: int) -> Callable[..., Any]:
-    """A tensor like the first argument, and two with some of its axes."""
+    """Return the rule for a tensor like the first argument, and two with some of its axes."""
     return lambda x, *_, **__: (x, x[start:stop], x[start:stop])
 
 
 def attended(q: Shape, _: Shape, v: Shape, *__: Any) -> Any:
-    """A mean for each row of q, and a number."""
+    """Return the shapes of the result and of one number, for each row of q."""
     return (*q[:-1], v[-1]), q[:-1]
 
 
 def attended_gradients(_: Shape, q: Shape, k: Shape, v: Shape, *__: Any) -> Any:
-    """What has the axes of q, k and v."""
+    """Return the shapes of q, k and v."""
     return q, k, v

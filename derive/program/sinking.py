@@ -1,4 +1,4 @@
-"""Code that may be an error or takes long: what stands in a branch is computed only where taken."""
+"""Sinks code into branches: code that may fail or is expensive runs only where it is needed."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _NONE = Literal("None")
 
 
 def is_lazy(code: Code) -> bool:
-    """Whether the code is None where it is not asked for."""
+    """True if the code is None where it is not needed."""
     return isinstance(code, Conditional) and code.other is _NONE
 
 
 def lazily(wholes: Sequence[Code], part: Code, asked: set[str]) -> Code:
-    """The part as code of its own; one that is put off is computed only where it was.
+    """Return the part as code of its own, under the tests that guarded it if it is put off.
 
     ``asked`` are the names of such parts.
     """
     if not is_put_off(part, asked) and not any(_stands_in_for(part, whole) for whole in wholes):
         return part
     every = [path for whole in wholes for path in _tests(whole, part, ())]
-    # One order for the same questions.
+    # One order for equal sets of tests.
     paths = list({frozenset(path): tuple(dict.fromkeys(path)) for path in reversed(every)}.values())
     least = [p for p in reversed(paths) if not any(set(other) < set(p) for other in paths)]
     test: Code | None = None
@@ -47,7 +47,7 @@ def lazily(wholes: Sequence[Code], part: Code, asked: set[str]) -> Code:
 
 
 def _tests(code: Code, part: Code, path: tuple[Code, ...]) -> Iterator[tuple[Code, ...]]:
-    """What is asked before the part is computed, for each time that it stands in the code."""
+    """Yield the tests that guard each occurrence of the part in the code."""
     if code is part:
         yield path
     elif isinstance(code, Conditional):
@@ -60,7 +60,7 @@ def _tests(code: Code, part: Code, path: tuple[Code, ...]) -> Iterator[tuple[Cod
 
 
 def may_fail(code: Code, asked: set[str]) -> bool:
-    """Whether the code may be an error: a position or a number out of range."""
+    """True if the code may raise an error: a position or a number out of range."""
     return _is_limited(code) or any(
         torch_op(c).at_positions or (isinstance(c, Name) and c.id in asked)
         for c in subexpressions(code)
@@ -68,12 +68,12 @@ def may_fail(code: Code, asked: set[str]) -> bool:
 
 
 def is_put_off(code: Code, asked: set[str]) -> bool:
-    """Whether the code is computed only where it is asked for."""
+    """True if the code should run only where it is needed."""
     return may_fail(code, asked) or _sums(code)
 
 
 def _sums(code: Code) -> bool:
-    """Whether the code sums or multiplies out, which takes a pass over more than it gives."""
+    """True if the code has a reduction or a contraction, which costs a pass over its operands."""
     ops = ((c, torch_op(c)) for c in subexpressions(code))
     return any(op.keeps or op.contracts or (isinstance(c, Binary) and c.op == "@") for c, op in ops)
 
@@ -83,7 +83,7 @@ def _is_limited(code: Code) -> bool:
 
 
 def _stands_in_for(part: Code, whole: Code) -> bool:
-    """Whether the part is for numbers that a kernel is not for: it costs more than the kernel."""
+    """True if the part is the fallback for numbers that a cheaper kernel does not support."""
     return any(
         isinstance(c, Conditional) and _is_limited(c.then) and part in subexpressions(c.other)
         for c in subexpressions(whole)

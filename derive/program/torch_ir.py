@@ -1,7 +1,7 @@
-"""Torch code as a tree, and its text.
+"""An IR for torch code: an expression tree, and its printer.
 
-Nodes are interned, so a subexpression that occurs twice is one object. The printer knows
-precedence and writes what a formatter would leave alone.
+Nodes are interned, so a subexpression that occurs twice is one object. The printer handles
+precedence and matches the style of a formatter.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class Literal(Code):
 
 @node
 class Dim(Code):
-    """The run-time size of an extent; resolved when it is known which tensors are at hand."""
+    """The run-time size of an extent; resolved once the available tensors are known."""
 
     extent: str
 
 
 @node
 class Shape(Code):
-    """A shape with these sizes, that of a group as a starred `Dim`; resolved as `Dim` is."""
+    """A shape with these sizes, a group as a starred `Dim`; resolved like `Dim`."""
 
     axes: tuple[Code, ...]
 
@@ -84,7 +84,7 @@ class FunctionCall(Code):
 
 @node
 class Slice(Code):
-    """start:stop:step between brackets; what is None is left out."""
+    """start:stop:step in a subscript; None is omitted."""
 
     start: Code | None = None
     stop: Code | None = None
@@ -141,7 +141,7 @@ _ATOM = _PRECEDENCE["atom"]
 
 
 def operands(code: Code, op: str) -> Iterator[Code]:
-    """The operands of a chain of one operator, from the left: a, b and c of a & b & c."""
+    """Yield the operands of a chain of one operator, from the left: a, b and c of a & b & c."""
     pending = [code]
     while pending:
         part = pending.pop()
@@ -152,7 +152,7 @@ def operands(code: Code, op: str) -> Iterator[Code]:
 
 
 def subexpressions(code: Code) -> Iterator[Code]:
-    """code and everything inside it, each once, parents first."""
+    """Yield the code and everything inside it, each once, parents first."""
     met: set[Code] = set()
     pending = [code]
     while pending:
@@ -164,7 +164,7 @@ def subexpressions(code: Code) -> Iterator[Code]:
 
 
 def occurrences(code: Code) -> Counter[Code]:
-    """How often code and everything inside it stand there."""
+    """Count the occurrences of the code and of everything inside it."""
     children_first: dict[Code, tuple[Code, ...]] = {}
     pending: list[tuple[Code, tuple[Code, ...] | None]] = [(code, None)]
     while pending:
@@ -188,13 +188,13 @@ def _inside(code: Code) -> tuple[Code, ...]:
 
 
 def replaced(code: Code, new: Mapping[Code, Code]) -> Code:
-    """The code with what has another form in that, outermost first."""
+    """Return the code with the keys of ``new`` replaced, outermost first."""
     return substitution.replace(code, new.get)
 
 
 @lru_cache(maxsize=2**13)
 def names_in(code: Code) -> tuple[str, ...]:
-    """Every Python name that the code reads, once for each time that it does."""
+    """Return every Python name that the code reads, once for each read."""
     found = []
     pending = [code]
     while pending:
@@ -206,7 +206,7 @@ def names_in(code: Code) -> tuple[str, ...]:
 
 
 def values_in(code: Code) -> Iterator[str]:
-    """The names that the code reads for more than a shape."""
+    """Yield the names from which the code reads more than a shape."""
     pending = [code]
     while pending:
         part = pending.pop()
@@ -217,20 +217,20 @@ def values_in(code: Code) -> Iterator[str]:
 
 
 def literal(value: int | float) -> Literal:
-    """A Python number."""
+    """Return the literal of a Python number."""
     if isinf(value):
         return Literal("math.inf" if value > 0 else "-math.inf")
     return Literal(repr(value).replace("e+", "e"))
 
 
 def text(code: Code) -> str:
-    """The code as Python text, on one line."""
+    """Return the code as Python text, on one line."""
     return _text(code)[0]
 
 
 @lru_cache(maxsize=4096)
 def _text(code: Code) -> tuple[str, int]:
-    """Text and the precedence of its outermost operator."""
+    """Return the text and the precedence of its outermost operator."""
     match code:
         case Unary("*", operand):
             return f"*{_at(operand, _ATOM)}", _ATOM
@@ -254,7 +254,7 @@ def _text(code: Code) -> tuple[str, int]:
 
 
 def _chain(code: Binary) -> str:
-    """A chain of operators of one precedence, a + b - c, is one level, however long."""
+    """Return a chain of operators of one precedence, a + b - c, without recursion."""
     level, left = _PRECEDENCE[code.op], code.left
     comparison = level == _PRECEDENCE["=="]
     rest = [f" {code.op} {_at(code.right, level + 1)}"]
@@ -265,7 +265,7 @@ def _chain(code: Binary) -> str:
 
 
 def _atom(code: Code) -> str:
-    """What no operator around it takes apart."""
+    """Return the text of a node that never needs parentheses."""
     match code:
         case Name(words) | Literal(words):
             return words
@@ -299,7 +299,7 @@ def _is_power(code: Code) -> bool:
 
 
 def _is_simple(code: Code) -> bool:
-    """Whether a formatter writes ** without spaces beside it."""
+    """True if a formatter writes ** without spaces beside it."""
     if isinstance(code, Unary):
         return _is_simple(code.operand)
     if isinstance(code, Attribute):
@@ -308,7 +308,7 @@ def _is_simple(code: Code) -> bool:
 
 
 def _slice(code: Slice) -> str:
-    """Spaces stand around the colons unless each end is a name or a number."""
+    """Return a slice; spaces surround the colons unless each end is a name or a number."""
     ends = [code.start, code.stop] if code.step is None else [code.start, code.stop, code.step]
     words = ["" if end is None else text(end) for end in ends]
     bare = (word.lstrip("-") for word in words if word)

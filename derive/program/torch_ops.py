@@ -1,7 +1,7 @@
-"""The operations of torch that generated code uses, as data.
+"""The torch operations of generated code, as a table.
 
-Everything that the engine knows of one stands in its row of `TORCH_OPS`; what has no row is
-elementwise. Only where torch's operation is written it is chosen elsewhere: by lowering.
+All properties of an operation are in its row of `TORCH_OPS`; an operation without a row is
+elementwise. Only the choice of operations is elsewhere: in the lowering.
 """
 
 from __future__ import annotations
@@ -27,38 +27,45 @@ from derive.program.torch_ir import (
 # -------------------------------------------------------------------- the operations
 
 MONOTONE = "monotone"
-"""An element of one of the tensors, a number, or the magnitude of such: rounded before or after."""
+"""Selects an element of a tensor, a number, or its magnitude: rounding commutes with it."""
 EXACT_ALONE = "exact"
-"""Numbers that half precision has too, if it has the tensor."""
+"""Exact in half precision, if its operand is."""
 ONCE = "once"
-"""In bfloat16, what it gives in float32 of the same numbers, rounded once: on a CPU, where the
-tests say so, and on CUDA, where it computes in ``opmath_t`` or adds up in ``acc_t``. A softmax
-may round the exponentials once more."""
+"""In bfloat16, the float32 result of the same numbers, rounded once. On a CPU the tests ensure
+this; on CUDA it computes in ``opmath_t`` or accumulates in ``acc_t``. A softmax may round the
+exponentials once more.
+"""
 
 
 @dataclass(frozen=True)
 class TorchOp:
-    """name(x, ...) or x.name(...): what it makes of shapes, and what that costs.
+    """name(x, ...) or x.name(...): its shape rule, its cost and its properties.
 
-    A ``view`` computes nothing, and one that ``overlaps`` may show an element at several places;
-    what ``ends_in_view`` gives is a view of what it computed. ``free`` ones are not told as
-    operations, ``light`` ones are written again rather than named. What ``makes`` a tensor reads
-    none. One that ``contracts`` sums products, one that ``keeps`` has an argument keepdim, and one
-    ``at_positions`` is an error where a position is not on the axis, a ``limited`` one for some
-    numbers. One that ``slips`` has a rule of its own in forward mode which somewhere is not
-    finite or is off, or whose derivative is, where the tangent is finite. ``before`` has the steps
-    that come before the last. What is ``new`` shares no memory with what it is made of, and what
-    has the elements of one tensor, in any order, in a memory without overlaps is ``reshaped``.
+    A ``view`` computes nothing, and if it ``overlaps``, one element may appear at several
+    positions.
+    The result of an operation that ``ends_in_view`` is a view of a new tensor. ``free`` operations
+    are
+    not counted, and ``light`` ones are repeated rather than named. One that ``makes`` a tensor
+    reads
+    no elements. One that ``contracts`` sums products, and one that ``keeps`` has an argument
+    keepdim.
+    One ``at_positions`` raises an error for a position out of range, a ``limited`` one for some
+    numbers. One that ``slips`` has a forward-mode rule that is somewhere wrong or not finite, or
+    whose
+    derivative is, although the tangent is finite. ``before`` returns the steps before the last. The
+    result is ``new`` if it aliases no operand. It is ``reshaped`` if it has all elements of one
+    tensor,
+    in any order, without overlaps.
     """
 
     name: str
     shape: Callable[..., Shape] | None = None
-    """None: that to which tensors among the arguments broadcast."""
+    """None: the shape to which the tensor arguments broadcast."""
     flops: Flops = flop_rules.each
     stem: str = ""
-    """What the engine calls a value of it."""
+    """The stem of generated names for its values."""
     suffix: str = ""
-    """What it calls that of something with a name, after the name."""
+    """The suffix of generated names if its operand has a name."""
     view: bool = False
     overlaps: bool = False
     ends_in_view: bool = False
@@ -71,26 +78,30 @@ class TorchOp:
     limited: bool = False
     slips: bool = False
     several: bool = False
-    """It gives a tuple, and ``shape`` the shapes of what that has."""
+    """It returns a tuple, and ``shape`` returns the shapes of its items."""
     fused: bool = False
-    """A compiler makes nothing as fast of what it computes."""
+    """No compiler generates code that is as fast."""
     exact: tuple[int, ...] = ()
-    """The places of arguments of what contracts that stay in the dtype that they have."""
+    """Positions of arguments of a contraction that keep their dtype."""
     absent: tuple[tuple[int, int], ...] = ()
-    """The places of arguments that may be None, and the number that it stands for."""
+    """Positions of arguments that may be None, and the numbers that None represents."""
     before: Callable[..., Steps] = flop_rules.no_step
     new: bool = False
     reshaped: bool = False
     half: str = ""
-    """What half precision has of the result, beside what float32 has of it: `MONOTONE`,
-    `EXACT_ALONE` or `ONCE`. What is moved needs none of these."""
+    """The relation of a half-precision result to float32: `MONOTONE`, `EXACT_ALONE` or `ONCE`.
+
+    Operations that only move elements need none of these.
+    """
     compares: tuple[int, ...] = ()
-    """The places of arguments that decide alone what is chosen."""
+    """Positions of arguments that only decide the selection."""
     in_float32: bool = False
-    """Numbers that it compares with are not rounded to half precision."""
+    """Its comparison does not round numbers to half precision."""
     over: str = ""
-    """What writes the result over the first operand, of that shape: "_" is a method of the same
-    name with it, ``name_``; all else is the keyword of the tensor that is written to."""
+    """How to write the result over the first operand, of the same shape.
+
+    "_" means the in-place method ``name_``; any other value is the keyword of the output tensor.
+    """
 
 
 def _view(name: str, shape: Callable[..., Shape], free: bool = True, **columns: Any) -> TorchOp:
@@ -98,12 +109,12 @@ def _view(name: str, shape: Callable[..., Shape], free: bool = True, **columns: 
 
 
 def _moves(name: str, shape: Callable[..., Shape], **columns: Any) -> TorchOp:
-    """No arithmetic."""
+    """An operation without arithmetic."""
     return TorchOp(name, shape, flop_rules.none, **columns)
 
 
 def _adds(name: str, source: int) -> TorchOp:
-    """Elements of a source added to those of a tensor, at positions."""
+    """A scatter that adds elements of a source to a tensor."""
     return TorchOp(
         name,
         shape_rules.like,
@@ -126,7 +137,7 @@ def _several(
     (weight, _), *_ = absent
 
     def before(*args: Any, **named: Any) -> Steps:
-        """The weight times a number, where both are given."""
+        """Yield the product of the weight and a number, if both are given."""
         if "scale" in named and isinstance(args[weight], tuple):
             yield args[weight], elements(args[weight])
 
@@ -135,12 +146,12 @@ def _several(
 
 
 def _each_of(name: str, over: str = "_", stem: str = "", suffix: str = "") -> TorchOp:
-    """Computed of each element alone."""
+    """An elementwise operation."""
     return TorchOp(name, stem=stem, suffix=suffix, new=True, over=over)
 
 
 def _windows() -> Iterator[TorchOp]:
-    """Those that are there for one, two and three axes of windows."""
+    """Yield the operations that exist for one, two and three axes of windows."""
     yield TorchOp("_conv_of_each", shape_rules.conv, flop_rules.conv, contracts=True, new=True)
     yield TorchOp(
         "_conv_input_of_each",
@@ -389,7 +400,7 @@ _COMPARES = {
 
 
 def _in_half(row: TorchOp) -> TorchOp:
-    """The row with what half precision has of it."""
+    """Return the row with its properties in half precision."""
     in_float32 = row.name == "hardtanh_backward"
     compares = _COMPARES.get(row.name, ())
     return replace(row, half=_HALF.get(row.name, ""), compares=compares, in_float32=in_float32)
@@ -397,18 +408,18 @@ def _in_half(row: TorchOp) -> TorchOp:
 
 TORCH_OPS: Mapping[str, TorchOp] = {row.name: _in_half(row) for row in _ROWS}
 _CAST = _view("to", shape_rules.like, reshaped=True)
-"""To the dtype that a body computes in: nothing, where tensors come in it."""
+"""A cast to the dtype of the body: free if the tensors have it already."""
 MATMUL = TorchOp("@", shape_rules.matmul, flop_rules.matmul, contracts=True, new=True)
 ELEMENTWISE = TorchOp("")
 _POWER = TorchOp("pow", slips=True)
-"""With an exponent that is no whole number: x**(p - 2) is infinite at 0 for p = 1.25."""
+"""A non-integer exponent p: x**(p - 2) is infinite at 0 for p = 1.25."""
 
 ADDED_PRODUCTS = {2: "torch.addmm", 3: "torch.baddbmm"}
-"""By the number of axes: C + c*(A @ B) in one call."""
+"""The call for C + c*(A @ B), by the number of axes."""
 
 
 def torch_op(code: Code) -> TorchOp:
-    """What the code calls."""
+    """Return the row of the operation that the code calls."""
     match code:
         case MethodCall(_, "to", (Name("low" | "wide" | "dtype"),)):
             return _CAST
@@ -426,17 +437,17 @@ def torch_op(code: Code) -> TorchOp:
 
 
 def _is_whole(code: Code) -> bool:
-    """Whether the code is a whole number, written out."""
+    """True if the code is a nonnegative integer literal."""
     return isinstance(code, Literal) and code.text.isdigit()
 
 
 def has_forward_mode(codes: Iterable[Code]) -> bool:
-    """Whether torch's own forward mode of this code is right everywhere."""
+    """True if torch's own forward mode of this code is right everywhere."""
     return not any(torch_op(part).slips for code in codes for part in subexpressions(code))
 
 
 def moves(code: Code) -> bool:
-    """Whether the code has elements of one tensor, at other places."""
+    """True if the code has elements of one tensor, at other positions."""
     op = torch_op(code)
     return (
         isinstance(code, MethodCall)
@@ -449,11 +460,11 @@ _FLOAT32 = frozenset(
     "acos asin cosh cumprod cumsum erfinv exp exp2 expm1 log log10 log1p log2 log_softmax "
     "logcumsumexp logsumexp norm pow prod rsqrt sinh softmax softplus sum tan vector_norm".split()
 )
-"""What torch computes in float32 under autocast; and a mean of all, which is that of a loss."""
+"""Functions that autocast computes in float32; so is a mean of all elements, as in a loss."""
 
 
 def is_float32_under_autocast(code: Code) -> bool:
-    """Whether autocast of torch computes it in float32."""
+    """True if torch's autocast computes the code in float32."""
     match code:
         case Binary("**") | MethodCall(_, "mean", ()):
             return True
@@ -467,7 +478,7 @@ def is_float32_under_autocast(code: Code) -> bool:
 
 
 def count(codes: Iterable[Code]) -> tuple[int, int]:
-    """(elementwise operations and reductions, matrix products and einsums) in the code."""
+    """Return (elementwise operations and reductions, matrix products and einsums) in the code."""
     operations = contractions = 0
     pending = list(codes)
     while pending:

@@ -1,1 +1,1 @@
-"""What all lowering stands on: values and their axes, sizes at run time, views, contractions."""
+"""Foundations of the lowering: values with named axes, sizes at run time, views, contractions."""

@@ -1,4 +1,4 @@
-"""Where bound indices stand in a layout, and names that keep them apart."""
+"""The order of bound indices in a layout, and renamings that keep them apart."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from derive.calculus.softmax_recognition import Normal
 def with_binders(
     around: Sequence[Index], binders: Sequence[Index], body: Expr
 ) -> tuple[Index, ...]:
-    """``around`` with the binders put where the body's largest access has them.
+    """Return ``around`` with the binders inserted as in the largest access of the body.
 
-    One that no access has is of what is stacked, which is reduced fastest as the first axis. What
-    runs through windows comes last, as an axis of its own; where a tensor says the position,
-    what is read there has the axes of that tensor as they are.
+    A binder in no access belongs to a stack, which reduces fastest over its first axis. The binder
+    of a window comes last, as an axis of its own. If a tensor computes the position, the read has
+    the axes of that tensor in their order.
     """
     result = list(around)
     natural = layout(body)
@@ -43,9 +43,9 @@ def with_binders(
 def in_place_of(
     axis: Index, order: Sequence[Index], binders: Sequence[Index], body: Expr
 ) -> tuple[Index, ...]:
-    """``order`` with binders, whose values go to positions along an axis, and without that axis.
+    """Return ``order`` without ``axis``, with the binders whose values are scattered along it.
 
-    Those that no access has beside other indices stand where the axis stood.
+    Binders that share no access with another index replace the axis at its position.
     """
     around = [i for i in order if i is not axis]
     beside = [free_indices(a) for a in accesses(body) if not free_indices(a).isdisjoint(around)]
@@ -57,9 +57,9 @@ def in_place_of(
 def binders_behind(
     around: Sequence[Index], binders: Sequence[Index], body: Expr
 ) -> tuple[Index, ...]:
-    """``around`` with each binder behind all that stands before it in an access of the body.
+    """Return ``around`` with each binder after every index that precedes it in an access.
 
-    Of a map of several tensors, none of which has all axes, that moves no axis of them.
+    If several tensors are mapped and no one has all axes, this permutes none of them.
     """
     if any(free_indices(a).issuperset(layout(body)) for a in accesses(body)):
         return with_binders(around, binders, body)
@@ -73,9 +73,9 @@ def binders_behind(
 
 
 def merged(e: Expr) -> tuple[Index, ...]:
-    """The axes of e in the order of each of its accesses, where they agree on one.
+    """Return the axes of e in the order of each of its accesses, where these agree.
 
-    What a softmax is read at stands where it is taken along.
+    The position at which a softmax is read stands for the index that it normalizes over.
     """
     axes = layout(e)
     at = {n.index: n.position for n in walk(e) if isinstance(n, Normal)}
@@ -98,7 +98,7 @@ def keeps(
     used: Sequence[Index],
     order: Sequence[Index],
 ) -> bool:
-    """Whether keeping the summed axes makes the result fit ``order`` as it is."""
+    """True if the reduction with keepdim fits ``order`` without a further view."""
 
     def gaps(whole: Sequence[Index], extra: Sequence[Index]) -> list[int]:
         counts = [0]

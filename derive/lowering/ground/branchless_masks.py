@@ -1,12 +1,12 @@
-"""Masks that are slow on a CPU, as no branch can be foreseen, and code without such branches.
+"""Branchless code for masks that are slow on a CPU because branch prediction fails.
 
     [not x <= t] f    torch.ops.aten.threshold_backward(f, x, t)
     [not x >= t] f    torch.ops.aten.threshold_backward(f, -x, -t)
     both              torch.ops.aten.hardtanh_backward(f, x, s, t)
 
-This is one pass, selects whatever f is, and is differentiated as often as one likes. x is a tensor
-and t a number. Where x is nan the condition holds, and both have f; so none of it
-is for ``x > t``, which does not hold there.
+Each call is one pass, selects f whatever its value, and can be differentiated any number of times.
+x is a tensor and t a number. If x is nan, the condition ``not x <= t`` holds and the calls return
+f too. So ``x > t``, which is false for nan, has no such call.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def above_number(condition: Expr) -> tuple[Expr, Expr] | None:
-    """x and t of a condition ``not x <= t``; of ``not x >= t``, -x and -t."""
+    """Return (x, t) for a condition ``not x <= t``, and (-x, -t) for ``not x >= t``."""
     match condition:
         case Not(Rel("<=", x, t)) if is_number(t) and any(accesses(x)):
             return factor(x), factor(t)
@@ -33,7 +33,7 @@ def above_number(condition: Expr) -> tuple[Expr, Expr] | None:
 
 
 def above(x: Code, t: Code, value: Code) -> Code:
-    """The value where x > t or x is nan, 0 elsewhere; of both sides of x in one call."""
+    """Return the value where x > t or x is nan, else 0; bounds on both sides make one call."""
     match value:
         case FunctionCall("torch.ops.aten.threshold_backward", (inner, other, low)) if x is Unary(
             "-", other
@@ -53,7 +53,7 @@ def _less(t: Code) -> Code:
 
 
 def follows_data(mask: Code, tensors: Mapping[str, Value]) -> bool:
-    """Whether the mask compares floating-point numbers that tensors have, or is given."""
+    """True if the mask compares float tensors or is itself a bool tensor."""
     match mask:
         case Name(name) if name in tensors and tensors[name].kind == "bool":
             return True
@@ -63,7 +63,7 @@ def follows_data(mask: Code, tensors: Mapping[str, Value]) -> bool:
 
 
 def _read(codes: Iterable[Code]) -> Iterable[str]:
-    """The names whose elements the code reads."""
+    """Yield the names whose elements the code reads."""
     for code in codes:
         match code:
             case Name(name):

@@ -1,4 +1,4 @@
-"""What a piece of lowering sees of the whole: tensors at hand, statements, shared conversions."""
+"""The context of each lowering step: available tensors, statements, shared conversions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from derive.program.torch_ir import (
 
 @dataclass(frozen=True)
 class Statement:
-    """name = code, a tensor with these axes."""
+    """The statement ``name = code`` and the axes of the tensor."""
 
     name: str
     code: Code
@@ -43,28 +43,28 @@ class Statement:
 
 @dataclass
 class Scope(ABC):
-    """The code written so far, and what it can read.
+    """The code written so far, and the tensors that it can read.
 
-    ``tensors`` are at hand; any other name is lowered from its definition when first read.
+    ``tensors`` are available; any other name is lowered from its definition at its first read.
     """
 
     find: Callable[[str], Let | None]
     frame: Frame
     tensors: dict[str, Value]
     like: Code
-    """A float tensor that new ones take dtype and device from."""
+    """The float tensor from which new tensors take dtype and device."""
     integers: frozenset[str] = frozenset()
-    """The parameters that are integers."""
+    """The integer parameters."""
     adjoints: frozenset[str] = frozenset()
-    """The names that are gradients."""
+    """The names of gradients."""
     kernels: Sequence[Pattern] = ()
-    """The fused kernels that may stand in the code."""
+    """The fused kernels that the code may call."""
     statements: list[Statement] = field(default_factory=list)
 
     noted: dict[tuple[str, str, str], None] = field(default_factory=dict)
-    """(equation, pattern that its code was made by, what that states), in the order of the code."""
+    """Keys (equation, pattern that lowered it, its identity), in the order of the code."""
     results: dict[str, Value] = field(default_factory=dict)
-    """What kernels have computed besides what was asked for, by name."""
+    """Additional results of kernels, by name."""
     _defining: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -72,22 +72,22 @@ class Scope(ABC):
 
     @abstractmethod
     def lower(self, e: Expr, order: Sequence[Index]) -> Value:
-        """e as code that fits ``order``, which lists every free index of e."""
+        """Return the code of e, which fits ``order``; ``order`` contains every free index of e."""
 
     @abstractmethod
     def condition(self, e: Expr, order: Sequence[Index]) -> Value:
-        """A condition as a bool tensor, or as a Python bool where it reads no tensor."""
+        """Return a condition as a bool tensor, or as a Python bool if it reads no tensor."""
 
     @abstractmethod
     def definition(self, let: Let) -> Value:
-        """The code of a let with all of its axes at full size."""
+        """Return the code of a let with all of its axes at full size."""
 
     @abstractmethod
     def nested(self, body: Expr) -> Expr:
-        """A flat body in the form that is computed."""
+        """Return a flat body in the nested form in which it is computed."""
 
     def tensor(self, name: str) -> Value:
-        """The named tensor, computed first where it is not at hand."""
+        """Return the named tensor, computing it first if it is not available."""
         return self._computed(name)
 
     def _compute(self, name: str) -> Value:
@@ -98,7 +98,7 @@ class Scope(ABC):
         return self.tensors[name]
 
     def absent(self, name: str) -> Let | None:
-        """The definition of a name that is not at hand."""
+        """Return the definition of a name that is not available yet."""
         return None if name in self.tensors else self.find(name)
 
     def define(self, let: Let) -> None:
@@ -114,26 +114,26 @@ class Scope(ABC):
 
     @property
     def is_gradient(self) -> bool:
-        """Whether the equation at hand is that of a gradient: it places at what was read."""
+        """True if the current equation is a gradient, which scatters to the positions read."""
         return bool(self._defining) and self._defining[-1] in self.adjoints
 
     def note(self, pattern: str, states: str) -> None:
-        """The equation at hand has code that this pattern made."""
+        """Record that this pattern lowered a part of the current equation."""
         self.noted.setdefault((self._defining[-1], pattern, states))
 
     def named(self, e: Expr) -> Expr:
-        """An access to the value of e, computed with the free indices of e as its axes."""
+        """Return an access to the value of e, whose axes are the free indices of e."""
         value = self.frame.squeeze(self.lower(e, layout(e)))
         return e if value.scalar else self.held(value)
 
     def held(self, value: Value) -> Access:
-        """An access to a value that is at hand."""
+        """Return an access to an available value, under a new name."""
         name = f"#{len(self.tensors)}"
         self.tensors[name] = value
         return Access(name, value.indices)
 
     def as_float(self, value: Value) -> Value:
-        """An integer or bool tensor as one of the floating type at hand."""
+        """Return an integer or bool tensor in the float dtype of ``like``."""
         if value.kind == "bool" and value.scalar:
             return Value(Conditional(value.code, literal(1), literal(0)), scalar=True)
         if value.kind == "float" or value.scalar:
@@ -150,7 +150,7 @@ class Scope(ABC):
         return self.frame.expand(value, (), self.like) if value.scalar else value
 
     def only_where(self, condition: Expr, value: Value, order: Sequence[Index]) -> Value:
-        """value where the condition holds, 0 elsewhere."""
+        """Return the value where the condition holds, else 0."""
         parts = {c: self._level(c, order) for c in conditions_of(condition)}
         levels = [found for found in parts.values() if found is not None]
         tensor = value.kind == "float" and not value.scalar
@@ -166,11 +166,11 @@ class Scope(ABC):
         return value
 
     def _is_asked(self, condition: Expr, value: Value, order: Sequence[Index]) -> bool:
-        """Whether a value has the mask in it, where that is a guard."""
+        """True if the value's code already applies this mask as a guard."""
         return self.condition(condition, order).code in subexpressions(value.code)
 
     def _level(self, condition: Expr, order: Sequence[Index]) -> tuple[Value, Value] | None:
-        """The tensor and the number of a condition that the one is not up to the other."""
+        """Return the tensor x and the number t of a condition ``not x <= t``."""
         sides = above_number(condition)
         if sides is None:
             return None
@@ -178,7 +178,7 @@ class Scope(ABC):
         return (x, t) if x.kind == "float" and not x.scalar else None
 
     def guarded(self, test: Value, value: Value, other: Value, order: Sequence[Index]) -> Value:
-        """value where the test holds, as it does nearly everywhere."""
+        """Return the value where the test holds, which is predicted to be nearly everywhere."""
         return self.where(test, value, other, order, foreseen=True)
 
     def where(
@@ -202,14 +202,14 @@ class Scope(ABC):
         axes = broadcast(test.axes, broadcast(then.axes, other.axes))
         inside = _where_it_holds(test.code, then.code)
         slow = not foreseen and follows_data(test.code, self.tensors)
-        # Nor is it fast where each of mask and value is spread over axes of the other.
+        # torch.where is also slow if mask and value are both broadcast along each other's axes.
         least = max(len(test.indices), len(then.indices), len(other.indices))
         slow = kind == "float" and (slow or least < len(axes))
         name = "_where" if slow else "torch.where"
         return Value(FunctionCall(name, (test.code, inside, other.code)), axes, kind)
 
     def _chosen(self, test: Code, then: Value, other: Value, kind: Kind) -> Value:
-        """One of two values by a Python bool: each with the shape of both."""
+        """Select one of two values by a Python bool; both get the joint shape."""
         axes = broadcast(then.axes, other.axes)
         both = then.scalar and other.scalar
         if kind == "float":
@@ -222,7 +222,7 @@ class Scope(ABC):
 
 
 def _where_it_holds(test: Code, code: Code) -> Code:
-    """The code as it is where the test holds, which it asked itself."""
+    """Return the code without an inner ``where`` of the same test, which holds here."""
     match code:
         case FunctionCall("torch.where" | "_where", (asked, then, Literal())) if asked is test:
             return code if isinstance(then, Literal) else then
@@ -230,7 +230,7 @@ def _where_it_holds(test: Code, code: Code) -> Code:
 
 
 def whole(n: int) -> Literal:
-    """A whole number; one that no int64 holds is written as a float."""
+    """Return an integer literal; beyond int64 it is written as a float."""
     try:
         return literal(n) if abs(n) < 2**63 else literal(float(n))
     except OverflowError:
@@ -240,7 +240,7 @@ def whole(n: int) -> Literal:
 
 
 def neutral(let: Let) -> Value:
-    """What leaves a reduction as it is."""
+    """Return the neutral element of a let's reduction."""
     return Value(literal(let.reduction.neutral), scalar=True)
 
 

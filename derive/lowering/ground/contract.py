@@ -1,9 +1,9 @@
 """Sum_k a*b*... as matrix products, reductions of elementwise products, or einsum.
 
-Operands are joined in pairs: the pair with the fewest joint indices first, then the one with
-the smallest result. Indices that stand in one operand alone are summed before it is joined.
-Indices that stand side by side wherever they stand are one index of a matrix product. A mask is
-applied to the first product that has all of its indices, which are not summed before.
+Operands are joined in pairs: first the pair with the fewest joint indices, then the one with the
+smallest result. Indices of one operand alone are summed before it is joined. Indices that are
+adjacent in every operand are merged into one index of a matrix product. A mask is applied to the
+first product that has all of its indices, which are not summed before.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ def times(frame: Frame, a: Value, b: Value, order: Sequence[Index]) -> Value:
 
 @dataclass(frozen=True)
 class Mask:
-    """A factor that is 0 or 1, which no operand has all indices of."""
+    """A factor with values 0 and 1, whose indices no single operand covers."""
 
     indices: frozenset[Index]
     applied: Callable[[Value], Value]
-    """A value that has the indices, 0 where the factor is."""
+    """Maps a value that has these indices to the masked value."""
 
 
 def contract(
@@ -73,10 +73,10 @@ def contract(
 
 @dataclass(frozen=True)
 class JoinedOperands:
-    """A pair of operands that is joined."""
+    """A pair of operands to multiply."""
 
     pair: tuple[int, int]
-    """Their positions; the product takes the first, and the second goes."""
+    """Their positions; the product replaces the first, and the second is removed."""
     summed: tuple[Index, ...]
     indices: frozenset[Index]
     """The indices of both: its number of multiplications is the product of their sizes."""
@@ -88,7 +88,7 @@ def joins(
     binders: Sequence[Index],
     masks: Sequence[frozenset[Index]] = (),
 ) -> Iterator[JoinedOperands]:
-    """The pairs in the order in which operands with these indices are joined."""
+    """Yield the pairs in the order in which operands with these indices are joined."""
     sets, pending = [frozenset(o) for o in operands], list(masks)
     while len(sets) > 1:
         pairs = combinations(range(len(sets)), 2)
@@ -148,7 +148,7 @@ def _join(
 def _matmul(
     frame: Frame, a: Value, b: Value, shared: Sequence[Index], layout: Sequence[Index]
 ) -> Value | None:
-    """a @ b where one index is summed and every other shared index is a batch of both."""
+    """Return a @ b if one index is summed and every other shared index is a batch of both."""
     if len(shared) != 1 or shared[0].group:
         return None
     (k,) = shared
@@ -168,7 +168,7 @@ def _matmul(
 
 
 def _is_matmul(batch: Sequence[Index], left: Sequence[Index], right: Sequence[Index]) -> bool:
-    """Whether @ multiplies operands with these axes beside the summed one."""
+    """True if @ multiplies operands with these axes besides the summed one."""
     if batch:
         return len(left) == len(right) == 1
     if right:
@@ -177,7 +177,7 @@ def _is_matmul(batch: Sequence[Index], left: Sequence[Index], right: Sequence[In
 
 
 def _is_direct(product: Value, a: Value, b: Value) -> bool:
-    """Whether both sides are the operands themselves, or their last two axes exchanged."""
+    """True if both sides are the operands themselves or their last two axes transposed."""
     assert isinstance(product.code, Binary)
     direct = {a.code, b.code, Attribute(a.code, "mT"), Attribute(b.code, "mT")}
     return {product.code.left, product.code.right} <= direct
@@ -186,10 +186,10 @@ def _is_direct(product: Value, a: Value, b: Value) -> bool:
 def _merged(
     frame: Frame, a: Value, b: Value, shared: Sequence[Index], layout: Sequence[Index]
 ) -> Value | None:
-    """a @ b with runs of indices that stay side by side as one axis: as few as will do.
+    """Return a @ b with as few runs of adjacent indices merged into one axis as necessary.
 
-    A vector is not multiplied over several axes: a product of a matrix with it adds one number
-    after another, and loses more digits the longer they are; a sum adds in pairs.
+    A matrix-vector product is not merged over several summed axes. It accumulates sequentially and
+    loses precision with the length; a sum is pairwise.
     """
     runs = _runs((a.indices, b.indices, [i for i in layout if i not in shared]), shared)
     if set(a.indices) <= set(shared) or set(b.indices) <= set(shared):
@@ -211,12 +211,12 @@ def _merged(
 
 
 def _one(run: Sequence[Index]) -> Index:
-    """The index that stands for a run."""
+    """Return the merged index of a run."""
     return Index(" ".join(i.name for i in run), " ".join(i.extent for i in run))
 
 
 def _unmerged(frame: Frame, value: Value, runs: Sequence[tuple[Index, ...]]) -> Value:
-    """value with each index that stands for a run as its indices."""
+    """Return the value with each merged index split into its run."""
     parts = {_one(run): run for run in runs}
     code, axes = value.code, list(value.indices)
     for n, i in reversed(list(enumerate(value.indices))):
@@ -228,9 +228,9 @@ def _unmerged(frame: Frame, value: Value, runs: Sequence[tuple[Index, ...]]) -> 
 
 
 def _runs(sides: Sequence[Sequence[Index]], shared: Sequence[Index]) -> list[tuple[Index, ...]]:
-    """The longest runs of indices that follow each other in every side that has one of them.
+    """Return the longest runs of indices that are adjacent in every side that has one of them.
 
-    A group, which may be of no axes, is in none.
+    A group is in no run, as it may have no axes.
     """
 
     def follows(i: Index, j: Index) -> bool:
@@ -266,7 +266,7 @@ def _merge(frame: Frame, value: Value, run: tuple[Index, ...]) -> Value:
 
 
 def _with_one(indices: Sequence[Index], run: tuple[Index, ...]) -> list[Index]:
-    """The indices with the run's first replaced by the one, and the others left out."""
+    """Return the indices with the run replaced by its merged index."""
     return [_one(run) if i is run[0] else i for i in indices if i is run[0] or i not in run]
 
 

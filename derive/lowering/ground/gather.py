@@ -1,7 +1,7 @@
-"""X[.., e, ..] where e is computed, and the transpose: a value added at computed positions.
+"""X[.., e, ..] at a computed position e, and its transpose: a value added at computed positions.
 
-Reads go through ``gather`` and ``index_select``, which refuse a position out of range; advanced
-indexing would wrap a negative one. Writes add: a position that occurs twice counts twice.
+Reads use ``gather`` and ``index_select``, which reject a position out of range; advanced indexing
+would wrap a negative one. Writes accumulate: a position that occurs twice counts twice.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def read_at(frame: Frame, value: Value, n: int, position: Value) -> Value:
 
 
 def _selected(frame: Frame, value: Value, n: int, index: Value) -> Value:
-    """Positions that are the same along all other axes."""
+    """Read positions that are the same along all other axes."""
     place, new = frame.position(value.axes, n), index.indices
     groups = any(i.group for i in new)
     if groups and len(new) > 1:
@@ -65,7 +65,7 @@ def _selected(frame: Frame, value: Value, n: int, index: Value) -> Value:
 
 
 def _gathered(frame: Frame, value: Value, n: int, position: Value, new: Sequence[Index]) -> Value:
-    """Positions that differ along other axes; what is new stands where axis n stood."""
+    """Read positions that vary along other axes; new axes replace axis n."""
     axes = value.axes
     if new and any(i is not None and i.group for i in (*axes, *new)):
         raise NeedsFlatGroups("an access along a group")
@@ -84,12 +84,12 @@ def _gathered(frame: Frame, value: Value, n: int, position: Value, new: Sequence
 
 
 def of_any_size(code: Code, read: Code) -> Code:
-    """What is read, or added to, at positions, by calls that do nothing where the axis has none."""
+    """Return the code with gathers and scatters that do nothing if the axis is empty."""
     return _renamed(code, read, "if_any")
 
 
 def kept_inside(code: Code, read: Code) -> Code:
-    """What is read, or added to, at positions, by calls that leave out what is none of the axis."""
+    """Return the code with gathers and scatters that skip positions out of range."""
     return _renamed(code, read, "inside")
 
 
@@ -119,10 +119,11 @@ def read_together(
     along: Callable[[Index], Value],
     any_size: bool,
 ) -> Value | None:
-    """value with these axes read at positions, which may have axes of the value themselves.
+    """Return the value with several axes read at positions in one call.
 
-    One after the other, all that the first position does not settle would be copied for the next.
-    ``along`` has the positions of an axis; ``any_size``: 0 is read where an axis has no positions.
+    The positions may have axes of the value themselves. One gather after the other would copy, for
+    the next one, all that the first position does not select. ``along(i)`` returns the positions of
+    an axis. If ``any_size``, an empty axis reads as 0.
     """
     new = list(dict.fromkeys(i for p in positions for i in p.indices))
     if any(i is None or i.group for i in (*value.axes, *new)):
@@ -133,7 +134,7 @@ def read_together(
             read[n] = along(i)
     dims = sorted(read)
     others = [i for n, i in enumerate(value.axes) if n not in read]
-    # Torch lets the axes of positions stand where these do, if they stand together.
+    # Torch puts the axes of the positions in place of the indexed axes if these are adjacent.
     at = dims[0] if dims[-1] - dims[0] < len(dims) else 0
     given = (frame.fit(frame.squeeze(read[n]), new).code for n in dims)
     name = "_read_at_if_any" if any_size else "_read_at"
@@ -144,7 +145,7 @@ def read_together(
 def placed_axes(
     source: Value, axis: Index, position: Value, binders: Sequence[Index], order: Sequence[Index]
 ) -> list[Index]:
-    """The axes that a source has once it is placed along an axis, summed over binders."""
+    """Return the axes of a source that is scattered along an axis and summed over binders."""
     known = (*source.indices, *position.indices)
     return [i for i in order if i is axis or (i in known and i not in binders)]
 
@@ -162,8 +163,8 @@ def add_at(
 ) -> Value:
     """Sum over binders of source * delta(axis, position), added to ``base`` (or to zeros).
 
-    ``scale`` is a number before the sum. ``order`` lists the axes of the result; binders that the
-    position lacks are summed already.
+    ``scale`` is a number that multiplies the sum. ``order`` lists the axes of the result. Binders
+    without the position are summed already.
     """
     result = placed_axes(source, axis, position, binders, order)
     if base is None:
@@ -197,7 +198,7 @@ def extremum_at(
     base: Code,
     kind: str,
 ) -> Value:
-    """amax or amin over binders of what source has at each position, and of ``base``.
+    """amax or amin over binders of the source at each position, and of ``base``.
 
     All binders are indices of the position.
     """
@@ -217,7 +218,7 @@ def _along(
     result: Sequence[Index],
     n: int,
 ) -> tuple[Code, Code]:
-    """Position and source in one shape, with one axis for all that is summed in place of axis n."""
+    """Return position and source in one shape, with one axis for all summed indices as axis n."""
     slot: tuple[Index | None, ...] = tuple(summed) if summed else (None,)
     if any(i.group for i in summed) or (len(summed) > 1 and any(i.group for i in result)):
         raise NeedsFlatGroups("an addition along a group")
@@ -230,7 +231,7 @@ def _along(
 
 
 def _merged(value: Value, n: int, count: int) -> Code:
-    """The value with this many axes from n on as one, in a form that autograd can batch."""
+    """Return the code with ``count`` axes from n on merged, in a form that vmap can batch."""
     whole: Code | None = None
     for axis in value.axes[n : n + count]:
         assert axis is not None

@@ -1,8 +1,7 @@
-"""What stands under a bracket: its arguments are kept safe.
+"""Guarded arguments of masked expressions.
 
-A masked value does no harm where it is selected away. But where the code is differentiated again,
-the derivative of the branch that is not taken is multiplied by 0, which neither a nan nor an
-infinity survives: 0*exp(800).
+The value under a mask does no harm, as it is not selected. But if the code is differentiated
+again, the derivative of the other branch is multiplied by 0, and 0*inf is nan: 0*exp(800).
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ from derive.calculus.guards import without_guards
 
 
 def under(e: Expr, condition: Expr) -> Expr:
-    """e, which is read where the condition holds.
+    """Return e for use where the condition holds.
 
-    A condition on numbers is Python's, which does not compute the other branch; one that guards
-    an operand in another order is said as it is here.
+    A condition on numbers is a Python conditional, which does not evaluate the other branch; its
+    guards are dropped. A guard with the same conditions in another order gets them in this order.
     """
     parts = frozenset(conditions_of(condition))
     if is_number(condition):
@@ -46,11 +45,13 @@ def under(e: Expr, condition: Expr) -> Expr:
 
 
 def is_zero_outside(args: Sequence[Expr], condition: Expr) -> bool:
-    """Whether the product of what was protected is 0 where the condition fails.
+    """True if the product of guarded arguments is 0 where the condition fails.
 
-    log(1) is, and so is x*log(1) outside x != 0. This is the code for entropies: torch.xlogy is
-    not, as its derivative in the second argument is 0/0 where both are 0, and as a nan in the
-    second argument is its value where the first is 0.
+    log(1) is 0, and so is x*log(1) outside x != 0. This is the code for entropies. torch.xlogy does
+    not
+    do: its derivative in the second argument is 0/0 where both are 0, and its value is nan where
+    the
+    first is 0 and the second nan.
     """
     rest = [a for a in args if not isinstance(a, Iverson)]
     zero = [a for a in rest if _vanishes(a, condition)]
@@ -61,9 +62,9 @@ def is_zero_outside(args: Sequence[Expr], condition: Expr) -> bool:
 
 
 def kept_below(e: Guard) -> Expr | None:
-    """t of what is x where ``not x > t``, and where x > t any value that does no harm: t is one.
+    """Return t of a guard with x where ``not x > t`` and a harmless value elsewhere, else None.
 
-    The condition holds of t, so what is asked of x there can be asked of t.
+    t satisfies the condition, so t can replace x there (a clamp).
     """
     match e.condition:
         case Not(Rel("<", t, x)) if x is e.position and is_number(t) and e.elsewhere is num(1):

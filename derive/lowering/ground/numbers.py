@@ -1,6 +1,6 @@
 """Python numbers by the rules of IEEE 754: log(0) is -inf and 1/0 is inf, no error.
 
-Code of plain arithmetic is left as it is wherever it is certain to have a value.
+Plain arithmetic stays as it is if it certainly has a value.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from derive.program.torch_ir import (
 
 
 def of_number(name: str, *args: Code) -> Code:
-    """The function of this name in Python's math, of numbers."""
+    """Return a call of the function in Python's math, on numbers."""
     function = FUNCTIONS.get(name)
     certain = function is not None and function.total and not function.overflows
     if name == "sqrt":
@@ -37,7 +37,7 @@ def of_number(name: str, *args: Code) -> Code:
 
 
 def _may_be_negative(code: Code) -> bool:
-    """Whether the number is not just a product of sizes and literals."""
+    """True unless the number is a product of sizes and nonnegative literals."""
     if isinstance(code, Literal):
         return code.text.startswith("-")
     if isinstance(code, Attribute | Subscript | Dim | Shape):
@@ -48,7 +48,7 @@ def _may_be_negative(code: Code) -> bool:
 
 
 def quotient_of_numbers(frame: Frame, above: Code, below: Code) -> Code:
-    """above / below; nan where the size of an axis is 0, as torch's mean is."""
+    """Return above / below; nan if an axis is empty, as in torch.mean."""
     factors = list(_factors(below))
     sizes = [f for f in factors if _is_constant(f) or _reads_size(f)]
     others = [f for f in factors if f not in sizes]
@@ -64,7 +64,7 @@ def _product(factors: list[Code]) -> Code:
 
 
 def _is_certain(frame: Frame, divisor: Code) -> bool:
-    """Whether the number is not 0: neither a literal is, nor an axis that has positions."""
+    """True if the number is not 0: a literal, or the size of an axis that is not empty."""
     return all(
         _is_constant(f) or (isinstance(f, Dim) and has_positions(frame, f.extent))
         for f in map(_squared, _factors(divisor))
@@ -72,7 +72,7 @@ def _is_certain(frame: Frame, divisor: Code) -> bool:
 
 
 def has_positions(frame: Frame, extent: str) -> bool:
-    """Whether every axis of this extent is certain to have a position."""
+    """True if every axis of this extent is certain to be nonempty."""
     known = frame.bounds
     if any(known.size(extent) == known.size(given) for given in frame.given):
         return True
@@ -91,7 +91,7 @@ def _factors(code: Code) -> Iterator[Code]:
 
 
 def _squared(code: Code) -> Code:
-    """What is 0 where the code is."""
+    """Return code with the same zeros and without a square root."""
     match code:
         case FunctionCall("math.sqrt", (square,)):
             return square
@@ -99,9 +99,9 @@ def _squared(code: Code) -> Code:
 
 
 def over_positions(code: Code, extents: frozenset[str]) -> Code:
-    """The code of an adjoint that is the same along these axes, whose sizes divide as 1 if 0.
+    """Return the code of an adjoint that is constant along these axes, dividing by size or 1.
 
-    Where such an axis is empty so is the adjoint; but G/0 has a derivative by G, which is nan.
+    If such an axis is empty, so is the adjoint; but the derivative of G/0 by G would be nan.
     """
     if isinstance(code, Binary) and code.op == "/":
         below = code.right
@@ -118,7 +118,7 @@ def over_positions(code: Code, extents: frozenset[str]) -> Code:
 
 
 def _is_constant(code: Code) -> bool:
-    """Whether the number is one that is written out."""
+    """True if the number is a literal or arithmetic on literals."""
     return isinstance(code, Literal) or (
         bool(code.parts()) and all(map(_is_constant, code.parts()))
     )

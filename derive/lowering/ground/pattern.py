@@ -1,4 +1,4 @@
-"""Patterns as data: what each is called, the identity that it states, and what applies it."""
+"""Patterns as data: a name, the identity that it states, and the function that applies it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _Made = TypeVar("_Made")
 
 @dataclass(frozen=True)
 class Pattern(Generic[_Given, _Made]):
-    """``apply`` gives the code of what has the form of the left side, None for anything else."""
+    """A pattern. ``apply`` returns code for the left side of the identity, and None otherwise."""
 
     name: str
     states: str
@@ -28,7 +28,7 @@ def recognised(
     *given: _Given.args,
     **named: _Given.kwargs,
 ) -> _Made | None:
-    """What the first of the patterns that has this form makes of it."""
+    """Return the result of the first pattern that matches, or None."""
     for pattern in patterns:
         made = pattern.apply(scope, *given, **named)
         if made is not None:

@@ -1,7 +1,7 @@
-"""Sizes at run time: which tensor at hand tells each of them.
+"""Sizes at run time: which available tensor determines each of them.
 
-A size is read on a tensor that the function has anyway; in a backward that saves no tensor with
-the axis, on the shape that the forward kept.
+A size is read from a tensor that the function has anyway. If a backward saves no tensor with the
+axis, the size is read from a shape that the forward saved.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ShapeSource:
 
 
 def axes_of(op: Operation, t: Tensor) -> Axes:
-    """One index for each axis of an input; that of a composite axis names the whole axis."""
+    """Return one index for each axis of an input; a composite axis has one for the whole axis."""
     axes: list[Index | None] = []
     for n, axis in enumerate(t.axes):
         if isinstance(axis, Index):
@@ -52,20 +52,20 @@ def axes_of(op: Operation, t: Tensor) -> Axes:
 
 @dataclass
 class ShapeSources:
-    """Turns `Dim` and `Shape` into code. ``at_hand`` is asked before ``kept``."""
+    """Turns `Dim` and `Shape` into code. ``available`` is searched before ``kept``."""
 
     extents: Mapping[str, Extent]
     frame: Frame
     available: Sequence[ShapeSource]
     kept: Sequence[ShapeSource] = ()
     groups: Mapping[str, Code] = field(default_factory=dict)
-    """The shapes of groups, where lines before all others have them."""
+    """The shapes of groups, if preceding lines define them."""
     used: dict[str, None] = field(default_factory=dict)
-    """The kept shapes that were needed."""
+    """The kept shapes that were read."""
     _found: dict[Code, Code] = field(default_factory=dict)
 
     def resolve(self, code: Code) -> Code:
-        """code with every size and shape read from somewhere."""
+        """Return the code with every size and shape replaced by a read of a source."""
         if not isinstance(code, Dim | Shape):
             return code.map(self.resolve)  # type: ignore[no-any-return]
         if code not in self._found:
@@ -74,7 +74,7 @@ class ShapeSources:
         return self._found[code]
 
     def size(self, extent: str) -> Code:
-        """The number of values of an extent, a Python int."""
+        """Return the size of an extent, a Python int."""
         definition = self.extents[extent].size
         if isinstance(definition, Num | Param):
             return self.number(definition)
@@ -86,14 +86,16 @@ class ShapeSources:
         return self.number(definition)
 
     def _product(self, extent: str) -> Code | None:
-        """The number of values of a group whose shape is known."""
+        """Return the number of elements of a group whose shape is known."""
         known = self.groups.get(extent)
         return None if known is None else FunctionCall("math.prod", (known,))
 
     def _first(
         self, read: Callable[[ShapeSource], Code | None], known: Code | None = None
     ) -> Code | None:
-        """What the first tensor at hand tells, else what is known, else what a kept shape tells."""
+        """Return the first result of ``read`` on available sources, then ``known``, then on kept
+        ones.
+        """
         problem: NeedsFlatGroups | None = None
         for sources, kept in ((self.available, False), (self.kept, True)):
             for source in sources:
@@ -121,7 +123,7 @@ class ShapeSources:
         return None
 
     def _group(self, source: ShapeSource, n: int) -> Code:
-        """The slice of a shape that a group takes."""
+        """Return the slice of a shape that a group covers."""
         axes = source.axes
         if len(axes) == 1:
             return source.shape
@@ -162,7 +164,7 @@ class ShapeSources:
         return None
 
     def number(self, e: Expr) -> Code:
-        """A size that is an expression in sizes, parameters and numbers."""
+        """Return the code of a size expression in sizes, parameters and numbers."""
         if isinstance(e, Num) and e.value.denominator == 1:
             return literal(int(e.value))
         if isinstance(e, Size):
@@ -186,7 +188,7 @@ class ShapeSources:
         raise LoweringError(f"no torch code for the size {e!r}")
 
     def _sum(self, args: Sequence[Expr]) -> Code:
-        """Positive addends first, then what is taken away."""
+        """Return the sum, positive addends first."""
         positive: Code | None = None
         negative: list[Code] = []
         for a in args:
@@ -206,7 +208,7 @@ class ShapeSources:
 
 
 def _is_axis(code: Code) -> bool:
-    """Whether the code is what a shape lists for an axis or for those of a group."""
+    """True if the code is the entry of a shape for an axis, or for all axes of a group."""
     match code:
         case Dim() | Unary("*", Dim()):
             return True

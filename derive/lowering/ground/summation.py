@@ -1,4 +1,4 @@
-"""Sums of one product, as the patterns see them: binders, factors, and the layout around them."""
+"""Sums of one product in the form that patterns match: binders, factors, and outer layout."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Summation:
 
     @property
     def others(self) -> list[Expr]:
-        """The factors that are no brackets."""
+        """The factors that are not brackets."""
         return [f for f in self.factors if not isinstance(f, Iverson)]
 
     @property
     def condition(self) -> Expr:
-        """Where all brackets are 1."""
+        """The conjunction of all brackets."""
         return conjunction([b.condition for b in self.brackets])
 
     @property
@@ -37,6 +37,6 @@ class Summation:
 
 
 def total(binders: Sequence[Index], factors: Sequence[Expr]) -> Expr:
-    """The sum of a product; the product itself where nothing is summed."""
+    """Return the sum of a product; the product itself without binders."""
     body = product_of(factors)
     return Reduce("sum", tuple(binders), body) if binders else body

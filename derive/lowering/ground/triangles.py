@@ -1,4 +1,4 @@
-"""Triangles of a matrix: what a comparison of the indices of its two last axes leaves.
+"""Triangles of a matrix: masks that compare the indices of its last two axes.
 
 [j - i <= c] x(i, j)  =  x.tril(c)[i, j]
 [i - j <= -c] x(i, j) =  x.triu(c)[i, j]
@@ -19,13 +19,13 @@ _ONE = Polynomial.of(1)
 
 
 def only_where(scope: Scope, condition: Expr, value: Value, order: Sequence[Index]) -> Value:
-    """The value where the condition holds, and 0 elsewhere."""
+    """Return the value where the condition holds, else 0; as tril or triu if possible."""
     made = _triangle(scope, condition, value)
     return scope.only_where(condition, value, order) if made is None else made
 
 
 def _triangle(scope: Scope, condition: Expr, value: Value) -> Value | None:
-    """The part of a matrix on one side of a diagonal."""
+    """Return the part of a matrix on one side of a diagonal; None for any other mask."""
     if value.scalar or value.kind != "float" or len(value.axes) < 2:
         return None
     if not (isinstance(condition, Rel) and condition.op in ("<", "<=")):

@@ -1,8 +1,8 @@
 """Tensors in code with the index of each of their axes, and how one is fitted to others.
 
-An axis is an `Index` (a group stands for any number of neighbouring axes) or None, an axis of
-size 1. Where the number of axes is known only at run time, positions are counted from the side
-that has no group, or are the run-time parameter that names them.
+An axis is an `Index` (a group represents any number of neighboring axes) or None, an axis of
+size 1. If the number of axes is known only at run time, positions count from the side without a
+group, or are the run-time parameter that names them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Value:
 
     @property
     def indices(self) -> tuple[Index, ...]:
-        """The indices of the axes, size-1 axes left out."""
+        """The indices of the axes, without size-1 axes."""
         return tuple(i for i in self.axes if i is not None)
 
     def call(self, method: str, *args: Code) -> Value:
@@ -58,7 +58,7 @@ class Value:
         return replace(self, code=MethodCall(self.code, method, args))
 
     def at(self, n: int, *axes: Index | None) -> Value:
-        """The same code where axis n is called these axes."""
+        """Return the same code with axis n renamed to these axes."""
         return replace(self, axes=(*self.axes[:n], *axes, *self.axes[n + 1 :]))
 
 
@@ -75,17 +75,17 @@ def broadcast(a: Axes, b: Axes) -> Axes:
 
 @dataclass(frozen=True)
 class Frame:
-    """What is known of positions: which axes are named at run time, and where they stand."""
+    """Known positions: the axes named at run time, and where they are."""
 
     named: tuple[tuple[str, Index, Axes], ...] = ()
-    """(parameter, index, the axes of the tensors that it counts in)."""
+    """(parameter, index, the axes of the tensors in which it counts)."""
     bounds: Bounds = field(default_factory=Bounds, compare=False)
-    """What is certain of the values of indices."""
+    """Bounds of the values of indices and sizes."""
     given: frozenset[str] = frozenset()
-    """The extents whose size is a parameter, which the function refuses where it is below 1."""
+    """The extents whose size is a parameter, which is checked to be at least 1."""
 
     def position(self, axes: Axes, n: int) -> Code:
-        """The position of axis n as an argument of a torch function."""
+        """Return the position of axis n as an argument of a torch function."""
         if n < len(axes) and (i := axes[n]) is not None and i.group:
             raise NeedsFlatGroups("the position of a group")
         before = any(i is not None and i.group for i in axes[:n])
@@ -102,7 +102,7 @@ class Frame:
 
     @staticmethod
     def _same(axes: Axes, home: Axes) -> bool:
-        """Equal length at run time: each group in its place, single axes one for one."""
+        """True if both have equal length at run time: equal groups, and as many single axes."""
         if len(axes) != len(home):
             return False
         for a, b in zip(axes, home, strict=True):
@@ -114,25 +114,25 @@ class Frame:
         return True
 
     def place(self, value: Value, i: Index) -> Code:
-        """The position of the axis of an index."""
+        """Return the position of the axis of an index."""
         return self.position(value.axes, value.axes.index(i))
 
     def positions(self, axes: Axes, which: Sequence[int]) -> Code:
-        """One position, or a tuple of several."""
+        """Return one position, or a tuple of several."""
         if any((i := axes[n]) is not None and i.group for n in which):
             raise NeedsFlatGroups("a reduction over a group")
         found = [self.position(axes, n) for n in which]
         return found[0] if len(found) == 1 else Tuple(tuple(found))
 
     def squeeze(self, value: Value) -> Value:
-        """value without axes of size 1."""
+        """Return the value without axes of size 1."""
         while None in value.axes:
             n = value.axes.index(None)
             value = value.call("squeeze", self.position(value.axes, n)).at(n)
         return value
 
     def fit(self, value: Value, target: Sequence[Index | None]) -> Value:
-        """value as something that broadcasts against axes in the order of ``target``."""
+        """Return the value as one that broadcasts against axes in the order of ``target``."""
         want = tuple(target)
         if value.scalar or self._fits(value.axes, want):
             return value
@@ -173,7 +173,7 @@ class Frame:
         return True
 
     def permute(self, value: Value, order: Sequence[Index]) -> Value:
-        """value with its axes in this order; one group at most, in its place at either end."""
+        """Return the value with its axes in this order; one group at most, fixed at either end."""
         axes, code = value.axes, value.code
         if tuple(order) == axes:
             return value
@@ -194,7 +194,10 @@ class Frame:
         return replace(value, code=code, axes=tuple(order))
 
     def expand(self, value: Value, target: Sequence[Index], like: Code) -> Value:
-        """value with every axis of target at its full size; ``like`` is a tensor to make from."""
+        """Return the value with every axis of target at its full size.
+
+        A scalar becomes a new tensor like ``like``.
+        """
         shape = shape_of(target)
         if value.scalar:
             dtypes = {"int": "torch.int64", "bool": "torch.bool"}
@@ -210,7 +213,7 @@ class Frame:
         return Value(MethodCall(value.code, "expand", (shape,)), tuple(target), value.kind)
 
     def fill(self, value: Value, layout: Sequence[Index | None]) -> Value:
-        """value with exactly the axes of layout, each at full size or, where None, at size 1."""
+        """Return the value with exactly the axes of layout, at full size or, if None, at size 1."""
         layout = tuple(layout)
         value = self.fit(value, layout)
         front = layout[: len(layout) - len(value.axes)]
@@ -225,7 +228,7 @@ class Frame:
     def reduce(
         self, value: Value, name: str, which: Sequence[int], keepdim: bool, kind: Kind
     ) -> Value:
-        """value.name(dims, keepdim)."""
+        """Return value.name(dims, keepdim)."""
         if not which:
             return replace(value, kind=kind)
         rest = value.axes[len(which) :]
@@ -251,7 +254,7 @@ class Frame:
 
 
 def place_number(frame: Frame, axes: Axes, n: int) -> int:
-    """The position of axis n, where it does not depend on a parameter."""
+    """Return the position of axis n as an int, if no parameter determines it."""
     position = frame.position(axes, n)
     if not isinstance(position, Literal | Unary):
         raise NeedsFlatGroups("axes beside each other between two groups")
@@ -259,12 +262,12 @@ def place_number(frame: Frame, axes: Axes, n: int) -> int:
 
 
 def axis_size(i: Index) -> Code:
-    """What a shape lists for an axis, or for those of a group."""
+    """Return the entry of a shape for an axis, or for all axes of a group."""
     return Unary("*", Dim(i.extent)) if i.group else Dim(i.extent)
 
 
 def shape_of(axes: Sequence[Index | None]) -> Shape:
-    """The shape of a tensor with these axes, each at full size or, where None, of size 1."""
+    """Return the shape of a tensor with these axes, each at full size or, if None, of size 1."""
     return Shape(tuple(literal(1) if i is None else axis_size(i) for i in axes))
 
 
@@ -274,7 +277,7 @@ def zeros(like: Code, axes: Sequence[Index | None]) -> Code:
 
 
 def _transposed(code: Code) -> Code:
-    """code.mT; A + A.mT is its own, and A.mT.mT is A."""
+    """Return code.mT; A + A.mT is its own transpose, and A.mT.mT is A."""
     if isinstance(code, Attribute) and code.name == "mT":
         return code.obj
     if isinstance(code, Binary) and code.op == "+":
@@ -284,7 +287,7 @@ def _transposed(code: Code) -> Code:
 
 
 def _unsqueezed(code: Code, place: Code) -> Code:
-    """The code with an axis of size 1 at that place; one that was just removed there stays."""
+    """Return the code with an axis of size 1 at that place; undoes a squeeze there."""
     match code:
         case MethodCall(whole, "squeeze", (removed,)) if removed is place:
             return whole

@@ -1,7 +1,7 @@
-"""Neighbouring axes taken as one, and one axis taken as several: the same elements in order.
+"""Flatten and unflatten of neighboring axes: the same elements in order.
 
-``flatten`` of what ``unflatten`` made is what was there before; where the two overlap, as much of
-them is taken back as can be. Positions count from the end where they are negative.
+``flatten`` of ``unflatten`` restores the original axes. If the two ranges overlap, the common part
+cancels. Negative positions count from the end.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from derive.program.torch_ir import (
 
 
 def flattened(code: Code, start: int, end: int) -> Code:
-    """code with its axes start to end as one.
+    """Return the code with its axes from start to end merged.
 
-    Of x.unflatten(at, sizes), which makes several axes of one: all of them and no other is x; a
-    range around or beside them is a range of x.
+    If the code is x.unflatten(at, sizes), flattening exactly these axes gives x. A range around or
+    beside them becomes a range of x.
     """
     if start == end:
         return code
@@ -52,14 +52,14 @@ def flattened(code: Code, start: int, end: int) -> Code:
 
 
 def unflattened(code: Code, at: int, sizes: Tuple) -> Code:
-    """code with the axis at as several of these sizes."""
+    """Return the code with the axis ``at`` split into these sizes."""
     return MethodCall(code, "unflatten", (literal(at), sizes))
 
 
 def in_place_of(code: Code, new: Mapping[Code, Code]) -> Code:
-    """code with names replaced, and what they make superfluous left out.
+    """Return the code with names replaced, and views that this makes redundant removed.
 
-    A name is not replaced where something else than its elements is read: its dtype or device.
+    A name is not replaced in reads of its metadata, such as dtype or device.
     """
     if code in new:
         return new[code]
@@ -77,12 +77,12 @@ def in_place_of(code: Code, new: Mapping[Code, Code]) -> Code:
 
 
 def is_view(code: Code) -> bool:
-    """Whether the code flattens or unflattens something."""
+    """True if the code is a flatten or an unflatten."""
     return isinstance(code, MethodCall) and code.name in ("flatten", "unflatten")
 
 
 def _near(position: int) -> int:
-    """The distance from the end that the position counts from."""
+    """Return the distance of the position from the end from which it counts."""
     return position if position >= 0 else -1 - position
 
 

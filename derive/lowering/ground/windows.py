@@ -1,10 +1,10 @@
-"""Runs of neighbouring positions: read by ``narrow``, placed by ``slice_scatter``.
+"""Runs of neighboring positions: read by ``narrow``, written by ``slice_scatter``.
 
     X[.., s + i, ..] = X.narrow(axis, s, size(i))    where 0 <= s and s + size(i) <= size(axis)
 
-``narrow`` takes a negative start from the end, so a run that is not certain to lie inside is no
-window. What a guard keeps inside is read from the axis with as many zeros on either side as the
-run may overlap, whatever the sizes are.
+``narrow`` counts a negative start from the end, so a run must be certain to lie inside. A guarded
+run is read from the axis padded on either side by as many zeros as the run may overlap, whatever
+the sizes are.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Window:
     step: int
 
     def span(self, bounds: Bounds) -> tuple[Polynomial, Polynomial]:
-        """The least position, and the one after the greatest."""
+        """Return the least position, and one past the greatest."""
         reach = (bounds.size(self.index.extent) - _ONE) * Polynomial.of(abs(self.step))
         if self.step > 0:
             return self.start, self.start + reach + _ONE
@@ -49,7 +49,7 @@ class Window:
 
 
 def affine(bounds: Bounds, position: Expr) -> Affine | None:
-    """The coefficient of each index of a position, and what has none; None for anything else."""
+    """Return the coefficient of each index and the constant part; None if not affine."""
     form = bounds.form(position)
     if form is None or any(isinstance(part, Call) for key in form.terms for part in key):
         return None
@@ -57,7 +57,7 @@ def affine(bounds: Bounds, position: Expr) -> Affine | None:
 
 
 def window(bounds: Bounds, position: Expr) -> Window | None:
-    """The window that a position runs through; None where it is something else."""
+    """Return the window of an affine position in one index with a constant step, else None."""
     found = affine(bounds, position)
     if found is None or len(found.coefficients) != 1:
         return None
@@ -66,18 +66,18 @@ def window(bounds: Bounds, position: Expr) -> Window | None:
 
 
 def lies_inside(bounds: Bounds, w: Window, extent: str) -> bool:
-    """Whether every position is certainly on the axis."""
+    """True if every position is certainly on the axis."""
     low, high = w.span(bounds)
     return bounds.at_most(_ZERO, low) and bounds.at_most(high, bounds.size(extent))
 
 
 def is_given(form: Polynomial) -> bool:
-    """Whether it is made of parameters and sizes alone."""
+    """True if the form has only parameters and sizes."""
     return all(isinstance(part, Param | Size) for key in form.terms for part in key)
 
 
 def number_of(scope: Scope, form: Polynomial) -> Code:
-    """The code of a whole number: a size where one is just that."""
+    """Return the code of an integer; a `Dim` if it equals one size."""
     if form.number is None:
         for extent in scope.frame.bounds.extents_of(form)[:1]:
             return Dim(extent)
@@ -97,7 +97,7 @@ class AxisRead:
     place: Code
     extent: str
     along: Window | None
-    """The window that the position runs through, guarded or not, by an index that is new here."""
+    """The window of the position, guarded or not, if its index is not an axis of the value."""
 
     @property
     def is_guarded(self) -> bool:
@@ -115,7 +115,7 @@ def reading(scope: Scope, value: Value, n: int, position: Expr) -> AxisRead:
 
 
 def read_window(scope: Scope, r: AxisRead) -> Value | None:
-    """X[s + i] = X.narrow(s, size(i)), which is certainly inside."""
+    """X[s + i] = X.narrow(s, size(i)), if the window is certainly inside."""
     bounds, w = scope.frame.bounds, r.along
     if w is None or r.is_guarded or abs(w.step) != 1:
         return None
@@ -129,10 +129,10 @@ def read_window(scope: Scope, r: AxisRead) -> Value | None:
 
 
 def _is_block(bounds: Bounds, w: Window) -> bool:
-    """Whether the window is a block of an axis that begins after others of the same size.
+    """True if the window is one block of an axis of equal blocks, after its predecessors.
 
-    It begins nowhere before the axis, and at 0 where it has no positions. What is read is in
-    range, whatever is known of that.
+    Its start is at least 0, and 0 if the block is empty. A read is in range by definition, even if
+    the bounds do not prove it.
     """
     own = Size(w.index.extent)
     inside = bounds.at_most(_ZERO, w.start)
@@ -140,7 +140,7 @@ def _is_block(bounds: Bounds, w: Window) -> bool:
 
 
 def read_guarded(scope: Scope, r: AxisRead) -> Value | None:
-    """[0 <= s + i < size] X[s + i]: zeros around the axis as far as the window leaves it."""
+    """[0 <= s + i < size] X[s + i]: zeros around the axis as far as the window exceeds it."""
     w = r.along
     if w is None or not r.is_guarded or abs(w.step) != 1:
         return None
@@ -148,7 +148,10 @@ def read_guarded(scope: Scope, r: AxisRead) -> Value | None:
 
 
 def along(scope: Scope, value: Value, n: int, w: Window, *outside: Code) -> Value:
-    """value along axis n as the window runs, by single steps; 0 or what is given off the axis."""
+    """Return the value along axis n in the order of a unit-step window.
+
+    Positions off the axis have the value ``outside``, or 0.
+    """
     bounds, axis = scope.frame.bounds, value.axes[n]
     assert axis is not None
     place = scope.frame.position(value.axes, n)
@@ -173,7 +176,7 @@ def _turned(value: Value, place: Code, w: Window) -> Value:
 
 
 def padded(scope: Scope, value: Value, n: int, before: Code, after: Code) -> Value:
-    """value with zeros before and after along axis n."""
+    """Return the value with zeros before and after along axis n."""
     behind = value.axes[n + 1 :]
     if not any(i is not None and i.group for i in behind):
         amounts = [*[literal(0)] * (2 * len(behind)), before, after]
@@ -193,7 +196,7 @@ def padded(scope: Scope, value: Value, n: int, before: Code, after: Code) -> Val
 
 
 def padded_along(scope: Scope, value: Value, amounts: Mapping[int, tuple[Code, Code]]) -> Value:
-    """value with zeros before and after along several axes."""
+    """Return the value with zeros before and after along several axes."""
     groups = [n for n, i in enumerate(value.axes) if i is not None and i.group]
     last = max(groups, default=-1)
     ends = {n: around for n, around in amounts.items() if n > last}
@@ -211,7 +214,7 @@ def padded_along(scope: Scope, value: Value, amounts: Mapping[int, tuple[Code, C
 
 
 def pad(code: Code, amounts: Sequence[Code], *outside: Code) -> Code:
-    """code with zeros or a number around its axes, the last axis first; less where negative."""
+    """Pad the axes of the code with zeros or a number, last axis first; negative amounts crop."""
     zero, left = literal(0), list(amounts)
     while left and left[-1] is zero and left[-2] is zero:
         del left[-2:]

@@ -1,1 +1,1 @@
-"""One kind of node after the other, to code."""
+"""Lowers each kind of node to code."""

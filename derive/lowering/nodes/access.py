@@ -1,4 +1,4 @@
-"""X[e1, ...]: axes named by whole indices, the others read one after the other."""
+"""X[e1, ...]: plain indices name axes, other positions are read one axis after the other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from derive.lowering.patterns.empty_axes import may_be_nowhere
 
 
 def lower_access(scope: Scope, e: Access) -> Value:
-    """X[e1, ...]: plain positions name axes, any other is read one axis after the other."""
+    """Lower X[e1, ...]: plain indices name axes, other positions are read axis by axis."""
     value = scope.tensor(e.tensor)
     axes: list[Index | None] = []
     pending: list[tuple[Index, Expr]] = []
@@ -32,7 +32,7 @@ def lower_access(scope: Scope, e: Access) -> Value:
         if isinstance(position, Index) and position.extent == home.extent and position not in axes:
             axes.append(position)
             continue
-        # An axis that is still to be read has an index that nothing else can have.
+        # An axis that is still to be read gets a unique index.
         marker = Index(f"#{n}", home.extent, home.group)
         axes.append(marker)
         pending.append((marker, position))
@@ -50,7 +50,7 @@ Pending = list[tuple[Index, Expr]]
 
 
 def _read_together(scope: Scope, value: Value, pending: Pending) -> tuple[Value, Pending] | None:
-    """value read where tensors give several positions, and what is still to be read."""
+    """Return the value read at all positions that tensors compute, and the other positions."""
     given = [(axis, e) for axis, e in pending if any(accesses(_bare(e)))]
     if len(given) < 2:
         return None
@@ -67,7 +67,7 @@ def _read_together(scope: Scope, value: Value, pending: Pending) -> tuple[Value,
 
 
 def _read_as_one(scope: Scope, value: Value, pending: Pending) -> tuple[Value, Pending]:
-    """value read where positions on axes beside each other are the digits of a number."""
+    """Return the value read where positions on adjacent axes are the digits of a number."""
     for first in range(len(pending)):
         for last in range(len(pending), first + 1, -1):
             chosen = pending[first:last]
@@ -81,12 +81,12 @@ def _read_as_one(scope: Scope, value: Value, pending: Pending) -> tuple[Value, P
 
 
 def _bare(position: Expr) -> Expr:
-    """A position without what is asked before it is read."""
+    """Return a position without its guard."""
     return position.position if isinstance(position, Guard) else position
 
 
 def read(scope: Scope, value: Value, n: int, position: Expr) -> Value:
-    """value with axis n read at a position."""
+    """Return the value with axis n read at a position."""
     made = recognised(READS, scope, reading(scope, value, n, position))
     assert made is not None
     return made

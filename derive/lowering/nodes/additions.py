@@ -1,4 +1,4 @@
-"""Sums of terms: what brackets and deltas make of some of them, then signs and order."""
+"""Sums of terms: patterns of brackets and deltas first, then signs and order."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from derive.notation.operation import Kind
 from derive.program.torch_ir import Binary, Code, Name, Unary
 
 _MOST = 48
-"""More addends than this are added in groups: each is a level of the code that adds them."""
+"""The greatest number of addends in one chain; each addend nests the code one level deeper."""
 
 
 def lower_addition(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -> Value:
-    """a + b - c ..., where patterns take some of the addends together."""
+    """Lower a + b - c ...; patterns may take several addends together."""
     values: list[tuple[Value, int]] = []
     left = list(args)
     while left:
@@ -51,7 +51,7 @@ def _total(
     order: Sequence[Index],
     products: Collection[Code] = (),
 ) -> Value:
-    """The sum of values with their signs; ``products`` are scaled matrix products."""
+    """Return the signed sum of values; ``products`` are scaled matrix products."""
     if len(values) > _MOST:
         groups = [values[n : n + _MOST] for n in range(0, len(values), _MOST)]
         sums = [(_total(scope, group, order, products), 1) for group in groups]
@@ -73,7 +73,10 @@ def _total(
 
 
 def _with_biases(scope: Scope, values: list[tuple[Value, int]]) -> list[tuple[Value, int]]:
-    """The values, each convolution with one that there is of its channels alone."""
+    """Return the values with biases merged into convolutions.
+
+    A bias is an addend that has only the channels as its indices.
+    """
     for n, (value, sign) in enumerate(values):
         for m, (other, its) in enumerate(values):
             made = biased(scope, value, other) if sign == its == 1 and m != n else None
@@ -86,13 +89,13 @@ def _with_biases(scope: Scope, values: list[tuple[Value, int]]) -> list[tuple[Va
 def _in_turn(
     scope: Scope, values: list[tuple[Value, int]], kind: Kind, products: Collection[Code]
 ) -> list[tuple[Value, int]]:
-    """The values with their signs, of one kind, the first positive, in the order of adding."""
+    """Return the signed values in the order of addition: one kind, the first one positive."""
     of_kind = scope.as_float if kind == "float" else _as_int
     values = [(of_kind(v), sign) for v, sign in values]
     if all(sign < 0 for _, sign in values):
         first, _ = values[0]
         values[0] = (replace(first, code=Unary("-", first.code)), 1)
-    # A number waits for a difference of tensors: a - b + eps, where a may be near b.
+    # Add a number after a difference of tensors: a - b + eps, where a may be near b.
     differs = len({sign for v, sign in values if not v.scalar}) == 2
     values.sort(key=lambda entry: (differs and entry[0].scalar, entry[1] < 0))
     values = _bias_last(values)
@@ -102,14 +105,14 @@ def _in_turn(
 
 
 def _as_int(value: Value) -> Value:
-    """A truth value as a number: torch subtracts none from a number, nor the reverse."""
+    """Return a bool tensor as integers: torch has no subtraction with bools."""
     if value.kind != "bool" or value.scalar:
         return value
     return replace(value.call("to", Name("torch.int64")), kind="int")
 
 
 def _bias_last(values: list[tuple[Value, int]]) -> list[tuple[Value, int]]:
-    """a @ W + b: a matrix product before tensors that are spread over it."""
+    """Return the values with a matrix product before tensors broadcast to it: a @ W + b."""
     least = len(values[0][0].indices)
     for n, (value, sign) in enumerate(values):
         product = isinstance(value.code, Binary) and value.code.op == "@"
@@ -121,7 +124,7 @@ def _bias_last(values: list[tuple[Value, int]]) -> list[tuple[Value, int]]:
 def _with_placed(
     scope: Scope, args: Sequence[Expr], placed: Sequence[Expr], order: Sequence[Index]
 ) -> Value:
-    """The plain addends, and each placed one added into them instead of into zeros."""
+    """Add the plain terms, then scatter each placed term into the result instead of into zeros."""
     plain = [a for a in args if a not in placed]
     args = [*plain, *at_the_same_places(placed, order)]
     result: Value | None = None
@@ -144,7 +147,7 @@ def _with_placed(
 
 
 def _signed(e: Expr) -> tuple[int, Expr]:
-    """The sign of an addend and the addend without it."""
+    """Return the sign of an addend, and the addend without it."""
     if isinstance(e, Num) and e.value < 0:
         return -1, Num(-e.value)
     if isinstance(e, Mul) and isinstance(e.args[0], Num) and e.args[0].value < 0:

@@ -1,4 +1,4 @@
-"""Scalar functions and normalised exponentials."""
+"""Scalar functions and softmaxes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from derive.program.torch_ir import (
 
 
 def lower_call(scope: Scope, e: Call, order: Sequence[Index]) -> Value:
-    """f(a, ...) as the torch function of the table, or as a number where all arguments are."""
+    """Lower f(a, ...) to the torch function of the table, or to a number if all arguments are."""
     args = [scope.lower(a, order) for a in e.args]
     if e.function == "floordiv":
         kind: Kind = "float" if any(a.kind == "float" for a in args) else "int"
@@ -54,19 +54,19 @@ def _as_integer(scope: Scope, value: Value, order: Sequence[Index]) -> Value:
 
 
 def _of_numbers(e: Call, args: Sequence[Value]) -> Value | None:
-    """The function of Python's own numbers, where math has it."""
+    """Return the function of Python numbers, if the math module has it."""
     function = FUNCTIONS[e.function]
     if not function.in_math or not all(a.scalar for a in args):
         return None
     constants = [float(a.value) for a in e.args if isinstance(a, Num)]
     if len(constants) == len(args) and not isfinite(value := function_at(e.function, *constants)):
-        # Python's log(0) is an error.
+        # math.log(0) raises an exception.
         return Value(Literal("-math.inf" if value < 0 else f"math.{value}"), scalar=True)
     return Value(of_number(e.function, *(a.code for a in args)), scalar=True)
 
 
 def _by_numbers(e: Call, args: Sequence[Value]) -> Value | None:
-    """A function of a tensor and of numbers beside it."""
+    """Return a function of one tensor whose other arguments are numbers."""
     x, *rest = args
     numbers = not x.scalar and bool(rest) and all(a.scalar for a in rest)
     if e.function == "polygamma":
@@ -92,7 +92,7 @@ def _of_tensors(scope: Scope, e: Call, args: Sequence[Value]) -> Value:
 
 
 def _clamped(x: Code, low: Code, high: Code) -> Code:
-    """x between two numbers, either of which may be no bound."""
+    """Clamp x between two numbers; an infinite bound is dropped."""
     bounds = {"min": low, "max": high}
     given = {name: code for name, code in bounds.items() if text(code).lstrip("-") != "math.inf"}
     if len(given) == 2:
@@ -101,11 +101,11 @@ def _clamped(x: Code, low: Code, high: Code) -> Code:
 
 
 def lower_normal(scope: Scope, e: Normal, order: Sequence[Index]) -> Value:
-    """The normalised exponential along its index, then read where it is wanted."""
+    """Lower a softmax along its index, then read it at its position."""
     parts = (e.body,) if e.condition is None else (e.body, e.condition)
     inside = frozenset().union(*map(free_indices, parts)) - {e.index}
     at = e.position
-    # An index of another size runs over a part of what the shares are of.
+    # An index of another size covers only a part of the normalized axis.
     if isinstance(at, Index) and at not in inside and at.extent == e.index.extent:
         return _along(scope, e, at, order)
     used = [i for i in order if i in inside]
@@ -122,7 +122,7 @@ def _along(scope: Scope, e: Normal, k: Index, order: Sequence[Index]) -> Value:
         body = under(body, condition)
     value = scope.frame.fit(scope.as_float(scope.lower(body, order)), order)
     if condition is not None:
-        # A finite bound keeps rows without any member free of nan; the caller masks them.
+        # A finite fill value avoids nan in fully masked rows; the caller masks these.
         bound = Attribute(FunctionCall("torch.finfo", (Attribute(scope.like, "dtype"),)), "min")
         test = scope.condition(condition, order)
         value = scope.where(test, value, Value(bound, scalar=True), order)

@@ -1,4 +1,4 @@
-"""Conditions as bool tensors; those that read no tensor as Python bools."""
+"""Conditions as bool tensors; a condition that reads no tensor is a Python bool."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from derive.program.torch_ir import Attribute, Binary, Code, Literal, Name, Unar
 
 
 def lower_condition(scope: Scope, e: Expr, order: Sequence[Index]) -> Value:
-    """A condition as a bool tensor, or as a Python bool where it reads no tensor."""
+    """Lower a condition to a bool tensor, or to a Python bool if it reads no tensor."""
     free = free_indices(e)
     order = [i for i in order if i in free]
     match e:
@@ -59,7 +59,7 @@ def lower_condition(scope: Scope, e: Expr, order: Sequence[Index]) -> Value:
 
 
 def _below_logarithm(op: str, left: Expr, right: Expr) -> tuple[Expr, Expr]:
-    """Of c <= log(x): exp(c) <= x, which holds for no x below 0 either."""
+    """Rewrite c <= log(x) as exp(c) <= x, which is false for negative x too."""
     match op, factor(left), factor(right):
         case "<" | "<=", Num() as c, Call("log", (x,)):
             return Call("exp", (c,)), x
@@ -67,7 +67,7 @@ def _below_logarithm(op: str, left: Expr, right: Expr) -> tuple[Expr, Expr]:
 
 
 def _side(scope: Scope, e: Expr, order: Sequence[Index]) -> Value:
-    """One side of a comparison; positions are exact whatever the dtype of the tensors is."""
+    """Return one side of a comparison; positions are exact in any dtype of the tensors."""
     value = scope.lower(factor(e), order)
     if any(scope.tensor(a.tensor).kind == "float" for a in accesses(e)):
         return value

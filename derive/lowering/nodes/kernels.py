@@ -1,4 +1,4 @@
-"""Fused kernels of torch, of tensors in one layout."""
+"""Calls of torch's fused kernels, with all tensors in one layout."""
 
 from __future__ import annotations
 
@@ -26,11 +26,10 @@ from derive.program.torch_ir import (
 
 
 def lower_kernel(scope: Scope, e: Kernel, order: Sequence[Index]) -> Value:
-    """The call of the kernel's row, of tensors of one shape.
+    """Lower a kernel to the call of its row, with all tensors of one shape.
 
-    Some kernels ask for that: one that sums along an axis, a loss under vmap, and gelu_backward
-    where oneDNN computes it. None minds that a tensor is spread over axes without memory of its
-    own.
+    Some kernels need equal shapes: a sum along an axis, a loss under vmap, and gelu_backward with
+    oneDNN. Expanded tensors with stride 0 are fine for all of them.
     """
     row = KERNELS[e.name]
     if row.shared:
@@ -60,7 +59,7 @@ def lower_kernel(scope: Scope, e: Kernel, order: Sequence[Index]) -> Value:
 
 
 def _picked(scope: Scope, e: Kernel, order: Sequence[Index]) -> Value:
-    """The call of a kernel that reads at a place along one axis."""
+    """Return the call of a kernel that reads at a position along one axis."""
     row = KERNELS[e.name]
     (i,) = e.along
     free = {*free_indices(e), i}
@@ -86,9 +85,9 @@ def _picked(scope: Scope, e: Kernel, order: Sequence[Index]) -> Value:
 
 
 def _with_bound(e: Kernel, order: Sequence[Index]) -> list[Index]:
-    """The order with the indices that the result lacks, where the tensors have them.
+    """Return the order with the indices that the kernel sums over, where the tensors have them.
 
-    An index of that name around it is another.
+    An outer index of the same name is a different one.
     """
     whole = [i for i in order if i not in e.binders]
     for i in e.binders:
@@ -99,7 +98,7 @@ def _with_bound(e: Kernel, order: Sequence[Index]) -> list[Index]:
 
 
 def lower_part(scope: Scope, e: KernelResult, order: Sequence[Index]) -> Value:
-    """One of the results of the call; its other results are at hand from then on."""
+    """Return one result of the call; its other results are available from then on."""
     row = KERNELS[e.name]
     numbers = {p.name for p in row.operation.parameters}
     whole = len(row.operation.inputs[0].axes)
@@ -130,14 +129,14 @@ def lower_part(scope: Scope, e: KernelResult, order: Sequence[Index]) -> Value:
 
 
 def _tensor(scope: Scope, e: Expr, axes: Sequence[Index], large: bool) -> Value:
-    """An argument with each of the axes that it has, or with all of them."""
+    """Return an argument with its own axes at full size; with all axes if ``large``."""
     own = axes if large else [i for i in axes if i in free_indices(e)]
     value = scope.as_tensor(scope.as_float(scope.lower(e, list(axes))))
     return scope.frame.expand(value, own, scope.like)
 
 
 def lower_attended(scope: Scope, e: Attended, order: Sequence[Index]) -> Value:
-    """One of the results of the call, of tensors with the axes of its row in order."""
+    """Return one result of a fused attention; each tensor has the axes of its row in order."""
     row = KERNELS[e.name]
     op = row.operation
     codes: dict[str, Code] = {"scale": scope.lower(e.args[-1], ()).code}
@@ -167,12 +166,12 @@ def lower_attended(scope: Scope, e: Attended, order: Sequence[Index]) -> Value:
 
 
 def _told(e: Attended, axes: Sequence[Expr]) -> list[Index]:
-    """What the axes of the row stand for."""
+    """Return the indices for the axes of the row."""
     return [i for axis in axes if isinstance(axis, Index) for i in e.home[axis.name]]
 
 
 def _seen(scope: Scope, e: Attended, seen: Expr, axes: Sequence[Index]) -> Code:
-    """A condition on what is seen; True is causal."""
+    """Return the code of the attention mask; True means causal."""
     i, j, *_ = e.ends
     match seen:
         case Rel("<=", left, right) if as_poly(left) is atom(j) and as_poly(right) is atom(i):

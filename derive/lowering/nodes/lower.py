@@ -1,9 +1,10 @@
-"""Nested equations to torch code.
+"""Lowers nested equations to torch code.
 
-Every expression is lowered in a layout: the order of the indices around it. A tensor is permuted
-and given size-1 axes only as far as it must to broadcast there. Conditions become masks of
-``torch.where``, never factors 0 and 1, since 0*nan is nan. A read at computed positions is a
-gather, a delta that no sum removed is a scatter."""
+Every expression is lowered in a layout: the order of the outer indices. A tensor is permuted and
+gets size-1 axes only as far as broadcasting needs. Conditions become masks of ``torch.where``,
+never factors 0 and 1, since 0*nan is nan. A read at computed positions is a gather; a delta that
+no sum eliminated is a scatter.
+"""
 
 from __future__ import annotations
 
@@ -69,13 +70,13 @@ from derive.program.torch_ir import (
 
 @dataclass
 class Lowering(Scope):
-    """A scope that knows how to lower every kind of node."""
+    """A scope that lowers every kind of node."""
 
     _conditions: dict[tuple[Expr, tuple[Index, ...]], Value] = field(default_factory=dict)
-    """What is known of conditions: one stands in the guard of each of its own reads."""
+    """Cached conditions: the guard of each read contains the condition of its mask."""
 
     def definition(self, let: Let) -> Value:
-        """The code of a let with all of its axes at full size."""
+        """Return the code of a let with all of its axes at full size."""
         if let.kind == "sum":
             value = self._plain(let)
         else:
@@ -83,7 +84,7 @@ class Lowering(Scope):
         if let.dtype == "float" and value.kind != "float":
             value = self.as_float(value)
         elif let.dtype == "int" and value.kind == "float":
-            # A function of integers that keeps them, computed as torch does for floats.
+            # An integer-valued function that torch computes on floats.
             if not value.scalar:
                 value = value.call("to", Name("torch.int64"))
             value = replace(value, kind="int")
@@ -99,7 +100,7 @@ class Lowering(Scope):
         return self.lower(body, let.formals)
 
     def nested(self, body: Expr) -> Expr:
-        """A flat body in the form that is computed."""
+        """Return a flat body in the nested form in which it is computed."""
         if not isinstance(body, Poly) or not self.kernels:
             return factor(recognise(body, self.find, self.absent))
         body = with_kernels(body, self.kernels, self.find)
@@ -107,9 +108,9 @@ class Lowering(Scope):
         return factor(within_shares(found, self.kernels, self.find))
 
     def lower(self, e: Expr, order: Sequence[Index]) -> Value:
-        """e as code that fits ``order``, which lists every free index of e."""
+        """Return the code of e, which fits ``order``; ``order`` contains every free index of e."""
         if isinstance(e, Add | Mul | Pow | Call):
-            # Small tensors are combined before they are spread over the axes around them.
+            # Combine small tensors before broadcasting them over the outer axes.
             free = free_indices(e)
             order = [i for i in order if i in free]
         if type(e) not in _NODES:
@@ -151,7 +152,7 @@ def _reduce(scope: Scope, e: Reduce, order: Sequence[Index]) -> Value:
 
 
 def _centre(scope: Scope, e: Centre, order: Sequence[Index]) -> Value:
-    """The mean where it is not small beside the spread; no comparison with nan or inf holds."""
+    """Return the mean unless it is small beside the spread; comparisons with nan or inf fail."""
     mean, square = scope.lower(e.mean, order), scope.lower(e.square, order)
     twice = Binary("*", literal(2), MethodCall(mean.code, "square"))
     near = Binary(">", twice, square.code)
@@ -181,4 +182,4 @@ _NODES: dict[type[Expr], Callable[[Scope, Any, Sequence[Index]], Value]] = {
     KernelResult: lower_part,
     Attended: lower_attended,
 }
-"""The code of each kind of node."""
+"""The lowering of each kind of node."""

@@ -52,11 +52,11 @@ from derive.program.torch_ir import (
 )
 
 _LONGEST = 10**6
-"""The largest divisor that is written as one: a longer number is a decimal one."""
+"""The largest divisor that is written as an integer; beyond it, the coefficient is a float."""
 
 
 def lower_product(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -> Value:
-    """a * b * ... / c; [condition] factors mask the product, deltas place it."""
+    """Lower a * b * ... / c; [condition] factors mask the product, deltas scatter it."""
     args = tuple(args)
     if any(isinstance(a, Delta) for a in args):
         return lower_placed(scope, as_summation(Mul(args), order))[0]
@@ -80,10 +80,10 @@ def lower_product(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) ->
 
 
 def _into_places(args: Sequence[Expr], order: Sequence[Index]) -> Expr | None:
-    """f*(c*x + a + delta*b) as (f*c)*x + f*a + delta*f*b, where all but x have fewer axes.
+    """Rewrite f*(c*x + a + delta*b) as (f*c)*x + f*a + delta*f*b, if all but x lack an axis.
 
-    That is a pass over what is large less. Without x masks are distributed too: what is added to
-    has no memory before it is copied, and they are as fast to copy as numbers.
+    This saves a pass over the large tensors. Without x, masks are distributed too: the base of the
+    scatter is an expanded tensor that is copied anyway, and a masked one is as fast to copy.
     """
     sums = [a for a in args if isinstance(a, Add)]
     addends = _addends(sums[0]) if len(sums) == 1 else []
@@ -106,7 +106,7 @@ def _into_places(args: Sequence[Expr], order: Sequence[Index]) -> Expr | None:
 
 
 def _addends(e: Add) -> list[Expr]:
-    """The addends, those of a sum with a number before it one by one."""
+    """Return the addends; a nested sum with a numeric factor is expanded."""
     found = []
     for a in e.args:
         match a:
@@ -118,18 +118,18 @@ def _addends(e: Add) -> list[Expr]:
 
 
 def _is_spread(factors: Sequence[Expr], order: Sequence[Index]) -> bool:
-    """Whether the product of these lacks an axis."""
+    """True if the product of these factors lacks an axis of the order."""
     return bool(frozenset(order).difference(*map(free_indices, factors)))
 
 
 def _has_small(e: Expr, order: Sequence[Index]) -> bool:
-    """Whether e, or a factor of it that is no number, lacks an axis."""
+    """True if e, or a factor of e that is not a number, lacks an axis."""
     factors = [f for f in factors_of(e) if not isinstance(f, Num)]
     return _is_spread([e], order) or any(_is_spread([f], order) for f in factors)
 
 
 def _asked(e: Expr) -> Expr:
-    """[c]*f as f if c else 0 for conditions on numbers, of what is placed nowhere."""
+    """Rewrite [c]*f as f if c else 0 for conditions on numbers, unless f has a delta."""
     asked = [f for f in factors_of(e) if isinstance(f, Iverson) and is_number(f)]
     if not asked or is_placed(e):
         return e
@@ -138,7 +138,7 @@ def _asked(e: Expr) -> Expr:
 
 
 def _unmasked(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -> Value:
-    """The product of factors that are no brackets."""
+    """Return the product of factors without brackets."""
     args, at = _take_mean(args)
     coef = Fraction(1)
     above: list[Value] = []
@@ -164,7 +164,7 @@ def _unmasked(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -> Val
 def _bracket_product(
     scope: Scope, condition: Expr, coef: Fraction, order: Sequence[Index]
 ) -> Value:
-    """coef * [condition], a number."""
+    """Return coef * [condition] for an integer coef."""
     test = scope.condition(condition, order)
     if test.scalar:
         code: Code = Conditional(test.code, number(coef).code, literal(0))
@@ -181,7 +181,7 @@ def _quotient(
     below: Sequence[Value],
     order: Sequence[Index],
 ) -> Value:
-    """coef * above... / below..., numbers first, then small tensors."""
+    """Return coef * above... / below..., numbers first, then small tensors."""
     exact = coef.denominator == 1 and not below
     kind: Kind = "int" if exact and all(v.kind != "float" for v in above) else "float"
     plain = coef.denominator not in (2, 4, 8, 16) and coef.denominator <= _LONGEST
@@ -192,7 +192,7 @@ def _quotient(
     divisors += [v for v in below if v.scalar] + [v for v in below if not v.scalar]
     if not divisors:
         return replace(chain(scope, "*", factors, order), kind=kind)
-    # Small factors meet the divisors before the largest tensors: one pass over those less.
+    # Divide the small factors before they meet the largest tensors: this saves a pass over those.
     divisor = chain(scope, "*", divisors, order)
     largest = max(len(v.indices) for v in factors)
     small = [v for v in factors if len(v.indices) < largest]
@@ -207,7 +207,7 @@ def _quotient(
 def _factors(
     scope: Scope, coef: Fraction, bottom: int, above: Sequence[Value], kind: Kind
 ) -> list[Value]:
-    """What stands above a divisor, numbers first, then small tensors; the first has the sign."""
+    """Return the numerator, numbers first, then small tensors; the first factor has the sign."""
     above = [replace(scope.as_float(v), kind=kind) if v.kind != kind else v for v in above]
     factors = [*_numerator(coef, bottom), *(v for v in above if v.scalar)]
     factors += sorted((v for v in above if not v.scalar), key=lambda v: len(v.indices))
@@ -216,7 +216,7 @@ def _factors(
 
 
 def _numerator(coef: Fraction, bottom: int) -> list[Value]:
-    """The size of a number times its divisor, left out where it is 1."""
+    """Return the absolute coefficient times the divisor, omitted if it is 1."""
     if bottom != coef.denominator:
         return [Value(literal(abs(coef.numerator) / coef.denominator), scalar=True)]
     size = abs(coef.numerator)
@@ -224,7 +224,7 @@ def _numerator(coef: Fraction, bottom: int) -> list[Value]:
 
 
 def _over(scope: Scope, factors: Sequence[Value], divisor: Value, order: Sequence[Index]) -> Value:
-    """The quotient of a product."""
+    """Return the quotient of a product."""
     above = chain(scope, "*", factors, order)
     if above.scalar and divisor.scalar:
         return replace(above, code=quotient_of_numbers(scope.frame, above.code, divisor.code))
@@ -244,12 +244,12 @@ def chain(scope: Scope, op: str, values: Sequence[Value], order: Sequence[Index]
 def _power(
     scope: Scope, base: Expr, exponent: Fraction, order: Sequence[Index]
 ) -> tuple[Value, bool]:
-    """base ** |exponent|, and whether it divides."""
+    """Return base ** |exponent|, and whether it is a divisor."""
     value = scope.lower(base, order)
     divides = exponent < 0
     size = abs(exponent)
     if divides and isinstance(base, Num) and base.value == 0:
-        # Python has no quotient by 0.
+        # Python raises an exception on division by 0.
         return Value(Literal("math.inf"), scalar=True), False
     if divides or exponent.denominator != 1:
         value = scope.as_float(value)
@@ -263,7 +263,7 @@ def _power(
             return replace(value, code=Literal("math.nan")), divides
         if size == Fraction(1, 2):
             return replace(value, code=of_number("sqrt", value.code)), divides
-        # Python's own power of a negative number would be complex.
+        # A fractional power of a negative Python number would be complex.
         return replace(value, code=of_number("pow", value.code, power)), divides
     if size == 2:
         return value.call("square"), divides
@@ -274,9 +274,10 @@ def _power(
 
 
 def _take_mean(args: Sequence[Expr]) -> tuple[tuple[Expr, ...], int | None]:
-    """Sum_k f * 1/size(k) among the factors: where the sum is, a mean; that size is used up.
+    """Find a mean, Sum_k f * 1/size(k): return the other factors, and the sum's position.
 
-    The place and not the sum: the same one may be a factor twice, and one of them is the mean.
+    The position identifies the sum, as an equal sum may occur twice and only one of them is the
+    mean.
     """
     for a in args:
         if not (isinstance(a, Reduce) and a.kind == "sum"):

@@ -1,4 +1,4 @@
-"""Reductions that are no sums, each an equation of its own."""
+"""Reductions other than sums; each is an equation of its own."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from derive.lowering.patterns import REDUCED
 from derive.program.torch_ir import Attribute, Binary, FunctionCall, Unary
 
 _BOUNDS = {1: ("clamp_min", "min"), -1: ("clamp_max", "max")}
-"""Of finite numbers the least of all for a largest one, and the greatest for a smallest one."""
+"""The clamp of infinite values to the extreme finite number, by the sign of the extremum."""
 
 
 def lower_reduction(scope: Scope, let: Let) -> Value:
-    """kind over the binders of the body, where the condition holds."""
+    """Return the reduction of the body over its binders, restricted to the condition."""
     made = recognised(REDUCED, scope, let)
     if made is not None:
         return made
@@ -38,14 +38,14 @@ def lower_reduction(scope: Scope, let: Let) -> Value:
     row = let.reduction
     kind = value.kind if row.is_smooth else let.dtype
     reduced = scope.frame.reduce(value, let.kind, which, False, kind)
-    # (values, indices): the one whose gradient goes to the first winner, and who that is.
+    # (values, indices): of max(dim), whose gradient goes to the first winner, and its position.
     return replace(reduced, code=Attribute(reduced.code, row.part)) if row.part else reduced
 
 
 def _content(scope: Scope, let: Let, order: tuple[Index, ...]) -> Value:
-    """What is reduced, in a kind of numbers that torch reduces."""
+    """Return the reduced tensor in a kind that torch reduces."""
     body = scope.nested(let.body)
-    # An extremum equals what it is of to the last bit where one tensor is read for both.
+    # The comparison with an extremum is exact only if both read the same tensor.
     if let.condition is not None and not let.compared and let.reduction.dtype != "bool":
         body = under(body, let.condition)
     bracket = as_atom(let.body) if let.reduction.dtype == "bool" else None
@@ -56,7 +56,7 @@ def _content(scope: Scope, let: Let, order: tuple[Index, ...]) -> Value:
 
 
 def _taken(scope: Scope, let: Let, value: Value, order: tuple[Index, ...]) -> Value:
-    """The value where the condition holds, what leaves the reduction as it is elsewhere."""
+    """Return the value where the condition holds, else the neutral element."""
     assert let.condition is not None
     test = scope.condition(let.condition, order)
     if let.reduction.dtype == "bool":
@@ -65,7 +65,7 @@ def _taken(scope: Scope, let: Let, value: Value, order: tuple[Index, ...]) -> Va
             return Value(Binary("&", test.code, value.code), axes, "bool")
         return Value(Binary("|", Unary("~", test.code), value.code), axes, "bool")
     if let.reduction.dtype == "int" and may_be_infinite(scope.find, let.body):
-        # What is taken before what is not, though both are infinite.
+        # An infinite member must win against a masked-out one.
         clamp, bound = _BOUNDS[let.reduction.sign]
         limits = FunctionCall("torch.finfo", (Attribute(scope.like, "dtype"),))
         value = scope.as_float(value)

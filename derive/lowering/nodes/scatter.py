@@ -1,4 +1,4 @@
-"""Products with deltas that no sum removed: values placed along new axes."""
+"""Products with deltas that no sum eliminated: values scattered along new axes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from derive.program.torch_ir import Code
 
 
 def lower_placed(scope: Scope, s: Summation, base: Code | None = None) -> Placed:
-    """The values at their positions, and whether they were added into ``base``.
+    """Scatter the values to their positions; return also whether ``base`` was added.
 
     ``base`` has all axes of the order.
     """

@@ -1,4 +1,4 @@
-"""Sum_k of a product: what a pattern makes of it, a contraction, or a reduction."""
+"""Sum_k of a product: by a pattern, as a contraction, or as a reduction."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from derive.lowering.patterns import MEANS, SUMS
 
 
 def lower_sum(scope: Scope, s: Summation) -> Value:
-    """Sum over binders of a product."""
+    """Lower the sum over binders of a product."""
     if any(isinstance(f, Delta) for f in s.factors):
         return lower_placed(scope, s)[0]
     made = recognised(SUMS, scope, s)
@@ -35,24 +35,24 @@ def lower_sum(scope: Scope, s: Summation) -> Value:
 
 
 def lower_mean(scope: Scope, s: Summation) -> Value:
-    """Sum over binders of a product, divided by the number of their values."""
+    """Lower the sum over binders of a product, divided by the number of terms."""
     return recognised(MEANS, scope, s) or _reduced(scope, s, _spread(s), "mean")
 
 
 def _around(s: Summation) -> tuple[Index, ...]:
-    """The layout of what is summed."""
+    """Return the layout of the summand."""
     body = product_of(s.factors)
     return with_binders([i for i in s.order if i in free_indices(body)], s.binders, body)
 
 
 def _spread(s: Summation) -> tuple[Index, ...]:
-    """The layout of a map of several tensors that is summed."""
+    """Return the layout of a summand that maps several tensors."""
     body = product_of(s.factors)
     return binders_behind([i for i in s.order if i in free_indices(body)], s.binders, body)
 
 
 def _reduced(scope: Scope, s: Summation, inner: tuple[Index, ...], name: str) -> Value:
-    """The product as one tensor, reduced along the axes of the binders."""
+    """Return the product as one tensor, reduced along the axes of the binders."""
     used = [i for i in inner if i not in s.binders]
     keep = keeps(inner, s.binders, used, s.order)
     if s.others:
@@ -72,18 +72,18 @@ def _reduced(scope: Scope, s: Summation, inner: tuple[Index, ...], name: str) ->
 
 
 def _masks(s: Summation) -> list[Iverson]:
-    """The brackets, one for each condition."""
+    """Return the brackets, one for each condition."""
     return [Iverson(c) for b in s.brackets for c in conditions_of(b.condition)]
 
 
 def _uncovered(s: Summation) -> list[Iverson]:
-    """The masks that no factor has the indices of."""
+    """Return the masks whose indices no single factor covers."""
     have = [free_indices(a) for a in s.others]
     return [m for m in _masks(s) if not any(free_indices(m) <= own for own in have)]
 
 
 def _operands(scope: Scope, s: Summation, inner: Sequence[Index]) -> list[Value]:
-    """The factors, each under the brackets that it has the indices of."""
+    """Return the factors, each under the brackets whose indices it has."""
     masks, operands = _masks(s), []
     for a in s.others:
         own = [m for m in masks if free_indices(m) <= free_indices(a)]
@@ -91,7 +91,7 @@ def _operands(scope: Scope, s: Summation, inner: Sequence[Index]) -> list[Value]
         operands.append(scope.as_float(scope.lower(masked, merged(masked))))
     lost = [i for i in s.binders if operands and all(i not in v.indices for v in operands)]
     if lost:
-        # Of where(c, a, b[i]) only a is left where c is certain: still as often as i has values.
+        # If c is certain, where(c, a, b[i]) is a: it is still summed over every i.
         first = operands[0]
         axes = [i for i in inner if i in first.indices or i in lost]
         operands[0] = scope.frame.expand(first, axes, scope.like)
@@ -99,7 +99,7 @@ def _operands(scope: Scope, s: Summation, inner: Sequence[Index]) -> list[Value]
 
 
 def _is_contraction(operands: Sequence[Value]) -> bool:
-    """Whether some operand lacks an index of another: no elementwise product of equals."""
+    """True if some operand lacks an index of another."""
     tensors = [v for v in operands if not v.scalar]
     sets = {frozenset(v.indices) for v in tensors}
     return len(sets) > 1 and len(tensors) == len(operands)
@@ -108,10 +108,10 @@ def _is_contraction(operands: Sequence[Value]) -> bool:
 def _masked(
     scope: Scope, operands: list[Value], brackets: Sequence[Iverson], order: Sequence[Index]
 ) -> tuple[list[Value], list[Mask]]:
-    """The operands and the masks of brackets of which no operand has all indices.
+    """Return the operands, and masks for brackets whose indices no single operand covers.
 
-    An index that no operand has is given to those that have no other one than the bracket, or to
-    the one that has the most of the bracket's.
+    If no operand has some index of a bracket, operands whose indices are all in the bracket get it.
+    Otherwise the operand that shares most indices with the bracket gets it.
     """
     masks = []
     for bracket in brackets:
@@ -132,7 +132,7 @@ def _masked(
 
 
 def _mask(scope: Scope, bracket: Iverson, order: Sequence[Index]) -> Mask:
-    """The bracket as a mask of what has its indices."""
+    """Return the bracket as a mask of values that have its indices."""
 
     def applied(value: Value) -> Value:
         inside = [i for i in order if i in value.indices]

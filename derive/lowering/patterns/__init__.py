@@ -1,7 +1,7 @@
-"""Sums, reads and placed values that torch has a call or views for, found by structure.
+"""Tables of patterns: sums, reads and scatters that torch has a call or views for.
 
-Each table is asked from its first row on; what no row has the form of is lowered as any other
-node is. A new pattern is a row here with the function that applies it.
+Each table is searched from its first row on. An expression that matches no row is lowered like
+any other node. A new pattern is a row here with the function that applies it.
 """
 
 from __future__ import annotations
@@ -147,12 +147,12 @@ PLACEMENTS = (
         on_all_axes,
     ),
 )
-"""Values with the positions that they go to; the last row takes any."""
+"""Values with their target positions; the last row matches any."""
 
 ADDED_PLACES = (
     Pattern("numbered cases", "delta(t, 0) a + delta(t, 1) b = stack(a, b)[t]", stacked),
 )
-"""Sums of terms of which some have deltas."""
+"""Sums of terms, some of which have deltas."""
 
 ADDED = (
     Pattern("ring", "[m < s] f(m - s + size) + [not m < s] f(m - s) = f.roll(s)[m]", added_ring),
@@ -166,7 +166,7 @@ ADDED = (
     Pattern("bounds", "[|x| <= d] x + [not |x| <= d] d sign(x) = clamp(x, -d, d)", added_clamp),
     Pattern("branches", "[c] a + [not c] b = where(c, a, b)", added_branches),
 )
-"""Sums of terms without deltas; a row says what it leaves."""
+"""Sums of terms without deltas; a row returns the addends that it leaves."""
 
 PRODUCTS = (
     Pattern("piece", "[m < s] f(m) = cat(f, 0)[m]", product_in_pieces),
@@ -185,7 +185,7 @@ REDUCED = (
     ),
     Pattern("any by place", "any_n (s[n] == g) = zeros.index_add(s, 1)[g] > 0", any_by_place),
 )
-"""Reductions that are no sums."""
+"""Reductions other than sums."""
 
 READS = (
     Pattern("number", "X[n] = X.select(n)", read_at_number),
@@ -198,7 +198,7 @@ READS = (
     Pattern("ring read", "X[(i + s) % size] = X.roll(-s)[i]", read_ring),
     Pattern("computed position", "X[e] = X.index_select(e) or X.gather(e)", read_computed),
 )
-"""Reads at one position; the last row takes any."""
+"""Reads at one position; the last row matches any."""
 
 PATTERNS: dict[str, tuple[Pattern[..., Any], ...]] = {
     "sums": SUMS,
@@ -211,4 +211,4 @@ PATTERNS: dict[str, tuple[Pattern[..., Any], ...]] = {
     "reduced": REDUCED,
     "reads": READS,
 }
-"""Every table by the place where it is asked."""
+"""Every table by the node that it is for."""

@@ -1,4 +1,4 @@
-"""Pairs of brackets of which just one holds.
+"""Pairs of complementary brackets.
 
 [c]*a + [not c]*b    =  torch.where(c, a, b)
 x*([c] + s*[not c])  =  torch.where(c, x, s*x)
@@ -33,7 +33,7 @@ from derive.lowering.ground.value import Value
 def added_branches(
     scope: Scope, addends: Sequence[Expr], order: Sequence[Index]
 ) -> tuple[Value, list[Expr]] | None:
-    """[c]*a + [not c]*b as one choice, and the other addends."""
+    """Return [c]*a + [not c]*b as one ``where``, and the other addends."""
     for pair, (condition, then, other) in complements(addends):
         value = scope.where(
             scope.condition(condition, order),
@@ -48,7 +48,7 @@ def added_branches(
 def scaled_by_branches(
     scope: Scope, factors: Sequence[Expr], order: Sequence[Index]
 ) -> Value | None:
-    """x*([c] + s*[not c]) as one choice: numbers make no tensor of their own."""
+    """Return x*([c] + s*[not c]) as one ``where``, without a tensor for the numbers."""
     for a in factors:
         pairs = complements(a.args) if isinstance(a, Add) and len(a.args) == 2 else ()
         for _, (condition, *branches) in pairs:
@@ -64,7 +64,7 @@ def scaled_by_branches(
 def complements(
     addends: Sequence[Expr],
 ) -> Iterator[tuple[tuple[Expr, Expr], tuple[Expr, Expr, Expr]]]:
-    """The first two addends [c]*a and [not c]*b, with c, a and b; none where both are numbers."""
+    """Yield the first pair [c]*a, [not c]*b of addends, with (c, a, b); nothing for two numbers."""
     for pair in combinations(addends, 2):
         brackets = [[f for f in factors_of(e) if isinstance(f, Iverson)] for e in pair]
         if [len(found) for found in brackets] != [1, 1]:

@@ -5,9 +5,10 @@
     where(x <= t, v, x)                      threshold(x, t, v)
     where(x >= t, v, x)                      -threshold(-x, -t, -v)
 
-That a comparison has or has not the bound itself is nothing to the value, but to the derivative
-there: clamp has that of x, hardtanh and threshold have 0. A nan in x stays one. Where d is a
-parameter that is negative, the first is s*d*sign(x); and where it is 0 and s is another one there.
+A strict or non-strict comparison gives the same value, but another derivative at the bound: clamp
+has the derivative of x there, hardtanh and threshold have 0. A nan in x stays nan. If the parameter
+d is negative, the first form is s*d*sign(x) everywhere. The same branch is taken for d = 0 if s
+differs there.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _Choice = tuple[Expr, Expr, Expr]
 def added_clamp(
     scope: Scope, addends: Sequence[Expr], order: Sequence[Index]
 ) -> tuple[Value, list[Expr]] | None:
-    """[c]*a + [not c]*b as one of these, and the other addends."""
+    """Return [c]*a + [not c]*b as one of these calls, and the other addends."""
     for pair, choice in complements(addends):
         for found in (_within, _between, _beyond):
             value = found(scope, choice, order)
@@ -100,7 +101,7 @@ def _between(scope: Scope, choice: _Choice, order: Sequence[Index]) -> Value | N
 
 
 def _side(choice: _Choice) -> tuple[Expr, bool] | None:
-    """x and whether t is below of where(x <= t, t, ..) or where(x >= t, t, ..)."""
+    """Return x of where(x <= t, t, ..) or where(x >= t, t, ..), and whether t is a lower bound."""
     match choice:
         case Rel("<=", x, t), then, _ if then is t and is_number(t):
             return x, True
@@ -134,7 +135,7 @@ def _tensor(scope: Scope, x: Expr, order: Sequence[Index]) -> Value | None:
 
 
 def _powers(e: Expr, positive: Expr) -> _Powers:
-    """The factors of e with their powers, of a choice by ``positive`` what it takes."""
+    """Return the factors of e with their powers; a choice by ``positive`` is its first branch."""
     powers: _Powers = {}
     for f in factors_of(e):
         if isinstance(f, Add) and len(f.args) == 2:
@@ -147,7 +148,7 @@ def _powers(e: Expr, positive: Expr) -> _Powers:
 
 
 def _times(powers: _Powers, base: Expr, power: Fraction | int = 1) -> _Powers:
-    """The powers with one more factor; numbers are one, and 1 is none."""
+    """Return the powers times one more factor; numbers are merged, and 1 is dropped."""
     made = dict(powers)
     if isinstance(base, Num) and abs(power) == 1:
         known = next((b for b in made if isinstance(b, Num)), num(1))

@@ -3,8 +3,8 @@
     [m < s] f(m) + [not m < s] g(m)  =  torch.cat((f, g), axis)
     [m < s] f(m)                     =  f, then zeros
 
-where s is certain to lie in the range and each piece has the size of an index. Whatever is cut
-otherwise is left to masks.
+This needs s to be certainly in the range, and each piece to have the size of an index. All other
+cuts are left to masks.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _Edge = tuple[bool, Polynomial]
 
 @dataclass(frozen=True)
 class _Piece:
-    """What the expression is from start to stop, as an expression in an index of its own."""
+    """The expression from start to stop, in an index of its own."""
 
     start: Polynomial
     stop: Polynomial
@@ -72,7 +72,7 @@ class _Piece:
 def product_in_pieces(
     scope: Scope, factors: Sequence[Expr], order: Sequence[Index]
 ) -> Value | None:
-    """The product from one edge of its brackets to the next."""
+    """Return the product as a concatenation, cut at the edges of its brackets."""
     cut = addends_in_pieces(scope, (Mul(tuple(factors)),), order)
     return None if cut is None else cut[0]
 
@@ -80,9 +80,9 @@ def product_in_pieces(
 def addends_in_pieces(
     scope: Scope, addends: Sequence[Expr], order: Sequence[Index]
 ) -> tuple[Value, list[Expr]] | None:
-    """The addends that brackets cut along one index, piece by piece, and the other addends.
+    """Return the addends that brackets cut along one index as a concatenation, and the others.
 
-    None where no index of the order is cut at places that are certain to follow each other.
+    None if no index of the order is cut at places whose order is certain.
     """
     if not any(isinstance(b, Iverson) for a in addends for b in factors_of(a)):
         return None
@@ -101,7 +101,7 @@ def addends_in_pieces(
 
 
 def _brackets(e: Expr, deep: bool) -> Iterator[Iverson]:
-    """The brackets of addends; ``deep`` those of sums in them too."""
+    """Yield the brackets of addends; with ``deep`` also those of nested sums."""
     for a in e.args if isinstance(e, Add) else (e,):
         for f in factors_of(a):
             if isinstance(f, Iverson):
@@ -111,14 +111,14 @@ def _brackets(e: Expr, deep: bool) -> Iterator[Iverson]:
 
 
 def _is_cut(bounds: Bounds, e: Expr, i: Index) -> bool:
-    """Whether a bracket of the addend has an edge along this index."""
+    """True if a bracket of the addend has an edge along this index."""
     brackets = [f for f in factors_of(e) if isinstance(f, Iverson) and free_indices(f) == {i}]
     relations = (r for b in brackets for r in walk(b) if isinstance(r, Rel))
     return any(bounds.edge(r, i) is not None for r in relations)
 
 
 def _pieces(bounds: Bounds, e: Expr, i: Index, brackets: Iterator[Iverson]) -> list[_Piece] | None:
-    """e from one edge of the brackets to the next, where it is not 0."""
+    """Cut e at the edges of the brackets; pieces that are 0 are dropped."""
     edges: dict[Rel, _Edge] = {}
     for b in brackets:
         if free_indices(b) == {i}:
@@ -144,12 +144,12 @@ def _pieces(bounds: Bounds, e: Expr, i: Index, brackets: Iterator[Iverson]) -> l
         new = Index(i.name, extents[0])
         moved = substitute(body, {i: (Polynomial.of(new) + start).expr()})
         pieces.append(_Piece(start, stop, new, settled(bounds, moved)))
-    # A call gives all rows at once.
+    # One call returns all rows, so it cannot be cut.
     return None if any(isinstance(x, KernelResult | Attended) for x in walk(e)) else pieces
 
 
 def _in_turn(bounds: Bounds, extent: str, places: Sequence[Polynomial]) -> list[Polynomial] | None:
-    """0, the places that cut the range of the extent, and its size, if their order is certain."""
+    """Return 0, the cuts of the extent's range, and its size, if their order is certain."""
     size = bounds.size(extent)
     left = [
         p
@@ -167,7 +167,7 @@ def _in_turn(bounds: Bounds, extent: str, places: Sequence[Polynomial]) -> list[
 
 
 def _side(bounds: Bounds, edge: _Edge, start: Polynomial, stop: Polynomial) -> bool | None:
-    """Whether the relation of this edge holds from start to stop."""
+    """Return the truth of the relation with this edge from start to stop; None if unknown."""
     lower, place = edge
     if bounds.at_most(place, start):
         return lower
@@ -175,7 +175,7 @@ def _side(bounds: Bounds, edge: _Edge, start: Polynomial, stop: Polynomial) -> b
 
 
 def _within(e: Expr, known: Mapping[Rel, bool | None]) -> Expr:
-    """e where the relations are known, brackets taken out."""
+    """Return e with the known relations substituted and their brackets removed."""
     if isinstance(e, Iverson):
         left = [c for c in conditions_of(e.condition) if _truth(c, known) is not True]
         if any(_truth(c, known) is False for c in left):
@@ -208,7 +208,7 @@ def _truth(c: Expr, known: Mapping[Rel, bool | None]) -> bool | None:
 def _joined(
     scope: Scope, pieces: Sequence[_Piece], i: Index, order: Sequence[Index]
 ) -> Value | None:
-    """The pieces in their places, zeros between them."""
+    """Concatenate the pieces, with zeros between them."""
     if not any(any(accesses(p.body)) for p in pieces):
         return None
     used = frozenset().union(*(free_indices(p.body) - {p.index} for p in pieces))
@@ -234,7 +234,7 @@ def _joined(
 
 
 def zero_outside(scope: Scope, factors: Sequence[Expr], order: Sequence[Index]) -> Value | None:
-    """The product without the brackets outside of which the one tensor in it reads zeros."""
+    """Drop the brackets outside of which the only tensor of the product reads zeros."""
     rest = [a for a in factors if not isinstance(a, Iverson | Num | Size)]
     if len(rest) != 1 or not isinstance(rest[0], Access) or len(rest) == len(factors):
         return None
@@ -251,9 +251,9 @@ def zero_outside(scope: Scope, factors: Sequence[Expr], order: Sequence[Index]) 
 def number_outside(
     scope: Scope, addends: Sequence[Expr], order: Sequence[Index]
 ) -> tuple[Value, list[Expr]] | None:
-    """[c] X[e] + [not c] v as X with a number around it, and the other addends.
+    """Return [c] X[e] + [not c] v as X padded with the number v, and the other addends.
 
-    Where c holds a position of the axis is read; where it does not, the window has left the axis.
+    c holds exactly where the window is on the axis.
     """
     for pair, (condition, then, other) in complements(addends):
         for e, v, c in ((then, other, condition), (other, then, negate(condition))):
@@ -264,7 +264,7 @@ def number_outside(
 
 
 def _with_outside(scope: Scope, e: Access, c: Expr, v: Expr) -> Value | None:
-    """What is read where c holds, and a number elsewhere."""
+    """Return the read where c holds, and a number elsewhere."""
     guards = [p for p in e.positions if isinstance(p, Guard)]
     if len(guards) != 1 or guards[0].condition is not c:
         return None
@@ -279,7 +279,7 @@ def _with_outside(scope: Scope, e: Access, c: Expr, v: Expr) -> Value | None:
 
 
 def _parts(c: Expr) -> Sequence[Expr]:
-    """The conditions that all hold where c does."""
+    """Return the conjuncts of a condition, after De Morgan."""
     match c:
         case Not(Or(args)):
             return [part for a in args for part in _parts(negate(a))]
@@ -287,7 +287,7 @@ def _parts(c: Expr) -> Sequence[Expr]:
 
 
 def _windows_read(scope: Scope, e: Access) -> Iterator[tuple[Window, Index]]:
-    """The guarded windows that an access reads along, and the axes they are on."""
+    """Yield the guarded windows that an access reads, with their axes."""
     for p, axis in zip(e.positions, scope.tensor(e.tensor).indices, strict=True):
         w = window(scope.frame.bounds, p.position) if isinstance(p, Guard) else None
         if w is not None and abs(w.step) == 1 and not axis.group:
@@ -296,12 +296,12 @@ def _windows_read(scope: Scope, e: Access) -> Iterator[tuple[Window, Index]]:
 
 
 def _is_outside(bounds: Bounds, c: Expr, w: Window, axis: Index) -> bool:
-    """Whether the window leaves the axis wherever this condition does not hold."""
+    """True if the window is off the axis wherever this condition fails."""
     edge = bounds.edge(c, w.index)
     if edge is None or free_indices(c) != {w.index}:
         return False
     lower, place = edge
-    # The last position that is left out, on the side of the edge.
+    # The excluded position next to the edge.
     first_out = place - _ONE if lower else place
     at = w.start + first_out * Polynomial({(): Fraction(w.step)})
     below = lower == (w.step > 0)

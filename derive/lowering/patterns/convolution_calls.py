@@ -4,9 +4,9 @@
     sum[n,t]    X[n,g,c, s*t + d*k - p] * Y[n,g,o,t]               its gradient in W
     sum[o,t,k]  delta(u, s*t + d*k - p) * Y[n,g,o,t] * W[g,o,c,k]  its gradient in X, or transposed
 
-The role of an index follows from where it stands: in both operands and the result (a group), in
-both and summed, or in one operand and the result. There may be any number of each, none as well.
-What is no such sum is lowered as any other.
+The occurrences of an index determine its role: in both operands and the result (a group), in both
+and summed, or in one operand and the result. A role may have any number of indices, even none.
+Any other sum is left to the general lowering.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _MOST_AXES = 3
 
 
 def convolution(scope: Scope, s: Summation) -> Value | None:
-    """Sum over binders of a product that reads windows."""
+    """Lower the sum over binders of a product that reads windows."""
     bounds, positions = scope.frame.bounds, _positions_read(scope, s.factors)
     windows, of_weight = _windows_read(bounds, positions, s) if positions else ([], False)
     if not windows or len(windows) < len(positions):
@@ -67,7 +67,7 @@ def convolution(scope: Scope, s: Summation) -> Value | None:
     summed = tuple(w.place if of_weight else w.within for w in windows)
     along = [(f, _along(bounds, f, axes, moving)) for f in factors]
     if any(new is not f and not moving.isdisjoint(free_indices(new)) for f, new in along):
-        # What windows read, and what counts them: a product of both in each term of a sum.
+        # A factor mixes window reads and window indices: distribute over the terms of a sum.
         parts = [convolution(scope, t) for t in _terms(s)]
         held = [scope.held(v) for v in parts if v is not None]
         return scope.lower(sum_of(held), s.order) if held and len(held) == len(parts) else None
@@ -78,7 +78,7 @@ def convolution(scope: Scope, s: Summation) -> Value | None:
         return None
     read = moving | indices_of(source)
     if any(free_indices(f) <= read and free_indices(f) & moving for f in _brackets(other)):
-        # A condition on windows keeps out what they read: a product with 0 does not.
+        # A mask on windows excludes what they read; a product with 0 would not.
         return None
     found = _operands(scope, (source, weight), rest, s, (tuple(axes.values()), summed))
     if found is None:
@@ -89,7 +89,7 @@ def convolution(scope: Scope, s: Summation) -> Value | None:
 
 
 def transposed(scope: Scope, s: Summation) -> Value | None:
-    """Sum over binders of a product placed along windows."""
+    """Lower the sum over binders of a product scattered along windows."""
     bounds, deltas = scope.frame.bounds, _deltas(s)
     if not deltas:
         return None
@@ -100,7 +100,7 @@ def transposed(scope: Scope, s: Summation) -> Value | None:
     factors = _without_range(bounds, rest, windows)
     if factors is None:
         return None
-    # delta(u, e) f(e) = f(u) delta(u, e), which is 0 wherever nothing is placed: so all must be.
+    # delta(u, e) f(e) = f(u) delta(u, e) is 0 where nothing is placed, so windows must cover all.
     if all(w.reaches_all(bounds) for w in windows):
         reached = {w.edges[0]: u for w, u in zip(windows, deltas, strict=True)}
         factors = [_along(bounds, f, reached, _moving(windows)) for f in factors]
@@ -111,7 +111,7 @@ def transposed(scope: Scope, s: Summation) -> Value | None:
     signal, rest = _with_any(factors, sides[0])
     weight, rest = _with_any(rest, sides[1])
     if not weight:
-        # What has the axis that all is placed along is a factor of the result.
+        # A factor with the target axis multiplies the result.
         after, rest = _with_any([*signal, *rest], list(deltas))
         made = _spread(scope, s, rest, windows, list(deltas))
         return None if made is None else _with_factors(scope, made, after, s)
@@ -124,13 +124,13 @@ def transposed(scope: Scope, s: Summation) -> Value | None:
 
 
 def _is_mixed(f: Expr, axes: AbstractSet[Index], moving: AbstractSet[Index]) -> bool:
-    """Whether a factor has both what all is placed along and what moves along it."""
+    """True if a factor has both a target axis and an index of a window along it."""
     free = free_indices(f)
     return not (free.isdisjoint(axes) or free.isdisjoint(moving))
 
 
 def _terms(s: Summation) -> list[Summation]:
-    """Sum f*(a + b) as Sum f*a and Sum f*b; nothing where there is no one sum."""
+    """Distribute Sum f*(a + b) to Sum f*a and Sum f*b; empty unless there is exactly one sum."""
     sums = [f for f in s.factors if isinstance(f, Add)]
     others = [f for f in s.factors if f not in sums]
     terms = sums[0].args if len(sums) == 1 else ()
@@ -144,7 +144,7 @@ def _spread(
     windows: Sequence[Sliding],
     axes: Sequence[Index],
 ) -> Value | None:
-    """What is placed alike along whole windows, which have no gaps."""
+    """Lower a value that is constant along whole windows without gaps."""
     plain = all(w.is_torch and w.counted and w.before == Polynomial({}) for w in windows)
     near = all(not w.turned and w.dilation == Polynomial.of(1) for w in windows)
     if not plain or not near or _brackets(factors) or set(s.binders) != _moving(windows):
@@ -155,7 +155,7 @@ def _spread(
 
 
 def _deltas(s: Summation) -> dict[Index, Delta]:
-    """The deltas by the axes that they place along, in the order of these; none if one does not."""
+    """Return the deltas by axis, in the order of the result; empty if one axis is not in it."""
     deltas = {f.axis: f for f in s.factors if isinstance(f, Delta)}
     axes = [i for i in s.order if i in deltas and i not in s.binders]
     every = sum(isinstance(f, Delta) for f in s.factors)
@@ -163,7 +163,7 @@ def _deltas(s: Summation) -> dict[Index, Delta]:
 
 
 def _with_any(factors: Sequence[Expr], indices: Sequence[Index]) -> tuple[list[Expr], list[Expr]]:
-    """The factors that have any of the indices, and the others."""
+    """Return the factors that have any of the indices, and the others."""
     have = [f for f in factors if not free_indices(f).isdisjoint(indices)]
     return have, [f for f in factors if f not in have]
 
@@ -173,7 +173,7 @@ def _brackets(factors: Sequence[Expr]) -> list[Expr]:
 
 
 def pooled(scope: Scope, s: Summation) -> Value | None:
-    """The mean over binders of what windows without gaps read."""
+    """Lower the mean over binders of a read in windows without gaps."""
     bounds, positions = scope.frame.bounds, _positions_read(scope, s.factors)
     if not positions or s.brackets:
         return None
@@ -197,10 +197,10 @@ def pooled(scope: Scope, s: Summation) -> Value | None:
 
 
 def _positions_read(scope: Scope, factors: Sequence[Expr]) -> dict[Expr, str]:
-    """The positions that windows are read at, each once, and the extents of the axes they are on.
+    """Return the distinct window positions, with the extents of their axes.
 
-    Of those that differ by their guards it is the one that says least. Nothing where they are too
-    many, or one is read on axes of different sizes: it is a window of one of them only.
+    Of positions that differ only in guards, the one with the fewest conditions is returned. The
+    result is empty for too many positions, or if one is read on axes of different sizes.
     """
     bounds = scope.frame.bounds
     found: dict[tuple[Polynomial | None, str], Expr] = {}
@@ -219,7 +219,7 @@ def _positions_read(scope: Scope, factors: Sequence[Expr]) -> dict[Expr, str]:
 def _window_positions(
     scope: Scope, e: Expr, bound: frozenset[Index] = frozenset()
 ) -> Iterator[tuple[Expr, str]]:
-    """The positions of two indices that e reads at, and the extents of the axes they are on."""
+    """Yield the positions of e with two indices, and the extents of their axes."""
     if isinstance(e, Access):
         for n, p in enumerate(e.positions):
             if len(free_indices(bare(p))) == 2 and bound.isdisjoint(free_indices(p)):
@@ -236,10 +236,11 @@ def _guards(p: Expr) -> tuple[Expr, ...]:
 def _windows_read(
     bounds: Bounds, positions: Mapping[Expr, str], s: Summation
 ) -> tuple[list[Sliding], bool]:
-    """The windows with one index summed, and whether that is the one that counts them.
+    """Return the windows with one summed index, and whether that index counts the windows.
 
-    Where sizes do not say which one counts them, it is the one that is summed if the first axis
-    of what is read is summed too: there torch has the axis that a gradient in a weight sums over.
+    If the sizes leave open which index counts the windows, it is the summed one if the first axis
+    of
+    the read tensor is summed too: this is torch's layout of a weight gradient.
     """
     read = [a for f in s.factors for a in accesses(f) if not set(positions).isdisjoint(a.positions)]
     first = [next((i for i in a.positions if isinstance(i, Index)), None) for a in read]
@@ -261,9 +262,10 @@ def _windows_read(
 
 
 def _windows_placed(bounds: Bounds, deltas: Mapping[Index, Delta], s: Summation) -> list[Sliding]:
-    """The windows that deltas place values along, both indices summed.
+    """Return the windows along which deltas scatter values, both indices summed.
 
-    Where sizes do not say which index counts them, it is that of the operand whose axes come
+    If the sizes leave open which index counts the windows, it is that of the operand whose axes
+    come
     first in the result.
     """
     factors = [f for f in s.factors if not isinstance(f, Delta)]
@@ -284,7 +286,7 @@ def _windows_placed(bounds: Bounds, deltas: Mapping[Index, Delta], s: Summation)
 
 
 def _apart(windows: Sequence[Sliding | None]) -> list[Sliding]:
-    """Those there are, if each has indices of its own."""
+    """Return the windows that exist, if no two of them share an index."""
     found = [w for w in windows if w is not None]
     return found if len(_moving(found)) == 2 * len(found) else []
 
@@ -294,7 +296,7 @@ def _moving(windows: Sequence[Sliding]) -> frozenset[Index]:
 
 
 def _whole_axes(windows: Sequence[Sliding], taken: Iterable[Index]) -> dict[Polynomial, Index]:
-    """An index for each axis that windows run along, by the position on it."""
+    """Return a fresh index for each axis with windows, by the position form."""
     axes: dict[Polynomial, Index] = {}
     for w in windows:
         axes[w.edges[0]] = fresh(Index("u", w.extent), [*taken, *axes.values()])
@@ -304,7 +306,7 @@ def _whole_axes(windows: Sequence[Sliding], taken: Iterable[Index]) -> dict[Poly
 def _along(
     bounds: Bounds, e: Expr, axes: Mapping[Polynomial, Index], moving: frozenset[Index]
 ) -> Expr:
-    """e as it is along whole axes where it reads windows of them."""
+    """Return e with window reads replaced by reads along whole axes."""
 
     def axis_of(p: Expr) -> Index | None:
         inner = bare(p)
@@ -328,9 +330,9 @@ def _along(
 def _without_range(
     bounds: Bounds, args: Sequence[Expr], windows: Sequence[Sliding]
 ) -> list[Expr] | None:
-    """The factors without the conditions that keep windows on their axes, or always hold.
+    """Return the factors without conditions that keep windows on their axes or always hold.
 
-    None where a guard has a condition that stands in no bracket beside it.
+    None if a guard has a condition that no bracket beside it has.
     """
     factors: list[Expr] = []
     edges = [form for w in windows for form in w.edges]
@@ -356,7 +358,7 @@ def _without_range(
 
 
 def _plain(scope: Scope, e: Expr) -> Expr:
-    """e without guards around whole indices, which stay on the axis everywhere."""
+    """Return e without guards around whole indices, which are always on the axis."""
 
     def visit(part: Expr) -> Expr | None:
         if not isinstance(part, Access) or not any(isinstance(p, Guard) for p in part.positions):
@@ -378,10 +380,10 @@ def _operands(
     s: Summation,
     axes: tuple[tuple[Index, ...], tuple[Index, ...]],
 ) -> tuple[Operands, list[Expr]] | None:
-    """Two operands that have these axes, and factors of the result.
+    """Return two operands that have these axes, and factors of the result.
 
     A factor belongs to an operand that has its indices, a bracket to both if both have them.
-    None where an operand lacks an axis or has one of the other, or a factor belongs nowhere.
+    None if an operand lacks an axis or has one of the other, or if a factor belongs nowhere.
     """
     masks = _brackets((*parts[0], *parts[1], *rest))
     sides = tuple([f for f in part if f not in masks] for part in parts)
@@ -412,7 +414,7 @@ def _with_roles(
     s: Summation,
     axes: tuple[tuple[Index, ...], tuple[Index, ...]],
 ) -> Operands | None:
-    """The operands, summed over what one of them has alone, and the roles of their indices."""
+    """Return the operands, summed over indices of one alone, and the roles of the indices."""
     left, right = (have[n] - set(axes[n]) for n in (0, 1))
     summed = frozenset(s.binders)
     alone = [own & summed for own in (left - right, right - left)]
@@ -435,7 +437,7 @@ def _with_roles(
 
 
 def _with_factors(scope: Scope, value: Value, factors: Sequence[Expr], s: Summation) -> Value:
-    """The value times the factors beside, brackets last."""
+    """Return the value times the remaining factors, brackets last."""
     for f in sorted(factors, key=lambda f: isinstance(f, Iverson)):
         if isinstance(f, Iverson):
             value = scope.only_where(f.condition, value, s.order)

@@ -1,4 +1,4 @@
-"""Sums of a convolution and what stands beside it, which windows and weight together would fill.
+"""Sums of a convolution times another factor, without unfolding the windows.
 
 Sum_{t,c,k} G[t] X[c, s*t + d*k] W[c, k]  =  Sum_t G[t] conv(X, W)[t]
 """
@@ -14,7 +14,7 @@ from derive.lowering.patterns.convolution_calls import convolution
 
 
 def convolution_within(scope: Scope, s: Summation) -> Value | None:
-    """The sum over what one factor lacks as a convolution, where it is one."""
+    """Lower the sum over the indices that one factor lacks as a convolution, if it is one."""
     if len(s.others) < 3:
         return None
     for beside in sorted(s.others, key=_is_pulled_back):
@@ -29,7 +29,7 @@ def convolution_within(scope: Scope, s: Summation) -> Value | None:
 
 
 def _is_pulled_back(f: Expr) -> bool:
-    """Whether f has a cotangent: other gradients have that beside the same windows too."""
+    """True if f reads a cotangent; other gradients read it beside the same windows too."""
     return any(a.tensor.startswith("@") for a in accesses(f))
 
 

@@ -1,8 +1,8 @@
-"""Calls of torch's convolutions: operands brought into their layout, and results out of it.
+"""Calls of torch's convolutions: operands in torch's layout, and results out of it.
 
     data    (first, groups*shared, axes)      weight  (groups*second, shared, axes)
 
-Axes that play one role are one axis there, and a role that no index plays is an axis of size 1.
+Axes with the same role are merged into one, and a role without indices is an axis of size 1.
 """
 
 from __future__ import annotations
@@ -39,11 +39,16 @@ _Part = tuple[Index, ...]
 
 @dataclass(frozen=True)
 class Operands:
-    """Two factors and their indices: of one of them and the result, of both, of both and summed."""
+    """Two factors of a convolution, and the roles of their indices.
+
+    ``first`` and ``second`` are in one operand and the result, ``groups`` in both and the result,
+    and
+    ``shared`` in both and summed.
+    """
 
     values: tuple[Value, Value]
     axes: tuple[_Part, _Part]
-    """The axes that a convolution runs along."""
+    """The axes along which the convolution runs."""
     first: _Part
     groups: _Part
     shared: _Part
@@ -51,17 +56,17 @@ class Operands:
 
     @property
     def read(self) -> _Part:
-        """The channels of data that is read."""
+        """The channels of the input data."""
         return (*self.groups, *self.shared)
 
     @property
     def is_of_one_channel(self) -> bool:
-        """Whether one channel makes one, of a batch."""
+        """True if a batch of one channel gives one channel."""
         return bool(self.first) and not (self.groups or self.shared or self.second)
 
     @property
     def made(self) -> _Part:
-        """The channels of data that comes out."""
+        """The channels of the output data."""
         return (*self.groups, *self.second)
 
 
@@ -80,7 +85,7 @@ def conv(scope: Scope, o: Operands, windows: Sequence[Sliding]) -> Value:
 
 
 def weight_gradient(scope: Scope, o: Operands, windows: Sequence[Sliding]) -> Value:
-    """Sum over places of a product with the windows there: the gradient of a conv in its weight."""
+    """Sum over window places of a product with the windows: the gradient of conv in its weight."""
     x = _arranged(scope, o, 0, (o.shared, (*o.groups, *o.first)), windows)
     y = _arranged(scope, o, 1, (o.shared, o.made), windows)
     x, padding = _padded(scope, x, 2, windows)
@@ -93,7 +98,7 @@ def weight_gradient(scope: Scope, o: Operands, windows: Sequence[Sliding]) -> Va
 def input_gradient(
     scope: Scope, o: Operands, windows: Sequence[Sliding], axes: Sequence[Index]
 ) -> Value:
-    """The first operand spread over windows by the second: the gradient of a conv in its input."""
+    """The first operand scattered over windows by the second: the gradient of conv in its input."""
     y = _arranged(scope, o, 0, (o.first, o.read), windows)
     w = _arranged(scope, o, 1, (o.read, o.second), windows)
     parts = (o.first, o.made)
@@ -109,7 +114,7 @@ def input_gradient(
 def conv_transpose(
     scope: Scope, o: Operands, windows: Sequence[Sliding], axes: Sequence[Index]
 ) -> Value:
-    """The first operand spread over windows by the second, on axes of any size."""
+    """The first operand scattered over windows by the second, on axes of any size."""
     parts = _batched(o.first, o.read)
     y = _arranged(scope, o, 0, parts, windows)
     w = _arranged(scope, o, 1, (o.read, o.second), windows)
@@ -127,7 +132,7 @@ def conv_transpose(
 
 
 def average(scope: Scope, body: Expr, axes: _Part, windows: Sequence[Sliding]) -> Value | None:
-    """The mean over windows that have no gaps: torch's avg_pool."""
+    """The mean over windows without gaps: torch's avg_pool."""
     value = scope.lower(body, layout(body))
     around = [i for i in value.indices if i not in axes]
     if value.kind != "float" or any(i.group for i in value.indices):
@@ -145,7 +150,7 @@ def average(scope: Scope, body: Expr, axes: _Part, windows: Sequence[Sliding]) -
 
 
 def spread(scope: Scope, body: Expr, axes: _Part, windows: Sequence[Sliding]) -> Value | None:
-    """What windows have, added at each of their positions: the gradient of torch's avg_pool."""
+    """Each window's value added at its positions: the gradient of torch's avg_pool."""
     value = scope.lower(body, layout(body))
     places = tuple(s.place for s in windows)
     around = [i for i in value.indices if i not in places]
@@ -158,7 +163,7 @@ def spread(scope: Scope, body: Expr, axes: _Part, windows: Sequence[Sliding]) ->
     sizes = [number_of(scope, scope.frame.bounds.size(s.within.extent)) for s in windows]
     steps = [number_of(scope, s.step) for s in windows]
     if flat := len(windows) == 1:
-        # torch has none along one axis.
+        # torch has no avg_pool1d_backward.
         y, shape = (
             MethodCall(y, "unsqueeze", (literal(-2),)),
             Shape((*shape.axes[:-1], one, shape.axes[-1])),
@@ -177,7 +182,7 @@ def spread(scope: Scope, body: Expr, axes: _Part, windows: Sequence[Sliding]) ->
 
 
 def operand_values(scope: Scope, bodies: Sequence[Expr]) -> tuple[Value, Value] | None:
-    """The operands in code; None where neither has floating type, which convolutions need."""
+    """Return the operands in code; None if neither is float, which convolutions need."""
     one, other = (scope.lower(body, layout(body)) for body in bodies)
     if any(i.group for v in (one, other) for i in v.indices):
         raise NeedsFlatGroups("a convolution over a group")
@@ -191,7 +196,7 @@ def _batched(first: _Part, channels: _Part) -> tuple[_Part, ...]:
 
 
 def _pooled_apart(around: Sequence[Index]) -> tuple[_Part, ...]:
-    """The parts of what windows are taken of: a batch may be empty, and channels may not."""
+    """Return (batch, channels) of a pooled tensor: a batch may be empty, channels may not."""
     lone = len(around) == 1
     return (tuple(around), ()) if lone else _batched(tuple(around[:-1]), tuple(around[-1:]))
 
@@ -199,13 +204,13 @@ def _pooled_apart(around: Sequence[Index]) -> tuple[_Part, ...]:
 def _arranged(
     scope: Scope, o: Operands, n: int, parts: Sequence[_Part], windows: Sequence[Sliding]
 ) -> Code:
-    """An operand with one axis for each part, and those that the convolution runs along behind."""
+    """Return an operand with one axis for each part, then the axes of the convolution."""
     code = _laid_out(scope, o.values[n], parts, o.axes[n])
     return _turned(code, len(parts), o.axes[n], windows)
 
 
 def _laid_out(scope: Scope, value: Value, parts: Sequence[_Part], axes: _Part) -> Code:
-    """The value with one axis for each part, and these axes behind them."""
+    """Return the value with one axis for each part, then these axes."""
     value = scope.frame.expand(value, [*(i for part in parts for i in part), *axes], scope.like)
     code = value.code
     for n, part in enumerate(parts):
@@ -219,7 +224,7 @@ def _laid_out(scope: Scope, value: Value, parts: Sequence[_Part], axes: _Part) -
 def _restored(
     code: Code, parts: Sequence[_Part], axes: Sequence[Index], windows: Sequence[Sliding]
 ) -> Value:
-    """The code as a value with an axis for each index."""
+    """Return the code as a value with an axis for each index."""
     code = _turned(code, len(parts), axes, windows)
     for n, part in reversed(list(enumerate(parts))):
         if not part:
@@ -230,7 +235,10 @@ def _restored(
 
 
 def _turned(code: Code, start: int, axes: Sequence[Index], windows: Sequence[Sliding]) -> Code:
-    """The code from the end of each axis, from start on, that a window counts from its end."""
+    """Return the code with those axes flipped that a window counts from their end.
+
+    The first of ``axes`` is at position ``start``.
+    """
     turned = {i for s in windows for i in s.turned}
     places = [literal(start + n) for n, i in enumerate(axes) if i in turned]
     if not places:
@@ -241,9 +249,9 @@ def _turned(code: Code, start: int, axes: Sequence[Index], windows: Sequence[Sli
 def _padded(
     scope: Scope, code: Code, start: int, windows: Sequence[Sliding]
 ) -> tuple[Code, list[Polynomial]]:
-    """The code, and the zeros that torch is to put on both sides of its axes from start on.
+    """Return the code, and the symmetric zero padding of its axes from start on, for torch.
 
-    Zeros that are not as many on both sides are put there first.
+    Asymmetric padding is applied to the code first.
     """
     if all(s.is_torch for s in windows):
         return code, [s.before for s in windows]
@@ -261,7 +269,7 @@ def _call(name: str, windows: Sequence[Sliding], args: Sequence[Code], how: Sequ
 def _keywords(
     scope: Scope, windows: Sequence[Sliding], padding: Sequence[Polynomial], groups: _Part
 ) -> list[Code]:
-    """What differs from torch's defaults."""
+    """Return the keywords that differ from torch's defaults."""
     made: list[Code] = []
     for name, amounts, default in (
         ("stride", [s.step for s in windows], _ONE),
@@ -276,19 +284,19 @@ def _keywords(
 
 
 def _amount(scope: Scope, amounts: Sequence[Polynomial]) -> Code:
-    """One number where it is the same along every axis."""
+    """Return one number if it is the same along every axis, else a tuple."""
     codes = tuple(number_of(scope, a) for a in amounts)
     return codes[0] if len(set(codes)) == 1 else Tuple(codes)
 
 
 def _shape(parts: Sequence[_Part], axes: Sequence[Index]) -> Shape:
-    """The shape of a tensor with one axis for each part, and these axes behind them."""
+    """Return the shape of a tensor with one axis for each part, then these axes."""
     single = (axis_size(part[0]) if len(part) == 1 else _product(part) for part in parts)
     return Shape((*single, *(axis_size(i) for i in axes)))
 
 
 def _product(part: _Part) -> Code:
-    """The number of values of several indices together."""
+    """Return the product of the sizes of these indices."""
     code: Code = Dim(part[0].extent) if part else literal(1)
     for i in part[1:]:
         code = Binary("*", code, Dim(i.extent))

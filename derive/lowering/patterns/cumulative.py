@@ -1,15 +1,13 @@
-"""Sums and logsumexps over all positions up to one's own: cumulative ones along the axis.
+"""Sums and logsumexps over all positions up to the current one: cumulative calls along the axis.
 
     Sum_l [l <= k] f(l)  =  cumsum(f)[k]
-    Sum_l [l <  k] f(l)  =  cumsum of f moved on by one position
+    Sum_l [l <  k] f(l)  =  cumsum of f, shifted by one position
     Sum_l [l >= k] f(l)  =  flip(cumsum(flip(f)))[k]
-
     Sum_{l,d} [l <= k] w(k, d) f(l, d)  =  Sum_d w(k, d) cumsum(f)[k, d]
-
     Sum_l [l <= k] w(l) (f(k) + g(l))  =  f(k) cumsum(w)[k] + cumsum(w g)[k]
 
-l and k run over the same positions, and nothing but the condition and w has k. A product with a
-masked matrix of all k and l stands in place of the weighted one where that is cheaper.
+l and k have the same extent, and only the condition and w may contain k. If a product with a
+masked matrix of all k and l is cheaper, it replaces the weighted form.
 """
 
 from __future__ import annotations
@@ -43,20 +41,20 @@ from derive.program.torch_ir import Code, Dim, MethodCall, literal
 
 @dataclass(frozen=True)
 class Running:
-    """binder <= index, or binder >= index where it is reversed; strict without equality."""
+    """binder <= index, or binder >= index if reversed; strict excludes equality."""
 
     binder: Index
     index: Index
     is_reversed: bool
     is_strict: bool
     within: tuple[Expr, ...] = ()
-    """The other conditions of what is summed."""
+    """The other conditions of the summand."""
     outside: tuple[Expr, ...] = ()
     """Conditions on the index alone."""
 
 
 def running(bounds: Bounds, binders: Sequence[Index], condition: Expr) -> Running | None:
-    """The condition as one that compares a binder with an index over the same positions."""
+    """Return the condition as a comparison of a binder with an index of the same extent."""
     conditions = conditions_of(condition)
     for c in conditions:
         found = _compared(bounds, binders, c)
@@ -72,7 +70,7 @@ def running(bounds: Bounds, binders: Sequence[Index], condition: Expr) -> Runnin
 
 
 def _compared(bounds: Bounds, binders: Sequence[Index], c: Expr) -> Running | None:
-    """The relation where it is 0 <= +-(binder - index), or 0 < +-(binder - index)."""
+    """Return the relation if it is 0 <= +-(binder - index) or 0 < +-(binder - index)."""
     if not isinstance(c, Rel) or c.op not in ("<", "<="):
         return None
     left, right = bounds.form(c.left), bounds.form(c.right)
@@ -92,17 +90,17 @@ def _compared(bounds: Bounds, binders: Sequence[Index], c: Expr) -> Running | No
 
 @dataclass(frozen=True)
 class RunningSum:
-    """Sum over binders of x*weights, where the weights alone have the index of the comparison."""
+    """Sum over binders of x*weights, where only the weights have the compared index."""
 
     along: Running
     x: Expr
-    """What is summed beside the weights, summed over all binders but that of the comparison."""
+    """The factors without the weights, summed over all binders but the compared one."""
     weights: tuple[Expr, ...]
     whole: Summation
 
 
 def running_sum(scope: Scope, s: Summation) -> RunningSum | None:
-    """The sum as one over the positions on one side of an index."""
+    """Return the sum as one over the positions on one side of an index, else None."""
     if not s.brackets:
         return None
     along = running(scope.frame.bounds, s.binders, s.condition)
@@ -116,12 +114,12 @@ def running_sum(scope: Scope, s: Summation) -> RunningSum | None:
 
 
 def from_either_end(code: Code, place: Code, turned: bool) -> Code:
-    """The code along the axis, or from its end."""
+    """Return the code, flipped along the axis if ``turned``."""
     return MethodCall(code, "flip", (place,)) if turned else code
 
 
 def where_outside(scope: Scope, found: RunningSum, value: Value) -> Value:
-    """value where what is said of the index alone holds."""
+    """Return the value masked by the conditions on the index alone."""
     if not found.along.outside:
         return value
     return scope.only_where(conjunction(found.along.outside), value, found.whole.order)
@@ -188,9 +186,9 @@ def _is_cheaper(
     shared: Sequence[Index],
     inside: Sequence[Index],
 ) -> bool:
-    """Whether the cumulative sum has fewer multiplications than the masked product.
+    """True if the cumulative sum has fewer multiplications than the masked product.
 
-    Where they have as many, whether its largest tensor is not larger.
+    For equal numbers, true if its largest tensor is not larger.
     """
     have = [free_indices(w) for w in weights]
     own = [free_indices(f) for f in kept]
@@ -204,13 +202,13 @@ def _is_cheaper(
 
 
 def _cost(joints: Iterable[JoinedOperands], least: frozenset[Index]) -> tuple[int, int]:
-    """The number of indices of the largest product, and of the largest tensor."""
+    """Return the number of indices of the largest product, and of the largest tensor."""
     found = [(least, least), *((j.indices, j.result) for j in joints)]
     return max(len(i) for i, _ in found), max(len(r) for _, r in found)
 
 
 def cumulative_reduction(scope: Scope, let: Let) -> Value | None:
-    """The logsumexp or product of the positions up to one's own."""
+    """Return the logsumexp or product over the positions up to the current one."""
     name = let.reduction.cumulative
     if not name or let.condition is None or len(let.binders) > 1:
         return None
@@ -226,7 +224,7 @@ def cumulative_reduction(scope: Scope, let: Let) -> Value | None:
 
 
 def _cumulated(scope: Scope, value: Value, along: Running, name: str) -> Value:
-    """value.name(axis) from either end, read at the index instead of the binder."""
+    """Return value.name(axis) from either end; its axis has the index instead of the binder."""
     n = value.axes.index(along.binder)
     place = scope.frame.position(value.axes, n)
     value = replace(value, code=from_either_end(value.code, place, along.is_reversed))

@@ -1,10 +1,10 @@
 """Positions by their digits: one axis read as several, or several as one.
 
     X[s + size(d)*m + d]                        =  the positions from s on, as rows of size(d)
-    X[n // size(d), n % size(d)]                =  X with both axes as one, read at n
+    X[n // size(d), n % size(d)]                =  X with both axes flattened, read at n
 
-and what is placed there. The digits of a number are in the order of the axes, the last alone
-without a factor. These are views, where a position that is computed copies.
+and the scatters along such positions. The digits of a number are in the order of the axes; the
+last digit has coefficient 1. These are views, whereas a gather at computed positions copies.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _MOST_TERMS = 24
 
 @dataclass(frozen=True)
 class Digits:
-    """The positions start + the number with these digits, the last the fastest."""
+    """The positions start + the number with these digits, the last digit varying fastest."""
 
     indices: tuple[Index, ...]
     start: Polynomial
 
     def count(self, bounds: Bounds) -> Polynomial:
-        """How many positions there are."""
+        """Return the number of positions."""
         total = _ONE
         for i in self.indices:
             total = total * bounds.size(i.extent)
@@ -44,7 +44,7 @@ class Digits:
 
 
 def digits(bounds: Bounds, position: Expr) -> Digits | None:
-    """The digits of an affine position; None where its coefficients are no sizes of rows."""
+    """Return the digits of an affine position; None if its coefficients are not row sizes."""
     found = affine(bounds, position)
     if found is None or not found.coefficients or any(i.group for i in found.coefficients):
         return None
@@ -83,7 +83,9 @@ def read_digits(scope: Scope, r: AxisRead) -> Value | None:
 def _run_of(
     scope: Scope, code: Code, place: Code, extent: str, start: Polynomial, count: Polynomial
 ) -> Code | None:
-    """So many positions from one on; it is asked at run time whether it is one, if need be."""
+    """Return ``count`` positions from ``start`` on; the range is checked at run
+    time if uncertain.
+    """
     bounds = scope.frame.bounds
     size = bounds.size(extent)
     if start == _ZERO and count == size:
@@ -95,7 +97,7 @@ def _run_of(
 
 
 def read_as_one(scope: Scope, value: Value, positions: Sequence[tuple[int, Expr]]) -> Value | None:
-    """X[n // size(d), n % size(d)] = X.flatten()[n], of axes beside each other."""
+    """X[n // size(d), n % size(d)] = X.flatten()[n], for adjacent axes."""
     axes = [value.axes[n] for n, _ in positions]
     found = _number(scope.frame.bounds, axes, [e for _, e in positions])
     if found is None or found[0] in value.axes:
@@ -117,7 +119,7 @@ def read_as_one(scope: Scope, value: Value, positions: Sequence[tuple[int, Expr]
 def _number(
     bounds: Bounds, axes: Sequence[Index | None], positions: Sequence[Expr]
 ) -> tuple[Index, Polynomial, Polynomial] | None:
-    """(n, s, the number of all positions) where these are the digits of n + s."""
+    """Return (n, s, the total number of positions) if these are the digits of n + s."""
 
     def atom(e: Expr) -> Polynomial | None:
         return Polynomial.of(e) if isinstance(e, Call) and e.function == "floordiv" else None
@@ -156,7 +158,7 @@ def digits_in_a_run(scope: Scope, p: Placement) -> Placed | None:
     count, size = found.count(bounds), bounds.size(axis.extent)
     whole = found.start == _ZERO and count == size
     inside = bounds.at_most(_ZERO, found.start) and bounds.at_most(found.start + count, size)
-    # What a gradient places was read there.
+    # A gradient scatters to positions that were read, so they are in range.
     if not (whole or inside or (scope.is_gradient and is_given(found.start))):
         return None
     others = [i for i in p.source.indices if i not in found.indices]

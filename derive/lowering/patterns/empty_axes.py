@@ -1,4 +1,4 @@
-"""Reads on an axis that may have no positions: what is read there is nothing, and is 0."""
+"""Reads on an axis that may be empty: the value read there is 0."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ from derive.program.torch_ir import (
 
 
 def may_be_nowhere(scope: Scope, position: Expr, extent: str) -> bool:
-    """Whether the position is guarded by what never holds where the axis is empty.
+    """True if the position has a guard that is false everywhere on an empty axis.
 
-    What a tensor gives as a position is taken to be one unless it is compared with the size, or
-    is that of a winner among axes that were joined. An axis on which another tensor certainly
-    gives positions, for the same indices, has some.
+    A position that a tensor computes is assumed to exist. The exceptions are a comparison with the
+    size, and the winner of a reduction over joined axes. The axis is also nonempty if another
+    tensor
+    certainly holds positions on it for the same indices.
     """
     if not isinstance(position, Guard):
         return False
@@ -54,7 +55,7 @@ def may_be_nowhere(scope: Scope, position: Expr, extent: str) -> bool:
 def only_where_there_is(
     scope: Scope, value: Value, needed: Sequence[str], order: Sequence[Index]
 ) -> Value:
-    """value, or zeros where one of the extents has no positions."""
+    """Return the value, or zeros if one of the extents is empty."""
     needed = [e for e in dict.fromkeys(needed) if not has_positions(scope.frame, e)]
     if not needed:
         return value

@@ -1,7 +1,7 @@
-"""Sums over brackets that an index equals something: what is summed over is known there.
+"""Sums over brackets index == value: the index is substituted.
 
     Sum_u [u == e] f(u)          =  [0 <= e < size(u)] f(e)
-    Sum_t,k [u == s*t + d*k] f   =  f placed along windows of u
+    Sum_t,k [u == s*t + d*k] f   =  f scattered along windows of u
 
 A bracket would be a mask on a tensor with all of the indices.
 """
@@ -40,14 +40,14 @@ from derive.lowering.patterns.unfold import runs_over
 
 @dataclass(frozen=True)
 class _Equality:
-    """index == value, where value has no such index."""
+    """index == value, where the value does not contain the index."""
 
     index: Index
     value: Expr
 
 
 def sum_at_known_index(scope: Scope, s: Summation) -> Value | None:
-    """The same sum without its equalities."""
+    """Return the sum with its equalities eliminated."""
     found: tuple[Sequence[Index], Sequence[Expr]] = s.binders, s.factors
     while (simpler := _without_one(scope, *found)) is not None:
         found = simpler
@@ -79,7 +79,7 @@ def _without_one(
 
 
 def with_value(scope: Scope, e: Expr, index: Index, value: Expr, range_: Sequence[Expr]) -> Expr:
-    """e with a value in place of the index, read in range where these conditions hold."""
+    """Return e with the value substituted for the index, guarded by the range conditions."""
     bounds, here = scope.frame.bounds, free_indices(value)
     met = without_witnessed(scope.find, bounds, e, here, {index: value})
     new = substitute(met, {index: Guard(conjunction(range_), value) if range_ else value})
@@ -88,7 +88,7 @@ def with_value(scope: Scope, e: Expr, index: Index, value: Expr, range_: Sequenc
 
 
 def _asked_elsewhere(e: Expr, value: Expr) -> Expr:
-    """e whose guards do not ask whether the value is that value."""
+    """Return e with trivial conditions value == value removed from its guards."""
 
     def visit(part: Expr) -> Expr | None:
         if not isinstance(part, Guard):
@@ -102,7 +102,7 @@ def _asked_elsewhere(e: Expr, value: Expr) -> Expr:
 
 
 def _is_of_itself(c: Expr, value: Expr) -> bool:
-    """Whether a condition is value == value, either side in range or anywhere."""
+    """True if a condition is value == value, with or without guards."""
     if not (isinstance(c, Rel) and c.op == "=="):
         return False
     sides = (as_atom(x) if isinstance(x, Poly) else x for x in (c.left, c.right))
@@ -132,7 +132,7 @@ def _equality(bounds: Bounds, c: Expr, binders: Sequence[Index]) -> _Equality | 
 def _solved(
     bounds: Bounds, index: Index, value: Expr, binders: Sequence[Index]
 ) -> _Equality | None:
-    """The only summed index of the value, alone in it, by what it equals."""
+    """Solve for the only summed index of the value; None if there is no single one."""
     form = bounds.form(value)
     summed = [i for i in runs_over(bounds, value) or () if i in binders]
     if form is None or len(summed) != 1:
@@ -142,13 +142,13 @@ def _solved(
 
 
 def _is_spread(bounds: Bounds, e: _Equality, runs: Mapping[Index, Polynomial]) -> bool:
-    """Whether the value runs over some of the index, all of it on the axis."""
+    """True if the value takes some positions of the index with gaps, all of them on the axis."""
     steps = [c.number for c in runs.values()]
     return len(steps) == 1 and steps[0] not in (None, 1, -1) and not _range(bounds, e)
 
 
 def _range(bounds: Bounds, e: _Equality) -> list[Expr]:
-    """What is not known of 0 <= value < size(index)."""
+    """Return the conditions of 0 <= value < size(index) that are not certain."""
     range_: tuple[Expr, ...] = (
         Rel("<=", num(0), e.value),
         Rel("<", e.value, Size(e.index.extent)),

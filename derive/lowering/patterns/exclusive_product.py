@@ -1,4 +1,4 @@
-"""The product over all positions along an axis but one's own."""
+"""The product over all other positions along an axis."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from derive.program.torch_ir import FunctionCall
 
 
 def product_of_others(scope: Scope, let: Let) -> Value | None:
-    """Prod_{j != k} f(j) of what is before k and what is after: no quotient, so zeros are fine."""
+    """Prod_{j != k} f(j) as prefix times suffix product: no quotient, so zeros are fine."""
     if let.reduction is not OTHERS:
         return None
     (k,) = let.binders

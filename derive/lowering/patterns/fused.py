@@ -1,16 +1,16 @@
-"""What is added to a product of torch's in the call that makes it: passes less.
+"""Additions fused into the call of a product, which saves passes.
 
     conv(X, W)[n, o, t] + b[o]  =  conv(X, W, b)[n, o, t]
 
-A number times a matrix product, added to a tensor, is one call in place of three passes:
+A number times a matrix product, added to a tensor, is one call instead of three passes:
 
     C + c*(A @ B)  =  torch.addmm(C, A, B, alpha=c)           two axes each
     C + c*(A @ B)  =  torch.baddbmm(C, A, B, alpha=c)         three axes each, the first shared
 
-c is a number that stands in the equation. Where it is a parameter it may be 0, and then torch
-reads neither A nor B, so that a nan in them is lost: 0*nan is nan. The same holds for a factor of
-C. Without a number, ``A @ B + C`` is as fast but for one pass, and is what a person writes. Where
-no graph is wanted, both are one call too: ``derive.program.gemm_fusion``.
+c is a literal of the equation. A parameter may be 0, and then torch reads neither A nor B, so
+that a nan in them is lost: 0*nan is nan. The same holds for a factor of C. Without a number,
+``A @ B + C`` costs only one more pass, and is more readable. If no graph is needed, both are one
+call too: ``derive.program.gemm_fusion``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from derive.program.torch_ops import ADDED_PRODUCTS
 
 
 def is_scaled_product(e: Expr, order: Sequence[Index]) -> bool:
-    """Whether e is c * Sum_k a(.., i, k)*b(.., k, j), all of its axes being those of order."""
+    """True if e is c * Sum_k a(.., i, k)*b(.., k, j), with all axes of the order."""
     match e:
         case Mul((Num(c), Reduce("sum", (k,), Mul((a, b))))) if c != 0:
             ends = free_indices(a) - {k}, free_indices(b) - {k}
@@ -41,7 +41,7 @@ def is_scaled_product(e: Expr, order: Sequence[Index]) -> bool:
 
 
 def added_product(total: Value, product: Value, sign: int) -> Value | None:
-    """total + sign*product where the product, one of those above, came out as one."""
+    """Return total + sign*product as one call, if the product has the form above."""
     match product.code:
         case Binary("*", Literal() as c, Binary("@", a, b)) if not total.scalar:
             alpha = c if sign > 0 else Literal(f"-{c.text}")
@@ -54,11 +54,11 @@ def added_product(total: Value, product: Value, sign: int) -> Value | None:
 _CONVOLUTIONS = {
     f"torch.nn.functional.{name}{n}d": n for name in ("conv", "conv_transpose") for n in (1, 2, 3)
 }
-"""How many axes each runs along."""
+"""The number of axes along which each runs."""
 
 
 def biased(scope: Scope, value: Value, bias: Value) -> Value | None:
-    """value + bias where the one is a convolution and the other has just its channels as axes."""
+    """Return value + bias as one call, if value is a convolution and bias has only its channels."""
     match value.code:
         case MethodCall(
             FunctionCall(name, (x, w, *how)) as call, "unflatten", (_, Tuple(sizes)) as split

@@ -1,4 +1,4 @@
-"""X[.., e, ..] at one number, on a diagonal, or where e is computed."""
+"""X[.., e, ..] at a number, on a diagonal, or at a computed position."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def read_at_number(scope: Scope, r: AxisRead) -> Value | None:
 
 
 def read_on_diagonal(scope: Scope, r: AxisRead) -> Value | None:
-    """X[.., i, .., i, ..] = X.diagonal, whose axis is the last."""
+    """X[.., i, .., i, ..] = X.diagonal, whose axis comes last."""
     if not isinstance(r.position, Index) or r.position not in r.value.axes:
         return None
     m = r.value.axes.index(r.position)
@@ -38,13 +38,13 @@ def read_computed(scope: Scope, r: AxisRead) -> Value:
     """X[e] = X.select(e) for a number, X.index_select(e) or X.gather(e) for a tensor."""
     index = scope.lower(factor(r.position), layout(r.position))
     if index.kind != "int" and not index.scalar:
-        # A position that a condition is, 1 or 0.
+        # A condition as a position, 1 or 0.
         index = replace(index.call("to", Name("torch.int64")), kind="int")
     nowhere = may_be_nowhere(scope, r.position, r.extent)
     if index.scalar:
         made = r.value.call("select", r.place, index.code).at(r.n)
         return only_where_there_is(scope, made, (r.extent,), made.indices) if nowhere else made
-    # What is gathered has no axes of size 1 between its own.
+    # A gather needs a value without axes of size 1.
     value = scope.frame.squeeze(r.value)
     made = read_at(scope.frame, value, value.axes.index(r.value.axes[r.n]), index)
     if nowhere and not has_positions(scope.frame, r.extent):

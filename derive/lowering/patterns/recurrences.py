@@ -1,14 +1,13 @@
-"""Sums over all later positions, weighted by what lies between: recurrences along the axis.
+"""Sums over all later positions, weighted by the positions between: recurrences along the axis.
 
     Sum_l [k <= l] x(l) Prod_{j <= l, j != k} a(j)  =  Prod_{j < k} a(j) * r(k)
         r(k) = x(k) + a(k + 1)*r(k + 1)
-
     Sum_l [k <= l] x(l) exp(a(k) - F(l))  =  exp(a(k) - F(k)) * r(k)
     Sum_l [l <= k] x(l) exp(a(l) - F(k))  =  r(k) of x(l)*exp(a(l) - F(l)), from the other end
         r(k) = x(k) + exp(F(k) - F(k + 1))*r(k + 1),  F(l) = logsumexp_{j <= l} a(j)
 
-and all of them from the other end. No quotient is formed, so zeros are fine; F never falls, so no
-exponential exceeds 1. No tensor has both k and l.
+and all of them from the other end. There is no quotient, so zeros are fine. F never decreases, so
+no exponential exceeds 1. No tensor has both k and l.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from derive.program.torch_ir import Attribute, Binary, FunctionCall, Unary
 
 
 def _weighted(scope: Scope, s: Summation) -> tuple[RunningSum, Expr, list[Index]] | None:
-    """The sum, its only weight, and the layout of what is computed along the axis."""
+    """Return the running sum, its only weight, and the layout along the axis; else None."""
     found = running_sum(scope, s)
     if found is None or found.along.is_strict or len(found.weights) != 1:
         return None
@@ -49,7 +48,7 @@ def _weighted(scope: Scope, s: Summation) -> tuple[RunningSum, Expr, list[Index]
 
 
 def sum_weighted_by_products(scope: Scope, s: Summation) -> Value | None:
-    """The weight is a product over all positions up to l but k."""
+    """The weight is a product over all positions up to l except k."""
     given = _weighted(scope, s)
     if given is None:
         return None
@@ -75,7 +74,7 @@ def sum_weighted_by_products(scope: Scope, s: Summation) -> Value | None:
 
 
 def sum_weighted_by_exponentials(scope: Scope, s: Summation) -> Value | None:
-    """The weight is softmax over the positions up to l, read at k, or the other way round."""
+    """The weight is a softmax over the positions up to l, read at k, or the reverse."""
     given = _weighted(scope, s)
     if given is None:
         return None
@@ -89,7 +88,7 @@ def sum_weighted_by_exponentials(scope: Scope, s: Summation) -> Value | None:
     at: dict[Index, Expr] = {weight.index: along.index, other: along.index}
     a, level = (scope.lower(substitute(e, at), order) for e in (weight.body, weight.level))
     a, level = (_laid_out(scope, value, order) for value in (a, level))
-    # exp(-inf - F) is 0 where F is -inf too, as nothing is exponentiated there.
+    # exp(-inf - F) is 0 for F = -inf too: such a row has no terms.
     least = Attribute(FunctionCall("torch.finfo", (Attribute(scope.like, "dtype"),)), "min")
     level = level.call("clamp_min", least)
     share = Value(Binary("-", a.code, level.code), broadcast(a.axes, level.axes)).call("exp")
@@ -107,7 +106,7 @@ def sum_weighted_by_exponentials(scope: Scope, s: Summation) -> Value | None:
 
 
 def _is_softmax_along(scope: Scope, weight: Normal, along: Running) -> bool:
-    """Whether the weight is a softmax over the positions that the sum compares, read at one."""
+    """True if the weight is a softmax over the compared positions, read at one of them."""
     if weight.kind != "softmax" or weight.condition is None or weight.level is None:
         return False
     own = substitute(weight.condition, {weight.index: weight.position})
@@ -122,19 +121,19 @@ def _is_softmax_along(scope: Scope, weight: Normal, along: Running) -> bool:
 
 
 def _is_same(bounds: Bounds, along: Running, own: Expr) -> bool:
-    """Whether the weight's own condition is the comparison of the sum, and nothing else."""
+    """True if the weight's condition is exactly the comparison of the sum."""
     compared = running(bounds, (along.binder,), own)
     return compared == replace(along, within=(), outside=())
 
 
 def _summand(scope: Scope, found: RunningSum, order: Sequence[Index]) -> Value:
-    """x with the index in place of the binder, at full size."""
+    """Return x at full size, with the index in place of the binder."""
     x = substitute(found.x, {found.along.binder: found.along.index})
     value = scope.as_float(scope.frame.fit(scope.lower(x, order), order))
     return scope.frame.expand(value, order, scope.like)
 
 
 def _laid_out(scope: Scope, value: Value, order: Sequence[Index]) -> Value:
-    """value with one axis for each index of order, of size 1 where it does not have it."""
+    """Return the value with one axis for each index of order, of size 1 if it lacks the index."""
     value = scope.frame.fit(scope.as_float(value), order)
     return scope.frame.fill(value, [i if i in value.axes or i.group else None for i in order])

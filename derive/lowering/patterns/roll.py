@@ -1,12 +1,12 @@
-"""Positions on a ring, where what leaves an axis at one end comes in at the other.
+"""Positions on a ring: a shift past one end of an axis continues at the other end.
 
     [i < s] f(i - s + size(i)) + [s <= i] f(i - s)  =  f.roll(s)[i]
     X[(i - s) % size(i)]                            =  X.roll(s)[i]
     Sum_k delta(i, (k + s) % size(i)) f(k)          =  f.roll(s)[i]
 
-A branch reads positions of the axis wherever it is taken. If any i takes the first, 0 does, and
-s <= size(i); if any takes the second, the last does, and 0 <= s. So f is read at (i - s) % size(i)
-by every i, and at each position by one.
+A branch reads positions of the axis wherever it is taken. If any i takes the first branch, i = 0
+does, so s <= size(i). If any takes the second, the last i does, so 0 <= s. Hence every i reads f
+at (i - s) % size(i), and each position is read once.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MOST_TERMS = 24
 def added_ring(
     scope: Scope, addends: Sequence[Expr], order: Sequence[Index]
 ) -> tuple[Value, list[Expr]] | None:
-    """The two branches as one tensor, rolled, and the other addends."""
+    """Return the two branches as one rolled tensor, and the other addends."""
     cut = [a for a in addends if any(isinstance(f, Iverson) for f in factors_of(a))]
     for pair in combinations(cut, 2):
         for i in order:
@@ -59,7 +59,7 @@ def added_ring(
 
 
 def _around(bounds: Bounds, pair: Sequence[Expr], i: Index) -> tuple[Expr, Polynomial] | None:
-    """(f, s) where the addends are f(i - s + size) for i < s, and f(i - s)."""
+    """Return (f, s) if the addends are f(i - s + size) for i < s, and f(i - s) otherwise."""
     sides = {
         above: (place, f) for above, place, f in filter(None, (_side(bounds, e, i) for e in pair))
     }
@@ -76,7 +76,7 @@ def _around(bounds: Bounds, pair: Sequence[Expr], i: Index) -> tuple[Expr, Polyn
 
 
 def _side(bounds: Bounds, e: Expr, i: Index) -> tuple[bool, Polynomial, Expr] | None:
-    """(True, s, f) of [s <= i] f or (False, s, f) of [i < s] f, where f is not guarded by it."""
+    """Return (True, s, f) for [s <= i] f and (False, s, f) for [i < s] f, without guards of it."""
     brackets = [f for f in factors_of(e) if isinstance(f, Iverson)]
     if len(brackets) != 1 or free_indices(brackets[0]) != {i}:
         return None
@@ -89,7 +89,7 @@ def _side(bounds: Bounds, e: Expr, i: Index) -> tuple[bool, Polynomial, Expr] | 
 
 
 def _shifted(bounds: Bounds, e: Expr, i: Index, by: Polynomial) -> Expr:
-    """e for i + by, with positions as sums."""
+    """Return e at i + by, with affine positions in normal form."""
 
     def plain(position: Expr) -> Expr:
         form = bounds.form(position)
@@ -105,7 +105,7 @@ def _shifted(bounds: Bounds, e: Expr, i: Index, by: Polynomial) -> Expr:
 
 
 def _is_along(e: Expr, i: Index) -> bool:
-    """Whether e reads tensors at i, and is placed and guarded nowhere."""
+    """True if e reads tensors at i, and has no delta and no guard."""
     read = any(i in a.positions for a in accesses(e))
     return read and not any(isinstance(x, Guard | Delta) for x in walk(e))
 
@@ -134,7 +134,7 @@ def at_ring(scope: Scope, p: Placement) -> Placed | None:
 
 
 def _on_ring(bounds: Bounds, position: Expr, extent: str) -> tuple[Index, Polynomial] | None:
-    """(i, c) of (i + c) % size, where i has as many values as there are positions."""
+    """Return (i, c) of (i + c) % size, if i has as many values as the axis."""
     if isinstance(position, Index | Guard):
         return None
     size = bounds.size(extent)
@@ -161,7 +161,7 @@ def _is_quotient(e: Expr) -> bool:
 
 
 def _as_quotient(e: Expr) -> Expr | None:
-    """A quotient of integers, which is one."""
+    """Drop the conversion to int of an integer quotient."""
     return (
         e.args[0]
         if isinstance(e, Call) and e.function == "int" and _is_quotient(e.args[0])
@@ -170,7 +170,7 @@ def _as_quotient(e: Expr) -> Expr | None:
 
 
 def _rolled(scope: Scope, value: Value, i: Index, shift: Polynomial) -> Value | None:
-    """value with what was at k of an axis at k + shift."""
+    """Return the value with position k of an axis moved to k + shift."""
     if i not in value.axes:
         return None
     return value.call("roll", number_of(scope, shift), scope.frame.place(value, i))

@@ -1,4 +1,4 @@
-"""Sums by place with addends beside them: added to those instead of to zeros.
+"""Sums by place with other addends: these are the base of the scatter instead of zeros.
 
 a(g) + c Sum_n [s[n] == g] f(n)  =  a.index_add(s, f, alpha=c)[g]
 """
@@ -28,7 +28,7 @@ from derive.lowering.patterns.segment_reductions import Match, added_at, at_posi
 def added_by_place(
     scope: Scope, addends: Sequence[Expr], order: Sequence[Index]
 ) -> tuple[Value, list[Expr]] | None:
-    """All addends as one that the others are added to where they go."""
+    """Return all addends as one scatter into the sum of the others."""
     for e in addends:
         others = [a for a in addends if a is not e]
         for match, scale, binders in _by_place(scope, e, order) if others else ():
@@ -46,7 +46,7 @@ def added_by_place(
 def _by_place(
     scope: Scope, e: Expr, order: Sequence[Index]
 ) -> Iterator[tuple[Match, list[Expr], tuple[Index, ...]]]:
-    """The matches of a sum that has all axes of the order, the numbers before it, its indices."""
+    """Yield (match, numeric factors, indices) of a sum that has all axes of the order."""
     total = next((f for f in factors_of(e) if isinstance(f, Reduce) and f.kind == "sum"), None)
     if total is None:
         return

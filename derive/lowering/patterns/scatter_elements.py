@@ -1,6 +1,6 @@
-"""Deltas that no sum removed: values placed at positions of a new axis.
+"""Deltas that no sum eliminated: values scattered to positions of a new axis.
 
-Sum_k delta(i, e(k)) f(k)  =  f at i = e(k), zeros where no k leads
+Sum_k delta(i, e(k)) f(k)  =  f at i = e(k), zeros elsewhere
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from derive.program.torch_ir import (
 
 @dataclass(frozen=True)
 class Placement:
-    """Values that go to positions of new axes, summed over indices of these positions."""
+    """Values scattered to positions of new axes, summed over indices of these positions."""
 
     source: Value
     targets: tuple[tuple[Index, Expr], ...]
@@ -71,11 +71,11 @@ class Placement:
     summed: tuple[Index, ...]
     order: tuple[Index, ...]
     base: Code | None
-    """What they are added to, with all axes of the order; None for zeros."""
+    """The tensor to add to, with all axes of the order; None for zeros."""
 
     @property
     def only(self) -> tuple[Index, Expr] | None:
-        """The target where there is one."""
+        """The target, if it is the only one."""
         return self.targets[0] if len(self.targets) == 1 else None
 
 
@@ -84,7 +84,7 @@ Placed = tuple[Value, bool]
 
 
 def as_summation(e: Expr, order: Sequence[Index]) -> Summation:
-    """A product, at most one of whose factors is a sum with deltas, as a sum of one product."""
+    """Return a product, at most one of whose factors is a sum with deltas, as one sum."""
     binders: tuple[Index, ...] = ()
     factors: list[Expr] = []
     coef = Fraction(1)
@@ -106,12 +106,12 @@ def as_summation(e: Expr, order: Sequence[Index]) -> Summation:
 
 
 def is_placed(e: Expr) -> bool:
-    """Whether the addend has a delta that its sums leave."""
+    """True if the addend has a delta after its sums."""
     return any(isinstance(f, Delta) for f in as_summation(e, ()).factors)
 
 
 def at_the_same_places(addends: Sequence[Expr], order: Sequence[Index]) -> list[Expr]:
-    """The addends, of which those placed at the same positions are one: delta(i, e)*(f + g)."""
+    """Return the addends, merging those with equal positions: delta(i, e)*(f + g)."""
     found: dict[tuple[Expr, ...], list[Summation]] = {}
     made: list[Expr] = []
     for e in addends:
@@ -136,7 +136,7 @@ def at_the_same_places(addends: Sequence[Expr], order: Sequence[Index]) -> list[
 
 
 def _placing(s: Summation) -> tuple[Index, ...]:
-    """The summed indices of the positions, in the order in which deltas have them."""
+    """Return the summed indices of the positions, in the order of their first occurrence."""
     deltas = [f for f in s.factors if isinstance(f, Delta)]
     read = dict.fromkeys(i for d in deltas for e in (d.axis, d.position) for i in _indices(e))
     return tuple(i for i in read if i in s.binders)
@@ -147,16 +147,16 @@ def _indices(e: Expr) -> list[Index]:
 
 
 def _content(s: Summation) -> Expr:
-    """What is placed, summed over what no position has."""
+    """Return the scattered value, summed over the indices that no position has."""
     inside = _placing(s)
     rest = [f for f in s.factors if not isinstance(f, Delta)]
     return product(_summed_first(rest, [i for i in s.binders if i not in inside]))
 
 
 def _places_of(s: Summation) -> tuple[Expr, ...]:
-    """The deltas with one name for each summed index; none where a bracket is beside them.
+    """Return the deltas with canonical names of the summed indices; empty if brackets occur.
 
-    What slides along windows is placed term by term: one of them may be a convolution.
+    Deltas along windows are left out, since a term of those may be a convolution.
     """
     deltas = [f for f in s.factors if isinstance(f, Delta)]
     if not deltas or s.brackets or any(_is_in_windows(d.position) for d in deltas):
@@ -176,7 +176,7 @@ def _is_in_windows(position: Expr) -> bool:
 
 
 def only_if(scope: Scope, s: Summation) -> Value | None:
-    """[c] f = f if c else 0 for a condition on numbers: there may be no position to write at."""
+    """[c] f = f if c else 0 for a condition on numbers: the target position may not exist."""
     asked = [b for b in s.brackets if is_number(b)]
     if not asked:
         return None
@@ -187,7 +187,7 @@ def only_if(scope: Scope, s: Summation) -> Value | None:
 
 
 def placement(scope: Scope, s: Summation, base: Code | None) -> Placement | Expr:
-    """What is placed and where; what is to be computed instead where nothing is."""
+    """Return the values with their targets, or the expression to lower if no target remains."""
     targets, rest = _targets(s)
     free = indices_of(p for _, p in targets)
     loose = tuple(i for i in s.binders if i not in free)
@@ -205,7 +205,7 @@ def placement(scope: Scope, s: Summation, base: Code | None) -> Placement | Expr
 
 
 def _targets(s: Summation) -> tuple[list[tuple[Index, Expr]], list[Expr]]:
-    """The axes with the positions that deltas place along them, and the factors beside."""
+    """Return the axes with their scatter positions, and the other factors."""
     deltas = [f for f in s.factors if isinstance(f, Delta)]
     rest = [f for f in s.factors if not isinstance(f, Delta)]
     targets: list[tuple[Index, Expr]] = []
@@ -231,7 +231,7 @@ def _targets(s: Summation) -> tuple[list[tuple[Index, Expr]], list[Expr]]:
 
 
 def _outermost(deltas: Sequence[Delta]) -> Delta:
-    """A delta whose position reads no axis that another delta places."""
+    """Return a delta whose position reads no axis of another delta."""
     for d in deltas:
         axes = [x.axis for x in deltas if x is not d]
         if not any(i in axes for i in free_indices(d.position)):
@@ -245,7 +245,7 @@ def _is_target(
     binders: Sequence[Index],
     targets: Sequence[tuple[Index, Expr]],
 ) -> bool:
-    """Whether the term is placed along this axis; if not, the delta is a comparison."""
+    """True if the term is scattered along this axis; otherwise the delta is a comparison."""
     if not isinstance(axis, Index) or axis in binders or axis in free_indices(position):
         return False
     if isinstance(position, Index) and position not in binders:
@@ -257,7 +257,7 @@ def _is_target(
 
 
 def _summed_first(factors: Sequence[Expr], indices: Sequence[Index]) -> list[Expr]:
-    """The factors of the sum over these indices: what lacks them stands outside of it."""
+    """Return the factors of the sum over these indices, with invariant factors outside."""
     inside = [f for f in factors if not free_indices(f).isdisjoint(indices)]
     if not indices_of(inside).issuperset(indices):
         inside = [f for f in factors if not isinstance(f, Num)]
@@ -318,7 +318,7 @@ def at_computed(scope: Scope, p: Placement) -> Placed | None:
 
 
 def at_numbers(scope: Scope, p: Placement) -> Placed | None:
-    """delta(i, m) delta(j, n) f: f with zeros around it, at numbers or what sizes give."""
+    """delta(i, m) delta(j, n) f: f padded with zeros, at constants or functions of sizes."""
     found = {axis: _of_sizes(scope, e) for axis, e in p.targets}
     numbers = {axis: at for axis, at in found.items() if at is not None}
     if len(numbers) < len(p.targets) or any(i.group for i in numbers):
@@ -336,14 +336,14 @@ def at_numbers(scope: Scope, p: Placement) -> Placed | None:
 
 
 def _of_sizes(scope: Scope, position: Expr) -> Polynomial | None:
-    """The position as one made of numbers and sizes alone."""
+    """Return the position as a form in numbers and sizes, else None."""
     if any(isinstance(part, Guard | Param | Access | Index) for part in walk(position)):
         return None
     return scope.frame.bounds.form(position)
 
 
 def along_each_axis(scope: Scope, p: Placement) -> Placed | None:
-    """Positions that have no index in common: f added along one axis, then along the next."""
+    """Positions without a common index: f is scattered along one axis after the other."""
     indices = [i for _, e in p.targets for i in free_indices(e)]
     if len(set(indices)) < len(indices) or not set(p.source.indices).issuperset(indices):
         return None
@@ -366,9 +366,9 @@ def along_each_axis(scope: Scope, p: Placement) -> Placed | None:
 
 
 def on_joined_axes(scope: Scope, p: Placement) -> Placed | None:
-    """f added at the positions of winners, on all axes as one.
+    """f added at the positions of winners, on all axes flattened.
 
-    A gradient goes to where the winners were read, which is on each of the axes.
+    A gradient goes to the positions where the winners were read, which are on each of the axes.
     """
     axes = [axis for axis, _ in p.targets]
     read = [a.tensor for _, e in p.targets for a in accesses(e)]
@@ -416,20 +416,20 @@ def on_all_axes(scope: Scope, p: Placement) -> Placed:
 
 
 def _where_there_is(scope: Scope, value: Value, p: Placement) -> Value:
-    """The value, or zeros where a guarded position may have no axis to stand on."""
+    """Return the value, or zeros if a guarded position may be on an empty axis."""
     needed = [i.extent for i, e in p.targets if may_be_nowhere(scope, e, i.extent)]
     return only_where_there_is(scope, value, needed, value.indices)
 
 
 def _is_free(position: Expr, summed: Sequence[Index]) -> bool:
-    """Whether the position is made of summed indices alone, and reads nothing."""
+    """True if the position has summed indices only, and reads no tensor."""
     free = free_indices(position)
     reads = any(isinstance(x, Access | Guard) for x in walk(position))
     return bool(free) and free.issubset(summed) and not reads
 
 
 def _like_source(source: Value, position: Expr) -> list[Index]:
-    """The indices of a position in the order that the source has them."""
+    """Return the indices of a position in the order of the source."""
     natural = layout(position)
     known = [i for i in source.indices if i in natural]
     return [*known, *(i for i in natural if i not in known)]

@@ -1,4 +1,4 @@
-"""Sums over several brackets that say where a value is: all of them at once.
+"""Sums over several brackets that compare an index with a position: all at once.
 
     Sum_n [s[n] == g] [t[n] == h] f(n)    =  f added at s[n] and t[n]
     Sum_g,h [s[n] == g] [t[n] == h] f(g,h)  =  f(s[n], t[n])
@@ -49,7 +49,7 @@ def sum_by_lookups(scope: Scope, s: Summation) -> Value | None:
 
 
 def _of_different(scope: Scope, s: Summation) -> list[Match]:
-    """The first bracket of each index."""
+    """Return the first match of each index."""
     found: dict[Expr, Match] = {}
     for match in matches_of(scope, s.factors):
         found.setdefault(match.index, match)
@@ -57,7 +57,7 @@ def _of_different(scope: Scope, s: Summation) -> list[Match]:
 
 
 def _brackets(s: Summation, matches: Sequence[Match]) -> list[Expr]:
-    """The conditions beside those of the matches, and that their positions are on the axes."""
+    """Return the conditions other than the matches, and those for positions in range."""
     asked = {frozenset((m.index, m.position)) for m in matches}
     conditions = [c for b in s.brackets for c in conditions_of(b.condition)]
     left = [

@@ -1,12 +1,11 @@
-"""Sums over the places where an integer tensor has a value, and lookups of that value.
+"""Segment sums by the value of an integer tensor, and lookups of that value.
 
     Sum_n [s[n] == g] f(n)  =  f added at s[n] along g
-    Max_n {f(n), s[n] == g}  =  the greatest f put at s[n] along g
-    Sum_g [s[n] == g] f(g)  =  f(s[n]),  0 where s[n] is no position of g
+    Max_n {f(n), s[n] == g}  =  the greatest f at s[n] along g
+    Sum_g [s[n] == g] f(g)  =  f(s[n]),  0 if s[n] is not a position of g
 
-No mask of every n with every g is made. What lies outside is added to, read from or compared with
-one position more than the axis has, so that nothing goes wrong on an axis without values. Where
-s[n] is read as a position anyway nothing lies outside.
+No mask of every n with every g is built. Positions out of range go to one additional position of
+the axis, so that an empty axis works too. If s[n] is also read as a position, it is in range.
 """
 
 from __future__ import annotations
@@ -60,17 +59,17 @@ from derive.program.torch_ir import (
 
 @dataclass(frozen=True)
 class Match:
-    """[position == index], and the factors beside it."""
+    """[position == index], and the other factors."""
 
     index: Index
     position: Expr
     rest: tuple[Expr, ...]
     certain: bool
-    """Whether every position is one of the index."""
+    """True if every position is in the range of the index."""
 
     @property
     def inside(self) -> Expr:
-        """The condition that the position is one of the index."""
+        """The condition that the position is in the range of the index."""
         return _inside(self.index, self.position)
 
 
@@ -95,7 +94,7 @@ def sum_by_place(scope: Scope, s: Summation) -> Value | None:
 
 
 def extremum_by_place(scope: Scope, let: Let) -> Value | None:
-    """The amax, amin or logsumexp of what has each value."""
+    """Return the amax, amin or logsumexp over the places of each value."""
     row = let.reduction
     if (row.gradient != "shared" and let.kind != "logsumexp") or let.condition is None:
         return None
@@ -106,14 +105,14 @@ def extremum_by_place(scope: Scope, let: Let) -> Value | None:
 
 
 def any_by_place(scope: Scope, let: Let) -> Value | None:
-    """Whether there is any place that has each value, where that is what the let asks."""
+    """True at each value that some place has, for a let of this form."""
     asked = as_atom(let.body) if let.kind == "any" else None
     if not isinstance(asked, Iverson):
         return None
     brackets = (asked, *([] if let.condition is None else [Iverson(let.condition)]))
     for match in matches_of(scope, brackets):
         if let.binders == (match.index,) and not match.rest:
-            # Whether there is a place with that number.
+            # any_g (s[n] == g) is the condition that s[n] is in range.
             if scope.lower(match.position, layout(match.position)).kind == "int":
                 return scope.condition(match.inside, let.formals)
     s = Summation(let.binders, brackets, let.formals)
@@ -127,7 +126,7 @@ def any_by_place(scope: Scope, let: Let) -> Value | None:
 
 
 def matches_of(scope: Scope, args: Sequence[Expr]) -> Iterator[Match]:
-    """Each comparison of an index with what is read, among the brackets."""
+    """Yield each comparison of an index with a computed position among the brackets."""
     for mask in args:
         conditions = conditions_of(mask.condition) if isinstance(mask, Iverson) else ()
         for c in conditions:
@@ -150,7 +149,7 @@ def _inside(index: Index, position: Expr) -> Expr:
 
 
 def at_position(scope: Scope, match: Match, e: Expr) -> Expr:
-    """e with the position in place of the index; sums without all of its indices are read there."""
+    """Return e with the position for the index; sums independent of n become tables."""
     own = free_indices(match.position)
 
     def table(part: Expr) -> Expr | None:
@@ -164,13 +163,13 @@ def at_position(scope: Scope, match: Match, e: Expr) -> Expr:
 
 
 def _given_place(scope: Scope, match: Match) -> Value | None:
-    """The position, on the axis or not."""
+    """Return the position, in range or not; None if it is not an integer tensor."""
     value = scope.lower(match.position, layout(match.position))
     return None if value.kind != "int" or value.scalar else value
 
 
 def _place(scope: Scope, match: Match) -> Value | None:
-    """The position, or that after the last where it is none of the axis."""
+    """Return the position; one out of range becomes the additional last one."""
     order, value = layout(match.position), _given_place(scope, match)
     if value is None or match.certain:
         return value
@@ -179,14 +178,14 @@ def _place(scope: Scope, match: Match) -> Value | None:
 
 
 def _shape(match: Match, axes: Sequence[Index]) -> Code:
-    """A shape with one position to spare along the index, where something may lie outside."""
+    """Return a shape with one more position along the index, unless all are in range."""
     one_more: Code = Binary("+", Dim(match.index.extent), literal(1))
     spare = None if match.certain else match.index
     return Shape(tuple(one_more if i is spare else axis_size(i) for i in axes))
 
 
 def _on_axis(scope: Scope, match: Match, value: Value) -> Value:
-    """value without the position that was to spare."""
+    """Return the value without the additional position."""
     if match.certain:
         return value
     place = scope.frame.place(value, match.index)
@@ -200,7 +199,7 @@ def _added(
     scope: Scope, match: Match, binders: Sequence[Index], order: Sequence[Index]
 ) -> Value | None:
     summed = [i for i in binders if i in free_indices(match.position)]
-    # Infinity stays beside its brackets: a count of places that is 0 would make it a nan.
+    # Keep inf next to its brackets: inf times a count of 0 would be nan.
     inside = [
         a
         for a in match.rest
@@ -232,14 +231,14 @@ def added_at(
     base: Code | None = None,
     scale: Code | None = None,
 ) -> Value | None:
-    """The content added at the positions, summed over their indices, times a number."""
+    """Return the content added at the positions, summed over their indices, times a number."""
     inner = in_place_of(match.index, order, summed, Mul((match.position, content)))
     position = _given_place(scope, match)
     if position is None:
         return None
     source = scope.lower(content, inner)
     if source.scalar or source.kind == "bool":
-        # Counted in integers, which are exact.
+        # Counts are exact in integers.
         source = replace(source, kind="int")
     like = position.code if source.kind == "int" else scope.like
     if source.scalar:
@@ -287,7 +286,7 @@ def _logsumexp(
     position: Value,
     binders: Sequence[Index],
 ) -> Value:
-    """top + log(Sum exp(source - top)), with 0 for a top that is infinite."""
+    """top + log(Sum exp(source - top)), with 0 for an infinite top."""
     frame = scope.frame
     finite = MethodCall(top.code, "isfinite")
     level = replace(top, code=FunctionCall("torch.where", (finite, top.code, literal(0))))
@@ -338,7 +337,7 @@ def _contracted(
     summed: Sequence[Index],
     around: Sequence[Index],
 ) -> Value:
-    """What is looked up, 0 at places that are none of the index, summed with what stands beside."""
+    """Return the looked-up value, 0 out of range, contracted with the other factors."""
     own = free_indices(match.position)
     there = [a for a in beside if own <= free_indices(a) and not match.certain]
     masked = [Mul((Iverson(match.inside), a)) if a in there else a for a in beside]
@@ -350,9 +349,9 @@ def _contracted(
 
 
 def _divided(match: Match) -> tuple[list[Expr], list[Expr]]:
-    """The factors that are looked up, and those beside.
+    """Return the factors that are looked up, and the others.
 
-    A bracket guards what is looked up where that is computed, and what stands beside.
+    A bracket guards the lookup where that is computed, and also the other factors.
     """
     looked_up = [a for a in match.rest if match.index in free_indices(a)]
     beside = [a for a in match.rest if a not in looked_up]
@@ -365,18 +364,18 @@ def _divided(match: Match) -> tuple[list[Expr], list[Expr]]:
 
 
 def _is_share(scope: Scope, match: Match, a: Expr) -> bool:
-    """Whether a is 1/n for the number n of places that have a value: if it is read, some have."""
+    """True if a is 1/n for the number n of places with a value; where it is read, n > 0."""
     return isinstance(a, Pow) and _is_count(match, _opened(scope, a.base))
 
 
 def _of_some(a: Expr) -> Expr:
-    """1/n for n that is 1 at least."""
+    """Return 1/n for max(n, 1)."""
     assert isinstance(a, Pow)
     return Pow(Call("clamp", (a.base, num(1), Const("inf"))), a.exponent)
 
 
 def _opened(scope: Scope, e: Expr) -> Expr:
-    """What a name stands for."""
+    """Return the definition of a named sum, else e."""
     let = scope.find(e.tensor) if isinstance(e, Access) else None
     if let is None or let.kind != "sum" or not isinstance(e, Access):
         return e
@@ -384,7 +383,7 @@ def _opened(scope: Scope, e: Expr) -> Expr:
 
 
 def _is_count(match: Match, e: Expr) -> bool:
-    """Whether e is Sum_n [s[n] == g], the number of all places that the match has."""
+    """True if e is Sum_n [s[n] == g], the number of all places of the match."""
     if not isinstance(e, Reduce) or e.kind != "sum" or not isinstance(e.body, Iverson):
         return False
     match e.body.condition:
@@ -403,10 +402,10 @@ def _is_count(match: Match, e: Expr) -> bool:
 
 
 def _is_table(scope: Scope, match: Match, factors: Sequence[Expr]) -> bool:
-    """Whether the factors are computed once for each position of the index, and read there.
+    """True if the factors are computed once for each index position and read there.
 
-    What differs from one place to the next stands in no table, and a table that is infinite where
-    nothing is looked up has a derivative that is nan there.
+    A factor that varies with the place is in no table. Neither is one that may be infinite: where
+    nothing is looked up, its derivative would be nan.
     """
     own = free_indices(match.position)
     return not any(
@@ -418,7 +417,7 @@ def _is_table(scope: Scope, match: Match, factors: Sequence[Expr]) -> bool:
 def _read_from_table(
     scope: Scope, match: Match, content: Expr, around: Sequence[Index]
 ) -> Value | None:
-    """The content for all positions of the index, read at those that there are."""
+    """Return the content at all positions of the index, read at the given positions."""
     inner = with_binders(around, (match.index,), content)
     value = scope.frame.squeeze(scope.lower(content, inner))
     position = _given_place(scope, match)
@@ -433,7 +432,7 @@ def _read_from_table(
 def _times_beside(
     scope: Scope, match: Match, value: Value, beside: Sequence[Expr], around: Sequence[Index]
 ) -> Value:
-    """What is looked up, times what stands beside: neither where the other is left out."""
+    """Return the looked-up value times the other factors; a mask excludes both together."""
     conditions = [a.condition for a in beside if isinstance(a, Iverson)]
     if conditions:
         value = scope.only_where(conjunction(conditions), value, around)

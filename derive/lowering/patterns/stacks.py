@@ -1,10 +1,10 @@
-"""Cases at numbered positions: one value for each position.
+"""Cases at constant positions: one value for each position.
 
 delta(t, 0)*a + delta(t, 1)*b  =  a and b stacked along t
 delta(t, 0)*delta(u, 1)*a + delta(t, 2)*delta(u, 0)*b  =  a block of a, b and zeros, padded
 
-The block is what the positions span on each of the axes. It is padded where an axis has more
-positions, or may have.
+The block is the bounding box of the positions. It is padded if an axis has, or may have, more
+positions.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from derive.notation.operation import Kind
 from derive.program.torch_ir import Binary, Code, Dim, FunctionCall, MethodCall, Tuple, literal
 
 _SPARSEST = 4
-"""A block has at most so many positions for each case."""
+"""A block has at most this many positions per case."""
 
 Cases = dict[tuple[int, ...], list[Expr]]
-"""What stands at the positions, in the order of the axes."""
+"""The values by position, in the order of the axes."""
 
 
 def stacked(
     scope: Scope, addends: Sequence[Expr], order: Sequence[Index]
 ) -> tuple[Value, list[Expr]] | None:
-    """(the cases along some axes as one tensor, the addends that are none of them)."""
+    """Return the cases along some axes as one tensor, and the other addends."""
     found: dict[tuple[Index, ...], tuple[Cases, list[Expr]]] = {}
     for e in addends:
         axes, at, content = _case(e, order)
@@ -49,7 +49,7 @@ def stacked(
 def _block(
     scope: Scope, axes: tuple[Index, ...], cases: Cases, order: Sequence[Index]
 ) -> Value | None:
-    """The cases as one tensor, unless they are few among many positions."""
+    """Return the cases as one tensor, unless they are too sparse."""
     spans = [(min(along), max(along)) for along in zip(*cases, strict=True)]
     lengths = [last - first + 1 for first, last in spans]
     sizes = [scope.frame.bounds.size(i.extent).number for i in axes]
@@ -86,7 +86,7 @@ def _block(
 
 
 def _case(e: Expr, order: Sequence[Index]) -> tuple[tuple[Index, ...], tuple[int, ...], Expr]:
-    """(axes, positions, f) where e = delta(axes, positions)*f; no axes where it is none."""
+    """Return (axes, positions, f) if e = delta(axes, positions)*f; no axes otherwise."""
     deltas = [a for a in factors_of(e) if isinstance(a, Delta)]
     at = {
         d.axis: int(d.position.value)

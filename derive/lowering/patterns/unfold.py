@@ -1,10 +1,10 @@
-"""Windows that slide along an axis: the positions step*i + dilation*k of window i and offset k.
+"""Sliding windows: the positions step*i + dilation*k of window i and offset k.
 
     X[.., step*i + dilation*k - before, ..]
 
-The axis with ``before`` zeros in front and ``after`` zeros behind it has just size(i) windows in
-torch's count, (length - dilation*(size(k) - 1) - 1) // step + 1; a negative number leaves values
-out instead. Reads are views made by ``unfold``, and copy nothing.
+The axis, with ``before`` zeros in front and ``after`` zeros behind it, has exactly size(i) windows
+by torch's formula, (length - dilation*(size(k) - 1) - 1) // step + 1. A negative amount crops
+instead. Reads are views made by ``unfold`` and copy nothing.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _ONE = Polynomial.of(1)
 class Sliding:
     """Positions step*place + dilation*within - before on an axis.
 
-    An index that is ``turned`` counts from its end. ``counted`` says that the size of ``place``
-    follows from that of the axis, ``chosen`` that sizes say which index counts the windows, and
-    ``guarded`` that reads beside the axis are not made.
+    An index that is ``turned`` counts from its end. ``counted`` means that the size of ``place``
+    follows from that of the axis. ``chosen`` means that the sizes determine which index counts the
+    windows. ``guarded`` means that positions off the axis are not read.
     """
 
     extent: str
@@ -47,42 +47,42 @@ class Sliding:
     chosen: bool
     guarded: bool
     edges: tuple[Polynomial, Polynomial] = (_ZERO, _ZERO)
-    """What is at least 0 where a position is on the axis; see `gap`."""
+    """The forms that are at least 0 exactly on the axis; see `gap`."""
     needed: tuple[Polynomial, ...] = ()
-    """Those of the two that only a guard makes so."""
+    """The edges that only a guard ensures."""
 
     @property
     def is_padded(self) -> bool:
-        """Whether there are zeros in front, or none are needed."""
+        """True if zeros in front are guarded, or none are needed."""
         return self.before == _ZERO or (self.guarded and self.before.sign == 1)
 
     @property
     def is_torch(self) -> bool:
-        """Whether these are the windows of a convolution with zeros alike on both sides."""
+        """True if these are the windows of a convolution with symmetric zero padding."""
         return self.before == self.after and self.is_padded
 
     def reaches_all(self, bounds: Bounds) -> bool:
-        """Whether every position of the axis is certain to be in a window."""
+        """True if every position of the axis is certain to be in a window."""
         near = self.step == _ONE == self.dilation
         return near and all(bounds.at_most(_ZERO, z) for z in (self.before, self.after))
 
     def length(self, bounds: Bounds) -> Polynomial:
-        """The size of the axis with the zeros, or without what is left out."""
+        """Return the size of the axis after padding or cropping."""
         return bounds.size(self.extent) + self.before + self.after
 
     def covered(self, bounds: Bounds) -> Polynomial:
-        """The number of positions from the first to the last."""
+        """Return the number of positions from the first to the last."""
         places = self.step * (bounds.size(self.place.extent) - _ONE)
         return places + self.dilation * (bounds.size(self.within.extent) - _ONE) + _ONE
 
 
 def bare(position: Expr) -> Expr:
-    """A position without its guard."""
+    """Return a position without its guard."""
     return position.position if isinstance(position, Guard) else position
 
 
 def runs_over(bounds: Bounds, position: Expr) -> Mapping[Index, Polynomial] | None:
-    """The coefficient of each index of an affine position; None where it is something else."""
+    """Return the coefficient of each index of an affine position; None if it is not affine."""
     found = affine(bounds, position)
     return None if found is None else found.coefficients
 
@@ -90,9 +90,9 @@ def runs_over(bounds: Bounds, position: Expr) -> Mapping[Index, Polynomial] | No
 def sliding(
     bounds: Bounds, position: Expr, extent: str, place: Index | None = None
 ) -> Sliding | None:
-    """The windows that a position of two indices runs through; None where it is something else.
+    """Return the windows of a position in two indices; None if it has another form.
 
-    ``place`` is the index that counts them; where none is given, the one whose size follows from
+    ``place`` is the index that counts the windows. By default it is the one whose size follows from
     that of the axis.
     """
     found = affine(bounds, bare(position))
@@ -108,7 +108,7 @@ def sliding(
             return None
     i, k = sorted(coefficients, key=lambda i: (i is not place, -_follows(bounds, i.extent, extent)))
     if k.extent in (i.extent, extent):
-        # A window as long as the axis, which may be empty: no window of torch's is.
+        # The window is as long as the axis, which may be empty: torch has no empty windows.
         return None
     if any(bounds.size(j.extent).number == 0 for j in (i, k)):
         return None
@@ -127,15 +127,15 @@ def sliding(
 
 
 def _may_be_zero(bounds: Bounds, step: Polynomial) -> bool:
-    """Whether the step is made of sizes, and none of them says that it is one."""
+    """True if the step is made of sizes and not certainly at least 1."""
     sizes = any(isinstance(part, Size) for key in step.terms for part in key)
     return sizes and not bounds.at_most(_ONE, step)
 
 
 def _in_range(bounds: Bounds, position: Expr, w: Sliding) -> Sliding | None:
-    """The windows with the conditions that keep them on the axis; None where they may leave it.
+    """Return the windows with the conditions that keep them on the axis; None if they may leave it.
 
-    ``narrow`` refuses what runs over the end, and takes what begins before the axis from its end.
+    ``narrow`` rejects a run past the end, and counts a negative start from the end.
     """
     form = bounds.form(bare(position))
     assert form is not None
@@ -152,13 +152,13 @@ def _in_range(bounds: Bounds, position: Expr, w: Sliding) -> Sliding | None:
 
 
 def gap(bounds: Bounds, condition: Expr) -> Polynomial | None:
-    """What is at least 0 just where the condition holds."""
+    """Return a form that is at least 0 exactly where the condition holds."""
     found = room(condition)
     return None if found is None else bounds.form(found)
 
 
 def _follows(bounds: Bounds, extent: str, axis: str) -> int:
-    """2 where a size is computed from that of the axis, 1 where it is the same one, else 0."""
+    """Return 2 if a size is computed from that of the axis, 1 if it is the same one, else 0."""
     if extent == axis:
         return 1
     given = bounds.definition(extent)
@@ -170,7 +170,7 @@ def _follows(bounds: Bounds, extent: str, axis: str) -> int:
 
 
 def _room(bounds: Bounds, extent: str, step: Polynomial) -> Polynomial:
-    """r where r // step + 1 is the size: as its definition has it, or without remainder."""
+    """Return r with size == r // step + 1: as in the size's definition, or without remainder."""
     size = bounds.size(extent)
     given = bounds.definition(extent)
     if step != _ONE and given is not None:
@@ -215,7 +215,7 @@ def read_strided(scope: Scope, r: AxisRead) -> Value | None:
 
 
 def read_sliding(scope: Scope, r: AxisRead) -> Value | None:
-    """X[s*i + d*k - p] = X.unfold: one axis that counts windows, and their own as last."""
+    """X[s*i + d*k - p] = X.unfold: one axis that counts windows; the window is the last axis."""
     bounds, axes = scope.frame.bounds, r.value.axes
     w = sliding(bounds, r.position, r.extent)
     if w is None or w.place in axes or w.within in axes:
@@ -234,12 +234,12 @@ def read_sliding(scope: Scope, r: AxisRead) -> Value | None:
 
 
 def _every(scope: Scope, step: Polynomial) -> Code:
-    """Every so-many-th element, as an index."""
+    """Return the slice of every ``step``-th element."""
     return Slice(None, None, number_of(scope, step))
 
 
 def fitted(scope: Scope, code: Code, axes: Iterable[tuple[Code, Sliding]], behind: int) -> Code:
-    """code with each of these axes as long as its windows reach.
+    """Return the code with each of these axes padded or cropped to its windows.
 
     ``behind`` counts the axes from the first of these to the last of the code.
     """

@@ -1,10 +1,10 @@
-"""Sums over the positions near one's own: windows of an axis with zeros around it.
+"""Sums over nearby positions: sums of windows of a zero-padded axis.
 
     Sum_l [k - a <= l <= k + b] f(l)  =  padded f.unfold(size a + 1 + b).sum(-1)[k]
 
-l and k run over the same positions, nothing but the condition has k, and a and b are numbers or
-sizes: one of them at least 0, the other at least -1, as that of half a window is of which nothing
-is known. What lies outside a window is not read.
+l and k have the same extent, only the condition has k, and a and b are numbers or sizes. One of
+them is at least 0 and the other at least -1, like half a window of unknown size. Values outside a
+window are not read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from derive.program.torch_ir import Binary, Code, Dim, MethodCall, literal
 
 _ZERO, _ONE = Polynomial({}), Polynomial.of(1)
 _MOST_PARTS = 4
-"""Into how many parts of a whole number a distance may be told."""
+"""The greatest denominator of a distance."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Reach:
     below: int
 
     def code(self, scope: Scope) -> Code:
-        """How many positions that is."""
+        """Return the code of the distance."""
         above = number_of(scope, self.above)
         return above if self.below == 1 else Binary("//", above, literal(self.below))
 
@@ -70,7 +70,7 @@ def band_sum(scope: Scope, s: Summation) -> Value | None:
 
 
 def _windows(scope: Scope, value: Value, before: Reach, after: Reach) -> Value:
-    """The sums of windows; one more zero at the end, as an axis may have no positions."""
+    """Return the sums of windows; one more zero at the end, as the axis may be empty."""
     n = value.axes.index(before.binder)
     place = scope.frame.position(value.axes, n)
     left, right = before.code(scope), after.code(scope)
@@ -84,7 +84,7 @@ def _windows(scope: Scope, value: Value, before: Reach, after: Reach) -> Value:
 
 
 def _reach(bounds: Bounds, s: Summation, c: Expr) -> Reach | None:
-    """How far a comparison of two indices reaches from the one."""
+    """Return the reach of a comparison of two indices."""
     sides = _sides(c)
     found = None if sides is None else _scaled(bounds, sides[0])
     if sides is None or found is None:
@@ -105,7 +105,7 @@ def _reach(bounds: Bounds, s: Summation, c: Expr) -> Reach | None:
 
 
 def _sides(c: Expr) -> tuple[Expr, bool] | None:
-    """What a comparison says to be at least 0, and whether more."""
+    """Return the expression that a comparison bounds below by 0, and whether strictly."""
     match c:
         case Rel("<" | "<=" as op, low, high):
             return high - low, op == "<"
@@ -115,7 +115,7 @@ def _sides(c: Expr) -> tuple[Expr, bool] | None:
 
 
 def _scaled(bounds: Bounds, e: Expr) -> tuple[Polynomial, int] | None:
-    """A whole multiple of e, and which one."""
+    """Return an integer multiple of e that has a polynomial form, and the multiplier."""
     for n in range(1, _MOST_PARTS + 1):
         form = bounds.form(factor(num(n) * e))
         if form is not None:
