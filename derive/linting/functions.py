@@ -72,7 +72,7 @@ class FunctionClass:
 
     @property
     def once(self) -> bool:
-        """Whether backward is marked ``once_differentiable``."""
+        """True if backward is marked ``once_differentiable``."""
         found = (name.rpartition(".")[2] for name in self.backward.decorators)
         return "once_differentiable" in found
 

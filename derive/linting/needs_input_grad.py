@@ -219,7 +219,7 @@ def _tests_of_names(backward: FunctionMethod) -> dict[str, list[Tested]]:
 
 
 def _is_none(statement: ast.stmt) -> bool:
-    """Whether a statement sets names to None."""
+    """True if a statement sets names to None."""
     if not isinstance(statement, ast.Assign | ast.AnnAssign):
         return False
     values = statement.value.elts if isinstance(statement.value, ast.Tuple) else [statement.value]

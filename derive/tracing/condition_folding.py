@@ -17,7 +17,7 @@ from derive.tracing.values import (
 )
 
 _OF_NEGATIVE = {"==": False, "<": False, "<=": False, "!=": True, ">": True, ">=": True}
-"""Whether a position compares so with a negative number."""
+"""Result of comparing a position, which is never negative, with a negative number."""
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 

@@ -33,7 +33,7 @@ class Row:
 
     @property
     def derived(self) -> bool:
-        """Whether derived code runs."""
+        """True if derived code runs."""
         return self.fact is not None and not self.fact.refused
 
     @property

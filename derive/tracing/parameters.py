@@ -198,7 +198,7 @@ _OF_SIZES = {sympy.Add: "+", sympy.Mul: "*", sympy.Pow: "**"}
 
 
 def _way(a: float, b: float, name: str, value: float) -> TracedNode | None:
-    """Return the expression of the parameter that is a, and b for `moved` values; else None."""
+    """Return an expression that is a for the parameter, and b for the perturbed parameter."""
     for number, node in _WAYS:
         if value == 0 and number is _INVERSE:
             continue

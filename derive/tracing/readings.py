@@ -76,7 +76,7 @@ class KnownReadings:
     """Calls that the original function runs, by their exact shapes."""
 
     def again(self, owner: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
-        """Return the result of a cached call, else `New` with the key to cache it under.
+        """Return the result of a cached call, else the key to cache the call under.
 
         `UNCHANGED` if the original function is to run.
         """
@@ -123,7 +123,7 @@ class KnownReadings:
         name: str,
         warn: bool,
     ) -> LoadedFunction | None:
-        """Return the code for these arguments, read now if it is new; None if none runs."""
+        """Return the code for these arguments, read now if it is new; else None."""
         import torch
 
         key, numbers = (_mode(function), _key(bound)), numbers_of(bound)

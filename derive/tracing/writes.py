@@ -324,7 +324,7 @@ class Writes:
 
 
 def is_write(node: Any) -> bool:
-    """Whether a node changes its first argument."""
+    """True if a node changes its first argument."""
     schema = getattr(node.target, "_schema", None)
     return bool(schema is not None and schema.is_mutable and node.args)
 
