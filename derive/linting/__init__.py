@@ -1,1 +1,1 @@
-"""Faults of a hand-written ``autograd.Function`` that its source alone shows; nothing is run."""
+"""Find faults of a hand-written ``autograd.Function`` in its source; nothing is run."""

@@ -1,4 +1,4 @@
-"""The value of a call in a method, by the tables of `operations`."""
+"""Evaluate a call in a method, by the tables of `operations`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SWITCHES = {"no_grad": False, "inference_mode": False, "enable_grad": True}
 
 @dataclass
 class Calls(State):
-    """Calls of torch, of methods and of ctx; any other may read and write all that it gets."""
+    """Calls of torch, of methods and of ctx; any other call may read and write its arguments."""
 
     def call(self, node: ast.Call) -> TrackedValue:
         func = node.func
@@ -50,7 +50,7 @@ class Calls(State):
         return self.unknown(node, arguments)
 
     def shadowed(self, func: ast.expr) -> bool:
-        """Whether the name at the head is a variable of the method."""
+        """True if the leftmost name is a variable of the method."""
         while isinstance(func, ast.Attribute):
             func = func.value
         return isinstance(func, ast.Name) and func.id in self.env
@@ -59,7 +59,7 @@ class Calls(State):
         return [self.value(a) for a in (*node.args, *(k.value for k in node.keywords))]
 
     def unknown(self, node: ast.AST, arguments: list[TrackedValue]) -> TrackedValue:
-        """The result of a call that may read and write all that it gets."""
+        """Return the result of a call that may read and write all its arguments."""
         reads = frozenset().union(*map(deep_reads, arguments))
         touched = frozenset().union(*map(deep_roots, arguments))
         for name, value in self.env.items():
@@ -68,7 +68,7 @@ class Calls(State):
         return replace(UNKNOWN, reads=reads)
 
     def launch(self, node: ast.Call, reads: Tokens) -> None:
-        """``kernel[grid](..)`` of Triton, or a function of this file that does so."""
+        """Record a Triton launch ``kernel[grid](..)``, or a call of a launch or guard helper."""
         func = node.func
         name = func.id if isinstance(func, ast.Name) else ""
         if is_launch(node) or (name in self.launchers and name not in self.env):
@@ -143,7 +143,7 @@ class Calls(State):
         return self.operation(node, name, [base, *arguments], method=True)
 
     def forget(self, base: TrackedValue, arguments: list[TrackedValue]) -> None:
-        """A list that grows: its names hold something unknown."""
+        """Make the names of a list unknown, because the list grows."""
         for name, value in self.env.items():
             if value is base:
                 reads = deep_reads(base).union(*map(deep_reads, arguments))
@@ -152,7 +152,7 @@ class Calls(State):
     def operation(
         self, node: ast.Call, name: str, arguments: list[TrackedValue], method: bool
     ) -> TrackedValue:
-        """A function of torch, or a method of a tensor."""
+        """Return the result of a function of torch or a method of a tensor."""
         first = arguments[0] if arguments else NUMBER
         if name in ops.SMOOTH:
             self.used_as_tensor(first)
@@ -207,7 +207,7 @@ class Calls(State):
     def changed(
         self, node: ast.AST, base: TrackedValue, parts: list[TrackedValue], fresh: bool = False
     ) -> TrackedValue:
-        """A tensor changed in place, under each name that shares its memory."""
+        """Record an in-place change, and update every name that shares the tensor's memory."""
         self.record("changed", node, base, parts)
         together = made(node, parts, tensor=False)
         zero = isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "zero_"
@@ -231,7 +231,7 @@ class Calls(State):
         return after(base)
 
     def grad_mode(self, node: ast.expr) -> bool | None:
-        """What a with statement sets grad mode to."""
+        """Return the grad mode that a with statement sets, None if it sets none."""
         if isinstance(node, ast.Call):
             dotted = self.names.dotted(node.func)
             name = dotted.rpartition(".")[2]
@@ -244,7 +244,7 @@ class Calls(State):
 
 
 def is_launch(node: ast.Call) -> bool:
-    """``kernel[grid](..)``: a grid is a tuple, a lambda or a name with grid in it."""
+    """True for ``kernel[grid](..)``: the grid is a tuple, a lambda or a name with grid in it."""
     if not isinstance(node.func, ast.Subscript):
         return False
     index = node.func.slice
@@ -262,7 +262,7 @@ def _scaled(name: str) -> bool:
 
 
 def _is_pair(name: str, node: ast.Call, arguments: list[TrackedValue], method: bool) -> bool:
-    """Whether an extremum is (values, positions): along an axis, or one of sort and topk."""
+    """True if an extremum returns (values, positions): along an axis, or by sort or topk."""
     if name not in {"max", "min", "median", "nanmedian"}:
         return True
     if any(k.arg in {"dim", "keepdim", "axis"} for k in node.keywords):
@@ -272,7 +272,7 @@ def _is_pair(name: str, node: ast.Call, arguments: list[TrackedValue], method: b
 
 
 def _to_integer(node: ast.Call) -> bool:
-    """Whether a cast names an integer or bool dtype."""
+    """True if a cast names an integer or bool dtype."""
     parts = [*node.args, *(k.value for k in node.keywords)]
     names = {p.attr if isinstance(p, ast.Attribute) else getattr(p, "id", "") for p in parts}
     return bool(

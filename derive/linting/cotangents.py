@@ -81,7 +81,7 @@ def never_read(reading: FunctionReading) -> Iterator[At]:
 
 
 def _constant(reading: FunctionReading) -> bool:
-    """Whether all outputs are constants, as of a Function that exists for its side effects."""
+    """True if all outputs are constants, as in a Function used for its side effects."""
     results = reading.results
     return bool(results) and all(v.tensor and v.known and not v.slopes for v in results)
 
@@ -101,7 +101,7 @@ def _sure(value: TrackedValue) -> bool:
 
 
 def _needs_gradient(reading: FunctionReading, n: int) -> bool:
-    """Whether output n is a tensor that depends on an input, and is not marked otherwise."""
+    """True if output n is a tensor that depends on an input, and is not marked otherwise."""
     flows = [reading.forward, reading.keeping]
     if any(flow.escapes or flow.of_kind("mark_non_differentiable") for flow in flows):
         return False
@@ -172,7 +172,7 @@ def without_cotangent(reading: FunctionReading) -> Iterator[At]:
         for n, value in enumerate(gradients or ()):
             if value.tensor and value.known and not value.void and value.reads:
                 if value.identity is not None and value.identity.kind == "saved":
-                    continue  # a gradient from elsewhere, handed on
+                    continue  # a gradient computed elsewhere, passed on
                 if not _has(value.reads) and n < len(reading.function.inputs):
                     name = reading.function.inputs[n]
                     yield At(
@@ -186,7 +186,7 @@ def _has(reads: frozenset[Token]) -> bool:
 
 
 def _element(node: ast.AST, n: int) -> ast.AST:
-    """Element n of a returned tuple."""
+    """Return element n of a returned tuple."""
     if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple):
         if n < len(node.value.elts):
             return node.value.elts[n]
@@ -248,7 +248,7 @@ def changed_cotangent(reading: FunctionReading) -> Iterator[At]:
 
 
 def _changes(reading: FunctionReading, kinds: set[str]) -> Iterator[Event]:
-    """The first change of each tensor of these kinds."""
+    """Yield the first change of each tensor of these kinds."""
     seen: set[Token] = set()
     for event in reading.backward.of_kind("changed"):
         value = event.value
@@ -385,7 +385,7 @@ def viewed_cotangent(reading: FunctionReading) -> Iterator[At]:
 
 
 def _merges(node: ast.Call) -> bool:
-    """Whether a view has axes that are products of others."""
+    """True if a view merges axes: a size is a product, or one -1 stands for several axes."""
     given = node.args
     if len(given) == 1 and isinstance(given[0], ast.Tuple | ast.List):
         given = given[0].elts

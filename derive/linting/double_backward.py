@@ -175,7 +175,7 @@ def no_derivative(reading: FunctionReading) -> Iterator[At]:
 
 
 def _differentiable(reading: FunctionReading, token: Token) -> bool:
-    """Whether a tensor of backward depends on an input that has a gradient."""
+    """True if a tensor of backward depends on an input that has a gradient."""
     if token.kind == "cotangent":
         return True
     value = reading.kept_value(token)

@@ -1,4 +1,4 @@
-"""The value of an expression in a method."""
+"""Evaluate an expression in a method."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from derive.linting.values import (
 )
 
 ABOUT = {"shape", "dtype", "device", "ndim", "layout", "is_cuda", "names", "itemsize", "nbytes"}
-"""Attributes of a tensor other than its values."""
+"""Attributes of a tensor that do not depend on its values."""
 
 
 @dataclass
 class Evaluator(Calls):
-    """Expressions other than calls."""
+    """Evaluates expressions other than calls."""
 
     def value(self, node: ast.expr) -> TrackedValue:
         match node:
@@ -145,7 +145,7 @@ class Evaluator(Calls):
         return replace(made(node, [a], tensor=False), known=False)
 
     def element(self, value: TrackedValue) -> TrackedValue:
-        """Any element of a value that is unpacked or looped over."""
+        """Return a value for any element of what is unpacked or looped over."""
         if value.items:
             return self.any_of(value.items)
         return TrackedValue(
@@ -161,7 +161,7 @@ class Evaluator(Calls):
     def saved_items(
         self, value: TrackedValue, count: int, starred: bool
     ) -> tuple[TrackedValue, ...] | None:
-        """The saved tensors, where their tuple is unpacked; their number is that of the names."""
+        """Return the saved tensors when their tuple is unpacked; the names give their number."""
         if value.items is not None or value.roots != SAVED.roots:
             return None
         return tuple(of(Token("saved", n)) for n in range(count if not starred else 0)) or None
@@ -223,7 +223,7 @@ class Evaluator(Calls):
 
 
 SAVED = TrackedValue(roots=frozenset([Token("saved", -1)]))
-"""``ctx.saved_tensors`` of which the number is not known."""
+"""``ctx.saved_tensors`` with an unknown number of tensors."""
 
 
 def _is_count(node: ast.AST) -> bool:
@@ -232,7 +232,7 @@ def _is_count(node: ast.AST) -> bool:
 
 
 def _picked(base: TrackedValue, index: ast.expr) -> TrackedValue | None:
-    """An element of a tuple, or a part of it."""
+    """Return an element or a slice of a tuple; None if the index is unknown."""
     items = base.items or ()
     number = constant(index)
     if isinstance(number, int) and -len(items) <= number < len(items):
@@ -246,7 +246,7 @@ def _picked(base: TrackedValue, index: ast.expr) -> TrackedValue | None:
 
 
 def _basic(index: ast.expr) -> bool:
-    """Whether an index makes a view: numbers, slices, None and the ellipsis."""
+    """True if an index makes a view: numbers, slices, None and the ellipsis."""
     parts = index.elts if isinstance(index, ast.Tuple) else [index]
     return all(
         isinstance(p, ast.Slice) or isinstance(constant(p), int) or isinstance(p, ast.Constant)

@@ -1,4 +1,4 @@
-"""The Python files that paths name."""
+"""Find the Python files in files and folders."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ SKIPPED = (
     "site-packages",
     "venv",
 )
-"""Names of folders that are not opened within a folder."""
+"""Names of folders that are skipped within a folder."""
 
 
 def python_files(paths: Sequence[Path], exclude: Sequence[str] = ()) -> Iterator[Path]:
-    """The files themselves, and those of folders in order of their names; each once."""
+    """Yield the files themselves, and those in folders, sorted by name; each once."""
     seen = set()
     for path in paths:
         for file in _within(path, exclude) if path.is_dir() else (path,):
@@ -42,5 +42,5 @@ def _within(folder: Path, exclude: Sequence[str]) -> Iterator[Path]:
 
 
 def _matches(path: Path, patterns: Sequence[str]) -> bool:
-    """Whether the path or its name is like a pattern: ``tests``, ``old/*.py``."""
+    """True if the path or its name matches a pattern: ``tests``, ``old/*.py``."""
     return any(fnmatch(path.name, p) or fnmatch(path.as_posix(), p) for p in patterns)

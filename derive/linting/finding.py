@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Finding(NamedTuple):
-    """What a rule reports; lines and columns count from 1."""
+    """The report of a rule; lines and columns count from 1."""
 
     line: int
     column: int

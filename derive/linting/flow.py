@@ -1,4 +1,4 @@
-"""One method, statement by statement: what each name holds, and the events that rules read."""
+"""Follow one method statement by statement: the value of each name, and events for rules."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Env = dict[str, TrackedValue]
 
 @dataclass
 class Flow(Evaluator):
-    """The state of a method. Loops run twice, and events count the second time only."""
+    """The state of a method. Loops run twice, and events are recorded the second time only."""
 
     def run(self, body: Sequence[ast.stmt]) -> bool:
-        """Run statements in order; False where no path goes on behind them."""
+        """Run statements in order; False if no path continues after them."""
         return all(self.statement(statement) for statement in body)
 
     def statement(self, node: ast.stmt) -> bool:
@@ -71,7 +71,7 @@ class Flow(Evaluator):
     # ------------------------------------------------------------- branches
 
     def choose(self, test: ast.expr, body: list[ast.stmt], orelse: list[ast.stmt]) -> bool:
-        """Both branches of an If, and what may be known behind it."""
+        """Run both branches of an If, and join their states."""
         self.test(test)
         condition = ast.unparse(test)
         start = dict(self.env)
@@ -107,7 +107,7 @@ class Flow(Evaluator):
         return self.run(orelse)
 
     def enter(self, items: list[ast.withitem], body: list[ast.stmt]) -> bool:
-        """A with statement; grad mode holds within it."""
+        """Run a with statement, whose grad mode applies within it."""
         before = self.no_grad
         for item in items:
             found = self.value(item.context_expr)
@@ -144,11 +144,11 @@ class Flow(Evaluator):
         return self.run(final) and bool(ends)
 
     def test(self, node: ast.expr) -> None:
-        """A condition: what it reads decides what is computed."""
+        """Evaluate a condition; what it reads steers what is computed."""
         self.steering |= deep_reads(self.value(node))
 
     def give_up(self, node: ast.AST) -> None:
-        """A statement that is not followed: every name that it mentions is unknown."""
+        """Make every name in a statement unknown, because the statement is not followed."""
         for part in ast.walk(node):
             if isinstance(part, ast.Name):
                 self.env[part.id] = replace(UNKNOWN, reads=self.mentioned(node))
@@ -204,7 +204,7 @@ class Flow(Evaluator):
 
 
 def meet(a: Env, b: Env, condition: str) -> Env:
-    """What is known where two ways meet; a name of one way alone may have no value."""
+    """Join the states of two paths; a name that only one path sets may be unbound."""
     together: Env = {}
     for name in {**a, **b}:
         if name in a and name in b:

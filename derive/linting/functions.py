@@ -1,4 +1,4 @@
-"""The subclasses of ``torch.autograd.Function`` in a file, with the methods that they have."""
+"""Find the subclasses of ``torch.autograd.Function`` in a file, with their methods."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PLAIN = {
     "disable",
     "override",
 }
-"""Decorators by their last name that keep the arguments and the result of a method."""
+"""Decorators, by their last name, that keep the arguments and the result of a method."""
 COPYING = {"ensure_contiguous", "input_guard", "contiguous"}
 """Decorators that make the arguments contiguous."""
 
@@ -52,7 +52,7 @@ class FunctionMethod:
 
     @property
     def plain(self) -> bool:
-        """Whether no decorator may change what the method takes or returns."""
+        """True if no decorator may change what the method takes or returns."""
         return all(name.rpartition(".")[2] in PLAIN for name in self.decorators)
 
     @property
@@ -72,7 +72,7 @@ class FunctionClass:
 
     @property
     def once(self) -> bool:
-        """Whether backward is marked ``once_differentiable``."""
+        """True if backward is marked ``once_differentiable``."""
         found = (name.rpartition(".")[2] for name in self.backward.decorators)
         return "once_differentiable" in found
 
@@ -88,7 +88,7 @@ class FunctionClass:
 
 
 def functions_of(tree: ast.Module, names: ModuleAliases) -> tuple[list[FunctionClass], int]:
-    """The Functions that have a forward and a backward, and the number of all."""
+    """Return the Functions that have a forward and a backward, and the number of all Functions."""
     classes = {n.name: n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)}
     found, count = [], 0
     for node in (n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)):
@@ -113,7 +113,7 @@ def functions_of(tree: ast.Module, names: ModuleAliases) -> tuple[list[FunctionC
 def _line(
     node: ast.ClassDef, classes: dict[str, ast.ClassDef], names: ModuleAliases
 ) -> Iterator[ast.ClassDef]:
-    """The class and its bases in this file up to Function; empty for any other class."""
+    """Yield the class and its bases in this file up to Function; nothing for any other class."""
     line = [node]
     while True:
         bases = line[-1].bases
@@ -131,7 +131,7 @@ def _line(
 def _method(
     line: list[ast.ClassDef], name: str, names: ModuleAliases
 ) -> FunctionMethod | bool | None:
-    """The method of this name; True where the name stands for something that is no ``def``."""
+    """Return the method of this name; True if the name is bound to anything but a ``def``."""
     for owner in line:
         for statement in reversed(owner.body):
             if isinstance(statement, ast.FunctionDef) and statement.name == name:

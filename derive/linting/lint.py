@@ -1,4 +1,4 @@
-"""Findings in the text of a file, without those that a comment ``# noqa`` excuses."""
+"""Find faults in the text of a file, except those that a comment ``# noqa`` excuses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Linted(NamedTuple):
 
 
 def lint(text: str, codes: Collection[str] = tuple(RULES)) -> Linted:
-    """Lint the text of a Python file; a SyntaxError where it is none."""
+    """Lint the text of a Python file; a SyntaxError if it does not parse."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # invalid escapes in a person's strings
         tree = ast.parse(text)
@@ -47,7 +47,7 @@ def lint(text: str, codes: Collection[str] = tuple(RULES)) -> Linted:
 
 
 def _excused(finding: Finding, lines: list[str]) -> bool:
-    """Whether the line has ``# noqa``, or ``# noqa: CODE`` with the code of the finding."""
+    """True if the line has ``# noqa``, or ``# noqa: CODE`` with the code of the finding."""
     comment = _NOQA.search(lines[finding.line - 1]) if finding.line <= len(lines) else None
     if comment is None:
         return False

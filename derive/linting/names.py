@@ -1,4 +1,4 @@
-"""The dotted names that the names of a file stand for, from its imports and plain assignments."""
+"""Resolve the names of a file to dotted names, by its imports and plain assignments."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import ast
 from dataclasses import dataclass, field
 
 STARRED = {"torch.autograd": ("Function",), "torch.autograd.function": ("Function",)}
-"""What ``from MODULE import *`` brings, as far as a rule needs it."""
+"""Names that ``from MODULE import *`` binds, as far as rules need them."""
 
 
 @dataclass
 class ModuleAliases:
-    """``np`` -> ``numpy``; a name with two meanings in one file has none."""
+    """Maps ``np`` to ``numpy``; a name with two meanings in one file has none."""
 
     meant: dict[str, str] = field(default_factory=dict)
     unclear: set[str] = field(default_factory=set)
@@ -21,7 +21,7 @@ class ModuleAliases:
             self.unclear.add(name)
 
     def dotted(self, node: ast.AST) -> str:
-        """``torch.exp`` for ``F.exp``, where F is torch; empty where the name has no import."""
+        """Return ``torch.exp`` for ``F.exp``, if F is torch; '' for a name without import."""
         parts: list[str] = []
         while isinstance(node, ast.Attribute):
             parts.append(node.attr)
@@ -33,7 +33,7 @@ class ModuleAliases:
 
 
 def names_of(tree: ast.Module) -> ModuleAliases:
-    """The names that a file imports, anywhere in it."""
+    """Return the names that a file imports, anywhere in it."""
     names = ModuleAliases()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

@@ -170,7 +170,10 @@ def other_needs(reading: FunctionReading) -> Iterator[At]:
 
 
 def _places(backward: FunctionMethod) -> dict[str, set[int]] | None:
-    """Each name that is returned alone, and its positions."""
+    """Map each returned name to its positions; None if a return has a starred element.
+
+    A name within an expression also has the position -1.
+    """
     found: dict[str, set[int]] = {}
     for node in ast.walk(backward.node):
         if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple):
@@ -190,7 +193,7 @@ Tested = tuple[ast.AST, set[int], int | None]
 
 
 def _tests_of_names(backward: FunctionMethod) -> dict[str, list[Tested]]:
-    """For each name, where it gets a value, under which needs_input_grad[i]."""
+    """Map each name to its assignments, each with its conditions on needs_input_grad[i]."""
     found: dict[str, list[Tested]] = {}
 
     def visit(body: list[ast.stmt], numbers: set[int], exact: int | None) -> None:
@@ -216,7 +219,7 @@ def _tests_of_names(backward: FunctionMethod) -> dict[str, list[Tested]]:
 
 
 def _is_none(statement: ast.stmt) -> bool:
-    """Whether a statement sets names to None."""
+    """True if a statement sets names to None."""
     if not isinstance(statement, ast.Assign | ast.AnnAssign):
         return False
     values = statement.value.elts if isinstance(statement.value, ast.Tuple) else [statement.value]
@@ -224,13 +227,13 @@ def _is_none(statement: ast.stmt) -> bool:
 
 
 def _indices(test: ast.expr, ctx: str) -> set[int] | None:
-    """The i of each needs_input_grad[i] in a condition; None for any other condition."""
+    """Return the i of each needs_input_grad[i] in a condition; None for any other condition."""
     found = re.findall(rf"{re.escape(ctx)}\.needs_input_grad\[(\d+)\]", ast.unparse(test))
     return set(map(int, found)) if found else None
 
 
 def _exact(test: ast.expr, ctx: str) -> int | None:
-    """The i of a condition that is needs_input_grad[i]."""
+    """Return the i of a condition that is needs_input_grad[i], else None."""
     found = re.fullmatch(rf"{re.escape(ctx)}\.needs_input_grad\[(\d+)\]", ast.unparse(test))
     return int(found[1]) if found else None
 
@@ -307,7 +310,7 @@ def flag_of_copy(reading: FunctionReading) -> Iterator[At]:
 
 
 def _sets_requires_grad(function: FunctionClass) -> bool:
-    """Whether forward gives a copy the flag of its original."""
+    """True if forward sets requires_grad of a tensor."""
     return any(
         isinstance(node, ast.Attribute)
         and (

@@ -1,4 +1,4 @@
-"""What torch operations do to derivatives and memory, by their names."""
+"""Tables of torch operations: their effect on derivatives and memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SMOOTH = frozenset(
     vecdot vstack where xlogy xlog1py
     """.split()
 )
-"""Differentiable, and a new tensor; their integer arguments are positions and axes."""
+"""Differentiable, and return a new tensor; their integer arguments are positions and axes."""
 
 FLAT = frozenset(
     """
@@ -42,7 +42,7 @@ FLAT = frozenset(
     signbit trunc tril_indices triu_indices unique zeros zeros_like histc
     """.split()
 )
-"""A new tensor whose derivative is 0 wherever it has one, or that reads no values."""
+"""Return a new tensor whose derivative is 0 where it exists, or that reads no values."""
 
 BLANK = frozenset(
     """
@@ -50,10 +50,10 @@ BLANK = frozenset(
     new_zeros ones ones_like rand rand_like randn randn_like randperm zeros zeros_like
     """.split()
 )
-"""A new tensor that reads no values of other tensors."""
+"""Return a new tensor without reading the values of other tensors."""
 
 NOTHING = frozenset("zeros zeros_like new_zeros empty empty_like new_empty".split())
-"""A new tensor of zeros, or of nothing yet."""
+"""Return a tensor of zeros, or an uninitialized one."""
 
 NUMBER = frozenset(
     """
@@ -61,7 +61,7 @@ NUMBER = frozenset(
     ndimension nelement numel size storage_offset stride type_name
     """.split()
 )
-"""Methods that ask a tensor for something other than its values."""
+"""Methods that return a property of a tensor other than its values."""
 
 VALUE = {"item": "item()", "tolist": "tolist()", "numpy": "numpy()"}
 """Methods that take values out of torch."""
@@ -73,21 +73,21 @@ VIEW = frozenset(
     view_as_real T H real imag
     """.split()
 )
-"""A view: other strides, the same memory."""
+"""Return a view: other strides, the same memory."""
 
 CONTIGUOUS = frozenset("contiguous reshape reshape_as flatten ravel".split())
-"""The tensor itself or a view of it if it is contiguous, else a copy."""
+"""Return the tensor itself or a view of it if it is contiguous, else a copy."""
 
 CAST = frozenset(
     "to type type_as float half double bfloat16 cuda cpu requires_grad_ broadcast_to".split()
 )
-"""The tensor itself if dtype and device fit already, else a copy."""
+"""Return the tensor itself if dtype and device fit already, else a copy."""
 
 PIECES = frozenset("chunk split tensor_split unbind hsplit vsplit dsplit split_with_sizes".split())
-"""Several views of a tensor."""
+"""Return several views of a tensor."""
 
 PAIRS = frozenset("max min sort topk kthvalue median mode cummax cummin nanmedian".split())
-"""(values, positions), of which only the values have a derivative."""
+"""Return (values, positions); only the values have a derivative."""
 
 TENSOR_METHODS = frozenset(
     """
@@ -97,10 +97,10 @@ TENSOR_METHODS = frozenset(
     untyped_storage view view_as
     """.split()
 )
-"""Methods that no other argument of a forward is likely to have."""
+"""Methods that arguments of a forward other than tensors are unlikely to have."""
 
 COLLECTIVES = frozenset("all_reduce broadcast reduce".split())
-"""Of torch.distributed: they write into their first argument."""
+"""Functions of torch.distributed that write into their first argument."""
 
 _NOT_VALUES = frozenset(
     """
@@ -111,5 +111,5 @@ _NOT_VALUES = frozenset(
 
 
 def in_place(name: str) -> bool:
-    """Whether a method of this name changes the values of its tensor."""
+    """True if a method of this name changes the values of its tensor."""
     return bool(re.fullmatch(r"[a-z]\w*[a-z0-9]_", name)) and name not in _NOT_VALUES

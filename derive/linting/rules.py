@@ -39,7 +39,7 @@ cotangents and saved tensors; DRV4: second derivatives."""
 
 
 def title(code: str) -> str:
-    """What a rule finds, in one line."""
+    """Return the first line of a rule's page."""
     return page(code).split("\n")[0]
 
 

@@ -1,4 +1,4 @@
-"""A Function as rules see it: what forward keeps and returns, and what backward does with it."""
+"""A Function as rules see it: what forward saves and returns, and what backward does with it."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ class FunctionReading:
 
     @cached_property
     def outputs(self) -> list[tuple[TrackedValue, ...] | None]:
-        """The outputs at each return of forward; None where their number is not known."""
+        """The outputs at each return of forward; None if their number is unknown."""
         return [_several(event.value) for event in self.forward.of_kind("return")]
 
     @cached_property
     def gradients(self) -> list[tuple[TrackedValue, ...] | None]:
-        """The gradients at each return of backward; None where their number is not known."""
+        """The gradients at each return of backward; None if their number is unknown."""
         return [_several(event.value) for event in self.backward.of_kind("return")]
 
     @cached_property
     def differentiable(self) -> frozenset[int]:
-        """The inputs for which some return has a gradient; none where the layout is not known."""
+        """The inputs that get a gradient at some return; empty if the layout is unknown."""
         if not self.gradients or None in self.gradients:
             return frozenset()
         several = [g for g in self.gradients if g is not None]
@@ -47,12 +47,12 @@ class FunctionReading:
 
     @property
     def saved(self) -> tuple[TrackedValue, ...]:
-        """The values given to save_for_backward, where they are known."""
+        """The values given to save_for_backward, as far as they are known."""
         return self.backward.saved or ()
 
     @cached_property
     def returned(self) -> list[TrackedValue]:
-        """Every gradient that some return has, where that is more than None or zeros."""
+        """The gradients at all returns of backward, except None and zeros."""
         found = []
         for event in self.backward.of_kind("return"):
             items = _several(event.value)
@@ -61,18 +61,18 @@ class FunctionReading:
 
     @cached_property
     def results(self) -> list[TrackedValue]:
-        """Every value that some return of forward has."""
+        """The values at all returns of forward."""
         events = self.forward.of_kind("return")
         return [v for e in events for v in (_several(e.value) or (e.value,))]
 
     def smooth(self, value: TrackedValue) -> bool:
-        """Whether a value of forward depends on an input that has a gradient."""
+        """True if a value of forward depends on an input that has a gradient."""
         return any(t.kind == "input" and t.key in self.differentiable for t in value.slopes) or any(
             t.kind == "output" for t in value.slopes
         )
 
     def kind(self, value: TrackedValue) -> str:
-        """``input``, ``output`` or ``intermediate``; empty where that is not sure."""
+        """Return ``input``, ``output`` or ``intermediate``; '' if it is uncertain."""
         if not value.tensor or not value.roots or "other" in value.kinds():
             return ""
         own = value.identity
@@ -91,7 +91,7 @@ class FunctionReading:
         return "" if alike and unsure else "intermediate"
 
     def kept_value(self, token: Token) -> TrackedValue | None:
-        """The value of forward behind ``saved`` or ``kept``."""
+        """Return the value in forward of a token ``saved`` or ``kept``."""
         if token.kind == "saved" and isinstance(token.key, int):
             return self.saved[token.key] if 0 <= token.key < len(self.saved) else None
         if token.kind == "kept" and isinstance(token.key, str):
@@ -99,13 +99,13 @@ class FunctionReading:
         return None
 
     def is_save(self, statement: ast.stmt) -> bool:
-        """Whether a statement is a call of save_for_backward."""
+        """True if a statement is a call of save_for_backward."""
         return isinstance(statement, ast.Expr) and any(
             statement.value is event.node for event in self.keeping.of_kind("save_for_backward")
         )
 
     def in_test(self, node: ast.AST) -> bool:
-        """Whether an expression of backward is, or is part of, a condition."""
+        """True if an expression of backward is a condition, or part of one."""
         return any(
             node is part
             for one in ast.walk(self.function.backward.node)
@@ -114,11 +114,11 @@ class FunctionReading:
         )
 
     def through_data(self, node: ast.AST) -> bool:
-        """Whether a change in place goes by ``.data``, around autograd on purpose."""
+        """True if an in-place change goes through ``.data``, around autograd on purpose."""
         return any(isinstance(n, ast.Attribute) and n.attr == "data" for n in ast.walk(node))
 
     def input_name(self, value: TrackedValue) -> str:
-        """The parameter of forward that a value is."""
+        """Return the name of the input that a value is or shares memory with; '' if none."""
         for token in value.roots:
             if token.kind == "input" and isinstance(token.key, int):
                 return self.function.inputs[token.key]
@@ -126,7 +126,7 @@ class FunctionReading:
 
 
 def read(function: FunctionClass, names: ModuleAliases, helpers: Helpers) -> FunctionReading:
-    """Follow the methods, again while they show more inputs to be tensors."""
+    """Follow the methods, and repeat while they show more inputs to be tensors."""
     tensors = _annotated(function)
     while True:
         known = frozenset(tensors)
@@ -181,7 +181,7 @@ _TENSOR = re.compile(r"['\"]?(Optional\[)?(torch\.)?\w*Tensor\]?( \| None)?['\"]
 
 
 def _annotated(function: FunctionClass) -> set[int]:
-    """The inputs that are annotated as tensors, or tensors or None."""
+    """Return the inputs that are annotated as tensors, or as tensors or None."""
     arguments = function.forward.node.args
     several = [*arguments.posonlyargs, *arguments.args][-len(function.inputs) :]
     return {
@@ -193,14 +193,14 @@ def _annotated(function: FunctionClass) -> set[int]:
 
 
 def _several(value: TrackedValue) -> tuple[TrackedValue, ...] | None:
-    """The elements of what is returned; a tensor or None is one."""
+    """Return the elements of a returned value; a tensor or None is a single element."""
     if value.items is not None:
         return value.items
     return (value,) if value.tensor or value.none else None
 
 
 def _outputs(forward: Flow) -> TrackedValue:
-    """``output`` of setup_context."""
+    """Return the argument ``output`` of setup_context."""
     several = [_several(event.value) for event in forward.of_kind("return")]
     if not several or several[0] is None or len({len(s or ()) for s in several}) != 1:
         return UNKNOWN
@@ -210,7 +210,7 @@ def _outputs(forward: Flow) -> TrackedValue:
 
 
 def _saved(keeping: Flow) -> tuple[TrackedValue, ...] | None:
-    """What save_for_backward gets, where one call has it all."""
+    """Return the values given to save_for_backward; None if they are unknown."""
     calls = keeping.of_kind("save_for_backward")
     if keeping.escapes or keeping.of_kind("lost") or not calls:
         return None
@@ -224,7 +224,7 @@ def _saved(keeping: Flow) -> tuple[TrackedValue, ...] | None:
 
 
 def _starred(function: FunctionClass, forward: Flow) -> TrackedValue:
-    """The cotangents of ``*grads``."""
+    """Return the cotangents in ``*grads``."""
     several = {len(s) if s is not None else None for s in map(_several, _returns(forward))}
     (count,) = several if len(several) == 1 else (None,)
     first = len(function.cotangents)
@@ -240,7 +240,7 @@ def _returns(forward: Flow) -> list[TrackedValue]:
 
 @dataclass(frozen=True)
 class Helpers:
-    """Functions of a file that launch a kernel, and those that ask whether grad mode is on."""
+    """Functions of a file that launch a kernel, and those that check whether grad mode is on."""
 
     launchers: frozenset[str]
     guards: frozenset[str]
@@ -262,7 +262,7 @@ def helpers_of(tree: ast.Module) -> Helpers:
 
 
 def _callers(calls: dict[str, list[ast.Call]], found: set[str]) -> frozenset[str]:
-    """These functions and those that call them, in any number of steps."""
+    """Return these functions and those that call them, directly or not."""
     while True:
         more = {
             name
@@ -276,5 +276,5 @@ def _callers(calls: dict[str, list[ast.Call]], found: set[str]) -> frozenset[str
 
 
 def first(events: list[Event]) -> Event | None:
-    """The event that stands first in the file."""
+    """Return the event that comes first in the file."""
     return min(events, key=lambda e: (e.node.lineno, e.node.col_offset), default=None)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""What is known at one point of a method, and what happened up to there."""
+"""The state at one point of a method, and the events up to there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from derive.linting.values import Token, Tokens, TrackedValue, deep_reads, deep_
 
 
 class Event(NamedTuple):
-    """Something that a rule reads: a return, a save, a change in place."""
+    """Something that a rule reads: a return, a save, an in-place change."""
 
     kind: str
     node: ast.AST
@@ -21,7 +21,7 @@ class Event(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """A place where values leave the graph, and the tensors whose values these are."""
+    """A place where values leave the graph, and the tensors that they depend on."""
 
     node: ast.AST
     what: str
@@ -30,7 +30,7 @@ class Cut(NamedTuple):
 
 @dataclass
 class State:
-    """The names of one method, and what happened so far."""
+    """The names of one method, and the events so far."""
 
     names: ModuleAliases
     ctx: str
@@ -63,13 +63,13 @@ class State:
         raise NotImplementedError
 
     def through(self, value: TrackedValue) -> TrackedValue:
-        """The value; without a graph where grad mode is off."""
+        """Return the value, without derivatives if grad mode is off."""
         if self.no_grad is None or not self.graph or not value.slopes:
             return value
         return self.cut(self.no_grad, "torch.no_grad()", value)
 
     def cut(self, node: ast.AST, what: str, value: TrackedValue) -> TrackedValue:
-        """The value without its derivatives, and a token for where they were lost."""
+        """Return the value without its derivatives, and a token for where they were lost."""
         slopes = deep_slopes(value)
         lost = frozenset(t for t in slopes if t.kind != "cut")
         if not lost:
@@ -83,12 +83,12 @@ class State:
         return replace(value, slopes=kept, reads=value.reads | {token})
 
     def mentioned(self, node: ast.AST) -> Tokens:
-        """All that the names in a piece of code read."""
+        """Return all tokens that the names in a piece of code read."""
         names = (n.id for n in ast.walk(node) if isinstance(n, ast.Name))
         return frozenset().union(*(deep_reads(self.env[n]) for n in names if n in self.env))
 
     def used_as_tensor(self, value: TrackedValue) -> None:
-        """Remember an input that is used as only tensors are."""
+        """Record an input that is used as only tensors are."""
         token = value.identity
         if token is not None and token.kind == "input" and isinstance(token.key, int):
             self.tensors.add(token.key)

@@ -1,4 +1,4 @@
-"""What is known of a value in a method: the tensors it shares memory with and depends on."""
+"""Abstract values in a method: the tensors that a value shares memory with and depends on."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ NONE = TrackedValue(none=True, void=True)
 
 
 def of(token: Token, tensor: bool = True) -> TrackedValue:
-    """The tensor of a token itself."""
+    """Return the tensor that a token stands for."""
     alone = frozenset([token])
     return TrackedValue(token, alone, AliasLevel.ITSELF, alone, alone, tensor)
 
@@ -79,7 +79,7 @@ def of(token: Token, tensor: bool = True) -> TrackedValue:
 def made(
     node: ast.AST, parts: Iterable[TrackedValue], flat: bool = False, tensor: bool = True
 ) -> TrackedValue:
-    """A new tensor that an operation makes of others."""
+    """Return a new tensor that an operation computes from others."""
     parts = list(parts)
     own = Token("made", place(node))
     return TrackedValue(
@@ -98,7 +98,7 @@ def place(node: ast.AST) -> tuple[int, int]:
 
 
 def deep_reads(value: TrackedValue) -> Tokens:
-    """The reads of a value and of its elements."""
+    """Return the reads of a value and of its elements."""
     return value.reads.union(*(deep_reads(item) for item in value.items or ()))
 
 
@@ -115,7 +115,7 @@ def deep_roots(value: TrackedValue) -> Tokens:
 
 
 def alias(value: TrackedValue, level: int, node: ast.AST | None = None) -> TrackedValue:
-    """A tensor that shares the memory of another; a view is an object of its own."""
+    """Return a tensor that shares the memory of another; a view is an object of its own."""
     own = Token("made", place(node)) if node is not None and level == AliasLevel.VIEW else None
     return replace(
         value,
@@ -127,7 +127,7 @@ def alias(value: TrackedValue, level: int, node: ast.AST | None = None) -> Track
 
 
 def join(a: TrackedValue, b: TrackedValue) -> TrackedValue:
-    """What is known where either may be."""
+    """Return what is known of a value that may be either one."""
     items = None
     if a.items is not None and b.items is not None and len(a.items) == len(b.items):
         items = tuple(map(join, a.items, b.items))
@@ -149,5 +149,5 @@ def join(a: TrackedValue, b: TrackedValue) -> TrackedValue:
 
 
 def _rooted(value: TrackedValue) -> Tokens:
-    """The roots; a value that has none and is not None is some other thing."""
+    """Return the roots; a value without roots, unless it is None, has the root ``other``."""
     return value.roots or (frozenset() if value.none else frozenset([Token("other", 0)]))

@@ -1,1 +1,1 @@
-"""PyTorch code read as an operation: its graph, the values in it, and the text of its equations."""
+"""Read PyTorch code into an operation: graph capture, symbolic values, notation text."""

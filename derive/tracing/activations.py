@@ -1,4 +1,4 @@
-"""Activations: functions of each element with kinks, whose slopes there are those of torch."""
+"""Elementwise activations; at kinks, slopes are those of torch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def softplus(reader: Reader, x: TracedValue, beta: Any = 1, threshold: Any = 20)
 
 
 _STRAIGHT = 20
-"""Where softplus(x) and x differ by 2e-9, as far as torch has it by default."""
+"""torch's default threshold, where softplus(x) - x is 2e-9."""
 
 
 @of_each_element("log_sigmoid", "log_sigmoid_forward")
@@ -141,9 +141,10 @@ def _between(
     outside: Any,
     f: Callable[[TracedNode], TracedNode],
 ) -> TracedValue:
-    """f between two numbers, and these values, or x for None, at them and outside.
+    """Return f(x) between two numbers; at and beyond them the values ``outside``, None for x.
 
-    The slopes at the ends are those of outside, as torch's: those of ``clamp`` are of inside.
+    At the two ends, slopes are those of ``outside``, as in torch. ``clamp`` takes those of the
+    inside.
     """
 
     def made(a: TracedNode) -> TracedNode:

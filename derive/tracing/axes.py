@@ -1,4 +1,4 @@
-"""The axes of values: aligned with each other, counted anew, and each with one index."""
+"""Align, reshape and merge the axes of values."""
 
 from __future__ import annotations
 
@@ -29,19 +29,22 @@ from derive.tracing.values import (
 
 
 class Axes(ABC):
-    """What a reader does with the axes of values; it names what is read at other positions."""
+    """Axis operations of a reader: alignment, reshaping, merging of indices.
+
+    A value that is read at other positions gets an equation of its own (`named`).
+    """
 
     sizes: SymbolicSizes
 
     @abstractmethod
     def named(self, value: TracedValue, stem: str) -> TracedValue:
-        """The value as a read of an equation of its own."""
+        """Return the value as a read of an equation of its own."""
 
     def place_of(self, value: TracedValue, dim: int) -> int:
         return dim % len(value.axes) if value.axes else 0
 
     def aligned(self, *values: TracedValue) -> list[TracedValue]:
-        """Values of the same axes, from the right, axes of size 1 left out."""
+        """Return the values broadcast from the right, with shared indices; size 1 has none."""
         rank = max(len(v.axes) for v in values)
         found = [replace(v, axes=((),) * (rank - len(v.axes)) + v.axes) for v in map(_own, values)]
         for n in range(rank):
@@ -56,7 +59,7 @@ class Axes(ABC):
     def _joined_axis(
         self, values: list[TracedValue], leader: int, k: int, n: int
     ) -> list[TracedValue]:
-        """The values with axis n of the k-th as that of the leader."""
+        """Return the values, with the indices of axis n shared by the leader and the k-th."""
         one, other = values[leader].axes[n], values[k].axes[n]
         ours, theirs, pieces = self.sizes.refined([a.size for a in one], [a.size for a in other])
         splits, atoms = pieces_of(one, ours, pieces)
@@ -69,13 +72,13 @@ class Axes(ABC):
         return [v.split(splits).renamed(names) for v in values]
 
     def axes_of(self, values: Sequence[TracedValue]) -> tuple[Axis, ...]:
-        """The axes of a result of aligned values."""
+        """Return the axes of a result of aligned values."""
         return tuple(
             next((v.axes[n] for v in values if v.axes[n]), ()) for n in range(len(values[0].axes))
         )
 
     def regrouped(self, value: TracedValue, shape: Sequence[sympy.Expr]) -> TracedValue:
-        """The same elements, row-major, with these sizes."""
+        """Reshape a value to these sizes, row-major."""
         flat = value.atoms
         targets = [n for n in shape if n != 1]
         try:
@@ -91,9 +94,9 @@ class Axes(ABC):
         return replace(value, axes=tuple(() if n == 1 else next(groups) for n in shape))
 
     def _counted_anew(self, value: TracedValue, shape: Sequence[sympy.Expr]) -> TracedValue | None:
-        """The same elements where a row ends elsewhere: read at their row-major positions.
+        """Reshape across row boundaries, by reading at row-major positions; None if sizes differ.
 
-        The axes before and after all that changes stay as they are.
+        Leading and trailing axes that do not change stay as they are.
         """
         sizes = [sympy.prod([a.size for a in axis]) for axis in value.axes]
         first = 0
@@ -117,7 +120,7 @@ class Axes(ABC):
         return TracedValue((*whole.axes[:first], *made, *whole.axes[first + 1 :]), node, value.kind)
 
     def single(self, value: TracedValue, dim: int) -> tuple[TracedValue, Atom]:
-        """The value with one index on an axis, and that."""
+        """Merge the indices of an axis into one; return the value and that index."""
         axis = value.axes[dim]
         if len(axis) == 1:
             return value, axis[0]
@@ -135,7 +138,10 @@ class Axes(ABC):
         return replace(value, axes=axes, node=TracedRead(value.node.name, tuple(positions))), atom
 
     def _single_apart(self, value: TracedValue, left: Left, dim: int) -> tuple[TracedValue, Atom]:
-        """The same where a branch is infinite, which no equation has: of the other branch."""
+        """Merge the indices of an axis in a choice with an infinite branch.
+
+        No equation can hold the infinite branch, so the finite branch and the condition are merged.
+        """
         rest, atom = self.single(replace(value, node=left.rest), dim)
         there = at(dict(zip(_others(value, dim), _others(rest, dim), strict=True)))
         whole = joined(value.axes[dim])
@@ -148,7 +154,7 @@ class Axes(ABC):
 
 
 def within(left: Left, condition: TracedNode, rest: TracedNode) -> TracedNode:
-    """The choice under another condition, with another finite branch."""
+    """Return the choice with another condition and another finite branch."""
     return replace(left, condition=condition).with_branches(
         TracedNumber(left.sign * sympy.oo), rest
     )

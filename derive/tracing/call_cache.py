@@ -1,7 +1,7 @@
-"""Calls with arguments as before: what was made is given its tensors without binding them again.
+"""Repeat calls without binding their arguments again.
 
-To bind arguments to a signature and to name each tensor takes longer than small operations do. Of
-a call of exact shapes it is remembered where each tensor and each number stands.
+Binding arguments to a signature and naming each tensor takes longer than a small operation. For a
+call with exact shapes, the cache records where each tensor and each number is in the arguments.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from operator import attrgetter
 from typing import Any
 
 MOST = 512
-"""How many calls are remembered; when there are more all are forgotten."""
+"""Maximum number of cached calls; a full cache is cleared."""
 
 Path = tuple[Any, ...]
-"""(0, n, ..) of a positional argument, (1, name, ..) of one by keyword, and so on inside."""
+"""(0, n, ..) for a positional argument, (1, name, ..) for a keyword; then keys inside of it."""
 
 
 @dataclass(frozen=True)
 class ValueSource:
-    """Where a value stands: in the arguments, or by a dotted name on the module."""
+    """Source of a value: a path into the arguments, a dotted name on the module, a default."""
 
     path: Path = ()
     held: Callable[[Any], Any] | None = None
@@ -31,7 +31,7 @@ class ValueSource:
         return ValueSource(held=attrgetter(name))
 
     def of(self, owner: Any, arguments: tuple[Any, ...]) -> Any:
-        """The value in a call."""
+        """Return the value in a call."""
         if self.held is not None:
             return self.held(owner)
         if not self.path:
@@ -44,13 +44,13 @@ class ValueSource:
 
 @dataclass(frozen=True)
 class BoundCall:
-    """What is called, and where its tensors and numbers stand."""
+    """A callable, with the sources of its tensors and numbers."""
 
     made: Callable[..., Any]
     tensors: Mapping[str, ValueSource]
     numbers: Mapping[str, ValueSource]
     constants: Sequence[tuple[ValueSource, float]]
-    """Numbers that must be what they were."""
+    """Numbers that must have the recorded values."""
 
     def fits(self, owner: Any, arguments: tuple[Any, ...]) -> bool:
         return all(s.of(owner, arguments) == value for s, value in self.constants)
@@ -62,7 +62,7 @@ class BoundCall:
 
 
 def key_of(args: tuple[Any, ...], named: Mapping[str, Any]) -> Hashable | None:
-    """What a call is remembered by; None where an argument is no plain tensor, number or flag."""
+    """Return the cache key of a call; None if an argument is no plain tensor, number or flag."""
     found = [_key(x) for x in args]
     for name, x in named.items():
         found += [name, _key(x)]
@@ -88,9 +88,9 @@ def _key(x: Any) -> Hashable | None:
 def source_of(
     path: Path, names: Sequence[str], args: tuple[Any, ...], named: Mapping[str, Any]
 ) -> ValueSource | None:
-    """Where a bound argument stands in a call; ``names`` are those of positional parameters.
+    """Return the source of a bound argument; None if it is a parameter's default.
 
-    None where it is the default of a parameter.
+    ``names`` are those of the positional parameters.
     """
     kind, at, *inside = path
     if kind == 0 and at < len(args):

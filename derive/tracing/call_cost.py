@@ -1,13 +1,13 @@
-"""What a call and its backward cost, counted on tensors without data.
+"""Estimate the cost of a call and its backward on tensors without data.
 
     time = Σ flops/rate + bytes/bandwidth + elements/speed + call
 
-Both a function and what is derived of it are counted in the same way, operation by operation, so
-that one can be held against the other before either is run. They differ in the time of a call: a
-derived backward calls its operations from Python, autograd's own from C++.
+A function and its derived code are counted alike, operation by operation, so that they can be
+compared before either runs. Only the time per call differs: a derived backward calls its operations
+from Python, autograd from C++.
 
-The rates are fitted to 136 measured times of one core (tests/corpus/trained_costs.py), which they
-meet within 19 % at the median; ratios of two such times depend less on the machine.
+The rates are fitted to 136 measured times of one core (tests/corpus/trained_costs.py), with a
+median error of 19 %. Ratios of two estimates depend less on the machine.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from dataclasses import dataclass
 from typing import Any
 
 _FLOPS = 9e10
-"""Of a core, in a second, as of what follows."""
+"""Per second of one core, as the rates below."""
 _BYTES = 7.5e10
 _CURVED = 5.3e9
-"""Elements of a function that is a series or a quotient of such."""
+"""Elements of a function that is computed by a series or a quotient of series."""
 _SCATTERED = 4.4e9
-"""Elements that are moved one by one."""
+"""Elements that are gathered or scattered one by one."""
 _DERIVED_CALL = 1.5e-6
 """Seconds from one operation of derived code to the next."""
 _PLAIN_CALL = 0.8e-6
 _SMALL = 1e-4
-"""A call of so many seconds is never dear."""
+"""A call of at most this many seconds is never too slow."""
 _LITTLE = 1 << 22
-"""Nor is a tensor of so many bytes."""
+"""A tensor of at most this many bytes is never too large."""
 
 
 @dataclass(frozen=True)
 class CallCost:
-    """Of a call with its backward; ``largest`` and ``saved`` are bytes."""
+    """Cost of a call with its backward; ``largest`` tensor and ``saved`` tensors are in bytes."""
 
     seconds: float
     largest: int
@@ -44,7 +44,7 @@ class CallCost:
 def cost_of(
     function: Callable[..., Any], tensors: Mapping[str, Any], derived: bool = False
 ) -> CallCost | None:
-    """The cost; None where it depends on values."""
+    """Return the cost of a call; None if it cannot run without data."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.utils._pytree import tree_leaves
@@ -90,17 +90,20 @@ _CURVES = frozenset(
     " softplus softplus_backward tanh tanh_backward _log_softmax _log_softmax_backward_data"
     " _softmax _softmax_backward_data".split()
 )
-"""Operations of torch that take a curved function of each element."""
+"""Operations that compute a series or a quotient of series for each element."""
 _GATHERS = frozenset("cumsum embedding gather index index_select take_along_dim where".split())
 _SCATTERS = frozenset(
     "argsort embedding_dense_backward index_add index_put scatter scatter_add scatter_reduce"
     " sort".split()
 )
-"""Operations that visit each element of what they are given, wherever it lies."""
+"""Operations that access each element of their operands one by one."""
 
 
 def dearer(ours: CallCost, plain: CallCost, time: float, memory: float) -> str:
-    """What ours takes more of than so many times the plain function's; '' where nothing."""
+    """Describe what derived code exceeds: time, largest tensor or saved bytes; '' if nothing.
+
+    The limits are ``time`` and ``memory`` times the cost of the plain function.
+    """
     found = []
     if ours.seconds > max(time * plain.seconds, _SMALL):
         found.append(f"{ours.seconds / max(plain.seconds, 1e-9):.3g} times the time")
@@ -114,7 +117,7 @@ def dearer(ours: CallCost, plain: CallCost, time: float, memory: float) -> str:
 
 
 def size_of(count: int) -> str:
-    """So many bytes in a unit."""
+    """Format a number of bytes with a unit."""
     for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if count >= factor:
             return f"{count / factor:.3g} {unit}"
@@ -122,7 +125,7 @@ def size_of(count: int) -> str:
 
 
 def counting() -> Any:
-    """A context that counts what operations do."""
+    """Return a context that counts calls, flops, bytes and elements of operations."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves

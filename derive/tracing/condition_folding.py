@@ -1,6 +1,6 @@
-"""Conditions that hold for every index, or for none, and what follows from them.
+"""Fold conditions that are constant over all indices.
 
-An index counts from 0: n == -100 never holds, and where(n != -100, a, b) is a.
+An index counts from 0: n == -100 is false, and where(n != -100, a, b) is a.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from derive.tracing.values import (
 )
 
 _OF_NEGATIVE = {"==": False, "<": False, "<=": False, "!=": True, ">": True, ">=": True}
-"""Whether a position stands so to a negative number."""
+"""Result of comparing a position, which is never negative, with a negative number."""
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def compared(symbol: str, a: TracedNode, b: TracedNode) -> TracedNode:
-    """a and b compared; for good where both are numbers, or positions a known way from each other.
+    """Return a comparison of a and b, folded if it is constant.
 
-    So are an index and a negative number. A truth value that is compared as 1 or 0 is itself.
+    It is constant for two numbers, for an index and a negative number, and for positions with a
+    known difference. A bool compared as 1 or 0 is the bool itself: where(c, 1, 0) != 0 is c.
     """
     if _is_plain(a) and _is_plain(b):
         assert isinstance(a, TracedNumber) and isinstance(b, TracedNumber)
@@ -46,7 +47,7 @@ def compared(symbol: str, a: TracedNode, b: TracedNode) -> TracedNode:
 
 
 def chosen(c: TracedNode, a: TracedNode, b: TracedNode) -> TracedNode:
-    """a where c holds, else b."""
+    """Return where(c, a, b), folded if c is constant or a == b."""
     if isinstance(c, TracedNumber) and isinstance(c.value, bool):
         return a if c.value else b
     if a == b:
@@ -58,7 +59,7 @@ _NOT = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
 def negated(c: TracedNode) -> TracedNode:
-    """Where c does not hold; of two positions, which are never nan, the other comparison."""
+    """Return not c; a comparison of positions, which are never nan, is inverted instead."""
     match c:
         case TracedApply(symbol, (a, b)) if symbol in _NOT and _is_counted(a) and _is_counted(b):
             return apply(_NOT[symbol], a, b)
@@ -68,7 +69,7 @@ def negated(c: TracedNode) -> TracedNode:
 
 
 def multiplied(a: TracedNode, b: TracedNode) -> TracedNode:
-    """a*b; (1/x)*n, which is what torch makes of n/x, is n/x."""
+    """Return a*b, with (1/x)*n as n/x: torch traces n/x as (1/x)*n."""
     for one, number in ((a, b), (b, a)):
         match one, number:
             case TracedApply("/", (TracedNumber(1), x)), TracedNumber():
@@ -86,7 +87,7 @@ def _is_position(node: TracedNode) -> bool:
 
 
 def _is_from_zero(node: TracedNode) -> bool:
-    """Whether it is a position, or a sum of positions and sizes."""
+    """True if the node is a position, or a sum of positions and sizes, so never negative."""
     match node:
         case TracedApply("+", parts):
             return all(_is_from_zero(p) or _is_size(p) for p in parts)
@@ -100,7 +101,7 @@ def _is_size(node: TracedNode) -> bool:
 
 
 def _is_plain(node: TracedNode) -> bool:
-    """Whether it is a number that no size decides."""
+    """True if the node is a number without symbols."""
     value = node.value if isinstance(node, TracedNumber) else None
     return isinstance(value, int | float)
 

@@ -1,4 +1,4 @@
-"""Tensors of a few numbers that a function writes down: torch.tensor([0.299, 0.587, 0.114])."""
+"""Constant tensors of a few numbers in a function: torch.tensor([0.299, 0.587, 0.114])."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from derive.errors import DeriveError
 from derive.tracing.values import Atom, Position, TracedNode, TracedNumber, TracedValue, apply
 
 MOST = 64
-"""The elements of a tensor that are written out."""
+"""Maximum number of elements that are written out."""
 
 
 def written_out(held: Any, name: str) -> TracedValue:
-    """The value of a tensor: a number, one that grows evenly, or a choice for each position."""
+    """Return a constant tensor as a value: a number, a linear sequence or choices by position."""
     if held.numel() > MOST:
         raise DeriveError(
             f"the function uses a tensor of {held.numel()} numbers that is not an argument "
@@ -31,7 +31,7 @@ def _is_bool(held: Any) -> bool:
 
 
 def _numbers(held: Any) -> Any:
-    """The numbers as they were written: the shortest that round to those of the dtype."""
+    """Return the numbers as literals: the shortest decimals that round to the dtype's values."""
     import numpy as np
     import torch
 
@@ -52,7 +52,7 @@ def _numbers(held: Any) -> Any:
 
 
 def _chosen(numbers: Any, atoms: list[Atom]) -> TracedNode:
-    """The number at a position."""
+    """Return the number at a position, as nested choices."""
     if not atoms:
         return TracedNumber(numbers)
     if len(atoms) == 1 and len(set(numbers)) > 1 and (line := _line(numbers, atoms[0])) is not None:
@@ -66,7 +66,7 @@ def _chosen(numbers: Any, atoms: list[Atom]) -> TracedNode:
 
 
 def _line(numbers: list[Any], atom: Atom) -> TracedNode | None:
-    """start + step*n, where that is what whole numbers are."""
+    """Return start + step*n if the numbers are an arithmetic sequence of integers, else None."""
     if any(isinstance(x, bool) or x != int(x) for x in numbers) or len(numbers) < 3:
         return None
     start, step = numbers[0], numbers[1] - numbers[0]

@@ -1,9 +1,9 @@
-"""Convolutions: sums over windows of positions.
+"""Convolutions as sums over windows of positions.
 
     conv1d            y[n,o,u] = sum[c,k](x[n,c,s*u + d*k - p]*w[o,c,k])
     conv_transpose1d  y[n,o,u] = sum[c,t,k | u == s*t + d*k - p](x[n,c,t]*w[c,o,k])
 
-Around the tensor is 0. With groups, channel (g c) of x meets channel (g o) of y.
+Elements outside the tensor are 0. With groups, channel (g c) of x meets channel (g o) of y.
 """
 
 from __future__ import annotations
@@ -105,12 +105,12 @@ def conv_transpose(
 
 
 def _batch(x: TracedValue, spatial: int) -> TracedValue:
-    """x with an axis of samples, of size 1 where there is none."""
+    """Return x with a batch axis, of size 1 if x has none."""
     return x if len(x.axes) > spatial + 1 else replace(x, axes=((), *x.axes))
 
 
 def _grouped(reader: Reader, x: TracedValue, dim: int, groups: Any) -> TracedValue:
-    """x with an axis of groups before an axis."""
+    """Split an axis of x into groups and the channels of each group."""
     if groups == 1:
         return replace(x, axes=(*x.axes[:dim], (), *x.axes[dim:]))
     shape = [length_of(x, n) for n in range(len(x.axes))]
@@ -124,7 +124,7 @@ def _grouped(reader: Reader, x: TracedValue, dim: int, groups: Any) -> TracedVal
 def _contracted(
     reader: Reader, x: TracedValue, weight: TracedValue, inside: TracedNode | None, left: int
 ) -> TracedValue:
-    """x*weight summed over the axes from one on, where x is inside."""
+    """Return the sum of x*weight over the axes from ``left`` on, where ``inside`` holds."""
     if inside is not None:
         x = replace(x, node=where(inside, x.node, number(0)))
     values = reader.aligned(x, weight)
@@ -139,7 +139,7 @@ def _contracted(
 
 
 def _finished(reader: Reader, made: TracedValue, bias: TracedValue | None) -> TracedValue:
-    """The channels as one axis, with what is added to each; without an axis of samples of none."""
+    """Merge the channels to one axis, add the bias, and drop a batch axis that torch lacks."""
     batch, group, out, *rest = made.axes
     made = replace(made, axes=(batch, (*group, *out), *rest))
     if bias is not None:

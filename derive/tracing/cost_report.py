@@ -1,4 +1,4 @@
-"""``derive.report``: which modules run derived code, why others do not, and what both cost."""
+"""``derive.report``: which modules run derived code, why the others do not, and both costs."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from derive.tracing.call_cost import CallCost, size_of
 
 @dataclass(frozen=True)
 class Fact:
-    """What came of one reading; a cost is None where it depends on values."""
+    """Outcome of one reading; a cost is None if it depends on values."""
 
     refused: str = ""
-    """Why the plain function runs; '' where derived code does."""
+    """Reason why the plain function runs; '' if derived code does."""
     plain: CallCost | None = None
     ours: CallCost | None = None
 
 
 @dataclass(frozen=True)
 class Row:
-    """A module at one kind of arguments."""
+    """Line of a module for one kind of arguments."""
 
     name: str
     kind: str
     fact: Fact | None
-    """None for a module that was not called."""
+    """None if the module was not called."""
     inside: int = 0
-    """How many modules its derived code stands for beside itself."""
+    """Number of submodules that its derived code covers."""
 
     @property
     def derived(self) -> bool:
-        """Whether derived code runs."""
+        """True if derived code runs."""
         return self.fact is not None and not self.fact.refused
 
     @property
     def reason(self) -> str:
-        """Why it does not, or what it covers."""
+        """Reason for running the plain function, or what derived code covers."""
         if self.fact is None:
             return "not called yet"
         if self.fact.refused:
@@ -83,9 +83,9 @@ def _cells(row: Row) -> tuple[str, ...]:
 def report(target: Any, *args: Any, **named: Any) -> Report:
     """Return a table of what `replace` or `differentiate` did, a row for each reading.
 
-    A row has the module, whether it runs derived code, and why not. ``time`` is that of derived
-    code over that of the plain one, by what is counted of both with the backward. ``saved`` has the
-    bytes that each keeps for the backward, the plain one's first.
+    A row has the module, whether it runs derived code, and why not. ``time`` is the
+    ratio of the estimated times of derived and plain code, with the backward. ``saved`` has the
+    bytes that each saves for the backward, plain code first.
 
     Args:
         target: a model that `replace` returned, or a function that `differentiate` did.
@@ -116,7 +116,7 @@ def report(target: Any, *args: Any, **named: Any) -> Report:
 
 
 def _rows(module: Any, name: str) -> Iterator[Row]:
-    """The rows of a module, and of those in it that its derived code does not stand for."""
+    """Yield the rows of a module, and of submodules that its derived code does not cover."""
     known = getattr(module, "_derived", None)
     inside = sum(1 for _ in module.modules()) - 1
     own = [] if known is None else list(_rows_of(known, name, type(module).__name__, inside))

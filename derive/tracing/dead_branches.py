@@ -1,4 +1,4 @@
-"""Choices by position of which some are never made: those that others come before.
+"""Remove branches of choices by position that earlier branches shadow.
 
 where(c == 0, a, where(c == 1, b, e)) with size(c) = 2 is where(c == 0, a, b).
 """
@@ -32,11 +32,14 @@ _MEANT = {
     "//": operator.floordiv,
 }
 _MOST = 256
-"""The size of an axis up to which positions are counted."""
+"""Size of an axis up to which positions are enumerated."""
 
 
 def chosen(test: TracedNode, value: TracedNode, rest: TracedNode) -> TracedNode:
-    """where(test, value, rest), of which a choice in the value with the same rest is a part."""
+    """Return where(test, value, rest), merged with a choice in value that has the same rest.
+
+    where(c, where(d, a, rest), rest) is where(c and d, a, rest).
+    """
     value = rewritten(value, _moved_once)
     match value:
         case TracedApply("where", (inner, made, other)):
@@ -54,7 +57,7 @@ def _where_it_holds(test: TracedNode, node: TracedNode) -> TracedNode:
 
 
 def _moved_once(node: TracedNode) -> TracedNode:
-    """x - 1 + 1 as x, and x from the first position on, said once."""
+    """Fold x - 1 + 1 to x, and a repeated start parameter to one."""
     match node:
         case TracedApply(
             "+", (TracedApply("+", (_, TracedParameter(own))) as inner, TracedParameter(other))
@@ -71,7 +74,7 @@ def _moved_once(node: TracedNode) -> TracedNode:
 
 
 def _from_the_first(node: TracedNode) -> TracedNode:
-    """With positions alone where a parameter, 0 as given, says that an axis is longer."""
+    """Drop start parameters, 0 as given, which only say that an axis is longer."""
 
     def change(x: TracedNode) -> TracedNode:
         match x:
@@ -87,7 +90,7 @@ def _is_place(node: TracedNode) -> bool:
 
 
 def without_covered(node: TracedNode, sizes: Any) -> TracedNode:
-    """The choice without what is said of no position."""
+    """Return the choice without branches that no position selects."""
     match node:
         case TracedApply("where", (test, value, TracedApply("where", (other, last, _)))) if (
             _are_opposite(test, other, sizes)
@@ -100,7 +103,7 @@ def without_covered(node: TracedNode, sizes: Any) -> TracedNode:
 
 
 def _counted(node: TracedNode, atom: Atom, left: set[int]) -> TracedNode:
-    """The choice for positions that are left."""
+    """Simplify the choice for the positions that are left."""
     match node:
         case TracedApply("where", (test, value, rest)) if _atom(test) == atom:
             here = {n for n in left if _holds(test, n)}
@@ -112,7 +115,7 @@ def _counted(node: TracedNode, atom: Atom, left: set[int]) -> TracedNode:
 
 
 def _atom(test: TracedNode) -> Atom | None:
-    """The only index of a test that says no more than where it holds along one axis."""
+    """Return the only index of a test that depends on positions of one axis alone."""
     found = {x.atom for x in walk(test) if isinstance(x, Position)}
     known = all(_is_known(x) for x in walk(test))
     return found.pop() if len(found) == 1 and known else None
@@ -143,7 +146,7 @@ def _holds(node: TracedNode, n: int) -> Any:
 
 
 def _are_opposite(test: TracedNode, other: TracedNode, sizes: Any) -> bool:
-    """Whether one holds up to a position and the other from there on."""
+    """True if one test holds below a position and the other from there on."""
     match test, other:
         case (
             TracedApply("<" | ">=" as one, (Position(a), TracedNumber(m))),

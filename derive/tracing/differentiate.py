@@ -3,10 +3,10 @@
     @derive.differentiate
     def rms_norm(x, weight, eps=1e-6): ...
 
-The function is read at the first call with new ranks, dtypes, flags or whole numbers; what
-was made is kept, and torch.compile and the transforms of torch.func run that. Where the function
-cannot be read, it is called itself, after one warning that says why; so it is under torch.compile
-and within a transform before the first plain call.
+The first call with new ranks, dtypes, flags or whole numbers reads the function. The derived code
+is cached, and runs under torch.compile and the transforms of torch.func too. If the function cannot
+be read, the original runs, after one warning with the reason. The original also runs under
+torch.compile and within a transform before the first plain call.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ def differentiate(
     The arguments may be tensors, lists and dicts of tensors, numbers and flags. The first call with
     each combination of ranks, flags and integers reads the function, derives the code, compares it
     with the function, and keeps it. If the function cannot be read, it runs unchanged, after one
-    `DeriveWarning`. So does a function of which derived code would be dearer at the sizes of that
-    call: both are counted on tensors without data before either runs.
+    `DeriveWarning`. It also runs unchanged if derived code would cost more at the sizes of that
+    call. Both costs are estimated on tensors without data.
 
     Args:
         function: a function of tensors.
-        time: derived code runs if its flops and bytes take at most so many times as long.
-        memory: the same for the largest tensor and for what is saved for the backward.
+        time: derived code runs if it takes at most this many times as long, by an estimate.
+        memory: the same for the largest tensor and for the tensors saved for the backward.
 
     Raises:
         DeriveError: ``function`` is a module; use `derive.replace`.
@@ -89,13 +89,13 @@ def replace(model: Any, time: float = 1.2, memory: float = 1.5) -> Any:
     """Make the modules of a model run derived code, and return the model.
 
     The largest modules that can be read are replaced, at their first call. A module that cannot be
-    read, or that derived code would make dearer, runs unchanged, with the modules inside it
+    read, or whose derived code would cost more, runs unchanged, with the modules inside it
     replaced. Parameters, buffers and ``state_dict`` do not change.
 
     Args:
         model: an ``nn.Module``.
-        time: derived code runs if its flops and bytes take at most so many times as long.
-        memory: the same for the largest tensor and for what is saved for the backward.
+        time: derived code runs if it takes at most this many times as long, by an estimate.
+        memory: the same for the largest tensor and for the tensors saved for the backward.
 
     >>> import derive, torch
     >>> model = derive.replace(torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh()))
@@ -112,7 +112,7 @@ def replace(model: Any, time: float = 1.2, memory: float = 1.5) -> Any:
 
 @functools.cache
 def _derived_class(kind: Any) -> Any:
-    """The class of modules of this kind that run derived code; a copy of one is one."""
+    """Return a subclass of a module class that runs derived code; copies keep the class."""
 
     def forward(self: Any, *args: Any, **named: Any) -> Any:
         found = self._derived.again(self, args, named)
@@ -137,7 +137,7 @@ def _derived_class(kind: Any) -> Any:
 
 
 def _held(module: Any) -> dict[str, Any]:
-    """The parameters and buffers of a module, by the names that a reading gives them."""
+    """Return the parameters and buffers of a module by their names in a reading."""
     from derive.tracing.read import label_of
 
     held = [*module.named_parameters(), *module.named_buffers()]
@@ -151,7 +151,7 @@ def _call(
     named: Mapping[str, Any],
     module: Any = None,
 ) -> call_cache.BoundCall | None:
-    """How the call is run without binding its arguments; None where a tensor is a default."""
+    """Return the call without argument binding; None if a tensor is a default."""
     from derive.tracing.read import collected, label_of
 
     tensors, paths = collected(bound)
@@ -201,7 +201,7 @@ def _run(
     try:
         return made(tensors, numbers_of(bound))
     except ValueError as error:
-        # Sizes that the reading does not take: the function says what is wrong, or takes them.
+        # Derived code rejects these sizes. The function raises its own error, or accepts them.
         result = function(*bound.args, **bound.kwargs)
         if not made.refused:
             made.refused.append(str(error))
@@ -212,7 +212,7 @@ def _run(
 
 
 def _traced(bound: inspect.BoundArguments) -> bool:
-    """Whether torch traces the call without compiling, or it is part of what is being read."""
+    """True if torch traces the call without compiling, or while a function is being read."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensor
 

@@ -1,4 +1,4 @@
-"""Operations of each element: functions, arithmetic, comparisons, choices."""
+"""Elementwise operations: functions, arithmetic, comparisons, choices."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def rounded(reader: Reader, x: TracedValue, decimals: int = 0) -> TracedValue:
 
 @of_each_element("xlogy", "special_xlogy", "special_xlog1py")
 def xlogy(reader: Reader, x: Any, y: Any) -> TracedValue:
-    """x*log(y) or x*log(1 + y), and 0 where x is and where the logarithm is not finite."""
+    """Return x*log(y) or x*log(1 + y); 0 where x is 0 and the logarithm is not finite."""
     name, least = ("log1p", -1) if "1p" in reader.called else ("log", 0)
     alike = isinstance(x, TracedValue) and isinstance(y, TracedValue) and x.node == y.node
 
@@ -100,7 +100,7 @@ def copy(reader: Reader, x: TracedValue, source: Any, *_: Any) -> TracedValue:
 
 @of_each_element("fill_", "fill", "zero_")
 def filled(reader: Reader, x: TracedValue, value: Any = 0) -> TracedValue:
-    """Every element the same."""
+    """Return a tensor of one value."""
     return reader.elementwise(lambda a, b: b, x, value, kind=x.kind)
 
 
@@ -181,7 +181,7 @@ def quotient(reader: Reader, a: Any, b: Any) -> TracedValue:
 
 @of_each_element("remainder", "remainder_", "fmod", "fmod_")
 def remainder(reader: Reader, a: Any, b: Any) -> TracedValue:
-    """What is left of a, with the sign of b, or with its own."""
+    """Return the remainder of a/b, with the sign of b, or for fmod with that of a."""
     name = reader.called.rstrip("_")
     if name == "remainder" and reader.value(a).kind == reader.value(b).kind == "int":
         return reader.elementwise(op("%"), a, b)
@@ -296,14 +296,14 @@ def same(reader: Reader, x: TracedValue, *args: Any, **named: Any) -> TracedValu
             raise DeriveError("dropout draws random numbers; use eval mode, or pass the mask")
         return x
     if name.startswith("detach"):
-        # Of numbers and positions alone there is no gradient.
+        # Numbers and positions have no gradient.
         plain = x.kind != "float" or not any(isinstance(part, TracedRead) for part in walk(x.node))
         return x if plain else reader.elementwise(call("detach"), x)
     return cast(reader, x)
 
 
 def cast(reader: Reader, x: TracedValue) -> TracedValue:
-    """The same as floats, integers or truths."""
+    """Convert to float, int or bool, by the dtype of the node."""
     dtype = str(reader.node.meta["val"].dtype)
     kind = "bool" if "bool" in dtype else "int" if "int" in dtype else "float"
     if kind == x.kind:
@@ -324,7 +324,7 @@ def cast(reader: Reader, x: TracedValue) -> TracedValue:
 
 @of_each_element("isnan", "isfinite", "isinf")
 def special(reader: Reader, x: TracedValue) -> TracedValue:
-    """A comparison of x with itself, which fails for what is no number, and of its size."""
+    """Return isnan as x != x, isinf as abs(x) == inf, isfinite as abs(x) < inf."""
     x = reader.simple(reader.value(as_number(x)))
     infinite = number(sympy.S.Infinity)
 

@@ -1,4 +1,4 @@
-"""Equations as text: letters for indices, names for sizes."""
+"""Write equations as text: letters for indices, names for sizes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _UNARY = 7
 
 @dataclass
 class Letters:
-    """A letter for each size: that of the inputs, or the next that nothing has."""
+    """Assigns a letter to each size: that of the inputs, or the next unused one."""
 
     sizes: SymbolicSizes
     taken: set[str]
@@ -55,7 +55,7 @@ class Letters:
         return made
 
     def in_equation(self, axes: Iterable[Axis], body: TracedNode) -> dict[Atom, str]:
-        """A letter for each index of an equation, each another."""
+        """Return distinct letters for the indices of an equation."""
         atoms = dict.fromkeys(a for axis in axes for a in axis)
         atoms |= dict.fromkeys(_atoms(body))
         found: dict[Atom, str] = {}
@@ -80,19 +80,19 @@ def _atoms(node: TracedNode) -> Iterator[Atom]:
 
 @dataclass
 class NotationWriter:
-    """Text of the equations of one operation."""
+    """Writes the equations of one operation."""
 
     letters: Letters
     axes: Mapping[str, Sequence[Axis]]
-    """Those of each tensor that have an index."""
+    """Axes of each tensor that have an index."""
     units: Mapping[str, tuple[bool, ...]]
-    """Which axes have one, of inputs and outputs: the others have size 1."""
+    """Whether each axis of an input or output has an index; one without has size 1."""
     names: dict[Atom, str] = field(default_factory=dict)
     whole: bool = False
-    """Whether a position is written, or what is compared with one."""
+    """True while a position, or an operand compared with one, is written."""
 
     def size(self, e: sympy.Expr, whole: bool = False) -> str:
-        """A number made of sizes; where it is ``whole``, a quotient is rounded down."""
+        """Return a number made of sizes; if it is ``whole``, a quotient is rounded down."""
         e = self.letters.sizes.plain(e)
         if not e.is_Symbol and e.free_symbols:
             alike = (c for n, c in self.letters.known if self.letters.sizes.equal(n, e))
@@ -101,7 +101,7 @@ class NotationWriter:
         return self._said(e, self.letters.known, whole)
 
     def given_size(self, letter: str) -> str:
-        """The size of a letter by those of others."""
+        """Return the size of a letter in terms of the other letters."""
         others = [(n, c) for n, c in self.letters.known if c != letter]
         size = next(n for n, c in self.letters.known if c == letter)
         return self._said(self.letters.sizes.plain(size), others, whole=True)
@@ -168,7 +168,7 @@ class NotationWriter:
         raise DeriveError(f"no index notation for {node}")
 
     def _with_units(self, name: str, positions: Sequence[str]) -> str:
-        """[i,0,j]: the positions of a tensor, 0 on its axes of size 1."""
+        """Return [i,0,j]: the positions of a tensor, 0 on its axes of size 1."""
         left = iter(positions)
         has = self.units.get(name, (True,) * len(positions))
         every = [next(left) if own else "0" for own in has]
@@ -216,7 +216,7 @@ class NotationWriter:
         return text, 9 if plain else (5 if " " in text or "//" in text or text[0] == "-" else 6)
 
     def _position(self, node: TracedNode, axis: Axis) -> str:
-        """On an axis, which parts make up where they have as many positions together as it has."""
+        """Return a position on an axis; indices that make up the whole axis are (i j)."""
         if (
             isinstance(node, Joined)
             and all(isinstance(i, Position) for i in node.items)
@@ -230,7 +230,7 @@ class NotationWriter:
         return self.letters.sizes.equal(*sizes)
 
     def _joined(self, node: Joined) -> str:
-        """The number of a position."""
+        """Return a row-major position as arithmetic: i*size(j) + j."""
         found, level = self._text(node.items[0])
         for item, size in zip(node.items[1:], node.sizes[1:], strict=True):
             found = f"({found})" if level < 6 else found
@@ -250,7 +250,7 @@ def _reads(node: TracedNode) -> bool:
 
 
 def _summed(a: TracedNode, name: str, value: Any) -> TracedNode | None:
-    """a + value or a - value, where a is x + n or x - n itself, as x and one number."""
+    """Fold (x + n) + value, with either sign, to x and one number; None if a is no such sum."""
     match a:
         case TracedApply("+" | "-" as own, (x, TracedNumber(n))) if all(map(_is_whole, (n, value))):
             left = (n if own == "+" else -n) + (value if name == "+" else -value)
@@ -282,11 +282,11 @@ def operation_text(
     arguments: Collection[str] = (),
     unsaid: Collection[str] = (),
 ) -> Said:
-    """The whole operation.
+    """Return the text of the operation, with the letters whose sizes it may state.
 
-    ``shapes`` says of each output which of its axes have an index: the others have size 1.
-    ``given`` has letters of inputs, ``unsaid`` those of unsaid sizes. ``arguments`` are inputs
-    whether they are read or not.
+    ``shapes`` tells for each output which axes have an index; the others have size 1. ``given`` has
+    letters of inputs. ``unsaid`` are letters whose sizes are omitted. ``arguments`` are declared
+    even if no equation reads them.
     """
     outputs = list(shapes)
     names = {*inputs, *(e.name for e in reader.equations), *(numbers or ()), *reader.starts}
@@ -296,7 +296,7 @@ def operation_text(
     read.update(arguments)
     declared = []
     for tensor, value in inputs.items():
-        # What is named has its letter before the others choose theirs.
+        # Letters given by name are assigned before the others.
         for axis, hint in zip(value.axes, given.get(tensor, ()), strict=False):
             if axis and hint and tensor in read:
                 letters.of(axis[0].size, hint)
@@ -352,7 +352,7 @@ def operation_text(
 
 
 def _read_in(equations: Sequence[TracedEquation], outputs: Sequence[str]) -> list[TracedEquation]:
-    """Those that lead to the outputs."""
+    """Return the equations that the outputs depend on."""
     wanted, kept = set(outputs), []
     for e in reversed(equations):
         if e.name in wanted:
@@ -362,14 +362,14 @@ def _read_in(equations: Sequence[TracedEquation], outputs: Sequence[str]) -> lis
 
 
 def _fixed(letters: Letters) -> list[str]:
-    """The letters of sizes that are numbers."""
+    """Return ``size(c)=n`` for each size that is a number."""
     return [f"size({c})={n}" for n, c in letters.known if n.is_Integer]
 
 
 def _of_others(
     letters: Letters, joined: Collection[str], composed: Collection[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The letters whose size is made of others: (those that say it, parts of composite axes)."""
+    """Return the letters of derived sizes: (those to state, parts of composite axes)."""
     sizes = letters.sizes
     made = [(sizes.plain(n), c) for n, c in letters.known if c not in joined]
     made = [(n, c) for n, c in made if not n.is_Integer and sizes.meant(n).is_Symbol is not True]
@@ -380,7 +380,7 @@ def _of_others(
 def _composed(
     equations: Sequence[TracedEquation], letters: Letters, whole: bool = True
 ) -> set[str]:
-    """The letters that are a part of an axis, or that stand for several parts together."""
+    """Return the letters of parts of composite axes and, if ``whole``, of the whole axes."""
     found = set()
     for e in equations:
         names = letters.in_equation(e.axes, e.body)
@@ -398,7 +398,7 @@ def _composed(
 
 
 def _concatenated(equations: Sequence[TracedEquation], letters: Letters) -> set[str]:
-    """The letters that something is joined along, which say their own size."""
+    """Return the letters of concatenated axes, whose size follows from the parts."""
     found = set()
     for e in equations:
         names = letters.in_equation(e.axes, e.body)
@@ -415,7 +415,7 @@ def _concatenated(equations: Sequence[TracedEquation], letters: Letters) -> set[
 def _alike(
     letters: Letters, equations: Sequence[TracedEquation], kept: Mapping[str, Sequence[Axis]]
 ) -> dict[str, str]:
-    """The indices that no axis says the size of, and the others of that size."""
+    """Map each index whose size follows from no axis to another index of that size."""
 
     def says(position: Position, axis: Axis) -> bool:
         whole = sympy.prod([a.size for a in axis])

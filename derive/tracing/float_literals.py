@@ -1,7 +1,7 @@
-"""Floats as a person writes them: sqrt(2) for 1.4142135623730951, 1e-6 for 9.999999974752427e-07.
+"""Write floats as people do: sqrt(2) for 1.4142135623730951, 1e-6 for 9.999999974752427e-07.
 
-A number with as many digits as its dtype holds is the nearest to something shorter, as a rule: to a
-root, a logarithm or a multiple of pi, to a fraction, or to a decimal that float32 has rounded.
+A number with as many digits as its dtype holds is usually a rounded shorter expression: a root, a
+logarithm, a multiple of pi, a fraction, or a decimal in float32.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from collections.abc import Iterator
 from functools import cache
 
 _LONG = 15
-"""The digits of a float that is no number which somebody has written down."""
+"""Number of digits from which a float is no literal that somebody has written."""
 _MOST = 12
-"""The largest number of a fraction, or under a root."""
+"""Largest denominator of a fraction; bound of integers under a root."""
 _SHORTER = 4
-"""So many digits fewer make a decimal that of float32."""
+"""A float32 decimal is used if it is more than this many characters shorter."""
 _EXACT = 2.3e-16
 
 _PRODUCT, _POWER, _ATOM = 6, 8, 9
-"""How tightly a text binds, as in the text of an expression."""
+"""Precedence of a text, as in the text of an expression."""
 
 
 def spelled(value: float) -> tuple[str, int] | None:
-    """(the text of a positive float, how tightly it binds); None where the float is as short."""
+    """Return (text, precedence) of a positive float; None if the float itself is as short."""
     if not math.isfinite(value) or value <= 0 or _digits(value) < _LONG:
         return None
     for exact in (True, False):
@@ -39,7 +39,7 @@ def spelled(value: float) -> tuple[str, int] | None:
 
 
 _LARGEST = float(2**128 - 2**104)
-"""The largest float32, below its shortest decimal, which torch takes for an overflow."""
+"""Largest float32. Its shortest decimal is larger, and torch reads that as an overflow."""
 
 
 def _digits(value: float) -> int:
@@ -47,7 +47,7 @@ def _digits(value: float) -> int:
 
 
 def _single(value: float) -> float:
-    """The nearest float32."""
+    """Round to the nearest float32."""
     import numpy as np
 
     with np.errstate(over="ignore"):
@@ -55,7 +55,7 @@ def _single(value: float) -> float:
 
 
 def _shortest(value: float) -> str:
-    """The shortest decimal whose nearest float32 it is."""
+    """Return the shortest decimal whose nearest float32 is this value."""
     import numpy as np
 
     return repr(float(str(np.float32(value))))
@@ -63,7 +63,7 @@ def _shortest(value: float) -> str:
 
 @cache
 def _forms() -> tuple[tuple[str, int, float], ...]:
-    """What a float may be, the plainest first."""
+    """Return (text, precedence, value) of each candidate, the simplest first."""
     return tuple(_each())
 
 

@@ -1,7 +1,7 @@
-"""The graph of a PyTorch function on tensors without data, whose sizes are symbols.
+"""Trace a PyTorch function on tensors without data, with symbolic sizes.
 
-Every axis of every input has a symbol of its own, whatever sizes the examples have: that two are
-equal is what the operations say. Each node knows the statement that made it.
+Every axis of every input has a symbol of its own, whatever sizes the examples have. Only operations
+make two sizes equal. Each node records the statement that made it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class SourceStatement:
 
 
 UNREAD = "the function cannot be read"
-"""How an error of a statement begins."""
+"""Prefix of an error that names a statement."""
 
 
 @dataclass
@@ -49,13 +49,13 @@ class Graph:
     output: Any = None
     places: dict[str, SourceStatement] = field(default_factory=dict)
     answers: Sequence[Answer] = ()
-    """What is taken of the values of tensors, as a call raises an error where it is not so."""
+    """Assumed results of value checks; a call raises an error for another result."""
 
 
 def traced(
     function: Callable[..., Any], tensors: Mapping[str, Any], decompose: bool = False
 ) -> Graph:
-    """The graph of function(**tensors)."""
+    """Return the graph of function(**tensors)."""
     import torch
     from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -82,7 +82,7 @@ def traced(
 
 
 def without_data(tensors: Mapping[str, Any]) -> tuple[Any, list[Any], Any]:
-    """(the mode of tensors without data, one for each of these, the environment of sizes)."""
+    """Return (fake tensor mode, fake tensors, shape environment) for these tensors."""
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import (
         DimDynamic,
@@ -102,7 +102,7 @@ def without_data(tensors: Mapping[str, Any]) -> tuple[Any, list[Any], Any]:
 
 
 def _why(error: Exception) -> str:
-    """What stopped the trace, and where."""
+    """Return the message of a failed trace, with the statement."""
     place = _statement(error.__traceback__)
     where = f" ({place})" if place is not None else ""
     kind, text = f"{type(error).__name__}: ", str(error).strip().partition("\n")[0]
@@ -122,7 +122,7 @@ def _why(error: Exception) -> str:
 
 
 def _statement(traceback: Any) -> SourceStatement | None:
-    """The innermost statement of a person's code."""
+    """Return the innermost statement of user code in a traceback."""
     found, inside = None, False
     while traceback is not None:
         frame = traceback.tb_frame
@@ -134,7 +134,7 @@ def _statement(traceback: Any) -> SourceStatement | None:
 
 
 def unused(graph: Any) -> set[Any]:
-    """The nodes that neither lead to the output nor change a tensor."""
+    """Return the nodes that no output depends on and that change no tensor."""
     found: set[Any] = set()
     for node in reversed(list(graph.nodes)):
         schema = getattr(node.target, "_schema", None)
@@ -150,7 +150,7 @@ _LIBRARIES = ("torch", "derive/tracing", "derive/auditing")
 
 
 def _is_own(file: str) -> bool:
-    """Whether a file is no part of torch or of this package."""
+    """True if a file belongs neither to torch nor to this package."""
     import torch
 
     own = str(Path(__file__).parents[1])
@@ -160,9 +160,9 @@ def _is_own(file: str) -> bool:
 
 @contextmanager
 def noted() -> Iterator[dict[str, SourceStatement]]:
-    """The statement that made each node, by the node's name, while a graph is made.
+    """Record the statement of each node, by the node's name, while a graph is traced.
 
-    What is made without a graph is marked in ``node.meta["held"]``.
+    Nodes made under no_grad are marked in ``node.meta["held"]``.
     """
     import torch
     from torch.fx.experimental.proxy_tensor import PythonKeyTracer
@@ -181,7 +181,7 @@ def noted() -> Iterator[dict[str, SourceStatement]]:
         if frame is not None and own is not None:
             place = _place(own.f_code.co_filename, own.f_lineno, _columns(own))
             if place is not None and own.f_code.co_name == "<lambda>":
-                # What the statement around it assigns is the function.
+                # The statement around a lambda assigns the function, not this value.
                 place = replace(place, variable=None)
             if place is not None:
                 places[node.name] = place
@@ -195,13 +195,13 @@ def noted() -> Iterator[dict[str, SourceStatement]]:
 
 
 def _is_the_call(frame: Any) -> bool:
-    """Whether a frame is that which calls the person's function."""
+    """True if a frame is the one that calls the user's function."""
     return bool(frame.f_code.co_filename == __file__ and frame.f_code.co_name == "flat")
 
 
 @lru_cache(maxsize=256)
 def _statements(file: str, version: tuple[int, int]) -> Sequence[ast.stmt]:
-    """The plain statements of this version of a file."""
+    """Return the simple statements of this version of a file."""
     linecache.checkcache(file)
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
@@ -212,13 +212,13 @@ def _statements(file: str, version: tuple[int, int]) -> Sequence[ast.stmt]:
 
 
 def _columns(frame: Any) -> tuple[int, int] | None:
-    """(line, column) of the expression that a frame is at."""
+    """Return (line, column) of the expression that a frame executes."""
     line, _, column, _ = list(frame.f_code.co_positions())[frame.f_lasti // 2]
     return None if line is None or column is None else (line, column)
 
 
 def _place(file: str, line: int, at: tuple[int, int] | None = None) -> SourceStatement | None:
-    """The statement on a line; ``at`` says which of several, and which part of it."""
+    """Return the statement on a line; ``at`` selects one of several, and a part of it."""
     inside = [
         s
         for s in _statements(file, version_of(file))
@@ -238,7 +238,7 @@ def _place(file: str, line: int, at: tuple[int, int] | None = None) -> SourceSta
 
 
 def _holds(e: ast.stmt | ast.expr, at: tuple[int, int] | None) -> bool:
-    """Whether a part of the code is around a place in it."""
+    """True if a statement or expression contains a position of the source."""
     end = (e.end_lineno or e.lineno, e.end_col_offset or e.col_offset)
     return at is not None and (e.lineno, e.col_offset) <= at < end
 

@@ -1,10 +1,10 @@
-"""Samples of a tensor at places that a grid holds, between its elements.
+"""Sample a tensor between its elements, at the coordinates in a grid.
 
     row[n,h,w] = ((grid[n,h,w,1] + 1)*size(i) - 1)/2
     top[n,h,w] = int(floor(row[n,h,w]))
 
-Of one axis, a sample is x[n,c,top]*(top + 1 - row) + x[n,c,top+1]*(row - top), where these are
-elements of x.
+Along one axis, a sample is x[n,c,top]*(top + 1 - row) + x[n,c,top+1]*(row - top), without the terms
+whose element is outside x.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ def grid_sample(
 
 
 def _coordinate(grid: TracedValue, n: int) -> TracedValue:
-    """The n-th coordinate of each sample."""
+    """Return the n-th coordinate of each sample."""
     *axes, last = grid.axes
     return TracedValue(tuple(axes), _at(grid.node, last, n), grid.kind)
 
 
 def _at(node: TracedNode, axis: Axis, n: int) -> TracedNode:
-    """The element at a position of an axis, each of whose indices follows from it."""
+    """Return the element at position n of an axis, which determines each index of the axis."""
     for atom in reversed(axis):
         n, inner = divmod(n, int(atom.size))
         node = substituted(node, {atom: number(inner)})
@@ -87,7 +87,7 @@ def _at(node: TracedNode, axis: Axis, n: int) -> TracedNode:
 
 
 def _spread(value: TracedValue) -> TracedValue:
-    """The value with an axis of channels."""
+    """Insert a channel axis of size 1."""
     return replace(value, axes=(value.axes[0], (), *value.axes[1:]))
 
 
@@ -96,14 +96,14 @@ def _whole(rounding: str, a: TracedNode) -> TracedNode:
 
 
 def _place(size: sympy.Expr, align_corners: bool, a: TracedNode) -> TracedNode:
-    """The place on an axis that a coordinate from -1 to 1 means."""
+    """Map a coordinate in [-1, 1] to a position on an axis."""
     if align_corners:
         return apply("/", times(plus(a, number(1)), number(size - 1)), number(2))
     return apply("/", apply("-", times(plus(a, number(1)), number(size)), number(1)), number(2))
 
 
 def _turned(size: sympy.Expr, align_corners: bool, a: TracedNode) -> TracedNode:
-    """The place, reflected at the centers of the outermost elements, or at their edges."""
+    """Reflect a position at the centers of the outermost elements, or at their edges."""
     span, half = number(size - 1 if align_corners else size), number(sympy.Rational(1, 2))
     from_edge = apply("remainder", a if align_corners else plus(a, half), times(number(2), span))
     inner = apply("-", span, apply("abs", apply("-", from_edge, span)))
@@ -111,7 +111,7 @@ def _turned(size: sympy.Expr, align_corners: bool, a: TracedNode) -> TracedNode:
 
 
 def _held(size: sympy.Expr, a: TracedNode) -> TracedNode:
-    """The place or the end next to it; the slope at an end is 0, as torch has it."""
+    """Clamp a position to the axis; the slope at an end is 0, as in torch."""
     end = number(size - 1)
     inner = where(apply(">=", a, end), end, a)
     return where(apply("<=", a, number(0)), number(0), inner)
@@ -120,7 +120,10 @@ def _held(size: sympy.Expr, a: TracedNode) -> TracedNode:
 def _inside(
     near: Sequence[TracedNode], steps: Sequence[int], sizes: Sequence[sympy.Expr], padding: int
 ) -> TracedNode | None:
-    """That an element is one of the tensor: of the first with a padding, it is."""
+    """Return the test that an element is inside the tensor, or None.
+
+    Unless padding is by zeros, the first neighbor always is.
+    """
     tests: list[TracedNode] = []
     for p, step, size in zip(near, steps, sizes, strict=True):
         if padding == _ZEROS:

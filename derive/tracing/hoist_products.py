@@ -1,11 +1,11 @@
-"""Products of matrices within sums, as equations of their own.
+"""Hoist matrix products out of sums, into equations of their own.
 
     y[n,m] = sum[k](h[n,k]*sum[c](x[n,c]*up[k,c])*down[m,k])
 
 is    up2[n,k] = sum[c](x[n,c]*up[k,c])
       y[n,m] = sum[k](h[n,k]*up2[n,k]*down[m,k])
 
-What has a name is computed once, and kept for the backward.
+A named product is computed once, and saved for the backward.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _OF_A_MODULE = "_weight"
 
 
 def apart(equations: Sequence[TracedEquation], fresh: Callable[[str], str]) -> list[TracedEquation]:
-    """The equations, each before those that read it."""
+    """Return the equations with hoisted products, each before the equations that read it."""
     named: dict[tuple[Any, ...], str] = {}
     found: list[TracedEquation] = []
 
@@ -55,7 +55,7 @@ def apart(equations: Sequence[TracedEquation], fresh: Callable[[str], str]) -> l
 
 
 def _is_product(node: TracedReduce) -> bool:
-    """Whether two tensors are summed at each position."""
+    """True if the indices of a sum occur in at least two reads."""
     if node.kind != "sum":
         return False
     summed = set(node.atoms)
@@ -68,13 +68,13 @@ def _positions(node: TracedNode) -> Iterator[Atom]:
 
 
 def _free(node: TracedReduce) -> list[Atom]:
-    """The indices that the sum is of, in the order in which they stand."""
+    """Return the free indices of a sum, in order of occurrence."""
     bound = {a for part in walk(node) if isinstance(part, TracedReduce) for a in part.atoms}
     return [a for a in dict.fromkeys(_positions(node)) if a not in bound]
 
 
 def _stem(node: TracedNode) -> str:
-    """What a module is called whose weight is read, if one is."""
+    """Return the name of the module whose weight is read, else "h"."""
     names = [part.name for part in walk(node) if isinstance(part, TracedRead)]
     own = [n.removesuffix(_OF_A_MODULE) for n in names if n.endswith(_OF_A_MODULE)]
     return own[-1] if own else "h"

@@ -1,4 +1,4 @@
-"""The sizes that a text says: those that do not follow from its equations."""
+"""Drop sizes from a text that follow from its equations."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from derive.notation.unparse import same
 
 @dataclass(frozen=True)
 class Said:
-    """A text, and the letters whose size it may say by others."""
+    """A text, and the letters whose sizes it may state in terms of others."""
 
     text: str
     sums: tuple[str, ...]
-    """Those whose size is a sum or a quotient that is rounded, or that no axis is composed of."""
+    """Letters whose size is a sum or a rounded quotient, or that are part of no composite axis."""
     products: tuple[str, ...]
-    """The others, whose size follows from that of a composite axis, as a rule."""
+    """The other letters; their size usually follows from that of a composite axis."""
     rounded: tuple[str, ...] = ()
-    """Those of the first that are a part of a composite axis too."""
+    """Letters in ``sums`` that are part of a composite axis too."""
 
 
 def least(written: Callable[..., Said]) -> tuple[Operation, str]:
-    """The operation, and its text with as few sizes as say it.
+    """Return the operation, and its text with as few stated sizes as determine it.
 
-    ``written`` gives the text without the sizes of some letters.
+    ``written`` returns the text without the sizes of some letters.
     """
     every: Said = written()
     parts = (*every.products, *every.rounded)
@@ -68,9 +68,9 @@ def _shorter(
 
 
 def _sorted(op: Operation) -> Operation:
-    """The operation, its extents in an order that does not depend on what is said of them.
+    """Return the operation with its extents in an order that does not depend on stated sizes.
 
-    Sizes that are numbers are these in the sizes of others.
+    Sizes that are numbers are substituted into the sizes of others.
     """
     numbers = {e.name: e.size for e in op.extents if isinstance(e.size, Num)}
 

@@ -1,4 +1,4 @@
-"""Reading at positions that a tensor holds, and tensors of positions and numbers."""
+"""Indexing by integer tensors, and tensors of positions and numbers: arange, full, eye."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from derive.tracing.values import (
 
 
 def _at(reader: Reader, x: TracedValue, dim: int, index: TracedValue) -> TracedValue:
-    """x with the index, which has its own axes, in the place of one axis."""
+    """Return x with one axis replaced by the axes of an integer index."""
     if not x.axes[dim]:
-        # Of one position there is one element, whatever the index is.
+        # An axis of size 1 has one element, whatever the index is.
         return replace(x, axes=(*x.axes[:dim], *index.fresh().axes, *x.axes[dim + 1 :]))
     x, atom = reader.single(x, dim)
     index = _named(reader, index).fresh()
@@ -103,7 +103,7 @@ def masked_select(reader: Reader, x: TracedValue, mask: TracedValue) -> TracedVa
 
 
 def _named(reader: Reader, index: TracedValue) -> TracedValue:
-    """The index as it can stand in a position: a read, or a sum of positions alone."""
+    """Return the index in a form that a position may have: a read, or a sum of positions."""
     return index if _plain(index) or not _is_made(index.node) else reader.named(index, "index")
 
 
@@ -116,7 +116,7 @@ def _reads(node: TracedNode) -> bool:
 
 
 def _is_made(node: TracedNode) -> bool:
-    """Whether it reads something, or is more than a sum of positions and multiples of them."""
+    """True if the node reads a tensor, or is more than integer arithmetic on positions."""
     functions = (x.name for x in walk(node) if isinstance(x, TracedApply))
     return _reads(node) or any(name not in _OF_POSITIONS for name in functions)
 
@@ -125,7 +125,11 @@ _OF_POSITIONS = ("+", "-", "*", "neg", "//")
 
 
 def _position(reader: Reader, node: TracedNode, atom: Atom) -> TracedNode:
-    """The position on the axis of an index, which alone says that the axis has its size."""
+    """Return a node as a position on an axis.
+
+    A bare index would imply that the axis has its size. On a longer axis the position is index +
+    start, with the parameter start = 0. A negative number counts from the end.
+    """
     if isinstance(node, Position) and not reader.sizes.equal(node.atom.size, atom.size):
         reader.sizes.at_least(atom.size - node.atom.size)
         return apply("+", node, TracedParameter(reader.start()))
@@ -173,7 +177,7 @@ def arange(reader: Reader, *args: Any, **named: Any) -> TracedValue:
 
 @operation("linspace")
 def linspace(reader: Reader, start: Any, end: Any, *_: Any, **__: Any) -> TracedValue:
-    """start + n*(end - start)/(size - 1), or where that is none, start."""
+    """Return start + n*(end - start)/(size - 1), or start for size 1."""
     (size,) = reader.shape()
     if size == 1:
         return TracedValue(((),), number(start))
@@ -211,7 +215,7 @@ def full(reader: Reader, *args: Any, **named: Any) -> TracedValue:
 
 @operation("empty", "empty_like", "new_empty", "empty_permuted", "new_empty_strided")
 def unset(reader: Reader, *_: Any, **__: Any) -> TracedValue:
-    """Memory that is written later: of what is not, nothing is said."""
+    """Return uninitialized memory; an equation that reads it is an error."""
     made = reader.node.meta["val"]
     axes = tuple(() if n == 1 else (Atom.new(n),) for n in reader.shape())
     kind = "float" if made.is_floating_point() else "bool" if "bool" in str(made.dtype) else "int"

@@ -1,9 +1,9 @@
-"""Infinite branches, which a choice leaves out, as the outermost choice.
+"""Move the infinite branches of choices outward, to the outermost choice.
 
 f(where(c, -inf, x)) = where(c, f(-inf), f(x))
 
-So a mask that is added, scaled or exponentiated stands where the notation has it, as the branch
-that a maximum or a softmax leaves out.
+A mask that is added, scaled or exponentiated thus becomes the branch that a maximum or a softmax
+leaves out, as the notation requires.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _LEFT: dict[str, tuple[float | None, float | None]] = {
     "log": (None, sympy.oo),
     "log1p": (None, sympy.oo),
 }
-"""The limits of functions at minus and at plus infinity."""
+"""Limits of functions at minus and at plus infinity; None if undefined."""
 
 
 def sign_of(node: TracedNode) -> int:
-    """1 or -1 of an infinity, 0 of all else."""
+    """Return 1 or -1 for an infinity, else 0."""
     if isinstance(node, TracedNumber) and not isinstance(node.value, bool):
         if node.value in (sympy.oo, float("inf")):
             return 1
@@ -58,7 +58,7 @@ def sign_of(node: TracedNode) -> int:
 
 
 def leaves_out(node: TracedNode) -> bool:
-    """Whether a branch is infinite, which stands in the reduction that leaves it out."""
+    """True if the node is a choice with an infinite branch, for a reduction to leave out."""
     return (
         isinstance(node, TracedApply) and node.name == "where" and any(map(sign_of, node.args[1:]))
     )
@@ -66,7 +66,7 @@ def leaves_out(node: TracedNode) -> bool:
 
 @dataclass(frozen=True)
 class Left:
-    """What is infinite where a condition holds, or where it does not."""
+    """A choice with one infinite branch, taken where the condition ``holds``, or where it fails."""
 
     condition: TracedNode
     sign: int
@@ -74,18 +74,18 @@ class Left:
     holds: bool
 
     def with_branches(self, infinite: TracedNode, rest: TracedNode) -> TracedNode:
-        """The same choice of others."""
+        """Return the same choice between other branches."""
         branches = (infinite, rest) if self.holds else (rest, infinite)
         return apply("where", self.condition, *branches)
 
     def under(self, other: TracedNode) -> TracedNode:
-        """Where the other condition holds and it is infinite."""
+        """Return the condition that ``other`` holds and the infinite branch is taken."""
         own = self.condition if self.holds else negated(self.condition)
         return apply("and", other, own)
 
 
 def left_of(node: TracedNode) -> Left | None:
-    """The choice, where one of its branches alone is infinite."""
+    """Return the choice if exactly one of its branches is infinite, else None."""
     if not leaves_out(node):
         return None
     c, a, b = node.parts()
@@ -96,7 +96,7 @@ def left_of(node: TracedNode) -> Left | None:
 
 @dataclass
 class Outward:
-    """Rewrites expressions; ``signs`` are the numbers whose sign was asked."""
+    """Rewrites expressions; ``signs`` collects the numbers whose sign decided a limit."""
 
     signs: set[float] = field(default_factory=set)
 
@@ -120,7 +120,7 @@ class Outward:
         return node
 
     def _chosen(self, node: TracedApply) -> TracedNode:
-        """A choice of what is itself a choice with an infinite branch."""
+        """Flatten a choice between choices that have an infinite branch."""
         c, a, b = node.args
         if sign_of(a) or sign_of(b):
             return node
@@ -133,7 +133,7 @@ class Outward:
         return node
 
     def _limit(self, node: TracedApply, n: int, sign: int) -> TracedNode | None:
-        """What the function is where its n-th argument is infinite; None where it is not said."""
+        """Return the function's value at an infinite n-th argument; None if it is unknown."""
         others = [x for k, x in enumerate(node.args) if k != n]
         infinite = TracedNumber(sign * sympy.oo)
         match node.name, others:
@@ -158,7 +158,7 @@ class Outward:
         return None
 
     def _asked(self, number: TracedNumber) -> int | None:
-        """The sign of a number, which then stays the number that it is."""
+        """Return the sign of a number, and record that the number must not change."""
         try:
             value = float(number.value)
         except TypeError:
@@ -171,7 +171,7 @@ class Outward:
 
 
 def _signs(node: TracedNode) -> set[int]:
-    """The signs of the infinities that an expression may be."""
+    """Return the signs of the infinities that an expression may be."""
     if isinstance(node, TracedApply) and node.name == "where":
         return _signs(node.args[1]) | _signs(node.args[2])
     return {sign_of(node)} - {0}
@@ -182,7 +182,7 @@ def _with(node: TracedApply, n: int, arg: TracedNode) -> TracedApply:
 
 
 def _plain(node: TracedNode) -> TracedNode:
-    """Without a zero that was added, as the finite branch of a mask is."""
+    """Drop an added zero, as the finite branch of a mask has."""
     match node:
         case TracedApply("+", (x, TracedNumber(n))) | TracedApply("+", (TracedNumber(n), x)) if (
             n == 0

@@ -1,6 +1,6 @@
-"""Elements that a mask holds: x[m], of which there are as many as the mask says.
+"""Elements selected by a boolean mask, x[m], whose number depends on the mask's values.
 
-(x[m] - y[m])**2  has the axes of m, and is asked where m holds
+(x[m] - y[m])**2  has the axes of m, and is defined where m holds
 x[m].mean()       is mean[n,c | m[n,c]](x[n,c])
 """
 
@@ -20,7 +20,7 @@ MANY = (
 
 
 def of_mask(x: Any) -> tuple[TracedNode, TracedNode] | None:
-    """(the mask, the element) where a value is of the elements that a mask holds."""
+    """Return (mask, element) of a value that has selected elements, else None."""
     match getattr(x, "node", None):
         case TracedApply("masked", (mask, node)):
             return mask, node
@@ -28,7 +28,7 @@ def of_mask(x: Any) -> tuple[TracedNode, TracedNode] | None:
 
 
 def masked(reader: Any, x: TracedValue, mask: TracedValue) -> TracedValue:
-    """The elements of x where a mask of its first axes holds."""
+    """Return the elements of x where a mask of its first axes holds."""
     for a, b in zip(x.axes, mask.axes, strict=False):
         if bool(a) != bool(b):
             raise DeriveError(MANY)
@@ -40,7 +40,7 @@ def masked(reader: Any, x: TracedValue, mask: TracedValue) -> TracedValue:
 
 
 def elementwise(f: Callable[..., TracedNode], values: list[TracedValue]) -> TracedNode:
-    """f of elements, of which those of a mask meet others of the same mask, and numbers."""
+    """Apply f to elements; selected ones may meet numbers, and others of the same mask."""
     found = [of_mask(v) for v in values]
     masks = [m[0] for m in found if m is not None]
     if not masks:
@@ -53,7 +53,7 @@ def elementwise(f: Callable[..., TracedNode], values: list[TracedValue]) -> Trac
 
 
 def over_all(kind: str, x: TracedValue, dim: Any) -> TracedValue:
-    """A reduction of all elements that a mask holds."""
+    """Reduce all selected elements."""
     found = of_mask(x)
     if found is None or dim not in (None, [], ()) or kind.startswith("arg") or kind == "norm2":
         raise DeriveError(MANY)

@@ -1,4 +1,4 @@
-"""Normalisations, and similarities that divide by norms."""
+"""Normalizations, and similarities that divide by norms."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _scaled(
 
 
 def _channels(x: TracedValue, rank: int) -> TracedValue:
-    """A tensor of channels with axes of size 1 after them."""
+    """Append axes of size 1 to a tensor of channels."""
     return TracedValue((*x.axes, *((),) * (rank - 2)), x.node, x.kind)
 
 

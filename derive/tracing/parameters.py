@@ -1,7 +1,7 @@
-"""Numbers that are arguments of a function, found among the constants of what was read.
+"""Find float arguments of a function among the constants of its trace.
 
-The function is read again with another number: the constants that move are the parameter, or what
-Python makes of it.
+The function is traced again with another number. The constants that change are the parameter, or
+what Python computes from it.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _WAYS: tuple[tuple[Callable[[float], float], Callable[[TracedNode], TracedNode]]
     (lambda v: 0.5 * v, lambda p: apply("/", p, TracedNumber(2))),
     (lambda v: v * v, lambda p: apply("**", p, TracedNumber(2))),
 )
-"""What may be made of a number before torch sees it, and the same of a parameter."""
+"""Expressions that Python may compute from a number before torch sees it: of floats, of nodes."""
 
 
 _INVERSE = _WAYS[4][0]
 
 
 def moved(value: float) -> float:
-    """Another number of the same sign."""
+    """Return another number of the same sign."""
     return value * 1.0625 + (0.0009765625 if value >= 0 else -0.0009765625)
 
 
@@ -56,10 +56,10 @@ def with_parameter(
     stay: Collection[float] = (),
     known: Mapping[str, float] | None = None,
 ) -> list[TracedEquation] | None:
-    """The equations with a parameter; None where it is not seen what becomes of it.
+    """Return the equations with a parameter; None if its role is unclear.
 
-    Numbers that ``stay`` are no parameter: of others the equations are not the same. ``known`` are
-    the parameters that the equations have.
+    Numbers in ``stay`` cannot be a parameter, as other values would change the equations. ``known``
+    are the parameters that the equations already have.
     """
     if [e.name for e in equations] != [e.name for e in others]:
         return None
@@ -80,13 +80,13 @@ def _merged(
     stay: Collection[float],
     known: Mapping[str, float],
 ) -> TracedNode | None:
-    """The expression that is the one and the other for two values of a parameter."""
+    """Return the expression that equals ``one`` and ``other`` for two values of a parameter."""
     if isinstance(one, TracedNumber) and isinstance(other, TracedNumber):
         if _same(one.value, other.value):
             return one
         return None if one.value in stay else _of(one, other, name, value)
     if isinstance(other, TracedNumber) and not isinstance(one, TracedNumber):
-        # What another parameter was found in, which stays as it is.
+        # An expression that has another parameter stays as it is.
         found = _value(one, known)
         return one if found is not None and _near(found, float(other.value)) else None
     if type(one) is not type(other):
@@ -112,7 +112,7 @@ _MADE: dict[str, Callable[[float, float], float]] = {
 
 
 def _value(node: TracedNode, known: Mapping[str, float]) -> float | None:
-    """The number that an expression of parameters is, as `_WAYS` makes them."""
+    """Evaluate an expression of parameters, as `_WAYS` makes them; None if it is another one."""
     match node:
         case TracedNumber(value) if not isinstance(value, sympy.Expr):
             return float(value)
@@ -134,7 +134,7 @@ def _label(node: TracedNode) -> Any:
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Whether two numbers are one; sizes have symbols of their own in each reading."""
+    """True if two numbers are equal; each reading has its own symbols, so floats are compared."""
     if isinstance(a, sympy.Expr) and a.free_symbols:
         return _floats(a) == _floats(b)
     return bool(a == b)
@@ -155,7 +155,7 @@ def _of(one: TracedNumber, other: TracedNumber, name: str, value: float) -> Trac
 
 
 def _of_sizes(one: sympy.Expr, other: Any, name: str, value: float) -> TracedNode | None:
-    """A number made of a parameter and sizes: p/size(c), 1 - p/size(c)."""
+    """Return a number made of a parameter and sizes: p/size(c), 1 - p/size(c)."""
     if _floats(one) == _floats(other):
         return TracedNumber(
             sympy.Integer(one) if one.is_number and float(one).is_integer() else one
@@ -179,7 +179,7 @@ def _of_sizes(one: sympy.Expr, other: Any, name: str, value: float) -> TracedNod
 
 
 def _product(parts: Sequence[TracedNode]) -> TracedNode:
-    """A product, whose quotients are divided by."""
+    """Return the product of the parts; a factor 1/n is a division by n."""
     below = [p for p in parts if isinstance(p, TracedNumber) and sympy.fraction(p.value)[0] == 1]
     made = reduce(partial(apply, "*"), [p for p in parts if p not in below])
     return reduce(lambda a, p: apply("/", a, TracedNumber(1 / p.value)), below, made)
@@ -198,7 +198,7 @@ _OF_SIZES = {sympy.Add: "+", sympy.Mul: "*", sympy.Pow: "**"}
 
 
 def _way(a: float, b: float, name: str, value: float) -> TracedNode | None:
-    """The parameter, or what Python makes of it, that is a, and b for another value of it."""
+    """Return an expression that is a for the parameter, and b for the perturbed parameter."""
     for number, node in _WAYS:
         if value == 0 and number is _INVERSE:
             continue
@@ -212,7 +212,7 @@ def _near(a: float, b: float) -> bool:
 
 
 class Watched(float):
-    """A number that notes whether it was compared: then another may take another branch."""
+    """A float that records whether it was compared: another value may take another branch."""
 
     asked: list[bool]
 
@@ -230,7 +230,7 @@ def _is_size(x: Any = None) -> bool:
 
 
 def _watch() -> None:
-    """Comparisons are noted; what arithmetic makes is watched too."""
+    """Make comparisons of `Watched` record themselves, and arithmetic return `Watched`."""
 
     def compared(name: str) -> Any:
         plain = getattr(float, name)
@@ -249,7 +249,7 @@ def _watch() -> None:
         def method(self: Watched, *others: Any) -> Any:
             made = plain(self, *others)
             if made is NotImplemented and _is_size(*others):
-                # It takes plain numbers alone.
+                # Sizes take plain numbers only.
                 pair = (*others, float(self)) if reflected else (float(self), *others)
                 return getattr(operator, plainly)(*pair)
             return Watched.of(made, self.asked) if type(made) is float else made
@@ -267,7 +267,7 @@ _watch()
 
 
 def numbers_in(arguments: Mapping[str, Any]) -> dict[str, float]:
-    """The arguments that are floats, those whose name is one of the notation."""
+    """Return the arguments that are floats and whose name is valid in the notation."""
     return {
         k: v
         for k, v in arguments.items()

@@ -1,4 +1,4 @@
-"""Pools: means and maxima over windows of positions, and tensors made larger."""
+"""Pools (means and maxima over windows), upsampling, and windows as columns."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def max_pool(
     dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> Any:
-    """The gradient goes to the first of equal values."""
+    """Return the maxima over windows; the gradient goes to the first of equal values."""
     spatial = int(reader.called[8])
     sizes = each(kernel_size, spatial)
     stride, padding, dilation = (each(s, spatial, sizes) for s in (stride, padding, dilation))
@@ -97,7 +97,7 @@ def _first(found: Any) -> Any:
 
 @operation(*(f"adaptive_{kind}_pool{n}d" for kind in ("avg", "max") for n in (1, 2, 3)))
 def adaptive_pool(reader: Reader, x: TracedValue, output_size: Any) -> Any:
-    """Position u of o is that of positions u*t//o to ((u + 1)*t - 1)//o."""
+    """Pool an axis of size t to size o: position u covers u*t//o to ((u + 1)*t - 1)//o."""
     spatial, found = int(reader.called[-2]), reader.node.meta["val"]
     kind = "mean" if "avg" in reader.called else "max"
     shape = [reader.sizes.counted(n) for n in _first(found).shape]
@@ -174,7 +174,7 @@ def nearest(reader: Reader, x: TracedValue, *_: Any, **__: Any) -> TracedValue:
 def linear(
     reader: Reader, x: TracedValue, output_size: Any, align_corners: bool, *_: Any, **__: Any
 ) -> TracedValue:
-    """An axis after the other: (1 - a)*x[i] + a*x[i+1] at the position i + a."""
+    """Interpolate one axis after the other: (1 - a)*x[i] + a*x[i+1] at position i + a."""
     shape = reader.counted_shape()
     for dim in range(2, len(x.axes)):
         if not reader.sizes.equal(length_of(x, dim), shape[dim]):
@@ -210,7 +210,7 @@ def _along(
 def _count(
     reader: Reader, whole: Any, kernel: Any, stride: Any, padding: Any, dilation: Any
 ) -> Any:
-    """How many windows there are."""
+    """Return the number of windows."""
     return reader.sizes.quotient_down(whole + 2 * padding - dilation * (kernel - 1) - 1, stride) + 1
 
 
@@ -245,7 +245,7 @@ def folded(
     padding: Any,
     stride: Any,
 ) -> TracedValue:
-    """The sum of all columns that an element stands in."""
+    """Return for each element the sum over all columns that contain it."""
     sizes, dilation, padding, stride = (
         each(s, 2) for s in (kernel_size, dilation, padding, stride)
     )

@@ -1,4 +1,4 @@
-"""Products of matrices."""
+"""Matrix products, einsum and attention."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from derive.tracing.values import (
 def contracted(
     reader: Reader, a: TracedValue, b: TracedValue, places: Sequence[tuple[int, int]]
 ) -> TracedValue:
-    """a*b summed over pairs of axes; then those of a that are left, then those of b."""
+    """Contract pairs of axes of a and b; the result has the other axes of a, then of b."""
     a, b = _operand(reader, a), _operand(reader, b)
     rank = len(a.axes)
     wide = replace(a, axes=(*a.axes, *((),) * len(b.axes)))
@@ -49,9 +49,9 @@ def contracted(
 
 
 def _operand(reader: Reader, x: TracedValue) -> TracedValue:
-    """The factor of a contraction, by a name where its elements are divided by a reduction.
+    """Return the factor of a contraction, named if its elements are divided by a reduction.
 
-    A row divided by its length is computed once, not for each row that it is multiplied by.
+    A row divided by its norm is then computed once, not for each row that it is multiplied by.
     """
     divisors = (
         part.args[1] for part in walk(x.node) if isinstance(part, TracedApply) and part.name == "/"
@@ -61,7 +61,7 @@ def _operand(reader: Reader, x: TracedValue) -> TracedValue:
 
 
 def product(reader: Reader, a: TracedValue, b: TracedValue) -> TracedValue:
-    """The product of the last axes, the others broadcast."""
+    """Return the matrix product of the last axes, with the others broadcast."""
     if len(a.axes) == 1 and len(b.axes) == 1:
         return contracted(reader, a, b, [(0, 0)])
     if len(b.axes) == 1:
@@ -117,7 +117,7 @@ def outer(reader: Reader, a: TracedValue, b: TracedValue) -> TracedValue:
 def einsum(reader: Reader, equation: str, operands: Sequence[TracedValue], **_: Any) -> TracedValue:
     names, right = _terms(equation, [len(x.axes) for x in operands])
     letters = list(dict.fromkeys(c for term in names for c in term))
-    # As in torch, axes of an ellipsis that some operands lack are the first.
+    # As in torch, ellipsis axes that some operands lack come first.
     letters.sort(key=lambda c: (not isinstance(c, int), -c if isinstance(c, int) else 0))
     wide = []
     for term, x in zip(names, operands, strict=True):
@@ -134,11 +134,11 @@ def einsum(reader: Reader, equation: str, operands: Sequence[TracedValue], **_: 
 
 
 _Letter = str | int
-"""A letter, or the how manieth from the last of the axes that an ellipsis stands for."""
+"""A letter, or the number of an ellipsis axis, counted from the last."""
 
 
 def _terms(equation: str, ranks: Sequence[int]) -> tuple[list[list[_Letter]], list[_Letter]]:
-    """(the letters of each operand, those of the result)."""
+    """Return (the letters of each operand, those of the result)."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     names = left.split(",")
     counts = [
@@ -153,7 +153,7 @@ def _terms(equation: str, ranks: Sequence[int]) -> tuple[list[list[_Letter]], li
 
     every = "".join(names).replace(".", "")
     if not arrow:
-        # The letters that are there once, in order, behind what the ellipsis stands for.
+        # The letters that occur once, sorted, after the ellipsis axes.
         right = "..." * ("..." in left)
         right += "".join(sorted(c for c in set(every) if every.count(c) == 1))
     found = [spelt(t, n) for t, n in zip(names, counts, strict=True)]
@@ -163,7 +163,7 @@ def _terms(equation: str, ranks: Sequence[int]) -> tuple[list[list[_Letter]], li
 def _on_diagonals(
     reader: Reader, x: TracedValue, term: Sequence[_Letter]
 ) -> tuple[TracedValue, list[_Letter]]:
-    """x where axes of the same letter have the same position, that letter once."""
+    """Return the diagonal of x for each repeated letter, and the distinct letters."""
     left: list[_Letter] = []
     axes: list[Any] = []
     for n, c in enumerate(term):
@@ -216,7 +216,7 @@ def attention(
     masked = attn_mask is not None and attn_mask.kind == "bool"
     scores = reader.named(scores, "scores")
     if attn_mask is not None and not masked:
-        # What it leaves out by minus infinity has no name.
+        # An infinite branch of the mask cannot be named.
         scores = reader.elementwise(op("+"), scores, attn_mask)
         scores = replace(scores, node=reader.outward(scores.node))
     if not scores.axes[-1]:
@@ -225,7 +225,7 @@ def attention(
         return product(reader, replace(scores, node=number(1)), v)
     scores, _ = reader.single(scores, len(scores.axes) - 1)
     if masked:
-        # What is left out is said within the softmax, of scores that have a name.
+        # The mask applies within the softmax, to named scores.
         low = number(sympy.S.NegativeInfinity)
         scores = reader.elementwise(
             lambda s, m: apply("where", m, s, low), scores, attn_mask, kind="float"
@@ -245,7 +245,7 @@ def attention(
 
 @operation("cdist", "_cdist_forward")
 def distances(reader: Reader, a: TracedValue, b: TracedValue, p: Any = 2, *_: Any) -> TracedValue:
-    """The norm of each difference of a row of a and a row of b."""
+    """Return the norm of the difference of each row of a and each row of b."""
     a, b = a.fresh(), b.fresh()
     one = replace(a, axes=(*a.axes[:-1], (), a.axes[-1]))
     two = replace(b, axes=(*b.axes[:-2], (), *b.axes[-2:]))
@@ -264,7 +264,7 @@ def trilinear(
     summed: Sequence[int],
     *_: Any,
 ) -> TracedValue:
-    """The product of three, each with axes of size 1 put in, summed over some."""
+    """Return the product of three tensors with axes of size 1 inserted, summed over some axes."""
     wide = []
     for x, places in ((a, one), (b, two), (c, three)):
         x = x.fresh()

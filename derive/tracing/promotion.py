@@ -1,7 +1,7 @@
-"""Truths and floats as numbers and as integers.
+"""Conversions between bool, int and float.
 
-A truth is the number [c]; a float that becomes an integer loses what comes after its point, which
-trunc says, so that it is whole by its form: x.long() is int(trunc(x)).
+A bool is the number [c]. A float that becomes an integer loses its fraction by trunc, which makes
+it an integer by its form: x.long() is int(trunc(x)).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from derive.tracing.values import (
 )
 
 _KEEP = ("+", "-", "*", "neg", "abs", "sign", "maximum", "minimum", "clamp", "where", "%", "//")
-"""What makes a whole number of whole numbers."""
+"""Operations that map integers to integers."""
 
 
 def as_number(x: Any) -> Any:
-    """A truth as the number 1 where it holds, else 0; anything else as it is."""
+    """Return a bool as 1 or 0; anything else as it is."""
     if not isinstance(x, TracedValue) or x.kind != "bool":
         return x
     return replace(x, node=_number(x.node), kind="int")
@@ -46,7 +46,7 @@ def _number(node: TracedNode) -> TracedNode:
 
 
 def as_truth(x: TracedValue) -> TracedValue:
-    """Whether a number is not 0."""
+    """Return x != 0 as a bool."""
     return (
         x
         if x.kind == "bool"
@@ -55,12 +55,12 @@ def as_truth(x: TracedValue) -> TracedValue:
 
 
 def towards_zero(node: TracedNode) -> TracedNode:
-    """The whole number of a float without what comes after its point."""
+    """Return a float rounded toward zero."""
     return apply("trunc", node)
 
 
 def is_whole(node: TracedNode, equations: Sequence[Any]) -> bool:
-    """Whether an expression is a whole number by its form."""
+    """True if an expression is an integer by its form."""
     match node:
         case TracedNumber(value):
             return not isinstance(value, float) and bool(sympy.sympify(value).is_integer)

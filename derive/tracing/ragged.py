@@ -1,12 +1,12 @@
-"""Elements that a mask of one axis holds, and others after them.
+"""Axes of the elements that a mask selects, and of others concatenated to them.
 
     edges = edges[:, edges[0] != edges[1]]
     edges = torch.cat([edges, loops], 1)
     out.index_add(0, edges[1], x[edges[0]])
 
-is a sum over the edges that the mask holds, and one over the loops. What stands along such an axis
-is kept as pieces, one after another, each of all its elements and under its mask, until a sum or
-the like is left of them: there the mask is its condition.
+is a sum over the edges where the mask holds, plus one over the loops. A value along such an axis is
+kept as consecutive pieces. Each piece has all its elements, and its mask. A sum or another
+reduction over the axis takes the mask as its condition.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pieces:
-    """Values one after another along an axis."""
+    """Values that follow one another along an axis."""
 
     values: tuple[TracedValue, ...]
 
 
 Length = tuple[Any, TracedValue | None]
-"""The size of a piece with all its elements, and the mask, of one axis."""
+"""The size of a piece with all its elements, and its mask, of one axis."""
 
 _CARRIED = frozenset(
     "index index_select gather embedding linear matmul mm view reshape _unsafe_view unsqueeze "
@@ -54,7 +54,7 @@ _CARRIED = frozenset(
     "contiguous unbind lift_fresh_copy type_as float double ones zeros full ones_like zeros_like "
     "full_like new_ones new_zeros new_full repeat cat stack dropout sum".split()
 )
-"""What makes of an element, or of those beside it along other axes, another one."""
+"""Operations that map each element, or those along other axes, within one piece."""
 _MADE = frozenset(
     "ones zeros full ones_like zeros_like full_like new_ones new_zeros new_full".split()
 )
@@ -70,7 +70,7 @@ def under(mask: TracedNode, node: TracedNode) -> TracedNode:
 
 
 def lifted(value: TracedValue) -> tuple[TracedNode | None, TracedValue]:
-    """(the mask that is in a value, the value without it)."""
+    """Return (the mask in a value, the value without it)."""
     found: list[TracedNode] = []
 
     def without(node: TracedNode, bound: frozenset[Atom]) -> TracedNode:
@@ -91,13 +91,13 @@ def lifted(value: TracedValue) -> tuple[TracedNode | None, TracedValue]:
     if any(mask != found[0] for mask in found):
         raise DeriveError(MANY)
     if not any(isinstance(x, Position) and x.atom in value.atoms for x in walk(found[0])):
-        # One of the elements that a mask holds: which one that is depends on its values.
+        # A single selected element: which one depends on the values of the mask.
         raise DeriveError(MANY)
     return found[0], replace(value, node=node)
 
 
 def mask_of(value: TracedValue) -> TracedNode | None:
-    """The mask that is in a value."""
+    """Return the mask in a value, None without one."""
     return lifted(value)[0] if has_mask(value) else None
 
 
@@ -106,7 +106,7 @@ def without_mask(value: TracedValue) -> TracedValue:
 
 
 def inner(value: TracedValue) -> TracedNode:
-    """The element, whether or not a mask holds it."""
+    """Return the element of a value without its mask."""
     return lifted(value)[1].node
 
 
@@ -115,13 +115,13 @@ def has_mask(value: TracedValue) -> bool:
 
 
 def outside(value: TracedValue) -> TracedValue:
-    """The value with its mask around all of it."""
+    """Return the value with its mask outermost."""
     mask, plain = lifted(value)
     return plain if mask is None else replace(plain, node=under(mask, plain.node))
 
 
 def named(reader: Reader, value: TracedValue, stem: str) -> TracedValue:
-    """The value by the name of an equation of all elements, under its mask."""
+    """Return the value as a read of an equation for all elements, under its mask."""
     mask, plain = lifted(value)
     made = reader.named(plain, stem)
     if mask is None:
@@ -134,7 +134,7 @@ def named(reader: Reader, value: TracedValue, stem: str) -> TracedValue:
 
 
 def first_piece(reader: Reader, x: TracedValue, dim: int, mask: TracedValue) -> Pieces:
-    """x at the positions of one axis that a mask holds."""
+    """Return x at the positions of one axis where a mask holds."""
     if bool(x.axes[dim]) != bool(mask.axes[0]) or not mask.axes[0]:
         raise DeriveError(MANY)
     mask = reader.simple(mask)
@@ -145,14 +145,14 @@ def first_piece(reader: Reader, x: TracedValue, dim: int, mask: TracedValue) -> 
 
 
 def noted(reader: Reader, dim: int, lengths: Sequence[Length]) -> None:
-    """What the size of an axis of what a node makes is the sum of."""
+    """Record the pieces that the axis of a node's result consists of."""
     size = reader.node.meta["val"].shape[dim]
     if hasattr(size, "node"):
         reader.lengths[size.node.expr] = list(lengths)
 
 
 def concerned(reader: Reader, node: Any, given: Sequence[Any]) -> bool:
-    """Whether pieces are given, or made."""
+    """True if an operation takes or makes pieces."""
     if any(isinstance(x, Pieces) for x in given):
         return True
     if reader.called in _MADE:
@@ -169,7 +169,7 @@ def _of_one_axis(x: Any) -> bool:
 
 
 def _dims(reader: Reader, node: Any) -> list[int]:
-    """The axes of what a node makes along which there are pieces."""
+    """Return the axes of a node's result that consist of pieces."""
     shape = getattr(node.meta.get("val"), "shape", ())
     return [n for n, size in enumerate(shape) if _expr(size) in reader.lengths]
 
@@ -179,7 +179,7 @@ def _expr(size: Any) -> Any:
 
 
 def _piece(x: Any, k: int) -> Any:
-    """The arguments of the k-th piece."""
+    """Return the arguments for the k-th piece."""
     if isinstance(x, Pieces):
         return x.values[k]
     if isinstance(x, TracedValue) and (found := of_mask(x)) is not None:
@@ -200,7 +200,7 @@ def _all(x: Any) -> Iterator[Any]:
 
 
 def by_pieces(reader: Reader, f: Any, node: Any, args: Any, kwargs: Any) -> Any:
-    """What an operation is of each piece, or of all of them."""
+    """Apply an operation to each piece, or to all of them."""
     name = reader.called
     counts = {len(x.values) for x in _all([args, kwargs]) if isinstance(x, Pieces)}
     dims = _dims(reader, node)
@@ -257,7 +257,7 @@ def _rank(node: Any) -> int:
 
 
 def _as_long(reader: Reader, value: TracedValue, dim: int, k: int, node: Any) -> TracedValue:
-    """What is made with as many elements as a mask holds."""
+    """Put a new tensor under the mask that determines its length."""
     _, mask = reader.lengths[_expr(node.meta["val"].shape[dim])][k]
     value = lifted(value)[1]
     if mask is None:
@@ -268,7 +268,7 @@ def _as_long(reader: Reader, value: TracedValue, dim: int, k: int, node: Any) ->
 
 
 def _after_one_another(reader: Reader, node: Any, tensors: Sequence[Any], dim: int) -> Pieces:
-    """The pieces of tensors that are joined along their axis."""
+    """Concatenate tensors along an axis of pieces."""
     values: list[TracedValue] = []
     lengths: list[Length] = []
     for x, source in zip(tensors, node.args[0], strict=True):
@@ -286,7 +286,7 @@ def _after_one_another(reader: Reader, node: Any, tensors: Sequence[Any], dim: i
 
 
 def _summed(reader: Reader, node: Any, args: Any, kwargs: Any) -> TracedValue:
-    """A sum over the pieces, where their masks hold."""
+    """Return the sum over the pieces, where their masks hold."""
     source = node.args[0].meta["val"].shape
     places = [n for n, size in enumerate(source) if _expr(size) in reader.lengths]
     wanted = args[1] if len(args) > 1 else kwargs.get("dim")
@@ -318,7 +318,7 @@ def _plus(a: TracedNode, b: TracedNode) -> TracedNode:
 
 
 def _extremum(reader: Reader, f: Any, count: int, args: Any, kwargs: Any) -> TracedValue:
-    """Values of all pieces reduced at each position; which are met by none stay as they are."""
+    """Reduce the values of all pieces at each position; positions without values keep theirs."""
     from derive.tracing.segments import placed
 
     x, dim, index, source, kind, *rest = args

@@ -1,4 +1,4 @@
-"""``derive.read_torch``: an ordinary PyTorch forward as an operation, checked against it."""
+"""``derive.read_torch``: read a PyTorch forward into an operation, and check it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ FAMILIES = (
     grid_sampling,
     segments,
 )
-"""Where the readings of operations are, each registered as it is imported."""
+"""Modules of readings; an import registers them."""
 
 
 @dataclass(frozen=True)
@@ -68,15 +68,15 @@ class Reading:
     function: Callable[..., Any]
     tensors: dict[str, Any]
     numbers: tuple[str, ...]
-    """The parameters of the operation that are arguments."""
+    """Parameters of the operation that are arguments of the function."""
     outputs: tuple[bool, ...]
     """Whether each output is a tensor, and not None."""
     structure: Any
-    """That of what the function returns."""
+    """Pytree structure of the function's result."""
     changed: tuple[str, ...] = ()
-    """What a module sets on itself as it runs, which the operation does not."""
+    """Attributes that a module sets on itself as it runs; the operation sets none."""
     asked: tuple[str, ...] = ()
-    """What it asks of the values of tensors: for another answer it raises an error."""
+    """Checks of tensor values, with an error if they fail."""
 
 
 def read_torch(
@@ -126,7 +126,7 @@ def reading(
     comments: bool = True,
     **named: Any,
 ) -> Reading:
-    """The operation with its text and what it was read from."""
+    """Return the operation, its text and the function that it was read from."""
     bound = bind(function, examples, named)
     return reading_of(function, bound, name, letters, parameters, comments)
 
@@ -139,7 +139,7 @@ def reading_of(
     parameters: Sequence[str] | None = None,
     comments: bool = True,
 ) -> Reading:
-    """The reading of a call."""
+    """Return the reading of a call."""
     with left_as_it_is(function) as changed:
         try:
             made = _reading(function, bound, name, letters, parameters, comments)
@@ -196,7 +196,7 @@ def _reading(
             )
     seen = letters_in(function, {n: len(v.axes) for n, v in inputs.items()})
     own_letters = {**seen, **(letters or {})}
-    # A module's own tensors are inputs where they are read.
+    # Parameters and buffers of a module are inputs only if they are read.
     arguments = tuple(collected(bound)[0])
     said = title, reader, inputs, shapes, own_letters, comments, numbers, arguments
     with warnings.catch_warnings():
@@ -224,7 +224,7 @@ def _reading(
 def _read(
     call: Callable[..., Any], tensors: Mapping[str, Any], title: str
 ) -> tuple[Reader, dict[str, TracedValue], tuple[list[tuple[str, TracedValue] | None], Any]]:
-    """(the equations, the inputs, (the outputs by name, the structure that they stand in))."""
+    """Return (the reader with its equations, the inputs, (the named outputs, their pytree))."""
     from torch.utils._pytree import tree_structure
 
     graph = traced(call, tensors)
@@ -257,7 +257,7 @@ def _every(made: Any) -> list[Any]:
 
 
 def _output(reader: Reader, value: TracedValue, n: int, taken: Collection[str]) -> str:
-    """The name of an output, an equation that is none of those taken."""
+    """Return the name of an output's equation, which is none of the names taken."""
     if of_mask(value) is not None:
         raise DeriveError(MANY)
     if value.kind == "bool":
@@ -281,7 +281,7 @@ def _output(reader: Reader, value: TracedValue, n: int, taken: Collection[str]) 
 
 
 def _as_float(e: TracedEquation) -> TracedEquation:
-    """An equation whose value is no integer, though all that it is made of are integers."""
+    """Multiply an equation of integers by exp(0), so that its value is a float."""
     one = apply("exp", TracedNumber(0))
     match e.body:
         case TracedNumber(value) if value in (0, 1):
@@ -290,7 +290,7 @@ def _as_float(e: TracedEquation) -> TracedEquation:
 
 
 def _inputs(graph: Any, tensors: Mapping[str, Any], taken: set[str]) -> dict[str, TracedValue]:
-    """A value for each argument, an index for each axis that is not of size 1."""
+    """Return a value for each argument, with an index for each axis that is not of size 1."""
     from derive.tracing.sizes import SymbolicSizes
 
     sizes = SymbolicSizes(graph.shapes)
@@ -316,7 +316,7 @@ def _name(function: Any) -> str:
 def bind(
     function: Any, examples: Sequence[Any], named: Mapping[str, Any]
 ) -> inspect.BoundArguments:
-    """The arguments of a call by their names, defaults too."""
+    """Bind the arguments of a call to their names, with defaults."""
     import torch
 
     target = function.forward if isinstance(function, torch.nn.Module) else function
@@ -336,7 +336,7 @@ def bind(
 
 
 def _signature(target: Any, count: int, named: Mapping[str, Any]) -> inspect.Signature:
-    """That of a function; of a builtin one, names for as many arguments as there are."""
+    """Return the signature of a function; for a builtin, made-up names for its arguments."""
     try:
         return inspect.signature(target)
     except ValueError:
@@ -355,7 +355,7 @@ def _with(bound: inspect.BoundArguments, name: str, value: Any) -> inspect.Bound
 def as_function(
     function: Any, bound: inspect.BoundArguments
 ) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """(a function of tensors by name, the tensors), all else being as in the examples."""
+    """Return (a function of named tensors, the tensors); the rest is fixed as in the examples."""
     import torch
 
     module = function if isinstance(function, torch.nn.Module) else None
@@ -387,7 +387,7 @@ def as_function(
 def collected(
     bound: inspect.BoundArguments,
 ) -> tuple[dict[str, Any], list[tuple[Any, ...]]]:
-    """(the tensors of a call by names, where each of them stands in its arguments)."""
+    """Return (the tensors of a call by name, their paths in the arguments)."""
     import torch
 
     tensors: dict[str, Any] = {}
@@ -417,7 +417,7 @@ def collected(
 
 
 def label_of(name: str) -> str:
-    """The name of an input for a parameter or buffer of a module."""
+    """Return the input name of a module's parameter or buffer."""
     return told(name.replace(".", "_"))
 
 

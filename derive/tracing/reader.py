@@ -1,4 +1,4 @@
-"""The nodes of a graph as values, one after another; what has a name is an equation."""
+"""Read the nodes of a graph as values, one after another; named values are equations."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from derive.tracing.writes import Writes, is_write, name_of
 
 @dataclass(frozen=True)
 class TracedEquation:
-    """name[axes] = body, and the statement that says so."""
+    """name[axes] = body, with the statement that it comes from."""
 
     name: str
     axes: tuple[Axis, ...]
@@ -51,7 +51,7 @@ class TracedEquation:
 
 
 class Reader(Axes):
-    """Equations so far, and what each node is."""
+    """The equations so far, and the value of each node."""
 
     def __init__(self, graph: Graph, inputs: dict[str, TracedValue], taken: set[str]) -> None:
         self.graph = graph
@@ -64,10 +64,10 @@ class Reader(Axes):
         self.place: SourceStatement | None = None
         self._said: dict[tuple[Any, ...], str] = {}
         self._is_whole = bool(inputs)
-        """Whether this is the person's function, and no operation of it."""
+        """True for the user's function, False for the decomposition of an operation."""
         self.starts: list[str] = []
         self.lengths: dict[Any, list[ragged.Length]] = {}
-        """The pieces of an axis, by the size that torch has for it."""
+        """The pieces of an axis, by torch's symbol for its size."""
         self.piece = 0
         self.writes = Writes(self)
         self.outward = Outward()
@@ -75,7 +75,7 @@ class Reader(Axes):
     # ---------------------------------------------------------------- nodes
 
     def read(self) -> Any:
-        """What the graph gives, tensors as values."""
+        """Return the outputs of the graph, tensors as values."""
         given = iter(self.inputs.values())
         last, skipped = self._last_of_statements(), unused(self.graph.graph)
         for node in self.graph.graph.nodes:
@@ -105,21 +105,21 @@ class Reader(Axes):
         return set(found.values())
 
     def _put(self, node: Any, made: Any) -> None:
-        """What a node changes, in all that shares memory with it."""
+        """Apply a node's write to all values that share memory with its result."""
         try:
             self.writes.written(node, made)
         except DeriveError as error:
             raise self.error(str(error)) from error
 
     def again(self, node: Any, *instead: TracedValue) -> Any:
-        """The operation of a node of what its arguments are now, or of another first one."""
+        """Evaluate a node again, of its arguments' current values or of another first one."""
         args, kwargs = self.given(node.args), self.given(node.kwargs)
         if node.target is operator.getitem:
             return args[0][args[1]]
         return OPERATIONS[name_of(node.target)](self, *instead, *args[len(instead) :], **kwargs)
 
     def given(self, x: Any) -> Any:
-        """Arguments of a node as what they are known as."""
+        """Return the arguments of a node, with nodes replaced by their values."""
         import torch.fx
 
         if isinstance(x, torch.fx.Node):
@@ -146,12 +146,12 @@ class Reader(Axes):
             return args[0][args[1]]
         name = name_of(target)
         if name in ("_set_grad_enabled", "_enter_autocast", "_exit_autocast"):
-            # What is made without a graph is marked; autocast casts between floating-point dtypes.
+            # Nodes under no_grad are marked; autocast only casts between floating-point dtypes.
             return None
         if name in ("size", "sym_size") and isinstance(node.meta.get("val"), tuple | list):
             return [self.sizes.of(n) for n in node.meta["val"]]
         if hasattr(node.meta.get("val"), "node"):
-            # A size, or what Python makes of sizes.
+            # A size, or a number computed from sizes.
             return self.sizes.of(node.meta["val"])
         f = OPERATIONS.get(name)
         args, kwargs = self._with_numbers(node, args, kwargs)
@@ -180,11 +180,11 @@ class Reader(Axes):
     def _with_numbers(
         self, node: Any, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> tuple[Sequence[Any], dict[str, Any]]:
-        """The arguments, with numbers that are made of sizes as they are for all sizes."""
+        """Return the arguments, with numbers made of sizes as expressions valid for all sizes."""
         schema = getattr(node.target, "_schema", None)
         kinds = {a.name: str(a.type) for a in schema.arguments} if schema is not None else {}
         if "Tensor" not in kinds.values() and "fill_value" not in kinds:
-            # The positions of an axis: its size is the number.
+            # As in arange, the number is the size of an axis.
             return args, kwargs
 
         def of(known: Any, own: Any, kind: str | None) -> Any:
@@ -200,7 +200,7 @@ class Reader(Axes):
         }
 
     def _sizes_of_axes(self) -> tuple[list[sympy.Expr], list[sympy.Expr]]:
-        """(the sizes of the parts that axes are made of, those of axes without parts)."""
+        """Return (the sizes of parts of composite axes, the sizes of other axes)."""
         values = [(e.axes, e.body) for e in self.equations]
         values += [(v.axes, v.node) for v in self.known.values() if isinstance(v, TracedValue)]
         axes = [[a.size for a in axis] for own, _ in values for axis in own]
@@ -210,7 +210,10 @@ class Reader(Axes):
         return parts, [n for sizes in axes if len(sizes) == 1 for n in sizes]
 
     def _straight_through(self, old: TracedValue, new: TracedValue) -> TracedValue:
-        """What is written without a graph: a new value, whose gradient is that of the old one."""
+        """Return a value written under no_grad, with the gradient of the old one.
+
+        It is old + detach(new - old).
+        """
         match new.node:
             case TracedApply("detach", (value,)) | (TracedNumber() as value):
                 pass
@@ -227,17 +230,17 @@ class Reader(Axes):
 
     @property
     def called(self) -> str:
-        """The name of the operation at hand."""
+        """Name of the current operation."""
         return name_of(self.node.target)
 
     def error(self, text: str) -> DeriveError:
-        """An error that says where."""
+        """Return an error that names the current statement."""
         if self.place is None or text.startswith(UNREAD):
             return DeriveError(text)
         return DeriveError(f"{UNREAD} ({self.place}): {text}")
 
     def _check(self, node: Any, made: Any) -> None:
-        """That the axes are those that torch sees."""
+        """Check that the axes have the sizes that torch has."""
         value = node.meta.get("val")
         if isinstance(made, TracedValue) and hasattr(value, "shape") and not masks.of_mask(made):
             want = [self.sizes.of(n) for n in value.shape]
@@ -251,7 +254,7 @@ class Reader(Axes):
                 )
 
     def _taken_apart(self, node: Any) -> Any:
-        """An operation that has no reading of its own, by those that torch makes it of."""
+        """Read an operation without a reading of its own by torch's decomposition of it."""
         import torch
         from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -302,7 +305,7 @@ class Reader(Axes):
     # ---------------------------------------------------------------- names
 
     def _kept(self, node: Any, made: Any, name: str | None) -> Any:
-        """The value by a name of its own, where it is used often or is a variable."""
+        """Return the value, named if it is a variable or used more than once."""
         if isinstance(made, ragged.Pieces):
             return ragged.Pieces(tuple(self._kept(node, v, name) for v in made.values))
         if not isinstance(made, TracedValue):
@@ -319,7 +322,7 @@ class Reader(Axes):
         return self.named(made, name or self._stem(node))
 
     def _kept_within(self, node: Any, made: TracedValue, name: str | None) -> TracedValue:
-        """The finite branch by a name, as the choice of an infinite one has none."""
+        """Name the finite branch of a choice, as an infinite one cannot be named."""
         left = left_of(made.node)
         if left is None:
             return made
@@ -338,7 +341,7 @@ class Reader(Axes):
         return name.partition(".")[0] or "part"
 
     def named(self, value: TracedValue, stem: str) -> TracedValue:
-        """An equation for the value, and the value as a read of it; the same each time."""
+        """Return the value as a read of its equation, which is added at the first call."""
         if ragged.has_mask(value):
             return ragged.named(self, value, stem)
         if masks.of_mask(value) is not None:
@@ -357,7 +360,7 @@ class Reader(Axes):
         return TracedValue(value.axes, read, value.kind).fresh()
 
     def again_named(self, value: TracedValue, stem: str) -> TracedValue:
-        """Another equation for a value that has a name."""
+        """Return the value as a read of one more equation for it."""
         name = self.fresh(stem)
         self._stated(name, value)
         return replace(value, node=TracedRead(name, tuple(map(joined, filter(None, value.axes)))))
@@ -366,11 +369,11 @@ class Reader(Axes):
         self.equations.append(TracedEquation(name, value.axes, value.node, value.kind, self.place))
 
     def fresh(self, stem: str) -> str:
-        """A name that nothing has."""
+        """Return an unused name."""
         return fresh_name(stem, self.taken)
 
     def simple(self, value: TracedValue) -> TracedValue:
-        """The value, by a name where it is more than a read: for what says it twice."""
+        """Return the value, named if it is more than a read, for use in several places."""
         if is_simple(value.node) or masks.of_mask(value) is not None:
             return value
         return self.named(value, "h")
@@ -378,7 +381,7 @@ class Reader(Axes):
     # ---------------------------------------------------------------- axes
 
     def value(self, x: Any) -> TracedValue:
-        """A number as a value too."""
+        """Return a number as a value, and a value as it is."""
         if isinstance(x, TracedValue):
             return x
         whole = x.is_integer if isinstance(x, sympy.Expr) else isinstance(x, int)
@@ -393,22 +396,22 @@ class Reader(Axes):
         return TracedValue((), TracedNumber(x), kind)
 
     def shape(self, node: Any = None) -> list[sympy.Expr]:
-        """The sizes of what a node makes."""
+        """Return the sizes of a node's result."""
         made = (node or self.node).meta["val"]
         return [self._piece_of(n) or self.sizes.of(n) for n in made.shape]
 
     def counted_shape(self) -> list[sympy.Expr]:
-        """The sizes of what the node makes, rounded as they are for all sizes."""
+        """Return the sizes of the current node's result, rounded down for all sizes."""
         shape = self.node.meta["val"].shape
         return [self._piece_of(n) or self.sizes.counted(n) for n in shape]
 
     def _piece_of(self, size: Any) -> sympy.Expr | None:
-        """The size of the piece at hand."""
+        """Return the size of the current piece; None if the axis has no pieces."""
         lengths = self.lengths.get(getattr(getattr(size, "node", None), "expr", None))
         return lengths[self.piece][0] if lengths else None
 
     def start(self) -> str:
-        """The parameter, 0 as given, that a part of an axis begins at which is read from there."""
+        """Return the parameter, 0 as given, that offsets reads of a part of a longer axis."""
         if not self.starts:
             self.starts.append(self.fresh("start"))
         return self.starts[0]
@@ -416,7 +419,7 @@ class Reader(Axes):
     def elementwise(
         self, f: Callable[..., TracedNode], *args: Any, kind: str | None = None
     ) -> TracedValue:
-        """f of the elements of aligned values."""
+        """Return f of the elements of aligned values."""
         values = self.aligned(*map(self.value, args))
         node = masks.elementwise(f, values)
         if any(leaves_out(v.node) for v in values):
@@ -435,7 +438,7 @@ def _flat(x: Any) -> list[Any]:
 
 
 def _decompositions() -> dict[Any, Any]:
-    """What torch makes operations of that have no reading."""
+    """Return torch's decompositions of operations that have no reading."""
     from torch._decomp import decomposition_table
 
     return {k: v for k, v in decomposition_table.items() if name_of(k) not in OPERATIONS}

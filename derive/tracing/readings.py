@@ -1,4 +1,4 @@
-"""What was made of a function for each kind of its arguments, and whether it runs."""
+"""Cache of derived code by kind of arguments, and the decision whether it runs."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ READING: ContextVar[bool] = ContextVar("READING", default=False)
 
 @dataclass(frozen=True)
 class LoadedFunction:
-    """The generated function, and how the arguments of a call become its own."""
+    """The generated function, and the mapping from a call's arguments to its inputs."""
 
     function: Callable[..., Any]
     inputs: tuple[str, ...]
     numbers: tuple[str, ...]
     constants: Mapping[str, float]
-    """Numbers of which it is not seen what becomes of them: those of this reading."""
+    """Numbers whose role is unclear, with their values in this reading."""
     outputs: tuple[bool, ...]
     structure: Any
     unread: frozenset[str] = frozenset()
-    """Inputs that nothing reads, which have no gradient rather than one of zeros."""
+    """Inputs that no equation reads; their gradient is None, not zeros."""
     refused: list[str] = field(default_factory=list)
-    """What was said of sizes that it does not take, the first time."""
+    """Error of the first call at sizes that the code does not accept."""
 
     def __call__(self, tensors: Mapping[str, Any], numbers: Mapping[str, float]) -> Any:
         from torch.utils._pytree import tree_unflatten
@@ -48,37 +48,37 @@ class LoadedFunction:
 
 @dataclass(frozen=True)
 class New:
-    """A call that is none of those before."""
+    """A call that is not cached."""
 
     key: Any
 
 
 UNCHANGED = object()
-"""In place of a result: the function is to run."""
+"""Result of a call that the original function is to run."""
 
 
 @dataclass
 class KnownReadings:
-    """What was made for each kind of arguments; None where the function cannot be read."""
+    """Derived code by kind of arguments; None if the function cannot be read."""
 
     time: float = 1.2
-    """How many times as long as the function derived code may take, by what is counted of both."""
+    """Maximum ratio of the estimated time of derived code to that of the function."""
     memory: float = 1.5
-    """The same of the largest tensor, and of what is saved."""
+    """Maximum ratio of the largest tensors, and of the saved bytes."""
     made: dict[Any, list[LoadedFunction] | None] = field(default_factory=dict)
     calls: dict[Any, call_cache.BoundCall] = field(default_factory=dict)
-    """How calls are run that came before, by their exact shapes."""
+    """Cached calls, by their exact shapes."""
     facts: dict[Any, Fact] = field(default_factory=dict)
-    """What came of each reading."""
+    """Outcome of each reading."""
     cheaper: dict[Any, int] = field(default_factory=dict)
-    """The elements below which the function is cheaper than derived code, as far as was tried."""
+    """Number of elements below which the function is cheaper than derived code."""
     unchanged: set[Any] = field(default_factory=set)
-    """The calls of which it is known that the function runs, by their exact shapes."""
+    """Calls that the original function runs, by their exact shapes."""
 
     def again(self, owner: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
-        """The result of a call as one before; else the key that it is to be remembered by.
+        """Return the result of a cached call, else the key to cache the call under.
 
-        `UNCHANGED` where the function is to run.
+        `UNCHANGED` if the original function is to run.
         """
         import torch
 
@@ -103,7 +103,7 @@ class KnownReadings:
             self.calls[key] = call
 
     def leave(self, key: Any) -> None:
-        """The function runs in such calls, which transforms say nothing of."""
+        """Record that the original function runs such calls, unless a transform is active."""
         import torch
 
         if key is not None and not torch._C._are_functorch_transforms_active():
@@ -112,7 +112,7 @@ class KnownReadings:
             self.unchanged.add(key)
 
     def __deepcopy__(self, memo: Any) -> KnownReadings:
-        """What a copy of a module knows: the code that was made has no tensors in it."""
+        """Return what a copy of a module knows: derived code holds no tensors."""
         held = dict(self.facts), dict(self.cheaper)
         return KnownReadings(self.time, self.memory, dict(self.made), {}, *held)
 
@@ -123,7 +123,7 @@ class KnownReadings:
         name: str,
         warn: bool,
     ) -> LoadedFunction | None:
-        """What is made for these arguments, read now where it is not known."""
+        """Return the code for these arguments, read now if it is new; else None."""
         import torch
 
         key, numbers = (_mode(function), _key(bound)), numbers_of(bound)
@@ -144,7 +144,7 @@ class KnownReadings:
         else:
             more = _more_than(fact, self.time, self.memory)
             if more:
-                # For arguments that are far larger both are counted again.
+                # Both costs are estimated again for far larger arguments.
                 self.cheaper[key] = _FAR * count
                 new = None
                 fact = dataclasses.replace(fact, refused=f"derived code would take {more}")
@@ -158,7 +158,7 @@ class KnownReadings:
 
 
 def _mode(function: Any) -> tuple[Any, ...]:
-    """Which modules of a module train, and the dtype of its parameters."""
+    """Return the dtype of a module's parameters, and which of its modules train."""
     import torch
 
     if not isinstance(function, torch.nn.Module):
@@ -169,7 +169,7 @@ def _mode(function: Any) -> tuple[Any, ...]:
 
 
 def _key(bound: inspect.BoundArguments) -> tuple[Any, ...]:
-    """What a reading depends on: ranks, sizes of 0 and 1, dtypes, flags and whole numbers."""
+    """Return what a reading depends on: ranks, sizes of 0 and 1, dtypes, flags and integers."""
     return tuple((name, _kind(x)) for name, x in bound.arguments.items())
 
 
@@ -188,7 +188,7 @@ def _kind(x: Any) -> Any:
 
 
 def _elements(bound: inspect.BoundArguments) -> int:
-    """How many numbers the tensors among the arguments have."""
+    """Return the number of elements of all tensors among the arguments."""
     import torch
     from torch.utils._pytree import tree_leaves
 
@@ -197,7 +197,7 @@ def _elements(bound: inspect.BoundArguments) -> int:
 
 
 _FAR = 8
-"""Derived code that was dearer is counted again for so many times as many elements."""
+"""Derived code that cost too much is estimated again at this many times the elements."""
 
 
 def numbers_of(bound: inspect.BoundArguments) -> dict[str, float]:
@@ -205,7 +205,7 @@ def numbers_of(bound: inspect.BoundArguments) -> dict[str, float]:
 
 
 def _more_than(fact: Fact, time: float, memory: float) -> str:
-    """What derived code takes more of than so many times the plain function's."""
+    """Describe what derived code takes more of than the limits allow; '' if nothing."""
     from derive.tracing.call_cost import dearer
 
     if fact.ours is None or fact.plain is None:
@@ -214,7 +214,7 @@ def _more_than(fact: Fact, time: float, memory: float) -> str:
 
 
 def _read(function: Any, bound: inspect.BoundArguments) -> tuple[LoadedFunction, Fact]:
-    """What is made of a function for such arguments, and what both cost."""
+    """Derive the code of a function for such arguments, and estimate both costs."""
     from derive.pipeline import load
     from derive.tracing.call_cost import cost_of
     from derive.tracing.read import reading_of
@@ -248,9 +248,9 @@ def _read(function: Any, bound: inspect.BoundArguments) -> tuple[LoadedFunction,
 
 @contextmanager
 def _as_of_tensors(function: Any) -> Iterator[None]:
-    """Generated code takes the way that it takes with data: in place, by kernels.
+    """Make generated code take the path that it takes with data: in place, by kernels.
 
-    What is asked of values, where there are none, is answered as most calls have it.
+    Checks of values, which tensors without data lack, get the answer that most calls have.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""Reductions, and what is made with them along an axis."""
+"""Reductions, and softmax and cumulative operations along an axis."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def dims_of(reader: Reader, x: TracedValue, dim: Any) -> list[int]:
 
 
 def over(reader: Reader, kind: str, x: TracedValue, dim: Any, keepdim: bool = False) -> TracedValue:
-    """A reduction over these axes."""
+    """Reduce a value over these axes."""
     if of_mask(x) is not None:
         return over_all(kind, x, dim)
     dims = dims_of(reader, x, dim)
@@ -48,7 +48,7 @@ def over(reader: Reader, kind: str, x: TracedValue, dim: Any, keepdim: bool = Fa
 
 
 def _one_index(reader: Reader, x: TracedValue, dim: int) -> TracedValue:
-    """The value with no more than one index on an axis."""
+    """Return the value with at most one index on an axis."""
     dim = reader.place_of(x, dim)
     return reader.single(x, dim)[0] if x.axes[dim] else x
 
@@ -127,7 +127,7 @@ def which(reader: Reader, x: TracedValue, dim: Any = None, keepdim: bool = False
 def _deviations(
     reader: Reader, x: TracedValue, dim: Any, correction: Any, keepdim: bool
 ) -> tuple[TracedValue, TracedValue]:
-    """(the variance, the mean, its axes kept)."""
+    """Return (the variance, the mean with its axes kept)."""
     dims = dims_of(reader, x, dim)
     x = x if isinstance(x.node, TracedRead) else reader.named(x, "h")
     middle = over(reader, "mean", x, dims, keepdim=True)
@@ -163,7 +163,7 @@ def variance(
 
 
 def _deviation(reader: Reader, variance: TracedValue) -> TracedValue:
-    """Its root, without a gradient where all values are equal."""
+    """Return the root of a variance, without a gradient where all values are equal."""
     root = _but_at_zero(lambda a: apply("sqrt", a))
     return reader.named(reader.elementwise(root, reader.named(variance, "variance")), "std")
 
@@ -233,7 +233,7 @@ def norm(
 
 
 def _but_at_zero(f: Callable[[TracedNode], TracedNode]) -> Callable[[TracedNode], TracedNode]:
-    """f, and 0 at 0 without a gradient."""
+    """Return f, with the value 0 and no gradient at 0."""
     return lambda a: apply("where", apply("==", a, number(0)), number(0), f(a))
 
 
@@ -242,7 +242,7 @@ def _but_at_zero(f: Callable[[TracedNode], TracedNode]) -> Callable[[TracedNode]
 
 @operation("softmax", "_softmax", "log_softmax", "_log_softmax", "special_softmax")
 def softmax(reader: Reader, x: TracedValue, dim: int, *_: Any, **__: Any) -> TracedValue:
-    """An equation of its own, since it binds an index that it keeps."""
+    """Return a softmax as an equation of its own, because it binds an index that it keeps."""
     dim = reader.place_of(x, dim)
     name = "log_softmax" if "log" in str(reader.node.target) else "softmax"
     if not x.axes[dim]:
@@ -260,7 +260,7 @@ def along(reader: Reader, name: str, x: TracedValue, atom: Atom) -> TracedValue:
 
 @operation("logcumsumexp")
 def up_to(reader: Reader, x: TracedValue, dim: int) -> TracedValue:
-    """The logsumexp of all up to a position."""
+    """Return the logsumexp of all elements up to each position."""
     dim = reader.place_of(x, dim)
     x = as_number(x)
     if not x.axes[dim]:

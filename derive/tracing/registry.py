@@ -1,4 +1,4 @@
-"""The readings of ATen operations by their names, and which take the elements of a mask."""
+"""Readings of ATen operations by name, and which of them accept elements selected by a mask."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ Translate = Callable[..., Any]
 _F = TypeVar("_F", bound=Translate)
 
 OPERATIONS: dict[str, Translate] = {}
-"""What each ATen operation is, by its name."""
+"""Reading of each ATen operation, by its name."""
 
 
 def operation(*names: str) -> Callable[[_F], _F]:
-    """Registers what operations of these names are."""
+    """Register the reading of operations of these names."""
 
     def put(f: _F) -> _F:
         OPERATIONS.update(dict.fromkeys(names, f))
@@ -23,7 +23,7 @@ def operation(*names: str) -> Callable[[_F], _F]:
 
 
 def of_each_element(*names: str) -> Callable[[_F], _F]:
-    """Registers what operations of these names make of each element, also of those of a mask."""
+    """Register an elementwise reading, which also accepts elements selected by a mask."""
 
     def put(f: _F) -> _F:
         f.of_each_element = True  # type: ignore[attr-defined]
@@ -33,7 +33,7 @@ def of_each_element(*names: str) -> Callable[[_F], _F]:
 
 
 def of_elements(f: _F) -> _F:
-    """Marks a reading that takes the elements that a mask holds."""
+    """Mark a reading that accepts elements selected by a mask."""
     f.of_elements = True  # type: ignore[attr-defined]
     return f
 
@@ -43,5 +43,5 @@ def is_of_each_element(f: Translate) -> bool:
 
 
 def takes_elements(f: Translate) -> bool:
-    """Whether a reading takes the elements that a mask holds."""
+    """True if a reading accepts elements selected by a mask."""
     return is_of_each_element(f) or getattr(f, "of_elements", False)

@@ -1,4 +1,4 @@
-"""Sums, maxima and means at positions that a tensor of integers holds, and what is put there.
+"""Sums, maxima and means at integer positions, and writes there.
 
 zeros(N).index_add(0, s, x)   is sum[k | s[k] == n](x[k])
 x.scatter(1, s, 1.0)          is where(any[k](s[n,k] == c), 1, x[n,c])
@@ -40,7 +40,7 @@ _REPEATED = (
 
 
 class MatchedPositions:
-    """What meets position n of an axis: ``atoms`` such that ``test`` holds, and their values."""
+    """Source elements written to position n: those at ``atoms`` where ``test`` holds."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class MatchedPositions:
         indices: Sequence[TracedValue],
         source: TracedValue,
     ) -> None:
-        """``source`` and ``indices`` begin with the same axes; those of x but ``dims`` follow."""
+        """``source`` and ``indices`` share leading axes; the axes of x outside ``dims`` follow."""
         for n in dims:
             x = x if not x.axes[n] else reader.single(x, n)[0]
         lead = len(indices[0].axes) - (len(x.axes) - len(dims))
@@ -70,7 +70,7 @@ class MatchedPositions:
         self.base, self.source, self.kind = base.node, source.node, base.kind
         tests = []
         for v in (source, *indices):
-            # What a mask leaves out meets nothing.
+            # Elements outside a mask match no position.
             if (mask := mask_of(v)) is not None and mask not in tests:
                 tests.append(mask)
         source, *indices = map(without_mask, (source, *indices))
@@ -83,9 +83,9 @@ class MatchedPositions:
         self.test = conjunction(tests)
 
     def _without_own_positions(self, reader: Reader, tests: list[TracedNode]) -> list[TracedNode]:
-        """Without k == n where k runs over all positions n: there is one such k for each.
+        """Drop k == n if k runs over all positions n: exactly one k matches each n.
 
-        As many positions as n has in the examples are all of them.
+        Sizes that are equal in the examples count as equal.
         """
         for alike in (reader.sizes.equal, reader.sizes.unify):
             for test in tests:
@@ -112,7 +112,7 @@ class MatchedPositions:
         return TracedValue(self.axes, node, self.kind)
 
     def by(self, kind: str, with_base: bool) -> TracedValue:
-        """The values at each position reduced, with what stands there already."""
+        """Reduce the values at each position, ``with_base`` including the present one."""
         zero = isinstance(self.base, TracedNumber) and self.base.value == 0
         if kind == "sum" and (with_base or zero):
             made = self.reduced("sum")
@@ -143,7 +143,7 @@ def _index(reader: Reader, index: TracedValue) -> TracedValue:
 def _along(
     reader: Reader, x: TracedValue, dim: int, index: TracedValue, source: TracedValue
 ) -> MatchedPositions:
-    """For an index of one axis, which is that of the source."""
+    """Match the positions of a one-axis index, which is an axis of the source too."""
     dim = reader.place_of(x, dim)
     if source.axes:
         source = source.fresh()
@@ -157,7 +157,7 @@ def _along(
 def _elements(
     reader: Reader, x: TracedValue, dim: int, index: TracedValue, source: TracedValue
 ) -> MatchedPositions:
-    """For an index of all axes."""
+    """Match the positions of an index with all axes."""
     dim = reader.place_of(x, dim)
     source, index, x = source.fresh(), _index(reader, index), x.fresh()
     for n, axis in enumerate(index.axes):
@@ -179,7 +179,7 @@ def _elements(
 def placed(
     reader: Reader, x: TracedValue, dim: int, index: TracedValue, source: TracedValue
 ) -> MatchedPositions:
-    """What meets each position, for the operation at hand."""
+    """Match the positions of the current operation's index."""
     find = _along if "index" in reader.called else _elements
     return find(reader, x, dim, index, source)
 
@@ -245,7 +245,7 @@ def scatter(
 
 
 def _put(found: MatchedPositions) -> TracedValue:
-    """The values in the place of what was there, of which there is one for each position."""
+    """Write the values; at most one may match each position."""
     if found.test is None and not found.atoms:
         return found.put(found.source)
     if found.atoms and any(
@@ -278,7 +278,7 @@ def index_put(
     lead, rest = len(own[0].axes), len(x.axes) - len(dims)
     values = values.fresh()
     if dims[0]:
-        # x[:, i]: the axes before stand first in the values.
+        # x[:, i]: the axes before the index come first in the values.
         wide = ((),) * (lead + rest - len(values.axes)) + values.axes
         first, after = dims[0], dims[0] + lead
         values = replace(values, axes=(*wide[first:after], *wide[:first], *wide[after:]))

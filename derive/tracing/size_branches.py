@@ -1,7 +1,7 @@
-"""Other sizes at which a function may do something else: where it asked for sizes as it ran.
+"""Find sizes at which a function may take another branch, because it compared sizes.
 
-A trace follows one branch of ``if x.shape[0] < 100``. What it asked is known; a reading is held
-against the function at sizes for which the answer is another.
+A trace follows one branch of ``if x.shape[0] < 100``, and its guards record the comparisons. A
+reading is compared with the function at sizes where a guard is false.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from derive.tracing.values import TracedValue
 _SMALL = (4, 5, 2, 3, 6, 7, 8, 9)
 _TRIED = 5000
 _MOST = 4_000_000
-"""Elements of a tensor that is made to see the other branch."""
+"""Maximum number of elements of a tensor that is made to take another branch."""
 
 
 def other_branches(
     sizes: SymbolicSizes, inputs: Mapping[str, TracedValue], hints: Mapping[Any, int]
 ) -> Iterator[tuple[dict[Any, int], str]]:
-    """(sizes for which an answer is another, what was asked)."""
+    """Yield (sizes at which a guard is false, the guard as text)."""
     for asked in sizes.asked():
         found = next(_falsified(asked, sizes, inputs, hints), None)
         if found is not None:
@@ -55,7 +55,7 @@ def _falsified(
 
 
 def _quick(asked: Any, symbols: Sequence[Any]) -> Callable[[Sequence[int]], bool]:
-    """Whether the answer is yes, by Python's own numbers; no where that is not seen."""
+    """Return a function that evaluates a guard in plain Python; False if it cannot."""
     down = {"FloorDiv": lambda a, b: a // b, "CeilDiv": lambda a, b: -(-a // b)}
     try:
         compiled = sympy.lambdify(symbols, asked, modules=[down, "math"])
@@ -72,9 +72,9 @@ def _quick(asked: Any, symbols: Sequence[Any]) -> Callable[[Sequence[int]], bool
 
 
 def _holds(asked: Any, way: Mapping[Any, int]) -> bool:
-    """Whether the answer is yes; where there is none, it is not asked.
+    """True if a guard holds or is undefined.
 
-    There is none where it divides by 0, or where a part of an axis would be no whole number.
+    It is undefined if it divides by 0, or if a part of an axis would be no integer.
     """
     try:
         return bool(at(asked, way) != sympy.false)
@@ -87,7 +87,7 @@ def _elements(value: TracedValue, sizes: SymbolicSizes, way: Mapping[Any, int]) 
 
 
 def said(asked: Any, sizes: SymbolicSizes, inputs: Mapping[str, TracedValue]) -> str:
-    """What was asked, of the shapes of inputs."""
+    """Return a guard as text, in terms of the shapes of inputs."""
     names: dict[Any, Any] = {}
     for name, value in inputs.items():
         for n, axis in enumerate(value.axes):

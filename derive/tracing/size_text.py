@@ -1,4 +1,4 @@
-"""Sizes, which torch has as expressions, as text in the notation."""
+"""Write sizes, which are SymPy expressions in torch, in the notation."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from sympy.printing.str import StrPrinter
 
 
 class Down(sympy.Function):  # type: ignore[misc]
-    """A quotient rounded down, as it is written."""
+    """A quotient rounded down."""
 
 
 def size_text(e: sympy.Expr, level: int = 0) -> str:
-    """A size in the notation: what is added, what is subtracted, the number last."""
+    """Return a size in the notation: added terms, subtracted terms, then the number."""
     from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
 
     match e:
@@ -36,7 +36,7 @@ def size_text(e: sympy.Expr, level: int = 0) -> str:
 
 
 class _Exact(StrPrinter):  # type: ignore[misc]
-    """Numbers by the digits that say which they are, functions by their names in the notation."""
+    """Prints floats with all their digits, and functions by their names in the notation."""
 
     def _print_Float(self, e: sympy.Float) -> str:
         return repr(float(e))
@@ -58,7 +58,7 @@ _NAMES = {
 
 
 def number_text(e: sympy.Expr) -> str:
-    """A number that no size decides."""
+    """Return a number without symbols in the notation."""
     if e.is_Integer:
         return str(e)
     if e.is_Rational and e.q < 100:

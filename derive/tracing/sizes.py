@@ -12,40 +12,40 @@ from derive.errors import DeriveError
 
 
 class SymbolicSizes:
-    """What is known of the symbols of a trace."""
+    """Facts about the symbols of a trace."""
 
     def __init__(self, shapes: Any) -> None:
         self.shapes = shapes
         self.alike: dict[sympy.Symbol, sympy.Expr] = {}
-        """What symbols are, as operations on several tensors say."""
+        """Values of symbols, as operations on several tensors imply."""
         for guard in shapes.guards:
-            # Torch takes some numbers that are made of a size for those of the example.
+            # torch fixes some numbers made of a size at their values in the example.
             if isinstance(guard.expr, sympy.Eq) and isinstance(guard.expr.rhs, sympy.Float):
                 for symbol in guard.expr.free_symbols if len(guard.expr.free_symbols) == 1 else ():
                     self.alike[symbol] = _number(shapes.backed_var_to_val[symbol])
         self.divided: list[tuple[sympy.Expr, sympy.Expr]] = []
-        """(a size, what it is taken to be a multiple of)."""
+        """(a size, its assumed divisor)."""
         self.least: list[sympy.Expr] = []
-        """What is taken to be 0 at least: a part of an axis is no longer than the axis."""
+        """Expressions assumed to be >= 0: a part of an axis is no longer than the axis."""
         self._plain: dict[Any, sympy.Expr] = {}
         self._equal: dict[Any, bool] = {}
         self.rounded: dict[sympy.Expr, sympy.Symbol] = {}
-        """Whole divisions that may leave a rest, each a symbol of its own, as it is a size."""
+        """Floor divisions that may leave a remainder, each with a symbol, as it is a size."""
 
     def of(self, size: Any) -> sympy.Expr:
-        """A size of torch as an expression, whole divisions that leave no rest as quotients."""
+        """Return a size of torch as an expression, exact floor divisions as quotients."""
         node = getattr(size, "node", None)
         if node is None:
             return sympy.sympify(size)
         return self.plain(node.expr)
 
     def example(self, size: Any) -> int:
-        """A size of torch in the examples."""
+        """Return a size of torch in the examples."""
         node = getattr(size, "node", None)
         return int(size if node is None else self.hint(self._resolved(node.expr)))
 
     def counted(self, size: Any) -> sympy.Expr:
-        """A size of torch as an expression, whole divisions rounded down for all sizes."""
+        """Return a size of torch as an expression, with divisions rounded down for all sizes."""
         from torch.utils._sympy.functions import FloorDiv
 
         node = getattr(size, "node", None)
@@ -58,10 +58,10 @@ class SymbolicSizes:
     def number(
         self, size: Any, parts: Sequence[sympy.Expr], axes: Sequence[sympy.Expr]
     ) -> sympy.Expr:
-        """A number of torch that tensors are computed with.
+        """Return a number of torch that tensors are computed with.
 
-        Of a division nothing is left where an axis has such ``parts``. The number of positions of
-        one of the ``axes`` is its size, whatever is left.
+        A division is exact if its quotient is the size of one of the ``parts`` of axes. A number of
+        positions of one of the ``axes`` is the size of the axis, whatever the remainder.
         """
         from torch.utils._sympy.functions import FloorDiv
 
@@ -75,7 +75,7 @@ class SymbolicSizes:
         return self.plain(e)
 
     def quotient_down(self, a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
-        """a/b rounded down for all sizes."""
+        """Return a/b rounded down for all sizes."""
         from torch.utils._sympy.functions import FloorDiv
 
         a, b = self.plain(a), self.plain(sympy.sympify(b))
@@ -84,7 +84,7 @@ class SymbolicSizes:
         return self._rounded(FloorDiv(a, b))
 
     def meant(self, e: Any) -> sympy.Expr:
-        """The expression with whole divisions in place of their symbols."""
+        """Replace the symbols of floor divisions by the divisions."""
         meanings = {symbol: x for x, symbol in self.rounded.items()}
         while True:
             new = at(e, {s: meanings[s] for s in sympy.sympify(e).free_symbols if s in meanings})
@@ -93,12 +93,12 @@ class SymbolicSizes:
             e = new
 
     def at_least(self, e: sympy.Expr) -> None:
-        """That this is 0 at least, which is asked of the sizes of a call."""
+        """Assume that an expression of sizes is >= 0."""
         if e.free_symbols and e not in self.least:
             self.least.append(e)
 
     def plain(self, e: sympy.Expr) -> sympy.Expr:
-        """The expression in symbols that are no others, whole divisions taken as they are."""
+        """Return the expression in independent symbols, without floor divisions."""
         e = sympy.sympify(e)
         if e.is_Integer:
             return e
@@ -110,7 +110,7 @@ class SymbolicSizes:
         return found
 
     def _state(self) -> tuple[int, ...]:
-        """What grows with what is known of the symbols."""
+        """Return a cache key that grows with the facts about symbols."""
         known = self.shapes.replacements, self.alike, self.divided, self.rounded
         return tuple(map(len, known))
 
@@ -122,7 +122,7 @@ class SymbolicSizes:
         return e if e.is_Atom else sympy.simplify(e)
 
     def _resolved(self, e: Any) -> Any:
-        """The expression in symbols that are no others."""
+        """Return the expression in independent symbols."""
         known = {**self.shapes.replacements, **self.alike}
         while True:
             new = at(e, {s: known[s] for s in e.free_symbols if s in known})
@@ -131,17 +131,17 @@ class SymbolicSizes:
             e = new
 
     def asked(self) -> list[Any]:
-        """What the function, or torch, has asked of sizes, and was answered yes."""
+        """Return the comparisons of sizes that held in the trace."""
         found = dict.fromkeys(self._resolved(g.expr) for g in self.shapes.guards)
         return [self.meant(e) for e in found if e.free_symbols]
 
     def numbers_asked(self) -> list[float]:
-        """The numbers that sizes were compared with, or quotients of them."""
+        """Return the numbers that sizes, or quotients of them, were compared with."""
         found = (x for g in self.shapes.guards for x in g.expr.atoms(sympy.Float))
         return sorted(map(float, found))
 
     def takes(self, way: Mapping[Any, int]) -> bool:
-        """Whether these sizes are multiples of what they are taken to be, and large enough."""
+        """True if these sizes satisfy the assumed divisors and bounds."""
         try:
             pairs = [(self.value(a, way), self.value(b, way)) for a, b in self.divided]
             if any(int(b) == 0 or int(a) % int(b) for a, b in pairs):
@@ -152,7 +152,7 @@ class SymbolicSizes:
         return all(e.is_integer and e >= 0 for e in least)
 
     def value(self, e: Any, way: Mapping[Any, int]) -> sympy.Expr:
-        """A size where the symbols of the inputs have these values."""
+        """Evaluate a size at these values of the symbols of the inputs."""
         return at(self.meant(self._resolved(e)), way)
 
     def _is_quotient(self, x: sympy.Expr) -> bool:
@@ -160,12 +160,12 @@ class SymbolicSizes:
         return any((whole, b) in self.divided for whole in (a, a - (b - 1)))
 
     def _quotient_of(self, x: sympy.Expr) -> sympy.Expr:
-        """A whole division as a quotient, where it leaves no rest or is rounded up."""
+        """Return a floor division as a quotient if it is exact or rounds up, else as a symbol."""
         if x in self.rounded:
             return self.rounded[x]
         a, b = x.args
         up = a - (b - 1)
-        # A sum is divided as it is: what is odd in the examples need not be so.
+        # A sum stays a floor division: whether it divides in the examples may be accidental.
         for whole in (e for e in (a, up) if not e.is_Add):
             if self.hint(whole) % self.hint(b) == 0 and self.hint(whole) > 0:
                 if whole.free_symbols and (whole, b) not in self.divided:
@@ -174,20 +174,20 @@ class SymbolicSizes:
         return self._rounded(x)
 
     def _rounded(self, x: sympy.Expr) -> sympy.Symbol:
-        """The symbol of a whole division."""
+        """Return the symbol of a floor division."""
         if x not in self.rounded:
             name = f"~{len(self.rounded)}"
             self.rounded[x] = sympy.Symbol(name, integer=True, nonnegative=True)
         return self.rounded[x]
 
     def unify(self, a: sympy.Expr, b: sympy.Expr) -> bool:
-        """Sizes that torch asks to be the same are the same from now on."""
+        """Take two sizes as equal from now on; False if they differ in the examples."""
         a, b = self.plain(a), self.plain(b)
         if self.hint(a) != self.hint(b):
             return False
         for least in (e for e in (a, b) if type(e).__name__ == "Min"):
             if len({*map(self.hint, least.args)}) == 1:
-                # Of a square matrix the diagonal is as long as both axes.
+                # The diagonal of a square matrix is as long as both axes.
                 first, *others = least.args
                 return all(self.unify(first, e) for e in others) and self.unify(a, b)
         for symbol in sorted((a - b).free_symbols, key=str):
@@ -198,12 +198,12 @@ class SymbolicSizes:
         return bool(sympy.simplify(a - b) == 0)
 
     def are_known(self, e: sympy.Expr) -> bool:
-        """Whether it is made of sizes, and of no number that a tensor holds."""
+        """True if the expression is made of sizes alone, without a number that a tensor holds."""
         symbols = set(self.meant(self._resolved(e)).free_symbols)
         return symbols <= set(self.shapes.backed_var_to_val)
 
     def hint(self, e: sympy.Expr) -> Any:
-        """The value in the examples."""
+        """Return the value in the examples."""
         values = {s: _number(v) for s, v in self.shapes.backed_var_to_val.items()}
         found = at(self.meant(e), values)
         return int(found) if found.is_integer else found
@@ -219,7 +219,7 @@ class SymbolicSizes:
         return self._equal[a, b]
 
     def quotient(self, a: sympy.Expr, b: sympy.Expr) -> sympy.Expr | None:
-        """a/b where that is whole for all sizes."""
+        """Return a/b if it is an integer for all sizes, else None."""
         if b == 0 or self.hint(b) == 0:
             return None
         made = sympy.cancel(sympy.together(self.plain(a) / self.plain(b)))
@@ -232,10 +232,14 @@ class SymbolicSizes:
     def refined(
         self, one: Sequence[sympy.Expr], other: Sequence[sympy.Expr]
     ) -> tuple[list[list[int]], list[list[int]], list[sympy.Expr]]:
-        """Sizes that both lists are products of, in order: which of them each entry has."""
+        """Split both lists of sizes into common factors, in order.
+
+        Returns (the factors of each entry of ``one``, those of ``other``, the factors); the first
+        two by number.
+        """
         found = self._refined(one, other)
         if found is None and [*map(self.hint, one)] == [*map(self.hint, other)]:
-            # Of products that are the same the factors are, as they are in the examples.
+            # The products are equal, and the factors are in the examples: unify the factors.
             if all(self.unify(a, b) for a, b in zip(one, other, strict=True)):
                 found = self._refined(one, other)
         if found is None and self.unify(sympy.prod(one), sympy.prod(other)):
@@ -276,7 +280,7 @@ class SymbolicSizes:
 
 
 def at(e: Any, values: Mapping[Any, Any]) -> sympy.Expr:
-    """The expression for these values of its symbols, of which none is summed over.
+    """Substitute these values for symbols of an expression, none of which is bound.
 
     Raises:
         ValueError: a size would be negative.
@@ -289,7 +293,7 @@ def at(e: Any, values: Mapping[Any, Any]) -> sympy.Expr:
 
 
 def _solved(e: sympy.Expr, symbol: sympy.Symbol) -> list[Any]:
-    """What the symbol is where e = 0; nothing where it stands in remainders, as in s + s % 2."""
+    """Solve e = 0 for a symbol; [] if it occurs in remainders, as in s + s % 2."""
     try:
         return list(sympy.solve(e, symbol))
     except NotImplementedError:
@@ -297,7 +301,7 @@ def _solved(e: sympy.Expr, symbol: sympy.Symbol) -> list[Any]:
 
 
 def _plain_numbers(e: sympy.Expr) -> sympy.Expr:
-    """Torch's floats of sizes as what they are."""
+    """Replace torch's float functions of sizes by arithmetic."""
     from torch.utils._sympy import functions
 
     as_plain = {
@@ -315,17 +319,17 @@ def _plain_numbers(e: sympy.Expr) -> sympy.Expr:
         kind = getattr(functions, name, None)
         if kind is not None and e.has(kind):
             e = e.replace(kind, make)
-    # A logarithm is taken by way of that to the base 2.
+    # A logarithm was traced as one to the base 2.
     return at(e, {sympy.Float(math.log(2)): sympy.log(2)}) if e.has(sympy.log) else e
 
 
 def is_one(size: Any) -> bool:
-    """Whether a number that torch makes of sizes is 1, whatever they are."""
+    """True if a number that torch makes of sizes is 1 for all sizes."""
     return bool(sympy.simplify(_plain_numbers(size.node.expr)) - 1 == 0)
 
 
 def _half(e: sympy.Expr) -> sympy.Expr:
-    """A number that is a half, or whole, as such."""
+    """Return a multiple of 1/2 as a rational number."""
     twice = 2 * float(e) if e.is_number else 0.5
     return sympy.Rational(int(twice), 2) if twice.is_integer() else e
 

@@ -1,4 +1,4 @@
-"""Parts of an axis, and what stands around them: slices, windows, paddings, rotations.
+"""Parts of an axis, and what surrounds them: slices, windows, paddings, rotations.
 
 x[:, 1:]   is x[n,u+1] with size(u) = size(t) - 1
 pad(x, 1)  is x[n,u-1] where u is in 1 .. size(t), else 0
@@ -36,7 +36,7 @@ from derive.tracing.windows import window
 def at_position(
     x: TracedValue, dim: int, atom: Atom, position: TracedNode, new: Sequence[Atom]
 ) -> TracedValue:
-    """x with new indices in the place of one, and where it is read for them."""
+    """Return x with new indices on an axis, read at a position that depends on them."""
     axes = (*x.axes[:dim], tuple(new), *x.axes[dim + 1 :])
     return replace(x, axes=axes, node=substituted(x.node, {atom: position}))
 
@@ -47,7 +47,7 @@ def at_position(
 def beginning_at(
     reader: Reader, x: TracedValue, dim: int, first: sympy.Expr, length: sympy.Expr, step: Any = 1
 ) -> TracedValue:
-    """So many positions of an axis, from the first on, ``step`` from one to the next."""
+    """Return ``length`` positions of an axis from ``first`` on, ``step`` apart."""
     whole = length_of(x, dim)
     if length == 1:
         one = select(reader, x, dim, first)
@@ -66,7 +66,10 @@ def beginning_at(
 
 
 def _within(reader: Reader, at: TracedNode, length: sympy.Expr, whole: sympy.Expr) -> TracedNode:
-    """A position on an axis that may be longer: an index alone says that the axis has its size."""
+    """Return a position on an axis that may be longer than the index.
+
+    A bare index would imply that the axis has its size, so a start parameter, 0, is added.
+    """
     if not isinstance(at, Position) or reader.sizes.equal(length, whole):
         return at
     if whole.is_Symbol and whole in length.free_symbols:
@@ -91,7 +94,7 @@ def part(
 def block(
     reader: Reader, x: TracedValue, dim: int, first: sympy.Expr, length: sympy.Expr, step: Any = 1
 ) -> TracedValue:
-    """One of the equal parts that an axis is made of where that is so for all sizes, or any."""
+    """Slice an axis; if it has equal parts of that length for all sizes, select one of them."""
     whole = length_of(x, dim)
     shape = [length_of(x, n) for n in range(len(x.axes))]
     if step != 1:
@@ -133,7 +136,7 @@ def parts(reader: Reader, x: TracedValue, *args: Any, **named: Any) -> list[Trac
 def diagonal(
     reader: Reader, x: TracedValue, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> TracedValue:
-    """x[k,k+offset], its index the last."""
+    """Return x[k,k+offset], with the axis of k last."""
     dim1, dim2 = reader.place_of(x, dim1), reader.place_of(x, dim2)
     length = _diagonal_length(reader, x, offset, dim1, dim2)
     new = () if length == 1 else (Atom.new(length),)
@@ -146,14 +149,14 @@ def diagonal(
         x = replace(x, node=substituted(x.node, {x.axes[dim][0]: place}))
         within = _within(reader, place, length, length_of(x, dim))
         if within is not place:
-            # Not before: what is compared with the position is decided without a parameter.
+            # Only now, because comparisons with the position are folded without a parameter.
             x = replace(x, node=rewritten(x.node, partial(_read_within, place, within)))
     kept = (axis for n, axis in enumerate(x.axes) if n not in (dim1, dim2))
     return replace(x, axes=(*kept, new))
 
 
 def _read_within(place: TracedNode, within: TracedNode, node: TracedNode) -> TracedNode:
-    """What is read at a place, read at the other."""
+    """Replace a position by another one in a read."""
     if not isinstance(node, TracedRead):
         return node
     return node.with_parts([within if p == place else p for p in node.positions])
@@ -162,7 +165,7 @@ def _read_within(place: TracedNode, within: TracedNode, node: TracedNode) -> Tra
 def _diagonal_length(
     reader: Reader, x: TracedValue, offset: int, dim1: int, dim2: int
 ) -> sympy.Expr:
-    """The smaller of the rows and columns that are left, where neither is so for all sizes."""
+    """Return the number of remaining rows or columns, the smaller; Min if sizes decide."""
     rows = length_of(x, dim1) + min(offset, 0)
     columns = length_of(x, dim2) - max(offset, 0)
     if reader.sizes.equal(rows, columns):
@@ -265,7 +268,7 @@ def pad_with_itself(reader: Reader, x: TracedValue, amounts: Sequence[Any]) -> T
 def padded(
     reader: Reader, x: TracedValue, amounts: Sequence[Any], mode: str, value: Any
 ) -> TracedValue:
-    """The last axes with so many positions before and after each, given from the last axis on."""
+    """Pad the last axes; ``amounts`` are (before, after) of each, from the last axis on."""
     shape = reader.counted_shape()
     tests: list[TracedNode] = []
     for n in range(len(amounts) // 2):
@@ -304,7 +307,7 @@ def _inside(
     before: sympy.Expr,
     after: sympy.Expr,
 ) -> TracedNode:
-    """The position of the axis whose element stands at a position before, in or after it."""
+    """Return the position whose element is at a padded position."""
     last = reader.sizes.plain(whole - 1)
     if mode == "replicate":
         return apply("int", apply("clamp", at, number(0), number(last)))

@@ -1,6 +1,6 @@
-"""Letters of axes that the code of a function gives names to.
+"""Letters of axes from the names in the code of a function.
 
-B, T, C = x.shape   says that the axes of x are b, t and c
+B, T, C = x.shape   names the axes of x b, t and c
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 
 def letters_in(function: Any, ranks: Mapping[str, int]) -> dict[str, list[str | None]]:
-    """For inputs of these ranks the letters of their axes, as far as the code names them."""
+    """Return the letters of the axes of inputs of these ranks, if the code names them."""
     import torch
 
     code = type(function).forward if isinstance(function, torch.nn.Module) else function
@@ -32,7 +32,7 @@ def letters_in(function: Any, ranks: Mapping[str, int]) -> dict[str, list[str | 
 
 
 def _named(tree: ast.AST, ranks: Mapping[str, int]) -> Iterator[tuple[str, int, str]]:
-    """(input, axis, name)."""
+    """Yield (input, axis, name)."""
     changed: set[str] = set()
     statements = [n for n in ast.walk(tree) if isinstance(n, ast.Assign)]
     for statement in sorted(statements, key=lambda n: n.lineno):
@@ -66,7 +66,7 @@ def _each(
 
 
 def _shape_of(e: ast.expr) -> tuple[str, slice] | None:
-    """x and which of its axes, for x.shape, x.size() and x.shape[-2:]."""
+    """Return (x, a slice of its axes) for x.shape, x.size() and x.shape[-2:]."""
     match e:
         case ast.Attribute(ast.Name(name), "shape"):
             return name, slice(None)
@@ -83,7 +83,7 @@ def _shape_of(e: ast.expr) -> tuple[str, slice] | None:
 
 
 def _axis_of(e: ast.expr) -> tuple[str, int] | None:
-    """x and one of its axes, for x.shape[0] and x.size(0)."""
+    """Return (x, one of its axes) for x.shape[0] and x.size(0)."""
     match e:
         case ast.Subscript(ast.Attribute(ast.Name(name), "shape"), index):
             place = _whole(index)

@@ -1,4 +1,4 @@
-"""A module that is run to be read, and is afterwards what it was."""
+"""Restore the attributes of a module that runs to be read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from typing import Any
 
 @contextmanager
 def left_as_it_is(function: Any) -> Iterator[Callable[[], list[str]]]:
-    """The attributes of a module and those in it are as before; gives what says which changed."""
+    """Restore the attributes of a module and its submodules at exit.
+
+    Yields a function that returns the names of those that changed.
+    """
     import torch
 
     modules = dict(function.named_modules()) if isinstance(function, torch.nn.Module) else {}

@@ -1,4 +1,4 @@
-"""What would take a size as the number of the example, made to keep it a size."""
+"""Replace functions that would turn a symbolic size into its value in the example."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from derive.tracing.sizes import is_one
 
 @contextmanager
 def kept_sizes(function: Any) -> Iterator[None]:
-    """math.sqrt and logarithms of a size, also under names of their own in a function's code.
+    """Let math.sqrt and logarithms take symbolic sizes, also under other names in the code.
 
-    Functions of torch that take numbers are others that compute the same of sizes.
+    Functions of torch that take numbers only are replaced by equivalents for symbolic sizes.
     """
     import torch
 
@@ -51,7 +51,7 @@ def _is_of(x: Any, functions: Collection[Any]) -> bool:
 
 
 def _globals(function: Any) -> list[dict[str, Any]]:
-    """The namespaces of the code of a function, and of the modules in it."""
+    """Return the global namespaces of a function's code, and of the modules in it."""
     import torch
 
     functions = [function, getattr(function, "func", None)]
@@ -109,7 +109,7 @@ def _max_pool1d(
     dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> Any:
-    """A pool of two axes, of which the first has one position."""
+    """Return the pool over two axes, of which the first has size 1."""
     import torch
 
     def pair(n: Any, first: int) -> Any:
@@ -122,7 +122,7 @@ def _max_pool1d(
 
 
 def _attention(q: Any, *args: Any, **named: Any) -> Any:
-    """One that is scaled by a number made of sizes, or plainly where that is 1/sqrt(size)."""
+    """Scale the queries by a symbolic number; torch's default scale, 1/sqrt(size), stays."""
     import torch
 
     scale = named.get("scale")
@@ -133,7 +133,7 @@ def _attention(q: Any, *args: Any, **named: Any) -> Any:
 
 
 def _tensor(data: Any, **named: Any) -> Any:
-    """A number that is made of sizes as a tensor."""
+    """Return a number made of sizes as a tensor."""
     import torch
 
     if not isinstance(data, torch.SymInt | torch.SymFloat):
@@ -147,7 +147,7 @@ def _tensor(data: Any, **named: Any) -> Any:
 def _multilabel_margin(
     x: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
 ) -> Any:
-    """The loss of the classes before the first -1, beside all that are none of them."""
+    """Return the loss of the classes before the first -1, against all other classes."""
     import torch
 
     if size_average is not None or reduce is not None:
@@ -171,7 +171,7 @@ def _filled_on_diagonal(x: Any, value: Any, wrap: bool = False) -> Any:
 
 
 def _diagonal(x: Any, offset: Any = 0, dim1: int = 0, dim2: int = 1) -> Any:
-    """One that begins at a size is that of a part."""
+    """Return a diagonal; for an offset that is a size, that of a part of x."""
     import torch
 
     if not isinstance(offset, torch.SymInt):
@@ -181,7 +181,7 @@ def _diagonal(x: Any, offset: Any = 0, dim1: int = 0, dim2: int = 1) -> Any:
 
 
 def _one_hot(x: Any, num_classes: Any = -1) -> Any:
-    """One of as many classes as a size."""
+    """Return the one-hot encoding; the number of classes may be a size."""
     import torch
 
     if not isinstance(num_classes, torch.SymInt):

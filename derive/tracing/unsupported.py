@@ -1,4 +1,4 @@
-"""What to do instead, of operations that are not in index notation."""
+"""Advice for operations that index notation cannot express."""
 
 from __future__ import annotations
 
@@ -54,17 +54,17 @@ _FAMILIES = {"fft_": _FOURIER, "_fft_": _FOURIER, "linalg_": _MATRIX}
 
 
 def refused(name: str) -> bool:
-    """Whether an operation has no reading, whatever torch makes it of."""
+    """True if an operation has no reading, not even by torch's decomposition."""
     return name in _ADVICE
 
 
 def advice(name: str) -> str | None:
-    """What to do instead of an operation; None where nothing better is known."""
+    """Return what to do instead of an operation; None if nothing is known."""
     found = _ADVICE.get(name)
     families = (text for start, text in _FAMILIES.items() if name.startswith(start))
     return found or next(families, None)
 
 
 def is_complex(made: Any) -> bool:
-    """Whether what torch makes is complex."""
+    """True if the result of a node is complex."""
     return bool(getattr(getattr(made, "dtype", None), "is_complex", False))

@@ -1,4 +1,4 @@
-"""A reading held against the function that it was read from, at several sizes."""
+"""Compare a reading with the function that it was read from, at several sizes."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _TOLERANCE = 1e-7
 """Some of torch's own kernels have a constant in single precision, such as 1/6."""
 _ENOUGH = 3
 _DRAWS = 8
-"""So often values are drawn, until the function has no nan: of a row that a mask leaves empty."""
+"""Maximum number of draws, until the function has no nan, as in a row that is all masked."""
 _HELD = (0.6, 0.85, 0.15, 0.95, 0.05)
-"""How much of a mask holds, one draw after another."""
+"""Fractions of a mask that hold, one for each draw."""
 _FEW = 100_000
-"""Elements of an example at whose values gradients are held."""
+"""Maximum number of elements of an example at whose values gradients are compared."""
 _MANY = 8192
-"""Fewer elements make no tensor that is too large."""
+"""With fewer elements than this, no tensor is too large."""
 _ROOM = 2**30
 _MARKED = 0.25
-"""How many integers of a draw are one that marks its place, such as -100."""
+"""Fraction of drawn integers that are a marker, such as -100."""
 
 
 def check(
@@ -40,9 +40,9 @@ def check(
     sizes: SymbolicSizes,
     inputs: Mapping[str, TracedValue],
 ) -> None:
-    """A DeriveError where the generated function of ``op`` differs from a function.
+    """Raise a DeriveError if the function generated for ``op`` differs from a function.
 
-    Each of them is what ``op`` is for some values of its parameters.
+    Each function is given with the values of the parameters at which ``op`` should equal it.
     """
     from derive.pipeline import load
 
@@ -79,7 +79,7 @@ def _held(
                 with exact(dtype):
                     want = _results(function(**given), given)
             except Exception:
-                # It does not take these sizes, or values out of its range.
+                # The function rejects these sizes, or values out of its range.
                 want = None
             if (want is not None and not _is_nan(want)) or (want is None and attempt):
                 break
@@ -121,10 +121,11 @@ def _samples(
     inputs: Mapping[str, TracedValue],
     marks: Mapping[str, Sequence[int]],
 ) -> Iterator[tuple[Callable[[int], dict[str, Any]], str, bool]]:
-    """Draws of inputs: of the sizes of the examples, odd ones, equal ones, and other branches.
+    """Yield (a draw of inputs, the guard that is false at their sizes or '', whether it is spare).
 
-    With the last, what was asked of sizes that is otherwise there. Then, to spare where those are
-    enough, the sizes of the examples but for one: a function may ask much of the others.
+    The sizes are those of the examples, odd ones, equal ones, and those of other branches. Spare
+    draws change one size of the examples, because a function may restrict the others. They are used
+    only if the others are too few.
     """
     symbols = sorted(
         {s for v in inputs.values() for a in v.atoms for s in a.size.free_symbols}, key=str
@@ -151,10 +152,10 @@ def _own(
     way: Mapping[Any, int],
     attempt: int,
 ) -> dict[str, Any]:
-    """The examples; after the first attempt only their integers, which may have a pattern.
+    """Return the examples; after the first attempt only their integers, with other floats.
 
-    Gradients are asked for where no two elements are equal and none is 0, so that none is at a
-    kink.
+    Integers of examples may have a pattern. Gradients are compared only if all elements are
+    distinct and nonzero, so that none is at a kink.
     """
     if attempt:
         made = _draw(tensors, sizes, inputs, {}, way, 7, attempt)
@@ -169,9 +170,10 @@ def _own(
 
 
 def _marks(op: Operation, tensors: Mapping[str, Any]) -> dict[str, list[int]]:
-    """Of each integer input, the numbers that mark a place.
+    """Return the marker values of each integer input, such as -100.
 
-    These are those below 0 in the example, and those that the operation compares the input with.
+    These are the numbers below 0 in the example, and those that the operation compares the input
+    with.
     """
     found = {
         t.name: {int(n) for n in tensors[t.name].unique() if n < 0}
@@ -194,7 +196,7 @@ def _draw(
     seed: int,
     attempt: int,
 ) -> dict[str, Any]:
-    """Inputs of these sizes, others at each attempt."""
+    """Draw inputs of these sizes, different at each attempt."""
     return {
         name: _tensor(tensors[name], v, marks.get(name, ()), way, sizes, seed + n, attempt)
         for n, (name, v) in enumerate(inputs.items())
@@ -203,10 +205,10 @@ def _draw(
 
 @contextmanager
 def exact(dtype: Any) -> Iterator[None]:
-    """Casts between floating-point dtypes leave tensors in float64, in which all is held.
+    """Compute in float64: drop casts between floating-point dtypes.
 
-    So are tensors that are made without a dtype. All say that they have the given ``dtype``, that
-    of the examples: ``torch.finfo(x.dtype).eps`` is a number of the function.
+    Tensors made without a dtype are float64 too. All tensors report ``dtype``, that of the
+    examples, because ``torch.finfo(x.dtype).eps`` is a number of the function.
     """
     import torch
     from torch.overrides import TorchFunctionMode
@@ -254,7 +256,7 @@ def exact(dtype: Any) -> Iterator[None]:
 
 
 def _is_too_large(f: Callable[..., Any], given: Mapping[str, Any]) -> bool:
-    """Whether derived code needs a tensor that memory has no room for."""
+    """True if derived code needs a tensor that is too large for the memory."""
     if sum(t.numel() for t in given.values()) < _MANY:
         return False
     cost = cost_of(lambda **tensors: f(*tensors.values()), given)
@@ -262,7 +264,7 @@ def _is_too_large(f: Callable[..., Any], given: Mapping[str, Any]) -> bool:
 
 
 def _dtype(tensors: Mapping[str, Any]) -> Any:
-    """The dtype of the examples, the first where they have several; float64 without any."""
+    """Return the dtype of the first floating-point example; float64 without any."""
     import torch
 
     return next((t.dtype for t in tensors.values() if t.is_floating_point()), torch.float64)
@@ -271,7 +273,7 @@ def _dtype(tensors: Mapping[str, Any]) -> Any:
 def _without_gradient(
     function: Callable[..., Any], given: Mapping[str, Any], dtype: Any
 ) -> list[str]:
-    """The inputs that the function has no gradient for."""
+    """Return the inputs for which the function has no gradient."""
 
     def runs(silent: Sequence[str]) -> bool:
         try:
@@ -301,9 +303,10 @@ def _tensor(
     seed: int,
     attempt: int,
 ) -> Any:
-    """Values like those of the example; after the first attempt also within 1, as they are.
+    """Draw values like those of the example.
 
-    Integers have marks at the first attempt, which not every function takes.
+    After the first attempt, values stay below 1 if those of the example do. Integers have markers
+    at the first attempt only, because not every function takes them.
     """
     import torch
 
@@ -332,7 +335,7 @@ def _tensor(
 
 
 def _results(made: Any, given: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
-    """(the outputs, the gradients of a weighted sum of them)."""
+    """Return (the outputs, the gradients of a weighted sum of them)."""
     import torch
     from torch.utils._pytree import tree_leaves
 
@@ -351,7 +354,7 @@ def _results(made: Any, given: Mapping[str, Any]) -> tuple[list[Any], list[Any]]
 
 
 def _differs(want: Any, have: Any, given: Mapping[str, Any]) -> str:
-    """What differs, and for which shapes."""
+    """Describe the first difference, with the shapes of the inputs; '' if there is none."""
     import torch
 
     for what, ours, theirs in zip(
@@ -363,7 +366,8 @@ def _differs(want: Any, have: Any, given: Mapping[str, Any]) -> str:
             a = a.reshape(b.shape) if a.numel() == b.numel() else a
             undefined = b.isnan()
             if what.startswith("gradient") and a.shape == b.shape and not undefined.all():
-                # A row that is divided by its length of 0 has no gradient that could be wrong.
+                # Where the function's gradient is nan, as for a row divided by its zero norm, any
+                # is right.
                 a = torch.where(undefined, b, a)
             if a.shape != b.shape or not torch.allclose(
                 a.double(), b.double(), rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True

@@ -1,11 +1,12 @@
-"""Questions about the values of tensors that only validate them.
+"""Recognize branches on the values of tensors that only validate them.
 
     if torch.any(var < 0):
         raise ValueError
 
-is answered as the examples do, where the other answer raises an error in the same function, or in
-one that is given the answer, check(bool((var > 0).all()), "no variance"): then
-a call either gives what the reading does or raises. Any other question is left open.
+takes the branch of the examples, if the other branch raises an error in the same function. The
+error may also be raised by a function that gets the answer as an argument: check(bool((var >
+0).all()), "no variance"). A call then either returns what the reading does, or raises. A branch for
+any other purpose is an error.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Answer:
-    """What is asked, where, and the answer in the examples."""
+    """A truth test of a tensor: its result in the examples, and where it is."""
 
     holds: bool
     code: Any
@@ -37,7 +38,7 @@ class Answer:
 
 
 def validations(function: Callable[..., Any], tensors: Mapping[str, Any]) -> list[Answer]:
-    """What a function asks of the values of tensors; none where one is more than a validation."""
+    """Return the truth tests of tensors in a function; [] if one is more than a validation."""
     found, error = _asked(function, tensors, ())
     if error is not None:
         return []
@@ -52,7 +53,7 @@ def validations(function: Callable[..., Any], tensors: Mapping[str, Any]) -> lis
 def _asked(
     function: Callable[..., Any], tensors: Mapping[str, Any], holds: Sequence[bool]
 ) -> tuple[list[Answer], Exception | None]:
-    """(the questions of a call, of which the first are answered so; the error that it raises)."""
+    """Run a call with its first truth tests answered by ``holds``; return all tests, the error."""
     import torch
 
     asked: list[Answer] = []
@@ -60,7 +61,7 @@ def _asked(
 
     def answer(tensor: Any, frame: Any) -> bool:
         if frame.f_code.co_filename == torch._tensor_str.__file__:
-            # The text of an error has a tensor in it, of which torch asks how wide it prints.
+            # The message of an error contains a tensor; torch tests its values to format it.
             return bool(plain(tensor))
         n = len(asked)
         found = holds[n] if n < len(holds) else bool(plain(tensor))
@@ -77,7 +78,7 @@ def _asked(
 
 @contextmanager
 def replayed(answers: Sequence[Answer]) -> Iterator[None]:
-    """The same questions, asked of tensors without data, have the same answers."""
+    """Give the same truth tests the same answers, on tensors without data."""
     import torch
 
     plain, left = torch.Tensor.__bool__, list(answers)
@@ -112,9 +113,10 @@ def _answering(answer: Callable[[Any, Any], bool]) -> Iterator[None]:
 
 
 def _is_raised(error: Exception, answer: Answer) -> bool:
-    """Whether a function raises the error itself, by a statement that does nothing else.
+    """True if the function itself raises the error, by a statement that only raises.
 
-    So does one that it gives the answer to: check(bool((x > 0).all()), "..").
+    A function that gets the answer as an argument may raise it too: check(bool((x > 0).all()),
+    "..").
     """
     places = []
     traceback = error.__traceback__
@@ -134,13 +136,13 @@ def _is_raised(error: Exception, answer: Answer) -> bool:
 
 
 def _is_given(frame: Any, truth: bool) -> bool:
-    """Whether an argument of a call is a truth."""
+    """True if a bool is an argument of a call."""
     names = frame.f_code.co_varnames[: frame.f_code.co_argcount]
     return any(frame.f_locals.get(name) is truth for name in names)
 
 
 def version_of(file: str) -> tuple[int, int]:
-    """Time and size of a file as it is now, which tell one version of it from another."""
+    """Return (time, size) of a file, which identify its version."""
     try:
         status = os.stat(file)
     except OSError:  # no file: the cell of a notebook
@@ -150,7 +152,7 @@ def version_of(file: str) -> tuple[int, int]:
 
 @lru_cache(maxsize=64)
 def _raising(file: str, version: tuple[int, int]) -> Sequence[tuple[int, int]]:
-    """The lines of statements that raise in this version of a file."""
+    """Return the lines of statements that raise in this version of a file."""
     linecache.checkcache(file)
     try:
         tree = ast.parse("".join(linecache.getlines(file)))

@@ -1,4 +1,4 @@
-"""What has a name of its own: which values are worth one, and when two are the same."""
+"""Names of values: which values are worth an equation, and when two are the same."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from derive.tracing.values import (
 )
 
 _FEW = 16
-"""The parts of an expression of positions and numbers that is written where it stands."""
+"""Maximum number of nodes in an expression of positions and numbers that gets no name."""
 
 
 def is_simple(node: TracedNode) -> bool:
-    """Whether the expression is a read or a number, or little more."""
+    """True if the expression is a read, a number or little more."""
     if isinstance(node, TracedRead):
         return all(isinstance(p, Position) or not _reads(p) for p in node.positions)
     parts = list(walk(node))
@@ -33,7 +33,7 @@ def _reads(node: TracedNode) -> bool:
 
 
 def content(value: TracedValue) -> tuple[Any, ...]:
-    """The value, its indices numbered as they occur."""
+    """Return a key that is equal for values that differ only in their indices."""
     numbers: dict[Atom, int] = {}
 
     def number(a: Atom) -> int:
@@ -53,7 +53,7 @@ def content(value: TracedValue) -> tuple[Any, ...]:
 
 
 def told(name: str) -> str:
-    """A name of the person's as one of the notation, where no name begins with _."""
+    """Return a name of the user as one of the notation, where no name begins with _."""
     made = name.lstrip("_") or "x"
     if made[0].isdigit():
         return f"m{made}"
@@ -61,7 +61,7 @@ def told(name: str) -> str:
 
 
 def fresh_name(stem: str, taken: set[str]) -> str:
-    """A name that nothing has, which it then has."""
+    """Return an unused name, and add it to the names taken."""
     stem = "".join(c if c.isalnum() or c == "_" else "_" for c in stem).strip("_") or "part"
     if stem[0].isdigit() or keyword.iskeyword(stem) or stem in _WORDS:
         stem = f"{stem}_" if not stem[0].isdigit() else f"v{stem}"

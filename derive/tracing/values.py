@@ -1,7 +1,7 @@
-"""What a node computes: axes, each a row-major tuple of indices, and an expression in these.
+"""Values of nodes: axes, each a row-major tuple of indices, and an expression in the indices.
 
-An axis of size 1 has no index. The indices of all axes of a value differ; one that a reduction
-binds is used nowhere else, so that no substitution captures it.
+An axis of size 1 has no index. The indices of all axes of a value differ. An index that a reduction
+binds occurs nowhere else, so that no substitution captures it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _numbers = count()
 
 @dataclass(frozen=True)
 class Atom:
-    """An index; ``size`` is how many values it has, a number or an expression of symbols."""
+    """An index; ``size`` is its number of values, a number or an expression of symbols."""
 
     size: sympy.Expr
     number: int
@@ -133,7 +133,7 @@ class TracedValue:
         return tuple(a for axis in self.axes for a in axis)
 
     def fresh(self) -> TracedValue:
-        """The same with indices of its own."""
+        """Return the value with new indices."""
         return self.renamed({a: Atom.new(a.size) for a in self.atoms})
 
     def renamed(self, names: Mapping[Atom, Atom]) -> TracedValue:
@@ -141,7 +141,7 @@ class TracedValue:
         return replace(self, axes=axes, node=substituted(self.node, at(names)))
 
     def split(self, parts: Mapping[Atom, Axis]) -> TracedValue:
-        """The same with indices taken apart, row-major."""
+        """Return the value with indices split into several, row-major."""
         if not parts:
             return self
         axes = tuple(tuple(p for a in axis for p in parts.get(a, (a,))) for axis in self.axes)
@@ -154,7 +154,7 @@ def at(names: Mapping[Atom, Atom]) -> dict[Atom, TracedNode]:
 
 
 def joined(axis: Sequence[Atom]) -> TracedNode:
-    """The position on an axis of these indices."""
+    """Return the position on an axis of these indices."""
     if not axis:
         return TracedNumber(0)
     if len(axis) == 1:
@@ -163,7 +163,7 @@ def joined(axis: Sequence[Atom]) -> TracedNode:
 
 
 def substituted(node: TracedNode, positions: Mapping[Atom, TracedNode]) -> TracedNode:
-    """The expression with positions for indices."""
+    """Replace indices by positions in an expression."""
     if isinstance(node, Position):
         return positions.get(node.atom, node)
     parts = node.parts()
@@ -176,7 +176,7 @@ def substituted(node: TracedNode, positions: Mapping[Atom, TracedNode]) -> Trace
 
 
 def gap_of(a: TracedNode, b: TracedNode) -> int | None:
-    """The sign of a - b where these are one position, a number of known sign apart."""
+    """Return the sign of a - b if both are one position plus a number, and None if unknown."""
     one, other = _from_position(a), _from_position(b)
     if one is None or other is None or one[0] != other[0]:
         return None
@@ -185,7 +185,7 @@ def gap_of(a: TracedNode, b: TracedNode) -> int | None:
 
 
 def _from_position(node: TracedNode) -> tuple[Position, sympy.Expr] | None:
-    """A position, and the number that is added to it."""
+    """Return (a position, the number added to it), else None."""
     match node:
         case Position():
             return node, sympy.Integer(0)
@@ -201,7 +201,7 @@ def _from_position(node: TracedNode) -> tuple[Position, sympy.Expr] | None:
 
 
 def _decided(node: TracedNode) -> TracedNode:
-    """The branch of a choice at a known position."""
+    """Fold a comparison of known positions, and a choice by a known condition."""
     match node:
         case TracedApply("==", (TracedNumber(a), TracedNumber(b))) if _is_integer(
             a
@@ -221,7 +221,7 @@ def _is_integer(value: Any) -> bool:
 
 
 def _flat(items: Sequence[TracedNode], sizes: Sequence[sympy.Expr]) -> TracedNode:
-    """One position of several, of which some are themselves of several."""
+    """Flatten a row-major position with parts that are row-major positions themselves."""
     found: list[tuple[TracedNode, sympy.Expr]] = []
     for item, size in zip(items, sizes, strict=True):
         if isinstance(item, Joined):
@@ -238,7 +238,7 @@ def walk(node: TracedNode) -> Iterator[TracedNode]:
 
 
 def rewritten(node: TracedNode, change: Callable[[TracedNode], TracedNode]) -> TracedNode:
-    """The expression, changed from the leaves up."""
+    """Apply a function to the nodes of an expression, from the leaves up."""
     parts = tuple(rewritten(p, change) for p in node.parts())
     return change(node.with_parts(parts) if parts else node)
 
@@ -246,9 +246,9 @@ def rewritten(node: TracedNode, change: Callable[[TracedNode], TracedNode]) -> T
 def reduced(
     kind: str, atoms: Sequence[Atom], node: TracedNode, condition: TracedNode | None = None
 ) -> TracedNode:
-    """A reduction over indices that are then its own; of none, what it is of one element.
+    """Return a reduction over indices, which are renamed to occur nowhere else.
 
-    Of none under a condition it is a sum.
+    Without indices it is the reduction of one element; under a condition, its sum.
     """
     if kind == "sum" and condition is None and isinstance(node, TracedNumber):
         return TracedNumber(node.value * sympy.prod([a.size for a in atoms])) if atoms else node
@@ -272,7 +272,7 @@ def apply(name: str, *args: TracedNode) -> TracedNode:
 def pieces_of(
     flat: Sequence[Atom], parts_of: Sequence[Sequence[int]], pieces: Sequence[sympy.Expr]
 ) -> tuple[dict[Atom, Axis], dict[int, Atom]]:
-    """(what each index is taken apart to, the index of each piece)."""
+    """Return (the indices that each split index becomes, the index of each piece)."""
     splits: dict[Atom, Axis] = {}
     atoms: dict[int, Atom] = {}
     for atom, parts in zip(flat, parts_of, strict=True):
@@ -285,7 +285,7 @@ def pieces_of(
 
 
 def without_gradient(made: Any) -> Any:
-    """What is computed under torch.no_grad()."""
+    """Detach a value that is computed under torch.no_grad()."""
     if isinstance(made, tuple | list):
         return type(made)(map(without_gradient, made))
     if (

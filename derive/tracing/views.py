@@ -1,4 +1,4 @@
-"""Views and what joins tensors: indices renamed, taken apart and put together."""
+"""Views, concatenation and stacking: indices renamed, split and merged."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def view(reader: Reader, x: TracedValue, *args: Any, **__: Any) -> TracedValue:
     shape = reader.shape()
     if reader.called in ("view", "reshape", "_unsafe_view") and isinstance(args[0], list):
         for given, size in zip(args[0], shape, strict=True):
-            # Of a size that is a number torch may keep what it was beside a -1.
+            # Beside a -1, torch may keep the old symbol of a size that is given as a number.
             if sympy.sympify(given).is_Integer and given >= 0:
                 reader.sizes.unify(size, sympy.sympify(given))
         shape = reader.shape()
@@ -117,9 +117,9 @@ def length_of(value: TracedValue, dim: int) -> sympy.Expr:
 
 
 def with_runs_named(reader: Reader, x: TracedValue, dim: int) -> TracedValue:
-    """x by a name where a reduction in it ends at the position along the axis.
+    """Name x if a cumulative reduction in it ends at the index of the axis.
 
-    Of a name parts are read. Moved, the end of a cumulative sum is no position of what is summed.
+    Parts are then read of the name. A shifted end would be no position of the summed axis.
     """
     for r in (r for r in walk(x.node) if isinstance(r, TracedReduce)):
         for c in walk(r):
@@ -131,7 +131,7 @@ def with_runs_named(reader: Reader, x: TracedValue, dim: int) -> TracedValue:
 
 
 def moved(position: TracedNode, by: Any) -> TracedNode:
-    """position + by."""
+    """Return position + by."""
     by = sympy.sympify(by)
     if by == 0:
         return position
@@ -152,7 +152,7 @@ def select(reader: Reader, x: TracedValue, dim: int, index: Any) -> TracedValue:
     if len(axis) == 1 and any(
         isinstance(j, Joined) and Position(axis[0]) in j.items for j in walk(node)
     ):
-        # A constant part of a position is said of an equation of its own.
+        # A position with a constant part reads an equation of its own.
         x = reader.named(x, "parts")
         axis, node = x.axes[dim], x.node
     if len(axis) > 1:
@@ -199,7 +199,7 @@ def cat(reader: Reader, tensors: Sequence[TracedValue], dim: int = 0) -> TracedV
     for t in tensors:
         t, atom = reader.single(t, dim)
         if not _is_read_alone(reader, t.node, atom):
-            # A name says how long the part is.
+            # The axis of a named part implies its size.
             t, atom = reader.single(reader.again_named(t, "part"), dim)
         singles.append(
             replace(
@@ -214,9 +214,9 @@ def cat(reader: Reader, tensors: Sequence[TracedValue], dim: int = 0) -> TracedV
 
 
 def _is_read_alone(reader: Reader, node: TracedNode, atom: Atom) -> bool:
-    """Whether an axis of that size, which has no parts, is read at the index alone.
+    """True if an undivided axis of the index's size is read at the bare index.
 
-    None is read at a sum with it, of which another size would follow.
+    No read may be at a sum with the index, which would imply another size.
     """
     axes = {name: value.axes for name, value in reader.inputs.items()}
     axes |= {e.name: e.axes for e in reader.equations}
@@ -233,7 +233,7 @@ def _is_read_alone(reader: Reader, node: TracedNode, atom: Atom) -> bool:
 
 
 def _in_turn(reader: Reader, tensors: Sequence[TracedValue], dim: int) -> TracedValue:
-    """Tensors one after the other, of which some have one position: where(u < 1, a, b[u-1])."""
+    """Concatenate tensors, some with one position: where(u < 1, a, b[u-1])."""
     total = Atom.new(sum(length_of(t, dim) for t in tensors))
     first, singles, ends = sympy.Integer(0), [], []
     for t in tensors:
@@ -270,7 +270,7 @@ def _without(axes: Sequence[Any], dim: int) -> tuple[Any, ...]:
 
 
 def _chosen(which: Atom, nodes: Sequence[TracedNode]) -> TracedNode:
-    """The n-th of them at position n."""
+    """Return the n-th node at position n, as nested choices."""
     *first, last = nodes
     node = last
     for n in reversed(range(len(first))):

@@ -1,4 +1,4 @@
-"""Windows of the last axes of a tensor, and where they reach beyond it."""
+"""Windows over the last axes of a tensor, and tests where they extend beyond it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from derive.tracing.views import length_of, moved
 
 
 def each(x: Any, count: int, default: Any = None) -> list[Any]:
-    """A setting of every axis, of which one may be given for all."""
+    """Return a setting for every axis; one may be given for all."""
     if x is None or (isinstance(x, list | tuple) and not x):
         x = default
     found = list(x) if isinstance(x, list | tuple) else [x]
@@ -40,7 +40,7 @@ def conjunction(tests: Sequence[TracedNode]) -> TracedNode | None:
 
 
 def window(starts: Axis, inner: Axis, step: Any, dilation: Any, padding: Any) -> TracedNode:
-    """step*u + dilation*k - padding; an axis of size 1 has position 0."""
+    """Return step*u + dilation*k - padding; an axis of size 1 has position 0."""
     terms: list[TracedNode] = []
     for atoms, by in ((starts, step), (inner, dilation)):
         at = [Position(a) for a in atoms]
@@ -54,10 +54,10 @@ def window(starts: Axis, inner: Axis, step: Any, dilation: Any, padding: Any) ->
 
 
 class Windows:
-    """x read in windows: ``value`` has the axes of their starts in the place of the last axes.
+    """x read in windows: the last axes of ``value`` are the starts of the windows.
 
-    Its elements depend on the indices of the ``kernel`` too. ``inside`` says where they are
-    elements of x, None where all are.
+    Its elements depend on the indices of the ``kernel`` too. ``inside`` is the condition that they
+    are elements of x, None if all are.
     """
 
     def __init__(

@@ -1,11 +1,10 @@
-"""What is written into a part of a tensor in place, and what it makes of all that shares memory.
+"""Writes into a part of a tensor in place, and their effect on all views of its memory.
 
     q[:, 0] = a        is q[n,c] = where(c == 0, a[n], q[n,c])
     q[:, 2:4] += d     is q[n,c] = where(c >= 2 and c < 4, q[n,c] + d[n,c-2], q[n,c])
 
-A view is a chain of nodes over the tensor that it is a part of. A write gives the part another
-value, which is put into the node before, and so on to the first; then every other view of it is
-read again.
+A view is a chain of nodes over its base tensor. A write gives the part another value. The value is
+put into the node below, and so on down to the base. Then every other view is read again.
 """
 
 from __future__ import annotations
@@ -44,11 +43,11 @@ _NOT_READ = (
     "the function writes into a part of a tensor in place; use torch.where, torch.cat or a sum"
 )
 _OVER = ("copy_", "fill_", "zero_")
-"""What does not read that which it writes over."""
+"""Operations that do not read the values that they overwrite."""
 
 
 class Writes:
-    """What shares memory in a graph."""
+    """Nodes of a graph by the memory that they share."""
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
@@ -59,15 +58,14 @@ class Writes:
                 self.groups.setdefault(held, []).append(node)
 
     def allowed(self, node: Any, whole: bool) -> None:
-        """That what a node changes is a tensor that the function made."""
+        """Check that a node writes into a tensor that the function made."""
         if is_write(node) and whole and self._chain(node.args[0])[-1].op != "call_function":
             raise DeriveError(_ARGUMENT)
 
     def is_view_without_graph(self, node: Any) -> bool:
-        """Whether it is a view that was made without a graph.
+        """True if the node is a view made under no_grad.
 
-        It is known with its gradient, which what is written into it keeps for that which it is a
-        view of.
+        Its value keeps its gradient, so that a write into it keeps the gradient of its base.
         """
         while is_write(node):
             node = node.args[0]
@@ -79,7 +77,7 @@ class Writes:
         return parts is not None and parts in map(_storage, node.all_input_nodes)
 
     def is_idle(self, node: Any) -> bool:
-        """Whether it copies a part to where it stands, as Python does after q[0] += 1."""
+        """True if a copy writes a part onto itself, as Python does after q[0] += 1."""
         if name_of(node.target) != "copy_" or _storage(node.args[1]) != _storage(node):
             return False
         here, there = (x.meta["val"] for x in node.args[:2])
@@ -90,7 +88,7 @@ class Writes:
         return said(here) == said(there)
 
     def written(self, node: Any, made: Any) -> None:
-        """Gives all that shares memory with what a node changed the values that it has then."""
+        """Update the values of all nodes that share memory with a written node."""
         if not is_write(node) or self.is_idle(node):
             return
         chain = self._chain(node.args[0])
@@ -118,7 +116,7 @@ class Writes:
     # ---------------------------------------------------------------- what is read
 
     def _chain(self, node: Any) -> list[Any]:
-        """A node, that which it is a view of, and so on to the first."""
+        """Return a node, the node that it is a view of, and so on to the base."""
         found = [node]
         while (before := self._before(found[-1])) is not None:
             found.append(before)
@@ -132,7 +130,7 @@ class Writes:
         return next((x for x in source.all_input_nodes if _storage(x) == held), None)
 
     def _read_later(self, group: list[Any], node: Any) -> list[Any]:
-        """Those of a group that are read after a node, or that one of them is a view of."""
+        """Return the nodes of a group that are read after a node, with their bases."""
         found = {
             x
             for other in group
@@ -142,7 +140,7 @@ class Writes:
         return [x for x in group if x in found]
 
     def _reads_of(self, group: list[Any], node: Any) -> int:
-        """How often what was written is read before it is written again."""
+        """Return how often written memory is read before the next write."""
         count, own = 0, set(group)
         for later, n in self.order.items():
             reads = sum(x in own for x in later.all_input_nodes)
@@ -158,7 +156,7 @@ class Writes:
         return count
 
     def _again(self, node: Any) -> Any:
-        """A view of what is there now."""
+        """Return a view of the current values."""
         reader = self.reader
         if is_write(node):
             return reader.known[node.args[0]]
@@ -174,7 +172,7 @@ class Writes:
     # ---------------------------------------------------------------- what is put
 
     def _put(self, child: Any, old: TracedValue, parent: Any, value: TracedValue) -> TracedValue:
-        """``old`` with the value in the place of a view of it."""
+        """Return ``old`` with the value in the place of a view of it."""
         reader, args, name = self.reader, child.args, name_of(child.target)
         args = reader.given(args)
         if old.kind != value.kind:
@@ -212,7 +210,7 @@ class Writes:
         raise DeriveError(_NOT_READ)
 
     def _put_one_of_many(self, child: Any, old: TracedValue, value: TracedValue) -> TracedValue:
-        """Where the view is one of those of chunk, split or unbind."""
+        """Put a value in the place of one of the results of chunk, split or unbind."""
         source, which = child.args
         name = name_of(source.target)
         at = 1 if name == "unbind" else 2
@@ -243,7 +241,7 @@ class Writes:
         if sizes.equal(whole, length) and step == 1:
             return value
         if step != 1 and self._are_equal_parts(whole, length, first, step):
-            # x[:, 1::2] is one column of x as so many rows.
+            # x[:, 1::2] is one column of x viewed as rows of 2.
             row, column = Atom.new(length), Atom.new(step)
             both = (*value.axes[dim], Atom.new(step))
             wide = replace(value, axes=(*value.axes[:dim], both, *value.axes[dim + 1 :]))
@@ -257,7 +255,7 @@ class Writes:
         at: TracedNode = Position(new)
         tests = []
         if first == 0 and step == 1 and not sizes.equal(whole, length):
-            # An index alone says that the axis of the part has its size.
+            # A bare index would imply that the axis of the part has its size.
             at = apply("+", at, TracedParameter(self.reader.start()))
         if first != 0:
             at = apply("-", at, TracedNumber(first))
@@ -276,7 +274,7 @@ class Writes:
         return self._where(old, dim, (new,), test, moved)
 
     def _are_equal_parts(self, whole: Any, length: Any, first: Any, step: Any) -> bool:
-        """Whether an axis is as many rows of ``step`` positions as a part of it has positions."""
+        """True if an axis is ``length`` rows of ``step`` positions."""
         sizes = self.reader.sizes
         if sizes.hint(length) * step != sizes.hint(whole) or not first.is_Integer or first >= step:
             return False
@@ -326,7 +324,7 @@ class Writes:
 
 
 def is_write(node: Any) -> bool:
-    """Whether a node changes its first argument."""
+    """True if a node changes its first argument."""
     schema = getattr(node.target, "_schema", None)
     return bool(schema is not None and schema.is_mutable and node.args)
 
@@ -342,7 +340,7 @@ def _length(value: TracedValue, dim: int) -> Any:
 
 
 def _storage(node: Any) -> int | None:
-    """That which holds the elements of a tensor, the same for all its views."""
+    """Return the id of a tensor's storage, the same for all its views."""
     made: Any = getattr(node, "meta", {}).get("val")
     return int(made.untyped_storage()._cdata) if hasattr(made, "untyped_storage") else None
 
