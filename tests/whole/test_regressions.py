@@ -260,3 +260,25 @@ def test_a_condition_on_an_index_is_decided_where_a_delta_puts_it():
 def test_a_sum_over_a_part_that_has_the_size_of_an_axis_is_no_whole_sum(line):
     """The range that is left is that of an index of the operation, here of size 1."""
     assert_right(f"op f(R[i]) -> e\na[i,0] = R[i]\n{line}")
+
+
+def test_what_is_never_0_is_0_in_a_window_that_reads_beyond_its_axis():
+    """The second gradient was nan: 0/0 was computed where no position is."""
+    op = parse(
+        "op f(v[j], w[l], x[l]) -> y\n"
+        "y[l] = atan2(w[l]*sum[j](v[j]), 1/2 + where(l - 2 >= 0, x[l-2], 1)**2)"
+    )
+    v, w, x = (torch.linspace(0.2, 1.3, n, dtype=torch.float64).requires_grad_() for n in (4, 5, 5))
+
+    def plain(v, w, x):
+        moved = torch.cat([torch.ones(2, dtype=torch.float64), x[:-2]])
+        return torch.atan2(w * v.sum(), 0.5 + moved**2)
+
+    found, wanted = (
+        torch.autograd.grad(
+            [g.sum() for g in torch.autograd.grad(f(v, w, x).sum(), (v, w, x), create_graph=True)],
+            (v, w, x),
+        )
+        for f in (load(op), plain)
+    )
+    torch.testing.assert_close(found, wanted)
