@@ -10,7 +10,7 @@ no guard, and they commute with conditions.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import inf
 
@@ -105,8 +105,13 @@ class ValueFacts:
             case Term(coef, binders, factors):
                 whole = _product([self.facts(Num(coef)), *map(self.facts, factors)])
                 return _summed(whole) if binders else whole
-            case Access(tensor):
-                return self._of_name(tensor)
+            case Access(tensor, positions):
+                found = self._of_name(tensor)
+                if not any(isinstance(p, Guard) for p in positions):
+                    return found
+                # A window reads zeros where a guarded position is outside of its axis.
+                low, high = min(found.low, 0), max(found.high, 0)
+                return replace(found, low=low, high=high, nonzero=False)
         return _ANY
 
     def _of_name(self, tensor: str) -> Facts:

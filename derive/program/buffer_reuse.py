@@ -32,6 +32,7 @@ from derive.program.torch_ir import (
     MethodCall,
     Name,
     Unary,
+    names_in,
     replaced,
     subexpressions,
     text,
@@ -101,10 +102,15 @@ class InPlaceWriter:
     _whole: Code | None = None
     _before: list[Line] = field(default_factory=list)
     _made: int = 0
+    _compared: frozenset[str] = frozenset()
+    """The names of what must round as it is written."""
+    _name: str = ""
+    """The name of the line at hand."""
 
     def write(self, entries: Sequence[Entry], worlds: Sequence[Scenario]) -> Iterator[Entry]:
         """Yield the lines in place; each world assumes one set of optional tensors to be None."""
         pending = placed_late(entries)
+        self._compared = _compared([line for line, _ in pending])
         for n, (line, needs) in enumerate(pending):
             here = [world for world in worlds if world.runs(needs)]
             joined = self._joined(line, pending[n + 1 :][:1], here)
@@ -134,6 +140,7 @@ class InPlaceWriter:
                     self._busy.add(m)
                 self._asked.setdefault(m, {}).update(dict.fromkeys(own))
         self._whole, self._before, written = line.code, [], self.written
+        self._name = line.name
         code, memory = self._made_of(line.code, worlds)
         made = replace(line, code=code)
         if not self._fits(made):
@@ -229,11 +236,11 @@ class InPlaceWriter:
         match code:
             case Binary("*", Unary("-", a), b) if self._is_like(a, code, worlds):
                 code = Unary("-", Binary("*", a, b))
-        fused = self._matrices_added(code, worlds, alone) or self._product_added(
-            code, worlds, alone
-        )
-        if fused is not None:
-            return fused
+        if self._name not in self._compared:
+            fused = self._matrices_added(code, worlds, alone)
+            fused = fused or self._product_added(code, worlds, alone)
+            if fused is not None:
+                return fused
         found = [self._made_of(part, worlds, alone) for part in code.parts()]
         left = iter(found)
         new = code.map(lambda _: next(left)[0])
@@ -446,6 +453,26 @@ def _read_parts(code: Code) -> tuple[Code, ...]:
         case MethodCall(_, _, args) if torch_op(code).makes:
             return args
     return code.parts()
+
+
+def _compared(lines: Sequence[Line]) -> frozenset[str]:
+    """The names that two tensors which are compared for equality are made of.
+
+    x == x.amax() holds somewhere if what is written twice is computed alike: one call that
+    multiplies and adds rounds once, and two round twice.
+    """
+    found: set[str] = set()
+    for line in reversed(lines):
+        alike = (
+            part
+            for part in subexpressions(line.code)
+            if isinstance(part, Binary)
+            and part.op in ("==", "!=")
+            and not any(isinstance(side, Literal) for side in (part.left, part.right))
+        )
+        if line.name in found or any(alike):
+            found |= {line.name, *names_in(line.code)}
+    return frozenset(found)
 
 
 def _read(code: Code) -> Iterator[str]:

@@ -260,3 +260,60 @@ def test_a_condition_on_an_index_is_decided_where_a_delta_puts_it():
 def test_a_sum_over_a_part_that_has_the_size_of_an_axis_is_no_whole_sum(line):
     """The range that is left is that of an index of the operation, here of size 1."""
     assert_right(f"op f(R[i]) -> e\na[i,0] = R[i]\n{line}")
+
+
+def test_what_is_never_0_is_0_in_a_window_that_reads_beyond_its_axis():
+    """The second gradient was nan: 0/0 was computed where no position is."""
+    op = parse(
+        "op f(v[j], w[l], x[l]) -> y\n"
+        "y[l] = atan2(w[l]*sum[j](v[j]), 1/2 + where(l - 2 >= 0, x[l-2], 1)**2)"
+    )
+    v, w, x = (torch.linspace(0.2, 1.3, n, dtype=torch.float64).requires_grad_() for n in (4, 5, 5))
+
+    def plain(v, w, x):
+        moved = torch.cat([torch.ones(2, dtype=torch.float64), x[:-2]])
+        return torch.atan2(w * v.sum(), 0.5 + moved**2)
+
+    found, wanted = (
+        torch.autograd.grad(
+            [g.sum() for g in torch.autograd.grad(f(v, w, x).sum(), (v, w, x), create_graph=True)],
+            (v, w, x),
+        )
+        for f in (load(op), plain)
+    )
+    torch.testing.assert_close(found, wanted)
+
+
+def test_masks_of_several_brackets_are_all_applied_where_operands_are_put_together():
+    """The mask m was lost: no factor had its indices, and the product of all that has was later."""
+    op = parse("op f(w[j], m[i,j]: bool) -> y\ny[i] = mean[k](amin[j,l]([m[k,l] and i <= k]*w[j]))")
+    w = torch.tensor([0.3, 0.7, 0.4, 0.9], dtype=torch.float64, requires_grad=True)
+    m = torch.tensor([[1, 0, 1, 1], [1, 1, 1, 1], [0, 1, 1, 0]]).bool()
+    cotangent = torch.tensor([0.5, -1.5, 2.0], dtype=torch.float64)
+    i = torch.arange(3)
+    kept = m[:, None] & (i[:, None] <= i)[:, :, None, None]
+    plain = (kept * w[:, None]).amin((2, 3)).mean(1)
+    (found,) = torch.autograd.grad(load(op)(w, m), w, cotangent)
+    (wanted,) = torch.autograd.grad(plain, w, cotangent)
+    torch.testing.assert_close(found, wanted)
+
+
+def test_what_is_compared_for_equality_rounds_alike():
+    """One side was made by addcmul, which rounds once: the gradient of some winners was 0."""
+    op = parse(
+        "op f(x[i,j], a[i], w[j]) -> y\n"
+        "y[j] = amax[k](prod[t | t == k](sigmoid(x[size(t)-1,j]) + 1)*amin[l](1 + w[l]) + a[k])"
+        "*logsumexp[t](x[size(t)-1-t,j] + a[t])"
+    )
+    generator = torch.Generator().manual_seed(0)
+    for rows, columns in ((1, 40), (3, 50), (2, 60)):
+        x, a, w = (
+            torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
+            for shape in ((rows, columns), (rows,), (columns,))
+        )
+        inner = (x[-1].sigmoid() + 1) * (1 + w).amin() + a[:, None]
+        plain = inner.amax(0) * torch.logsumexp(x.flip(0) + a[:, None], 0)
+        found, wanted = (
+            torch.autograd.grad(y.square().sum(), (x, a, w)) for y in (load(op)(x, a, w), plain)
+        )
+        torch.testing.assert_close(found, wanted)

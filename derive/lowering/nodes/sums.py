@@ -113,7 +113,7 @@ def _masked(
     If no operand has some index of a bracket, operands whose indices are all in the bracket get it.
     Otherwise the operand that shares most indices with the bracket gets it.
     """
-    masks = []
+    masks: list[Mask] = []
     for bracket in brackets:
         needed, mask = free_indices(bracket), _mask(scope, bracket, order)
         if not needed <= frozenset(i for v in operands for i in v.indices):
@@ -123,12 +123,22 @@ def _masked(
             whole = reduce(lambda a, b: times(scope.frame, a, b, order), own)
             operands = [v for v in operands if v not in own]
             operands.insert(0, scope.frame.expand(whole, inside, scope.like))
-        covering = [v for v in operands if needed <= frozenset(v.indices)]
+        masks.append(mask)
+        # What was put together for this bracket may have all indices of one before it.
+        operands, masks = _applied(operands, masks)
+    return operands, masks
+
+
+def _applied(operands: list[Value], masks: Sequence[Mask]) -> tuple[list[Value], list[Mask]]:
+    """The operands with the masks whose indices one of them has, and the other masks."""
+    left = []
+    for mask in masks:
+        covering = [v for v in operands if mask.indices <= frozenset(v.indices)]
         if covering:
             operands = [mask.applied(v) if v is covering[0] else v for v in operands]
         else:
-            masks.append(mask)
-    return operands, masks
+            left.append(mask)
+    return operands, left
 
 
 def _mask(scope: Scope, bracket: Iverson, order: Sequence[Index]) -> Mask:
