@@ -42,7 +42,7 @@ _VARIABLES: dict[str, str] = {
 _ADVICE = "split it into named equations, or raise the limit"
 
 
-def _options(name: str) -> str:
+def _limit_options(name: str) -> str:
     return f"derive --max-{name} N COMMAND, derive.limits({name}=N) or {_VARIABLES[name]}=N"
 
 
@@ -68,7 +68,7 @@ class _Clock:
 
     def _error(self, what: str, name: str) -> LimitError:
         place = f", at {self.place}" if self.place else ""
-        return LimitError(f"{self.name} {what}{place}: {_ADVICE} ({_options(name)})")
+        return LimitError(f"{self.name} {what}{place}: {_ADVICE} ({_limit_options(name)})")
 
 
 _CLOCK: ContextVar[_Clock | None] = ContextVar("clock", default=None)
@@ -136,7 +136,7 @@ def limits(
     given = {"seconds": seconds, "memory": memory, "code": code}
     for name, value in given.items():
         if value is not None:
-            _amount(f"derive.limits({name}=...)", value)
+            _parse_limit(f"derive.limits({name}=...)", value)
     token = _LIMITS.set(_Limits(**given))
     try:
         yield
@@ -148,10 +148,10 @@ def allow(**most: float | None) -> None:
     """Set limits for this process and its children; None leaves a limit unchanged."""
     for name, value in most.items():
         if value is not None:
-            os.environ[_VARIABLES[name]] = repr(_amount(f"--max-{name}", value))
+            os.environ[_VARIABLES[name]] = repr(_parse_limit(f"--max-{name}", value))
 
 
-def _amount(of: str, value: float | str) -> float:
+def _parse_limit(of: str, value: float | str) -> float:
     """Parse a limit, a number of at least 0."""
     try:
         amount = float(value)
@@ -172,7 +172,7 @@ def _from_environment() -> Iterator[tuple[str, float]]:
     for name, variable in _VARIABLES.items():
         text = os.environ.get(variable)
         if text:
-            yield name, _amount(variable, text)
+            yield name, _parse_limit(variable, text)
 
 
 def check_code(name: str, text: str) -> str:
@@ -184,7 +184,7 @@ def check_code(name: str, text: str) -> str:
     longest = _longest(text)
     raise LimitError(
         f"{name} has {len(text):,} characters of code, above the limit of {most:,.0f}; most of "
-        f"them compute {longest}: {_ADVICE} ({_options('code')})"
+        f"them compute {longest}: {_ADVICE} ({_limit_options('code')})"
     )
 
 

@@ -10,7 +10,7 @@ from derive.errors import no_recursion_leaves
 from derive.loaded import function
 from derive.lowering.assembly import frame_of
 from derive.lowering.joint import Joint, joint
-from derive.module.checks import checks, filled, one_dtype
+from derive.module.checks import checks, fill_absent_lines, one_dtype
 from derive.module.docstrings import document_joint
 from derive.module.joint import emit_joint
 from derive.module.name_mangling import coded
@@ -19,7 +19,7 @@ from derive.notation.option_checks import check_operation, known_names, known_op
 from derive.notation.options import without_choice
 from derive.pipeline import differentiated, lowered
 from derive.reports.derivation import Derived
-from derive.reports.presentation_names import Speech, formula
+from derive.reports.presentation_names import PresentationNames, formula
 
 
 @no_recursion_leaves
@@ -41,25 +41,25 @@ def value_and_grad_source(
     check_operation(op)
     chosen = without_choice(op, known_option(op, option))
     wanted, target, code = known_names(chosen, wrt), known_target(chosen, of), coded(chosen)
-    derived, made = _joint(chosen, wanted, target)
+    derived, made = _derive_joint(chosen, wanted, target)
     if code.given:
         called = {given: name for name, given in code.given.items()}
         asked = None if wanted is None else [called.get(name, name) for name in wanted]
-        _, made = _joint(code.operation, asked, called.get(target, target))
+        _, made = _derive_joint(code.operation, asked, called.get(target, target))
     gradients = [
         (code.display_name(name), variable, value) for name, variable, value in made.gradients
     ]
     if wanted is not None:
         gradients.sort(key=lambda entry: wanted.index(entry[0]))
     made = replace(made, gradients=tuple(gradients))
-    speech = Speech.of(chosen, derived.lets)
+    speech = PresentationNames.of(chosen, derived.lets)
     every = (*derived.backward.adjoints, *derived.backward.gradients)
     cotangents = [(c.name, code.display_name(c.output)) for c in made.cotangents]
     doc = document_joint(chosen, [formula(a, speech) for a in every], cotangents)
     tests = [
         *checks(code.operation, frame_of(code.operation)),
         *one_dtype(code.operation),
-        *filled(code.operation),
+        *fill_absent_lines(code.operation),
     ]
     return emit_joint(_joint_name(op), code, made, tests, doc)
 
@@ -68,7 +68,7 @@ def _joint_name(op: Operation) -> str:
     return f"{op.name}_value_and_grad"
 
 
-def _joint(op: Operation, wrt: Sequence[str] | None, of: str) -> tuple[Derived, Joint]:
+def _derive_joint(op: Operation, wrt: Sequence[str] | None, of: str) -> tuple[Derived, Joint]:
     """Return the derivation and the joint program of outputs and gradients."""
     derived = differentiated(op, wrt, of)
     return derived, lowered(op, derived, joint)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache, partial
 from typing import Any, TypeVar
 
-from derive.algebra.cost_order import pieces
-from derive.blocks.tiling import planned
+from derive.algebra.cost_order import operation_costs
+from derive.blocks.tiling import block_plan
 from derive.budget import check_code, working
 from derive.calculus.adjoint import Backward, differentiate
 from derive.calculus.alpha_renaming import canonical_parts
@@ -57,7 +57,7 @@ from derive.reports.derivation import (
     trees,
 )
 from derive.reports.error_translation import translating_errors
-from derive.reports.presentation_names import Speech, definitions, formula
+from derive.reports.presentation_names import PresentationNames, definitions, formula
 from derive.reports.result import Cost, Derivation, Formulas, Tangents
 
 
@@ -83,7 +83,7 @@ def tangents_of(
     with working(op.name), translating_errors(chosen, display_names):
         lets = flatten_operation(plain, display_names)
         forward = differentiate_forward(plain, lets, *asked)
-        return Derived(plain, lets, inline_adjoints(forward, pieces))
+        return Derived(plain, lets, inline_adjoints(forward, operation_costs))
 
 
 def differentiated(
@@ -95,7 +95,7 @@ def differentiated(
     with working(op.name), translating_errors(op, display_names):
         lets = flatten_operation(plain, display_names, wanted or ())
         backward = differentiate(plain, lets, wanted, None if of is None else given[of])
-        backward = without_spare_reads(inline_adjoints(backward, pieces), plain.outputs)
+        backward = without_spare_reads(inline_adjoints(backward, operation_costs), plain.outputs)
         return Derived(plain, lets, safe_backward(backward))
 
 
@@ -150,7 +150,7 @@ def derivation(
     names = known_names(dict(options(op))[option], wrt)
     told, made = (
         partial(steps_and_names, derive_option, op, option, names),
-        partial(_made, op, option),
+        partial(_code_facts, op, option),
     )
     return Derivation(**vars(found), told=told, made=made, moved=partial(tangents, op, option, wrt))
 
@@ -177,7 +177,7 @@ def tangents(
             )
     asked = [None if names is None else tuple(dict.fromkeys(names)) for names in (wrt, of)]
     derived = tangents_of(op, option, *asked)
-    lets, speech = derived.lets, Speech.of(given, derived.lets)
+    lets, speech = derived.lets, PresentationNames.of(given, derived.lets)
     return Tangents(
         name=op.name,
         option=option,
@@ -194,7 +194,7 @@ def tangents(
 
 
 @no_recursion_leaves
-def _made(
+def _code_facts(
     op: Operation, option: str | None
 ) -> tuple[tuple[tuple[str, str, str], ...], tuple[str, ...], Cost]:
     """Return (recognized patterns, saved tensors, cost) of the code of an option."""
@@ -216,7 +216,7 @@ def formulas_of(op: Operation, option: str | None, wrt: Sequence[str] | None = N
     wanted = known_names(given, wrt)
     derived = derive_option(op, option, wanted)
     backward, lets = derived.backward, derived.lets
-    speech = Speech.of(given, lets, (*backward.adjoints, *backward.gradients))
+    speech = PresentationNames.of(given, lets, (*backward.adjoints, *backward.gradients))
     results = [a for a in backward.adjoints if a.tensor in backward.wanted]
     kept = [a for a in backward.adjoints if a.tensor not in backward.wanted]
     found = {
@@ -289,7 +289,7 @@ def _source_in_blocks(op: Operation, letter: str) -> str:
         code = coded(op, own_names(op))
         named = code.operation
         variants = [
-            blocked(option, planned(chosen, letter), program_of(named, option), _pulled_back)
+            blocked(option, block_plan(chosen, letter), program_of(named, option), _stage_backward)
             for option, chosen in options(named)
         ]
         kernels = kernels_of(s.program for v in variants for s in v.stages)
@@ -299,11 +299,11 @@ def _source_in_blocks(op: Operation, letter: str) -> str:
         return check_code(op.name, text)
 
 
-def _pulled_back(
+def _stage_backward(
     op: Operation, wrt: Sequence[str], of: str | None, available: Collection[str] | None
 ) -> Program:
     """Return the backward of op with respect to ``wrt``, given ``available`` outputs."""
-    return with_absent(op, _program(op, differentiated(op, wrt, of), available))
+    return with_absent(op, _lower_program(op, differentiated(op, wrt, of), available))
 
 
 @lru_cache(maxsize=256)
@@ -315,12 +315,12 @@ def program_of(op: Operation, option: str | None) -> Program:
 
     def pulled(names: Sequence[str], flat: bool) -> LoweringInput | None:
         said = map(derived.lets.display_name, names)
-        return _given(chosen, differentiated(chosen, [*inputs, *said]), flat)
+        return _lowering_input(chosen, differentiated(chosen, [*inputs, *said]), flat)
 
-    return _program(chosen, derived, pulled=pulled)
+    return _lower_program(chosen, derived, pulled=pulled)
 
 
-def _slips(op: Operation) -> bool:
+def _forward_mode_slips(op: Operation) -> bool:
     """True if torch's own forward mode is wrong for some option."""
     bodies = (_differentiable_forward(op, option) for option, _ in options(op))
     return not all(has_forward_mode(line.code for line in body) for body in bodies)
@@ -329,17 +329,17 @@ def _slips(op: Operation) -> bool:
 @lru_cache(maxsize=256)
 def _differentiable_forward(op: Operation, option: str | None) -> tuple[Line, ...]:
     """Return the forward of one option as lines that torch can differentiate."""
-    made = _program(dict(options(op))[option], derive_option(op, option, None))
+    made = _lower_program(dict(options(op))[option], derive_option(op, option, None))
     return made.composed or made.forward
 
 
 def least_program_of(op: Operation, option: str | None) -> Program:
     """Return the program of one option that saves only inputs and outputs."""
     given = dict(options(op))[option], derive_option(op, option, None)
-    return _program(*given, keeps=False)
+    return _lower_program(*given, keeps=False)
 
 
-def _program(
+def _lower_program(
     op: Operation,
     derived: Derived,
     available: Collection[str] | None = None,
@@ -348,11 +348,11 @@ def _program(
 ) -> Program:
     """Lower the derivation of op; ``available`` outputs (default: all) need no recomputation."""
     with working(op.name), translating_errors(op, derived.lets.display_names):
-        plain, flat = (partial(_given, op, derived, flat) for flat in (False, True))
+        plain, flat = (partial(_lowering_input, op, derived, flat) for flat in (False, True))
         return program(plain(), flat, available, keeps, pulled)
 
 
-def _given(op: Operation, derived: Derived, flat: bool) -> LoweringInput:
+def _lowering_input(op: Operation, derived: Derived, flat: bool) -> LoweringInput:
     """Return the lowering input of a derivation; with ``flat``, each group is one axis."""
     made = with_centres(derived.operation, derived.lets, derived.backward)
     whole = derived.operation, *made
@@ -362,7 +362,7 @@ def _given(op: Operation, derived: Derived, flat: bool) -> LoweringInput:
 
 def own_tangent(op: Operation, option: str | None) -> Tangent | None:
     """Return the tangent code of one option, or None where torch's forward mode suffices."""
-    if not _slips(op):
+    if not _forward_mode_slips(op):
         return None
     every = {name: program_of(op, name) for name, _ in options(op)}
     still = any(

@@ -147,7 +147,7 @@ class Polynomial:
         order = sorted(
             self.terms.items(), key=lambda t: (t[0] == (), t[1] < 0, tuple(map(sort_key, t[0])))
         )
-        parts = [_times(value, key) for key, value in order] or [num(0)]
+        parts = [_product_expr(value, key) for key, value in order] or [num(0)]
         return parts[0] if len(parts) == 1 else Add(tuple(parts))
 
     def poly(self) -> Poly:
@@ -158,7 +158,7 @@ class Polynomial:
         return add(constant(0), *parts)
 
 
-def _times(value: Fraction, key: Monomial) -> Expr:
+def _product_expr(value: Fraction, key: Monomial) -> Expr:
     factors = (num(value), *key) if value != 1 or not key else key
     return factors[0] if len(factors) == 1 else Mul(factors)
 

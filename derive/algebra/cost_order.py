@@ -36,13 +36,13 @@ def cost(polys: Iterable[Poly]) -> float:
     """The cost of computing these once, common subexpressions once."""
     found: dict[Expr, float] = {}
     for p in polys:
-        found |= pieces(p)
+        found |= operation_costs(p)
     return sum(found.values())
 
 
-def pieces(p: Poly) -> dict[Expr, float]:
+def operation_costs(p: Poly) -> dict[Expr, float]:
     """Each distinct operation in p with its own cost."""
-    found = {e: _own(e) for e in _operations(_canonical(factor(p)))}
+    found = {e: _operation_cost(e) for e in _subexpressions(_depth_named(factor(p)))}
     return {e: own for e, own in found.items() if own}
 
 
@@ -51,7 +51,7 @@ def price(axes: Sequence[Index]) -> float:
     return float(_SIDE ** len(axes))
 
 
-def _operations(e: Expr) -> Iterator[Expr]:
+def _subexpressions(e: Expr) -> Iterator[Expr]:
     """e and its subexpressions, each once, in preorder."""
     met: set[Expr] = set()
     pending = [e]
@@ -64,7 +64,7 @@ def _operations(e: Expr) -> Iterator[Expr]:
             pending += (inner for inner in reversed(part.parts()) if not isinstance(inner, Access))
 
 
-def _own(e: Expr) -> float:
+def _operation_cost(e: Expr) -> float:
     rank = len(free_indices(e))
     if isinstance(e, Add | Mul):
         # A sign is no operation of its own: a + (-1)*b is a subtraction.
@@ -87,9 +87,9 @@ def _accumulated(operands: list[frozenset[Index]]) -> float:
 
 
 @lru_cache(maxsize=4096)
-def _canonical(e: Expr) -> Expr:
+def _depth_named(e: Expr) -> Expr:
     """e with bound indices named by depth, so that equal sums are one object."""
-    mapped: Expr = e.map(_canonical)
+    mapped: Expr = e.map(_depth_named)
     if not isinstance(mapped, Reduce):
         return mapped
     depth = sum(1 for part in walk(mapped.body) if isinstance(part, Reduce))

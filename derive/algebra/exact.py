@@ -24,7 +24,7 @@ def _logarithm_of_gamma(x: Any) -> Any:
     return mp.log(abs(mp.gamma(x)))
 
 
-def _sigmoid(x: Any) -> Any:
+def _exact_sigmoid(x: Any) -> Any:
     return 1 / (1 + mp.exp(-x))
 
 
@@ -50,7 +50,7 @@ EXACT: Mapping[str, Callable[..., Any]] = {
     "logaddexp": lambda x, y: max(x, y) + mp.log1p(mp.exp(-abs(x - y))),
     "lgamma": _logarithm_of_gamma,
     "polygamma": lambda n, x: mp.psi(int(n), x),
-    "sigmoid": _sigmoid,
+    "sigmoid": _exact_sigmoid,
     "softplus": lambda x: x if x > 20 else mp.log1p(mp.exp(x)),
     "logsigmoid": lambda x: -mp.log1p(mp.exp(-x)),
     "relu": lambda x: max(x, 0),
@@ -64,7 +64,7 @@ _OF_WHOLE_NUMBERS: Mapping[str, Callable[..., Any]] = {
     "detach": lambda x: x,
     "int": truncated,
     "floordiv": lambda x, y: mpmath.floor(x / y),
-    "pow": lambda x, y: _power(x, y),
+    "pow": lambda x, y: _mpmath_power(x, y),
 }
 
 _POLES: Mapping[str, Callable[..., float]] = {
@@ -75,7 +75,7 @@ _POLES: Mapping[str, Callable[..., float]] = {
 """Functions with poles at which mpmath raises an error."""
 
 
-def value_of(e: Expr) -> float | None:
+def constant_value(e: Expr) -> float | None:
     """The value of a constant expression as a float64; None for any other.
 
     It is nan without a real value, and infinite at a pole, as in IEEE arithmetic.
@@ -83,7 +83,7 @@ def value_of(e: Expr) -> float | None:
     if not all(isinstance(part, Num | Const | Call | Pow | Add | Mul) for part in walk(e)):
         return None
     with mp.workdps(_DIGITS):
-        return float(_value(e))
+        return float(_exact_value(e))
 
 
 def function_at(name: str, *arguments: float) -> float:
@@ -92,20 +92,20 @@ def function_at(name: str, *arguments: float) -> float:
         return float(_call(name, [mpf(x) for x in arguments]))
 
 
-def _value(e: Expr) -> Any:
+def _exact_value(e: Expr) -> Any:
     match e:
         case Num(value):
             return mpf(value.numerator) / value.denominator
         case Const(name):
             return {"pi": +mp.pi, "inf": mp.inf}[name]
         case Add(args):
-            return mp.fsum(map(_value, args))
+            return mp.fsum(map(_exact_value, args))
         case Mul(args):
-            return mp.fprod(map(_value, args))
+            return mp.fprod(map(_exact_value, args))
         case Pow(base, exponent):
-            return _power(_value(base), _value(exponent))
+            return _mpmath_power(_exact_value(base), _exact_value(exponent))
         case Call(function, args):
-            return _call(function, [_value(a) for a in args])
+            return _call(function, [_exact_value(a) for a in args])
     raise TypeError(f"{e} is not a number")
 
 
@@ -119,7 +119,7 @@ def _call(name: str, arguments: list[Any]) -> Any:
         return _POLES[name](*map(float, arguments)) if name in _POLES else mp.nan
 
 
-def _power(base: Any, exponent: Any) -> Any:
+def _mpmath_power(base: Any, exponent: Any) -> Any:
     if base == 0 and exponent < 0:
         return mp.inf
     if base < 0 and exponent != mp.floor(exponent):

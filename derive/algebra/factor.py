@@ -68,7 +68,7 @@ class _Product:
 def factor(e: Expr) -> Expr:
     """e in nested form, equal to it term by term; e may be flat anywhere inside."""
     if isinstance(e, Poly):
-        return _nest([_split(t) for t in e.terms])
+        return _nest_cases([_connected_sums(t) for t in e.terms])
     if isinstance(e, Term):
         return factor(poly([e]))
     if isinstance(e, FactoredSum):
@@ -78,7 +78,7 @@ def factor(e: Expr) -> Expr:
 
 
 @lru_cache(maxsize=4096)
-def _split(t: Term) -> _Product:
+def _connected_sums(t: Term) -> _Product:
     """Split t into factors without bound indices and connected sums.
 
     An infinity stays with the brackets beside it: a sum may be empty, and 0*inf is nan.
@@ -111,28 +111,28 @@ def _split(t: Term) -> _Product:
     return _Product(t.coef, tuple(powers.items()))
 
 
-def _nest(products: Sequence[_Product]) -> Expr:
+def _nest_cases(products: Sequence[_Product]) -> Expr:
     """Nest the cases of an axis, a[0] and a[1], separately, and factor within each case."""
     cases: dict[frozenset[Expr], list[_Product]] = {}
     for p in products:
-        cases.setdefault(_case(p), []).append(p)
-    nested = [_taken_out(members) for _, members in sorted(cases.items(), key=_place)]
+        cases.setdefault(_case_deltas(p), []).append(p)
+    nested = [_pull_factors(members) for _, members in sorted(cases.items(), key=_case_key)]
     whole = nested[0] if nested else num(0)
     for e in nested[1:]:
-        whole = _plus(whole, e)
+        whole = _flat_add(whole, e)
     return whole
 
 
-def _case(p: _Product) -> frozenset[Expr]:
+def _case_deltas(p: _Product) -> frozenset[Expr]:
     """The deltas that put a product at a fixed position."""
     return frozenset(a for a, _ in p.powers if isinstance(a, Delta) and isinstance(a.position, Num))
 
 
-def _place(entry: tuple[frozenset[Expr], object]) -> list[tuple[object, ...]]:
+def _case_key(entry: tuple[frozenset[Expr], object]) -> list[tuple[object, ...]]:
     return sorted(sort_key(d) for d in entry[0])
 
 
-def _taken_out(products: Sequence[_Product]) -> Expr:
+def _pull_factors(products: Sequence[_Product]) -> Expr:
     left = _Shared(products)
     pulled: list[tuple[_Product, list[_Product]]] = []
     while (common := left.most_common()) is not None:
@@ -144,18 +144,18 @@ def _taken_out(products: Sequence[_Product]) -> Expr:
     if pulled and len(rest) > 1:
         pulled.append((_Product(Fraction(1), ()), rest))
         rest = []
-    groups = _of_alike(pulled)
-    sums = [_times(_nest(outer), _nest(inner)) for outer, inner in groups]
+    groups = _group_cofactors(pulled)
+    sums = [_flat_mul(_nest_cases(outer), _nest_cases(inner)) for outer, inner in groups]
     if sums and not rest:
         nested = sums.pop()
     else:
         nested = _nest_apart(rest)
     for e in reversed(sums):
-        nested = _plus(e, nested)
+        nested = _flat_add(e, nested)
     return nested
 
 
-def _of_alike(
+def _group_cofactors(
     pulled: Sequence[tuple[_Product, list[_Product]]],
 ) -> list[tuple[list[_Product], list[_Product]]]:
     """a*(x + y) + b*(2*x + 2*y) = (a + 2*b)*(x + y)."""
@@ -194,14 +194,14 @@ def _nest_apart(products: Sequence[_Product]) -> Expr:
         return _render(products[0])
     merged = _merge_sums(products)
     if merged is not None:
-        return _nest(merged)
+        return _nest_cases(merged)
     coefs = {abs(p.coef) for p in products}
     sign = Fraction(-1 if all(p.coef < 0 for p in products) else 1)
     content = sign * (coefs.pop() if len(coefs) == 1 else Fraction(1))
     parts = [_Product(p.coef / content, p.powers) for p in products]
     parts.sort(key=_order)
     whole = Add(tuple(_render(p) for p in parts))
-    return whole if content == 1 else _times(Num(content), whole)
+    return whole if content == 1 else _flat_mul(Num(content), whole)
 
 
 def _order(p: _Product) -> tuple[object, ...]:
@@ -344,7 +344,7 @@ def _render(p: _Product) -> Expr:
     """coef * scalars * tensors * functions * sums, reciprocals last."""
     coef, powers = over_roots(p.coef, p.powers)
     powers, roots = roots_joined(powers)
-    factors = sorted(powers, key=lambda entry: _rank(entry[0], entry[1]))
+    factors = sorted(powers, key=lambda entry: _factor_key(entry[0], entry[1]))
     parts: list[Expr] = list(roots)
     for a, power in factors:
         base = _render_sum(a) if isinstance(a, Term) else factor(a)
@@ -381,17 +381,17 @@ def roots_joined(powers: Powers) -> tuple[Powers, list[Expr]]:
         return powers, []
     rest = [(a, p) for a, p in powers if abs(p) != _HALF or not isinstance(a, Num | Const)]
     if not above:
-        return rest, [Pow(_product(below), num(-_HALF))]
-    inside = [*above, Pow(_product(below), num(-1))] if below else above
-    return rest, [Pow(_product(inside), num(_HALF))]
+        return rest, [Pow(_join_numbers(below), num(-_HALF))]
+    inside = [*above, Pow(_join_numbers(below), num(-1))] if below else above
+    return rest, [Pow(_join_numbers(inside), num(_HALF))]
 
 
-def _product(factors: Sequence[Expr]) -> Expr:
+def _join_numbers(factors: Sequence[Expr]) -> Expr:
     numbers = sorted(factors, key=lambda f: not isinstance(f, Num))
     return numbers[0] if len(numbers) == 1 else Mul(tuple(numbers))
 
 
-def _rank(a: Expr, power: Fraction) -> tuple[object, ...]:
+def _factor_key(a: Expr, power: Fraction) -> tuple[object, ...]:
     kind = 3
     if isinstance(a, Iverson | Delta):
         kind = 0
@@ -413,7 +413,7 @@ def _render_sum(t: Term) -> Expr:
     return Reduce("sum", t.binders, _render(inner))
 
 
-def _times(a: Expr, b: Expr) -> Expr:
+def _flat_mul(a: Expr, b: Expr) -> Expr:
     left = a.args if isinstance(a, Mul) else (a,)
     right = b.args if isinstance(b, Mul) else (b,)
     if right and isinstance(right[0], Num):
@@ -426,7 +426,7 @@ def _times(a: Expr, b: Expr) -> Expr:
     return parts[0] if len(parts) == 1 else Mul(parts)
 
 
-def _plus(a: Expr, b: Expr) -> Expr:
+def _flat_add(a: Expr, b: Expr) -> Expr:
     left = a.args if isinstance(a, Add) else (a,)
     right = b.args if isinstance(b, Add) else (b,)
     return Add((*left, *right))

@@ -143,7 +143,7 @@ def _unary(
     )
 
 
-def _several(
+def _n_ary(
     name: str, numpy: Callable[..., Any], partials: Sequence[Partial], about: str = "", **facts: Any
 ) -> ScalarFunction:
     """A function of several arguments."""
@@ -232,55 +232,53 @@ _ROWS = (
     _unary(
         "frac", lambda x: x - np.trunc(x), one, "x - trunc(x), with the sign of x.", linear=True
     ),
-    _several(
+    _n_ary(
         *("remainder", np.mod, (one, remainder_y)),
         "x - y*floor(x/y), which has the sign of y.",
         total=False,
     ),
-    _several(
+    _n_ary(
         *("fmod", np.fmod, (one, fmod_y)),
         "x - y*trunc(x/y), which has the sign of x.",
         total=False,
     ),
     _unary("detach", lambda x: x, zero, "x with gradient 0, like torch.Tensor.detach.", **_KEEPS),
-    _several("maximum", np.maximum, both(larger), _LARGER, **_KEEPS),
-    _several("minimum", np.minimum, both(smaller), _SMALLER, **_KEEPS),
-    _several(
+    _n_ary("maximum", np.maximum, both(larger), _LARGER, **_KEEPS),
+    _n_ary("minimum", np.minimum, both(smaller), _SMALLER, **_KEEPS),
+    _n_ary(
         *("clamp", clamp, (clamp_x, clamp_lo, clamp_hi)),
         "clamp(x, lo, hi): x limited to the range from lo to hi.",
         torch_method="clamp",
         **_KEEPS,
     ),
-    _several(
+    _n_ary(
         *("atan2", np.arctan2, (atan2_y, atan2_x)),
         sympy="atan2",
         least=-2 * _RIGHT,
         most=2 * _RIGHT,
     ),
-    _several(
+    _n_ary(
         *("hypot", np.hypot, (over_hypot, lambda x, y, value: over_hypot(y, x, value))),
         "sqrt(x**2 + y**2).",
         least=0,
         linear=True,
         total=False,
     ),
-    _several(
+    _n_ary(
         *("logaddexp", np.logaddexp, both(logaddexp_slope), "log(exp(a) + exp(b))."),
         linear=True,
         total=False,
     ),
-    _several(
-        "pow", np.float_power, (pow_base, pow_exponent), sympy="Pow", written=False, **_ABOVE_0
-    ),
+    _n_ary("pow", np.float_power, (pow_base, pow_exponent), sympy="Pow", written=False, **_ABOVE_0),
     # polygamma(n, x) is the n-th derivative of digamma; n is an integer, with no derivative.
-    _several(
+    _n_ary(
         *("polygamma", elementwise(polygamma), (zero, polygamma_x)),
         sympy="polygamma",
         total=False,
         written=False,
     ),
     # Of integers only, rounded towards minus infinity; a step, so its slope is 0.
-    _several("floordiv", np.floor_divide, (zero, zero), torch="floor_divide", written=False),
+    _n_ary("floordiv", np.floor_divide, (zero, zero), torch="floor_divide", written=False),
     # Of whole numbers only, which become integers.
     _unary("int", elementwise(lambda x: x), zero, _LONG, torch="long", head="to_int", linear=True),
 )
@@ -315,15 +313,17 @@ def partial(call: Call, n: int) -> Expr:
     return _convert(_fdiff(row.sympy, row.arity, n), call.args)
 
 
-def repeats(function: str) -> int:
+def derivative_copies(function: str) -> int:
     """The most copies of an argument in one derivative of f, outside of f itself; at least 1."""
-    return max(1, _repeated(function, tuple(map(_argument, range(FUNCTIONS[function].arity)))))
+    return max(
+        1, _argument_copies(function, tuple(map(_argument, range(FUNCTIONS[function].arity))))
+    )
 
 
-def is_of_its_value(function: str) -> bool:
+def derives_from_value(function: str) -> bool:
     """True if the derivatives of f depend only on its value, like those of exp and relu."""
     computed = (_argument(n) + num(1) for n in range(FUNCTIONS[function].arity))
-    return _repeated(function, tuple(computed)) == 0
+    return _argument_copies(function, tuple(computed)) == 0
 
 
 def _argument(n: int) -> Access:
@@ -331,7 +331,7 @@ def _argument(n: int) -> Access:
 
 
 @cache
-def _repeated(function: str, arguments: tuple[Expr, ...]) -> int:
+def _argument_copies(function: str, arguments: tuple[Expr, ...]) -> int:
     """The most copies of an argument in one derivative of f, outside of f itself."""
     call = Call(function, arguments)
 

@@ -14,21 +14,21 @@ from derive.budget import tick
 _Class = TypeVar("_Class")
 
 
-class _Known(ref["Node"]):
+class _NodeReference(ref["Node"]):
     """A weak reference to an interned node."""
 
     __slots__ = ("content",)
     content: tuple[Any, ...]
 
 
-_TABLE: dict[tuple[Any, ...], _Known] = {}
+_TABLE: dict[tuple[Any, ...], _NodeReference] = {}
 """The node of each class and content."""
 
 _LATEST: deque[Node] = deque(maxlen=2**15)
 """Strong references to the latest nodes: a dropped node is often needed again soon."""
 
 
-def _forget(known: _Known) -> None:
+def _forget(known: _NodeReference) -> None:
     if _TABLE.get(known.content) is known:
         del _TABLE[known.content]
 
@@ -111,7 +111,7 @@ def interned(cls: type[Node], content: tuple[Any, ...], args: tuple[Any, ...]) -
         found = object.__new__(cls)
         for put, value in zip(cls.puts, args, strict=True):
             put(found, value)
-        known = _TABLE[content] = _Known(found, _forget)
+        known = _TABLE[content] = _NodeReference(found, _forget)
         known.content = content
         _LATEST.append(found)
     return found

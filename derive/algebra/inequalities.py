@@ -103,7 +103,7 @@ class Bounds:
         yield empty
         size = self.size(empty)
         if all(c > 0 for c in size.terms.values()):
-            yield from (key[0].extent for key in size.terms if _is_size(key))
+            yield from (key[0].extent for key in size.terms if _is_size_monomial(key))
 
     def _is_zero(self, form: Polynomial, empty: Collection[str]) -> bool:
         """True if every term has a factor that is 0 when these extents are empty."""
@@ -241,7 +241,7 @@ class Bounds:
             if key in seen:
                 continue
             seen.add(key)
-            new = [Polynomial({key: Fraction(1)})] if all(map(_is_count, key)) else []
+            new = [Polynomial({key: Fraction(1)})] if all(map(_is_natural, key)) else []
             for part in key:
                 new += self._of_atom(part)
             new += [
@@ -279,11 +279,11 @@ class Bounds:
         return []
 
 
-def _is_size(key: Monomial) -> TypeGuard[tuple[Size]]:
+def _is_size_monomial(key: Monomial) -> TypeGuard[tuple[Size]]:
     return len(key) == 1 and isinstance(key[0], Size)
 
 
-def _is_count(e: Expr) -> bool:
+def _is_natural(e: Expr) -> bool:
     return isinstance(e, Index | Size)
 
 
@@ -306,7 +306,7 @@ def _contradictory(system: _System) -> bool:
         system = list(kept.values())
         if not system or len(system) > _MOST_CONSTRAINTS:
             return False
-        system = _without(_cheapest(system), system)
+        system = _eliminate_variable(_cheapest(system), system)
 
 
 def _cheapest(system: _System) -> Monomial:
@@ -322,7 +322,7 @@ def _cheapest(system: _System) -> Monomial:
     return min(every, key=lambda k: above.get(k, 0) * below.get(k, 0))
 
 
-def _without(key: Monomial, system: _System) -> _System:
+def _eliminate_variable(key: Monomial, system: _System) -> _System:
     """The system with the variable eliminated."""
     above = [f for f in system if f.get(key, 0) > 0]
     below = [f for f in system if f.get(key, 0) < 0]

@@ -57,7 +57,7 @@ Code: TypeAlias = Callable[[Scope], Any]
 _CONSTANTS = {"pi": math.pi, "inf": math.inf}
 
 
-def _as_integer(value: Any) -> int:
+def _integer_or_sentinel(value: Any) -> int:
     """The value as an integer; nan and the infinities become an invalid position."""
     return int(value) if math.isfinite(value) else -(2**63)
 
@@ -172,19 +172,19 @@ class Machine:
     def compile(self, e: Expr) -> Code:
         match e:
             case Num(value):
-                return _constant(_exact(value))
+                return _constant_code(_number_value(value))
             case Const(name):
-                return _constant(_CONSTANTS[name])
+                return _constant_code(_CONSTANTS[name])
             case Param(name):
-                return _constant(self.parameters[name])
+                return _constant_code(self.parameters[name])
             case Size(_):
-                return _constant(self.extent(e))
+                return _constant_code(self.extent(e))
             case Index(_, extent, group):
                 return self.row_major([e], [self.sizes[extent]]) if group else lambda s: s[e]
             case Composite(args):
                 return self.row_major(args, [self.part(p, None) for p in args])
             case Guard(condition, position):
-                return self.choice(condition, self.code(position), _constant(0))
+                return self.choice(condition, self.code(position), _constant_code(0))
             case Access(tensor, positions):
                 return self.access(tensor, positions)
             case Add(args):
@@ -194,7 +194,7 @@ class Machine:
                 return self.product(e)
             case Pow(base, exponent):
                 below, above = self.code(base), self.code(exponent)
-                return lambda s: _power(below(s), above(s))
+                return lambda s: _ieee_power(below(s), above(s))
             case Call(name, args):
                 return self.call(name, args)
             case Reduce(kind, indices, body, condition):
@@ -228,7 +228,7 @@ class Machine:
 
     def product(self, e: Mul) -> Code:
         """Evaluate brackets first, then deltas: if one is 0, no other factor is evaluated."""
-        factors = _factors(e)
+        factors = _nested_factors(e)
         brackets = [self.code(f) for f in factors if isinstance(f, Iverson)]
         deltas = [self.code(f) for f in factors if isinstance(f, Delta)]
         others = [self.code(f) for f in factors if not isinstance(f, Iverson | Delta)]
@@ -248,7 +248,7 @@ class Machine:
         f = FUNCTIONS[name].numpy
         parts = [self.code(a) for a in args]
         if name == "int":
-            return lambda s: _as_integer(parts[0](s))
+            return lambda s: _integer_or_sentinel(parts[0](s))
         if name == "floordiv":
             number, divisor = parts
             return lambda s: number(s) // divisor(s)
@@ -338,7 +338,7 @@ class Machine:
             number = self.row_major(position.args, [self.part(p, d) for p, d in parts])
         else:
             number = self.code(position)
-        return lambda s: (_integer(number(s), position),)
+        return lambda s: (_checked_integer(number(s), position),)
 
     def part(self, part: Expr, declared: Expr | None) -> int | tuple[int, ...] | None:
         """The size of one part of a composite; None for a constant without a declared axis."""
@@ -385,28 +385,28 @@ def every(conditions: Sequence[Code]) -> Code:
     return holds
 
 
-def _constant(value: Any) -> Code:
+def _constant_code(value: Any) -> Code:
     return lambda s: value
 
 
-def _exact(value: Fraction) -> float | int:
+def _number_value(value: Fraction) -> float | int:
     return value.numerator if value.denominator == 1 else float(value)
 
 
-def _integer(value: Any, position: Expr) -> int:
+def _checked_integer(value: Any, position: Expr) -> int:
     whole = int(value)
     if value != whole:
         raise IndexError(f"the position {position} is {value}, which is not an integer")
     return whole
 
 
-def _factors(e: Expr) -> list[Expr]:
+def _nested_factors(e: Expr) -> list[Expr]:
     if isinstance(e, Mul):
-        return [factor for arg in e.args for factor in _factors(arg)]
+        return [factor for arg in e.args for factor in _nested_factors(arg)]
     return [e]
 
 
-def _power(base: Any, exponent: Any) -> Any:
+def _ieee_power(base: Any, exponent: Any) -> Any:
     """base ** exponent with IEEE results; exact for integers and a natural exponent."""
     if isinstance(base, int) and isinstance(exponent, int) and exponent >= 0:
         return base**exponent

@@ -81,7 +81,7 @@ class Poly(Expr):
         terms = tuple(map(f, self.terms))
         if terms == self.terms:
             return self
-        return add(*(_expanded(t) for t in terms))
+        return add(*(_distribute_term(t) for t in terms))
 
     def __repr__(self) -> str:
         return (
@@ -108,13 +108,13 @@ def is_mask(factor: Expr) -> bool:
     return isinstance(factor, Delta | Iverson)
 
 
-def _number(e: Expr) -> Fraction | None:
+def _constant_term(e: Expr) -> Fraction | None:
     if isinstance(e, Poly):
-        return sum((t.coef for t in e.terms), Fraction(0)) if _is_number(e) else None
+        return sum((t.coef for t in e.terms), Fraction(0)) if _is_constant_poly(e) else None
     return e.value if isinstance(e, Num) else None
 
 
-def _is_number(p: Poly) -> bool:
+def _is_constant_poly(p: Poly) -> bool:
     return not any(t.binders or t.factors for t in p.terms)
 
 
@@ -139,7 +139,7 @@ def make_term(coef: Fraction, binders: Sequence[Index], factors: Sequence[Expr])
     Sum_i 1 = size(i). A product with [c] and [not c], or with a false condition, is 0.
     """
     tick()
-    coef, powers = _merged(coef, factors)
+    coef, powers = _merge_powers(coef, factors)
     if not coef:
         return Term(Fraction(0), (), ())
     if binders:
@@ -152,10 +152,10 @@ def make_term(coef: Fraction, binders: Sequence[Index], factors: Sequence[Expr])
                     del powers[size]
         binders = [i for i in binders if i in used]
     final = [raised(base, exponent) for base, exponent in powers.items()]
-    return Term(coef, *_canonical(tuple(binders), tuple(final)))
+    return Term(coef, *_canonical_binders(tuple(binders), tuple(final)))
 
 
-def _merged(coef: Fraction, factors: Sequence[Expr]) -> tuple[Fraction, dict[Expr, Fraction]]:
+def _merge_powers(coef: Fraction, factors: Sequence[Expr]) -> tuple[Fraction, dict[Expr, Fraction]]:
     """The coefficient and the powers of a product; 0 if two of its brackets exclude each other."""
     powers: dict[Expr, Fraction] = {}
     roots: dict[int, Fraction] = {}
@@ -170,7 +170,7 @@ def _merged(coef: Fraction, factors: Sequence[Expr]) -> tuple[Fraction, dict[Exp
                 add_root(roots, base.value, exponent)
                 continue
         if is_mask(base):
-            mask = without_decided(base, _number)
+            mask = without_decided(base, _constant_term)
             if mask is False:
                 return Fraction(0), {}
             if isinstance(mask, Expr):
@@ -192,7 +192,7 @@ def _merged(coef: Fraction, factors: Sequence[Expr]) -> tuple[Fraction, dict[Exp
 
 
 @lru_cache(maxsize=4096)
-def _canonical(
+def _canonical_binders(
     binders: tuple[Index, ...], factors: tuple[Expr, ...]
 ) -> tuple[tuple[Index, ...], tuple[Expr, ...]]:
     """Binders renamed and factors sorted so that alpha-equivalent terms become identical."""
@@ -333,24 +333,26 @@ def mul(*polys: Poly) -> Poly:
         if result is ONE:
             result = p
         elif p is not ONE:
-            result = add(ZERO, *(_times(a, b) for a in result.terms for b in p.terms))
+            result = add(ZERO, *(_multiply_terms(a, b) for a in result.terms for b in p.terms))
     return result
 
 
-def _times(a: Term, b: Term) -> Poly:
+def _multiply_terms(a: Term, b: Term) -> Poly:
     if b.binders:
-        b_binders, b_factors = apart(b, frozenset(a.binders) | free_indices(a))
+        b_binders, b_factors = rename_binders(b, frozenset(a.binders) | free_indices(a))
     else:
         b_binders, b_factors = b.binders, b.factors
     if a.binders:
         outer = frozenset(b_binders) | frozenset().union(*(free_indices(f) for f in b_factors))
-        a_binders, a_factors = apart(a, outer)
+        a_binders, a_factors = rename_binders(a, outer)
     else:
         a_binders, a_factors = a.binders, a.factors
-    return _expanded(make_term(a.coef * b.coef, a_binders + b_binders, a_factors + b_factors))
+    return _distribute_term(
+        make_term(a.coef * b.coef, a_binders + b_binders, a_factors + b_factors)
+    )
 
 
-def apart(t: Term, taken: frozenset[Index]) -> tuple[tuple[Index, ...], tuple[Expr, ...]]:
+def rename_binders(t: Term, taken: frozenset[Index]) -> tuple[tuple[Index, ...], tuple[Expr, ...]]:
     """The binders and factors of t, with binders in ``taken`` renamed."""
     names = {i.name for i in taken}
     names |= {i.name for i in t.binders} | {i.name for i in free_indices(t)}
@@ -370,13 +372,13 @@ def apart(t: Term, taken: frozenset[Index]) -> tuple[tuple[Index, ...], tuple[Ex
     return tuple(binders), tuple(substitute(f, mapping) for f in t.factors)
 
 
-def _expanded(t: Expr) -> Poly:
+def _distribute_term(t: Expr) -> Poly:
     """A term as a Poly, distributed over a sum among its factors with power 1."""
     assert isinstance(t, Term)
     for n, factor in enumerate(t.factors):
         if isinstance(factor, Poly):
             rest = Term(t.coef, (), t.factors[:n] + t.factors[n + 1 :])
-            inner = add(ZERO, *(_times(rest, other) for other in factor.terms))
+            inner = add(ZERO, *(_multiply_terms(rest, other) for other in factor.terms))
             return sum_over(inner, t.binders)
     return poly([t])
 
@@ -387,7 +389,7 @@ def sum_over(p: Poly, indices: Sequence[Index]) -> Poly:
         return p
     terms = []
     for t in p.terms:
-        binders, factors = apart(t, frozenset(indices)) if t.binders else ((), t.factors)
+        binders, factors = rename_binders(t, frozenset(indices)) if t.binders else ((), t.factors)
         terms.append(make_term(t.coef, (*indices, *binders), factors))
     return poly(terms)
 
@@ -415,11 +417,11 @@ def power(p: Poly, exponent: Fraction) -> Poly:
         for factor in t.factors:
             base, inner = base_and_power(factor)
             parts.append(raised(base, inner * exponent))
-        return _expanded(make_term(Fraction(1), (), parts))
-    return _root(t, exponent)
+        return _distribute_term(make_term(Fraction(1), (), parts))
+    return _fractional_power(t, exponent)
 
 
-def _root(t: Term, exponent: Fraction) -> Poly:
+def _fractional_power(t: Term, exponent: Fraction) -> Poly:
     """A fractional power of a product, with its positive factors pulled out."""
     outside: list[Expr] = []
     inside: list[Expr] = []

@@ -67,7 +67,7 @@ class Reduction:
         return math.isinf(self.of_nothing)
 
 
-def _share(x: Expr, value: Expr) -> Expr:
+def _logsumexp_slope(x: Expr, value: Expr) -> Expr:
     """d log Sum exp(x) = exp(x - logsumexp x) dx."""
     return Call("exp", (x - value,))
 
@@ -166,7 +166,7 @@ _ROWS = (
         torch="torch.logsumexp",
         cumulative="logcumsumexp",
         dtype="float",
-        slope=_share,
+        slope=_logsumexp_slope,
         linear=True,
     ),
     Reduction(

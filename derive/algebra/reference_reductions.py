@@ -21,7 +21,7 @@ def _best(sign: int, taken: Taken) -> tuple[int, Any] | None:
     return best
 
 
-def _extreme(sign: int) -> Callable[[Taken], Any]:
+def _reference_extremum(sign: int) -> Callable[[Taken], Any]:
     def extreme(taken: Taken) -> Any:
         best = _best(sign, taken)
         return -sign * math.inf if best is None else best[1]
@@ -29,7 +29,7 @@ def _extreme(sign: int) -> Callable[[Taken], Any]:
     return extreme
 
 
-def _winner(sign: int) -> Callable[[Taken], int]:
+def _reference_argextremum(sign: int) -> Callable[[Taken], int]:
     """The row-major position of the first winner; 0 for an empty selection."""
 
     def winner(taken: Taken) -> int:
@@ -39,12 +39,12 @@ def _winner(sign: int) -> Callable[[Taken], int]:
     return winner
 
 
-def _mean(taken: Taken) -> float:
+def _reference_mean(taken: Taken) -> float:
     values = [value for _, value in taken]
     return sum(values) / len(values) if values else math.nan
 
 
-def _logsumexp(taken: Taken) -> float:
+def _reference_logsumexp(taken: Taken) -> float:
     """m + log Sum exp(x - m) with m the largest x."""
     values = [float(value) for _, value in taken]
     best = _best(1, list(enumerate(values)))
@@ -53,7 +53,7 @@ def _logsumexp(taken: Taken) -> float:
     return float(best[1]) + math.log(sum(math.exp(value - best[1]) for value in values))
 
 
-def _norm(taken: Taken) -> Any:
+def _reference_norm(taken: Taken) -> Any:
     """sqrt Sum x**2."""
     return sum([value * value for _, value in taken]) ** 0.5
 
@@ -61,15 +61,15 @@ def _norm(taken: Taken) -> Any:
 REDUCTIONS: dict[str, Callable[[Taken], Any]] = {
     "sum": lambda taken: sum([value for _, value in taken]),
     "prod": lambda taken: math.prod([value for _, value in taken]),
-    "mean": _mean,
-    "max": _extreme(1),
-    "amax": _extreme(1),
-    "min": _extreme(-1),
-    "amin": _extreme(-1),
-    "argmax": _winner(1),
-    "argmin": _winner(-1),
-    "logsumexp": _logsumexp,
-    "norm2": _norm,
+    "mean": _reference_mean,
+    "max": _reference_extremum(1),
+    "amax": _reference_extremum(1),
+    "min": _reference_extremum(-1),
+    "amin": _reference_extremum(-1),
+    "argmax": _reference_argextremum(1),
+    "argmin": _reference_argextremum(-1),
+    "logsumexp": _reference_logsumexp,
+    "norm2": _reference_norm,
     "any": lambda taken: any(value for _, value in taken),
     "all": lambda taken: all(value for _, value in taken),
 }

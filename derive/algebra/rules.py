@@ -70,14 +70,14 @@ class SumRule:
 Rules = Sequence[Rule | SumRule]
 
 
-def _without(t: Term, factor: Expr) -> tuple[Expr, ...]:
+def _factors_without(t: Term, factor: Expr) -> tuple[Expr, ...]:
     return tuple(f for f in t.factors if f is not factor)
 
 
 def _reflexive(t: Term) -> Poly | None:
     for f in t.factors:
         if isinstance(f, Delta) and f.axis is f.position:
-            return poly([make_term(t.coef, t.binders, _without(t, f))])
+            return poly([make_term(t.coef, t.binders, _factors_without(t, f))])
     return None
 
 
@@ -104,7 +104,7 @@ def contract(t: Term, delta: Delta) -> Poly | None:
         return None
     index, value = fixed
     binders = tuple(i for i in t.binders if i is not index)
-    factors = [substitute(f, {index: value}) for f in _without(t, delta)]
+    factors = [substitute(f, {index: value}) for f in _factors_without(t, delta)]
     return poly([make_term(t.coef, binders, factors)])
 
 
@@ -139,7 +139,7 @@ def _complements(p: Poly) -> Poly | None:
             (u,) = f.args
             assert isinstance(u, Poly)
             mirrored = Call("sigmoid", (scale(u, -1),))
-            rest = _without(t, f)
+            rest = _factors_without(t, f)
             other = make_term(t.coef, t.binders, (*rest, mirrored))
             if other is not t and other in p.terms:
                 left = poly(x for x in p.terms if x is not t and x is not other)
@@ -153,7 +153,7 @@ def _exponentials(p: Poly) -> Poly | None:
         for f in t.factors:
             if not isinstance(f, Call) or f.function != "expm1":
                 continue
-            rest = _without(t, f)
+            rest = _factors_without(t, f)
             other = make_term(t.coef, t.binders, rest)
             if other in p.terms:
                 left = poly(x for x in p.terms if x is not t and x is not other)
@@ -173,7 +173,7 @@ def _odds(p: Poly) -> Poly | None:
                 continue
             (u,) = f.args
             assert isinstance(u, Poly)
-            rest = _without(t, f)
+            rest = _factors_without(t, f)
             other = make_term(-t.coef, t.binders, (*rest, Call("logsigmoid", (scale(u, -1),))))
             if other is not t and other in p.terms:
                 left = poly(x for x in p.terms if x is not t and x is not other)

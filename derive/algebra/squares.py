@@ -39,7 +39,7 @@ class Nonnegative(Expr):
 
 
 @node
-class Centre(Expr):
+class RobustCenter(Expr):
     """The mean if most of the values lie about it, and 0 elsewhere.
 
         mean if 2*mean^2 > square else 0
@@ -80,7 +80,7 @@ class Square:
 
 def square_to_open(t: Term) -> Square | None:
     """A square that alone has all axes of the term, if its expansion has no tensor of as many."""
-    found = (_opening(t, f) for f in t.factors if t.binders)
+    found = (_expandable_square(t, f) for f in t.factors if t.binders)
     return next((square for square in found if square is not None), None)
 
 
@@ -98,7 +98,7 @@ def _is_smaller_opened(base: Poly, inside: Sequence[Expr], bound: frozenset[Inde
     return all(width < len(free_indices(base)) for width in widths)
 
 
-def _opening(t: Term, square: Expr) -> Square | None:
+def _expandable_square(t: Term, square: Expr) -> Square | None:
     """The square with its context, if its expansion needs no tensor of as many axes."""
     base, exponent = base_and_power(square)
     if exponent != 2 or not isinstance(base, Poly) or not _reads_twice(base):
@@ -122,13 +122,15 @@ def _widest(operands: list[frozenset[Index]], bound: frozenset[Index]) -> int:
     """
     found = max(map(len, operands))
     while len(operands) > 1:
-        steps = (_step(operands, pair, bound) for pair in combinations(range(len(operands)), 2))
+        steps = (
+            _contract_step(operands, pair, bound) for pair in combinations(range(len(operands)), 2)
+        )
         _, most, operands = min(steps, key=lambda step: step[:2])
         found = max(found, most)
     return found
 
 
-def _step(
+def _contract_step(
     operands: list[frozenset[Index]], pair: tuple[int, int], bound: frozenset[Index]
 ) -> tuple[int, int, list[frozenset[Index]]]:
     """(axes of a pair of operands, axes of its summed product, the operands afterwards)."""

@@ -26,7 +26,7 @@ def numbers(stem: str) -> Iterator[str]:
     yield from (f"{stem}{n}" for n in count(2))
 
 
-def numbered(stem: str, taken: Container[str]) -> str:
+def fresh_numbered(stem: str, taken: Container[str]) -> str:
     """The first of stem, stem2, stem3, ... that is not taken."""
     return next(name for name in numbers(stem) if name not in taken)
 
@@ -37,7 +37,7 @@ def fresh(index: Index, taken: Iterable[Index]) -> Index:
     return Index(name, index.extent, index.group)
 
 
-def apart(indices: Iterable[Index], taken: Iterable[Index]) -> tuple[Index, ...]:
+def rename_apart(indices: Iterable[Index], taken: Iterable[Index]) -> tuple[Index, ...]:
     """The indices, renamed to differ from ``taken`` and from each other."""
     used = list(taken)
     result = []
@@ -74,7 +74,7 @@ def _substituted(e: Expr, mapping: Mapping[Index, Expr], known: dict[Expr, Expr]
         incoming = frozenset().union(*(free_indices(new) for new in live.values()))
         clash = [i for i in binders if i in incoming]
         if clash:
-            renamed = apart(clash, [*incoming, *free, *binders, *live])
+            renamed = rename_apart(clash, [*incoming, *free, *binders, *live])
             # Use one mapping for both. A flat term renames its binders as it is rebuilt, and may do
             # so only once the incoming indices are substituted. Binders are children.
             live |= zip(clash, renamed, strict=True)

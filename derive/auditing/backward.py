@@ -30,30 +30,38 @@ def written(
     """
     names = subject.plain_names(len(args))
     given = [n for n, g in enumerate(cotangents) if g is not None]
-    every = [*names, *_apart(subject.cotangents(len(cotangents)), names)]
+    every = [*names, *_distinct_cotangent_names(subject.cotangents(len(cotangents)), names)]
     every = every[: len(names)] + [every[len(names) + n] for n in given]
     returned: list[int] = []
 
     def backward(*values: Any) -> tuple[Any, ...]:
         inputs, cots = values[: len(args)], dict(zip(given, values[len(args) :], strict=True))
         own = [cots.get(n) for n in range(len(cotangents))]
-        raw = _called(subject, inputs, own)
+        raw = _run_unwrapped(subject, inputs, own)
         returned[:] = [n for n in wanted if n < len(raw) and is_tensor(raw[n])]
         return tuple(raw[n] for n in returned)
 
     _give_names(backward, every)
-    letters = {} if model is None else _letters(model, args, names, every[len(args) :], given)
+    letters = (
+        {} if model is None else _tracer_letters(model, args, names, every[len(args) :], given)
+    )
     op = read_torch(
         backward, *args, *(cotangents[n] for n in given), name="backward", letters=letters
     )
     targets = {o: f"grad_{names[n]}" for o, n in zip(op.outputs, returned, strict=True)}
     taken = {t.name for t in op.inputs} | {e.name for e in op.equations}
     targets = {o: t for o, t in targets.items() if t not in taken}
-    known = set() if model is None else {_text(e, {}) for e in model.operation.equations}
-    return tuple(_text(e, targets) for e in op.equations if _text(e, {}) not in known)
+    known = (
+        set() if model is None else {_renamed_equation(e, {}) for e in model.operation.equations}
+    )
+    return tuple(
+        _renamed_equation(e, targets) for e in op.equations if _renamed_equation(e, {}) not in known
+    )
 
 
-def _called(subject: Subject, args: Sequence[Any], cotangents: Sequence[Any]) -> tuple[Any, ...]:
+def _run_unwrapped(
+    subject: Subject, args: Sequence[Any], cotangents: Sequence[Any]
+) -> tuple[Any, ...]:
     """Run forward and backward without autograd; return what backward returns."""
     function = subject.function
     context = Context([is_float(a) for a in args])
@@ -67,7 +75,7 @@ def _called(subject: Subject, args: Sequence[Any], cotangents: Sequence[Any]) ->
     return raw if isinstance(raw, tuple) else (raw,)
 
 
-def _apart(names: Sequence[str], taken: Sequence[str]) -> list[str]:
+def _distinct_cotangent_names(names: Sequence[str], taken: Sequence[str]) -> list[str]:
     """Return the names of cotangents, with "_" appended where an argument has the same name."""
     made: list[str] = []
     for name in (n.replace("[", "").replace("]", "") for n in names):
@@ -84,7 +92,7 @@ def _give_names(function: Callable[..., Any], names: Sequence[str]) -> None:
         function.__signature__ = signature  # type: ignore[attr-defined]
 
 
-def _letters(
+def _tracer_letters(
     model: Model,
     args: Sequence[Any],
     names: Sequence[str],
@@ -99,7 +107,7 @@ def _letters(
         for n, name in model.inputs(args).items()
         if len(axes[name]) == args[n].ndim
     }
-    outputs = _outputs(op)
+    outputs = _output_equations(op)
     return found | {
         name: _of_axes(outputs[n].axes)
         for name, n in zip(cotangents, given, strict=True)
@@ -107,7 +115,7 @@ def _letters(
     }
 
 
-def _outputs(op: Operation) -> list[Equation]:
+def _output_equations(op: Operation) -> list[Equation]:
     known = {e.name: e for e in op.equations}
     return [known[name] for name in op.outputs if name in known]
 
@@ -116,7 +124,7 @@ def _of_axes(axes: Sequence[Expr]) -> list[str | None]:
     return [a.name if isinstance(a, Index) and not a.group else None for a in axes]
 
 
-def _text(e: Equation, targets: Mapping[str, str]) -> str:
+def _renamed_equation(e: Equation, targets: Mapping[str, str]) -> str:
     """Print an equation, with outputs renamed by ``targets``."""
 
     def named(part: Expr) -> Expr | None:

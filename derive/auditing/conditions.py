@@ -14,11 +14,11 @@ from typing import Any
 from derive.auditing.forward import TOLERANCES, Subject
 from derive.auditing.gradients import (
     Outcome,
-    cotangents_of,
+    error_line,
     narrowest,
     near,
     outcome,
-    said_by,
+    random_cotangents,
 )
 from derive.auditing.points import (
     Point,
@@ -176,7 +176,7 @@ class Judge:
         if not self.enter(point.condition) or not runs(self.subject, args):
             return
         try:
-            cotangents = cotangents_of(self.subject, args, 3)
+            cotangents = random_cotangents(self.subject, args, 3)
             made = outcome(self.subject, args, cotangents, copied=copied)
         except Exception:
             return
@@ -189,7 +189,7 @@ class Judge:
     def at_a_kink(self, point: Point) -> Iterator[AuditFinding]:
         """Yield a remark where the slope jumps and autograd takes another slope."""
         try:
-            cotangents = cotangents_of(self.subject, point.args, 3)
+            cotangents = random_cotangents(self.subject, point.args, 3)
             right = by_autograd(self.subject, point.args, cotangents)
             made = outcome(self.subject, point.args, cotangents, right=(right or {}, 0.0))
         except Exception:
@@ -344,7 +344,7 @@ class Judge:
         if not runs(self.subject, args) or not runs(self.subject, wide):
             return
         try:
-            cotangents = cotangents_of(self.subject, args, 3)
+            cotangents = random_cotangents(self.subject, args, 3)
             exact = tuple(None if g is None else g.double() for g in cotangents)
             right, doubt = right_gradients(self.subject, wide, exact)
             plain, _ = right_gradients(replace(self.subject, bits=max(bits, 16)), args, cotangents)
@@ -360,7 +360,7 @@ class Judge:
         every = self.subject.wanted(self.args)
         if len(every) < 2:
             return
-        cotangents = cotangents_of(self.subject, self.args, 3)
+        cotangents = random_cotangents(self.subject, self.args, 3)
         right = right_gradients(self.subject, self.args, cotangents)
         for n in every if len(every) <= _SUBSETS else every[:_SUBSETS]:
             for wanted in dict.fromkeys(((n,), tuple(o for o in every if o != n))):
@@ -372,7 +372,7 @@ class Judge:
 
     def of_cotangents(self) -> Iterator[AuditFinding]:
         """Check expanded and non-contiguous cotangents, and one output used at a time."""
-        cotangents = cotangents_of(self.subject, self.args, 3)
+        cotangents = random_cotangents(self.subject, self.args, 3)
         held = [n for n, g in enumerate(cotangents) if g is not None]
         ways = [("where the cotangent is expanded, as sum() gives it", expanded)]
         if any(g is not None and g.ndim > 1 for g in cotangents):
@@ -423,7 +423,7 @@ class Judge:
                 used, list(leaves.values()), [torch.ones_like(o) for o in used], allow_unused=True
             )
         except Exception as error:
-            text = f"backward fails where forward ran under autocast: {said_by(error)}"
+            text = f"backward fails where forward ran under autocast: {error_line(error)}"
             yield AuditFinding(
                 None, f"{text}; decorate with torch.amp.custom_fwd and custom_bwd", REMARK
             )

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from derive.auditing.insertion_edits import (
-    around,
     is_arithmetic,
     with_factor,
     with_product,
     with_term,
+    wrapped_in_call,
 )
 from derive.auditing.reorder_edits import throughout, turned
 from derive.auditing.scope import CodeScope, Edit, is_target
@@ -44,10 +44,10 @@ def sites(tree: ast.AST) -> Iterator[tuple[Any, str | int, ast.expr]]:
 
 def edits(trees: Sequence[ast.AST], scope: CodeScope) -> Iterator[Edit]:
     """Yield edits of one node or statement, the likely ones first."""
-    bodies = [part for tree in trees for part in _bodies(tree)]
+    bodies = [part for tree in trees for part in _function_statements(tree)]
     every = [site for part in bodies for site in sites(part)]
     # The truth of a comparison hardly constrains the numbers compared, so they are not edited.
-    compared = {id(p) for body in bodies for c in _compared(body) for p in ast.walk(c)}
+    compared = {id(p) for body in bodies for c in _comparisons_in(body) for p in ast.walk(c)}
     every = [s for s in every if not (isinstance(s[2], ast.Constant) and id(s[2]) in compared)]
     # A string selects a formula; another string makes no formula right.
     every = [s for s in every if not isinstance(scope.values.get(ast.unparse(s[2])), str)]
@@ -62,14 +62,14 @@ def edits(trees: Sequence[ast.AST], scope: CodeScope) -> Iterator[Edit]:
     values = [s for s in every if is_arithmetic(s[2]) and id(s[2]) not in compared]
     # Integers are counts, such as a chunk length; an edited count may hide the real mistake.
     values = [s for s in values if type(scope.values.get(ast.unparse(s[2]))) is not int]
-    for make in (with_factor, around, with_term, with_product):
+    for make in (with_factor, wrapped_in_call, with_term, with_product):
         for where, key, node in values:
             for after, text in make(node, scope):
                 stem = text.partition(" beside ")[0] if " is missing" in text else ""
                 yield Edit(where, key, after, text, node.lineno, stem)
 
 
-def _compared(body: ast.stmt) -> Iterator[ast.Compare]:
+def _comparisons_in(body: ast.stmt) -> Iterator[ast.Compare]:
     return (part for part in ast.walk(body) if isinstance(part, ast.Compare))
 
 
@@ -86,5 +86,5 @@ def saved(tree: ast.AST, scope: CodeScope) -> Iterator[Edit]:
                     yield Edit(where, key, after, text, node.lineno)
 
 
-def _bodies(tree: ast.AST) -> list[ast.stmt]:
+def _function_statements(tree: ast.AST) -> list[ast.stmt]:
     return list(tree.body) if isinstance(tree, ast.FunctionDef) else []

@@ -31,13 +31,15 @@ def where(evidence: Evidence) -> str:
         return ""
     given = [pairs[n][0] for n in told]
     right = [pairs[n][1] for n in told]
-    return _moved(evidence, given, right) or _placed(evidence, told, given, right)
+    return _describe_permuted(evidence, given, right) or _describe_wrong_positions(
+        evidence, told, given, right
+    )
 
 
 # ------------------------------------------------------------ another order
 
 
-def _moved(evidence: Evidence, given: Sequence[Array], right: Sequence[Array]) -> str:
+def _describe_permuted(evidence: Evidence, given: Sequence[Array], right: Sequence[Array]) -> str:
     """Describe a gradient whose elements are right, but shifted or permuted along an axis."""
     for axis in range(given[0].ndim):
         for change, text in _orders(axis):
@@ -75,12 +77,12 @@ def _orders(axis: int) -> Iterator[tuple[Callable[[Array], Array | None], str]]:
 # ---------------------------------------------------------------- the places
 
 
-def _placed(
+def _describe_wrong_positions(
     evidence: Evidence, told: Sequence[int], given: Sequence[Array], right: Sequence[Array]
 ) -> str:
     """Describe the wrong positions, and the values there."""
     wrong = [_wrong(evidence, g, r) for g, r in zip(given, right, strict=True)]
-    for masks, text in _places(evidence, told, [r.shape for r in right]):
+    for masks, text in _candidate_masks(evidence, told, [r.shape for r in right]):
         usable = [m is not None and m.shape == w.shape for m, w in zip(masks, wrong, strict=True)]
         if not all(usable) or all(bool(m.all()) for m in masks if m is not None):
             continue
@@ -89,9 +91,9 @@ def _placed(
         idle = [(g == 0) & (r == 0) for g, r in zip(given, right, strict=True)]
         full = all(not (m & ~w & ~i).any() for m, w, i in zip(masks, wrong, idle, strict=True))
         if inside and full:
-            rest = _there(wrong, given, right)
+            rest = _describe_wrong_values(wrong, given, right)
             return f"it is wrong only {text}" + (f": {rest}" if rest else "")
-    rest = "" if all(bool(w.all()) for w in wrong) else _there(wrong, given, right)
+    rest = "" if all(bool(w.all()) for w in wrong) else _describe_wrong_values(wrong, given, right)
     return f"it is wrong at some places only: {rest}" if rest else ""
 
 
@@ -100,7 +102,9 @@ def _wrong(evidence: Evidence, given: Array, right: Array) -> Array:
     return np.asarray(np.abs(given - right) > evidence.tolerance * scale)
 
 
-def _there(wrong: Sequence[Array], given: Sequence[Array], right: Sequence[Array]) -> str:
+def _describe_wrong_values(
+    wrong: Sequence[Array], given: Sequence[Array], right: Sequence[Array]
+) -> str:
     """Describe the wrong values, if one description holds at all points."""
     every = np.concatenate([g[w] for g, w in zip(given, wrong, strict=True)])
     meant = np.concatenate([r[w] for r, w in zip(right, wrong, strict=True)])
@@ -120,19 +124,19 @@ Masks = Sequence[Any]
 """A boolean mask for each point; None where it does not exist."""
 
 
-def _places(
+def _candidate_masks(
     evidence: Evidence, told: Sequence[int], shapes: Sequence[tuple[int, ...]]
 ) -> Iterator[tuple[Masks, str]]:
     """Yield candidate masks, one for each point, with a description."""
     rank = len(shapes[0])
     for axis in range(rank):
-        for of, text in _parts(axis):
-            yield [_along(s, axis, of(s[axis])) for s in shapes], text
+        for of, text in _axis_predicates(axis):
+            yield [_axis_mask(s, axis, of(s[axis])) for s in shapes], text
     for n in evidence.chunks:
         value = evidence.outcomes[0].args[n]
         for axis in range(rank):
-            later = [_along(s, axis, np.arange(s[axis]) >= value) for s in shapes]
-            first = [_along(s, axis, np.arange(s[axis]) < value) for s in shapes]
+            later = [_axis_mask(s, axis, np.arange(s[axis]) >= value) for s in shapes]
+            first = [_axis_mask(s, axis, np.arange(s[axis]) < value) for s in shapes]
             name = evidence.names[n]
             yield later, f"after the first {name} positions of axis {axis}"
             yield first, f"at the first {name} positions of axis {axis}"
@@ -144,10 +148,10 @@ def _places(
             (lambda i, j: i > j, "below the diagonal"),
         ):
             yield [_of_matrix(s, kind) for s in shapes], text
-    yield from _conditions(evidence, told, shapes)
+    yield from _argument_masks(evidence, told, shapes)
 
 
-def _parts(axis: int) -> Iterator[tuple[Callable[[int], Array], str]]:
+def _axis_predicates(axis: int) -> Iterator[tuple[Callable[[int], Array], str]]:
     """Yield predicates on positions of an axis: its ends, halves, even and odd positions."""
     at = np.arange
     yield lambda s: at(s) == 0, f"at position 0 of axis {axis}"
@@ -160,7 +164,7 @@ def _parts(axis: int) -> Iterator[tuple[Callable[[int], Array], str]]:
     yield lambda s: at(s) % 2 == 1, f"at odd positions of axis {axis}"
 
 
-def _along(shape: tuple[int, ...], axis: int, chosen: Array) -> Array | None:
+def _axis_mask(shape: tuple[int, ...], axis: int, chosen: Array) -> Array | None:
     """Broadcast a mask of one axis to the shape; None if it is all true or all false."""
     if chosen.all() or not chosen.any():
         return None
@@ -175,7 +179,7 @@ def _of_matrix(shape: tuple[int, ...], kind: Any) -> Array | None:
     return np.broadcast_to(chosen, shape)
 
 
-def _conditions(
+def _argument_masks(
     evidence: Evidence, told: Sequence[int], shapes: Sequence[tuple[int, ...]]
 ) -> Iterator[tuple[Masks, str]]:
     """Yield masks of a condition on an argument, broadcast to the gradient's shape."""
@@ -199,29 +203,29 @@ def _conditions(
         if arrays[0].dtype == bool:
             made = [(lambda a: a, "{}"), (lambda a: ~a, "not {}")]
         elif not arg.is_floating_point():
-            made = [*signs, *map(_equal, _sentinels(arrays))]
+            made = [*signs, *map(_equality_test, _sentinels(arrays))]
         for test, text in made:
-            masks = [_spread(test(a), s) for a, s in zip(arrays, shapes, strict=True)]
+            masks = [_broadcast_mask(test(a), s) for a, s in zip(arrays, shapes, strict=True)]
             yield masks, f"where {text.format(name)}"
         if not arg.is_floating_point() and arrays[0].dtype != bool and arrays[0].ndim == 1:
-            counts = [_counted(a, s) for a, s in zip(arrays, shapes, strict=True)]
+            counts = [_count_rows(a, s) for a, s in zip(arrays, shapes, strict=True)]
             many = [
-                None if c is None else _spread(c > 1, s)
+                None if c is None else _broadcast_mask(c > 1, s)
                 for c, s in zip(counts, shapes, strict=True)
             ]
             yield many, f"at the rows that {name} names more than once"
             none = [
-                None if c is None else _spread(c == 0, s)
+                None if c is None else _broadcast_mask(c == 0, s)
                 for c, s in zip(counts, shapes, strict=True)
             ]
             yield none, f"at the rows that {name} does not name"
 
 
-def _equal(value: int) -> tuple[Callable[[Array], Array], str]:
+def _equality_test(value: int) -> tuple[Callable[[Array], Array], str]:
     return lambda a: np.asarray(a == value), f"{{}} = {value}"
 
 
-def _counted(array: Array, shape: tuple[int, ...]) -> Array | None:
+def _count_rows(array: Array, shape: tuple[int, ...]) -> Array | None:
     """Count how often an integer argument refers to each row; None if a value is no valid row."""
     if not len(shape) or array.min(initial=0) < 0 or array.max(initial=0) >= shape[0]:
         return None
@@ -236,7 +240,7 @@ def _sentinels(arrays: Sequence[Array]) -> list[int]:
     return sorted(common)[:4]
 
 
-def _spread(mask: Array, shape: tuple[int, ...]) -> Array | None:
+def _broadcast_mask(mask: Array, shape: tuple[int, ...]) -> Array | None:
     """Broadcast a mask of the leading axes to the shape; None if its shape does not fit."""
     if mask.shape == shape[: mask.ndim]:
         return np.broadcast_to(mask.reshape(*mask.shape, *[1] * (len(shape) - mask.ndim)), shape)

@@ -123,7 +123,7 @@ class Evidence:
         """Sizes by name at every point; index letters are the names if the model is known."""
         found: dict[str, list[float]] = {}
         if self.model is not None:
-            names = _letters(self.model)
+            names = _extent_letters(self.model)
             for extent in self.values[0].sizes:
                 every = [v.sizes[extent] for v in self.values]
                 if extent in names and all(isinstance(s, int) for s in every):
@@ -173,7 +173,7 @@ class Evidence:
         return {**self.sizes, **self.numbers}
 
 
-def _letters(model: Model) -> dict[str, str]:
+def _extent_letters(model: Model) -> dict[str, str]:
     """Map each extent to the first index letter of it."""
     found: dict[str, str] = {}
     op = model.operation

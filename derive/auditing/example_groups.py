@@ -18,7 +18,7 @@ _MOST = 40
 
 
 @dataclass(frozen=True)
-class Alike:
+class CallGroup:
     """One group of calls: the gradients in ``wrong`` are first wrong here."""
 
     structure: Structure
@@ -33,55 +33,61 @@ class Alike:
         return len(self.outcomes[0].args)
 
 
-def alike(
+def call_groups(
     structure: Structure,
     examples: Sequence[tuple[Any, ...]],
     names: Sequence[str],
     calls: Sequence[tuple[Outcome, Sequence[int]]],
     wrong: Sequence[int],
-) -> Iterator[Alike]:
+) -> Iterator[CallGroup]:
     """Yield the groups with a wrong gradient; ``calls`` has the wrong arguments of each call."""
-    kinds = list(dict.fromkeys(_kind(o.args) for o, _ in calls))
-    bad = {_kind(o.args) for o, ns in calls if ns}
+    kinds = list(dict.fromkeys(_group_key(o.args) for o, _ in calls))
+    bad = {_group_key(o.args) for o, ns in calls if ns}
     left = list(wrong)
     for kind in kinds:
-        own = [(o, ns) for o, ns in calls if _kind(o.args) == kind]
+        own = [(o, ns) for o, ns in calls if _group_key(o.args) == kind]
         here = [n for n in left if any(n in ns for _, ns in own)]
         if not here and (wrong or kind != kinds[0]):
             continue
         left = [n for n in left if n not in here]
-        others = tuple(o for o, _ in calls if _kind(o.args) != kind)
-        mine = [e for e in examples if _kind(e) == kind]
-        is_first = _kind(structure.args) == kind or not mine
-        yield Alike(
+        others = tuple(o for o, _ in calls if _group_key(o.args) != kind)
+        mine = [e for e in examples if _group_key(e) == kind]
+        is_first = _group_key(structure.args) == kind or not mine
+        yield CallGroup(
             structure if is_first else structure_of(mine, structure.kept),
             tuple(o for o, _ in own),
             tuple(here),
-            _said(names, own[0][0].args, [o.args for o in others]) if bad < set(kinds) else "",
+            _group_condition(names, own[0][0].args, [o.args for o in others])
+            if bad < set(kinds)
+            else "",
         )
 
 
-def _kind(args: Sequence[Any]) -> tuple[Any, ...]:
+def _group_key(args: Sequence[Any]) -> tuple[Any, ...]:
     """Return the key of a group: the arguments other than tensors and floats."""
-    return tuple(_plain(a) for a in args)
+    return tuple(_hashable_argument(a) for a in args)
 
 
-def _plain(value: Any) -> Any:
+def _hashable_argument(value: Any) -> Any:
     if isinstance(value, list | tuple):
-        return tuple(map(_plain, value))
+        return tuple(map(_hashable_argument, value))
     if value is None or isinstance(value, bool | int | str):
         return type(value).__name__, value
     return "tensor" if is_tensor(value) else type(value).__name__
 
 
-def _said(names: Sequence[str], args: Sequence[Any], others: Sequence[Sequence[Any]]) -> str:
+def _group_condition(
+    names: Sequence[str], args: Sequence[Any], others: Sequence[Sequence[Any]]
+) -> str:
     """Describe the values that no other group has, as a condition."""
     told = [
         f"{name}={value!r}"
         for n, (name, value) in enumerate(zip(names, args, strict=False))
         if isinstance(value, bool | int | str | None)
         and len(repr(value)) < _MOST
-        and all(len(o) <= n or _plain(o[n]) != _plain(value) for o in others)
+        and all(
+            len(o) <= n or _hashable_argument(o[n]) != _hashable_argument(value) for o in others
+        )
     ]
     if not told and any(len(o) != len(args) for o in others):
         return f"with {len(args)} arguments"

@@ -38,17 +38,21 @@ _SEVERAL = range(2, 5)
 
 def explain(evidence: Evidence) -> str:
     """Explain a gradient with one mistake; '' if no explanation is exact."""
-    found = _absent(evidence) or _as_a_whole(evidence) or _returned(evidence)
+    found = _explain_none(evidence) or _explain_scaled(evidence) or _explain_permuted(evidence)
     if not found and evidence.formula is not None:
-        found = _by_shape(evidence) or _by_terms(evidence, (1,)) or _by_changes(evidence)
-    return found or _of_another(evidence, True)
+        found = (
+            _explain_wrong_sum(evidence)
+            or _explain_scaled_terms(evidence, (1,))
+            or _explain_one_change(evidence)
+        )
+    return found or _explain_other_input(evidence, True)
 
 
 def explain_further(evidence: Evidence) -> str:
     """Try several terms and unlikely changes, which may also fit by chance."""
     if evidence.formula is None:
         return ""
-    return _by_terms(evidence, _SEVERAL) or _by_further_changes(evidence)
+    return _explain_scaled_terms(evidence, _SEVERAL) or _by_further_changes(evidence)
 
 
 # ------------------------------------------------------- without a formula
@@ -62,7 +66,7 @@ def _raws(evidence: Evidence) -> list[Array | None]:
     return [None if t is None else np.asarray(t.detach().cpu().double()) for t in tensors]
 
 
-def _absent(evidence: Evidence) -> str:
+def _explain_none(evidence: Evidence) -> str:
     """Explain a gradient that is None at every point."""
     if any(o.raw is None for o in evidence.outcomes):
         return ""
@@ -71,7 +75,7 @@ def _absent(evidence: Evidence) -> str:
     return "there is none: backward returns None for it" if nothing else ""
 
 
-def _returned(evidence: Evidence) -> str:
+def _explain_permuted(evidence: Evidence) -> str:
     """Explain a gradient that is 0, transposed, or that of another input."""
     made = _raws(evidence)
     if any(r is None for r in made):
@@ -85,10 +89,10 @@ def _returned(evidence: Evidence) -> str:
             for g, r in zip(given, evidence.right, strict=True)
         ):
             return f"it is transposed: its axes come in another order, permute{axes} mends it"
-    return _of_another(evidence, False)
+    return _explain_other_input(evidence, False)
 
 
-def _of_another(evidence: Evidence, is_right: bool) -> str:
+def _explain_other_input(evidence: Evidence, is_right: bool) -> str:
     """Explain a gradient equal to that of another input, whose own gradient is right (or not)."""
     n = evidence.n
     for other in evidence.outcomes[0].right:
@@ -100,7 +104,7 @@ def _of_another(evidence: Evidence, is_right: bool) -> str:
     return ""
 
 
-def _as_a_whole(evidence: Evidence) -> str:
+def _explain_scaled(evidence: Evidence) -> str:
     """Explain a gradient that is the right one times a number, a size or a scalar argument."""
     if any(g.shape != r.shape for g, r in zip(evidence.given, evidence.right, strict=True)):
         return ""
@@ -114,10 +118,12 @@ def _as_a_whole(evidence: Evidence) -> str:
             return ""
         ratios.append(ratio)
     body = None if evidence.formula is None else evidence.formula.body
-    return _ratio(evidence, ratios, body, "")
+    return _describe_ratio(evidence, ratios, body, "")
 
 
-def _ratio(evidence: Evidence, ratios: Sequence[float], body: Expr | None, where: str) -> str:
+def _describe_ratio(
+    evidence: Evidence, ratios: Sequence[float], body: Expr | None, where: str
+) -> str:
     """Describe a ratio; '' if it is no product of known symbols."""
     number = as_number(ratios)
     if number == 1:
@@ -132,7 +138,7 @@ def _ratio(evidence: Evidence, ratios: Sequence[float], body: Expr | None, where
 # ------------------------------------------------------------- with terms
 
 
-def _by_shape(evidence: Evidence) -> str:
+def _explain_wrong_sum(evidence: Evidence) -> str:
     """Explain a gradient summed over the wrong indices."""
     formula, model = evidence.formula, evidence.model
     assert formula is not None and model is not None
@@ -173,7 +179,7 @@ def _summed(
     return f"the sum is over {letters(given)}; it should be over {letters(right)}"
 
 
-def _by_terms(evidence: Evidence, counts: Sequence[int]) -> str:
+def _explain_scaled_terms(evidence: Evidence, counts: Sequence[int]) -> str:
     """Explain a gradient that is a sum of the right terms, ``counts`` of them scaled."""
     formula, model = evidence.formula, evidence.model
     assert formula is not None and model is not None
@@ -186,13 +192,13 @@ def _by_terms(evidence: Evidence, counts: Sequence[int]) -> str:
         arrays = [[v.filled(formula.axes, t) for t in parts] for v in evidence.values]
         for many in counts:
             for chosen in combinations(range(len(parts)), many):
-                found = _subset(evidence, parts, arrays, chosen)
+                found = _fit_term_coefficients(evidence, parts, arrays, chosen)
                 if found:
                     return found
     return ""
 
 
-def _subset(
+def _fit_term_coefficients(
     evidence: Evidence, parts: Sequence[Expr], arrays: list[list[Array]], chosen: Sequence[int]
 ) -> str:
     """Explain these terms by their fitted coefficients, if the others are right."""
@@ -212,7 +218,9 @@ def _subset(
     told = []
     for at, k in enumerate(chosen):
         ratios = [float(coefficients[at]) for coefficients in every]
-        text = _ratio(evidence, ratios, parts[k], f" in the term {evidence.shown(parts[k])}")
+        text = _describe_ratio(
+            evidence, ratios, parts[k], f" in the term {evidence.shown(parts[k])}"
+        )
         if as_number(ratios) == 0:
             text = f"the term {evidence.shown(parts[k])} is missing"
         elif as_number(ratios) == -1:
@@ -229,15 +237,15 @@ def _subset(
 _Maker = Callable[[Expr], Iterator[Change]]
 
 
-def _by_changes(evidence: Evidence) -> str:
+def _explain_one_change(evidence: Evidence) -> str:
     """Explain by one change of the formula or of one of its terms."""
-    formula, bodies = _opened(evidence)
+    formula, bodies = _formula_and_bodies(evidence)
     free = free_indices_of(formula.axes)
 
     def changed(e: Expr) -> Iterator[Change]:
         return changes(e, free)
 
-    return _by_stages(
+    return _first_fitting_stage(
         evidence,
         (factors_left_out, bodies, False),
         (everywhere, bodies, False),
@@ -248,7 +256,7 @@ def _by_changes(evidence: Evidence) -> str:
 
 def _by_further_changes(evidence: Evidence) -> str:
     """Explain by one more factor, another tensor, or a changed definition of a name."""
-    formula, bodies = _opened(evidence)
+    formula, bodies = _formula_and_bodies(evidence)
     model = evidence.model
     assert model is not None
     free = free_indices_of(formula.axes)
@@ -257,7 +265,7 @@ def _by_further_changes(evidence: Evidence) -> str:
     every = (*near, *once, *map(model.written_out, once))
     deep = list(dict.fromkeys(b for b in every if b not in bodies))
     axes = evidence.values[0].axes
-    names = [n for n in axes if n in evidence.values[0].known and n not in _adjoints(model)]
+    names = [n for n in axes if n in evidence.values[0].known and n not in _adjoint_names(model)]
 
     def multiplied(e: Expr) -> Iterator[Change]:
         return multiples(e, free, axes, names)
@@ -268,7 +276,7 @@ def _by_further_changes(evidence: Evidence) -> str:
     def replaced(e: Expr) -> Iterator[Change]:
         return replacements(e, axes, names)
 
-    return _by_stages(
+    return _first_fitting_stage(
         evidence,
         (multiplied, bodies, False),
         (multiplied, bodies, True),
@@ -278,30 +286,30 @@ def _by_further_changes(evidence: Evidence) -> str:
         (changed, deep, False),
         (replaced, deep, False),
         (everywhere, deep, False),
-    ) or _by_definitions(evidence, [*bodies, *near])
+    ) or _explain_redefined_name(evidence, [*bodies, *near])
 
 
-def _opened(evidence: Evidence) -> tuple[Formula, list[Expr]]:
+def _formula_and_bodies(evidence: Evidence) -> tuple[Formula, list[Expr]]:
     """Return the formula, and its body with and without adjoints inlined."""
     formula, model = evidence.formula, evidence.model
     assert formula is not None and model is not None
     return formula, list(dict.fromkeys((formula.body, model.opened(formula.body))))
 
 
-def _by_stages(evidence: Evidence, *stages: tuple[_Maker, list[Expr], bool]) -> str:
+def _first_fitting_stage(evidence: Evidence, *stages: tuple[_Maker, list[Expr], bool]) -> str:
     """Explain by the first change that fits; each stage rewrites whole bodies or single terms."""
     if any(g.shape != r.shape for g, r in zip(evidence.given, evidence.right, strict=True)):
         return ""
     tried: set[Expr] = set()
     for make, of, apart in stages:
         for body in of:
-            found = _among(evidence, make, body, apart, tried)
+            found = _first_fitting_change(evidence, make, body, apart, tried)
             if found:
                 return found
     return ""
 
 
-def _by_definitions(evidence: Evidence, bodies: Sequence[Expr]) -> str:
+def _explain_redefined_name(evidence: Evidence, bodies: Sequence[Expr]) -> str:
     """Explain by a name that backward recomputes in another way than forward."""
     if any(g.shape != r.shape for g, r in zip(evidence.given, evidence.right, strict=True)):
         return ""
@@ -328,7 +336,7 @@ def _by_definitions(evidence: Evidence, bodies: Sequence[Expr]) -> str:
     return ""
 
 
-def _among(
+def _first_fitting_change(
     evidence: Evidence,
     make: Callable[[Expr], Iterator[Change]],
     body: Expr,
@@ -361,7 +369,7 @@ def _among(
     return ""
 
 
-def _adjoints(model: Model) -> set[str]:
+def _adjoint_names(model: Model) -> set[str]:
     return {f.name for f in model.derived.adjoints}
 
 

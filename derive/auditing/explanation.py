@@ -15,10 +15,10 @@ from derive.auditing.backward import written
 from derive.auditing.conditions import runs
 from derive.auditing.error_regions import where
 from derive.auditing.evidence import EXACT, Evidence, has_other_name
-from derive.auditing.example_groups import Alike
+from derive.auditing.example_groups import CallGroup
 from derive.auditing.explain import explain, explain_further
 from derive.auditing.forward import Subject
-from derive.auditing.gradients import Outcome, cotangents_of, near, outcome, with_raw
+from derive.auditing.gradients import Outcome, near, outcome, random_cotangents, with_raw
 from derive.auditing.model import Model
 from derive.auditing.operation import model_of
 from derive.auditing.points import Classes, by_size, classes, inverses, resized
@@ -62,21 +62,21 @@ class Explanation:
 def explanation(
     subject: Subject,
     names: tuple[str, ...],
-    calls: Alike,
+    calls: CallGroup,
     reference: Any,
 ) -> Explanation:
     """Return the first exact explanation for each wrong gradient, and both formulas."""
     structure, outcomes, wrong = calls.structure, calls.outcomes, calls.wrong
     first = outcomes[0]
     # Some mistakes show in the numbers alone, without an operation.
-    why = {n: _without_reading(subject, names, outcomes, n) for n in wrong}
+    why = {n: _explain_dropped_cotangents(subject, names, outcomes, n) for n in wrong}
     model: Model | None = None
     unread = f"it takes more than {_READING:g} s to read"
     with limited(_READING):
         found = model_of(subject, structure.args, names, reference)
         model, unread = (None, found) if isinstance(found, str) else (found, "")
     own = _structured(subject, structure, outcomes)
-    several = [*_outcomes(subject, structure.args, model), *own]
+    several = [*_resized_outcomes(subject, structure.args, model), *own]
     sharp = [o.doubt for o in several if o.doubt < _SHARP]
     tolerance = max(EXACT, subject.tolerance * 3, *(5 * doubt for doubt in sharp))
     cotangents = subject.cotangents(len(first.cotangents))
@@ -90,31 +90,34 @@ def explanation(
         with limited(_EXPLAINING):
             for n in of:
                 told = ""
-                for points in _known(n, several, own, bool(first.error)):
+                for points in _explanation_points(n, several, own, bool(first.error)):
                     known = evidence(n, points, model)
-                    told = told or _or(lambda e=known: explained(e)) or ""
+                    told = told or _none_on_error(lambda e=known: explained(e)) or ""
                     if told and has_other_name(told, known):
                         doubted[n], told = told, ""
                 why[n] = told or why[n]
 
     refused = {n: first.shape_error(n) for n in wrong}
     by_formula(explain, wrong)
-    _by_edits(subject, calls, own, several, why, tolerance)
+    _add_edit_explanations(subject, calls, own, several, why, tolerance)
     by_formula(explain_further, [n for n in wrong if not why[n]])
     for n in (n for n in wrong if not why[n] and not _is_flat(several, n)):
-        ran = [o for o in several if not o.error and _is_known(o, n)]
+        ran = [o for o in several if not o.error and _has_reliable_gradient(o, n)]
         plain = evidence(n, ran, None)
-        why[n] = doubted.get(n) or _unread_cotangents(subject, outcomes, n)
-        why[n] = why[n] or _or(lambda e=plain: where(e)) or ""
+        why[n] = doubted.get(n) or _explain_ignored_cotangents(subject, outcomes, n)
+        why[n] = why[n] or _none_on_error(lambda e=plain: where(e)) or ""
     for n, told in refused.items():
         why[n] = f"{told}: {why[n]}" if told and why[n] else told or why[n]
     formulas: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
     fixed = ""
     with limited(_WRITING):
-        formulas = () if model is None else tuple(_or(model.formulas) or ())
-        lines = _or(lambda: written(subject, first.args, first.cotangents, wrong, model)) or ()
-        fixed = _fixed(model)
+        formulas = () if model is None else tuple(_none_on_error(model.formulas) or ())
+        lines = (
+            _none_on_error(lambda: written(subject, first.args, first.cotangents, wrong, model))
+            or ()
+        )
+        fixed = _derived_source(model)
     return Explanation(why, formulas, lines, fixed, unread)
 
 
@@ -123,11 +126,13 @@ def _is_flat(several: Sequence[Outcome], n: int) -> bool:
     return not any(bool(o.right[n].nan_to_num(0).any()) for o in several if n in o.right)
 
 
-def _known(
+def _explanation_points(
     n: int, several: Sequence[Outcome], own: Sequence[Outcome], fails: bool
 ) -> Iterator[list[Outcome]]:
     """Yield the points used to explain a gradient: all, then those of the examples' structure."""
-    points = [o for o in several if bool(o.error) == fails and _is_known(o, n)][:_POINTS]
+    points = [o for o in several if bool(o.error) == fails and _has_reliable_gradient(o, n)][
+        :_POINTS
+    ]
     if points:
         yield points
     alone = [o for o in points if any(o is p for p in own)]
@@ -135,9 +140,9 @@ def _known(
         yield alone
 
 
-def _by_edits(
+def _add_edit_explanations(
     subject: Subject,
-    calls: Alike,
+    calls: CallGroup,
     own: Sequence[Outcome],
     several: Sequence[Outcome],
     why: dict[int, str],
@@ -149,7 +154,9 @@ def _by_edits(
         return
 
     def known(some: Sequence[Outcome]) -> list[Outcome]:
-        return [o for o in some if not o.error and all(_is_known(o, n) for n in unnamed)]
+        return [
+            o for o in some if not o.error and all(_has_reliable_gradient(o, n) for n in unnamed)
+        ]
 
     # Random values may lack the kind of an argument, such as symmetric.
     kinds = calls.structure.kinds
@@ -157,11 +164,11 @@ def _by_edits(
     why |= mended(subject, known(own), known(others), unnamed, tolerance, kinds)
 
 
-def _unread_cotangents(subject: Subject, outcomes: Sequence[Outcome], n: int) -> str:
+def _explain_ignored_cotangents(subject: Subject, outcomes: Sequence[Outcome], n: int) -> str:
     """Explain a gradient that does not depend on the cotangents; '' if it does."""
     for made in outcomes[:2]:
         other = tuple(None if g is None else 2 * g + 1 for g in made.cotangents)
-        again = _or(lambda m=made, o=other: outcome(subject, m.args, o, right=({}, 0.0)))
+        again = _none_on_error(lambda m=made, o=other: outcome(subject, m.args, o, right=({}, 0.0)))
         given = made.given.get(n)
         if again is None or again.error or given is None or not bool(given.any()):
             return ""
@@ -177,16 +184,18 @@ def _structured(
     """Return points of the examples' structure: other sizes, other numbers, and the examples."""
     found = []
     for turn in range(2):
-        found += _at(subject, structure.resized(structure.varied(turn), turn), turn)
-    found += _at(subject, _with_other_numbers(structure.exact(structure.args)), 3)
+        found += _outcomes_at(subject, structure.resized(structure.varied(turn), turn), turn)
+    found += _outcomes_at(subject, _with_other_numbers(structure.exact(structure.args)), 3)
     return [*found, *outcomes[:2]]
 
 
-def _at(subject: Subject, args: tuple[Any, ...], seed: int) -> list[Outcome]:
+def _outcomes_at(subject: Subject, args: tuple[Any, ...], seed: int) -> list[Outcome]:
     """Return the outcome at these arguments, if the forward accepts them."""
     made = None
     if runs(subject, args):
-        made = _or(lambda: outcome(subject, args, cotangents_of(subject, args, seed)))
+        made = _none_on_error(
+            lambda: outcome(subject, args, random_cotangents(subject, args, seed))
+        )
     return [] if made is None or made.doubt > _SHARP else [with_raw(subject, made)]
 
 
@@ -195,21 +204,21 @@ def _with_other_numbers(args: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(a * _MORE if type(a) is float and abs(a) > _TINY else a for a in args)
 
 
-def _is_known(made: Outcome, n: int) -> bool:
+def _has_reliable_gradient(made: Outcome, n: int) -> bool:
     """True if the right gradient is accurate enough to explain another one."""
     sharp = made.doubt < _SHARP
     return sharp and n in made.right and bool(made.right[n].isfinite().all())
 
 
-def _fixed(model: Model | None) -> str:
+def _derived_source(model: Model | None) -> str:
     if model is None:
         return ""
     from derive.pipeline import source
 
-    return _or(lambda: source(model.operation)) or ""
+    return _none_on_error(lambda: source(model.operation)) or ""
 
 
-def _without_reading(
+def _explain_dropped_cotangents(
     subject: Subject, names: tuple[str, ...], outcomes: Sequence[Outcome], n: int
 ) -> str:
     """Explain a gradient that ignores the cotangent of some outputs, from numbers alone."""
@@ -223,7 +232,7 @@ def _without_reading(
         if dropped and len(dropped) < len(held):
             told = " and ".join(f"{called[k]} (of output {k})" for k in dropped)
             rest = tuple(None if k in dropped else g for k, g in enumerate(made.cotangents))
-            alone = _or(lambda: outcome(subject, made.args, rest))
+            alone = _none_on_error(lambda: outcome(subject, made.args, rest))
             if alone is not None and n not in alone.wrong(subject.tolerance):
                 return f"the cotangent {told} is not read: that output sends no gradient"
     return ""
@@ -236,28 +245,30 @@ def _is_dropped(subject: Subject, made: Outcome, n: int, k: int) -> bool:
     other = tuple(
         g if g is None or m != k else torch.zeros_like(g) for m, g in enumerate(made.cotangents)
     )
-    without = _or(lambda: outcome(subject, made.args, other))
+    without = _none_on_error(lambda: outcome(subject, made.args, other))
     if without is None or without.error or without.given.get(n) is None:
         return False
     same = near(without.given[n], made.given[n], 1e-9)
     return same and not near(without.right[n], made.right[n], subject.tolerance)
 
 
-def _outcomes(subject: Subject, args: tuple[Any, ...], model: Model | None) -> Iterator[Outcome]:
-    for n, point in enumerate(_points(subject, args, model)):
+def _resized_outcomes(
+    subject: Subject, args: tuple[Any, ...], model: Model | None
+) -> Iterator[Outcome]:
+    for n, point in enumerate(_prime_sized_points(subject, args, model)):
         try:
-            made = outcome(subject, point, cotangents_of(subject, point, 7 * n + 1))
+            made = outcome(subject, point, random_cotangents(subject, point, 7 * n + 1))
         except Exception:
             continue
         yield with_raw(subject, made)
 
 
-def _points(
+def _prime_sized_points(
     subject: Subject, args: tuple[Any, ...], model: Model | None
 ) -> Iterator[tuple[Any, ...]]:
     """Yield arguments with small, distinct sizes in several orders, equal for axes of one class."""
     found = 0
-    for of in _classes(args, model):
+    for of in _axis_classings(args, model):
         known = sorted(classes(args, of).items(), key=lambda item: item[1])
         if len(known) > len(_PRIMES):
             continue
@@ -289,7 +300,7 @@ def _points(
                 yield made
 
 
-def _classes(args: Sequence[Any], model: Model | None) -> Iterator[Classes]:
+def _axis_classings(args: Sequence[Any], model: Model | None) -> Iterator[Classes]:
     """Yield the size classes of axes: by index letter if the operation is known, else by size.
 
     A pair of inverse permutations is classed by size, since the operation does not relate them.
@@ -305,7 +316,7 @@ def _classes(args: Sequence[Any], model: Model | None) -> Iterator[Classes]:
     yield by_size
 
 
-def _or(call: Callable[..., Any]) -> Any:
+def _none_on_error(call: Callable[..., Any]) -> Any:
     """Return the result of the call, or None if it raises."""
     try:
         return call()

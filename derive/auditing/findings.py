@@ -9,7 +9,7 @@ from derive.auditing.conditions import FRAGILE, REMARK, WRONG, AuditFinding
 
 
 @dataclass
-class Told:
+class FindingsByLevel:
     """The texts of findings by level and argument."""
 
     wrong: dict[int | None, list[str]]
@@ -17,7 +17,7 @@ class Told:
     remarks: dict[int | None, list[str]]
 
 
-def by_level(found: Sequence[AuditFinding], constant: dict[int, str]) -> Told:
+def by_level(found: Sequence[AuditFinding], constant: dict[int, str]) -> FindingsByLevel:
     """Group the findings, each kind once: a second subset, layout or scale is dropped."""
     levels: dict[str, dict[int | None, list[str]]] = {WRONG: {}, FRAGILE: {}, REMARK: {}}
     met: set[tuple[int | None, str, str]] = set()
@@ -31,7 +31,7 @@ def by_level(found: Sequence[AuditFinding], constant: dict[int, str]) -> Told:
             continue
         met.add((f.n, f.level, kind))
         levels[f.level].setdefault(f.n, []).append(f.text)
-    return Told(levels[WRONG], levels[FRAGILE], levels[REMARK])
+    return FindingsByLevel(levels[WRONG], levels[FRAGILE], levels[REMARK])
 
 
 def remarks_on_second_order(second: str) -> list[str]:

@@ -128,7 +128,7 @@ class Subject:
         parameters = list(inspect.signature(self.function.forward).parameters.values())
         if not self.has_setup:
             parameters = parameters[1:]
-        return _spread(parameters, count)
+        return _argument_names(parameters, count)
 
     def defaults(self, count: int) -> tuple[Any, ...]:
         """Return the defaults of forward's arguments after the first ``count``."""
@@ -159,7 +159,7 @@ class Subject:
     def cotangents(self, count: int) -> tuple[str, ...]:
         """Return the names that backward gives to its cotangents."""
         backward = inspect.unwrap(self.function.backward)
-        return _spread(list(inspect.signature(backward).parameters.values())[1:], count)
+        return _argument_names(list(inspect.signature(backward).parameters.values())[1:], count)
 
     def plain(self, args: Sequence[Any]) -> tuple[Any, ...]:
         """Run the forward or the reference with torch operations under autograd."""
@@ -237,7 +237,7 @@ def _is_function(value: Any) -> bool:
     return inspect.isclass(value) and issubclass(value, torch.autograd.Function)
 
 
-def _spread(parameters: Sequence[inspect.Parameter], count: int) -> tuple[str, ...]:
+def _argument_names(parameters: Sequence[inspect.Parameter], count: int) -> tuple[str, ...]:
     """Return the names of ``count`` arguments; those of ``*args`` are numbered."""
     found: list[str] = []
     for parameter in parameters:

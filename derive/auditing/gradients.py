@@ -51,7 +51,7 @@ def _expands(small: Sequence[int], large: Sequence[int]) -> bool:
     return all(s in (1, t) for s, t in zip(small, tail, strict=True))
 
 
-def cotangents_of(
+def random_cotangents(
     subject: Subject, args: Sequence[Any], seed: int, whole: bool = False
 ) -> tuple[Any, ...]:
     """Return random cotangents for the outputs that have a gradient."""
@@ -76,19 +76,21 @@ def outcome(
     every, made.doubt = right_gradients(subject, args, cotangents) if right is None else right
     made.right = {n: g for n, g in every.items() if wanted is None or n in wanted}
     try:
-        _run(subject, made, wanted, copied or subject.copied)
+        _run_and_pull(subject, made, wanted, copied or subject.copied)
     except Exception as error:
-        made.error = said_by(error)
+        made.error = error_line(error)
     return made
 
 
-def said_by(error: Exception) -> str:
+def error_line(error: Exception) -> str:
     """Format an error as one line."""
     first = (str(error).strip() or "no message").split("\n")[0]
     return f"{type(error).__name__}: {first}"
 
 
-def _run(subject: Subject, made: Outcome, wanted: Sequence[int] | None, copied: bool) -> None:
+def _run_and_pull(
+    subject: Subject, made: Outcome, wanted: Sequence[int] | None, copied: bool
+) -> None:
     leaves = leaves_of(subject, made.args, wanted)
     before = {n: a.detach().clone() for n, a in enumerate(made.args) if is_float(a)}
     outputs = subject.applied(with_leaves(made.args, leaves, copied))
@@ -100,27 +102,27 @@ def _run(subject: Subject, made: Outcome, wanted: Sequence[int] | None, copied: 
     if not pairs:
         made.given = {n: None for n in leaves}
         return
-    given = [_as_given(g) for _, g in pairs]
-    asked = _asked(leaves, [o for o, _ in pairs], given, not subject.once)
+    given = [_clone_with_layout(g) for _, g in pairs]
+    asked = _engine_gradients(leaves, [o for o, _ in pairs], given, not subject.once)
     # Clone: a second call of backward may overwrite tensors that it keeps.
     made.given = {n: None if g is None else g.detach().clone() for n, g in asked.items()}
     changed = []
     names = subject.cotangents(len(made.cotangents))
     numbers = [n for n, g in enumerate(made.cotangents) if g is not None]
     for n, (_, g), now in zip(numbers, pairs, given, strict=False):
-        if not _same(g, now):
+        if not _equal_with_nan(g, now):
             changed.append(f"the cotangent {names[n]} is changed in place by backward")
     if not copied:
         arguments = subject.names(len(made.args))
         for n, old in before.items():
-            if not _same(old, made.args[n].detach()):
+            if not _equal_with_nan(old, made.args[n].detach()):
                 changed.append(f"the input {arguments[n]} is changed in place")
     made.changed = tuple(changed)
     if not changed and not subject.once:
-        made.changed = _again(subject, made, outputs, pairs[0][0].grad_fn)
+        made.changed = _compare_second_call(subject, made, outputs, pairs[0][0].grad_fn)
 
 
-def _asked(
+def _engine_gradients(
     leaves: Mapping[int, Any], outputs: Sequence[Any], cotangents: Sequence[Any], retained: bool
 ) -> dict[int, Any]:
     """Return the gradients from the engine; some Functions support backward() only."""
@@ -140,9 +142,11 @@ def _asked(
     return {n: leaf.grad for n, leaf in leaves.items()}
 
 
-def _again(subject: Subject, made: Outcome, outputs: Sequence[Any], node: Any) -> tuple[str, ...]:
+def _compare_second_call(
+    subject: Subject, made: Outcome, outputs: Sequence[Any], node: Any
+) -> tuple[str, ...]:
     """Call backward once more; store the raw result, and describe how it differs."""
-    returned = _returned(subject, made, outputs, node)
+    returned = _call_backward(subject, made, outputs, node)
     if isinstance(returned, str):
         if "through the graph a second time" in returned:
             # It holds a graph of its own, which torch runs only once.
@@ -165,13 +169,13 @@ def _again(subject: Subject, made: Outcome, outputs: Sequence[Any], node: Any) -
     return ()
 
 
-def _returned(subject: Subject, made: Outcome, outputs: Sequence[Any], node: Any) -> Any:
+def _call_backward(subject: Subject, made: Outcome, outputs: Sequence[Any], node: Any) -> Any:
     """Call backward directly: its result, an error text, or None if it cannot be reached."""
     import torch
 
     if getattr(node, "_forward_cls", None) is not subject.function:
         return None
-    every = [g if g is None else _as_given(g) for g in made.cotangents]
+    every = [g if g is None else _clone_with_layout(g) for g in made.cotangents]
     full = [
         torch.zeros_like(o) if g is None and is_tensor(o) else g
         for o, g in zip(outputs, every, strict=False)
@@ -180,7 +184,7 @@ def _returned(subject: Subject, made: Outcome, outputs: Sequence[Any], node: Any
         with torch.no_grad():
             raw = node.apply(*full)
     except Exception as error:
-        return said_by(error)
+        return error_line(error)
     return raw if isinstance(raw, tuple) else (raw,)
 
 
@@ -189,7 +193,7 @@ def raw_of(subject: Subject, made: Outcome) -> tuple[Any, ...] | None:
     leaves = leaves_of(subject, made.args)
     outputs = subject.applied(with_leaves(made.args, leaves, True))
     nodes = [o.grad_fn for o in outputs if is_tensor(o) and o.requires_grad]
-    raw = _returned(subject, made, outputs, nodes[0]) if nodes else None
+    raw = _call_backward(subject, made, outputs, nodes[0]) if nodes else None
     return raw if isinstance(raw, tuple) else None
 
 
@@ -207,13 +211,13 @@ def with_raw(subject: Subject, made: Outcome) -> Outcome:
     return made
 
 
-def _as_given(cotangent: Any) -> Any:
+def _clone_with_layout(cotangent: Any) -> Any:
     """Copy a cotangent with its layout: clone() would materialize expanded axes."""
     once = tuple(slice(None, 1) if not step else slice(None) for step in cotangent.stride())
     return cotangent.detach()[once].clone().expand(cotangent.shape)
 
 
-def _same(a: Any, b: Any) -> bool:
+def _equal_with_nan(a: Any, b: Any) -> bool:
     import torch
 
     return torch.equal(torch.nan_to_num(a), torch.nan_to_num(b))

@@ -18,7 +18,7 @@ def is_arithmetic(node: ast.expr) -> bool:
 
 def with_factor(node: ast.expr, scope: CodeScope) -> Made:
     """Insert a factor: a number, a tensor or its inverse, a mask."""
-    beside = _where(node)
+    beside = _beside_text(node)
     for text in scope.factors():
         value = scope.values.get(text)
         is_mask = text in scope.values and scope.is_mask(text)
@@ -39,7 +39,7 @@ def with_factor(node: ast.expr, scope: CodeScope) -> Made:
         yield ast.BinOp(node, ast.Mult(), parsed(text)), f"the mask {text} is missing{beside}"
 
 
-def around(node: ast.expr, scope: CodeScope) -> Made:
+def wrapped_in_call(node: ast.expr, scope: CodeScope) -> Made:
     """Wrap in a call: clamp, where, gather or indexing."""
     whole = ast.unparse(node)
     whole = f"({whole})" if isinstance(node, ast.BinOp | ast.UnaryOp) else whole
@@ -58,7 +58,7 @@ def around(node: ast.expr, scope: CodeScope) -> Made:
                 yield stands(node, parsed(f"torch.where({name}, {sides})"))
 
 
-def _where(node: ast.expr) -> str:
+def _beside_text(node: ast.expr) -> str:
     """Return " beside NODE", or '' if the node is too long to print."""
     text = ast.unparse(node)
     return f" beside {text}" if len(text) <= _SHORT else ""
@@ -71,18 +71,18 @@ def with_term(node: ast.expr, scope: CodeScope) -> Made:
     yield ast.BinOp(one, ast.Sub(), node), f"{ast.unparse(node)} stands where 1 - it should"
     sizes = [f"torch.eye({t})" for t, v in scope.values.items() if ".shape[" in t]
     for text in [*(t for f in scope.floats for t in scope.spread(f)), *sizes]:
-        yield from _beside(node, text)
+        yield from _added_term(node, text)
 
 
 def with_product(node: ast.expr, scope: CodeScope) -> Made:
     """Insert a product of two tensors as a term, or with the derivative s*(1 - s) of a sigmoid."""
     for a, b in combinations(scope.floats, 2):
-        yield from _beside(node, f"{a} * {b}")
-        yield from _beside(node, f"{a} * {b} * (1 - {b})")
-        yield from _beside(node, f"{a} * (1 - {a}) * {b}")
+        yield from _added_term(node, f"{a} * {b}")
+        yield from _added_term(node, f"{a} * {b} * (1 - {b})")
+        yield from _added_term(node, f"{a} * (1 - {a}) * {b}")
 
 
-def _beside(node: ast.expr, text: str) -> Made:
+def _added_term(node: ast.expr, text: str) -> Made:
     term, beside = parsed(text), f"is missing beside {ast.unparse(node)}"
     yield ast.BinOp(node, ast.Add(), term), f"the term {text} {beside}"
     yield ast.BinOp(node, ast.Sub(), term), f"the term -{text} {beside}"

@@ -40,7 +40,7 @@ def isolated(run: Callable[[Enter], T], seconds: float = SECONDS) -> tuple[T, di
         return run(lambda part: True), {}
     ended: dict[str, str] = {}
     while True:
-        result, part, how = _once(run, frozenset(ended), seconds)
+        result, part, how = _fork_once(run, frozenset(ended), seconds)
         if not how:
             if isinstance(result, RuntimeError) and "fork" in str(result):
                 # A forked process lacks the autograd threads that a GPU needs.
@@ -64,7 +64,7 @@ def may_fork() -> bool:
     return sys.platform == "linux" and not bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
 
-def _once(run: Callable[[Enter], Any], left_out: frozenset[str], seconds: float) -> Any:
+def _fork_once(run: Callable[[Enter], Any], left_out: frozenset[str], seconds: float) -> Any:
     """Fork once: (result, last part, how it ended), where the last is '' after a normal end."""
     read, write = os.pipe()
     sys.stdout.flush()

@@ -75,12 +75,12 @@ def described(change: Change, right: Expr, shown: Callable[[Expr], str], where: 
                         f"it is divided by {shown(factor.base)} where it should be multiplied by "
                         f"it{where}"
                     )
-                if factor.exponent is num(2) and _divides(factor.base, right):
+                if factor.exponent is num(2) and _has_inverse_power(factor.base, right):
                     return (
                         f"it is multiplied by {shown(factor.base)} where it should be divided by "
                         f"it{where}"
                     )
-                if factor.exponent.value < 0 and not _divides(factor.base, right):
+                if factor.exponent.value < 0 and not _has_inverse_power(factor.base, right):
                     return f"the factor {shown(inverse)} is missing{where}"
                 if factor.exponent is num(-1):
                     return f"the factor 1/{shown(factor.base)} is too many{where}"
@@ -110,7 +110,7 @@ def _multiplies(base: Expr, e: Expr) -> bool:
     return any(isinstance(part, Mul) and base in part.args for part in walk(e))
 
 
-def _divides(base: Expr, e: Expr) -> bool:
+def _has_inverse_power(base: Expr, e: Expr) -> bool:
     """True if e has a negative power of the base."""
     return any(
         isinstance(part, Pow)

@@ -32,7 +32,7 @@ def torch_function(reference: Reference, names: Sequence[str]) -> Callable[..., 
         return reference if callable(reference) else None
 
     def run(*args: Any) -> tuple[Any, ...]:
-        model = Model(op, tuple(names), (), None, _places(args))
+        model = Model(op, tuple(names), (), None, _tensor_argument_numbers(args))
         known = model.inputs(args)
         if len(known) < len(model.places):
             raise DeriveError(
@@ -46,7 +46,7 @@ def torch_function(reference: Reference, names: Sequence[str]) -> Callable[..., 
     return run
 
 
-def _places(args: Sequence[Any]) -> tuple[int, ...]:
+def _tensor_argument_numbers(args: Sequence[Any]) -> tuple[int, ...]:
     return tuple(n for n, a in enumerate(args) if is_tensor(a))
 
 
@@ -54,7 +54,7 @@ def model_of(
     subject: Subject, args: Sequence[Any], names: tuple[str, ...], reference: Reference
 ) -> Model | str:
     """Return the operation with the user's names; a text if the forward cannot be traced."""
-    op = operation_of(reference) or _read(subject, args, names)
+    op = operation_of(reference) or _trace_subject(subject, args, names)
     if isinstance(op, str):
         return op
     cotangents = subject.cotangents(len(op.outputs))
@@ -62,10 +62,10 @@ def model_of(
     option = None
     if choice is not None and choice.name in names:
         option = args[names.index(choice.name)]
-    return Model(op, names, cotangents, option, _places(args))
+    return Model(op, names, cotangents, option, _tensor_argument_numbers(args))
 
 
-def _read(subject: Subject, args: Sequence[Any], names: Sequence[str]) -> Operation | str:
+def _trace_subject(subject: Subject, args: Sequence[Any], names: Sequence[str]) -> Operation | str:
     """Trace the forward or the reference into an operation; a text if that fails."""
 
     def forward(*given: Any) -> Any:

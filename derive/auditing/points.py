@@ -170,17 +170,20 @@ def random_like(tensor: Any, seed: int, whole: bool = False) -> Any:
 
 def layouts(point: Point, names: Sequence[str]) -> Iterator[Point]:
     """Yield the same values with other strides of the float tensors."""
-    for way, change in (("transposed in memory", _transposed), ("every other element", _sparse)):
+    for way, change in (
+        ("transposed in memory", _transposed_memory),
+        ("every other element", _every_other_element),
+    ):
         args = tuple(change(a) if is_float(a) else a for a in point.args)
         yield Point(args, f"where inputs are not contiguous ({way})")
 
 
-def _transposed(tensor: Any) -> Any:
+def _transposed_memory(tensor: Any) -> Any:
     axes = tuple(reversed(range(tensor.ndim)))
     return tensor.permute(axes).contiguous().permute(axes)
 
 
-def _sparse(tensor: Any) -> Any:
+def _every_other_element(tensor: Any) -> Any:
     if not tensor.ndim:
         return tensor
     wide = tensor.repeat_interleave(2, dim=-1)
@@ -197,7 +200,7 @@ def flags(point: Point, names: Sequence[str], words: Sequence[str]) -> Iterator[
             others = [arg * 1.5]
         elif isinstance(arg, str):
             others = [word for word in words if word != arg]
-        yield from _others(point, names, n, others)
+        yield from _with_argument_values(point, names, n, others)
 
 
 def made_up(point: Point, names: Sequence[str]) -> Iterator[Point]:
@@ -208,10 +211,12 @@ def made_up(point: Point, names: Sequence[str]) -> Iterator[Point]:
             others = [arg + 1, arg - 1]
         elif is_float(arg) and n:
             others = [None]
-        yield from _others(point, names, n, others)
+        yield from _with_argument_values(point, names, n, others)
 
 
-def _others(point: Point, names: Sequence[str], n: int, others: Sequence[Any]) -> Iterator[Point]:
+def _with_argument_values(
+    point: Point, names: Sequence[str], n: int, others: Sequence[Any]
+) -> Iterator[Point]:
     for other in others:
         args = (*point.args[:n], other, *point.args[n + 1 :])
         yield Point(args, f"where {names[n]}={other!r}")

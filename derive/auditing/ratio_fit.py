@@ -35,13 +35,13 @@ def as_product(values: Sequence[float], symbols: Mapping[str, Sequence[float]]) 
         powers = _POWERS if many < 3 else (1.0, -1.0)
         for names in combinations(known, many):
             for chosen in product(powers, repeat=many):
-                number = _rest(values, [known[n] for n in names], chosen)
+                number = _simple_factor(values, [known[n] for n in names], chosen)
                 if number is not None:
-                    return _written(number, names, chosen)
+                    return _product_text(number, names, chosen)
     return None
 
 
-def _rest(
+def _simple_factor(
     values: Sequence[float], given: Sequence[Sequence[float]], powers: Sequence[float]
 ) -> Fraction | None:
     ratios = []
@@ -55,9 +55,9 @@ def _rest(
     return found if found in (1, -1, 2, -2, Fraction(1, 2), Fraction(-1, 2), 4) else None
 
 
-def _written(number: Fraction, names: Sequence[str], powers: Sequence[float]) -> str:
-    above = [_power(n, p) for n, p in zip(names, powers, strict=True) if p > 0]
-    below = [_power(n, -p) for n, p in zip(names, powers, strict=True) if p < 0]
+def _product_text(number: Fraction, names: Sequence[str], powers: Sequence[float]) -> str:
+    above = [_power_text(n, p) for n, p in zip(names, powers, strict=True) if p > 0]
+    below = [_power_text(n, -p) for n, p in zip(names, powers, strict=True) if p < 0]
     if abs(number.numerator) != 1 or not above:
         above.insert(0, str(abs(number.numerator)))
     if number.denominator != 1:
@@ -68,7 +68,7 @@ def _written(number: Fraction, names: Sequence[str], powers: Sequence[float]) ->
     return f"{text}/{below[0]}" if len(below) == 1 else f"{text}/({'·'.join(below)})"
 
 
-def _power(name: str, power: float) -> str:
+def _power_text(name: str, power: float) -> str:
     if power == 1:
         return name
     return f"√{name}" if power == 0.5 else f"{name}²"

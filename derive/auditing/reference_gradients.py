@@ -120,7 +120,7 @@ def _is_slope_along(
     found: Mapping[int, Any],
     seed: int,
 ) -> bool:
-    direction = {n: random_like(args[n], seed + n) * _unit(args[n]) for n in found}
+    direction = {n: random_like(args[n], seed + n) * _step_lengths(args[n]) for n in found}
     parts = [found[n].double() * v.double() for n, v in direction.items()]
     along = sum(float(p.sum()) for p in parts)
     size = max(sum(float(p.abs().sum()) for p in parts), 1e-2)
@@ -130,7 +130,7 @@ def _is_slope_along(
     return abs(along - told) <= max(3 * doubt, 1e-3 * max(size, abs(told)))
 
 
-def _unit(tensor: Any) -> Any:
+def _step_lengths(tensor: Any) -> Any:
     """Return step lengths for the elements: their own size, or the mean of the tensor."""
     import torch
 
@@ -138,7 +138,7 @@ def _unit(tensor: Any) -> Any:
     return torch.clamp(tensor.detach().abs(), min=0.1 * usual if usual else 1.0)
 
 
-def _value(subject: Subject, args: Sequence[Any], cotangents: Sequence[Any]) -> float:
+def _weighted_outputs(subject: Subject, args: Sequence[Any], cotangents: Sequence[Any]) -> float:
     import torch
 
     with torch.no_grad():
@@ -172,7 +172,7 @@ def slope(
             for n, a in enumerate(args)
         ]
         with subject.moved(args, moved):
-            return _value(subject, moved, cotangents)
+            return _weighted_outputs(subject, moved, cotangents)
 
     known = {s: at(s * h) for s in (-2, -1, -0.5, 0.5, 1, 2)}
 
@@ -197,7 +197,7 @@ def differences(
     for n in wanted:
         arg = args[n]
         made = torch.full((arg.numel(),), torch.nan, dtype=torch.float64)
-        unit = _unit(arg).reshape(-1).double().cpu()
+        unit = _step_lengths(arg).reshape(-1).double().cpu()
         order = torch.randperm(arg.numel(), generator=torch.Generator().manual_seed(3))
         told = {}
         for place in order[:count].tolist():

@@ -27,7 +27,7 @@ def turned(node: ast.expr, scope: CodeScope) -> Made:
     """Transpose, reverse or shift the node."""
     match node:
         case ast.BinOp(left=left, op=ast.MatMult(), right=right):
-            yield ast.BinOp(right, ast.MatMult(), left), _swapped(node)
+            yield ast.BinOp(right, ast.MatMult(), left), _swapped_sentence(node)
             for a, b in ((True, False), (False, True), (True, True)):
                 for x, y in ((left, right), (right, left)):
                     first, second = transposed(x) if a else x, transposed(y) if b else y
@@ -92,7 +92,7 @@ def transposed(node: ast.expr) -> ast.expr:
     return ast.Attribute(node, "mT", ast.Load())
 
 
-def _swapped(node: ast.BinOp) -> str:
+def _swapped_sentence(node: ast.BinOp) -> str:
     after = ast.BinOp(node.right, node.op, node.left)
     return stands(node, after)[1]
 
@@ -136,7 +136,7 @@ class _Turning(ast.NodeTransformer):
         return self.generic_visit(node)
 
 
-def _pairs(statement: ast.stmt, scope: CodeScope) -> Iterator[tuple[str, str]]:
+def _exchangeable_pairs(statement: ast.stmt, scope: CodeScope) -> Iterator[tuple[str, str]]:
     """Yield pairs of names of one kind, or of integers, that a statement reads."""
     parts = [p for p in ast.walk(statement) if isinstance(p, ast.Name | ast.Constant)]
     texts = dict.fromkeys(ast.unparse(p) for p in parts if not is_target(p))
@@ -159,7 +159,7 @@ def throughout(tree: ast.AST, scope: CodeScope) -> Iterator[Edit]:
             for n, statement in enumerate(value) if isinstance(value, list) else ():
                 if not isinstance(statement, ast.Assign | ast.AugAssign | ast.Return):
                     continue
-                for one, other in _pairs(statement, scope):
+                for one, other in _exchangeable_pairs(statement, scope):
                     after = _Exchange(one, other).visit(copy.deepcopy(statement))
                     yield Edit(value, n, after, f"{one} and {other} are swapped", statement.lineno)
                 used = [p.id for p in ast.walk(statement) if isinstance(p, ast.Name)]

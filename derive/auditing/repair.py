@@ -78,7 +78,7 @@ class _Code:
     globals: Mapping[str, Any]
 
 
-def _code(function: Any) -> _Code:
+def _parse_function(function: Any) -> _Code:
     function = inspect.unwrap(function)
     lines, first = inspect.getsourcelines(function)
     text = textwrap.dedent("".join(lines))
@@ -116,8 +116,8 @@ class _Search:
         self.subject, self.kinds = subject, kinds
         self.wrong, self.tolerance, self.seconds = wrong, tolerance, seconds
         self.outcomes = outcomes
-        self.backward = _code(subject.function.backward)
-        self.helpers = [_code(f) for f in self._called(self.backward)]
+        self.backward = _parse_function(subject.function.backward)
+        self.helpers = [_parse_function(f) for f in self._called(self.backward)]
         self.trees: list[ast.stmt] = [c.tree for c in (self.backward, *self.helpers)]
         self.points = [self._point(o) for o in outcomes]
         self.others = [self._point(o) for o in others]
@@ -173,7 +173,7 @@ class _Search:
         exec(code, space)
         with torch.no_grad(), same_draws():
             given = [g.clone() if is_tensor(g) else g for g in point.cotangents]
-            raw = space[self.backward.tree.name](_copied(point.context), *given)
+            raw = space[self.backward.tree.name](_copy_context(point.context), *given)
         return raw if isinstance(raw, tuple) else (raw,)
 
     def _compiled(self) -> types.CodeType:
@@ -231,9 +231,9 @@ class _Search:
                 return CodeScope({})
             if given is not None and not near(mine, given, self.tolerance):
                 return CodeScope({})  # it behaves differently here than in the engine
-        values = {**point.extras, **local, **_kept(point.context)}
+        values = {**point.extras, **local, **_ctx_attributes(point.context)}
         values.pop("ctx", None)
-        values |= _sizes(values)
+        values |= _size_expressions(values)
         return CodeScope(values, self._functions(self.backward), _loops(self.trees))
 
     # ---------------------------------------------------------------- search
@@ -324,7 +324,7 @@ class _Search:
         """Search edits of what forward saves."""
         if self.subject.has_setup:
             return {}
-        own = _code(self.subject.function.forward)
+        own = _parse_function(self.subject.function.forward)
         local = _locals(self.subject, self.points[0].made, own)
         backward, told = self._compiled(), dict[int, str]()
         scope, start = CodeScope(local, self._functions(own)), time.process_time()
@@ -355,8 +355,8 @@ class _Search:
     def _right_after(self, own: _Code, backward: types.CodeType, left: Sequence[int]) -> list[int]:
         mends = list(left)
         for made in self.outcomes:
-            context, outputs = _saved(self.subject, made, own)
-            if not all(map(_same, outputs, self.subject.own(made.args))):
+            context, outputs = _run_forward_code(self.subject, made, own)
+            if not all(map(_equal_if_float, outputs, self.subject.own(made.args))):
                 return []
             point = self._point(made, context)
             right = self._right(point, self._run(point, backward))
@@ -371,7 +371,7 @@ def _has_value(edit: Edit) -> bool:
     return isinstance(edit.after, ast.expr) and not isinstance(edit.after, ast.Name)
 
 
-def _same(a: Any, b: Any) -> bool:
+def _equal_if_float(a: Any, b: Any) -> bool:
     return near(a, b, _EQUAL) if is_float(a) else True
 
 
@@ -381,13 +381,13 @@ def _with_line(edit: Edit, code: _Code) -> str:
     return f"{edit.text}{where}: {line}" if line else edit.text + where
 
 
-def _kept(context: Context) -> dict[str, Any]:
+def _ctx_attributes(context: Context) -> dict[str, Any]:
     """Return the attributes of ctx that forward sets."""
     own = ("saved_tensors", "needs_input_grad", "dirty")
     return {f"ctx.{key}": value for key, value in vars(context).items() if key not in own}
 
 
-def _sizes(values: Mapping[str, Any]) -> dict[str, int]:
+def _size_expressions(values: Mapping[str, Any]) -> dict[str, int]:
     """Return expressions for each size: several, since two axes may be equal only at this point."""
     found: dict[str, int] = {}
     for name, value in values.items():
@@ -408,7 +408,7 @@ def _lists(node: ast.AST) -> Iterator[list[Any]]:
     return (v for _, v in ast.iter_fields(node) if isinstance(v, list))
 
 
-def _copied(context: Context) -> Context:
+def _copy_context(context: Context) -> Context:
     """Return a context with copied tensors, since backward may overwrite them."""
     made = Context(context.needs_input_grad)
     for key, value in vars(context).items():
@@ -419,7 +419,9 @@ def _copied(context: Context) -> Context:
     return made
 
 
-def _saved(subject: Subject, made: Outcome, code: _Code) -> tuple[Context, tuple[Any, ...]]:
+def _run_forward_code(
+    subject: Subject, made: Outcome, code: _Code
+) -> tuple[Context, tuple[Any, ...]]:
     """Run the edited forward; return what it saves, and its outputs."""
     space = dict(code.globals)
     exec(compile(ast.Module([code.tree], []), "<edited>", "exec"), space)
@@ -441,7 +443,7 @@ def _locals(subject: Subject, made: Outcome, code: _Code) -> dict[str, Any]:
 
     sys.setprofile(watch)
     try:
-        _saved(subject, made, code)
+        _run_forward_code(subject, made, code)
     finally:
         sys.setprofile(None)
     local.pop("ctx", None)

@@ -7,7 +7,7 @@ from typing import Any
 
 from derive.auditing.conditions import Judge, runs
 from derive.auditing.forward import Subject
-from derive.auditing.gradients import Outcome, cotangents_of, outcome
+from derive.auditing.gradients import Outcome, outcome, random_cotangents
 from derive.auditing.points import by_size, classes, is_float, is_tensor, resized
 from derive.auditing.structure import Structure
 
@@ -26,7 +26,7 @@ def counterexample(subject: Subject, structure: Structure, names: tuple[str, ...
     plain = ""
     for made in _wrong_ones(subject, structure, names, n):
         text = _pasteable(subject, names, made, n)
-        if text and _is_plain(made, n):
+        if text and _is_clearly_wrong(made, n):
             return text
         plain = plain or text
     return plain
@@ -38,12 +38,14 @@ def _wrong_ones(
     """Yield calls where the gradient of argument n is wrong, the smallest first."""
     nothing: frozenset[int] = frozenset()
     judge = Judge(subject, structure, [structure.args], names, nothing, nothing, lambda part: True)
-    for args, whole in _candidates(structure):
+    for args, whole in _small_arguments(structure):
         if not runs(subject, args):
             continue
         for seed in range(3):
             try:
-                made = outcome(subject, args, cotangents_of(subject, args, seed, whole), None, True)
+                made = outcome(
+                    subject, args, random_cotangents(subject, args, seed, whole), None, True
+                )
             except Exception:
                 break
             if made.error or n not in made.wrong(subject.tolerance) or not _is_exact(made, n):
@@ -52,7 +54,7 @@ def _wrong_ones(
                 yield made
 
 
-def _is_plain(made: Outcome, n: int) -> bool:
+def _is_clearly_wrong(made: Outcome, n: int) -> bool:
     """True if the error is too large to look like rounding."""
     given, right = made.given.get(n), made.right[n]
     if given is None or given.shape != right.shape:
@@ -64,7 +66,7 @@ def _is_exact(made: Outcome, n: int) -> bool:
     return bool(made.right[n].isfinite().all())
 
 
-def _candidates(structure: Structure) -> Iterator[tuple[tuple[Any, ...], bool]]:
+def _small_arguments(structure: Structure) -> Iterator[tuple[tuple[Any, ...], bool]]:
     """Yield arguments, the smallest first, and whether their values are integers."""
     args = structure.args
     if not structure.kinds and not structure.kept:
@@ -89,7 +91,7 @@ def _pasteable(subject: Subject, names: Sequence[str], made: Outcome, n: int) ->
     for name, arg in zip(called, made.args, strict=True):
         if is_float(arg):
             wanted = ", requires_grad=True" if arg is made.args[n] else ""
-            lines.append(f"{name} = torch.tensor({_numbers(arg, 9)}, dtype={text}{wanted})")
+            lines.append(f"{name} = torch.tensor({_format_tensor(arg, 9)}, dtype={text}{wanted})")
         elif is_tensor(arg):
             lines.append(f"{name} = torch.tensor({arg.tolist()})")
         else:
@@ -101,7 +103,7 @@ def _pasteable(subject: Subject, names: Sequence[str], made: Outcome, n: int) ->
         if g is not None:
             name = name if name.isidentifier() and name not in called else f"G_{k}"
             cotangents.append((k, name))
-            lines.append(f"{name} = torch.tensor({_numbers(g, 9)}, dtype={text})")
+            lines.append(f"{name} = torch.tensor({_format_tensor(g, 9)}, dtype={text})")
     outputs = f"{subject.name}.apply({', '.join(called)})"
     if len(made.cotangents) > 1:
         lines.append(f"out = {outputs}")
@@ -111,8 +113,8 @@ def _pasteable(subject: Subject, names: Sequence[str], made: Outcome, n: int) ->
         asked = f"{outputs}, {called[n]}, {cotangents[0][1]}"
     given, right = made.given.get(n), made.right[n]
     for digits in _DIGITS:
-        is_given = "None" if given is None else _numbers(given, digits)
-        is_right = _numbers(right, digits)
+        is_given = "None" if given is None else _format_tensor(given, digits)
+        is_right = _format_tensor(right, digits)
         if is_given != is_right:
             lines.append(f"torch.autograd.grad({asked})")
             lines.append(f"# gives {is_given}; it should be {is_right}")
@@ -120,7 +122,7 @@ def _pasteable(subject: Subject, names: Sequence[str], made: Outcome, n: int) ->
     return ""
 
 
-def _numbers(tensor: Any, digits: int) -> str:
+def _format_tensor(tensor: Any, digits: int) -> str:
     """Format a tensor as nested lists of short numbers."""
 
     def short(part: Any) -> str:

@@ -34,15 +34,19 @@ def other_proportions(structure: Structure, names: Sequence[str]) -> Iterator[Po
             more = columns + 2 * structure.step(one)
             wanted = ({one: columns, other: rows}, {one: columns, other: columns}, {one: more})
             changes += [
-                _shaped(structure, sizes) for sizes in wanted if _is_allowed(structure, sizes)
+                _resize_classes(structure, sizes)
+                for sizes in wanted
+                if _keeps_multiples(structure, sizes)
             ]
-    return _each(changes, names)
+    return _points_by_shapes(changes, names)
 
 
 def rectangles(structure: Structure, names: Sequence[str]) -> Iterator[Point]:
     """Yield rectangular matrices for square ones."""
     squares = [(path, rows) for path, (rows, columns) in _matrices(structure) if rows == columns]
-    return _each([c for path, size in squares for c in _split(structure, path, size)], names)
+    return _points_by_shapes(
+        [c for path, size in squares for c in _split_square_classes(structure, path, size)], names
+    )
 
 
 def _matrices(structure: Structure) -> list[tuple[Path, tuple[int, int]]]:
@@ -55,24 +59,24 @@ def _matrices(structure: Structure) -> list[tuple[Path, tuple[int, int]]]:
     ]
 
 
-def _each(changes: Sequence[tuple[Any, ...]], names: Sequence[str]) -> Iterator[Point]:
+def _points_by_shapes(changes: Sequence[tuple[Any, ...]], names: Sequence[str]) -> Iterator[Point]:
     """Yield each set of arguments once by its shapes."""
     for shapes, args in {shapes_of(names, args): args for args in changes}.items():
         yield Point(args, f"at other proportions than the examples' ({shapes})")
 
 
-def _is_allowed(structure: Structure, sizes: Mapping[Sizes, int]) -> bool:
+def _keeps_multiples(structure: Structure, sizes: Mapping[Sizes, int]) -> bool:
     """True if the sizes keep their multiples, and no fixed class changes."""
     return all(
         size % structure.step(c) == 0 and c not in structure.fixed for c, size in sizes.items()
     )
 
 
-def _shaped(structure: Structure, sizes: Mapping[Sizes, int]) -> tuple[Any, ...]:
+def _resize_classes(structure: Structure, sizes: Mapping[Sizes, int]) -> tuple[Any, ...]:
     return structure.resized({**structure.sizes, **sizes}, 5)
 
 
-def _split(structure: Structure, path: Path, size: int) -> Iterator[tuple[Any, ...]]:
+def _split_square_classes(structure: Structure, path: Path, size: int) -> Iterator[tuple[Any, ...]]:
     """Yield arguments where some axes of a square's class have another size."""
     of = structure.classes[path, 0]
     axes = [key for key, c in structure.classes.items() if c == of]

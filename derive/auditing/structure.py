@@ -91,7 +91,7 @@ def _square(t: Any) -> bool:
     return bool(t.ndim >= 2 and t.shape[-1] == t.shape[-2] > 1)
 
 
-def _near(a: Any, b: Any) -> bool:
+def _nearly_equal(a: Any, b: Any) -> bool:
     return bool((a - b).abs().max() <= _EXACT * max(1.0, float(b.abs().max())))
 
 
@@ -102,7 +102,7 @@ def _eye(t: Any) -> Any:
 
 
 def _is_orthogonal(t: Any) -> bool:
-    return _square(t) and _near(t @ t.mT, _eye(t))
+    return _square(t) and _nearly_equal(t @ t.mT, _eye(t))
 
 
 def _is_positive_definite(t: Any) -> bool:
@@ -112,7 +112,7 @@ def _is_positive_definite(t: Any) -> bool:
 
 
 def _is_symmetric(t: Any) -> bool:
-    return _square(t) and _near(t, t.mT) and not _near(t * (1 - _eye(t)), t * 0)
+    return _square(t) and _nearly_equal(t, t.mT) and not _nearly_equal(t * (1 - _eye(t)), t * 0)
 
 
 def _is_lower(t: Any) -> bool:
@@ -140,30 +140,30 @@ def _is_stochastic(t: Any) -> bool:
         t.ndim > 0
         and t.shape[-1] > 1
         and bool((t >= 0).all())
-        and _near(t.sum(-1), t.sum(-1) * 0 + 1)
+        and _nearly_equal(t.sum(-1), t.sum(-1) * 0 + 1)
     )
 
 
 def _is_unit(t: Any) -> bool:
-    return t.ndim > 0 and t.shape[-1] > 1 and _near(t.norm(dim=-1), t.norm(dim=-1) * 0 + 1)
+    return t.ndim > 0 and t.shape[-1] > 1 and _nearly_equal(t.norm(dim=-1), t.norm(dim=-1) * 0 + 1)
 
 
 def _is_sorted(t: Any) -> bool:
     return t.ndim > 0 and t.shape[-1] > 3 and bool((t[..., 1:] >= t[..., :-1]).all())
 
 
-def _is_share(t: Any) -> bool:
+def _is_in_unit_interval(t: Any) -> bool:
     return bool(((t >= 0) & (t <= 1)).all()) and t.numel() > 1
 
 
-def _rotated(t: Any) -> Any:
+def _nearest_orthogonal(t: Any) -> Any:
     import torch
 
     q, r = torch.linalg.qr(t)
     return q * r.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
 
 
-def _definite(t: Any) -> Any:
+def _made_definite(t: Any) -> Any:
     import torch
 
     t = (t + t.mT) / 2
@@ -178,23 +178,23 @@ def _hot(t: Any) -> Any:
     return torch.nn.functional.one_hot(t.argmax(-1), t.shape[-1]).to(t.dtype)
 
 
-def _same(t: Any) -> Any:
+def _unchanged_tensor(t: Any) -> Any:
     return t
 
 
 _KINDS: tuple[tuple[Callable[[Any], bool], Kind], ...] = (
     (_is_one_hot, Kind("one-hot", _hot, moves=False)),
-    (_is_binary, Kind("0 and 1", _same, moves=False)),
-    (_is_whole, Kind("whole numbers", _same, moves=False)),
+    (_is_binary, Kind("0 and 1", _unchanged_tensor, moves=False)),
+    (_is_whole, Kind("whole numbers", _unchanged_tensor, moves=False)),
     (
         _is_orthogonal,
-        Kind("orthogonal", _rotated, lambda g, t: t.mT @ g - (t.mT @ g).mT),
+        Kind("orthogonal", _nearest_orthogonal, lambda g, t: t.mT @ g - (t.mT @ g).mT),
     ),
     (
         _is_positive_definite,
         Kind(
             "positive definite",
-            _definite,
+            _made_definite,
             lambda g, t: g + g.mT,
             exact=lambda t: (t + t.mT) / 2,
         ),
@@ -222,8 +222,8 @@ _KINDS: tuple[tuple[Callable[[Any], bool], Kind], ...] = (
         ),
     ),
     (_is_sorted, Kind("sorted", lambda t: t.sort(-1).values)),
-    (_is_share, Kind("between 0 and 1", lambda t: t.clamp(0, 1))),
-    (lambda t: bool((t > 0).all()), Kind("positive", _same)),
+    (_is_in_unit_interval, Kind("between 0 and 1", lambda t: t.clamp(0, 1))),
+    (lambda t: bool((t > 0).all()), Kind("positive", _unchanged_tensor)),
 )
 
 

@@ -89,12 +89,12 @@ def replaced(node: ast.expr, scope: CodeScope) -> Made:
                 if not isinstance(op, kind):
                     yield stands(node, ast.Compare(left, [kind()], [right]))
         case ast.Call(func=function, args=args, keywords=keywords):
-            yield from _called(node, function, args, keywords, scope)
+            yield from _changed_calls(node, function, args, keywords, scope)
         case ast.Tuple(elts=elements) | ast.List(elts=elements):
-            yield from _exchanged(node, elements, lambda made: type(node)(made, ast.Load()))
+            yield from _exchanged_parts(node, elements, lambda made: type(node)(made, ast.Load()))
 
 
-def _called(
+def _changed_calls(
     node: ast.Call, function: ast.expr, args: list[Any], keywords: list[Any], scope: CodeScope
 ) -> Made:
     if isinstance(function, ast.Attribute):
@@ -115,7 +115,7 @@ def _called(
         for other in scope.functions:
             if other != function.id:
                 yield stands(node, ast.Call(parsed(other), args, keywords))
-    yield from _exchanged(node, args, lambda made: ast.Call(function, made, keywords))
+    yield from _exchanged_parts(node, args, lambda made: ast.Call(function, made, keywords))
     if isinstance(function, ast.Attribute) and args and not isinstance(args[0], ast.Constant):
         first = function.value
         if ast.unparse(first) not in ("torch", "F", "math", "np"):
@@ -123,7 +123,7 @@ def _called(
             yield stands(node, ast.Call(method, [first, *args[1:]], keywords))
 
 
-def _exchanged(node: ast.expr, parts: list[Any], make: Any) -> Made:
+def _exchanged_parts(node: ast.expr, parts: list[Any], make: Any) -> Made:
     """Exchange two parts, or undo reversed()."""
     for a, b in combinations(range(len(parts)), 2):
         made = list(parts)
@@ -229,14 +229,14 @@ def statements(body: ast.stmt) -> Iterator[Edit]:
         for name, value in ast.iter_fields(parent):
             if isinstance(value, list):
                 for n, part in enumerate(value):
-                    for after, text in _assigned(part):
+                    for after, text in _changed_assignments(part):
                         yield Edit(value, n, after, text, part.lineno)
             elif isinstance(value, ast.stmt):
-                for after, text in _assigned(value):
+                for after, text in _changed_assignments(value):
                     yield Edit(parent, name, after, text, value.lineno)
 
 
-def _assigned(part: Any) -> Made:
+def _changed_assignments(part: Any) -> Made:
     match part:
         case ast.Assign(targets=[ast.Subscript() | ast.Name() as target], value=value):
             after: ast.stmt = ast.AugAssign(target, ast.Add(), value)

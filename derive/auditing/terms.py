@@ -39,11 +39,11 @@ _MOST = 24
 
 def terms(e: Expr) -> tuple[Expr, ...]:
     """Return the terms of e, with products and sums over indices distributed."""
-    found = _terms(e)
+    found = _distributed_terms(e)
     return found if len(found) <= _MOST else (e,)
 
 
-def _terms(e: Expr) -> tuple[Expr, ...]:
+def _distributed_terms(e: Expr) -> tuple[Expr, ...]:
     match e:
         case Add(args):
             return tuple(t for a in args for t in terms(a))
@@ -55,11 +55,15 @@ def _terms(e: Expr) -> tuple[Expr, ...]:
                     return (e,)
             return tuple(product(m) for m in made)
         case Reduce("sum" | "mean", indices, body, condition):
-            return tuple(_reduced(e.kind, indices, t, condition) for t in terms(body))
+            return tuple(
+                _reduce_without_numbers(e.kind, indices, t, condition) for t in terms(body)
+            )
     return (e,)
 
 
-def _reduced(kind: str, indices: tuple[Index, ...], body: Expr, condition: Expr | None) -> Expr:
+def _reduce_without_numbers(
+    kind: str, indices: tuple[Index, ...], body: Expr, condition: Expr | None
+) -> Expr:
     """Build the reduction, with numeric factors pulled out."""
     if isinstance(body, Mul):
         numbers = [a for a in body.args if isinstance(a, Num)]
@@ -204,10 +208,12 @@ def _reductions(
         left = tuple(other for other in indices if other is not i)
         if not i.group:
             inside = substitute(body, {i: num(0)})
-            yield Change(_left(e, left, inside), "first", (e,))
+            yield Change(_remaining_reduction(e, left, inside), "first", (e,))
         for f in sorted(free, key=lambda index: index.name):
             if f.extent == i.extent and f.group == i.group:
-                yield Change(_left(e, left, substitute(body, {i: f})), "no sum", (e,))
+                yield Change(
+                    _remaining_reduction(e, left, substitute(body, {i: f})), "no sum", (e,)
+                )
                 for g in free_indices(body) & free - {f}:
                     new = fresh(g, (*free, *indices))
                     inside = substitute(body, {i: f, g: new})
@@ -218,7 +224,7 @@ def _reductions(
                         yield Change(product((*ratio, after)), "other mean", (e, g))
 
 
-def _left(e: Reduce, left: tuple[Index, ...], body: Expr) -> Expr:
+def _remaining_reduction(e: Reduce, left: tuple[Index, ...], body: Expr) -> Expr:
     """Return the reduction over the remaining indices."""
     if left:
         return Reduce(e.kind, left, body, e.condition)
@@ -250,11 +256,11 @@ def replacements(
     _collect(e, found)
     for access in found:
         assert isinstance(access, Access)
-        own = tuple(map(_extent, axes.get(access.tensor, ())))
+        own = tuple(map(_extent_or_axis, axes.get(access.tensor, ())))
         for name in names:
-            if name != access.tensor and tuple(map(_extent, axes[name])) == own:
+            if name != access.tensor and tuple(map(_extent_or_axis, axes[name])) == own:
                 other = Access(name, access.positions)
-                yield Change(_put(e, access, other), "stands", (other, access))
+                yield Change(_replace_node(e, access, other), "stands", (other, access))
 
 
 def _collect(e: Expr, found: dict[Expr, None]) -> None:
@@ -265,11 +271,11 @@ def _collect(e: Expr, found: dict[Expr, None]) -> None:
             _collect(part, found)
 
 
-def _put(e: Expr, old: Expr, new: Expr) -> Expr:
-    return new if e is old else e.map(lambda part: _put(part, old, new))
+def _replace_node(e: Expr, old: Expr, new: Expr) -> Expr:
+    return new if e is old else e.map(lambda part: _replace_node(part, old, new))
 
 
-def _extent(axis: Expr) -> object:
+def _extent_or_axis(axis: Expr) -> object:
     return axis.extent if isinstance(axis, Index) else axis
 
 
@@ -278,7 +284,7 @@ def multiples(
 ) -> Iterator[Change]:
     """Yield e with one more factor: a tensor at indices of e, its inverse, root or square."""
     for name in names:
-        for positions in _placed(axes[name], free):
+        for positions in _index_assignments(axes[name], free):
             access = Access(name, positions)
             for power in (1, -1, 2, -2, Fraction(1, 2), Fraction(-1, 2)):
                 factor = access if power == 1 else Pow(access, num(power))
@@ -296,7 +302,7 @@ def multiples(
                         yield change.inside(product(rest))
 
 
-def _placed(axes: Sequence[Expr], free: frozenset[Index]) -> Iterator[tuple[Expr, ...]]:
+def _index_assignments(axes: Sequence[Expr], free: frozenset[Index]) -> Iterator[tuple[Expr, ...]]:
     """Yield the ways to put distinct free indices on the axes, by extent."""
     if not axes:
         yield ()
@@ -306,5 +312,5 @@ def _placed(axes: Sequence[Expr], free: frozenset[Index]) -> Iterator[tuple[Expr
         return
     for i in sorted(free, key=lambda index: index.name):
         if i.extent == first.extent and i.group == first.group:
-            for others in _placed(rest, free - {i}):
+            for others in _index_assignments(rest, free - {i}):
                 yield (i, *others)

@@ -16,18 +16,18 @@ from derive.auditing.conditions import (
     widened,
 )
 from derive.auditing.double_backward import second_order
-from derive.auditing.example_groups import alike
+from derive.auditing.example_groups import call_groups
 from derive.auditing.example_inputs import kept_on_ctx, told_constants, with_wide_modules
 from derive.auditing.explanation import Explanation, explanation
-from derive.auditing.findings import Told, by_level, remarks_on_second_order
+from derive.auditing.findings import FindingsByLevel, by_level, remarks_on_second_order
 from derive.auditing.forward import Subject
 from derive.auditing.gradients import (
     Outcome,
-    cotangents_of,
+    error_line,
     narrowest,
     near,
     outcome,
-    said_by,
+    random_cotangents,
     with_raw,
 )
 from derive.auditing.isolation import Enter, isolated
@@ -102,13 +102,13 @@ class Audit:
         """Run the first example; return the subject with its dtype, context and precision."""
         subject = self._in_its_dtype(subject, args)
         check_reference(subject, args)
-        context = _or(lambda: subject.context(args))
+        context = _none_if_raises(lambda: subject.context(args))
         if context is not None:
             kept, inputs, outputs = context
             subject = replace(subject, copied=bool(kept.dirty))
             self.remarks += kept_on_ctx(kept, inputs, outputs, self.names)
         subject = self._without_refused(subject, args)
-        cotangents = cotangents_of(subject, args, 1)
+        cotangents = random_cotangents(subject, args, 1)
         bits = 32 if subject.dtype is not None else narrowest(subject, args, cotangents)
         return replace(subject, bits=bits)
 
@@ -124,13 +124,15 @@ class Audit:
             except Exception:
                 raise DeriveError(
                     f"{subject.name} cannot be judged: its forward fails on the example inputs: "
-                    f"{said_by(error)}"
+                    f"{error_line(error)}"
                 ) from error
             return narrow
-        made = _or(lambda: outcome(subject, args, cotangents_of(subject, args, 1), right=({}, 0.0)))
+        made = _none_if_raises(
+            lambda: outcome(subject, args, random_cotangents(subject, args, 1), right=({}, 0.0))
+        )
         if made is not None and made.error and made.args[0] is not None:
-            low = _or(
-                lambda: outcome(narrow, args, cotangents_of(narrow, args, 1), right=({}, 0.0))
+            low = _none_if_raises(
+                lambda: outcome(narrow, args, random_cotangents(narrow, args, 1), right=({}, 0.0))
             )
             if low is not None and not low.error:
                 name = str(given).removeprefix("torch.")
@@ -141,7 +143,7 @@ class Audit:
     def _without_refused(self, subject: Subject, args: tuple[Any, ...]) -> Subject:
         """Return the subject with inputs as constants for which forward rejects requires_grad."""
         try:
-            cotangents_of(subject, args, 1)
+            random_cotangents(subject, args, 1)
             return subject
         except Exception as error:
             wanted = subject.wanted(args)
@@ -149,19 +151,19 @@ class Audit:
             def takes(some: Sequence[int]) -> bool:
                 others = frozenset(n for n in wanted if n not in some)
                 alone = replace(subject, constants=subject.constants | others)
-                return _or(lambda: cotangents_of(alone, args, 1)) is not None
+                return _none_if_raises(lambda: random_cotangents(alone, args, 1)) is not None
 
             taken = [n for n in wanted if takes([n])]
             if not taken or not takes(taken):
                 raise DeriveError(
                     f"{subject.name} cannot be judged: a call fails where its inputs need "
-                    f"gradients: {said_by(error)}"
+                    f"gradients: {error_line(error)}"
                 ) from error
             refused = [n for n in wanted if n not in taken]
             names = " or ".join(self.names[n] for n in refused)
             self.remarks.append(
                 f"forward raises where {names} needs a gradient, so it is a constant: "
-                f"{said_by(error)}"
+                f"{error_line(error)}"
             )
             return replace(subject, constants=subject.constants | frozenset(refused))
 
@@ -179,7 +181,7 @@ class Audit:
                 break
 
     def _outcome(self, args: tuple[Any, ...], n: int) -> Outcome:
-        cotangents = cotangents_of(self.subject, args, 7 * n + 1)
+        cotangents = random_cotangents(self.subject, args, 7 * n + 1)
         return with_raw(self.subject, outcome(self.subject, args, cotangents))
 
     # ------------------------------------------------------------ the verdict
@@ -319,7 +321,7 @@ class Audit:
             return None
         calls = [(made, self._wrong(made)) for made in self.outcomes]
         found: Explanation | None = None
-        for kind in alike(self.structure, self.examples, self.names, calls, at_all):
+        for kind in call_groups(self.structure, self.examples, self.names, calls, at_all):
             made = explanation(
                 self.subject, self.names[: kind.count], kind, self.given.reference
             ).where(kind.condition)
@@ -328,7 +330,7 @@ class Audit:
 
     def _made(
         self,
-        told: Told,
+        told: FindingsByLevel,
         constant: dict[int, str],
         at_all: Sequence[int],
         second: str,
@@ -348,7 +350,7 @@ class Audit:
                 continue
             fragile = [] if wrong else told.fragile.get(n, [])
             if all(row.right for row in rows):
-                of_all = [_shortened(text, self.names[n]) for text in of_all]
+                of_all = [_refer_to_first(text, self.names[n]) for text in of_all]
             rows.append(
                 InputVerdict(
                     self.names[n], not wrong, "; ".join(dict.fromkeys(wrong)), "; ".join(fragile)
@@ -362,7 +364,7 @@ class Audit:
                 f"no term is named: {explained.unread}; give the operation of the forward as "
                 "reference="
             )
-        small = _or(lambda: self._counterexample(at_all[0])) if at_all else ""
+        small = _none_if_raises(lambda: self._counterexample(at_all[0])) if at_all else ""
         return Report(
             self.subject.name,
             tuple(rows),
@@ -419,7 +421,7 @@ class Audit:
         return tuple([*told, f"second order: {second}"] if second else told)
 
 
-def _shortened(text: str, name: str) -> str:
+def _refer_to_first(text: str, name: str) -> str:
     """Refer to the first argument instead of repeating its error message."""
     what, colon, _ = text.partition(": ")
     return f"{what} as for {name}" if colon else text
@@ -440,7 +442,7 @@ def _count(raw: Sequence[Any], wanted: int) -> int:
     return count
 
 
-def _or(call: Callable[..., Any], *args: Any) -> Any:
+def _none_if_raises(call: Callable[..., Any], *args: Any) -> Any:
     """Return the result of the call, or None if it raises, so that explanations never fail."""
     try:
         return call(*args)

@@ -28,7 +28,7 @@ from derive.algebra.expr import (
     sort_key,
     walk,
 )
-from derive.algebra.substitution import numbered, substitute
+from derive.algebra.substitution import fresh_numbered, substitute
 from derive.algebra.substitution import replace as replaced
 from derive.errors import DeriveError
 from derive.notation.operation import AxisOf, Equation, KeepDim, Operation
@@ -56,14 +56,14 @@ class Roles:
 
 def roles(op: Operation, letter: str) -> Roles:
     """The roles of the equations for the index that the spec calls ``letter``."""
-    index = _index(op, letter)
+    index = _block_index(op, letter)
     taken = {x.name for x in (*op.inputs, *op.parameters, *op.equations)}
     given = (_of_index(e, index) for e in op.equations)
     equations = [part for e in given for part in _sums_apart(e, index, taken)]
     for equation in equations:
         _check(equation, index)
-    sums = frozenset(e.name for e in equations if _is_sum(e, index))
-    places = {e.name: _place(e, index) for e in equations}
+    sums = frozenset(e.name for e in equations if _is_index_sum(e, index))
+    places = {e.name: _index_axis(e, index) for e in equations}
     rows: dict[str, int] = {}
     read: dict[str, set[int | None]] = {}
     for equation in reversed(equations):
@@ -79,21 +79,21 @@ def roles(op: Operation, letter: str) -> Roles:
             # If n is at several axes, the first is sliced with the block.
             read.setdefault(access.tensor, set()).add(own if own in at else min(at, default=None))
     if not rows and not sums:
-        raise refused(index, "no equation maps or sums over this index")
+        raise block_error(index, "no equation maps or sums over this index")
     return Roles(tuple(equations), index, rows, sums)
 
 
-def _place(equation: Equation, index: Index) -> int | None:
+def _index_axis(equation: Equation, index: Index) -> int | None:
     """The axis of the index on the left side of the equation."""
     return next((n for n, i in enumerate(equation.axes) if i is index), None)
 
 
-def refused(index: Index, why: str) -> DeriveError:
+def block_error(index: Index, why: str) -> DeriveError:
     """The error that the index cannot be processed in blocks."""
     return DeriveError(f"index {index.name} cannot be processed in blocks: {why}")
 
 
-def _index(op: Operation, letter: str) -> Index:
+def _block_index(op: Operation, letter: str) -> Index:
     """The index with this letter; an error if it cannot be processed in blocks."""
     axes = [*(a for t in op.inputs for a in t.axes), *(a for e in op.equations for a in e.axes)]
     every = (part for e in (*axes, *(e.body for e in op.equations)) for part in walk(e))
@@ -106,16 +106,16 @@ def _index(op: Operation, letter: str) -> Index:
         raise DeriveError(f"{op.name} has no index {letter}; its indices are {known}")
     index = found[letter]
     if index.group:
-        raise refused(index, f"*{letter} is a group of axes")
+        raise block_error(index, f"*{letter} is a group of axes")
     for axis in axes:
         if isinstance(axis, Composite) and index in axis.args:
-            raise refused(index, f"it is part of the composite axis ({_spoken(axis)})")
+            raise block_error(index, f"it is part of the composite axis ({_spoken(axis)})")
     extent = next(e for e in op.extents if e.name == index.extent)
     if not extent.sources:
-        raise refused(index, "no axis of an input has this index")
+        raise block_error(index, "no axis of an input has this index")
     for p in op.parameters:
         if isinstance(p, AxisOf | KeepDim):
-            raise refused(
+            raise block_error(
                 index, f"parameter {p.name} sets the position of axis {p.index.name} at run time"
             )
     return index
@@ -146,7 +146,7 @@ def _of_index(equation: Equation, index: Index) -> Equation:
 # -------------------------------------------------------------------- sums
 
 
-def _is_sum(equation: Equation, index: Index, body: Expr | None = None) -> bool:
+def _is_index_sum(equation: Equation, index: Index, body: Expr | None = None) -> bool:
     """True if the equation is exactly a sum over the index."""
     whole = equation.body
     is_sum = isinstance(whole, Reduce) and whole.kind == "sum" and index in whole.indices
@@ -157,7 +157,7 @@ def _sums_apart(equation: Equation, index: Index, taken: set[str]) -> Iterator[E
     """The equation, preceded by an equation for each full sum over the index that it contains."""
     body = equation.body
     if isinstance(body, Reduce) and body.kind == "sum" and _is_over(body, index):
-        yield replace(equation, body=_over(body, index))
+        yield replace(equation, body=_with_block_index(body, index))
         return
     made: list[Equation] = []
 
@@ -165,7 +165,7 @@ def _sums_apart(equation: Equation, index: Index, taken: set[str]) -> Iterator[E
         order = [i for i in equation.axes if i in free_indices(total)]
         rest = sorted(free_indices(total) - set(order), key=sort_key)
         axes = (*order, *rest)
-        name = numbered(f"{equation.name}_sum", taken)
+        name = fresh_numbered(f"{equation.name}_sum", taken)
         taken.add(name)
         made.append(Equation(name, axes, total, "float", equation.line, equation.column))
         return Access(name, axes)
@@ -173,7 +173,7 @@ def _sums_apart(equation: Equation, index: Index, taken: set[str]) -> Iterator[E
     def visit(e: Expr) -> Expr | None:
         if not isinstance(e, Reduce) or e.kind not in _SUMS or not _is_over(e, index):
             return None
-        e = _over(e, index)
+        e = _with_block_index(e, index)
         total = named(Reduce("sum", e.indices, e.body, e.condition))
         if e.kind == "sum":
             return total
@@ -190,17 +190,17 @@ def _sums_apart(equation: Equation, index: Index, taken: set[str]) -> Iterator[E
 
 def _is_over(e: Reduce, index: Index) -> bool:
     """True if a reduction runs over the whole index, independent of its value outside."""
-    bound = [i for i in e.indices if i.extent == index.extent and _bare(i) == index.name]
+    bound = [i for i in e.indices if i.extent == index.extent and _unprimed(i) == index.name]
     return len(bound) == 1 and index not in free_indices(e)
 
 
-def _bare(i: Index) -> str:
+def _unprimed(i: Index) -> str:
     return i.name.rstrip("'")
 
 
-def _over(e: Reduce, index: Index) -> Reduce:
+def _with_block_index(e: Reduce, index: Index) -> Reduce:
     """The reduction with its bound index renamed to the block index."""
-    own = next(i for i in e.indices if i.extent == index.extent and _bare(i) == index.name)
+    own = next(i for i in e.indices if i.extent == index.extent and _unprimed(i) == index.name)
     if own is index:
         return e
     inner = substitute(e.body, {own: index})
@@ -211,14 +211,14 @@ def _over(e: Reduce, index: Index) -> Reduce:
 def _check(equation: Equation, index: Index) -> None:
     """Raise an error if an equation uses the index in a way that blocks do not allow."""
     for e in walk(equation.body):
-        if isinstance(e, Reduce) and _is_over(e, index) and not _is_sum(equation, index, e):
-            raise refused(index, f"equation {equation.name} computes the {e.kind} over it")
+        if isinstance(e, Reduce) and _is_over(e, index) and not _is_index_sum(equation, index, e):
+            raise block_error(index, f"equation {equation.name} computes the {e.kind} over it")
         if isinstance(e, Access) and any(
             position is not index and index in _outside_of_reads(position)
             for position in e.positions
         ):
             what = f"equation {equation.name} reads {e.tensor} at positions computed from it"
-            raise refused(index, what)
+            raise block_error(index, what)
 
 
 def _outside_of_reads(e: Expr) -> set[Index]:

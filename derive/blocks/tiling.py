@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from derive.algebra.expr import Access, Expr, Index, Param, Reduce, Size, accesses, walk
-from derive.algebra.substitution import numbered
-from derive.blocks.index_roles import Roles, refused, roles
+from derive.algebra.substitution import fresh_numbered
+from derive.blocks.index_roles import Roles, block_error, roles
 from derive.notation.operation import (
     Choice,
     Equation,
@@ -109,7 +109,7 @@ class Plan:
         return tuple(t.name for t in self.operation.inputs if t.kind == "float" and t.name in found)
 
 
-def planned(op: Operation, letter: str) -> Plan:
+def block_plan(op: Operation, letter: str) -> Plan:
     """The stages of an operation that has no choice parameter."""
     found = roles(op, letter)
     builder = _StageBuilder(op, found)
@@ -136,7 +136,7 @@ class _StageBuilder:
         self.inputs = {t.name: t for t in self.op.inputs}
         self.axes = {t.name: t.axes for t in self.op.inputs}
         self.axes |= {e.name: e.axes for e in self.roles.equations}
-        self.taken = {*self.axes, *(p.name for p in self.op.parameters), *_letters(self)}
+        self.taken = {*self.axes, *(p.name for p in self.op.parameters), *_reserved_letters(self)}
 
     # what comes when
 
@@ -285,7 +285,7 @@ class _StageBuilder:
         """The input of a stage."""
         axes = self.axes[tensor]
         if not all(isinstance(i, Index) for i in axes) and tensor in self.equations:
-            raise refused(self.roles.index, f"{tensor} has an axis that is not a plain index")
+            raise block_error(self.roles.index, f"{tensor} has an axis that is not a plain index")
         if axis is not None:
             assert reader is not None
             axes = (*axes[:axis], reader.local, *axes[axis + 1 :])
@@ -334,7 +334,7 @@ class _StageBuilder:
             assert own is not None
             size = own.size
             if size is None and not told:
-                parameter = numbered(f"{name}_size", self.taken)
+                parameter = fresh_numbered(f"{name}_size", self.taken)
                 sizes[parameter] = name
                 size = Param(parameter)
             group = own.group and (bool(told) or name in groups)
@@ -349,17 +349,17 @@ class _Reader:
         self.builder = builder
         self.index = builder.roles.index
         self.names = set(names)
-        extent = numbered(f"{self.index.extent}_block", builder.taken)
+        extent = fresh_numbered(f"{self.index.extent}_block", builder.taken)
         self.local = Index(self.index.name, extent)
-        self.start = numbered("start", builder.taken)
-        self.length = numbered("length", builder.taken)
+        self.start = fresh_numbered("start", builder.taken)
+        self.length = fresh_numbered("length", builder.taken)
         self.given: dict[tuple[str, int | None], str] = {}
         whole = {key[0] for e in self._accesses() if (key := self._key(e))[1] is None}
         for e in self._accesses():
             tensor, axis = self._key(e)
             name = tensor
             if axis is not None and (tensor in whole or self._is_twice(tensor, axis)):
-                name = numbered(f"{tensor}_rows", builder.taken)
+                name = fresh_numbered(f"{tensor}_rows", builder.taken)
             self.given.setdefault((tensor, axis), name)
 
     def _accesses(self) -> Iterator[Access]:
@@ -405,7 +405,7 @@ class _Reader:
         return e.map(self._visit)  # type: ignore[no-any-return]
 
 
-def _letters(builder: _StageBuilder) -> Iterator[str]:
+def _reserved_letters(builder: _StageBuilder) -> Iterator[str]:
     """The names of extents and indices."""
     for e in builder.op.extents:
         yield e.name

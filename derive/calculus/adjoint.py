@@ -28,7 +28,7 @@ from derive.algebra.inequalities import Bounds
 from derive.algebra.poly import ONE, ZERO, Poly, Term, add, atom, make_term, mul, poly, sum_over
 from derive.algebra.rules import DELTA_RULES, FUNCTION_RULES, Rule, Rules, Step
 from derive.algebra.simplify import Log, eliminate_deltas, simplify
-from derive.algebra.substitution import apart, substitute
+from derive.algebra.substitution import rename_apart, substitute
 from derive.algebra.to_tree import to_tree
 from derive.budget import at
 from derive.calculus.chain_rule import partial_of_let, reads
@@ -38,7 +38,7 @@ from derive.calculus.lets import Let, Lets, is_named_sum
 from derive.calculus.ratio_rules import quotient_rules
 from derive.calculus.sign_rules import without_rectified
 from derive.calculus.softmax_mean import with_values_named
-from derive.calculus.step_log import Trail
+from derive.calculus.step_log import StepLog
 from derive.calculus.valid_positions import bounds_of
 from derive.calculus.zero_rules import zero_rule
 from derive.notation.operation import Operation
@@ -52,7 +52,7 @@ class Adjoint:
     name: str
     formals: tuple[Index, ...]
     body: Poly
-    steps: Trail
+    steps: StepLog
 
     def as_let(self) -> Let:
         """The adjoint as a definition."""
@@ -107,14 +107,14 @@ def differentiate(
             continue
         adjoint = sweep.finished(let.name, name, let.formals, made)
         is_wanted = let.name in wanted
-        opened = _is_copy(adjoint) or (not is_wanted and _is_product(lets, adjoint))
+        opened = _is_copy(adjoint) or (not is_wanted and _is_product_adjoint(lets, adjoint))
         sweep.keep([adjoint] if is_wanted or not opened else [], made)
         for tensor in reads(lets, let):
             sweep.pull(let, adjoint, opened, tensor)
     gradients = []
     for tensor in inputs if wrt is None else [name for name in inputs if name in wrt]:
         name = lets.derived_name(tensor, f"grad_{lets.display_name(tensor)}")
-        gradients.append(sweep.finished(tensor, name, _indices(inputs[tensor]), {}))
+        gradients.append(sweep.finished(tensor, name, _plain_indices(inputs[tensor]), {}))
     adjoints, bounds = tuple(sweep.adjoints), bounds_of(op)
     return Backward(lets, cotangents, adjoints, tuple(gradients), wanted, bounds)
 
@@ -162,8 +162,8 @@ class _Sweep:
         if tensor not in self.moving and tensor not in self.inputs:
             return
         axes = self.inputs[tensor] if tensor in self.inputs else lets[tensor].formals
-        j = apart(let.formals, _indices(axes))
-        partial = partial_of_let(lets, let, j, tensor, _indices(axes))
+        j = rename_apart(let.formals, _plain_indices(axes))
+        partial = partial_of_let(lets, let, j, tensor, _plain_indices(axes))
         log: Log = []
         folded = simplify(partial, (self.masked,), log)
         cotangent = _value_at(adjoint, j) if opened else _name_at(adjoint, j)
@@ -173,10 +173,10 @@ class _Sweep:
         taken = Step(rule, "∂X[j]/∂X[i] = δ(i, j)", partial, partial)
         between = (
             f"∂{lets.display_name(let.name)}/∂{lets.display_name(tensor)}",
-            (*j, *_indices(axes)),
+            (*j, *_plain_indices(axes)),
         )
-        self.logs.setdefault(tensor, []).extend(said_of(between, [taken, *log]))
-        kept = ONE if opened else _brackets_of(lets, adjoint, j, folded)
+        self.logs.setdefault(tensor, []).extend(with_subject(between, [taken, *log]))
+        kept = ONE if opened else _slope_guards(lets, adjoint, j, folded)
         share = sum_over(mul(cotangent, kept, folded), j)
         self.raw[tensor] = add(self.raw.get(tensor, ZERO), share)
 
@@ -220,7 +220,7 @@ def _at_the_outputs(
     return {name: atom(Access(given, lets[name].formals)) for name, given in cotangents}
 
 
-def _indices(axes: Sequence[object]) -> tuple[Index, ...]:
+def _plain_indices(axes: Sequence[object]) -> tuple[Index, ...]:
     assert all(isinstance(i, Index) for i in axes)
     return tuple(i for i in axes if isinstance(i, Index))
 
@@ -236,7 +236,7 @@ def active_equations(lets: Lets, inputs: Collection[str], variables: frozenset[s
     return moving
 
 
-def _brackets_of(lets: Lets, adjoint: Adjoint, positions: Sequence[Index], slope: Poly) -> Poly:
+def _slope_guards(lets: Lets, adjoint: Adjoint, positions: Sequence[Index], slope: Poly) -> Poly:
     """The brackets common to all terms of an adjoint, where they must guard a slope.
 
     grad_r = [i < j]*f'(r) is 0 for i = j, but grad_r*(x[i] - x[j])/r is not where r is 0 there.
@@ -281,7 +281,7 @@ class NamedValues:
             log.append(Step("name", "Y − Σₖ P·Y: both are of the same numbers", p, new))
             own: Log = []
             body = simplify(whole, rules, own)
-            steps = Trail(tuple(said_of((name, formals), own)))
+            steps = StepLog(tuple(with_subject((name, formals), own)))
             self.found.append(Adjoint(name, name, formals, body, steps))
             p = new
         return p
@@ -294,7 +294,7 @@ def finish(
     rules: Rules,
     before: Sequence[Step],
     values: NamedValues,
-) -> tuple[Poly, Trail]:
+) -> tuple[Poly, StepLog]:
     """Eliminate the deltas of p, simplify, and fold the forward's names; return it with its steps.
 
     ``rule`` is the step that produced p.
@@ -303,10 +303,10 @@ def finish(
     p = eliminate_deltas(p, [r for r in rules if r in DELTA_RULES], log)
     p = simplify(values.named(p, subject[1], rules, log), rules, log)
     p = without_rectified(p, log)
-    return p, Trail((*before, *said_of(subject, log)))
+    return p, StepLog((*before, *with_subject(subject, log)))
 
 
-def said_of(subject: tuple[str, tuple[Index, ...]], log: Log) -> list[Step]:
+def with_subject(subject: tuple[str, tuple[Index, ...]], log: Log) -> list[Step]:
     """Set the subject of each step that has none."""
     return [step if step.subject[0] else replace(step, subject=subject) for step in log]
 
@@ -318,19 +318,19 @@ def _is_copy(adjoint: Adjoint) -> bool:
     if len(adjoint.body.terms) != 1:
         return False
     (t,) = adjoint.body.terms
-    return len(t.factors) <= 1 and _is_plain(t)
+    return len(t.factors) <= 1 and _is_tensor_product(t)
 
 
-def _is_product(lets: Lets, adjoint: Adjoint) -> bool:
+def _is_product_adjoint(lets: Lets, adjoint: Adjoint) -> bool:
     """True if the adjoint is a product of tensors, with no sum, coefficient or function."""
     if len(adjoint.body.terms) != 1:
         return False
     (t,) = adjoint.body.terms
     read = (lets.get(f.tensor) for f in t.factors if isinstance(f, Access))
-    return _is_plain(t) and not any(let is not None and is_named_sum(let) for let in read)
+    return _is_tensor_product(t) and not any(let is not None and is_named_sum(let) for let in read)
 
 
-def _is_plain(t: Term) -> bool:
+def _is_tensor_product(t: Term) -> bool:
     """True if t is a product of tensors, or a number."""
     plain = not t.factors or t.coef == 1
     return plain and not t.binders and all(isinstance(f, Access) for f in t.factors)

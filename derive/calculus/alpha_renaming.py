@@ -57,7 +57,7 @@ def under_names(
     name, size = said(names), said(extents)
 
     def rename(e: Expr) -> Expr:
-        return _under(e, name, name, said(indices), size)
+        return _map_names(e, name, name, said(indices), size)
 
     def axes(every: tuple[Expr, ...]) -> tuple[Expr, ...]:
         return tuple(map(rename, every))
@@ -65,7 +65,7 @@ def under_names(
     return Operation.resolved(
         op.name,
         tuple(replace(t, name=name(t.name), axes=axes(t.axes)) for t in op.inputs),
-        tuple(_parameter(p, name, rename, size) for p in op.parameters),
+        tuple(_renamed_parameter(p, name, rename, size) for p in op.parameters),
         tuple(
             replace(e, name=name(e.name), axes=axes(e.axes), body=rename(e.body))
             for e in op.equations
@@ -98,7 +98,7 @@ def _expressions(op: Operation) -> Iterator[Expr]:
             yield extent.size
 
 
-def _parameter(
+def _renamed_parameter(
     p: Parameter,
     name: Callable[[str], str],
     rename: Callable[[Expr], Expr],
@@ -118,10 +118,10 @@ def _parameter(
 
 def renamed(e: Expr, display_name: Callable[[str], str]) -> Expr:
     """A nested expression with every name mapped by ``display_name``."""
-    return _under(e, display_name, display_name, display_name, display_name)
+    return _map_names(e, display_name, display_name, display_name, display_name)
 
 
-def _under(
+def _map_names(
     e: Expr,
     tensor: Callable[[str], str],
     parameter: Callable[[str], str],

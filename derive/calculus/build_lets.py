@@ -12,7 +12,7 @@ from derive.calculus.flatten import FLAT, flatten, flatten_condition, reduced_bo
 from derive.calculus.guard_insertion import make_safe
 from derive.calculus.lets import Let, Lets
 from derive.calculus.outlining import with_named_parts
-from derive.calculus.reversed_sums import turned
+from derive.calculus.reversed_sums import reverse_reduction
 from derive.calculus.softmax_logits import with_named_scores
 from derive.calculus.valid_positions import bounds_of, freely_read
 from derive.errors import LoweringError
@@ -51,11 +51,11 @@ def _define(lets: Lets, equation: Equation, floats: set[str]) -> None:
     if len(formals) != len(equation.axes):
         raise LoweringError(f"{equation.name} has an axis that is not a plain index")
 
-    body = with_named_scores(equation.body, _named(lets, floats, "scores"))
+    body = with_named_scores(equation.body, _part_namer(lets, floats, "scores"))
     if equation.kind == "float":
-        body = with_named_parts(body, floats, _named(lets, floats, "u"))
+        body = with_named_parts(body, floats, _part_namer(lets, floats, "u"))
     if isinstance(body, Reduce) and body.kind not in FLAT and len(body.indices) == 1:
-        body = turned(lets.bounds, body)
+        body = reverse_reduction(lets.bounds, body)
         condition = None if body.condition is None else flatten_condition(lets, body.condition)
         inner = reduced_body(lets, body)
         kind = body.kind
@@ -75,7 +75,7 @@ def _define(lets: Lets, equation: Equation, floats: set[str]) -> None:
     lets.define(Let(equation.name, formals, flat, dtype=equation.kind))
 
 
-def _named(lets: Lets, floats: set[str], stem: str) -> Callable[[Expr], Access]:
+def _part_namer(lets: Lets, floats: set[str], stem: str) -> Callable[[Expr], Access]:
     """Return a function that names a part of an equation like ``stem``, with an adjoint."""
 
     def named(part: Expr) -> Access:

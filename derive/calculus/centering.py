@@ -44,11 +44,11 @@ from derive.algebra.poly import (
 )
 from derive.algebra.rules import Rules
 from derive.algebra.simplify import simplify
-from derive.algebra.squares import Centre, Square, square_to_open
+from derive.algebra.squares import RobustCenter, Square, square_to_open
 from derive.calculus.adjoint import Adjoint, Backward
 from derive.calculus.common_multiples import Multiple, multiples
 from derive.calculus.fold import fold_rules
-from derive.calculus.growth import Moderate
+from derive.calculus.growth import GrowthBounds
 from derive.calculus.lets import Let, Lets
 from derive.notation.operation import Operation
 
@@ -89,7 +89,7 @@ class _Differences:
 
     lets: Lets
     integers: frozenset[str]
-    moderate: Moderate
+    moderate: GrowthBounds
     formed: set[str] = field(default_factory=set)
     _known: dict[Expr, Expr] = field(default_factory=dict)
     _centred: dict[Poly, Poly | None] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class _Differences:
         """The pass for this operation; it adds lets to ``lets``."""
         kinds = {t.name: t.kind for t in op.inputs} | {let.name: let.dtype for let in lets}
         integers = frozenset(name for name, kind in kinds.items() if kind != "float")
-        return cls(lets, integers, Moderate(lets.get))
+        return cls(lets, integers, GrowthBounds(lets.get))
 
     # ---------------------------------------------------------------- squares
 
@@ -117,7 +117,11 @@ class _Differences:
         are no larger than the differences.
         """
         factors = [f for t in square.base.terms for f in t.factors if not isinstance(f, Access)]
-        own = free_indices(square.base) if self.centred(square.base) is None else _own(square.base)
+        own = (
+            free_indices(square.base)
+            if self.centred(square.base) is None
+            else _unshared_axes(square.base)
+        )
         return all(self.moderate(f) for f in (*square.inside, *factors) if free_indices(f) & own)
 
     def _as_let(self, base: Poly) -> Access:
@@ -177,11 +181,13 @@ class _Differences:
         return None if inner is None else mul(scale_of_all, inner)
 
     def _centred_sides(self, base: Poly) -> Poly | None:
-        sides = _sides(base)
+        sides = _sides_by_axes(base)
         read = [[a.tensor for a in accesses(side)] for side in sides]
         if len(sides) < 2 or not all(read) or self.integers.issuperset(chain(*read)):
             return None
-        if not all(_is_plain(position) for a in accesses(base) for position in a.positions):
+        if not all(
+            _is_plain_position(position) for a in accesses(base) for position in a.positions
+        ):
             return None
         common = frozenset.intersection(*map(free_indices, sides))
         first, *others = sorted(sides, key=_simplicity)
@@ -203,16 +209,16 @@ class _Differences:
         still = Call("detach", (side,))
         mean, square = (mul(sum_over(atom(still, n), over), *sizes) for n in (1, 2))
         mean = self._let(mean, side, "mean", "mean")
-        return self._let(atom(Centre(mean, square)), side, "centre", "centre")
+        return self._let(atom(RobustCenter(mean, square)), side, "centre", "centre")
 
     def _named(self, centred: Poly, side: Poly) -> Poly:
         """A let for a centered side, with the sign of the side."""
         sign = _sign(side)
-        said = f"{self.lets.display_name(_main(side).tensor)}_centred"
+        said = f"{self.lets.display_name(_leading_access(side).tensor)}_centred"
         return scale(self._let(scale(centred, sign), side, "centred", said), sign)
 
     def _let(self, e: Poly, side: Poly, stem: str, display_names: str) -> Poly:
-        stem = f"{_main(side).tensor}~{stem}"
+        stem = f"{_leading_access(side).tensor}~{stem}"
         return self.lets.reduction("sum", (), e, stem=stem, display_names=display_names)
 
     # ---------------------------------------------------------------- products
@@ -245,7 +251,7 @@ def _loses_digits(multiple: Multiple) -> bool:
     """
     if len({t.coef > 0 for t in multiple.base.terms}) < 2:
         return False
-    sides = [free_indices(multiple.at(side)) for side in _sides(multiple.base)]
+    sides = [free_indices(multiple.at(side)) for side in _sides_by_axes(multiple.base)]
     axes = frozenset().union(*sides)
     bound = axes & set(multiple.outer.binders)
     covered = any(axes <= free_indices(f) for f in multiple.outer.factors)
@@ -264,7 +270,7 @@ def _common_factor(base: Poly) -> tuple[Poly, Poly]:
     return poly([make_term(Fraction(1), (), shared)]), poly(rest)
 
 
-def _sides(base: Poly) -> list[Poly]:
+def _sides_by_axes(base: Poly) -> list[Poly]:
     """Group the terms by axes: each joins the first maximal set of axes that contains its own."""
     free = [free_indices(t) for t in base.terms]
     most = [axes for n, axes in enumerate(free) if not any(axes < other for other in free)]
@@ -274,9 +280,9 @@ def _sides(base: Poly) -> list[Poly]:
     return [poly(terms) for terms in groups.values()]
 
 
-def _own(base: Poly) -> frozenset[Index]:
+def _unshared_axes(base: Poly) -> frozenset[Index]:
     """The axes that some side lacks."""
-    sides = [free_indices(side) for side in _sides(base)]
+    sides = [free_indices(side) for side in _sides_by_axes(base)]
     return free_indices(base) - frozenset.intersection(*sides)
 
 
@@ -290,13 +296,13 @@ def _sign(side: Poly) -> int:
     return -1 if all(t.coef < 0 for t in side.terms) else 1
 
 
-def _main(side: Poly) -> Access:
+def _leading_access(side: Poly) -> Access:
     """The access that names a side."""
     return next(a for a in accesses(side))
 
 
-def _is_plain(position: Expr) -> bool:
+def _is_plain_position(position: Expr) -> bool:
     """True if each index value is read once, or the position is read from a tensor."""
     if isinstance(position, Composite):
-        return all(map(_is_plain, position.args))
+        return all(map(_is_plain_position, position.args))
     return isinstance(position, Index | Access) or not free_indices(position)

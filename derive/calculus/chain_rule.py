@@ -37,12 +37,12 @@ from derive.algebra.poly import (
 from derive.algebra.reductions import OTHERS
 from derive.algebra.rules import FUNCTION_RULES
 from derive.algebra.simplify import simplify
-from derive.algebra.substitution import apart, substitute
+from derive.algebra.substitution import rename_apart, substitute
 from derive.algebra.substitution import replace as replaced
 from derive.algebra.to_tree import to_tree
 from derive.calculus.flatten import flatten
 from derive.calculus.guard_insertion import where_some_is_taken
-from derive.calculus.guards import grouped
+from derive.calculus.guards import group_by_indices
 from derive.calculus.lets import Let, Lets
 from derive.errors import LoweringError
 
@@ -86,7 +86,7 @@ def partial_of_let(
         pairs = zip(axes, e.positions, strict=True)
         return poly([make_term(Fraction(1), (), [Delta(i, p) for i, p in pairs])])
 
-    return _of_let(lets, let, positions, moved, axes)
+    return _let_differential(lets, let, positions, moved, axes)
 
 
 def tangent_of_let(lets: Lets, let: Let, tangents: Mapping[str, str]) -> Poly:
@@ -96,10 +96,10 @@ def tangent_of_let(lets: Lets, let: Let, tangents: Mapping[str, str]) -> Poly:
         name = tangents.get(e.tensor)
         return None if name is None else atom(Access(name, e.positions))
 
-    return _of_let(lets, let, let.formals, moved, ())
+    return _let_differential(lets, let, let.formals, moved, ())
 
 
-def _of_let(
+def _let_differential(
     lets: Lets, let: Let, positions: Sequence[Expr], moved: Moved, axes: Sequence[Index]
 ) -> Poly:
     """d let[positions] by the derivatives of its accesses; no index is bound that is in ``axes``.
@@ -124,7 +124,7 @@ def _of_let(
     guard = ONE
     if inner.condition is not None:
         condition = substitute(inner.condition, mapping)
-        guard = mul(*(atom(Iverson(c)) for c in grouped(condition)))
+        guard = mul(*(atom(Iverson(c)) for c in group_by_indices(condition)))
     guard = mul(guard, where_some_is_taken(lets, inner, mapping))
     row = let.reduction
     value = atom(Access(let.name, tuple(positions)))
@@ -142,18 +142,20 @@ def _of_let(
         tie = mul(guard, atom(Iverson(Rel("==", body, value))))
         weight = mul(tie, power(sum_over(tie, binders), Fraction(-1)))
     elif row.gradient == "others":
-        weight = mul(guard, substitute(_others(lets, let), {**mapping, let.binders[0]: binders[0]}))
+        weight = mul(
+            guard, substitute(_other_products(lets, let), {**mapping, let.binders[0]: binders[0]})
+        )
     else:
         raise LoweringError(f"{let.kind} over {list(let.binders)} has no derivative rule")
     return sum_over(mul(weight, inside), binders)
 
 
-def _others(lets: Lets, let: Let) -> Poly:
+def _other_products(lets: Lets, let: Let) -> Poly:
     """others[j, k]: the product of the body over all but k, without a quotient by zero."""
     return lets.reduction(OTHERS.name, let.binders, let.body, let.condition)
 
 
-def _named(lets: Lets, e: Call) -> Expr:
+def _named_call(lets: Lets, e: Call) -> Expr:
     """Replace f(u) by a let that equals it or, divided by c, a let that is c*f(u)."""
     for let, call, c in lets.calls(e):
         for binding in match(call, e, frozenset(let.formals), {}):
@@ -162,7 +164,7 @@ def _named(lets: Lets, e: Call) -> Expr:
     return e
 
 
-def _in_one(lets: Lets, slope: Poly) -> Poly:
+def _factored_slope(lets: Lets, slope: Poly) -> Poly:
     """A slope like 1 - y^2 as one factor: where f is almost flat, its terms cancel up to rounding.
 
     Brackets stay separate: they guard their cofactors.
@@ -173,20 +175,20 @@ def _in_one(lets: Lets, slope: Poly) -> Poly:
     return lets.reduction("sum", (), slope)
 
 
-def _with(e: Expr, old: Expr, new: Expr) -> Expr:
+def _node_replaced(e: Expr, old: Expr, new: Expr) -> Expr:
     return replaced(e, lambda part: new if part is old else None)
 
 
 def _with_binders_apart(let: Let, positions: Sequence[Expr], axes: Sequence[Index]) -> Let:
-    taken = [*axes, *(i for p in positions for i in _indices(p)), *let.formals]
-    binders = apart(let.binders, taken)
+    taken = [*axes, *(i for p in positions for i in _position_indices(p)), *let.formals]
+    binders = rename_apart(let.binders, taken)
     names: dict[Index, Expr] = dict(zip(let.binders, binders, strict=True))
     body = substitute(let.body, names)
     test = None if let.condition is None else substitute(let.condition, names)
     return replace(let, binders=binders, body=body, condition=test)
 
 
-def _indices(e: Expr) -> tuple[Index, ...]:
+def _position_indices(e: Expr) -> tuple[Index, ...]:
     return tuple(i for i in walk(e) if isinstance(i, Index))
 
 
@@ -210,10 +212,10 @@ def _partial_of_factor(lets: Lets, factor: Expr, moved: Moved, axes: Sequence[In
     if exponent == 1 or not inside.terms:
         return inside
     # d a^p = p * a^(p-1) * d a
-    return mul(scale(power(_as_poly(base), exponent - 1), exponent), inside)
+    return mul(scale(power(_base_poly(base), exponent - 1), exponent), inside)
 
 
-def _as_poly(base: Expr) -> Poly:
+def _base_poly(base: Expr) -> Poly:
     return base if isinstance(base, Poly) else atom(base)
 
 
@@ -226,11 +228,11 @@ def _partial_of_atom(lets: Lets, e: Expr, moved: Moved, axes: Sequence[Index]) -
             return found
         let = lets.get(e.tensor)
         if let is not None and let.is_through:
-            return _of_let(lets, let, e.positions, moved, axes)
+            return _let_differential(lets, let, e.positions, moved, axes)
         return ZERO
     if isinstance(e, Guard):
         inside = _partial_of_atom(lets, e.position, moved, axes)
-        return mul(*(atom(Iverson(c)) for c in grouped(e.condition)), inside)
+        return mul(*(atom(Iverson(c)) for c in group_by_indices(e.condition)), inside)
     if isinstance(e, Call) and e.function != "detach":
         parts = []
         for n, arg in enumerate(e.args):
@@ -238,7 +240,7 @@ def _partial_of_atom(lets: Lets, e: Expr, moved: Moved, axes: Sequence[Index]) -
             inside = _partial(lets, arg, moved, axes)
             if inside.terms:
                 # d f(u) = f'(u) * d u
-                slope = _with(function_partial(e, n), e, _named(lets, e))
-                parts.append(mul(_in_one(lets, flatten(lets, slope)), inside))
+                slope = _node_replaced(function_partial(e, n), e, _named_call(lets, e))
+                parts.append(mul(_factored_slope(lets, flatten(lets, slope)), inside))
         return add(ZERO, *parts)
     return ZERO

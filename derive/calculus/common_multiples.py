@@ -63,13 +63,13 @@ def multiples(p: Poly, base: Poly, said: Callable[[Poly], Poly]) -> Iterator[tup
                 whole = multiple.of(base)
                 if len(whole.terms) < 2:
                     continue
-                if not _has(held, whole):
+                if not _contains_multiple(held, whole):
                     whole = said(whole)
-                if whole.terms and _has(held, whole):
+                if whole.terms and _contains_multiple(held, whole):
                     yield multiple, add(p, scale(whole, -1))
 
 
-def _has(held: Mapping[Any, Fraction], whole: Poly) -> bool:
+def _contains_multiple(held: Mapping[Any, Fraction], whole: Poly) -> bool:
     """True if p contains each of these terms with at least this coefficient."""
     counts = (held.get((t.binders, t.factors), Fraction(0)) / t.coef for t in whole.terms)
     return all(count >= 1 for count in counts)
@@ -81,27 +81,29 @@ def _quotients(p: Poly, t: Term, lead: Term, base: Poly) -> Iterator[tuple[Term,
     An index of the base that the divisor lacks may be any index in scope.
     """
     near = sorted(free_indices(p) | set(t.binders), key=lambda i: i.name)
-    for found in _within(lead.factors, t.factors, free_indices(base), {}):
+    for found in _match_submultiset(lead.factors, t.factors, free_indices(base), {}):
         left = sorted(free_indices(base) - set(found), key=lambda i: i.name)
-        choices = ([i for i in near if _alike(i, own) and i not in found.values()] for own in left)
+        choices = (
+            [i for i in near if _same_extent(i, own) and i not in found.values()] for own in left
+        )
         for images in product(*choices):
             if len(set(images)) == len(images):
                 mapping = {**found, **dict(zip(left, images, strict=True))}
-                yield _divided(t, lead, mapping), mapping
+                yield _divide_term(t, lead, mapping), mapping
 
 
-def _alike(one: Index, other: Index) -> bool:
+def _same_extent(one: Index, other: Index) -> bool:
     return (one.extent, one.group) == (other.extent, other.group)
 
 
-def _divided(t: Term, lead: Term, mapping: Binding) -> Term:
+def _divide_term(t: Term, lead: Term, mapping: Binding) -> Term:
     powers = (base_and_power(substitute(f, mapping)) for f in lead.factors)
     below = [Pow(base, Num(-exponent)) for base, exponent in powers]
     outer = make_term(t.coef / lead.coef, (), (*t.factors, *below))
     return Term(outer.coef, t.binders, outer.factors)
 
 
-def _within(
+def _match_submultiset(
     patterns: tuple[Expr, ...], factors: tuple[Expr, ...], free: frozenset[Index], found: Binding
 ) -> Iterator[Binding]:
     """Bindings under which the factors contain those of a pattern, with multiplicity."""
@@ -113,4 +115,4 @@ def _within(
         other, times = base_and_power(f)
         if exponent * times > 0 and abs(times) >= abs(exponent):
             for extended in match(base, other, free, found):
-                yield from _within(patterns[1:], factors, free, extended)
+                yield from _match_submultiset(patterns[1:], factors, free, extended)

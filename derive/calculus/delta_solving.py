@@ -28,7 +28,7 @@ from derive.algebra.logic import conditions_of, conjunction
 from derive.algebra.poly import ZERO, Poly, Term, as_atom
 from derive.algebra.rules import Rule
 from derive.algebra.substitution import substitute
-from derive.calculus.guards import rebuilt
+from derive.calculus.guards import rebuilt_term
 from derive.calculus.shifted_deltas import Solution, range_of, read_at
 
 _FEW = 16
@@ -48,7 +48,7 @@ def equality_rules(bounds: Bounds) -> tuple[Rule, ...]:
             "solve equality",
             "Σᵢ [i = s]·f(i) = [0 ≤ s < size(i)]·f(s)",
             "the number of summed indices",
-            lambda t: next(_solved(bounds, t), None),
+            lambda t: next(_solve_index_equality(bounds, t), None),
         ),
         Rule(
             "one position left",
@@ -65,7 +65,7 @@ def equality_rules(bounds: Bounds) -> tuple[Rule, ...]:
     )
 
 
-def _conditions(t: Term) -> Iterator[tuple[Iverson, Expr]]:
+def _bracket_conditions(t: Term) -> Iterator[tuple[Iverson, Expr]]:
     """Each bracket of a term with each condition in it."""
     for f in t.factors:
         for c in conditions_of(f.condition) if isinstance(f, Iverson) else ():
@@ -75,30 +75,30 @@ def _conditions(t: Term) -> Iterator[tuple[Iverson, Expr]]:
 
 def _decided(bounds: Bounds, t: Term) -> Iterator[Poly]:
     """The term without a condition that an equality beside it decides."""
-    for _, c in _conditions(t):
+    for _, c in _bracket_conditions(t):
         for i in sorted(free_indices(c), key=sort_key):
-            value = _value(bounds, c, i)
+            value = _equality_value(bounds, c, i)
             if value is None:
                 continue
             at = {i: as_atom(value.poly())}
-            for f, other in _conditions(t):
+            for f, other in _bracket_conditions(t):
                 if other is c or i not in free_indices(other):
                     continue
                 holds = bounds.holds(substitute(other, at))
                 if holds is False:
                     yield ZERO
                 elif holds:
-                    yield rebuilt(t, t.binders, _left(t, f, other))
+                    yield rebuilt_term(t, t.binders, _without_condition(t, f, other))
 
 
-def _left(t: Term, f: Iverson, gone: Expr) -> list[Expr]:
+def _without_condition(t: Term, f: Iverson, gone: Expr) -> list[Expr]:
     """The factors of a term without one condition of a bracket."""
     left = [c for c in conditions_of(f.condition) if c is not gone]
     rest = [x for x in t.factors if x is not f]
     return [*rest, Iverson(conjunction(left))] if left else rest
 
 
-def _value(bounds: Bounds, c: Expr, i: Index) -> Polynomial | None:
+def _equality_value(bounds: Bounds, c: Expr, i: Index) -> Polynomial | None:
     """The value of i if the condition is an equality that can be solved for i."""
     if not isinstance(c, Rel) or c.op != "==" or i.group:
         return None
@@ -108,35 +108,37 @@ def _value(bounds: Bounds, c: Expr, i: Index) -> Polynomial | None:
     return (left - right).solved(i)
 
 
-def _solved(bounds: Bounds, t: Term) -> Iterator[Poly]:
+def _solve_index_equality(bounds: Bounds, t: Term) -> Iterator[Poly]:
     """The term without a summed index that an equality fixes to a value with at most one index."""
-    for f, c in _conditions(t):
+    for f, c in _bracket_conditions(t):
         for i in t.binders:
-            value = _value(bounds, c, i)
+            value = _equality_value(bounds, c, i)
             if value is None or len(value.indices) > 1:
                 continue
             solution = Solution(i, value, range_of(bounds, i, value))
             brackets = [Iverson(x) for x in solution.range]
-            rest = (read_at(bounds, x, solution) for x in _left(t, f, c))
-            yield rebuilt(t, [j for j in t.binders if j is not i], [*brackets, *rest])
+            rest = (read_at(bounds, x, solution) for x in _without_condition(t, f, c))
+            yield rebuilt_term(t, [j for j in t.binders if j is not i], [*brackets, *rest])
 
 
 def _left_with_one(bounds: Bounds, t: Term) -> Iterator[Poly]:
     """The term at the only position of a short axis that its conditions admit, or 0 without one."""
-    conditions = dict.fromkeys(c for _, c in _conditions(t))
+    conditions = dict.fromkeys(c for _, c in _bracket_conditions(t))
     for i in dict.fromkeys(i for c in conditions for i in free_indices(c)):
         size = bounds.size(i.extent).number
         own = [c for c in conditions if free_indices(c) == {i} and not tensors(c)]
         if i.group or size is None or size > _FEW or len(own) < 2:
             continue
-        places = _places(bounds, i, int(size), own)
+        places = _admitted_positions(bounds, i, int(size), own)
         if places is not None and not places:
             yield ZERO
         if places is not None and len(places) == 1:
             yield _at_number(bounds, t, i, num(places[0]), [c for c in conditions if c not in own])
 
 
-def _places(bounds: Bounds, i: Index, size: int, conditions: Sequence[Expr]) -> list[int] | None:
+def _admitted_positions(
+    bounds: Bounds, i: Index, size: int, conditions: Sequence[Expr]
+) -> list[int] | None:
     """The positions of the index that meet the conditions; None unless all are decided."""
     found = [[bounds.holds(substitute(c, {i: num(n)})) for c in conditions] for n in range(size)]
     if any(None in holds for holds in found):
@@ -149,10 +151,10 @@ def _at_number(bounds: Bounds, t: Term, i: Index, at: Num, conditions: Sequence[
     rest = [f for f in t.factors if not isinstance(f, Iverson)]
     rest += [Iverson(conjunction(conditions))] if conditions else []
     if i not in t.binders:
-        return rebuilt(t, t.binders, [Delta(i, at), *rest])
+        return rebuilt_term(t, t.binders, [Delta(i, at), *rest])
     solution = Solution(i, Polynomial.of(at), ())
     moved = [read_at(bounds, f, solution) for f in rest]
-    return rebuilt(t, [j for j in t.binders if j is not i], moved)
+    return rebuilt_term(t, [j for j in t.binders if j is not i], moved)
 
 
 def _read_at_delta(bounds: Bounds, t: Term) -> Iterator[Poly]:
@@ -166,4 +168,4 @@ def _read_at_delta(bounds: Bounds, t: Term) -> Iterator[Poly]:
         if at is not None and not range_of(bounds, f.axis, at):
             solution = Solution(f.axis, at, ())
             rest = [x if x is f else read_at(bounds, x, solution) for x in t.factors]
-            yield rebuilt(t, t.binders, rest)
+            yield rebuilt_term(t, t.binders, rest)

@@ -18,7 +18,7 @@ from derive.algebra.logic import conditions_of, conjunction
 from derive.algebra.poly import Poly, Term, as_atom
 from derive.algebra.rules import Rule
 from derive.algebra.substitution import replace, substitute
-from derive.calculus.guards import rebuilt
+from derive.calculus.guards import rebuilt_term
 from derive.calculus.lets import Find, Lets
 
 _MOST = 200
@@ -34,10 +34,10 @@ def witness_rule(lets: Lets) -> Rule:
         here = {*free_indices(t), *t.binders}
         for n, m in enumerate(t.factors):
             if isinstance(m, Iverson) and is_witnessed(lets.get, lets.bounds, m.condition, here):
-                return rebuilt(t, t.binders, [*t.factors[:n], *t.factors[n + 1 :]])
+                return rebuilt_term(t, t.binders, [*t.factors[:n], *t.factors[n + 1 :]])
             bare = without_witnessed(lets.get, lets.bounds, m, here)
             if bare is not m:
-                return rebuilt(t, t.binders, [*t.factors[:n], bare, *t.factors[n + 1 :]])
+                return rebuilt_term(t, t.binders, [*t.factors[:n], bare, *t.factors[n + 1 :]])
         return None
 
     return Rule(
@@ -82,18 +82,21 @@ def is_witnessed(find: Find, bounds: Bounds, asked: Expr, here: Iterable[Index])
     there = dict(zip(let.formals, bare, strict=True))
     return any(
         all(
-            _holds(bounds, substitute(c, {**there, **found})) for c in conditions_of(body.condition)
+            _certainly_holds(bounds, substitute(c, {**there, **found}))
+            for c in conditions_of(body.condition)
         )
-        for found in _places(here, let.binders)
+        for found in _witness_bindings(here, let.binders)
     )
 
 
-def _holds(bounds: Bounds, c: Expr) -> bool:
+def _certainly_holds(bounds: Bounds, c: Expr) -> bool:
     same = isinstance(c, Rel) and c.op == "==" and c.left is c.right
     return same or bounds.holds(c) is True
 
 
-def _places(indices: Iterable[Index], binders: tuple[Index, ...]) -> Iterator[dict[Index, Expr]]:
+def _witness_bindings(
+    indices: Iterable[Index], binders: tuple[Index, ...]
+) -> Iterator[dict[Index, Expr]]:
     """Substitutions of indices in scope for the binders, of equal extents."""
     here = sorted(indices, key=sort_key)
     choices = [[i for i in here if (i.extent, i.group) == (b.extent, b.group)] for b in binders]

@@ -11,12 +11,12 @@ from dataclasses import replace
 
 from derive.algebra.rules import Rules
 from derive.algebra.simplify import Log, simplify
-from derive.calculus.adjoint import Adjoint, Backward, said_of
+from derive.calculus.adjoint import Adjoint, Backward, with_subject
 from derive.calculus.delta_solving import equality_rules
 from derive.calculus.existential_guards import witness_rule
 from derive.calculus.fold import fold_rules
 from derive.calculus.gather_rules import lookup_rule
-from derive.calculus.guard_insertion import SafeAgain, guarded_sums
+from derive.calculus.guard_insertion import DerivativeGuards, guarded_sums
 from derive.calculus.shifted_deltas import shift_rules
 
 
@@ -33,23 +33,23 @@ def solved(backward: Backward) -> Backward:
     folds = fold_rules(lets, made)
 
     def each(formulas: Sequence[Adjoint]) -> tuple[Adjoint, ...]:
-        return tuple(_solved(a, last, folds) for a in formulas)
+        return tuple(_solve_adjoint(a, last, folds) for a in formulas)
 
     return replace(backward, adjoints=each(backward.adjoints), gradients=each(backward.gradients))
 
 
-def _solved(a: Adjoint, last: Rules, folds: Rules) -> Adjoint:
+def _solve_adjoint(a: Adjoint, last: Rules, folds: Rules) -> Adjoint:
     log: Log = []
     body = simplify(a.body, last, log)
     if not log:
         return a
     body = simplify(body, (*last, *folds), log)
-    return replace(a, body=body, steps=a.steps.then(said_of((a.name, a.formals), log)))
+    return replace(a, body=body, steps=a.steps.then(with_subject((a.name, a.formals), log)))
 
 
 def safe_backward(backward: Backward) -> Backward:
     """Return the adjoints and gradients with guards from the brackets of derivatives."""
-    safe = SafeAgain(backward.lets)
+    safe = DerivativeGuards(backward.lets)
 
     def made(adjoints: Sequence[Adjoint]) -> tuple[Adjoint, ...]:
         return tuple(replace(a, body=safe.flat(a.body)) for a in adjoints)
@@ -64,6 +64,6 @@ def safe_forward(tangents: Backward) -> Backward:
     guards introduce names, so shown formulas omit them.
     """
     lets = tangents.lets.apart()
-    safe = SafeAgain(lets)
+    safe = DerivativeGuards(lets)
     made = (replace(a, body=safe.flat(guarded_sums(lets, a.body))) for a in tangents.adjoints)
     return replace(tangents, lets=lets, adjoints=tuple(made))

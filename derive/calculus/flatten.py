@@ -57,11 +57,11 @@ from derive.algebra.poly import (
 )
 from derive.algebra.reductions import CONDITIONS, POSITIONS, REDUCTIONS
 from derive.algebra.substitution import replace_inside_out, substitute
-from derive.calculus.guard_insertion import is_certain, summed
-from derive.calculus.guards import grouped
+from derive.calculus.guard_insertion import guarded_sum, is_certain
+from derive.calculus.guards import group_by_indices
 from derive.calculus.lets import Lets
 from derive.calculus.position_cases import case_of, only_case
-from derive.calculus.reversed_sums import turned, turned_sum
+from derive.calculus.reversed_sums import reverse_reduction, reverse_sum
 from derive.calculus.stabilise import (
     exponential,
     merge_exponentials,
@@ -95,11 +95,11 @@ def flatten(lets: Lets, e: Expr) -> Poly:
     if isinstance(e, Add):
         return add(constant(0), *(flatten(lets, a) for a in e.args))
     if isinstance(e, Mul):
-        return _product(lets, [flatten(lets, a) for a in _factors(e)])
+        return _flatten_product(lets, [flatten(lets, a) for a in _mul_factors(e)])
     if isinstance(e, Pow):
-        return _power(lets, e)
+        return _flatten_power(lets, e)
     if isinstance(e, Call):
-        return _call(lets, e)
+        return _flatten_call(lets, e)
     if isinstance(e, Iverson):
         return _bracket(lets, flatten_condition(lets, e.condition))
     if isinstance(e, Where):
@@ -140,7 +140,7 @@ def _flat_relation(lets: Lets, e: Rel) -> Expr:
     numbers = as_atom(left), as_atom(right)
     if isinstance(numbers[0], Num) and isinstance(numbers[1], Num):
         return And(()) if RELATIONS[op](numbers[0].value, numbers[1].value) else Or(())
-    if op == "!=" and any(_is_reciprocal(a) and not b.terms for a, b in _pairs(left, right)):
+    if op == "!=" and any(_is_reciprocal(a) and not b.terms for a, b in _both_orders(left, right)):
         return And(())
     if op in (">", ">="):
         left, right, op = right, left, {">": "<", ">=": "<="}[op]
@@ -199,7 +199,7 @@ def _to_compare(lets: Lets, e: Expr) -> Poly:
     return side
 
 
-def _pairs(a: Poly, b: Poly) -> tuple[tuple[Poly, Poly], ...]:
+def _both_orders(a: Poly, b: Poly) -> tuple[tuple[Poly, Poly], ...]:
     return (a, b), (b, a)
 
 
@@ -259,28 +259,28 @@ def _position(lets: Lets, e: Expr) -> Expr:
     return as_atom(flat)
 
 
-def _product(lets: Lets, factors: Sequence[Poly]) -> Poly:
+def _flatten_product(lets: Lets, factors: Sequence[Poly]) -> Poly:
     several = sum(len(f.terms) > 1 for f in factors) if len(factors) > 1 else 0
-    operands = [_operand(lets, f) if several else f for f in factors]
+    operands = [_product_operand(lets, f) if several else f for f in factors]
     if prod(len(f.terms) for f in operands) > _MOST_TERMS and not lets.placing:
-        operands = [_in_one_piece(lets, f) for f in operands]
+        operands = [_named_unguarded(lets, f) for f in operands]
     return merge_exponentials(lets, mul(*operands))
 
 
-def _in_one_piece(lets: Lets, p: Poly) -> Poly:
+def _named_unguarded(lets: Lets, p: Poly) -> Poly:
     """A let for a sum without brackets, which would guard its cofactors."""
     guards = any(isinstance(f, Iverson | Delta) for t in p.terms for f in t.factors)
     return p if len(p.terms) < 2 or guards else lets.reduction("sum", (), p)
 
 
-def _factors(e: Expr) -> list[Expr]:
+def _mul_factors(e: Expr) -> list[Expr]:
     """The factors of nested products."""
     if isinstance(e, Mul):
-        return [f for a in e.args for f in _factors(a)]
+        return [f for a in e.args for f in _mul_factors(a)]
     return [e]
 
 
-def _operand(lets: Lets, p: Poly) -> Poly:
+def _product_operand(lets: Lets, p: Poly) -> Poly:
     """p, or a let for p if distributing a product over it would lose its difference.
 
     A position has integer values, so nothing is lost there.
@@ -295,31 +295,31 @@ def _operand(lets: Lets, p: Poly) -> Poly:
         return atom(FactoredSum(p))
     if reading < 1:
         # A difference of positions, j - i.
-        return _kept(lets, p)
+        return _named_count(lets, p)
     if not lets.stable and not any(free_indices(t) == free_indices(p) for t in p.terms):
         lets.distributed[p] = None
         return p
     return lets.reduction("sum", (), p)
 
 
-def _kept(lets: Lets, p: Poly) -> Poly:
+def _named_count(lets: Lets, p: Poly) -> Poly:
     """A let for a number n + 1: beside an infinity, n*f + f is nan where n is 0."""
     if len(p.terms) < 2 or lets.placing or any(accesses(p)) or not free_indices(p):
         return p
     return lets.reduction("sum", (), p)
 
 
-def _power(lets: Lets, e: Pow) -> Poly:
+def _flatten_power(lets: Lets, e: Pow) -> Poly:
     assert isinstance(e.exponent, Num)
     exponent = e.exponent.value
     base = flatten(lets, e.base)
     whole = exponent.denominator == 1 and exponent >= 2
     if whole:
-        base = _operand(lets, base)
+        base = _product_operand(lets, base)
     return merge_exponentials(lets, stable_power(lets, base, exponent))
 
 
-def _call(lets: Lets, e: Call) -> Poly:
+def _flatten_call(lets: Lets, e: Call) -> Poly:
     args = tuple(flatten(lets, a) for a in e.args)
     if e.function == "exp":
         return exponential(args[0])
@@ -356,7 +356,7 @@ FLAT = ("sum", "mean", "logsumexp")
 
 def _reduce(lets: Lets, e: Reduce) -> Poly:
     if e.kind not in ("sum", "mean"):
-        e = turned(lets.bounds, e)
+        e = reverse_reduction(lets.bounds, e)
     condition = None if e.condition is None else flatten_condition(lets, e.condition)
     if e.kind in CONDITIONS:
         return atom(Iverson(flatten_condition(lets, e)))
@@ -367,9 +367,9 @@ def _reduce(lets: Lets, e: Reduce) -> Poly:
         if condition is None:
             bracket = constant(1)
         else:
-            bracket = mul(*(_bracket(lets, c) for c in grouped(condition)))
+            bracket = mul(*(_bracket(lets, c) for c in group_by_indices(condition)))
         taken = mul(bracket, body)
-        total = turned_sum(lets.bounds, summed(lets, taken, e.indices))
+        total = reverse_sum(lets.bounds, guarded_sum(lets, taken, e.indices))
         if e.kind == "sum":
             return total
         count = sum_over(bracket, e.indices)

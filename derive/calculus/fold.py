@@ -45,7 +45,7 @@ from derive.algebra.rules import Rule, Rules
 from derive.algebra.substitution import substitute
 from derive.budget import tick
 from derive.calculus.guards import guard_rule
-from derive.calculus.head_index import Definitions
+from derive.calculus.head_index import DefinitionIndex
 from derive.calculus.interval_analysis import may_be_infinite
 from derive.calculus.lets import Let, Lets
 from derive.calculus.sum_rules import total_rules
@@ -58,8 +58,8 @@ def fold_rules(lets: Lets, adjoints: Mapping[str, Let]) -> Rules:
 
 def naming_rules(lets: Lets) -> Rules:
     """Those of the rules that preserve the value of every term."""
-    products = Definitions(lets, _is_product)
-    sums = Definitions(lets, _is_sum)
+    products = DefinitionIndex(lets, _is_foldable_product)
+    sums = DefinitionIndex(lets, _is_foldable_sum)
 
     def fold(t: Term) -> Poly | None:
         return _fold_all(lets, products, t)
@@ -84,7 +84,7 @@ def masked_fold(lets: Lets) -> Rule:
 
     The name absorbs its bracket if no other factor needs the bracket as a guard.
     """
-    masked = Definitions(lets, _is_masked_product)
+    masked = DefinitionIndex(lets, _is_masked_product)
 
     def apply(t: Term) -> Poly | None:
         return _fold_all(lets, masked, t) or _masked_power(masked, t)
@@ -92,7 +92,7 @@ def masked_fold(lets: Lets) -> Rule:
     return Rule("fold", "a defining expression is its name", "the number of factors", apply)
 
 
-def _masked_power(masked: Definitions, t: Term) -> Poly | None:
+def _masked_power(masked: DefinitionIndex, t: Term) -> Poly | None:
     """[c]*x^(-1/2) = [c]/v where v = [c]*x^(1/2); the bracket stays, as v is 0 elsewhere.
 
     For a root, [x > 0] becomes a condition on v, so that x need not be saved.
@@ -108,12 +108,12 @@ def _masked_power(masked: Definitions, t: Term) -> Poly | None:
             mapping = dict(zip(let.formals, positions, strict=True))
             if all(substitute(m, mapping) in left for m in masks):
                 name = Access(let.name, positions)
-                own = [_of_root(f, masks, rest[0], mapping, name) for f in left]
+                own = [_root_condition(f, masks, rest[0], mapping, name) for f in left]
                 return poly([make_term(t.coef, t.binders, (*own, Pow(name, Num(times))))])
     return None
 
 
-def _of_root(
+def _root_condition(
     f: Expr, masks: Sequence[Expr], root: Expr, mapping: Mapping[Index, Expr], v: Access
 ) -> Expr:
     """[x > 0] as [v > 0] where v = [x > 0]*x^p, 0 < p <= 1, and likewise for [x != 0].
@@ -142,22 +142,22 @@ def _is_masked_product(let: Let) -> bool:
     return read.issuperset(let.formals)
 
 
-def _is_product(let: Let) -> bool:
+def _is_foldable_product(let: Let) -> bool:
     """True if the let is a single product worth folding."""
     if let.internal or let.kind != "sum" or let.dtype != "float" or len(let.body.terms) != 1:
         return False
     (definition,) = let.body.terms
-    return not definition.binders and _worth_folding(definition) and not _counts(let.body)
+    return not definition.binders and _worth_folding(definition) and not _has_index_value(let.body)
 
 
-def _is_sum(let: Let) -> bool:
+def _is_foldable_sum(let: Let) -> bool:
     """True if the let is a sum of several terms."""
     if let.internal or let.kind != "sum" or let.dtype != "float" or len(let.body.terms) < 2:
         return False
-    return not _counts(let.body)
+    return not _has_index_value(let.body)
 
 
-def _fold_sums(sums: Definitions, t: Term) -> Poly | None:
+def _fold_sums(sums: DefinitionIndex, t: Term) -> Poly | None:
     """Replace a sum inside a function or a power by the name that it defines."""
 
     def named(e: Expr) -> Expr:
@@ -174,15 +174,15 @@ def _fold_sums(sums: Definitions, t: Term) -> Poly | None:
     return add(constant(0), poly([make_term(t.coef, t.binders, factors)]))
 
 
-def _counts(e: Expr) -> bool:
+def _has_index_value(e: Expr) -> bool:
     """True if an index occurs in e as a number, so that no position may replace it."""
     if isinstance(e, Index):
         return True
     if isinstance(e, Access):
-        return any(_counts(p) for p in e.positions if not isinstance(p, Index))
+        return any(_has_index_value(p) for p in e.positions if not isinstance(p, Index))
     if isinstance(e, Term):
-        return any(_counts(f) for f in e.factors)
-    return any(_counts(part) for part in e.parts())
+        return any(_has_index_value(f) for f in e.factors)
+    return any(_has_index_value(part) for part in e.parts())
 
 
 def _with_sums_named(f: Expr, named: Callable[[Expr], Expr]) -> Expr:
@@ -199,7 +199,7 @@ def _with_sums_named(f: Expr, named: Callable[[Expr], Expr]) -> Expr:
     return f
 
 
-def _fold_all(lets: Lets, products: Definitions, t: Term) -> Poly | None:
+def _fold_all(lets: Lets, products: DefinitionIndex, t: Term) -> Poly | None:
     """Replace every defining product by its name; the name absorbs the product's brackets.
 
     The brackets stay if another factor may be infinite where they do not hold.
@@ -207,10 +207,10 @@ def _fold_all(lets: Lets, products: Definitions, t: Term) -> Poly | None:
     folded = t
     while (made := _fold(products, folded)) is not None:
         folded = made
-    return None if folded is t else poly([_said_once(lets, folded)])
+    return None if folded is t else poly([_drop_implied_masks(lets, folded)])
 
 
-def _fold(products: Definitions, t: Term) -> Term | None:
+def _fold(products: DefinitionIndex, t: Term) -> Term | None:
     """Replace one defining product by its name, keeping its brackets."""
     for let in products.like(t):
         (definition,) = let.body.terms
@@ -222,19 +222,19 @@ def _fold(products: Definitions, t: Term) -> Term | None:
     return None
 
 
-def _said_once(lets: Lets, t: Term) -> Term:
+def _drop_implied_masks(lets: Lets, t: Term) -> Term:
     """t without the brackets that its names contain, unless they guard another factor."""
     own: dict[Expr, None] = {}
     for f in t.factors:
         base, power = base_and_power(f)
-        masks = _brackets_of(lets, base) if power > 0 else ()
+        masks = _definition_masks(lets, base) if power > 0 else ()
         own |= dict.fromkeys(masks)
         if not masks and may_be_infinite(lets.get, f):
             return t
     return make_term(t.coef, t.binders, [f for f in t.factors if f not in own])
 
 
-def _brackets_of(lets: Lets, f: Expr) -> tuple[Expr, ...]:
+def _definition_masks(lets: Lets, f: Expr) -> tuple[Expr, ...]:
     """The brackets in the defining product of a name."""
     let = lets.get(f.tensor) if isinstance(f, Access) else None
     if let is None or let.kind != "sum" or len(let.body.terms) != 1:

@@ -22,7 +22,7 @@ from derive.algebra.logic import conditions_of, conjunction
 from derive.algebra.poly import Poly, Term, as_atom, poly
 from derive.algebra.rules import SumRule
 from derive.algebra.substitution import substitute
-from derive.calculus.guards import plain_positions, rebuilt, settled
+from derive.calculus.guards import plain_positions, rebuilt_term, simplify_guards
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,11 @@ def lookup_rule(bounds: Bounds) -> SumRule:
         found = [next(_lookups(bounds, t), None) for t in p.terms]
         pairs = {t: x for t, x in zip(p.terms, found, strict=True) if x is not None}
         along = {(x.position, x.beside) for x in pairs.values() if not _is_made_first(x)}
-        made = {t: _read(bounds, t, x) for t, x in pairs.items() if (x.position, x.beside) in along}
+        made = {
+            t: _gathered_term(bounds, t, x)
+            for t, x in pairs.items()
+            if (x.position, x.beside) in along
+        }
         if not made:
             return None
         return poly([x for t in p.terms for x in (made[t].terms if t in made else (t,))])
@@ -84,10 +88,10 @@ def _is_made_first(x: _Lookup) -> bool:
     return any(i not in shared for i in x.others)
 
 
-def _read(bounds: Bounds, t: Term, x: _Lookup) -> Poly:
+def _gathered_term(bounds: Bounds, t: Term, x: _Lookup) -> Poly:
     moved = (plain_positions(substitute(f, {x.index: x.position})) for f in x.rest)
     binders = [i for i in t.binders if i is not x.index]
-    return rebuilt(t, binders, [settled(bounds, f) for f in moved])
+    return rebuilt_term(t, binders, [simplify_guards(bounds, f) for f in moved])
 
 
 def _equal_to(index: Index, c: Expr) -> Access | None:

@@ -28,11 +28,11 @@ from derive.algebra.expr import (
 from derive.algebra.functions import FUNCTIONS
 from derive.algebra.poly import FactoredSum, Poly, Term, base_and_power, is_mask
 from derive.calculus.lets import Find
-from derive.calculus.softmax_recognition import Normal, recognise
+from derive.calculus.softmax_recognition import NormalizedExp, recognise
 
 
 @dataclass
-class Moderate:
+class GrowthBounds:
     """The growth facts of one operation; ``find`` returns the let of a name."""
 
     find: Find
@@ -55,7 +55,7 @@ class Moderate:
                 return self(body)
             case Call(function, args):
                 return self._call(function, args)
-            case Normal(kind, _, body):
+            case NormalizedExp(kind, _, body):
                 return kind == "softmax" or self(body)
         return False
 
@@ -100,7 +100,7 @@ class Moderate:
         return (
             t.coef > 0
             and len(t.factors) == 1
-            and isinstance(t.factors[0], Normal)
+            and isinstance(t.factors[0], NormalizedExp)
             and t.factors[0].kind == "log_softmax"
         )
 
@@ -122,7 +122,7 @@ class Moderate:
                 return True
             case Call(function):
                 return FUNCTIONS[function].least >= 0
-            case Normal(kind):
+            case NormalizedExp(kind):
                 return kind == "softmax"
             case Poly(terms):
                 return all(map(self._is_never_below, terms))

@@ -45,7 +45,6 @@ from derive.algebra.poly import (
     Poly,
     Term,
     add,
-    apart,
     as_atom,
     atom,
     base_and_power,
@@ -53,6 +52,7 @@ from derive.algebra.poly import (
     make_term,
     mul,
     poly,
+    rename_binders,
     sum_over,
 )
 from derive.algebra.substitution import replace as replaced
@@ -68,19 +68,19 @@ Over = tuple[Expr, ...]
 
 def make_safe(lets: Lets, outputs: frozenset[str]) -> None:
     """Guard all definitions, readers before the definitions they read."""
-    safe = Safe(lets)
+    safe = GuardInserter(lets)
     for let in reversed(list(lets)):
         over = () if let.name in outputs else safe.around(let)
         safe.definition(let, over)
     lets.rekey()
 
 
-def summed(lets: Lets, p: Poly, indices: Sequence[Index]) -> Poly:
+def guarded_sum(lets: Lets, p: Poly, indices: Sequence[Index]) -> Poly:
     """Sum_indices p, with operands that lack an index guarded by the existence of a summand.
 
     Sum_h [h > i]*x[h]/y[i] is 0 where no h is above i, whatever y[i] is there.
     """
-    safe = _Summands(lets)
+    safe = _SummandGuards(lets)
     result = ZERO
     for t in p.terms:
         placed, left = at_deltas(t, indices)
@@ -92,7 +92,7 @@ def summed(lets: Lets, p: Poly, indices: Sequence[Index]) -> Poly:
 
 
 @dataclass
-class Safe:
+class GuardInserter:
     """The pass over the definitions of one operation."""
 
     lets: Lets
@@ -133,7 +133,7 @@ class Safe:
         inner = over
         if let.condition is not None:
             self._note(let.condition, over)
-            inner = _and(over, let.condition)
+            inner = _with_conditions_of(over, let.condition)
         if let.compared:
             # An extremum equals one of its operands exactly only if both read the same tensor.
             self._note(let.body, ())
@@ -149,7 +149,9 @@ class Safe:
 
     def _term(self, t: Term, over: Over) -> Term:
         outside = frozenset[Index]().union(*map(free_indices, over))
-        binders, factors = apart(t, outside) if outside & set(t.binders) else (t.binders, t.factors)
+        binders, factors = (
+            rename_binders(t, outside) if outside & set(t.binders) else (t.binders, t.factors)
+        )
         own = frozenset(binders)
         masks = [c for f in factors if isinstance(f, Iverson) for c in conditions_of(f.condition)]
         several = sum(bool(tensors(f)) for f in factors if not is_mask(f)) > 1
@@ -157,7 +159,7 @@ class Safe:
         for f in factors:
             # An operand that lacks a summed index was guarded when the sum was made.
             lacking = own - free_indices(f)
-            held = _and(over, *(c for c in masks if not free_indices(c) & lacking))
+            held = _with_conditions_of(over, *(c for c in masks if not free_indices(c) & lacking))
             made.append(self._factor(f, over, held, several))
         return t if made == list(factors) else make_term(t.coef, binders, made)
 
@@ -186,7 +188,9 @@ class Safe:
                 inside = self.flat(a, over)
                 # A function of the constant tensor 1 is finite, whatever its other arguments are.
                 asked = fails and is_number(inside) <= is_number(e)
-                args.append(_as_poly(self._operand(as_atom(inside), over)) if asked else inside)
+                args.append(
+                    _operand_poly(self._operand(as_atom(inside), over)) if asked else inside
+                )
             return e if tuple(args) == e.args else Call(e.function, tuple(args))
         self._note(e, over)
         return e
@@ -202,7 +206,7 @@ class Safe:
             numbers = tuple(filter(is_number, over))
             return Guard(conjunction(numbers), e, _ONE) if 0 < len(numbers) < len(over) else e
         inside, known = (e.position, e.condition) if _is_operand(e) else (e, None)
-        asked = _and(
+        asked = _with_conditions_of(
             () if known is None else conditions_of(known), *self._seen_from(over, free_indices(e))
         )
         return Guard(conjunction(asked), inside, _ONE) if asked else e
@@ -242,7 +246,7 @@ class Safe:
         return False
 
 
-class _Summands(Safe):
+class _SummandGuards(GuardInserter):
     """The pass over summands, guarded by the brackets on summed indices alone."""
 
     lacking: frozenset[Index] = frozenset()
@@ -272,11 +276,11 @@ def guarded_sums(lets: Lets, p: Poly) -> Poly:
 
     w*Sum_k [x[k] > 0]*d_x[k] is 0 where no x is above 0, whatever w is there.
     """
-    safe = _Summands(lets)
+    safe = _SummandGuards(lets)
     return poly([safe.summand(t, frozenset(t.binders)) for t in p.terms])
 
 
-class SafeAgain(Safe):
+class DerivativeGuards(GuardInserter):
     """The pass over derivatives, whose operands have the indices of their brackets."""
 
     def _some(self, condition: Expr, indices: Sequence[Index]) -> Iterator[Expr]:
@@ -313,15 +317,15 @@ def _is_operand(e: Expr) -> TypeGuard[Guard]:
     return isinstance(e, Guard) and e.elsewhere is _ONE
 
 
-def _as_poly(e: Expr) -> Poly:
+def _operand_poly(e: Expr) -> Poly:
     return e if isinstance(e, Poly) else atom(e)
 
 
-def _and(over: Over, *more: Expr) -> Over:
+def _with_conditions_of(over: Over, *more: Expr) -> Over:
     return tuple(dict.fromkeys((*over, *(p for c in more for p in conditions_of(c)))))
 
 
-def some(lets: Lets, condition: Expr, indices: Sequence[Index]) -> Poly:
+def exists_bracket(lets: Lets, condition: Expr, indices: Sequence[Index]) -> Poly:
     """[some position of the indices meets the condition], 1 if that is certain."""
     if is_certain(lets, condition, indices):
         return ONE
@@ -349,13 +353,13 @@ def where_some_is_taken(lets: Lets, let: Let, mapping: Mapping[Index, Expr]) -> 
         return ONE
     # A sum over an index that the body lacks multiplies it by a size, and n*a/n = a.
     cancels = any(set(let.binders) - free_indices(t) for t in let.body.terms)
-    if not cancels and not _is_bent(lets, let.name):
+    if not cancels and not _has_nonlinear_use(lets, let.name):
         return ONE
     condition = substitute(taken, mapping)
-    return mul(atom(Iverson(condition)), some(lets, condition, let.binders))
+    return mul(atom(Iverson(condition)), exists_bracket(lets, condition, let.binders))
 
 
-def _is_bent(lets: Lets, name: str) -> bool:
+def _has_nonlinear_use(lets: Lets, name: str) -> bool:
     """True if an equation uses this let other than to add, scale or exponentiate it.
 
     Where the let is infinite, like the logsumexp of nothing, its adjoint may then be infinite too.
@@ -367,14 +371,14 @@ def _is_bent(lets: Lets, name: str) -> bool:
             if not reading:
                 continue
             (first, *others) = reading
-            if others or let.kind != "sum" or not _is_straight(first, infinite):
+            if others or let.kind != "sum" or not _is_linear_use(first, infinite):
                 return True
             if isinstance(first, Access):
                 infinite.add(let.name)
     return False
 
 
-def _is_straight(f: Expr, names: set[str]) -> bool:
+def _is_linear_use(f: Expr, names: set[str]) -> bool:
     """True if f is one of these tensors, or the exponential of a sum with one."""
     if isinstance(f, Call) and f.function == "exp":
         (exponent,) = f.args

@@ -43,7 +43,7 @@ from derive.algebra.rules import Rule, contraction
 from derive.algebra.substitution import replace, replace_inside_out, substitute
 
 
-def grouped(condition: Expr) -> list[Expr]:
+def group_by_indices(condition: Expr) -> list[Expr]:
     """Split the condition into one per set of free indices.
 
     [a(e) and b(e,n)] = [a(e)]*[b(e,n)], of which the first can be pulled out of a sum over n.
@@ -54,7 +54,7 @@ def grouped(condition: Expr) -> list[Expr]:
     return [conjunction(parts) for parts in groups.values()]
 
 
-def rebuilt(t: Term, binders: Sequence[Index], factors: Sequence[Expr]) -> Poly:
+def rebuilt_term(t: Term, binders: Sequence[Index], factors: Sequence[Expr]) -> Poly:
     """The term with these binders and factors, some of which may have become sums."""
     if not any(isinstance(f, Poly) for f in factors):
         return poly([make_term(t.coef, binders, factors)])
@@ -62,7 +62,7 @@ def rebuilt(t: Term, binders: Sequence[Index], factors: Sequence[Expr]) -> Poly:
     return scale(sum_over(whole, binders), t.coef)
 
 
-def settled(bounds: Bounds, e: Expr) -> Expr:
+def simplify_guards(bounds: Bounds, e: Expr) -> Expr:
     """e without guards and guard conditions that always hold, and without nested guards."""
 
     def visit(part: Expr) -> Expr | None:
@@ -90,16 +90,18 @@ def plain_positions(e: Expr) -> Expr:
 
     def plain(part: Expr) -> Expr:
         if isinstance(part, Access):
-            return Access(part.tensor, tuple(map(_plain, part.positions)))
+            return Access(part.tensor, tuple(map(_position_atom, part.positions)))
         if isinstance(part, Guard | PositionedExpr):
-            made: Expr = part.map(lambda p: _plain(p) if p is part.position else p)
-            return Delta(_plain(made.axis), made.position) if isinstance(made, Delta) else made
+            made: Expr = part.map(lambda p: _position_atom(p) if p is part.position else p)
+            return (
+                Delta(_position_atom(made.axis), made.position) if isinstance(made, Delta) else made
+            )
         return part
 
     return replace_inside_out(e, plain)
 
 
-def _plain(position: Expr) -> Expr:
+def _position_atom(position: Expr) -> Expr:
     return as_atom(position) if isinstance(position, Poly) else position
 
 
@@ -134,7 +136,7 @@ def with_guards_outside(e: Expr, beside: frozenset[Expr]) -> Expr:
         if made is None:
             found: list[Expr] = []
             inner = replace(position, lambda e: within(e, found))
-            made = Guard(conjunction(found), _plain(inner)) if found else inner
+            made = Guard(conjunction(found), _position_atom(inner)) if found else inner
             known[position] = made
         return made
 
@@ -159,7 +161,7 @@ def beside(t: Term, factor: Expr) -> frozenset[Expr]:
     return frozenset(c for f in others for c in conditions_of(f.condition))
 
 
-def unguarded(t: Term) -> Poly | None:
+def move_guards_out(t: Term) -> Poly | None:
     """The term with each guard that another factor implies moved to the whole position."""
     if not any(isinstance(f, Iverson) for f in t.factors):
         return None
@@ -168,7 +170,7 @@ def unguarded(t: Term) -> Poly | None:
             continue
         new = with_guards_outside(f, beside(t, f))
         if new is not f:
-            return rebuilt(t, t.binders, [new if x is f else x for x in t.factors])
+            return rebuilt_term(t, t.binders, [new if x is f else x for x in t.factors])
     return None
 
 
@@ -204,7 +206,7 @@ def known(bounds: Bounds, t: Term) -> Poly | None:
             factors.append(Iverson(conjunction(left)))
     if not changed:
         return None
-    return rebuilt(t, t.binders, [settled(bounds, f) for f in factors])
+    return rebuilt_term(t, t.binders, [simplify_guards(bounds, f) for f in factors])
 
 
 _MOST_TRIED = 16

@@ -9,7 +9,7 @@ from derive.algebra.expr import Expr, tensors
 from derive.calculus.lets import Let, Lets
 
 
-class Definitions:
+class DefinitionIndex:
     """The equations of the spec that satisfy ``fits``, each indexed under a tensor it reads.
 
     An instance of an equation reads every tensor that the equation does. Equations that are added

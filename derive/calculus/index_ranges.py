@@ -23,15 +23,15 @@ def part_of_range(
     edges: list[tuple[bool, Polynomial]] = []
     rest: list[Expr] = []
     for f in factors:
-        found = _edges(bounds, f, i)
+        found = _index_bounds(bounds, f, i)
         edges += found
         if not found:
             rest.append(f)
     if i.group or not edges:
         return None
-    start = _extreme(bounds, [Polynomial({}), *(b for lower, b in edges if lower)], True)
+    start = _provable_extremum(bounds, [Polynomial({}), *(b for lower, b in edges if lower)], True)
     size = bounds.size(i.extent)
-    stop = _extreme(bounds, [size, *(b for lower, b in edges if not lower)], False)
+    stop = _provable_extremum(bounds, [size, *(b for lower, b in edges if not lower)], False)
     if start is None or stop is None:
         return None
     for extent in bounds.extents_of(stop - start):
@@ -39,7 +39,7 @@ def part_of_range(
     return None
 
 
-def _edges(bounds: Bounds, f: Expr, i: Index) -> list[tuple[bool, Polynomial]]:
+def _index_bounds(bounds: Bounds, f: Expr, i: Index) -> list[tuple[bool, Polynomial]]:
     """The bounds that a bracket puts on this index; empty if it has other conditions or indices."""
     if not isinstance(f, Iverson) or free_indices(f) != {i}:
         return []
@@ -47,7 +47,9 @@ def _edges(bounds: Bounds, f: Expr, i: Index) -> list[tuple[bool, Polynomial]]:
     return [] if None in found else [edge for edge in found if edge is not None]
 
 
-def _extreme(bounds: Bounds, forms: Sequence[Polynomial], greatest: bool) -> Polynomial | None:
+def _provable_extremum(
+    bounds: Bounds, forms: Sequence[Polynomial], greatest: bool
+) -> Polynomial | None:
     """The form that is provably the greatest, or the least; None if the order is unknown."""
     for one in forms:
         pairs = ((other, one) if greatest else (one, other) for other in forms)

@@ -29,7 +29,7 @@ from derive.algebra.poly import Poly, Term, poly
 from derive.algebra.rules import DELTA_RULES, FUNCTION_RULES, PAIRED, Rules, Step
 from derive.algebra.simplify import Log, eliminate_deltas, simplify
 from derive.budget import at
-from derive.calculus.adjoint import Adjoint, Backward, said_of
+from derive.calculus.adjoint import Adjoint, Backward, with_subject
 from derive.calculus.finalize import solved
 from derive.calculus.fold import fold_rules, naming_rules
 from derive.calculus.lets import Lets, inline, is_named_sum
@@ -118,12 +118,14 @@ class _Formulas:
 
 def _is_worse(adjoint: Adjoint, reader: Adjoint, opened: Adjoint) -> bool:
     """True if a reader must not inline the adjoint, whatever the cost."""
-    grown = _size(opened.body) > max(_size(reader.body), _LARGEST)
+    grown = _formula_size(opened.body) > max(_formula_size(reader.body), _LARGEST)
     paired = _pairs_up(adjoint, reader, opened) or _moves_an_end(adjoint, reader)
     return paired or grown or _is_extreme(opened.body)
 
 
-def _open(formulas: _Formulas, adjoint: Adjoint, bill: _Bill, opened_by: _Opened) -> None:
+def _inline_if_cheaper(
+    formulas: _Formulas, adjoint: Adjoint, bill: _Bill, opened_by: _InlinedReaders
+) -> None:
     """Inline the adjoint in every reader, if that costs no more."""
     if len(adjoint.body.terms) > _MOST_TERMS:
         return
@@ -153,7 +155,7 @@ def inline_adjoints(backward: Backward, pieces: Pieces) -> Backward:
     folds = fold_rules(lets, made)
     rules: Rules = (*folds, *FUNCTION_RULES, *quotient_rules(lets), zero_rule(lets))
     naming = (*naming_rules(lets), *FUNCTION_RULES)
-    opened_by = _Opened(rules, lets.display_name)
+    opened_by = _InlinedReaders(rules, lets.display_name)
     pieces = _with_named_sums(lets, pieces)
     formulas = _Formulas(every)
     bill = _Bill(pieces)
@@ -164,7 +166,7 @@ def inline_adjoints(backward: Backward, pieces: Pieces) -> Backward:
     for candidate in (*candidates[::-1], *candidates):
         if candidate in formulas:
             at(f"the gradient of {lets.display_name(candidate.tensor)}")
-            _open(formulas, formulas[candidate.name], bill, opened_by)
+            _inline_if_cheaper(formulas, formulas[candidate.name], bill, opened_by)
     for a in (formulas[a.name] for a in every if a in formulas):
         at(f"the gradient of {lets.display_name(a.tensor)}")
         shorter = _collected(_without_names(a, lets, naming, pieces), lets, pieces)
@@ -260,18 +262,18 @@ def _without_names(a: Adjoint, lets: Lets, rules: Rules, pieces: Pieces) -> Adjo
         if len(let.body.terms) < 2 or sum(bool(tensors(t)) for t in let.body.terms) > 1:
             continue
         body = inline(a.body, let)
-        if len(body.terms) > len(a.body.terms) + _pairs(body):
+        if len(body.terms) > len(a.body.terms) + _paired_terms(body):
             continue
         log: Log = [Step("multiply out", "(a + b)·c = a·c + b·c", a.body, body)]
         body = simplify(body, rules, log)
         cheaper = sum(pieces(body).values()) < sum(pieces(a.body).values())
         if cheaper and len(body.terms) <= len(a.body.terms):
-            own = said_of((a.name, a.formals), log)
+            own = with_subject((a.name, a.formals), log)
             a = replace(a, body=body, steps=a.steps.then(own))
     return a
 
 
-def _pairs(p: Poly) -> int:
+def _paired_terms(p: Poly) -> int:
     """The number of terms that may combine with another by an identity of their functions."""
     calls = ((f for f in t.factors if isinstance(f, Call)) for t in p.terms)
     return sum(any(f.function in PAIRED for f in of) for of in calls)
@@ -297,7 +299,7 @@ def _collected(a: Adjoint, lets: Lets, pieces: Pieces) -> Adjoint:
             continue
         if sum(pieces(body).values()) <= sum(pieces(a.body).values()):
             step = Step("collect", "a + (a + b) = 2·a + b", a.body, body)
-            own = said_of((a.name, a.formals), [step])
+            own = with_subject((a.name, a.formals), [step])
             a = replace(a, body=body, steps=a.steps.then(own))
     return a
 
@@ -307,11 +309,11 @@ def _is_extreme(p: Poly) -> bool:
     return any(not 1 / _FAR < abs(t.coef) < _FAR for t in p.terms)
 
 
-def _size(p: Poly) -> int:
+def _formula_size(p: Poly) -> int:
     return sum(len(t.factors) + len(t.binders) for t in p.terms)
 
 
-class _Opened:
+class _InlinedReaders:
     """Formulas with an adjoint's name inlined, memoized per pair."""
 
     def __init__(self, rules: Rules, display_name: Callable[[str], str]) -> None:
@@ -338,5 +340,5 @@ class _Opened:
             ),
         ]
         body = simplify(eliminate_deltas(body, DELTA_RULES, log), self._rules, log)
-        own = said_of((reader.name, reader.formals), log)
+        own = with_subject((reader.name, reader.formals), log)
         return replace(reader, body=body, steps=reader.steps.then(own, adjoint.steps))

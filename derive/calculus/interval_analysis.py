@@ -37,7 +37,7 @@ from derive.algebra.functions import FUNCTIONS
 from derive.algebra.logic import conjunction, negate
 from derive.algebra.poly import FactoredSum, Poly, Term
 from derive.calculus.lets import Find, Let
-from derive.calculus.softmax_recognition import Normal, recognise_under
+from derive.calculus.softmax_recognition import NormalizedExp, recognise_under
 
 
 @dataclass(frozen=True)
@@ -86,25 +86,25 @@ class ValueFacts:
                 return Facts(0, inf)
             case Iverson():
                 return Facts(0, 1)
-            case Normal("softmax"):
+            case NormalizedExp("softmax"):
                 return Facts(0, 1, True)
-            case Normal():
+            case NormalizedExp():
                 return Facts(-inf, 0)
             case Call(function, args):
                 return self._of_call(function, args)
-            case Pow(Poly() as count, Num(exponent)) if exponent < 0 and _is_count(count):
+            case Pow(Poly() as count, Num(exponent)) if exponent < 0 and _is_selection_count(count):
                 return Facts(0, 1, True, False)
             case Pow(base, Num(exponent)):
-                return _power(self.facts(base), exponent)
+                return _power_facts(self.facts(base), exponent)
             case Guard(_, position, elsewhere):
                 return _hull(self.facts(position), self.facts(elsewhere))
             case FactoredSum(body):
                 return self.facts(body)
             case Poly(terms):
-                return _sum([self.facts(t) for t in terms])
+                return _sum_facts([self.facts(t) for t in terms])
             case Term(coef, binders, factors):
-                whole = _product([self.facts(Num(coef)), *map(self.facts, factors)])
-                return _summed(whole) if binders else whole
+                whole = _product_facts([self.facts(Num(coef)), *map(self.facts, factors)])
+                return _summed_facts(whole) if binders else whole
             case Access(tensor, positions):
                 found = self._of_name(tensor)
                 if not any(isinstance(p, Guard) for p in positions):
@@ -196,25 +196,25 @@ def _chosen(function: str, parts: list[Facts]) -> Facts:
     return Facts(low, high, low > 0 or high < 0)
 
 
-def _sum(parts: list[Facts]) -> Facts:
+def _sum_facts(parts: list[Facts]) -> Facts:
     low, high = sum(p.low for p in parts), sum(p.high for p in parts)
     above = low > 0 or (low == 0 and any(p.positive for p in parts))
     return Facts(low, high, above or high < 0, all(p.finite for p in parts))
 
 
-def _product(parts: list[Facts]) -> Facts:
+def _product_facts(parts: list[Facts]) -> Facts:
     low, high = 1.0, 1.0
     for p in parts:
-        ends = [_times(a, b) for a in (low, high) for b in (p.low, p.high)]
+        ends = [_bound_product(a, b) for a in (low, high) for b in (p.low, p.high)]
         low, high = min(ends), max(ends)
     return Facts(low, high, all(p.nonzero for p in parts), all(p.finite for p in parts))
 
 
-def _times(a: float, b: float) -> float:
+def _bound_product(a: float, b: float) -> float:
     return 0.0 if not a or not b else a * b
 
 
-def _power(base: Facts, exponent: Fraction) -> Facts:
+def _power_facts(base: Facts, exponent: Fraction) -> Facts:
     if exponent.denominator == 1 and exponent.numerator % 2 == 0:
         return Facts(
             0,
@@ -228,14 +228,14 @@ def _power(base: Facts, exponent: Fraction) -> Facts:
     return Facts(0, inf, base.nonzero)
 
 
-def _summed(inner: Facts) -> Facts:
+def _summed_facts(inner: Facts) -> Facts:
     """The facts of a sum over a nonempty axis."""
     low = 0 if inner.low >= 0 else -inf
     high = 0 if inner.high <= 0 else inf
     return Facts(low, high, inner.positive or inner.high < 0, inner.finite)
 
 
-def _is_count(p: Poly) -> bool:
+def _is_selection_count(p: Poly) -> bool:
     """True if p counts the positions that conditions select: the mean of none is nan."""
     factors = [f for t in p.terms for f in t.factors]
     return any(t.binders for t in p.terms) and all(isinstance(f, Iverson) for f in factors)

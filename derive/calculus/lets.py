@@ -45,7 +45,7 @@ from derive.algebra.poly import (
 )
 from derive.algebra.reductions import KINDS, OTHERS, Reduction
 from derive.algebra.rules import Step
-from derive.algebra.substitution import numbered, numbers, substitute
+from derive.algebra.substitution import fresh_numbered, numbers, substitute
 from derive.calculus.range_splitting import part_in_branch
 from derive.calculus.scaled_names import scaled_call
 from derive.notation.operation import Kind
@@ -90,7 +90,7 @@ class Let:
     def body_at(self, positions: Sequence[Expr]) -> Poly:
         """The body of a plain let at these positions."""
         assert self.kind == "sum"
-        return _at(self.body, self.formals, tuple(positions))
+        return _substituted_body(self.body, self.formals, tuple(positions))
 
     @property
     def access(self) -> Access:
@@ -105,7 +105,7 @@ class Let:
 
 
 @lru_cache(maxsize=256)
-def _at(body: Poly, formals: tuple[Index, ...], positions: tuple[Expr, ...]) -> Poly:
+def _substituted_body(body: Poly, formals: tuple[Index, ...], positions: tuple[Expr, ...]) -> Poly:
     """The body with the formals at these positions, cached: each tensor that it reads needs it."""
     return substitute(body, dict(zip(formals, positions, strict=True)))
 
@@ -201,7 +201,7 @@ class Lets:
         self.given[let.name] = let
         self._note_total(let)
         self._note_call(let)
-        key, formals = _shape(let.kind, let.binders, let.body, let.condition)
+        key, formals = _sharing_key(let.kind, let.binders, let.body, let.condition)
         if formals == let.formals:
             self._shared.setdefault(key, let.name)
 
@@ -223,7 +223,7 @@ class Lets:
             if let.name in self.given:
                 self.define(let)
             else:
-                key, _ = _shape(let.kind, let.binders, let.body, let.condition)
+                key, _ = _sharing_key(let.kind, let.binders, let.body, let.condition)
                 self._shared.setdefault(key, let.name)
         self.by_name = every
 
@@ -270,7 +270,7 @@ class Lets:
             return part.outside(
                 self.reduction(kind, binders, inner, test, dtype, stem, display_names)
             )
-        key, formals = _shape(kind, binders, body, condition)
+        key, formals = _sharing_key(kind, binders, body, condition)
         name = self._shared.get(key)
         if name is None:
             name = self.fresh_name(stem or KINDS[kind].stem)
@@ -286,7 +286,7 @@ class Lets:
         """The name of the arg-reduction of an extremum, if one was created."""
         if let.reduction.part != "values":
             return None
-        key, _ = _shape(f"arg{let.kind}", let.binders, let.body, let.condition)
+        key, _ = _sharing_key(f"arg{let.kind}", let.binders, let.body, let.condition)
         return self._shared.get(key)
 
     def apart(self) -> Lets:
@@ -336,7 +336,7 @@ class Lets:
     def derived_name(self, name: str, stem: str) -> str:
         """A canonical name derived from another, shown as the stem, or stem2, ..."""
         # The @ sorts adjoints before all other names, as in a formula.
-        made = numbered(f"@{name}~{stem.split('_')[0]}", self.display_names)
+        made = fresh_numbered(f"@{name}~{stem.split('_')[0]}", self.display_names)
         display_names = self.fresh_name(stem)
         self.reserved.add(display_names)
         self.display_names[made] = display_names
@@ -373,7 +373,7 @@ def layout(body: Expr, bound: Sequence[Index] = ()) -> tuple[Index, ...]:
                 if isinstance(i, Index) and i not in order:
                     order.append(i)
     free = free_indices(body)
-    places = {i: g for i, g in _places(body) if g in free and i not in free}
+    places = {i: g for i, g in _equated_positions(body) if g in free and i not in free}
     order = list(dict.fromkeys(places.get(i, i) for i in order))
     rest = sorted((i for i in free if i not in order), key=sort_key)
     outside = frozenset(bound)
@@ -382,7 +382,7 @@ def layout(body: Expr, bound: Sequence[Index] = ()) -> tuple[Index, ...]:
     return tuple(i for i in order if i in free_indices(body) and i not in outside)
 
 
-def _places(body: Expr) -> Iterator[tuple[Index, Index]]:
+def _equated_positions(body: Expr) -> Iterator[tuple[Index, Index]]:
     """(e, g) for each bracket [s[e] == g]."""
     for part in walk(body):
         if isinstance(part, Rel) and part.op == "==":
@@ -392,7 +392,7 @@ def _places(body: Expr) -> Iterator[tuple[Index, Index]]:
                     yield from ((i, g) for i in read.positions if isinstance(i, Index))
 
 
-def _shape(
+def _sharing_key(
     kind: str, binders: tuple[Index, ...], body: Poly, condition: Expr | None
 ) -> tuple[tuple[object, ...], tuple[Index, ...]]:
     """A key that is equal for lets equal up to index names, and the let's formals."""

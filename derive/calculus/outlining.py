@@ -36,7 +36,7 @@ from derive.algebra.expr import (
     num,
     walk,
 )
-from derive.algebra.functions import is_of_its_value, repeats
+from derive.algebra.functions import derivative_copies, derives_from_value
 from derive.algebra.reductions import REDUCTIONS
 from derive.algebra.substitution import substitute
 from derive.calculus.interval_analysis import is_everywhere
@@ -73,14 +73,14 @@ class _OutlinedParts:
 
     def of(self, e: Expr) -> Expr:
         """e with its large parts named."""
-        self._told = _of_its_value(e)
+        self._told = _value_only_call(e)
         for place in _inside_out((e, False)):
             self._new[place] = self._rebuilt(*place)
         return self._new[e, False]
 
     def _rebuilt(self, e: Expr, held: bool) -> Expr:
         """e over its rewritten parts, the large ones named."""
-        inside = {part: self._new[part, own] for part, own in _parts(e, held)}
+        inside = {part: self._new[part, own] for part, own in _numeric_operands(e, held)}
         if isinstance(e, Call | Pow | Mul):
             own = _is_held(e, held)
             multiplied = _is_square(e) or sum(map(_is_partial_sum, inside.values())) > 1
@@ -100,7 +100,7 @@ class _OutlinedParts:
 
     def _grouped(self, e: Add | Mul, held: bool) -> Expr:
         """Group a long product into products over the same indices; likewise a long sum."""
-        members = list(_members(e))
+        members = list(_operands_flattened(e))
         own, most = _is_held(e, held), _MOST[type(e)]
         together, grouped = most // 2, False
         while len(members) > most:
@@ -125,8 +125,8 @@ class _OutlinedParts:
         """The node count of e as a tree, scaled where a derivative repeats the argument."""
         for part, _ in _inside_out((e, False)):
             if part not in self._size:
-                inside = 1 + sum(self._size[child] for child, _ in _parts(part, False))
-                times = repeats(part.function) if isinstance(part, Call) else 1
+                inside = 1 + sum(self._size[child] for child, _ in _numeric_operands(part, False))
+                times = derivative_copies(part.function) if isinstance(part, Call) else 1
                 self._size[part] = inside * times
         return self._size[e]
 
@@ -168,16 +168,20 @@ def _is_residual(e: Expr) -> bool:
     """
     if not isinstance(e, Add):
         return False
-    sums = (a for term in e.args for a in (_members(term) if isinstance(term, Mul) else (term,)))
-    return any(map(_is_contraction, sums))
+    sums = (
+        a
+        for term in e.args
+        for a in (_operands_flattened(term) if isinstance(term, Mul) else (term,))
+    )
+    return any(map(_sums_several_reads, sums))
 
 
 def _is_of_contraction(e: Expr, argument: Expr) -> bool:
     """True if e is a function whose argument has a contraction of a product among its terms."""
     if isinstance(e, Mul):
         return False
-    terms = _members(argument) if isinstance(argument, Add) else (argument,)
-    factors = (f for t in terms for f in (_members(t) if isinstance(t, Mul) else (t,)))
+    terms = _operands_flattened(argument) if isinstance(argument, Add) else (argument,)
+    factors = (f for t in terms for f in (_operands_flattened(t) if isinstance(t, Mul) else (t,)))
     return any(map(_is_matrix_product, factors))
 
 
@@ -189,26 +193,26 @@ def _is_multiplied(e: Expr, factors: Iterable[Expr]) -> bool:
     return any(f is not e and any(accesses(f)) and free_indices(f) >= free for f in factors)
 
 
-def _of_its_value(e: Expr) -> Expr | None:
+def _value_only_call(e: Expr) -> Expr | None:
     """The f(u) of c*f(u), if the derivative of f is a function of its value.
 
     c must be a nonzero number, such as a parameter that u is divided by; a size may be 0.
     """
-    factors = list(_members(e)) if isinstance(e, Mul) else [e]
+    factors = list(_operands_flattened(e)) if isinstance(e, Mul) else [e]
     (f, *more) = [f for f in factors if any(accesses(f))] or [e]
     inside = set(walk(f))
     for c in factors:
         if c is not f and not isinstance(c, Num | Const) and Pow(c, num(-1)) not in inside:
             return None
     match f:
-        case Call(function) if not more and is_of_its_value(function):
+        case Call(function) if not more and derives_from_value(function):
             return f
         case Pow(_, Num(p)) if not more and p and ((p - 1) / p).denominator == 1:
             return f
     return None
 
 
-def _is_contraction(e: Expr) -> bool:
+def _sums_several_reads(e: Expr) -> bool:
     """True if e is a sum whose body reads several tensors that vary with the binders."""
     if not isinstance(e, Reduce) or e.kind != "sum":
         return False
@@ -220,7 +224,7 @@ def _is_matrix_product(e: Expr) -> bool:
     """True if e is an expensive contraction: the sum of a product of smaller tensors."""
     if not isinstance(e, Reduce) or e.kind != "sum" or not isinstance(e.body, Mul):
         return False
-    read = [free_indices(f) for f in _members(e.body) if any(accesses(f))]
+    read = [free_indices(f) for f in _operands_flattened(e.body) if any(accesses(f))]
     every = free_indices(e.body)
     return len(read) > 1 and every not in read and every.issuperset(e.indices)
 
@@ -232,7 +236,7 @@ def _is_partial_sum(e: Expr) -> bool:
     """
     if not isinstance(e, Reduce) or e.kind not in ("sum", "mean"):
         return False
-    inside = _members(e.body) if isinstance(e.body, Mul) else (e.body,)
+    inside = _operands_flattened(e.body) if isinstance(e.body, Mul) else (e.body,)
     return e.condition is not None or any(isinstance(f, Iverson | Where) for f in inside)
 
 
@@ -247,10 +251,10 @@ def _inside_out(place: _Place) -> Iterator[_Place]:
         elif here not in met:
             met.add(here)
             pending.append((here, True))
-            pending += ((part, False) for part in _parts(*here))
+            pending += ((part, False) for part in _numeric_operands(*here))
 
 
-def _parts(e: Expr, held: bool) -> Iterator[_Place]:
+def _numeric_operands(e: Expr, held: bool) -> Iterator[_Place]:
     """The numeric operands of e: no positions, no conditions."""
     own = _is_held(e, held)
     match e:
@@ -273,10 +277,12 @@ def _is_held(e: Expr, held: bool) -> bool:
         return True
     if isinstance(e, Reduce):
         return e.condition is not None
-    return isinstance(e, Mul) and any(isinstance(f, Iverson | Delta) for f in _members(e))
+    return isinstance(e, Mul) and any(
+        isinstance(f, Iverson | Delta) for f in _operands_flattened(e)
+    )
 
 
-def _members(e: Add | Mul) -> Iterator[Expr]:
+def _operands_flattened(e: Add | Mul) -> Iterator[Expr]:
     """The factors of nested products, or the terms of nested sums."""
     pending: list[Expr] = [e]
     while pending:

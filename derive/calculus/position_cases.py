@@ -20,7 +20,7 @@ from derive.algebra.poly import Poly, as_atom
 
 
 @dataclass(frozen=True)
-class Case:
+class PositionCase:
     """The condition that indices are at a row-major position, negated if ``denied``."""
 
     denied: bool
@@ -43,7 +43,7 @@ class Case:
         return any(d.axis is factor.axis and d is not factor for d in self.at(self.position))
 
 
-def case_of(bounds: Bounds, condition: Expr) -> Case | None:
+def case_of(bounds: Bounds, condition: Expr) -> PositionCase | None:
     """The case of t == 1, t != 1 or 3*t + u == 4 for indices whose sizes are numbers."""
     if not isinstance(condition, Rel) or condition.op not in ("==", "!="):
         return None
@@ -71,7 +71,7 @@ def case_of(bounds: Bounds, condition: Expr) -> Case | None:
     position = -sign * terms.get((), Fraction(0))
     if not indices or position not in range(whole):
         return None
-    return Case(condition.op == "!=", tuple(indices), int(position))
+    return PositionCase(condition.op == "!=", tuple(indices), int(position))
 
 
 def only_case(bounds: Bounds, condition: Expr, around: Sequence[Expr]) -> tuple[Delta, ...] | None:

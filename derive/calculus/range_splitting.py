@@ -19,7 +19,7 @@ from derive.algebra.inequalities import Bounds
 from derive.algebra.logic import conjunction
 from derive.algebra.poly import Poly, as_atom
 from derive.algebra.substitution import fresh, substitute
-from derive.calculus.guards import settled, with_guards_outside
+from derive.calculus.guards import simplify_guards, with_guards_outside
 from derive.calculus.index_ranges import part_of_range
 
 
@@ -36,7 +36,7 @@ class SubRange:
     def inside(self, e: Expr) -> Expr:
         """e, evaluated where the conditions hold, in the subrange's index."""
         place = (Polynomial.of(self.own) + self.start).poly()
-        return settled(self.bounds, substitute(e, {self.whole: place}))
+        return simplify_guards(self.bounds, substitute(e, {self.whole: place}))
 
     def outside(self, p: Poly) -> Poly:
         """p in the whole index again, with its positions guarded by the conditions."""

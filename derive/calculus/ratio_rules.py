@@ -55,10 +55,13 @@ _DEEPEST = 4
 def quotient_rules(lets: Lets) -> tuple[Rule | SumRule, ...]:
     """The rules for these definitions; they see those that are added later."""
 
-    sums = cache(lambda base: tuple(_sums(lets, base)))
+    sums = cache(lambda base: tuple(_defining_sums(lets, base)))
     return (
         Rule(
-            "one sum", "v/(a + b) = 1, v = a + b", "the number of factors", lambda t: _one(t, sums)
+            "one sum",
+            "v/(a + b) = 1, v = a + b",
+            "the number of factors",
+            lambda t: _join_name_powers(t, sums),
         ),
         Rule(
             "one quotient", "1/(c·(1 + a/c)) = 1/(c + a)", "the number of divisors", _one_quotient
@@ -67,7 +70,7 @@ def quotient_rules(lets: Lets) -> tuple[Rule | SumRule, ...]:
             "cancel a sum",
             "a/(a + b) + b/(a + b) = 1",
             "the number of terms",
-            lru_cache(maxsize=4096)(lambda p: _cancelled(p, sums)),
+            lru_cache(maxsize=4096)(lambda p: _cancel_sum(p, sums)),
         ),
         SumRule(
             "other share",
@@ -87,7 +90,7 @@ def quotient_rules(lets: Lets) -> tuple[Rule | SumRule, ...]:
 Sums = Callable[[Expr], tuple[Poly, ...]]
 
 
-def _one(t: Term, sums: Sums) -> Poly | None:
+def _join_name_powers(t: Term, sums: Sums) -> Poly | None:
     """Combine the powers of a name and of the sum that defines it as one power of the name."""
     powers = [(f, *base_and_power(f)) for f in t.factors]
     wholes = [(f, e, n) for f, e, n in powers if isinstance(e, Poly) and _shared_masks(e) == ()]
@@ -98,12 +101,12 @@ def _one(t: Term, sums: Sums) -> Poly | None:
             if same not in sums(base):
                 continue
             rest = [f for f in t.factors if f not in (name, other)]
-            factors = (*rest, *_factors(base, exponent + more))
+            factors = (*rest, *_nonzero_power(base, exponent + more))
             return poly([make_term(t.coef, t.binders, factors)])
     return None
 
 
-def _sums(lets: Lets, base: Expr) -> Iterator[Poly]:
+def _defining_sums(lets: Lets, base: Expr) -> Iterator[Poly]:
     """The sums that a factor equals: its own terms, or its definition, expanded step by step.
 
     A guarded factor equals its operand where its condition holds.
@@ -118,14 +121,14 @@ def _sums(lets: Lets, base: Expr) -> Iterator[Poly]:
     whole = let.body_at(base.positions)
     for _ in range(_DEEPEST):
         yield whole
-        inner = (lets.definition(f.tensor) for f in _accesses(whole))
+        inner = (lets.definition(f.tensor) for f in _factor_accesses(whole))
         opened = next((let for let in inner if let is not None), None)
         if opened is None:
             return
         whole = inline(whole, opened)
 
 
-def _accesses(p: Poly) -> Iterator[Access]:
+def _factor_accesses(p: Poly) -> Iterator[Access]:
     for t in p.terms:
         yield from (f for f in t.factors if isinstance(f, Access))
 
@@ -146,7 +149,7 @@ def _one_quotient(t: Term) -> Poly | None:
             if any(free_indices(base) & frozenset(d.binders) for d in cleared.terms):
                 continue
             rest = [f for f in t.factors if f not in (sum_, divisor)]
-            factors = (*rest, *_factors(cleared, n), *_factors(base, k + least * n))
+            factors = (*rest, *_nonzero_power(cleared, n), *_nonzero_power(base, k + least * n))
             return poly([make_term(t.coef, t.binders, factors)])
     return None
 
@@ -162,7 +165,7 @@ def _products_among(
         yield product[0]
 
 
-def _cancelled(p: Poly, sums: Sums) -> Poly | None:
+def _cancel_sum(p: Poly, sums: Sums) -> Poly | None:
     """Rewrite rest*a*M^n + rest*b*M^n as rest*M^(n + 1), where M = a + b; the first match in p."""
     if len(p.terms) < 2:
         return None
@@ -176,18 +179,18 @@ def _cancelled(p: Poly, sums: Sums) -> Poly | None:
     for t in p.terms:
         for f in t.factors:
             base, exponent = base_and_power(f)
-            if isinstance(base, Guard) and not _holds(t, base.condition):
+            if isinstance(base, Guard) and not _implies_condition(t, base.condition):
                 continue
             for whole in wholes.get(base, ()):
                 masks = _shared_masks(whole)
-                rest = None if masks is None else _quotient(t, f, whole)
+                rest = None if masks is None else _term_cofactor(t, f, whole)
                 if rest is None or masks is None:
                     continue
                 outer = mul(rest, atom(base, exponent))
                 gone = {t, *_products_among(terms, outer, whole, t.binders)}
                 if len(gone) == len(whole.terms):
                     kept = poly([make_term(Fraction(1), (), masks)])
-                    more = poly([make_term(Fraction(1), (), _factors(base, exponent + 1))])
+                    more = poly([make_term(Fraction(1), (), _nonzero_power(base, exponent + 1))])
                     made = mul(rest, kept, more)
                     left = poly(x for x in p.terms if x not in gone)
                     return add(left, sum_over(made, t.binders))
@@ -207,10 +210,10 @@ def _other_share(p: Poly, sums: Sums) -> Poly | None:
                     # Where a bracket fails M is 0, and 1 - 0 is not b/M under the bracket.
                     continue
                 for a, b in (whole.terms, whole.terms[::-1]):
-                    c = _quotient(t, f, poly([a]))
+                    c = _term_cofactor(t, f, poly([a]))
                     if c is None:
                         continue
-                    less = poly([make_term(Fraction(-1), (), _factors(base, exponent + 1))])
+                    less = poly([make_term(Fraction(-1), (), _nonzero_power(base, exponent + 1))])
                     one = sum_over(mul(c, less), t.binders).terms
                     if len(one) == 1 and one[0] in terms:
                         other = sum_over(mul(c, poly([b]), atom(base, exponent)), t.binders)
@@ -219,7 +222,7 @@ def _other_share(p: Poly, sums: Sums) -> Poly | None:
     return None
 
 
-def _holds(t: Term, condition: Expr) -> bool:
+def _implies_condition(t: Term, condition: Expr) -> bool:
     """True if the brackets of t imply this condition."""
     held = (c for f in t.factors if isinstance(f, Iverson) for c in conditions_of(f.condition))
     return frozenset(held).issuperset(conditions_of(condition))
@@ -234,7 +237,7 @@ def _is_within(whole: Poly, having: Container[Expr]) -> bool:
 def _without_part(lets: Lets, p: Poly) -> Poly | None:
     """Expand a name in p that terms of its own definition are subtracted from."""
     terms = set(p.terms)
-    alike = _Alike(p)
+    alike = _ReadersByTensor(p)
     for n, t in enumerate(p.terms if len(p.terms) > 1 else ()):
         for f in t.factors:
             let = lets.definition(f.tensor) if isinstance(f, Access) else None
@@ -252,7 +255,7 @@ def _without_part(lets: Lets, p: Poly) -> Poly | None:
     return None
 
 
-class _Alike:
+class _ReadersByTensor:
     """Which terms of a sum read which tensors: a cheap test that a product is not among them."""
 
     def __init__(self, p: Poly) -> None:
@@ -277,7 +280,7 @@ class _Alike:
         return True
 
 
-def _factors(base: Expr, exponent: Fraction) -> tuple[Expr, ...]:
+def _nonzero_power(base: Expr, exponent: Fraction) -> tuple[Expr, ...]:
     return (raised(base, exponent),) if exponent else ()
 
 
@@ -289,7 +292,7 @@ def _shared_masks(whole: Poly) -> tuple[Expr, ...] | None:
     return tuple(f for f in whole.terms[0].factors if is_mask(f))
 
 
-def _quotient(t: Term, f: Expr, whole: Poly) -> Poly | None:
+def _term_cofactor(t: Term, f: Expr, whole: Poly) -> Poly | None:
     """The cofactor in t of f and of the first term of the sum without binders."""
     first = next((d for d in whole.terms if not d.binders), None)
     if first is None:
@@ -303,5 +306,5 @@ def _quotient(t: Term, f: Expr, whole: Poly) -> Poly | None:
             left[base] = have - exponent
         elif have == 0:
             return None
-    factors = [x for base, exponent in left.items() for x in _factors(base, exponent)]
+    factors = [x for base, exponent in left.items() for x in _nonzero_power(base, exponent)]
     return poly([make_term(t.coef / first.coef, (), factors)])

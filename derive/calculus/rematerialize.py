@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from derive.algebra.cost_order import pieces, price
+from derive.algebra.cost_order import operation_costs, price
 from derive.algebra.expr import Call, Expr, Pow, free_indices, tensors
 from derive.algebra.rules import FUNCTION_RULES, Step
 from derive.algebra.simplify import Log, simplify
-from derive.calculus.adjoint import Adjoint, Backward, said_of
+from derive.calculus.adjoint import Adjoint, Backward, with_subject
 from derive.calculus.lets import Let, Lets, inline
 from derive.calculus.ratio_rules import quotient_rules
 
@@ -26,9 +26,9 @@ def without_spare_reads(backward: Backward, outputs: Sequence[str]) -> Backward:
     formulas: tuple[Adjoint, ...] = (*backward.adjoints, *backward.gradients)
     read = {name for a in formulas for name in tensors(a.body)}
     for let in backward.lets:
-        if let.name not in read or not _is_product(let):
+        if let.name not in read or not _is_product_let(let):
             continue
-        opened = tuple(_opened(a, let, backward.lets) for a in formulas)
+        opened = tuple(_expand_adjoint(a, let, backward.lets) for a in formulas)
         left = {name for a in opened for name in tensors(a.body)}
         if left < read and _pays(let, formulas, opened, let.name in outputs):
             formulas, read = opened, left
@@ -36,26 +36,26 @@ def without_spare_reads(backward: Backward, outputs: Sequence[str]) -> Backward:
     return replace(backward, adjoints=formulas[:n], gradients=formulas[n:])
 
 
-def _is_product(let: Let) -> bool:
+def _is_product_let(let: Let) -> bool:
     """True if the let is a single product without binders."""
     if let.is_through or let.internal or let.kind != "sum" or let.dtype != "float":
         return False
     return len(let.body.terms) == 1 and not let.body.terms[0].binders
 
 
-def _opened(a: Adjoint, let: Let, lets: Lets) -> Adjoint:
+def _expand_adjoint(a: Adjoint, let: Let, lets: Lets) -> Adjoint:
     if let.name not in tensors(a.body):
         return a
     body = inline(a.body, let)
     states = f"{lets.display_name(let.name)} is what it is made of, and not read"
     log: Log = [Step("open", states, a.body, body)]
     body = simplify(body, (*FUNCTION_RULES, *quotient_rules(lets)), log)
-    return replace(a, body=body, steps=a.steps.then(said_of((a.name, a.formals), log)))
+    return replace(a, body=body, steps=a.steps.then(with_subject((a.name, a.formals), log)))
 
 
 def _pays(let: Let, old: Sequence[Adjoint], new: Sequence[Adjoint], kept: bool) -> bool:
     """True if the gradients are better without the name, which is saved for them alone."""
-    before, after = _operations(old), _operations(new)
+    before, after = _distinct_operations(old), _distinct_operations(new)
     rise = sum(after.values()) - sum(before.values())
     if rise < 0:
         return True
@@ -64,9 +64,9 @@ def _pays(let: Let, old: Sequence[Adjoint], new: Sequence[Adjoint], kept: bool) 
     return kept and small and rise < 2 * price(let.formals)
 
 
-def _operations(formulas: Sequence[Adjoint]) -> Mapping[Expr, float]:
+def _distinct_operations(formulas: Sequence[Adjoint]) -> Mapping[Expr, float]:
     """The distinct operations of all formulas, with their costs."""
     found: dict[Expr, float] = {}
     for a in formulas:
-        found |= pieces(a.body)
+        found |= operation_costs(a.body)
     return found

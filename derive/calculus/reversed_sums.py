@@ -29,33 +29,35 @@ from derive.algebra.logic import conditions_of, conjunction, negate
 from derive.algebra.poly import Poly, Term, add, as_atom, poly
 from derive.algebra.reductions import REDUCTIONS
 from derive.algebra.substitution import replace_inside_out, substitute
-from derive.calculus.guards import plain_positions, rebuilt, settled
+from derive.calculus.guards import plain_positions, rebuilt_term, simplify_guards
 
 _ONE = Polynomial.of(1)
 
 
-def turned_term(bounds: Bounds, t: Term) -> Poly | None:
+def reverse_term(bounds: Bounds, t: Term) -> Poly | None:
     """The term with a summed index reversed; None if no index qualifies."""
     conditions = [f.condition for f in t.factors if isinstance(f, Iverson)] if t.binders else []
     i = _from_the_end(bounds, t.binders, conditions, t.factors) if conditions else None
     if i is None:
         return None
-    back = as_atom(_back(i).poly())
-    factors = [settled(bounds, plain_positions(substitute(f, {i: back}))) for f in t.factors]
-    plain = [_plain(bounds, f) if isinstance(f, Iverson) else f for f in factors]
-    return rebuilt(t, t.binders, plain)
+    back = as_atom(_reversed_position(i).poly())
+    factors = [
+        simplify_guards(bounds, plain_positions(substitute(f, {i: back}))) for f in t.factors
+    ]
+    plain = [_cancel_comparisons(bounds, f) if isinstance(f, Iverson) else f for f in factors]
+    return rebuilt_term(t, t.binders, plain)
 
 
-def turned_sum(bounds: Bounds, p: Poly) -> Poly:
+def reverse_sum(bounds: Bounds, p: Poly) -> Poly:
     """The sum with the summed indices of each term reversed where possible."""
-    made = [turned_term(bounds, t) for t in p.terms]
+    made = [reverse_term(bounds, t) for t in p.terms]
     if not any(made):
         return p
     parts = (t if new is None else new for t, new in zip(p.terms, made, strict=True))
-    return turned_sum(bounds, add(*(poly([x]) if isinstance(x, Term) else x for x in parts)))
+    return reverse_sum(bounds, add(*(poly([x]) if isinstance(x, Term) else x for x in parts)))
 
 
-def turned(bounds: Bounds, e: Reduce) -> Reduce:
+def reverse_reduction(bounds: Bounds, e: Reduce) -> Reduce:
     """The reduction with its indices reversed where possible, and a branch turned into a condition.
 
     Prod_l where(c, f, 1) = Prod_{l, c} f
@@ -72,12 +74,15 @@ def turned(bounds: Bounds, e: Reduce) -> Reduce:
     if condition is None:
         return e
     while (i := _from_the_end(bounds, e.indices, [condition], [body])) is not None:
-        back = {i: _back(i).expr()}
-        body, condition = substitute(body, back), _plain(bounds, substitute(condition, back))
+        back = {i: _reversed_position(i).expr()}
+        body, condition = (
+            substitute(body, back),
+            _cancel_comparisons(bounds, substitute(condition, back)),
+        )
     return replace(e, body=body, condition=condition)
 
 
-def _back(i: Index) -> Polynomial:
+def _reversed_position(i: Index) -> Polynomial:
     """The position of i counted from the other end."""
     return Polynomial.of(Size(i.extent)) - _ONE - Polynomial.of(i)
 
@@ -121,7 +126,7 @@ def _gap(bounds: Bounds, r: Rel) -> Polynomial | None:
     return None if left is None or right is None else right - left
 
 
-def _plain(bounds: Bounds, e: Expr) -> Expr:
+def _cancel_comparisons(bounds: Bounds, e: Expr) -> Expr:
     """e with common terms on both sides of integer comparisons canceled."""
 
     def visit(part: Expr) -> Expr:

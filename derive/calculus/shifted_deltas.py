@@ -36,15 +36,15 @@ from derive.algebra.substitution import fresh, substitute
 from derive.calculus.guards import (
     beside,
     known,
+    move_guards_out,
     plain_positions,
-    rebuilt,
-    settled,
-    unguarded,
+    rebuilt_term,
+    simplify_guards,
     with_guards_outside,
     without_guards,
 )
 from derive.calculus.index_ranges import part_of_range
-from derive.calculus.reversed_sums import turned_term
+from derive.calculus.reversed_sums import reverse_term
 
 _ONE = Polynomial.of(1)
 
@@ -56,23 +56,23 @@ def shift_rules(bounds: Bounds) -> tuple[Rule, ...]:
         return known(bounds, t)
 
     def solved(t: Term) -> Poly | None:
-        return next(_solved(bounds, t, everywhere=True), None)
+        return next(_solve_delta(bounds, t, everywhere=True), None)
 
     def solved_in_part(t: Term) -> Poly | None:
-        return next(_solved(bounds, t, everywhere=False), None)
+        return next(_solve_delta(bounds, t, everywhere=False), None)
 
     def narrowed(t: Term) -> Poly | None:
         return next(_narrowed(bounds, t), None)
 
     def turned(t: Term) -> Poly | None:
-        return turned_term(bounds, t)
+        return reverse_term(bounds, t)
 
     return (
         Rule(
             "guarded position",
             "[c]·f(i where c) = [c]·f(i)",
             "the number of guards",
-            unguarded,
+            move_guards_out,
         ),
         Rule(
             "known condition",
@@ -120,7 +120,7 @@ class Solution:
     """The conditions on the value that are not known to hold."""
 
 
-def _solved(bounds: Bounds, t: Term, everywhere: bool) -> Iterator[Poly]:
+def _solve_delta(bounds: Bounds, t: Term, everywhere: bool) -> Iterator[Poly]:
     """The term without a delta and the summed index that it fixes."""
     for delta in t.factors:
         if not isinstance(delta, Delta):
@@ -129,11 +129,13 @@ def _solved(bounds: Bounds, t: Term, everywhere: bool) -> Iterator[Poly]:
             rest = [f for f in t.factors if f is not delta]
             if everywhere != (not solution.range):
                 continue
-            if not everywhere and not _in_place(bounds, delta, solution, rest):
+            if not everywhere and not _is_small_read(bounds, delta, solution, rest):
                 continue
             binders = [i for i in t.binders if i is not solution.index]
             brackets = [Iverson(c) for c in solution.range]
-            yield rebuilt(t, binders, [*brackets, *(read_at(bounds, f, solution) for f in rest)])
+            yield rebuilt_term(
+                t, binders, [*brackets, *(read_at(bounds, f, solution) for f in rest)]
+            )
 
 
 def _solutions(bounds: Bounds, t: Term, delta: Delta) -> Iterator[Solution]:
@@ -173,7 +175,9 @@ def _relation(op: str, a: Polynomial, b: Polynomial) -> Rel:
     return Rel(op, left.poly(), right.poly())
 
 
-def _in_place(bounds: Bounds, delta: Delta, solution: Solution, factors: Sequence[Expr]) -> bool:
+def _is_small_read(
+    bounds: Bounds, delta: Delta, solution: Solution, factors: Sequence[Expr]
+) -> bool:
     """True if guarded reads are no larger than the scatter they replace.
 
     Either the reads are windows of their axes, or the summed index is as long as the axis of the
@@ -205,9 +209,9 @@ def read_at(bounds: Bounds, factor: Expr, solution: Solution) -> Expr:
     if i not in free_indices(factor):
         return factor
     if not solution.range:
-        return settled(bounds, plain_positions(substitute(factor, {i: value})))
+        return simplify_guards(bounds, plain_positions(substitute(factor, {i: value})))
     guarded = substitute(factor, {i: Guard(conjunction(solution.range), value)})
-    return settled(bounds, with_guards_outside(guarded, frozenset(solution.range)))
+    return simplify_guards(bounds, with_guards_outside(guarded, frozenset(solution.range)))
 
 
 # Ranges
@@ -221,5 +225,7 @@ def _narrowed(bounds: Bounds, t: Term) -> Iterator[Poly]:
             index, start, rest = found
             new = fresh(index, free_indices(t) | frozenset(t.binders))
             shifted = as_atom((Polynomial.of(new) + start).poly())
-            factors = [settled(bounds, plain_positions(substitute(f, {i: shifted}))) for f in rest]
-            yield rebuilt(t, [new if b is i else b for b in t.binders], factors)
+            factors = [
+                simplify_guards(bounds, plain_positions(substitute(f, {i: shifted}))) for f in rest
+            ]
+            yield rebuilt_term(t, [new if b is i else b for b in t.binders], factors)

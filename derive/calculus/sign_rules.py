@@ -15,14 +15,14 @@ from derive.algebra.substitution import replace
 def without_rectified(p: Poly, log: Log) -> Poly:
     """p with such brackets rewritten, and a log entry if there are any."""
     whole: Expr = p
-    made = replace(whole, _bare)
+    made = replace(whole, _relu_argument_sign)
     assert isinstance(made, Poly)
     if made is not p:
         log.append(Step("sign of a rectified value", "[relu(e) > 0] = [e > 0]", p, made))
     return made
 
 
-def _bare(part: Expr) -> Expr | None:
+def _relu_argument_sign(part: Expr) -> Expr | None:
     """e <= 0 for relu(e) <= 0: both are false for a nan."""
     if not (isinstance(part, Rel) and part.op == "<="):
         return None

@@ -40,9 +40,9 @@ def with_named_scores(e: Expr, name: Callable[[Expr], Expr]) -> Expr:
     """
 
     def named(e: Expr) -> Expr:
-        for whole, scores, bound, body in _shares(e):
-            along = _along(scores, bound, body)
-            if along is not None and (_is_contraction(scores) or _scales_a_sum(scores)):
+        for whole, scores, bound, body in _possible_softmaxes(e):
+            along = _binder_renaming(scores, bound, body)
+            if along is not None and (_has_contraction(scores) or _scales_a_sum(scores)):
                 name_of_them = name(scores)
                 new = {scores: name_of_them, body: substitute(name_of_them, along)}
                 return replace(whole, new.get)
@@ -56,7 +56,7 @@ def with_named_scores(e: Expr, name: Callable[[Expr], Expr]) -> Expr:
     return replace_inside_out(replace_inside_out(e, named), named_alone)
 
 
-def _shares(e: Expr) -> Iterator[tuple[Expr, Expr, Sequence[Index], Expr]]:
+def _possible_softmaxes(e: Expr) -> Iterator[tuple[Expr, Expr, Sequence[Index], Expr]]:
     """(e, f, k', f') where e may be f - logsumexp_k' f' or exp(f)/Sum_k' exp(f')."""
     match e:
         case Add(args):
@@ -75,7 +75,7 @@ def _shares(e: Expr) -> Iterator[tuple[Expr, Expr, Sequence[Index], Expr]]:
                         yield e, scores, bound, body
 
 
-def _along(f: Expr, bound: Sequence[Index], body: Expr) -> dict[Index, Expr] | None:
+def _binder_renaming(f: Expr, bound: Sequence[Index], body: Expr) -> dict[Index, Expr] | None:
     """{k: k'} if body is f with k renamed to k'."""
     alike = ([k for k in free_indices(f) if k.extent == i.extent] for i in bound)
     for free in product(*alike):
@@ -85,7 +85,7 @@ def _along(f: Expr, bound: Sequence[Index], body: Expr) -> dict[Index, Expr] | N
     return None
 
 
-def _is_contraction(f: Expr) -> bool:
+def _has_contraction(f: Expr) -> bool:
     """True if f contains a sum of products of tensors, and is finite wherever they are.
 
     A named value is computed everywhere, also where a condition excludes it.

@@ -32,7 +32,7 @@ def sums_apart(t: Term) -> Iterator[tuple[tuple[Index, ...], tuple[Expr, ...]]]:
         yield tuple(i for i in t.binders if i in bound), tuple(factors)
 
 
-def _is_share(lets: Lets, f: Expr, k: Index) -> bool:
+def _is_softmax_share(lets: Lets, f: Expr, k: Index) -> bool:
     """True if f is exp(f(k) - logsumexp_k f), or a name for it under brackets."""
     if isinstance(f, Access):
         let = lets.get(f.tensor)
@@ -40,7 +40,7 @@ def _is_share(lets: Lets, f: Expr, k: Index) -> bool:
             return False
         (t,) = let.body.terms
         formal = let.formals[f.positions.index(k)]
-        return not t.binders and any(_is_share(lets, inner, formal) for inner in t.factors)
+        return not t.binders and any(_is_softmax_share(lets, inner, formal) for inner in t.factors)
     if not isinstance(f, Call) or f.function != "exp" or k not in free_indices(f):
         return False
     (u,) = f.args
@@ -62,7 +62,7 @@ def _means(lets: Lets, t: Term) -> Iterator[tuple[Index, _Sum]]:
     """(k, Y) for each sum over k of a share and Y in t."""
     for binders, factors in sums_apart(t):
         for k in binders:
-            shares = [f for f in factors if _is_share(lets, f, k)]
+            shares = [f for f in factors if _is_softmax_share(lets, f, k)]
             inner = tuple(i for i in binders if i is not k)
             # The binders of Y must not occur in the share.
             if not shares or any(free_indices(f) & frozenset(inner) for f in shares):
@@ -86,7 +86,7 @@ def _values(t: Term, like: _Sum) -> Iterator[_Sum]:
         yield from (((), (f,)) for f in t.factors if not free_indices(f) & bound)
 
 
-def _beside(p: Poly, t: Term, k: Index, value: _Sum) -> Iterator[tuple[Term, Index, _Sum]]:
+def _compared_values(p: Poly, t: Term, k: Index, value: _Sum) -> Iterator[tuple[Term, Index, _Sum]]:
     """(another term, the position, Y there) for each term that reads Y outside of the mean."""
     binders, factors = value
     pattern = Term(Fraction(1), binders, factors)
@@ -103,7 +103,7 @@ def _beside(p: Poly, t: Term, k: Index, value: _Sum) -> Iterator[tuple[Term, Ind
 
 def is_compared(lets: Lets, p: Poly, t: Term) -> bool:
     """True if the term has the mean of a value that another term of p reads."""
-    return any(True for k, value in _means(lets, t) for _ in _beside(p, t, k, value))
+    return any(True for k, value in _means(lets, t) for _ in _compared_values(p, t, k, value))
 
 
 def with_values_named(
@@ -112,18 +112,18 @@ def with_values_named(
     """(p with a name for Y, and Y), where p is P*(Y - Sum_k P*Y) and Y a sum over ``formals``."""
     for t in p.terms:
         for k, value in _means(lets, t):
-            for u, at, there in _beside(p, t, k, value):
+            for u, at, there in _compared_values(p, t, k, value):
                 whole = poly([make_term(Fraction(1), *there)])
                 if there[0] and free_indices(whole) == frozenset(formals):
                     here = Access(name, tuple(formals))
                     mean = Access(name, tuple(k if i is at else i for i in formals))
                     terms = (x for x in p.terms if x is not t and x is not u)
-                    named = (_replaced(u, there, here), _replaced(t, value, mean))
+                    named = (_sum_to_name(u, there, here), _sum_to_name(t, value, mean))
                     return poly([*terms, *named]), whole
     return None
 
 
-def _replaced(t: Term, gone: _Sum, name: Expr) -> Term:
+def _sum_to_name(t: Term, gone: _Sum, name: Expr) -> Term:
     """t with one of its sums replaced by a name."""
     binders, factors = gone
     rest = [f for f in t.factors if f not in factors]

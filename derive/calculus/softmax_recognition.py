@@ -32,7 +32,7 @@ from derive.calculus.lets import Find, Let
 
 
 @node
-class Normal(PositionedExpr):
+class NormalizedExp(PositionedExpr):
     """softmax or log_softmax of body over the bound index, read at a position.
 
     Where the condition fails the value is undefined, and every read there is masked.
@@ -51,7 +51,7 @@ class Normal(PositionedExpr):
 
 
 def recognise(e: Expr, find: Find, absent: Find) -> Expr:
-    """e with normalized exponentials as `Normal` nodes, innermost first.
+    """e with normalized exponentials as `NormalizedExp` nodes, innermost first.
 
     ``find`` returns any definition, ``absent`` that of a name that has not been computed.
     """
@@ -76,7 +76,7 @@ class _Recognition:
     known: dict[tuple[Expr, frozenset[Expr]], Expr]
 
     def of(self, e: Expr, held: frozenset[Expr]) -> Expr:
-        """e with normalized exponentials as `Normal` nodes."""
+        """e with normalized exponentials as `NormalizedExp` nodes."""
         found = self.known.get((e, held))
         if found is None:
             found = self.known[e, held] = self._of(e, held)
@@ -97,7 +97,7 @@ class _Recognition:
                 (t,) = u.terms
                 if t.coef == 1 and not t.binders and len(t.factors) == 1:
                     inner = self._opened(t.factors[0], held)
-                    if isinstance(inner, Normal) and inner.kind == "log_softmax":
+                    if isinstance(inner, NormalizedExp) and inner.kind == "log_softmax":
                         return replace(inner, kind="softmax")
         return new
 
@@ -107,7 +107,7 @@ class _Recognition:
         if let is None or let.kind != "sum" or let.dtype != "float":
             return e
         assert isinstance(e, Access)
-        return as_atom(_as_poly(self.of(let.body_at(e.positions), held)))
+        return as_atom(_assert_poly(self.of(let.body_at(e.positions), held)))
 
     def _term(self, t: Term, held: frozenset[Expr]) -> Term:
         for f in t.factors:
@@ -116,7 +116,7 @@ class _Recognition:
         return make_term(t.coef, t.binders, [self.of(f, held) for f in t.factors])
 
 
-def _as_poly(e: Expr) -> Poly:
+def _assert_poly(e: Expr) -> Poly:
     assert isinstance(e, Poly)
     return e
 
@@ -142,11 +142,11 @@ def _log_softmax(p: Poly, find: Find, held: frozenset[Expr]) -> Poly:
             if not _holding(substitute(condition, {own: k})) <= held:
                 continue
         rest = poly(x for x in p.terms if x is not t and x not in body.terms)
-        return add(rest, atom(Normal("log_softmax", own, inside, k, condition, level)))
+        return add(rest, atom(NormalizedExp("log_softmax", own, inside, k, condition, level)))
     return p
 
 
-def parted(p: Poly, find: Find) -> tuple[Poly, Poly]:
+def split_log_shares(p: Poly, find: Find) -> tuple[Poly, Poly]:
     """Split a sum into its log-shares f(k) - logsumexp_k f and the remainder."""
     own = {x for t, _, _, body in _logarithms(p, find) for x in (t, *body.terms)}
     return poly(t for t in p.terms if t in own), poly(t for t in p.terms if t not in own)

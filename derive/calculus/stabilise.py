@@ -192,7 +192,7 @@ def _merge(lets: Lets, t: Term) -> Term:
         return t
     merged += named
     rest = [f for f in t.factors if f not in merged]
-    whole = _cancelled(lets, add(*(_by_definition(lets, f) for f in merged)))
+    whole = _expand_cancelling(lets, add(*(_by_definition(lets, f) for f in merged)))
     lets.used(_SHARE)
     factors = [Call("exp", (whole,))] if whole.terms else []
     return make_term(t.coef, t.binders, [*rest, *factors])
@@ -200,7 +200,9 @@ def _merge(lets: Lets, t: Term) -> Term:
 
 def _divides_by_a_sum(lets: Lets, plain: Sequence[Expr], named: Sequence[Expr]) -> bool:
     exponents = [u for f in plain if (u := _exponent(f)) is not None]
-    return any(_has_logsumexp(lets, u) for u in exponents) or any(_sums(lets, f) for f in named)
+    return any(_has_logsumexp(lets, u) for u in exponents) or any(
+        _has_exponential_sum(lets, f) for f in named
+    )
 
 
 def _has_logsumexp(lets: Lets, p: Poly) -> bool:
@@ -231,7 +233,7 @@ def _definition(lets: Lets, base: Expr) -> Poly | None:
     return let.body_at(base.positions)
 
 
-def _body(lets: Lets, factor: Expr) -> Term | None:
+def _single_term(lets: Lets, factor: Expr) -> Term | None:
     """The single term that the factor's base equals: a name's definition or a sum in a power."""
     base, _ = base_and_power(factor)
     found = _definition(lets, base)
@@ -245,7 +247,7 @@ def _is_exponential(lets: Lets, factor: Expr) -> bool:
     """True if the factor is an exponential, or a sum of exponentials, after expanding names."""
     if _exponent(factor) is not None:
         return True
-    t = _body(lets, factor)
+    t = _single_term(lets, factor)
     if t is None or not t.factors:
         return False
     return all(
@@ -253,13 +255,15 @@ def _is_exponential(lets: Lets, factor: Expr) -> bool:
     ) and not all(isinstance(f, Iverson) for f in t.factors)
 
 
-def _sums(lets: Lets, factor: Expr) -> bool:
+def _has_exponential_sum(lets: Lets, factor: Expr) -> bool:
     """True if an exponential after expanding names contains a sum of exponentials."""
     u = _exponent(factor)
     if u is not None:
         return _has_logsumexp(lets, u)
-    t = _body(lets, factor)
-    return t is not None and (bool(t.binders) or any(_sums(lets, f) for f in t.factors))
+    t = _single_term(lets, factor)
+    return t is not None and (
+        bool(t.binders) or any(_has_exponential_sum(lets, f) for f in t.factors)
+    )
 
 
 def _is_raw_or_total(lets: Lets, factor: Expr) -> bool:
@@ -275,7 +279,7 @@ def _leaves(lets: Lets, factor: Expr) -> list[bool]:
     u = _exponent(factor)
     if u is not None:
         return [False] if not _has_logsumexp(lets, u) else [True, *([False] * (len(u.terms) > 1))]
-    t = _body(lets, factor)
+    t = _single_term(lets, factor)
     assert t is not None
     return [True] if t.binders else [total for f in t.factors for total in _leaves(lets, f)]
 
@@ -285,7 +289,7 @@ def _by_definition(lets: Lets, factor: Expr) -> Poly:
     u = _exponent(factor)
     if u is not None:
         return u
-    t = _body(lets, factor)
+    t = _single_term(lets, factor)
     assert t is not None
     base, exponent = base_and_power(factor)
     if t.binders:
@@ -295,12 +299,12 @@ def _by_definition(lets: Lets, factor: Expr) -> Poly:
     return scale(add(poly(()), *(_by_definition(lets, f) for f in t.factors)), exponent)
 
 
-def _cancelled(lets: Lets, p: Poly) -> Poly:
+def _expand_cancelling(lets: Lets, p: Poly) -> Poly:
     """p with names expanded where their terms cancel: (f - m) - (lse - m) = f - lse."""
     for t in p.terms:
         opened = _with_opened(lets, p, t)
         if opened is not None and len(opened.terms) < len(p.terms):
-            return _cancelled(lets, opened)
+            return _expand_cancelling(lets, opened)
     return p
 
 
@@ -343,7 +347,7 @@ def _as_logsumexp(lets: Lets, p: Poly) -> Poly | None:
     if not t.binders:
         # The sum may have a name.
         if len(t.factors) == 1 and isinstance(t.factors[0], Access):
-            body = _body(lets, t.factors[0])
+            body = _single_term(lets, t.factors[0])
             if body is not None and body.binders:
                 named = _logsumexp_of_name(lets, t.factors[0])
                 return named or _as_logsumexp(lets, poly([body]))
@@ -414,7 +418,7 @@ def _log_of_product(lets: Lets, t: Term) -> Poly:
     remainder = poly([make_term(t.coef, (), rest)])
     if remainder is not ONE:
         outside.append(atom(Call("log", (remainder,))))
-    return _cancelled(lets, add(poly(()), *outside))
+    return _expand_cancelling(lets, add(poly(()), *outside))
 
 
 def _known_log(lets: Lets, factor: Expr) -> Poly | None:
@@ -426,7 +430,7 @@ def _known_log(lets: Lets, factor: Expr) -> Poly | None:
     if isinstance(base, Call) and base.function == "sigmoid":
         lets.used(_LOG_OF_SIGMOID)
         return scale(atom(Call("logsigmoid", base.args)), exponent)
-    t = _body(lets, factor)
+    t = _single_term(lets, factor)
     if t is None or t.binders or len(t.factors) != 1:
         return None
     known = _known_log(lets, t.factors[0])

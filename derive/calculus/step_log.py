@@ -13,21 +13,21 @@ from derive.algebra.rules import Step
 
 
 @dataclass(frozen=True, eq=False)
-class Trail:
+class StepLog:
     """Steps after those of two earlier trails: of the formula, and of the one inlined into it."""
 
     own: tuple[Step, ...] = ()
-    before: Trail | None = None
-    taken: Trail | None = None
+    before: StepLog | None = None
+    taken: StepLog | None = None
 
-    def then(self, own: Sequence[Step], taken: Trail | None = None) -> Trail:
+    def then(self, own: Sequence[Step], taken: StepLog | None = None) -> StepLog:
         """Append the steps of ``taken`` that are not in this trail, and then ``own``."""
-        return Trail(tuple(own), self, taken)
+        return StepLog(tuple(own), self, taken)
 
     def __iter__(self) -> Iterator[Step]:
         """All steps in order, without duplicates from shared trails."""
-        found: dict[Trail, tuple[Step, ...]] = {}
-        pending: list[Trail] = [self]
+        found: dict[StepLog, tuple[Step, ...]] = {}
+        pending: list[StepLog] = [self]
         while pending:
             trail = pending[-1]
             parts = [p for p in (trail.before, trail.taken) if p is not None]

@@ -189,7 +189,7 @@ def _without_needless(lets: Lets, t: Term) -> Poly | None:
             continue
         indices = (*t.binders, *(i for i in inside if isinstance(i, Index)))
         around = any(i.extent == size.extent for i in indices)
-        if around or _needs(lets, rest, size.extent):
+        if around or _vanishes_with(lets, rest, size.extent):
             return poly([make_term(t.coef, t.binders, rest)])
     return None
 
@@ -200,7 +200,7 @@ def _is_placed(e: Expr) -> bool:
     return isinstance(e, Delta)
 
 
-def _needs(lets: Lets, factors: Sequence[Expr], extent: str) -> bool:
+def _vanishes_with(lets: Lets, factors: Sequence[Expr], extent: str) -> bool:
     """True if a factor is a sum over the extent, so that it is 0 if the extent is empty."""
     read = (lets.get(f.tensor) for f in factors if isinstance(f, Access))
     return any(
@@ -287,7 +287,7 @@ def _constant_sum(
     subject = (f"Σ[{letters}] {lets.display_name(let.name)}", formals)
     total = sum_over(let.body, summed)
     whole = to_tree(sum_over(atom(let.access), summed))
-    if _size(total) > _LARGEST:
+    if _term_sizes(total) > _LARGEST:
         return None
     log: Log = [Step(*_opening(lets, let.name), whole, total, subject)]
     order = {name: n for n, name in enumerate((*lets.by_name, *adjoints))}
@@ -295,7 +295,7 @@ def _constant_sum(
     for _ in range(_MOST_ROUNDS):
         total = simplify(total, rules, log)
         total = _with_totals_named(lets, total, opened, log)
-        if not _reads(total):
+        if not _reads_tensor(total):
             if free_indices(total):
                 return None
             steps = dict.fromkeys(s if s.subject[0] else replace(s, subject=subject) for s in log)
@@ -306,7 +306,7 @@ def _constant_sum(
         opened.add(latest)
         before, total = total, inline(total, adjoints.get(latest) or lets[latest])
         log.append(Step(*_opening(lets, latest), before, total))
-        if _size(total) > _LARGEST:
+        if _term_sizes(total) > _LARGEST:
             return None
     return None
 
@@ -316,11 +316,11 @@ def _opening(lets: Lets, name: str) -> tuple[str, str]:
     return f"substitute {display_names}", f"{display_names} by its definition"
 
 
-def _size(p: Poly) -> int:
+def _term_sizes(p: Poly) -> int:
     return sum(len(t.factors) + len(t.binders) for t in p.terms)
 
 
-def _reads(p: Poly) -> bool:
+def _reads_tensor(p: Poly) -> bool:
     return any(isinstance(e, Access) for t in p.terms for f in t.factors for e in walk(f))
 
 
@@ -359,7 +359,7 @@ def _named_total(lets: Lets, t: Term, opened: Sequence[str] | set[str]) -> Poly 
     ]
     for binders, factors in (*sums, *single):
         rest = [f for f in t.factors if f not in factors]
-        found = _name_of(lets, binders, factors, rest, opened)
+        found = _defining_name(lets, binders, factors, rest, opened)
         if found is not None:
             coef, name, rest = found
             outer = [i for i in t.binders if i not in binders]
@@ -367,7 +367,7 @@ def _named_total(lets: Lets, t: Term, opened: Sequence[str] | set[str]) -> Poly 
     return None
 
 
-def _name_of(
+def _defining_name(
     lets: Lets,
     binders: tuple[Index, ...],
     factors: tuple[Expr, ...],
@@ -421,7 +421,7 @@ def _through_adjoint(lets: Lets, adjoints: Mapping[str, Let], t: Term) -> Poly |
         for k in opened.binders:
             factors = tuple(x for x in opened.factors if k in free_indices(x))
             beside = [x for x in opened.factors if x not in factors]
-            found = _name_of(lets, (k,), factors, beside) if len(factors) > 1 else None
+            found = _defining_name(lets, (k,), factors, beside) if len(factors) > 1 else None
             if found is None:
                 continue
             coef, name, rest = found

@@ -21,8 +21,8 @@ from derive.calculus.adjoint import (
     NamedValues,
     active_equations,
     finish,
-    said_of,
     unit_axes,
+    with_subject,
 )
 from derive.calculus.chain_rule import reads, tangent_of_let
 from derive.calculus.fold import fold_rules, masked_fold
@@ -53,7 +53,7 @@ def differentiate_forward(
     moving = active_equations(lets, inputs, frozenset())
     wanted = frozenset(moving.intersection(op.outputs if of is None else of))
     read = _leading_to(lets, moving, wanted)
-    names = {name: _named(lets, name) for name in inputs if name in read}
+    names = {name: _tangent_name(lets, name) for name in inputs if name in read}
     given = tuple(names.items())
     made: dict[str, Let] = {}
     rules: Rules = (
@@ -67,12 +67,12 @@ def differentiate_forward(
     found: list[Adjoint] = []
     for let in [let for let in lets if let.name in read]:
         at(f"the tangent of {lets.display_name(let.name)}")
-        subject = (_named(lets, let.name), let.formals)
+        subject = (_tangent_name(lets, let.name), let.formals)
         partial, log = tangent_of_let(lets, let, names), Log()
         rule = Step("tangent", "dF[j] = Σᵢ ∂F[j]/∂X[i]·dX[i]", partial, partial)
         folded = simplify(partial, (masked,), log)
         values = NamedValues(lets, let.name)
-        body, steps = finish(subject, folded, rule, rules, said_of(subject, log), values)
+        body, steps = finish(subject, folded, rule, rules, with_subject(subject, log), values)
         made |= {a.name: a.as_let() for a in values.found}
         found += values.found
         if body.terms or let.name in wanted:
@@ -82,7 +82,7 @@ def differentiate_forward(
     return TangentProgram(lets, given, tuple(found), (), wanted, bounds_of(op))
 
 
-def _named(lets: Lets, name: str) -> str:
+def _tangent_name(lets: Lets, name: str) -> str:
     return lets.derived_name(name, f"d_{lets.display_name(name)}")
 
 

@@ -50,10 +50,10 @@ def given_sizes(extents: Iterable[Extent]) -> dict[str, Expr | None]:
 
 def certain_positions(op: Operation) -> dict[str, str]:
     """Tensor -> an extent that every value of the tensor is a position of."""
-    axes = _axes(op)
+    axes = _declared_axes(op)
     found: dict[str, str] = {}
-    for position, extent in _taken(op):
-        if isinstance(position, Access) and _is_whole(position, axes[position.tensor]):
+    for position, extent in _unguarded_positions(op):
+        if isinstance(position, Access) and _covers_tensor(position, axes[position.tensor]):
             found.setdefault(position.tensor, extent)
     return found
 
@@ -61,15 +61,15 @@ def certain_positions(op: Operation) -> dict[str, str]:
 def least_sizes(op: Operation) -> dict[str, int]:
     """Extent -> a proven lower bound of its size."""
     found: dict[str, int] = {}
-    for position, extent in _taken(op):
+    for position, extent in _unguarded_positions(op):
         if isinstance(position, Num) and position.value.denominator == 1:
             found[extent] = max(found.get(extent, 0), int(position.value) + 1)
     return found
 
 
-def _taken(op: Operation) -> Iterator[tuple[Expr, str]]:
+def _unguarded_positions(op: Operation) -> Iterator[tuple[Expr, str]]:
     """The positions of unguarded reads, each with the extent of its axis."""
-    axes = _axes(op)
+    axes = _declared_axes(op)
     for equation in op.equations:
         for a in _always_read(equation.body):
             for position, axis in zip(a.positions, axes[a.tensor], strict=True):
@@ -79,7 +79,7 @@ def _taken(op: Operation) -> Iterator[tuple[Expr, str]]:
 
 def freely_read(op: Operation) -> tuple[Equation, ...]:
     """The equations without guards of positions that are certainly valid."""
-    axes, certain = _axes(op), certain_positions(op)
+    axes, certain = _declared_axes(op), certain_positions(op)
 
     def freed(e: Expr) -> Expr:
         if not isinstance(e, Access):
@@ -97,7 +97,7 @@ def freely_read(op: Operation) -> tuple[Equation, ...]:
     return tuple(replace(q, body=replace_inside_out(q.body, freed)) for q in op.equations)
 
 
-def _axes(op: Operation) -> dict[str, tuple[Expr, ...]]:
+def _declared_axes(op: Operation) -> dict[str, tuple[Expr, ...]]:
     return {t.name: t.axes for t in op.inputs} | {e.name: e.axes for e in op.equations}
 
 
@@ -123,7 +123,7 @@ def _always_read(e: Expr) -> Iterator[Access]:
         yield from _always_read(part)
 
 
-def _is_whole(a: Access, axes: tuple[Expr, ...]) -> bool:
+def _covers_tensor(a: Access, axes: tuple[Expr, ...]) -> bool:
     """True if the access reads the whole tensor, with distinct indices."""
     extents = [i.extent for i in axes if isinstance(i, Index)]
     read = [i for i in a.positions if isinstance(i, Index)]

@@ -24,7 +24,7 @@ def batched(op: Operation, function: Function, made: Sample, slack: float = 0.0)
     many = tuple(torch.stack([torch.ones_like(o) * s for s in scales]) for o in outputs)
     batched = torch.func.vmap(pullback)(many)
     looped = [pullback(tuple(m[n] for m in many)) for n in range(len(scales))]
-    found = _same(batched, looped, slack)
+    found = _batch_differences(batched, looped, slack)
 
     def total(*given: Tensor) -> Tensor:
         return torch.stack([o.sum() for o in call(*given)]).sum()
@@ -33,10 +33,12 @@ def batched(op: Operation, function: Function, made: Sample, slack: float = 0.0)
     shifted = tuple(torch.stack((t, t * 0.99)) for t in inputs)
     batched = torch.func.vmap(gradient)(*shifted)
     looped = [gradient(*(t[n] for t in shifted)) for n in range(2)]
-    return "; ".join([*found, *_same(batched, looped, slack)])
+    return "; ".join([*found, *_batch_differences(batched, looped, slack)])
 
 
-def _same(batched: Sequence[Tensor], looped: Sequence[Sequence[Tensor]], slack: float) -> list[str]:
+def _batch_differences(
+    batched: Sequence[Tensor], looped: Sequence[Sequence[Tensor]], slack: float
+) -> list[str]:
     """List the differences between a batch and its elements computed one by one."""
     found = [
         unlike(f"gradient {k}, batched", array(b[n]), array(one[k]), slack)

@@ -142,7 +142,7 @@ def compare(
     """
     import torch
 
-    given, parameters = _arguments(op, tensors, keywords)
+    given, parameters = _bind_arguments(op, tensors, keywords)
     output = target(op, selected(op, parameters, option), of)
     known = _differentiated(op, given, parameters, option, output, G, backwards(op))
     for name in gradients:
@@ -161,20 +161,20 @@ def compare(
             replace(
                 row,
                 approximate=row.approximate
-                or _rounded(ordered[row.name], known[row.name], truth[row.name]),
+                or _differs_by_rounding(ordered[row.name], known[row.name], truth[row.name]),
             )
             for row in found.rows
         )
     )
 
 
-def _rounded(gradient: Tensor, reference: Tensor, truth: Tensor) -> bool:
+def _differs_by_rounding(gradient: Tensor, reference: Tensor, truth: Tensor) -> bool:
     """True if the gradient differs from the truth by rounding, as the reference does."""
     import torch
 
     own, other = ((t.detach().double() - truth).abs().max() for t in (gradient, reference))
     resolution = torch.finfo(reference.dtype).eps * truth.abs().max()
-    return bool(own <= _ROUNDING * (other + resolution)) or _near(gradient, truth)
+    return bool(own <= _ROUNDING * (other + resolution)) or _is_allclose(gradient, truth)
 
 
 def _differentiated(
@@ -199,7 +199,7 @@ def _differentiated(
     subjects = {name: every[name] for name in names if name in every}
     weight = torch.ones_like(made[output])
     if cotangent is not None:
-        weight = _cotangent(op, parameters, cotangent, made[output])
+        weight = _cotangent_in_shape(op, parameters, cotangent, made[output])
     found: Sequence[Tensor | None] = [None] * len(subjects)
     if subjects and made[output].requires_grad:
         subject = list(subjects.values())
@@ -269,13 +269,13 @@ def compare_generated(
         place = [e.name for e in pruned.equations if e.name in pruned.outputs].index(of)
         path, own_function = module
         try:
-            gradients |= _pulled_back(own_function, tensors, inputs.parameters, place, G)
+            gradients |= _input_gradients(own_function, tensors, inputs.parameters, place, G)
         except Exception as error:
-            raise _failure(op, path, error) from None
+            raise _module_failure(op, path, error) from None
     return compare(op, gradients, *tensors.values(), option=option, of=of, G=G, **own)
 
 
-def _pulled_back(
+def _input_gradients(
     function: Callable[..., Any],
     tensors: Mapping[str, Tensor | None],
     parameters: Mapping[str, Any],
@@ -328,14 +328,14 @@ def compare_all(
         try:
             imported = path, loaded(op.name, text)
         except Exception as error:
-            raise _failure(op, path, error) from None
+            raise _module_failure(op, path, error) from None
     for option, output in every_output(op):
         inputs = random_inputs(op, option, sizes, seed)
         found = compare_generated(op, inputs, option, output, dtype, seed, imported)
         yield Compared(op.name, option, output, dtype, inputs.sizes, found, path)
 
 
-def _failure(op: Operation, path: str, error: Exception) -> DeriveError:
+def _module_failure(op: Operation, path: str, error: Exception) -> DeriveError:
     """Return the error for a module that differs from the generated one."""
     return DeriveError(
         f"{op.name}: {path} fails: {type(error).__name__}: {error}; run `derive check` to see how "
@@ -375,7 +375,7 @@ def backwards(op: Operation) -> list[str]:
     return [name for name in every if name in floats]
 
 
-def _arguments(
+def _bind_arguments(
     op: Operation, tensors: Sequence[Tensor | None], keywords: Mapping[str, Any]
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return the inputs and parameters by name."""
@@ -401,7 +401,9 @@ def _arguments(
     return {n: t for n, t in given.items() if t is not None}, parameters
 
 
-def _cotangent(op: Operation, parameters: Mapping[str, Any], G: Tensor, output: Tensor) -> Tensor:
+def _cotangent_in_shape(
+    op: Operation, parameters: Mapping[str, Any], G: Tensor, output: Tensor
+) -> Tensor:
     """Return G in the shape of the equation, which has no axes kept by keepdim."""
     flags = [p.name for p in op.parameters if isinstance(p, KeepDim)]
     kept = any(parameters.get(flag) for flag in flags)
@@ -429,14 +431,14 @@ def _row(name: str, gradient: Tensor, references: Mapping[str, Tensor]) -> Gradi
             f"the gradient of {name} has shape {tuple(gradient.shape)}, but {name} has shape "
             f"{tuple(reference.shape)}"
         )
-    a, b = _alike(gradient, reference)
+    a, b = _promote_pair(gradient, reference)
     gap = torch.where(a == b, 0, (a - b).abs())
     return GradientComparison(
-        name, bool((a == b).all()), _near(a, b), gap.max().item() if gap.numel() else 0.0
+        name, bool((a == b).all()), _is_allclose(a, b), gap.max().item() if gap.numel() else 0.0
     )
 
 
-def _alike(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+def _promote_pair(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """Cast both to their promoted dtype."""
     import torch
 
@@ -444,7 +446,7 @@ def _alike(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     return a.to(dtype), b.to(dtype)
 
 
-def _near(a: Tensor, b: Tensor) -> bool:
+def _is_allclose(a: Tensor, b: Tensor) -> bool:
     import torch
 
-    return torch.allclose(*_alike(a.detach(), b))
+    return torch.allclose(*_promote_pair(a.detach(), b))

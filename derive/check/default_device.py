@@ -25,8 +25,8 @@ def default_device(op: Operation, function: Function, made: Sample, slack: float
     """Check that the default device changes neither values nor devices of results."""
     import torch
 
-    usual = _results(function, made, nullcontext())
-    there = _results(function, made, torch.device("meta"))
+    usual = _results_under_device(function, made, nullcontext())
+    there = _results_under_device(function, made, torch.device("meta"))
     moved = [name for name, t in there.items() if t.device != usual[name].device]
     if moved:
         return f"on the default device, not on that of the inputs: {', '.join(moved)}"
@@ -34,7 +34,7 @@ def default_device(op: Operation, function: Function, made: Sample, slack: float
     return "; ".join(filter(None, found))
 
 
-def _results(
+def _results_under_device(
     function: Function, made: Sample, device: AbstractContextManager[Any]
 ) -> dict[str, Tensor]:
     tensors, cotangents = tensors_of(made), cotangents_of(made)

@@ -68,17 +68,19 @@ def gradient(op: Operation, function: Function, made: Sample) -> str:
         given = (op, made.tensors, cotangents, made.parameters, name)
         got = array(gradient)
         again = array(with_graph[name])
-        found.append(differs(f"grad_{name} with a graph", again, got, _RTOL, _absolute(got)))
+        found.append(
+            differs(f"grad_{name} with a graph", again, got, _RTOL, _absolute_tolerance(got))
+        )
         with np.errstate(all="ignore"):
             slopes = partial(oracle.slopes, *given)
             if rounds * got.size > _MOST_ROUNDS and _along_directions(slopes, got):
                 continue
             want = oracle.gradient(*given)
-        found.append(differs(f"grad_{name}", got, want, _RTOL, _absolute(want)))
+        found.append(differs(f"grad_{name}", got, want, _RTOL, _absolute_tolerance(want)))
     return "; ".join(filter(None, found))
 
 
-def _absolute(want: Array) -> float:
+def _absolute_tolerance(want: Array) -> float:
     """Return the absolute tolerance, smaller if all elements of the gradient are small."""
     return 1e-7 * min(1.0, max(1e-3, float(np.abs(want).max(initial=0.0))))
 
@@ -94,7 +96,7 @@ def _along_directions(slopes: Callable[[Sequence[Array]], list[float]], got: Arr
     directions = [sign * rng.uniform(0.5, 1.5, got.shape) for sign in signs]
     want = np.asarray(slopes(directions), np.float64)
     sums = np.asarray([np.sum(got * direction) for direction in directions], np.float64)
-    return bool(np.allclose(sums, want, _RTOL, _absolute(want)))
+    return bool(np.allclose(sums, want, _RTOL, _absolute_tolerance(want)))
 
 
 # ----------------------------------------------------------- of both orders, by torch
@@ -104,7 +106,7 @@ def gradcheck(op: Operation, function: Function, made: Sample) -> str:
     """Check the Jacobians of both modes against central differences."""
     from torch import autograd
 
-    _of_differences(op)
+    _refuse_detach(op)
     call, inputs = differentiable(function, made)
     autograd.gradcheck(call, inputs, eps=_STEP, rtol=_RTOL, atol=_ATOL, check_forward_ad=True)
     return ""
@@ -114,13 +116,13 @@ def gradgradcheck(op: Operation, function: Function, made: Sample) -> str:
     """Check the derivative of the backward."""
     from torch import autograd
 
-    _of_differences(op)
+    _refuse_detach(op)
     call, inputs = differentiable(function, made)
     autograd.gradgradcheck(call, inputs, eps=_STEP, rtol=_RTOL, atol=_ATOL)
     return ""
 
 
-def _of_differences(op: Operation) -> None:
+def _refuse_detach(op: Operation) -> None:
     """Raise NotApplicable if finite differences cannot show the derivatives of op."""
     if detaches(op):
         raise NotApplicable("finite differences cannot see detach: see reference")

@@ -61,16 +61,16 @@ def replicated(op: Operation, function: Function, made: Sample, slack: float = 0
                 raise NotApplicable(f"torch has no rule: {what}") from None
             raise
         found = [
-            unlike(name, array(_whole(o)), array(w), slack)
+            unlike(name, array(_full_tensor(o)), array(w), slack)
             for name, o, w in zip(made.outputs, outputs, want_values, strict=True)
         ]
         names = inputs_of(tensors) if grads else []
         for name, g in zip(names, grads, strict=True):
-            found.append(unlike(f"grad_{name}", array(_whole(g)), array(want[name]), slack))
+            found.append(unlike(f"grad_{name}", array(_full_tensor(g)), array(want[name]), slack))
     return "; ".join(filter(None, found))
 
 
-def _whole(t: Any) -> Tensor:
+def _full_tensor(t: Any) -> Tensor:
     whole: Tensor = t.full_tensor() if hasattr(t, "full_tensor") else t
     return whole
 

@@ -30,9 +30,9 @@ def exported(op: Operation, function: Function, made: Sample, slack: float = 0.0
     given = nearby(made)
     with importable(function), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        program = torch.export.export(_module(function, made), tuple(_first(made)))
+        program = torch.export.export(_module(function, made), tuple(_sample_tensors(made)))
         got = program.module()(*given)
-    return _unlike(got, called(function, made, given), made, 1e-10, 1e-12 + slack)
+    return _output_differences(got, called(function, made, given), made, 1e-10, 1e-12 + slack)
 
 
 def in_onnx(op: Operation, function: Function, made: Sample) -> str:
@@ -41,23 +41,25 @@ def in_onnx(op: Operation, function: Function, made: Sample) -> str:
 
     if lacking := [name for name in ONNX if find_spec(name) is None]:
         raise NotApplicable(f"not installed: {', '.join(lacking)}")
-    given = [t.float() if t is not None and t.is_floating_point() else t for t in _first(made)]
-    with importable(function), _silent():
+    given = [
+        t.float() if t is not None and t.is_floating_point() else t for t in _sample_tensors(made)
+    ]
+    with importable(function), _without_exporter_output():
         try:
             program = torch.onnx.export(_module(function, made), tuple(given), dynamo=True)
         except torch.onnx.OnnxExporterError as error:
             raise NotApplicable(f"torch exports it to no ONNX: {_cause(error)}") from None
         assert program is not None
         want = called(function, made, given)
-        found = _unlike(program(*given), want, made, 1e-4, 1e-4)
+        found = _output_differences(program(*given), want, made, 1e-4, 1e-4)
         if found:
-            program.initialize_inference_session(_as_it_stands)
-            if not _unlike(program(*given), want, made, 1e-4, 1e-4):
+            program.initialize_inference_session(_unoptimized_session)
+            if not _output_differences(program(*given), want, made, 1e-4, 1e-4):
                 found += "; it is right without onnxruntime's rewriting of graphs"
     return found
 
 
-def _as_it_stands(model: Any) -> Any:
+def _unoptimized_session(model: Any) -> Any:
     """Return an onnxruntime session without graph optimization."""
     runtime = import_module("onnxruntime")
     options = runtime.SessionOptions()
@@ -66,7 +68,7 @@ def _as_it_stands(model: Any) -> Any:
 
 
 @contextmanager
-def _silent() -> Iterator[None]:
+def _without_exporter_output() -> Iterator[None]:
     """Suppress all output of torch's exporter: logs, warnings, stdout, stderr."""
     before, quiet = logging.root.manager.disable, io.StringIO()
     logging.disable(logging.CRITICAL)
@@ -85,7 +87,7 @@ def _cause(error: BaseException) -> str:
     return f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
 
 
-def _first(made: Sample) -> list[Tensor | None]:
+def _sample_tensors(made: Sample) -> list[Tensor | None]:
     import torch
 
     return [None if v is None else torch.from_numpy(v) for v in made.tensors.values()]
@@ -102,7 +104,9 @@ def _module(function: Function, made: Sample) -> Any:
     return Call()
 
 
-def _unlike(got: Any, want: list[Tensor], made: Sample, rtol: float, atol: float) -> str:
+def _output_differences(
+    got: Any, want: list[Tensor], made: Sample, rtol: float, atol: float
+) -> str:
     found = [
         differs(name, array(ours), array(theirs), rtol, atol)
         for name, ours, theirs in zip(made.outputs, got, want, strict=True)

@@ -163,7 +163,7 @@ class Grid:
 
     def product(self, e: Mul, scope: GridScope) -> Tensor:
         """Multiply; where a bracket or delta is 0, the other factors are not evaluated."""
-        factors = _factors(e)
+        factors = _flat_factors(e)
         masks = [f for f in factors if isinstance(f, Iverson | Delta)]
         others = [f for f in factors if not isinstance(f, Iverson | Delta)]
         if masks:
@@ -333,9 +333,9 @@ class Grid:
         return number
 
 
-def _factors(e: Expr) -> list[Expr]:
+def _flat_factors(e: Expr) -> list[Expr]:
     if isinstance(e, Mul):
-        return [factor for arg in e.args for factor in _factors(arg)]
+        return [factor for arg in e.args for factor in _flat_factors(arg)]
     return [e]
 
 

@@ -46,7 +46,7 @@ class _Digits(oracle.LoopEvaluator):
                 return lambda s: constant
             case Pow(base, exponent):
                 below, above = self.code(base), self.code(exponent)
-                return lambda s: _power(below(s), above(s))
+                return lambda s: _exact_power(below(s), above(s))
             case Param(name) if isinstance(self.parameters[name], float):
                 given = mpf(self.parameters[name])
                 return lambda s: given
@@ -61,7 +61,7 @@ class _Digits(oracle.LoopEvaluator):
         function = EXACT.get(name)
         if function is None:
             raise Unknown(f"{name} has no exact form")
-        return lambda s: _real(function(*[mpf(part(s)) for part in parts]))
+        return lambda s: _require_real(function(*[mpf(part(s)) for part in parts]))
 
     def reduce(
         self, kind: str, indices: tuple[Index, ...], body: Expr, condition: Expr | None
@@ -81,13 +81,13 @@ class _Digits(oracle.LoopEvaluator):
         return lambda s: tuple([int(p) for p in found(s)])
 
 
-def _power(base: Any, exponent: Any) -> Any:
+def _exact_power(base: Any, exponent: Any) -> Any:
     if isinstance(base, int) and isinstance(exponent, int) and exponent >= 0:
         return base**exponent
-    return _real(mpf(base) ** exponent)
+    return _require_real(mpf(base) ** exponent)
 
 
-def _real(value: Any) -> Any:
+def _require_real(value: Any) -> Any:
     if isinstance(value, mpc) or mp.isnan(value):
         raise Unknown("a value is not a real number")
     return mpf(value)
@@ -100,20 +100,20 @@ class ExactDifferences:
         self.op = op
         self.made = made
         self.cotangents = cotangents
-        with _known():
+        with _unknown_on_error():
             # Convert first: a product of floats would be rounded.
-            self.tensors = {n: _many(v) if _is_real(v) else v for n, v in made.tensors.items()}
+            self.tensors = {n: _to_digits(v) if _is_real(v) else v for n, v in made.tensors.items()}
             self.still = oracle.ran(op, self.tensors, made.parameters, None, _Digits)
 
     def outputs(self) -> dict[str, Array]:
         """Return the outputs, rounded to float64 at the end."""
-        with _known():
+        with _unknown_on_error():
             found = oracle.outputs(self.op, self.tensors, self.made.parameters, None, _Digits)
-        return {name: _rounded(value) for name, value in found.items()}
+        return {name: _round_to_float64(value) for name, value in found.items()}
 
     def slope(self, direction: Mapping[str, Array]) -> float:
         """Return the derivative along one direction; raise Unknown at a kink."""
-        with _known():
+        with _unknown_on_error():
             step = mpf(_STEP.numerator) / _STEP.denominator
             above, here, below = (self._total([(direction, n * step)]) for n in (1, 0, -1))
             right, left = (above - here) / step, (here - below) / step
@@ -123,7 +123,7 @@ class ExactDifferences:
 
     def curvature(self, one: Mapping[str, Array], other: Mapping[str, Array]) -> float:
         """Return the second derivative along two directions."""
-        with _known():
+        with _unknown_on_error():
             step = mpf(_STEP.numerator) / _STEP.denominator
             total = 0
             for a in (1, -1):
@@ -135,7 +135,7 @@ class ExactDifferences:
         tensors = dict(self.tensors)
         for direction, step in moves:
             for name, part in direction.items():
-                tensors[name] = tensors[name] + _many(part) * step
+                tensors[name] = tensors[name] + _to_digits(part) * step
         found = oracle.outputs(self.op, tensors, self.made.parameters, self.still, _Digits)
         return sum(
             value * mpf(weight)
@@ -149,7 +149,7 @@ def _is_real(values: Array | None) -> bool:
     return values is not None and values.dtype == np.float64
 
 
-def _many(values: Any) -> Array:
+def _to_digits(values: Any) -> Array:
     """Convert an array to 60-digit numbers."""
     made = np.empty(np.shape(values), object)
     for place in np.ndindex(made.shape):
@@ -157,12 +157,12 @@ def _many(values: Any) -> Array:
     return made
 
 
-def _rounded(values: Array) -> Array:
+def _round_to_float64(values: Array) -> Array:
     return values.astype(np.float64) if values.dtype == object else values
 
 
 @contextmanager
-def _known() -> Iterator[None]:
+def _unknown_on_error() -> Iterator[None]:
     """Set 60 digits, and turn arithmetic errors into Unknown."""
     try:
         with mp.workdps(_DIGITS):

@@ -93,9 +93,9 @@ def saved(op: Operation, function: Function, made: Sample) -> str:
     Tensors that share storage are counted once; omitted inputs are not counted.
     """
     differentiable(function, made)
-    kept, there = _kept(function, made)
+    kept, there = _saved_tensors(function, made)
     bytes_kept, allowed = _bytes(kept), _bytes(there)
-    if bytes_kept <= allowed or bytes_kept <= _bytes(_kept(plain(op, made), made)[0]):
+    if bytes_kept <= allowed or bytes_kept <= _bytes(_saved_tensors(plain(op, made), made)[0]):
         return ""
     own = {t.untyped_storage().data_ptr() for t in there}
     shapes = [tuple(t.shape) for t in kept if t.untyped_storage().data_ptr() not in own]
@@ -105,7 +105,7 @@ def saved(op: Operation, function: Function, made: Sample) -> str:
     )
 
 
-def _kept(function: Function, made: Sample) -> tuple[list[Tensor], list[Tensor]]:
+def _saved_tensors(function: Function, made: Sample) -> tuple[list[Tensor], list[Tensor]]:
     """Return the tensors saved for backward, and the inputs and outputs."""
     from torch.autograd.graph import saved_tensors_hooks
 

@@ -93,23 +93,23 @@ def random_inputs(
     known = oracle.sizes(op, small.tensors, small.parameters)
     parameters = dict(small.parameters)
     found = _resized(op, known, dict(sizes or {}), parameters)
-    shapes = {t.name: _shape(t.axes, found) for t in op.inputs}
+    shapes = {t.name: _shape_of_axes(t.axes, found) for t in op.inputs}
     _refuse_large(op, found)
     try:
         found = oracle.sizes(op, {n: np.broadcast_to(0, s) for n, s in shapes.items()}, parameters)
     except ValueError as error:
         raise DeriveError(f"{op.name}: the sizes are inconsistent: {error}") from None
-    letters = _letters(op)
+    letters = _extent_of_letter(op)
     for letter, given in (sizes or {}).items():
-        if _axes(found[letters[letter]]) != tuple(given):
+        if _index_sizes(found[letters[letter]]) != tuple(given):
             raise DeriveError(f"{op.name}: the sizes are inconsistent: size({letter}) differs")
     rng = np.random.default_rng(seed)
     for way in ("normal", "uniform") * _ATTEMPTS:
-        tensors = _integers(op, rng, small, shapes, parameters, found)
+        tensors = _random_integers(op, rng, small, shapes, parameters, found)
         for t in op.inputs:
             if t.kind == "float":
-                tensors[t.name] = _floats(op, t, rng, small, shapes[t.name], found, way)
-        if _clean(op, tensors, parameters, way == "normal"):
+                tensors[t.name] = _random_floats(op, t, rng, small, shapes[t.name], found, way)
+        if _has_clean_outputs(op, tensors, parameters, way == "normal"):
             return Inputs(tensors, parameters, {n: found[e] for n, e in letters.items()})
     raise DeriveError(f"{op.name}: found no random inputs of these sizes with outputs free of nan")
 
@@ -117,7 +117,7 @@ def random_inputs(
 # --------------------------------------------------------------------- sizes
 
 
-def _letters(op: Operation) -> dict[str, str]:
+def _extent_of_letter(op: Operation) -> dict[str, str]:
     """Map the index letters in the operation's text to their extents."""
     expressions = [axis for t in op.inputs for axis in t.axes]
     for equation in op.equations:
@@ -134,7 +134,7 @@ def _resized(
     parameters: dict[str, Any],
 ) -> Sizes:
     """Return the size of every extent, with dependent sizes recomputed."""
-    letters = _letters(op)
+    letters = _extent_of_letter(op)
     parts = {
         i.extent
         for t in op.inputs
@@ -156,7 +156,7 @@ def _resized(
             )
         extent = letters[name]
         if extent not in free:
-            sources = sorted(free & {s.extent for s in _parts(op, extent)})
+            sources = sorted(free & {s.extent for s in _sizes_in_definition(op, extent)})
             raise DeriveError(
                 f"{op.name}: size({name}) is determined by "
                 + (
@@ -194,11 +194,11 @@ def _resized(
         if isinstance(p, AxisOf):
             home = next(t for t in op.inputs if p.index in t.axes)
             before = home.axes[: home.axes.index(p.index)]
-            parameters[p.name] = len(_shape(before, found))
+            parameters[p.name] = len(_shape_of_axes(before, found))
     return found
 
 
-def _axes(size: int | tuple[int, ...]) -> tuple[int, ...]:
+def _index_sizes(size: int | tuple[int, ...]) -> tuple[int, ...]:
     """Return the sizes of the axes of an index or group."""
     return size if isinstance(size, tuple) else (size,)
 
@@ -208,10 +208,11 @@ def _refuse_large(op: Operation, found: Sizes) -> None:
 
     It forms every product of a sum.
     """
-    grids = [_over(t.axes) for t in op.inputs]
-    grids += [_over((*e.axes, e.body)) for e in op.equations]
+    grids = [_indices_in(t.axes) for t in op.inputs]
+    grids += [_indices_in((*e.axes, e.body)) for e in op.equations]
     elements = sum(
-        math.prod(math.prod(_axes(found.get(i.extent, 1))) for i in indices) for indices in grids
+        math.prod(math.prod(_index_sizes(found.get(i.extent, 1))) for i in indices)
+        for indices in grids
     )
     if elements * _BYTES * _COPIES > _memory():
         raise DeriveError(
@@ -221,7 +222,7 @@ def _refuse_large(op: Operation, found: Sizes) -> None:
         )
 
 
-def _over(expressions: Iterable[Expr]) -> set[Index]:
+def _indices_in(expressions: Iterable[Expr]) -> set[Index]:
     return {i for e in expressions for i in walk(e) if isinstance(i, Index)}
 
 
@@ -237,7 +238,7 @@ def _varies(e: Expr) -> bool:
     return isinstance(e, Size | Param)
 
 
-def _parts(op: Operation, extent: str) -> Iterator[Size]:
+def _sizes_in_definition(op: Operation, extent: str) -> Iterator[Size]:
     """Yield the sizes in the definition of an extent's size, transitively."""
     by_name = {e.name: e.size for e in op.extents}
     pending = [by_name[extent]]
@@ -249,20 +250,24 @@ def _parts(op: Operation, extent: str) -> Iterator[Size]:
                 pending.append(by_name[size.extent])
 
 
-def _shape(axes: Sequence[Expr], found: Mapping[str, int | tuple[int, ...]]) -> tuple[int, ...]:
+def _shape_of_axes(
+    axes: Sequence[Expr], found: Mapping[str, int | tuple[int, ...]]
+) -> tuple[int, ...]:
     shape: list[int] = []
     for axis in axes:
         if isinstance(axis, Index):
-            shape += _axes(found[axis.extent])
+            shape += _index_sizes(found[axis.extent])
         else:
-            shape.append(math.prod(_shape(axis.args, found)) if isinstance(axis, Composite) else 1)
+            shape.append(
+                math.prod(_shape_of_axes(axis.args, found)) if isinstance(axis, Composite) else 1
+            )
     return tuple(shape)
 
 
 # -------------------------------------------------------------------- values
 
 
-def _run(
+def _values_if_legal(
     op: Operation, tensors: Mapping[str, Array | None], parameters: Mapping[str, Any]
 ) -> dict[str, Any] | None:
     """Return the value of every equation; None if an access is out of bounds."""
@@ -276,21 +281,21 @@ def _run(
         return None
 
 
-def _clean(
+def _has_clean_outputs(
     op: Operation,
     tensors: Mapping[str, Array | None],
     parameters: Mapping[str, Any],
     finite: bool,
 ) -> bool:
     """True if no output has a nan, and with ``finite`` no infinity."""
-    made = _run(op, tensors, parameters)
+    made = _values_if_legal(op, tensors, parameters)
     if made is None:
         raise DeriveError(f"{op.name}: found no integers that keep every access in bounds")
     outputs = [made[name] for name in reference.selected(op, parameters)]
     return all(bool((o.isfinite() if finite else ~o.isnan()).all()) for o in outputs)
 
 
-def _integers(
+def _random_integers(
     op: Operation,
     rng: np.random.Generator,
     small: Sample,
@@ -310,7 +315,7 @@ def _integers(
             assert own is not None
             tensors[t.name] = np.resize(own, shapes[t.name])
 
-    if _run(op, tensors, parameters) is None:
+    if _values_if_legal(op, tensors, parameters) is None:
         # The integers of the small sample may be too large for the requested sizes.
         tensors |= {
             t.name: np.zeros(shapes[t.name], np.int64) for t in op.inputs if t.kind == "int"
@@ -318,13 +323,13 @@ def _integers(
 
     def legal(name: str, value: int) -> bool:
         whole = np.full(shapes[name], value)
-        return _run(op, {**tensors, name: whole}, parameters) is not None
+        return _values_if_legal(op, {**tensors, name: whole}, parameters) is not None
 
     for t in op.inputs:
         if t.kind == "int":
             own = small.tensors[t.name]
             assert own is not None
-            top = _limit(op, t, found)
+            top = _exclusive_bound(op, t, found)
             low = next((n for n in (0, int(own.min()), int(own.max())) if legal(t.name, n)), 0)
             high = low + 1
             while high < top:
@@ -337,7 +342,7 @@ def _integers(
     return tensors
 
 
-def _limit(op: Operation, t: Tensor, found: Mapping[str, int | tuple[int, ...]]) -> int:
+def _exclusive_bound(op: Operation, t: Tensor, found: Mapping[str, int | tuple[int, ...]]) -> int:
     """Return an exclusive bound: the size of an index compared with t, else the largest size."""
     sizes = [math.prod(n) if isinstance(n, tuple) else n for n in found.values()]
     for e in (inner for equation in op.equations for inner in walk(equation.body)):
@@ -349,7 +354,7 @@ def _limit(op: Operation, t: Tensor, found: Mapping[str, int | tuple[int, ...]])
     return max(sizes, default=2)
 
 
-def _floats(
+def _random_floats(
     op: Operation,
     t: Tensor,
     rng: np.random.Generator,
@@ -362,11 +367,13 @@ def _floats(
     own = small.tensors[t.name]
     assert own is not None
     if way == "normal":
-        return np.asarray(rng.standard_normal(shape) * _scale(op, t.name, found))
+        return np.asarray(rng.standard_normal(shape) * _contraction_scale(op, t.name, found))
     return np.asarray(rng.uniform(own.min(initial=0.9), own.max(initial=0.9), shape))
 
 
-def _scale(op: Operation, name: str, found: Mapping[str, int | tuple[int, ...]]) -> float:
+def _contraction_scale(
+    op: Operation, name: str, found: Mapping[str, int | tuple[int, ...]]
+) -> float:
     """Return n^(-1/2) for a contraction over n with a computed tensor, n^(-1/4) with an input."""
     inputs = {t.name for t in op.inputs if t.kind == "float"}
     scale = 1.0

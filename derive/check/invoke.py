@@ -171,7 +171,7 @@ def derivatives(
     """
     import torch
 
-    tensors = _shifted(made, shift, seed)
+    tensors = _perturbed_tensors(made, shift, seed)
     if order == 0:
         outputs = called(function, made, list(tensors.values()))
         return {name: array(o) for name, o in zip(made.outputs, outputs, strict=True)}
@@ -212,7 +212,7 @@ def derivatives(
     return found
 
 
-def _shifted(made: Sample, shift: float, seed: int) -> dict[str, Tensor | None]:
+def _perturbed_tensors(made: Sample, shift: float, seed: int) -> dict[str, Tensor | None]:
     """Return the inputs as tensors, each element scaled by 1 + shift or 1 - shift."""
     rng = np.random.default_rng((17, seed))
     moved = {

@@ -52,13 +52,13 @@ class _RoundedCall:
     cotangents: dict[str, Array]
 
 
-def _exact(made: Sample, dtype: torch.dtype) -> _RoundedCall:
-    tensors = {name: _rounded(v, dtype) for name, v in made.tensors.items()}
-    cotangents = {name: _rounded(v, dtype) for name, v in cotangents_of(made).items()}
+def _rounded_call(made: Sample, dtype: torch.dtype) -> _RoundedCall:
+    tensors = {name: _round_to_dtype(v, dtype) for name, v in made.tensors.items()}
+    cotangents = {name: _round_to_dtype(v, dtype) for name, v in cotangents_of(made).items()}
     return _RoundedCall(replace(made, tensors=tensors), cotangents)
 
 
-def _rounded(values: Any, dtype: torch.dtype) -> Any:
+def _round_to_dtype(values: Any, dtype: torch.dtype) -> Any:
     import torch
 
     if values is None or values.dtype != np.float64:
@@ -66,7 +66,7 @@ def _rounded(values: Any, dtype: torch.dtype) -> Any:
     return torch.from_numpy(np.asarray(values)).to(dtype).double().numpy()
 
 
-def _nudged(call: _RoundedCall, dtype: torch.dtype, seed: int) -> _RoundedCall:
+def _perturb_call(call: _RoundedCall, dtype: torch.dtype, seed: int) -> _RoundedCall:
     """Move each number up or down by its last bit."""
     import torch
 
@@ -82,7 +82,9 @@ def _nudged(call: _RoundedCall, dtype: torch.dtype, seed: int) -> _RoundedCall:
     return _RoundedCall(replace(call.made, tensors=tensors), cotangents)
 
 
-def _results(function: Function, call: _RoundedCall, tensors: dict[str, Tensor | None]) -> Results:
+def _call_results(
+    function: Function, call: _RoundedCall, tensors: dict[str, Tensor | None]
+) -> Results:
     """Return the float outputs and the gradients."""
     outputs = called(function, call.made, list(tensors.values()))
     return _with_gradients(outputs, call, tensors)
@@ -97,42 +99,42 @@ def _with_gradients(
     return found | {f"grad_{name}": array(g) for name, g in grads.items()}
 
 
-def _unlike(op: Operation, call: _RoundedCall, dtype: torch.dtype, got: Results) -> str:
+def _beyond_last_bits(op: Operation, call: _RoundedCall, dtype: torch.dtype, got: Results) -> str:
     """Describe where results are further from the truth than the last bits explain."""
     import torch
 
     info = torch.finfo(dtype)
     written = plain(op, call.made)
-    truth = _results(written, call, tensors_of(call.made))
+    truth = _call_results(written, call, tensors_of(call.made))
     try:
         others = [
-            _results(written, there, tensors_of(there.made))
-            for there in (_nudged(call, dtype, seed) for seed in range(_MOVED))
+            _call_results(written, there, tensors_of(there.made))
+            for there in (_perturb_call(call, dtype, seed) for seed in range(_MOVED))
         ]
     except IndexError:
         raise NotApplicable("a position follows from inputs that half precision moves") from None
     found = []
-    whole = _most(*map(np.abs, truth.values()))
+    whole = _largest_finite(*map(np.abs, truth.values()))
     for name, want in truth.items():
         asked = np.isfinite(want) & (np.abs(want) < info.max / 2)
         gaps = [np.abs(o[name] - want)[asked] for o in others]
-        largest = _most(np.abs(want)[asked])
+        largest = _largest_finite(np.abs(want)[asked])
         if largest <= _NOTHING * whole:
             # Rounding of saved outputs breaks the cancellation.
             largest = whole
-        bound = max(_ALLOWED * _most(*gaps), _ROUNDED * info.eps * largest) + info.tiny
+        bound = max(_ALLOWED * _largest_finite(*gaps), _ROUNDED * info.eps * largest) + info.tiny
         error = np.nan_to_num(np.abs(got[name] - want), nan=np.inf)[asked]
         if not (error <= bound).all():
             found.append(f"{name} is off by {error.max():.3g}, above the tolerance of {bound:.3g}")
     return "; ".join(found)
 
 
-def _most(*gaps: Array) -> float:
+def _largest_finite(*gaps: Array) -> float:
     """Return the largest finite value."""
     return max((float(g[np.isfinite(g)].max(initial=0.0)) for g in gaps), default=0.0)
 
 
-def _floats(tensors: dict[str, Tensor | None]) -> list[Tensor]:
+def _float_tensors(tensors: dict[str, Tensor | None]) -> list[Tensor]:
     return [t for t in tensors.values() if t is not None and t.is_floating_point()]
 
 
@@ -141,9 +143,9 @@ def low(op: Operation, function: Function, made: Sample, dtype: str) -> str:
     import torch
 
     kind: torch.dtype = getattr(torch, dtype)
-    call = _exact(made, kind)
+    call = _rounded_call(made, kind)
     tensors = tensors_of(call.made, dtype)
-    if not _floats(tensors):
+    if not _float_tensors(tensors):
         raise NotApplicable("no input is of floating point")
     outputs = called(function, call.made, list(tensors.values()))
     wrong = [
@@ -152,14 +154,14 @@ def low(op: Operation, function: Function, made: Sample, dtype: str) -> str:
         if o.is_floating_point() and o.dtype != kind
     ]
     got = _with_gradients(outputs, call, tensors)
-    return "; ".join(filter(None, [*wrong, _unlike(op, call, kind, got)]))
+    return "; ".join(filter(None, [*wrong, _beyond_last_bits(op, call, kind, got)]))
 
 
 def mixed(op: Operation, function: Function, made: Sample) -> str:
     """Check that float32 and bfloat16 inputs promote as in torch; gradients keep their dtypes."""
     import torch
 
-    call = _exact(made, torch.bfloat16)
+    call = _rounded_call(made, torch.bfloat16)
     tensors = tensors_of(call.made, "float32")
     floats = [name for name, t in tensors.items() if t is not None and t.is_floating_point()]
     if len(floats) < 2:
@@ -168,7 +170,7 @@ def mixed(op: Operation, function: Function, made: Sample) -> str:
         t = tensors[name]
         assert t is not None
         tensors[name] = t.detach().bfloat16().requires_grad_()
-    wanted = partial(_promoted, [tensors[name] for name in floats])
+    wanted = partial(_sum_dtype, [tensors[name] for name in floats])
     outputs = called(function, call.made, list(tensors.values()))
     wrong = [
         f"{name} is {o.dtype}, not {wanted()}"
@@ -176,10 +178,10 @@ def mixed(op: Operation, function: Function, made: Sample) -> str:
         if o.is_floating_point() and o.dtype != wanted()
     ]
     got = _with_gradients(outputs, call, tensors)
-    return "; ".join(filter(None, [*wrong, _unlike(op, call, torch.bfloat16, got)]))
+    return "; ".join(filter(None, [*wrong, _beyond_last_bits(op, call, torch.bfloat16, got)]))
 
 
-def _promoted(tensors: list[Any]) -> torch.dtype:
+def _sum_dtype(tensors: list[Any]) -> torch.dtype:
     """Return the dtype of the sum of the tensors in torch."""
     total = tensors[0].detach().flatten()[:1] if tensors[0].dim() else tensors[0].detach()
     for t in tensors[1:]:
@@ -193,16 +195,16 @@ def autocast(op: Operation, function: Function, made: Sample) -> str:
     import torch
 
     found = []
-    call = _exact(made, torch.bfloat16)
+    call = _rounded_call(made, torch.bfloat16)
     for inside in (False, True):
         tensors = tensors_of(call.made, "float32")
-        if not _floats(tensors):
+        if not _float_tensors(tensors):
             raise NotApplicable("no input is of floating point")
         backward: Callable[[], Any] = partial(torch.autocast, "cpu", torch.bfloat16)
         with backward():
             outputs = called(function, call.made, list(tensors.values()))
         with backward() if inside else nullcontext():
             got = _with_gradients(outputs, call, tensors)
-        text = _unlike(op, call, torch.bfloat16, got)
+        text = _beyond_last_bits(op, call, torch.bfloat16, got)
         found.append(f"the backward {'in' if inside else 'out'}side: {text}" if text else "")
     return "; ".join(filter(None, found))

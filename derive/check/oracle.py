@@ -51,7 +51,7 @@ def outputs(
 
     ``still`` is the run that provides values under ``detach``; ``judge`` is the evaluator.
     """
-    return _finished(op, ran(op, tensors, parameters, still, judge), parameters)
+    return _restore_kept_axes(op, ran(op, tensors, parameters, still, judge), parameters)
 
 
 def gradient(
@@ -66,7 +66,7 @@ def gradient(
     The error is O(step^4), about 1e-10 for values of order 1. Values under ``detach`` stay
     constant. Meaningless within a step of a kink.
     """
-    moved = _Moved.of(op, tensors, cotangents, parameters, wrt)
+    moved = _PerturbedInput.of(op, tensors, cotangents, parameters, wrt)
     result = np.empty_like(moved.base)
     for place in np.ndindex(result.shape):
         unit = np.zeros_like(result)
@@ -84,12 +84,12 @@ def slopes(
     directions: Sequence[Array],
 ) -> list[float]:
     """Return Sum gradient*direction for each direction, from two differences each."""
-    moved = _Moved.of(op, tensors, cotangents, parameters, wrt)
+    moved = _PerturbedInput.of(op, tensors, cotangents, parameters, wrt)
     return [moved.slope(direction, 1.0) for direction in directions]
 
 
 @dataclass(frozen=True)
-class _Moved:
+class _PerturbedInput:
     """Evaluates an operation with one input perturbed."""
 
     base: Array
@@ -104,7 +104,7 @@ class _Moved:
         cotangents: Mapping[str, Array],
         parameters: Mapping[str, Any],
         wrt: str,
-    ) -> _Moved:
+    ) -> _PerturbedInput:
         base = tensors[wrt]
         if base is None:
             raise ValueError(f"{wrt} is None, so it has no gradient")
@@ -176,7 +176,7 @@ def ran(
 ) -> Run:
     """Evaluate every equation that the selected outputs need, with the evaluator ``judge``."""
     found = sizes(op, tensors, parameters)
-    numbers = _numbers(op, parameters, found)
+    numbers = _numeric_values(op, parameters, found)
     known: dict[str, Array] = {}
     axes = {tensor.name: tensor.axes for tensor in op.inputs}
     axes |= {equation.name: equation.axes for equation in op.equations}
@@ -187,24 +187,24 @@ def ran(
         given = tensors.get(tensor.name)
         if given is None:
             shape = [n for axis in tensor.axes for n in machine.shape(axis)]
-            known[tensor.name] = np.full(shape, _number(tensor.default))
+            known[tensor.name] = np.full(shape, _default_value(tensor.default))
         else:
             known[tensor.name] = np.asarray(given)
     made = {}
-    for equation in _needed(op, parameters):
+    for equation in _equations_needed(op, parameters):
         filled = machine.fill(equation.axes, equation.body, equation.kind)
         made[equation.name] = known[equation.name] = filled
     return Run(machine, made)
 
 
-def _number(value: Fraction | Expr | None) -> float | int:
+def _default_value(value: Fraction | Expr | None) -> float | int:
     """Evaluate a default; raise ValueError if there is none."""
     if value is None:
         raise ValueError("a tensor or parameter without a default is missing")
     return evaluate(Num(value) if isinstance(value, Fraction) else value, {}, {}, {}, {})
 
 
-def _numbers(op: Operation, parameters: Mapping[str, Any], found: Extents) -> dict[str, Any]:
+def _numeric_values(op: Operation, parameters: Mapping[str, Any], found: Extents) -> dict[str, Any]:
     """Return the values of numeric parameters, sizes included."""
     unknown = sorted(set(parameters) - {p.name for p in op.parameters})
     if unknown:
@@ -216,12 +216,12 @@ def _numbers(op: Operation, parameters: Mapping[str, Any], found: Extents) -> di
         if isinstance(parameter, Number):
             if parameter.name not in parameters and parameter.default is None:
                 raise TypeError(f"{op.name} needs the parameter {parameter.name}")
-            default = None if parameter.default is None else _number(parameter.default)
+            default = None if parameter.default is None else _default_value(parameter.default)
             numbers[parameter.name] = parameters.get(parameter.name, default)
     return numbers
 
 
-def _selected(op: Operation, parameters: Mapping[str, Any]) -> list[str]:
+def _selected_outputs(op: Operation, parameters: Mapping[str, Any]) -> list[str]:
     """Return the names of the outputs selected by the choice parameters."""
     dropped: set[str] = set()
     for choice in op.parameters:
@@ -235,9 +235,9 @@ def _selected(op: Operation, parameters: Mapping[str, Any]) -> list[str]:
     return [name for name in op.outputs if name not in dropped]
 
 
-def _needed(op: Operation, parameters: Mapping[str, Any]) -> list[Equation]:
+def _equations_needed(op: Operation, parameters: Mapping[str, Any]) -> list[Equation]:
     """Return the equations that the selected outputs need, in order."""
-    names = set(_selected(op, parameters))
+    names = set(_selected_outputs(op, parameters))
     chosen = []
     for equation in reversed(op.equations):
         if equation.name in names:
@@ -246,17 +246,19 @@ def _needed(op: Operation, parameters: Mapping[str, Any]) -> list[Equation]:
     return chosen[::-1]
 
 
-def _finished(op: Operation, whole: Run, parameters: Mapping[str, Any]) -> dict[str, Array]:
+def _restore_kept_axes(
+    op: Operation, whole: Run, parameters: Mapping[str, Any]
+) -> dict[str, Array]:
     """Return the selected outputs, with axes named by ``keepdim`` restored at size 1."""
     lost = [p.index for p in op.parameters if isinstance(p, KeepDim) and parameters.get(p.name)]
     axes = {equation.name: equation.axes for equation in op.equations}
     result = {}
-    for name in _selected(op, parameters):
+    for name in _selected_outputs(op, parameters):
         value, left = whole.made[name], list(axes[name])
         for index in lost:
             if all(index not in walk(axis) for axis in left):
                 owner = next(tensor.axes for tensor in op.inputs if index in tensor.axes)
-                place = _place(left, owner, owner.index(index))
+                place = _place_of_axis(left, owner, owner.index(index))
                 rank = sum(len(whole.machine.shape(axis)) for axis in left[:place])
                 value = np.expand_dims(value, rank)
                 left.insert(place, index)
@@ -264,7 +266,7 @@ def _finished(op: Operation, whole: Run, parameters: Mapping[str, Any]) -> dict[
     return result
 
 
-def _place(left: Sequence[Expr], owner: Sequence[Expr], n: int) -> int:
+def _place_of_axis(left: Sequence[Expr], owner: Sequence[Expr], n: int) -> int:
     """Return the place of owner's axis n in left: after predecessors, or before followers."""
     before = [at + 1 for at, axis in enumerate(left) if axis in owner[:n]]
     after = [at for at, axis in enumerate(left) if axis in owner[n + 1 :]]
@@ -361,7 +363,7 @@ class _Solver:
             unknown = [a for a, w in zip(part, widths, strict=True) if w is None]
             names = {a.extent for a in unknown if isinstance(a, Index)}
             if rest < 0 or (rest % len(unknown) if len(names) == 1 else rest and not names):
-                form = ", ".join(map(_letters, tensor.axes))
+                form = ", ".join(map(_axis_text, tensor.axes))
                 raise ValueError(f"{tensor.name}: {rank} axes do not fit {tensor.name}[{form}]")
             if len(names) == 1:
                 self.ranks[names.pop()] = rest // len(unknown)
@@ -410,7 +412,7 @@ class _Solver:
             self.note(unknown[0].extent, size // known, origin)
         elif not unknown and known != size:
             raise ValueError(
-                f"{origin} {_letters(axis)} has size {size}, but its parts make {known}"
+                f"{origin} {_axis_text(axis)} has size {size}, but its parts make {known}"
             )
 
     def derived(self) -> None:
@@ -418,7 +420,7 @@ class _Solver:
         for extent in self.op.extents:
             if extent.size is None:
                 continue
-            numbers = _numbers(self.op, self.parameters, self.found)
+            numbers = _numeric_values(self.op, self.parameters, self.found)
             inside = list(walk(extent.size))
             sized = {e.extent for e in inside if isinstance(e, Size)} <= self.found.keys()
             if sized and {e.name for e in inside if isinstance(e, Param)} <= numbers.keys():
@@ -432,8 +434,8 @@ def _has_axis(parameter: Parameter, tensor: Tensor) -> bool:
     return isinstance(parameter, AxisOf) and parameter.index in tensor.axes
 
 
-def _letters(axis: Expr) -> str:
+def _axis_text(axis: Expr) -> str:
     """Print an axis in the notation."""
     if isinstance(axis, Composite):
-        return f"({' '.join(map(_letters, axis.args))})"
+        return f"({' '.join(map(_axis_text, axis.args))})"
     return ("*" if axis.group else "") + axis.name if isinstance(axis, Index) else "0"

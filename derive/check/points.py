@@ -100,7 +100,7 @@ def _neutral(kind: str, dtype: torch.dtype) -> float | bool:
 Taken: TypeAlias = "Tensor | None"
 
 
-def _winner(sign: int) -> Callable[[Tensor, Taken], Tensor]:
+def _winner_position(sign: int) -> Callable[[Tensor, Taken], Tensor]:
     """Return argmax of sign*value: the first winner, or the first nan; 0 for no elements."""
 
     def winner(values: Tensor, taken: Taken) -> Tensor:
@@ -114,9 +114,9 @@ def _winner(sign: int) -> Callable[[Tensor, Taken], Tensor]:
     return winner
 
 
-def _first(sign: int) -> Callable[[Tensor, Taken], Tensor]:
+def _first_winner(sign: int) -> Callable[[Tensor, Taken], Tensor]:
     """Return the maximum of sign*value, with the gradient to the first winner alone."""
-    winner = _winner(sign)
+    winner = _winner_position(sign)
 
     def first(values: Tensor, taken: Taken) -> Tensor:
         return values.gather(0, winner(values, taken).unsqueeze(0)).squeeze(0)
@@ -124,7 +124,7 @@ def _first(sign: int) -> Callable[[Tensor, Taken], Tensor]:
     return first
 
 
-def _shared(name: str) -> Callable[[Tensor, Taken], Tensor]:
+def _tied_extremum(name: str) -> Callable[[Tensor, Taken], Tensor]:
     """Return torch.amax or amin, which share the gradient among tied winners."""
 
     def shared(values: Tensor, taken: Taken) -> Tensor:
@@ -172,12 +172,12 @@ REDUCTIONS: Mapping[str, GridReduction] = {
     "sum": GridReduction(0, 0, lambda values, taken: values.sum(0)),
     "prod": GridReduction(1, 1, lambda values, taken: values.prod(0)),
     "mean": GridReduction(math.nan, 0, _mean),
-    "max": GridReduction(-_INF, -_INF, _first(1)),
-    "min": GridReduction(_INF, _INF, _first(-1)),
-    "amax": GridReduction(-_INF, -_INF, _shared("amax")),
-    "amin": GridReduction(_INF, _INF, _shared("amin")),
-    "argmax": GridReduction(0, -_INF, _winner(1)),
-    "argmin": GridReduction(0, _INF, _winner(-1)),
+    "max": GridReduction(-_INF, -_INF, _first_winner(1)),
+    "min": GridReduction(_INF, _INF, _first_winner(-1)),
+    "amax": GridReduction(-_INF, -_INF, _tied_extremum("amax")),
+    "amin": GridReduction(_INF, _INF, _tied_extremum("amin")),
+    "argmax": GridReduction(0, -_INF, _winner_position(1)),
+    "argmin": GridReduction(0, _INF, _winner_position(-1)),
     "logsumexp": GridReduction(-_INF, -_INF, lambda values, taken: values.logsumexp(0)),
     "norm2": GridReduction(0, 0, _norm),
     "any": GridReduction(False, False, lambda values, taken: values.any(0)),

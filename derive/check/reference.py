@@ -51,7 +51,7 @@ def values(
     import torch
 
     given = {name: t for name, t in tensors.items() if t is not None}
-    smooth = _smooth(op, given)
+    smooth = _checked_floats(op, given)
     first = next(iter(given.values()), torch.empty(()))
     dtype = smooth[0].dtype if smooth else torch.get_default_dtype()
     parameters = dict(parameters or {})
@@ -60,17 +60,17 @@ def values(
     )
     known: dict[str, Tensor] = {}
     axes = {t.name: t.axes for t in op.inputs} | {e.name: e.axes for e in op.equations}
-    grid = Grid(known, found, _numbers(op, parameters, found), axes, dtype, first.device)
+    grid = Grid(known, found, _parameter_numbers(op, parameters, found), axes, dtype, first.device)
     for tensor in op.inputs:
         if tensor.name in given:
             known[tensor.name] = given[tensor.name]
         else:
-            constant = grid.value(_constant(tensor.default), GridScope((), {}))
+            constant = grid.value(_default_expression(tensor.default), GridScope((), {}))
             shape = [n for axis in tensor.axes for n in grid.layout(axis)]
             known[tensor.name] = grid.cast(constant, tensor.kind).expand(shape)
     wanted = any(t.requires_grad for t in smooth) and torch.is_grad_enabled()
     made = {}
-    for equation in _needed(op, selected(op, parameters, option)):
+    for equation in _equations_for(op, selected(op, parameters, option)):
         filled = grid.fill(equation.axes, equation.body, equation.kind)
         if wanted and equation.kind == "float" and not filled.requires_grad:
             filled.requires_grad_()
@@ -120,7 +120,7 @@ def target(op: Operation, outputs: Sequence[str], of: str | None = None) -> str:
     raise DeriveError(f"{op.name} has several outputs; choose one with of=: {', '.join(floats)}")
 
 
-def _smooth(op: Operation, given: Mapping[str, Tensor]) -> list[Tensor]:
+def _checked_floats(op: Operation, given: Mapping[str, Tensor]) -> list[Tensor]:
     """Return the float inputs; raise TypeError on a wrong kind or on mixed dtypes."""
     smooth: dict[str, Tensor] = {}
     for tensor in op.inputs:
@@ -142,7 +142,7 @@ def _smooth(op: Operation, given: Mapping[str, Tensor]) -> list[Tensor]:
     return list(smooth.values())
 
 
-def _needed(op: Operation, outputs: Sequence[str]) -> list[Equation]:
+def _equations_for(op: Operation, outputs: Sequence[str]) -> list[Equation]:
     """Return the equations that the outputs need, in order."""
     wanted, kept = set(outputs), []
     for equation in reversed(op.equations):
@@ -152,14 +152,16 @@ def _needed(op: Operation, outputs: Sequence[str]) -> list[Equation]:
     return kept[::-1]
 
 
-def _constant(value: Fraction | Expr | None) -> Expr:
+def _default_expression(value: Fraction | Expr | None) -> Expr:
     """Return a default as an expression; raise TypeError if there is none."""
     if value is None:
         raise TypeError("a tensor or parameter without a default is missing")
     return as_expr(value)
 
 
-def _numbers(op: Operation, parameters: Mapping[str, Any], found: Extents) -> dict[str, Any]:
+def _parameter_numbers(
+    op: Operation, parameters: Mapping[str, Any], found: Extents
+) -> dict[str, Any]:
     """Return the values of numeric parameters, sizes included."""
     numbers: dict[str, Any] = {}
     for p in op.parameters:
@@ -171,7 +173,7 @@ def _numbers(op: Operation, parameters: Mapping[str, Any], found: Extents) -> di
             elif p.default is None:
                 raise TypeError(f"{op.name} needs the parameter {p.name}")
             else:
-                numbers[p.name] = evaluate(_constant(p.default), {}, {}, {}, {})
+                numbers[p.name] = evaluate(_default_expression(p.default), {}, {}, {}, {})
     unknown = sorted(set(parameters) - {p.name for p in op.parameters})
     if unknown:
         raise TypeError(f"{op.name} has no parameter {', '.join(unknown)}")

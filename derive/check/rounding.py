@@ -80,8 +80,8 @@ def lost_digits(
     single = made
     known: dict[str, tuple[Array, float]] = {}
     for part in _PARTS:
-        moved = _moved(made, max(1.0, scale * part), offset * part)
-        there = _known(op, moved)
+        moved = _scale_and_shift(made, max(1.0, scale * part), offset * part)
+        there = _truth_and_rounding(op, moved)
         finite = [np.isfinite(truth) for truth, _ in there.values()]
         whole = bool(finite) and all(f.all() for f in finite)
         if whole or (not known and any(f.any() for f in finite)):
@@ -89,7 +89,7 @@ def lost_digits(
         if whole:
             break
     found = []
-    got = _results(function, single, "float32") if known else {}
+    got = _outputs_and_gradients(function, single, "float32") if known else {}
     for name, (truth, rounding) in known.items():
         asked = np.isfinite(truth)
         if not asked.any():
@@ -106,18 +106,20 @@ def lost_digits(
     return "; ".join(found)
 
 
-def _known(op: Operation, single: Sample) -> dict[str, tuple[Array, float]]:
+def _truth_and_rounding(op: Operation, single: Sample) -> dict[str, tuple[Array, float]]:
     """Return (truth, float32 error of the equations as written) of each result.
 
     The truth is nan where the equations overflow or are undefined. The result is empty if a
     position computed from the inputs leaves its axis.
     """
-    double = replace(single, tensors={n: _as(v, np.float64) for n, v in single.tensors.items()})
+    double = replace(
+        single, tensors={n: _floats_as(v, np.float64) for n, v in single.tensors.items()}
+    )
     written = plain(op, single)
     try:
-        truth = _results(written, double, "float64")
+        truth = _outputs_and_gradients(written, double, "float64")
         others = [
-            _results(written, _nudged(subject, seed), dtype)
+            _outputs_and_gradients(written, _perturb_last_bit(subject, seed), dtype)
             for seed in range(3)
             for subject, dtype in ((single, "float32"), (double, "float64"))
         ]
@@ -134,22 +136,24 @@ def _known(op: Operation, single: Sample) -> dict[str, tuple[Array, float]]:
     return known
 
 
-def _moved(made: Sample, scale: float, offset: float) -> Sample:
+def _scale_and_shift(made: Sample, scale: float, offset: float) -> Sample:
     """Return the sample with other float inputs, exactly representable in float32."""
     tensors = {
-        name: _as(v * scale + offset, np.float32) if v is not None and v.dtype == np.float64 else v
+        name: _floats_as(v * scale + offset, np.float32)
+        if v is not None and v.dtype == np.float64
+        else v
         for name, v in made.tensors.items()
     }
     return replace(made, tensors=tensors)
 
 
-def _as(values: Array | None, dtype: type) -> Array | None:
+def _floats_as(values: Array | None, dtype: type) -> Array | None:
     if values is None or values.dtype not in (np.float32, np.float64):
         return values
     return np.asarray(values, dtype)
 
 
-def _nudged(made: Sample, seed: int) -> Sample:
+def _perturb_last_bit(made: Sample, seed: int) -> Sample:
     """Move the inputs by their last bit in float32; with seed 0 leave them."""
     if seed == 0:
         return made
@@ -162,7 +166,7 @@ def _nudged(made: Sample, seed: int) -> Sample:
     return replace(made, tensors=tensors)
 
 
-def _results(function: Function, made: Sample, dtype: str) -> Results:
+def _outputs_and_gradients(function: Function, made: Sample, dtype: str) -> Results:
     """Return the float outputs and the gradients of Sum outputs*cotangents."""
     tensors = tensors_of(made, dtype)
     outputs = called(function, made, list(tensors.values()))

@@ -58,19 +58,24 @@ def verdict(op: Operation, function: Function, made: Sample, order: int) -> tupl
     got = derivatives(function, made, order)
     want = derivatives(plain(op, made), made, order)
     noise = _noise(plain(op, made), made, order, want)
-    unlike = _unlike(got, want, noise)
+    unlike = _beyond_noise(got, want, noise)
     try:
-        truth = _exactly(op, made, order)
+        truth = _exact_results(op, made, order)
     except Unknown as reason:
-        if unlike and _unlike(got, want, _noise(function, made, order, got)):
+        if unlike and _beyond_noise(got, want, _noise(function, made, order, got)):
             return Verdict.WRONG, f"autograd of the equations: {unlike}"
         return (Verdict.UNDECIDED if unlike else Verdict.CONVENTIONAL), unlike or str(reason)
-    along, own = _along(got, made, order), _along(noise, made, order, bound=True)
-    untrue = _unlike(along, truth, own)
+    along, own = (
+        _contract_directions(got, made, order),
+        _contract_directions(noise, made, order, bound=True),
+    )
+    untrue = _beyond_noise(along, truth, own)
     if not unlike and not untrue:
         return Verdict.RIGHT, ""
     loose = _noise(function, made, order, got)
-    if _unlike(got, want, loose) or _unlike(along, truth, _along(loose, made, order, bound=True)):
+    if _beyond_noise(got, want, loose) or _beyond_noise(
+        along, truth, _contract_directions(loose, made, order, bound=True)
+    ):
         return Verdict.WRONG, "; ".join(
             f"{judge}: {text}"
             for judge, text in (
@@ -138,7 +143,7 @@ def _noise(function: Function, made: Sample, order: int, here: Results) -> Resul
     }
 
 
-def _unlike(got: Results, want: Results, noise: Results) -> str:
+def _beyond_noise(got: Results, want: Results, noise: Results) -> str:
     """Describe where results differ by more than tolerance and noise."""
     found = []
     largest = max((float(np.abs(v).max(initial=0.0)) for v in want.values()), default=0.0)
@@ -156,7 +161,7 @@ def _unlike(got: Results, want: Results, noise: Results) -> str:
 # ----------------------------------------------------------------- many digits
 
 
-def _exactly(op: Operation, made: Sample, order: int) -> Results:
+def _exact_results(op: Operation, made: Sample, order: int) -> Results:
     """Return outputs, slopes or curvatures along a few directions, in high precision."""
     sizes = oracle.sizes(op, made.tensors, made.parameters)
     loops = 0
@@ -183,7 +188,7 @@ def _exactly(op: Operation, made: Sample, order: int) -> Results:
     return found
 
 
-def _along(found: Results, made: Sample, order: int, bound: bool = False) -> Results:
+def _contract_directions(found: Results, made: Sample, order: int, bound: bool = False) -> Results:
     """Contract elementwise derivatives (or their error bounds) with the same directions."""
     if order == 0:
         return found
@@ -192,17 +197,17 @@ def _along(found: Results, made: Sample, order: int, bound: bool = False) -> Res
     if slopes:
         pairs = zip(slopes, weights_of(made), strict=True)
         result["slopes of the outputs"] = sum(
-            (_total(v, array(w)) for v, w in pairs), np.array(0.0)
+            (_directional_sum(v, array(w)) for v, w in pairs), np.array(0.0)
         )
     for n in range(2):
         for name, part in directions_of(made, n).items():
             part = np.abs(part) if bound else part
-            result[f"grad_{name} along {n}"] = _total(found[f"grad_{name}"], part)
+            result[f"grad_{name} along {n}"] = _directional_sum(found[f"grad_{name}"], part)
             if order == 2:
-                second = _total(found[f"second derivative, {name}"], part)
+                second = _directional_sum(found[f"second derivative, {name}"], part)
                 result[f"second derivative, {name} along {n}"] = second
     return result
 
 
-def _total(values: Array, direction: Array) -> Array:
+def _directional_sum(values: Array, direction: Array) -> Array:
     return np.array(np.sum(values * direction))

@@ -132,7 +132,7 @@ def sample(op: Operation, case: Case, seed: int = 0) -> Sample:
     rng = np.random.default_rng(seed)
     for shapes, parameters in _assignments(op, case):
         try:
-            tensors = _integers(op, rng, shapes, parameters)
+            tensors = _legal_integers(op, rng, shapes, parameters)
         except (ValueError, IndexError, ZeroDivisionError) as error:
             reason = f": {error}"
             continue
@@ -140,8 +140,8 @@ def sample(op: Operation, case: Case, seed: int = 0) -> Sample:
             values = dict(tensors)
             for t in op.inputs:
                 if t.kind == "float" and t.name in shapes:
-                    values[t.name] = _apart(rng, shapes[t.name], low, high)
-            made = _outputs(op, values, parameters)
+                    values[t.name] = _distinct_values(rng, shapes[t.name], low, high)
+            made = _outputs_or_error(op, values, parameters)
             if isinstance(made, Exception):
                 reason = f": {made}"
                 continue
@@ -166,7 +166,7 @@ def _is_number(values: Array) -> bool:
     return not np.isnan(values).any()
 
 
-def _outputs(
+def _outputs_or_error(
     op: Operation, tensors: Mapping[str, Array | None], parameters: Mapping[str, Any]
 ) -> dict[str, Array] | Exception:
     """Return the outputs, or the error that prevents them."""
@@ -178,7 +178,9 @@ def _outputs(
         return error
 
 
-def _apart(rng: np.random.Generator, shape: tuple[int, ...], low: float, high: float) -> Array:
+def _distinct_values(
+    rng: np.random.Generator, shape: tuple[int, ...], low: float, high: float
+) -> Array:
     """Return values in (low, high) in random order: distinct, and none near 0."""
     n = prod(shape)
     places = (np.arange(n) + rng.uniform(0.2, 0.8, n)) / max(n, 1)
@@ -226,7 +228,7 @@ def _shapes(
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, Any], int, int]:
     """Return the shapes of the given tensors, the parameters, the smallest extent, and the work."""
     parameters: dict[str, Any] = {
-        p.name: _number(p, case) for p in op.parameters if isinstance(p, Number)
+        p.name: _parameter_value(p, case) for p in op.parameters if isinstance(p, Number)
     }
     parameters |= {p.name: case.kept for p in op.parameters if isinstance(p, KeepDim)}
     parameters |= {p.name: case.option for p in op.parameters if isinstance(p, Choice)}
@@ -323,7 +325,7 @@ def axis_sizes(axis: Expr, known: Mapping[str, int | tuple[int, ...]]) -> tuple[
     return (1,)
 
 
-def _number(p: Number, case: Case) -> float | int:
+def _parameter_value(p: Number, case: Case) -> float | int:
     """Return the default, or a value near it if parameters are varied."""
     if p.default is None:
         ends = [float(bound) for _, bound in p.bounds]
@@ -347,7 +349,7 @@ def _is_allowed(p: Number, value: float) -> bool:
 # ------------------------------------------------------------------ integers
 
 
-def _integers(
+def _legal_integers(
     op: Operation,
     rng: np.random.Generator,
     shapes: Mapping[str, tuple[int, ...]],
@@ -367,7 +369,9 @@ def _integers(
                 shapes[t.name]
             )
         if t.kind == "int" and t.name in shapes:
-            low, high = _bounds(op, t, tensors, parameters, _limit(op, t, found, largest))
+            low, high = _legal_range(
+                op, t, tensors, parameters, _largest_trial(op, t, found, largest)
+            )
             values = rng.integers(low, high, shapes[t.name])
             for guard in _guards(op, t, parameters):
                 if values.size > 1:
@@ -376,7 +380,7 @@ def _integers(
                     if _legal(op, {**tensors, t.name: guarded}, parameters):
                         values = guarded
             tensors[t.name] = values
-    made = _outputs(op, tensors, parameters)
+    made = _outputs_or_error(op, tensors, parameters)
     if isinstance(made, Exception):
         raise made
     return tensors
@@ -385,10 +389,10 @@ def _integers(
 def _legal(
     op: Operation, tensors: Mapping[str, Array | None], parameters: Mapping[str, Any]
 ) -> bool:
-    return not isinstance(_outputs(op, tensors, parameters), Exception)
+    return not isinstance(_outputs_or_error(op, tensors, parameters), Exception)
 
 
-def _bounds(
+def _legal_range(
     op: Operation,
     t: Tensor,
     tensors: Mapping[str, Array | None],
@@ -409,7 +413,7 @@ def _bounds(
     return low, high
 
 
-def _limit(
+def _largest_trial(
     op: Operation, t: Tensor, found: Mapping[str, int | tuple[int, ...]], largest: int
 ) -> int:
     """Return an exclusive bound: the size of an index compared with t, else ``largest``."""

@@ -32,7 +32,7 @@ def strides(op: Operation, function: Function, made: Sample, slack: float = 0.0)
     import torch
 
     dense = tensors_of(made)
-    views = {name: None if t is None else apart(t) for name, t in dense.items()}
+    views = {name: None if t is None else strided_view(t) for name, t in dense.items()}
     ours = called(function, made, list(views.values()))
     plain = called(function, made, list(dense.values()))
     found = [
@@ -50,7 +50,7 @@ def strides(op: Operation, function: Function, made: Sample, slack: float = 0.0)
     full = [torch.from_numpy(given[name]) for name, o in cotangents if o.requires_grad]
     ones = [torch.ones((), dtype=o.dtype).expand(o.shape) for _, o in pairs]
     for strange, usual in (
-        ([apart(c) for c in full], full),
+        ([strided_view(c) for c in full], full),
         (ones, [o.contiguous() for o in ones]),
     ):
         grads, wants = (
@@ -68,7 +68,7 @@ def strides(op: Operation, function: Function, made: Sample, slack: float = 0.0)
     return "; ".join(filter(None, found))
 
 
-def apart(t: Tensor) -> Tensor:
+def strided_view(t: Tensor) -> Tensor:
     """Return a view with the same values, transposed and with stride 2 and offset 1."""
     wide = t.new_zeros((*reversed(t.shape), 2))
     backwards = tuple(reversed(range(t.dim())))
@@ -82,17 +82,17 @@ def twice(op: Operation, function: Function, made: Sample, slack: float = 0.0) -
     found = []
     for one, other, subject in alike(op, made):
         separate = tensors_of(subject)
-        wants = _gradients(function, subject, separate)
+        wants = _sample_gradients(function, subject, separate)
         shared = tensors_of(subject)
         shared[other] = shared[one]
-        got = _gradients(function, subject, shared)[one]
+        got = _sample_gradients(function, subject, shared)[one]
         want = array(wants[one]) + array(wants[other])
         text = unlike(f"grad_{one}, given as {other} too", array(got), want, slack)
         found.append(text)
     return "; ".join(filter(None, found))
 
 
-def _gradients(
+def _sample_gradients(
     function: Function, made: Sample, tensors: dict[str, Tensor | None]
 ) -> dict[str, Tensor]:
     outputs = called(function, made, list(tensors.values()))
@@ -108,7 +108,11 @@ def alike(op: Operation, made: Sample) -> Iterator[tuple[str, str, Sample]]:
     except VerificationError as why:
         raise NotApplicable(f"no sample has equal extents: {why}") from None
     names = inputs_of(tensors_of(square))
-    pairs = [(a, b) for a, b in combinations(names, 2) if _shape(square, a) == _shape(square, b)]
+    pairs = [
+        (a, b)
+        for a, b in combinations(names, 2)
+        if _sample_shape(square, a) == _sample_shape(square, b)
+    ]
     if not pairs:
         raise NotApplicable("no two inputs of floating point can have one shape")
     for one, other in pairs:
@@ -116,6 +120,6 @@ def alike(op: Operation, made: Sample) -> Iterator[tuple[str, str, Sample]]:
         yield one, other, replace(square, tensors={**square.tensors, other: values})
 
 
-def _shape(made: Sample, name: str) -> tuple[int, ...]:
+def _sample_shape(made: Sample, name: str) -> tuple[int, ...]:
     values = made.tensors[name]
     return () if values is None else values.shape

@@ -37,20 +37,20 @@ def compiled(op: Operation, function: Function, made: Sample, slack: float = 0.0
     """Check torch.compile(fullgraph=True), also with one tensor passed as two inputs."""
     import torch
 
-    with importable(function), _silent():
+    with importable(function), _ignore_warnings():
         torch._dynamo.reset()
         fast = torch.compile(function, fullgraph=True, backend="aot_eager", dynamic=False)
-        found = _unlike(function, fast, made, None, slack)
+        found = _compiled_differences(function, fast, made, None, slack)
         try:
             one, other, square = next(alike(op, made))
         except NotApplicable:
             return "; ".join(found)
-        found += _unlike(function, fast, square, (one, other), slack)
+        found += _compiled_differences(function, fast, square, (one, other), slack)
         torch._dynamo.reset()
     return "; ".join(found)
 
 
-def _unlike(
+def _compiled_differences(
     function: Function, fast: Function, made: Sample, same: tuple[str, str] | None, slack: float
 ) -> list[str]:
     """List the differences in values and gradients of the compiled function."""
@@ -85,7 +85,7 @@ def importable(function: Function) -> Iterator[None]:
 
 
 @contextmanager
-def _silent() -> Iterator[None]:
+def _ignore_warnings() -> Iterator[None]:
     """Suppress torch's warnings while it traces."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -104,7 +104,7 @@ def traced(op: Operation, function: Function, made: Sample, slack: float = 0.0) 
         outputs, pullback = torch.func.vjp(call, *given)[:2]
         return (*outputs, *pullback(weights))
 
-    with _silent():
+    with _ignore_warnings():
         graph = make_fx(both)(*(t.detach() for t in inputs))
     moved = [t.detach() * 0.99 for t in inputs]
     found = [

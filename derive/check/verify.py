@@ -82,7 +82,7 @@ def gradients_of(op: Operation, function: Function, seed: int = 0) -> Iterator[C
     for case in cases(op):
         made = sample(op, case, seed)
         for column in GRADIENTS if case.label == "typical" else VALUES:
-            yield _settled(op, column, function, made)
+            yield _check_result(op, column, function, made)
 
 
 def checks_of(
@@ -93,10 +93,10 @@ def checks_of(
         asked = [c for c in columns if case.label == "typical" or not c.typical]
         if asked:
             made = sample(op, case, seed)
-            yield from (_settled(op, column, function, made) for column in asked)
+            yield from (_check_result(op, column, function, made) for column in asked)
 
 
-def _settled(op: Operation, column: Column, function: Function, made: Sample) -> Check:
+def _check_result(op: Operation, column: Column, function: Function, made: Sample) -> Check:
     """Return the result of a check, adjudicated (`derive.check.rounding_adjudication`) if it fails.
 
     The judges say whether the code is wrong at this sample. Where they cannot tell, they are
@@ -117,12 +117,12 @@ def _settled(op: Operation, column: Column, function: Function, made: Sample) ->
         # A warning that torch vmaps the derivative of unfold in a loop.
         warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
         try:
-            detail, numerical = _asked(check, function, made)
+            detail, numerical = _run_check(check, function, made)
             if detail and numerical and column.order is not None:
-                detail = _again(op, detail, column.order, check, function, made)
+                detail = _adjudicate(op, detail, column.order, check, function, made)
             elif detail and numerical and column.rounds:
                 slack = rounding(function, made)
-                detail, _ = _asked(partial(check, slack=slack), function, made)
+                detail, _ = _run_check(partial(check, slack=slack), function, made)
         except NotApplicable as why:
             detail, reason = "", str(why)
         if detail:
@@ -131,7 +131,7 @@ def _settled(op: Operation, column: Column, function: Function, made: Sample) ->
     return Check(*asked, not detail, detail, reason)
 
 
-def _asked(check: _Asking, function: Function, made: Sample) -> tuple[str, bool]:
+def _run_check(check: _Asking, function: Function, made: Sample) -> tuple[str, bool]:
     """Run a check: its difference or error, and whether that may be numerical."""
     import torch
 
@@ -147,7 +147,7 @@ def _asked(check: _Asking, function: Function, made: Sample) -> tuple[str, bool]
     return detail, " has shape " not in detail and " outputs, not " not in detail
 
 
-def _again(
+def _adjudicate(
     op: Operation,
     detail: str,
     order: int,
@@ -158,7 +158,7 @@ def _again(
     """Adjudicate a difference: the error found, or ''."""
     passed, conventional = 0, True
     for n, subject in enumerate(chain((made,), steadiest(op, made.case))):
-        found = detail if n == 0 else _asked(check, function, subject)[0]
+        found = detail if n == 0 else _run_check(check, function, subject)[0]
         try:
             said, reason = verdict(op, function, subject, order) if found else (Verdict.RIGHT, "")
         except Exception as error:

@@ -75,7 +75,7 @@ def audit_package(
     elif format_ == "sarif":
         print_json(_sarif(found))
     else:
-        _print(found, format_ == "github", quiet)
+        _print_audited(found, format_ == "github", quiet)
     verdicts = {a.verdict for a in found}
     if "wrong" in verdicts or (strict and "fragile" in verdicts):
         return 1
@@ -92,14 +92,14 @@ def _is_within(name: str, within: str) -> bool:
 
 
 @cache
-def _entries(path: Path) -> Mapping[str, Any]:
+def _examples_mapping(path: Path) -> Mapping[str, Any]:
     return mapping_of(path)
 
 
 def _audited(path: Path, seconds: float, name: str) -> Audited:
     from derive.auditing.audit import audit_all
 
-    entry = _entries(path)[name]
+    entry = _examples_mapping(path)[name]
     options = dict(entry) if isinstance(entry, Mapping) else {"examples": entry}
     unknown = sorted(set(options) - _KEYS)
     if unknown or "examples" not in options:
@@ -117,11 +117,11 @@ def _audited(path: Path, seconds: float, name: str) -> Audited:
         options.get("once", False),
         seconds=seconds,
     )
-    file, line = _place(function)
+    file, line = _backward_location(function)
     return Audited(name, report.verdict, str(report), as_json(report), file, line)
 
 
-def _place(function: Any) -> tuple[str, int]:
+def _backward_location(function: Any) -> tuple[str, int]:
     """Return the file and line of the backward."""
     try:
         code = inspect.unwrap(function.backward).__code__
@@ -130,7 +130,7 @@ def _place(function: Any) -> tuple[str, int]:
         return "", 1
 
 
-def _print(found: Sequence[Audited], github: bool, quiet: bool) -> None:
+def _print_audited(found: Sequence[Audited], github: bool, quiet: bool) -> None:
     width = max(len(a.name) for a in found)
     for a in found:
         if not (quiet and a.verdict == "right"):

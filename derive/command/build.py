@@ -45,15 +45,15 @@ class BuiltModule:
 
 def made(asked: Sequence[Asked], costed: bool) -> Iterator[BuiltModule | DeriveError]:
     """Build the module of each operation, in order; with ``costed``, also its cost warnings."""
-    yield from each(_costed if costed else _made, asked, _name, _DERIVED)
+    yield from each(_costed if costed else _build_module, asked, _request_name, _DERIVED)
 
 
-def _made(asked: Asked) -> BuiltModule:
+def _build_module(asked: Asked) -> BuiltModule:
     return BuiltModule(asked.operation, source(asked.operation, asked.blocks, asked.save))
 
 
 def _costed(asked: Asked) -> BuiltModule:
-    return replace(_made(asked), warnings=tuple(warned(asked.operation)))
+    return replace(_build_module(asked), warnings=tuple(warned(asked.operation)))
 
 
 def warned(op: Operation) -> Iterator[str]:
@@ -62,13 +62,13 @@ def warned(op: Operation) -> Iterator[str]:
         yield from warnings_of(op, option, found)
 
 
-def _name(asked: Asked) -> str:
+def _request_name(asked: Asked) -> str:
     return asked.operation.name
 
 
 def unverified(modules: Sequence[BuiltModule]) -> Iterator[DeriveError | None]:
     """Verify each module; yield its error or None."""
-    yield from each(_verify, modules, _name_of, _VERIFIED)
+    yield from each(_verify, modules, _module_name, _VERIFIED)
 
 
 def _verify(module: BuiltModule) -> None:
@@ -77,7 +77,7 @@ def _verify(module: BuiltModule) -> None:
     verify_source(module.operation, module.text)
 
 
-def _name_of(module: BuiltModule) -> str:
+def _module_name(module: BuiltModule) -> str:
     return module.operation.name
 
 
@@ -86,10 +86,10 @@ def checked(
 ) -> Iterator[list[Check] | DeriveError]:
     """Run the checks on each operation's module; without a module, its code is derived now."""
     modules = list(operations)
-    yield from each(partial(_check, tuple(columns)), modules, _name_at, _VERIFIED)
+    yield from each(partial(_check_module, tuple(columns)), modules, _pair_name, _VERIFIED)
 
 
-def _check(columns: Sequence[Column], asked: tuple[Operation, Path | None]) -> list[Check]:
+def _check_module(columns: Sequence[Column], asked: tuple[Operation, Path | None]) -> list[Check]:
     from derive.check.verify import checks_of, load_source
 
     op, path = asked
@@ -106,7 +106,7 @@ def _check(columns: Sequence[Column], asked: tuple[Operation, Path | None]) -> l
     return list(checks_of(op, function, columns=columns))
 
 
-def _name_at(asked: tuple[Operation, Path | None]) -> str:
+def _pair_name(asked: tuple[Operation, Path | None]) -> str:
     return asked[0].name
 
 

@@ -231,7 +231,7 @@ def show(
     from derive.pipeline import derivation, source, tangents
 
     hush(quiet)
-    op = _given(name, spec, limit)
+    op = _selected_operation(name, spec, limit)
     if cost:
         _show_cost(op, format_, size or ())
         return
@@ -240,7 +240,7 @@ def show(
             tangents(op, option, wrt or None, [e.name for e in chosen.equations] if every else None)
             for option, chosen in options(op)
         ]
-        _print(op, found, format_, steps)
+        _print_derivations(op, found, format_, steps)
         return
     if format_ is Format.code and not wrt and not every:
         typer.echo(source(op), nl=False)
@@ -256,10 +256,10 @@ def show(
         typer.echo("\n\n".join(texts), nl=False)
         return
     derivations = [derivation(op, option, names) for option, names in asked.items()]
-    _print(op, derivations, format_, steps)
+    _print_derivations(op, derivations, format_, steps)
 
 
-def _print(
+def _print_derivations(
     op: Operation, found: Sequence[Derivation | Tangents], format_: Format, steps: bool
 ) -> None:
     """Print derivations as one text."""
@@ -273,7 +273,7 @@ def _print(
         typer.echo("\n\n".join(d.text(steps) for d in found))
 
 
-def _given(name: str | None, spec: str | None, limit: float) -> Operation:
+def _selected_operation(name: str | None, spec: str | None, limit: float) -> Operation:
     """Return the operation of the text, or of the name."""
     if spec is not None:
         from derive.notation.specification import parse

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def one_line(op: Operation) -> dict[str, Any]:
     """Return the name, inputs, parameters, outputs and signature of an operation."""
     choice = next((p for p in op.parameters if isinstance(p, Choice)), None)
-    inputs = [_tensor(t) for t in op.inputs]
+    inputs = [_tensor_text(t) for t in op.inputs]
     parameters = [p.name for p in op.parameters]
     outputs = list(op.outputs) if choice is None else [f"{o}: {n}" for o, n in choice.outputs]
     given = ", ".join(inputs) + ("; " + ", ".join(parameters) if parameters else "")
@@ -34,7 +34,7 @@ def one_line(op: Operation) -> dict[str, Any]:
     }
 
 
-def _tensor(t: Any) -> str:
+def _tensor_text(t: Any) -> str:
     kind = "" if t.kind == "float" else f": {t.kind}"
     return f"{t.name}{'' if t.default is None else '?'}{kind}"
 
@@ -88,13 +88,13 @@ def _most(amounts: Sequence[Amount]) -> str:
     return f"max({shown})" if len(set(map(str, amounts))) > 1 else shown
 
 
-def _value(a: Amount, sizes: Mapping[str, int]) -> int | None:
+def _known_amount(a: Amount, sizes: Mapping[str, int]) -> int | None:
     return a.at(sizes) if a.needs() <= set(sizes) else None
 
 
 def _equals(amounts: Sequence[Amount], known: Mapping[str, int]) -> str:
     """Return " = VALUE": the largest value, or the simplified formula if sizes are missing."""
-    values = [_value(a, known) for a in amounts]
+    values = [_known_amount(a, known) for a in amounts]
     numbers = [n for n in values if n is not None]
     if len(numbers) == len(amounts):
         shown = str(max(numbers, default=""))
@@ -107,7 +107,7 @@ def _cost_as_json(d: Derivation, sizes: Mapping[str, int]) -> dict[str, Any]:
     cost, known = d.cost, d.cost.sizes(sizes)
 
     def amount(a: Amount) -> dict[str, Any]:
-        return {"formula": str(a), "value": _value(a, known)}
+        return {"formula": str(a), "value": _known_amount(a, known)}
 
     def work(w: Work) -> dict[str, Any]:
         return {
@@ -155,7 +155,7 @@ def as_json(
         **one_line(op),
         "option": d.option,
         "equations": [_formula(f, False) for f in d.equations],
-        "rewritten": [_step(step) for step in d.rewritten] if steps else [],
+        "rewritten": [_step_as_json(step) for step in d.rewritten] if steps else [],
         "definitions": [_formula(f, False) for f in d.definitions],
     }
     if isinstance(d, Mapping):
@@ -180,11 +180,11 @@ def _formula(f: Formula, steps: bool) -> dict[str, Any]:
         "mathml": f.mathml(),
     }
     if steps:
-        found["steps"] = [_step(step) for step in f.steps]
+        found["steps"] = [_step_as_json(step) for step in f.steps]
     return found
 
 
-def _step(step: DerivationStep) -> dict[str, str]:
+def _step_as_json(step: DerivationStep) -> dict[str, str]:
     return {
         "rule": step.rule,
         "states": step.states,
@@ -197,13 +197,13 @@ def _step(step: DerivationStep) -> dict[str, str]:
 def comparison_title(made: Compared) -> str:
     """Return a title: ``softmax: gradients of S by generated/softmax.py, float32, k=3 p=2``."""
     name = made.operation if made.option is None else f"{made.operation} ({made.option})"
-    sizes = " ".join(f"{letter}={_size(n)}" for letter, n in made.sizes.items())
+    sizes = " ".join(f"{letter}={_size_text(n)}" for letter, n in made.sizes.items())
     code = made.module or "code derived now"
     parts = (f"{name}: gradients of {made.output} by {code}", made.dtype, sizes)
     return ", ".join(filter(None, parts))
 
 
-def _size(size: int | tuple[int, ...]) -> str:
+def _size_text(size: int | tuple[int, ...]) -> str:
     return ",".join(map(str, size)) if isinstance(size, tuple) else str(size)
 
 

@@ -64,9 +64,9 @@ def lint(
         typer.echo(page(explain))
         return
     table = lint_table(Path.cwd())
-    codes = _codes(select or table.get("select", []), ignore or table.get("ignore", []))
+    codes = _selected_codes(select or table.get("select", []), ignore or table.get("ignore", []))
     found, functions, files, unread = _lint(paths or [Path()], codes, table.get("exclude", []))
-    _print(found, format_, json_)
+    _print_linted(found, format_, json_)
     if not (quiet or json_) and format_ is LintStyle.text:
         typer.echo(_summary(len(found), functions, files))
     raise typer.Exit(2 if unread else 1 if found else 0)
@@ -109,7 +109,7 @@ def _problem(path: Path, error: Exception) -> str:
     return f"{shown(path)}: {error}"
 
 
-def _codes(select: Sequence[str], ignore: Sequence[str]) -> list[str]:
+def _selected_codes(select: Sequence[str], ignore: Sequence[str]) -> list[str]:
     """Return the selected codes that are not ignored; ``DRV1`` stands for all with that prefix."""
     from derive.linting.rules import RULES
 
@@ -127,7 +127,7 @@ def _codes(select: Sequence[str], ignore: Sequence[str]) -> list[str]:
     return [c for c in RULES if (not wanted or among(c, wanted)) and not among(c, unwanted)]
 
 
-def _print(found: Sequence[_LintedFunction], style: LintStyle, json_: bool) -> None:
+def _print_linted(found: Sequence[_LintedFunction], style: LintStyle, json_: bool) -> None:
     if json_:
         print_json([{"file": file, **finding._asdict()} for file, finding in found])
         return
@@ -141,9 +141,9 @@ def _print(found: Sequence[_LintedFunction], style: LintStyle, json_: bool) -> N
 
 
 def _summary(found: int, functions: int, files: int) -> str:
-    place = f"{_counted(functions, 'Function')} of {_counted(files, 'file')}"
-    return f"{_counted(found, 'finding') if found else 'no findings'} in {place}"
+    place = f"{_with_plural(functions, 'Function')} of {_with_plural(files, 'file')}"
+    return f"{_with_plural(found, 'finding') if found else 'no findings'} in {place}"
 
 
-def _counted(number: int, noun: str) -> str:
+def _with_plural(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"

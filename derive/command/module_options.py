@@ -11,7 +11,7 @@ from pathlib import Path
 from derive.command.build import Asked
 from derive.command.ownership import ours
 from derive.errors import DeriveError
-from derive.module.docstrings import blocks_of, saves_least
+from derive.module.docstrings import blocks_of, module_saves_least
 from derive.notation.operation import Operation
 
 
@@ -37,7 +37,7 @@ def scheduled(given: Sequence[str], names: Collection[str]) -> dict[str, str | N
     return found
 
 
-def asked_in(
+def build_requests(
     folder: Path,
     operations: Mapping[str, Operation],
     given: Mapping[str, str | None],
@@ -49,7 +49,7 @@ def asked_in(
         path = folder / f"{name}.py"
         known = path.is_file() and ours(path)
         text = path.read_text(encoding="utf-8", errors="replace") if known else ""
-        saved = save or ("least" if saves_least(text) else "balanced")
+        saved = save or ("least" if module_saves_least(text) else "balanced")
         blocks = given[name] if name in given else blocks_of(text)
         if blocks is not None and save is None:
             saved = "balanced"

@@ -88,7 +88,7 @@ def write(
     changed = {
         name: text
         for name, text in texts.items()
-        if not foreign(out / name) and not _has(out / name, text)
+        if not foreign(out / name) and not _file_equals(out / name, text)
     }
     removed = [] if asked is None else _stale(out, asked)
     if changed or removed:
@@ -96,5 +96,5 @@ def write(
     return [out / name for name in changed], removed
 
 
-def _has(path: Path, text: bytes) -> bool:
+def _file_equals(path: Path, text: bytes) -> bool:
     return path.is_file() and path.read_bytes() == text

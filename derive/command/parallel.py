@@ -30,7 +30,7 @@ def each(
 
     One worker is started per ``share`` items, since fewer finish before a worker has started.
     """
-    told = partial(_told, task, name)
+    told = partial(_result_or_error, task, name)
     processes = min(_cores(), len(items) // share)
     if processes < 2:
         yield from map(told, items)
@@ -41,10 +41,10 @@ def each(
             try:
                 yield future.result()
             except BrokenProcessPool:
-                yield _by_itself(told, item, name)
+                yield _run_alone(told, item, name)
 
 
-def _by_itself(
+def _run_alone(
     told: Callable[[_Item], _Result | DeriveError], item: _Item, name: Callable[[_Item], str]
 ) -> _Result | DeriveError:
     """Run an item again in a worker of its own, after some item killed the pool."""
@@ -58,7 +58,7 @@ def _by_itself(
             )
 
 
-def _told(
+def _result_or_error(
     task: Callable[[_Item], _Result], name: Callable[[_Item], str], item: _Item
 ) -> _Result | DeriveError:
     """Return the result, or the error as a DeriveError."""
@@ -78,7 +78,7 @@ class _Pool(ProcessPoolExecutor):
 
     def __init__(self, processes: int) -> None:
         self._others = multiprocessing.active_children()
-        super().__init__(processes, mp_context=copies(), initializer=_begin)
+        super().__init__(processes, mp_context=copies(), initializer=_init_worker)
 
     def begun(self, task: Callable[[_Item], _Result], item: _Item) -> Future[_Result]:
         """Submit a task; if the pool is broken, return a failed future."""
@@ -104,7 +104,7 @@ def copies() -> BaseContext:
     return multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
 
 
-def _begin() -> None:
+def _init_worker() -> None:
     """Initialize a worker: one torch thread, and Ctrl-C left to the parent."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     signal.signal(signal.SIGINT, signal.SIG_IGN)

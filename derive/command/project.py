@@ -179,8 +179,8 @@ def _files(path: Path) -> Iterator[Path]:
 
 def operations_of(files: Sequence[Path], limit: float = SECONDS) -> dict[str, ProjectOperation]:
     """Return every operation in the files by name, in order; a duplicate name is an error."""
-    read = ((file, op.name, op) for file, found in _read(files, limit) for op in found)
-    return {name: ProjectOperation(op, file) for name, (op, file) in _by_name(read).items()}
+    read = ((file, op.name, op) for file, found in _read_specs(files, limit) for op in found)
+    return {name: ProjectOperation(op, file) for name, (op, file) in _unique_by_name(read).items()}
 
 
 def lines_of(files: Sequence[Path], limit: float = SECONDS) -> dict[str, tuple[catalog.Line, Path]]:
@@ -190,14 +190,18 @@ def lines_of(files: Sequence[Path], limit: float = SECONDS) -> dict[str, tuple[c
     """
     known = {file: catalog.lines_of(file) for file in files}
     unknown = [file for file, lines in known.items() if lines is None]
-    for file, operations in _read(unknown, limit):
+    for file, operations in _read_specs(unknown, limit):
         from derive.command.lines import one_line
 
         known[file] = [one_line(op) for op in operations]
-    return _by_name((file, line["name"], line) for file in files for line in known[file] or ())
+    return _unique_by_name(
+        (file, line["name"], line) for file in files for line in known[file] or ()
+    )
 
 
-def _read(files: Sequence[Path], limit: float) -> Iterator[tuple[Path, tuple[Operation, ...]]]:
+def _read_specs(
+    files: Sequence[Path], limit: float
+) -> Iterator[tuple[Path, tuple[Operation, ...]]]:
     """Yield (file, operations) for each file; a separate process reads them."""
     if files:
         from derive.command.reading import read_all
@@ -205,7 +209,7 @@ def _read(files: Sequence[Path], limit: float) -> Iterator[tuple[Path, tuple[Ope
         yield from read_all(files, limit)
 
 
-def _by_name(
+def _unique_by_name(
     operations: Iterable[tuple[Path, str, _Known]],
 ) -> dict[str, tuple[_Known, Path]]:
     """Return (data, file) of each operation by name; a duplicate name is an error."""
@@ -232,7 +236,7 @@ def lookup(name: str, project: Project | None, limit: float = SECONDS) -> Projec
         if inner in found:
             return found[inner]
         raise SpecError(f"{path} has no operation {inner}{_nearest(inner, list(found))}")
-    for one in _named(name, project, limit):
+    for one in _find_by_name(name, project, limit):
         return one
     if Path(name).suffix in SUFFIXES and Path(name).is_file():
         found = _all_of(Path(name), limit)
@@ -244,28 +248,30 @@ def lookup(name: str, project: Project | None, limit: float = SECONDS) -> Projec
         )
     shipped = catalog.names()
     near = get_close_matches(name, names_of(project), 3)
-    meant = [n for n in near if n in shipped or next(_named(n, project, limit), None)]
+    meant = [n for n in near if n in shipped or next(_find_by_name(n, project, limit), None)]
     raise SpecError(f"no operation is called {name}{_nearest(name, meant)}")
 
 
 def _all_of(path: Path, limit: float) -> dict[str, ProjectOperation]:
     return {
-        op.name: ProjectOperation(op, path) for _, found in _read([path], limit) for op in found
+        op.name: ProjectOperation(op, path)
+        for _, found in _read_specs([path], limit)
+        for op in found
     }
 
 
-def _named(name: str, project: Project | None, limit: float) -> Iterator[ProjectOperation]:
+def _find_by_name(name: str, project: Project | None, limit: float) -> Iterator[ProjectOperation]:
     """Yield the operations of this name, those of the project first.
 
     Only files that contain the name are read. Those where it looks like a definition, "name" or op
     name, come first.
     """
     word = re.escape(name)
-    texts = _texts(project)
+    texts = _spec_texts(project)
     files = []
     for pattern in (rf"[\"']{word}[\"']|\bop\s+{word}\b", rf"\b{word}\b"):
         files += [f for f in texts if f not in files and re.search(pattern, texts[f])]
-    for file, operations in _read(files, limit):
+    for file, operations in _read_specs(files, limit):
         yield from (ProjectOperation(op, file) for op in operations if op.name == name)
     shipped = catalog.find(name)
     if shipped is not None:
@@ -275,14 +281,14 @@ def _named(name: str, project: Project | None, limit: float) -> Iterator[Project
 def names_of(project: Project | None) -> list[str]:
     """Return the names in the catalog, and likely names in the text of specs, without imports."""
     found = dict.fromkeys(catalog.names())
-    for file, text in _texts(project).items():
+    for file, text in _spec_texts(project).items():
         found |= dict.fromkeys(re.findall(r"\bop\s+(\w+)", text))
         if file.suffix == ".py":
             found |= dict.fromkeys(re.findall(r"\bOperation\(\s*[\"'](\w+)[\"']", text))
     return list(found)
 
 
-def _texts(project: Project | None) -> dict[Path, str]:
+def _spec_texts(project: Project | None) -> dict[Path, str]:
     files = [file for file in (project.specs if project else ()) if file.is_file()]
     return {file: file.read_text(encoding="utf-8", errors="replace") for file in files}
 

@@ -54,7 +54,7 @@ def _reader(paths: Sequence[Path], limit: float) -> Iterator[tuple[BaseProcess, 
     """Start the reading process; afterwards kill it and all its children."""
     context = copies()
     mine, its = context.Pipe(duplex=False)
-    process = context.Process(target=_serve, args=(paths, its, limit), daemon=True)  # type: ignore[attr-defined]
+    process = context.Process(target=_reader_main, args=(paths, its, limit), daemon=True)  # type: ignore[attr-defined]
     with warnings.catch_warnings():
         # The fork lacks the parent's other threads, but needs none of them.
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -101,7 +101,7 @@ def _answer(
     )
 
 
-def _serve(paths: Sequence[Path], pipe: Connection, limit: float) -> None:
+def _reader_main(paths: Sequence[Path], pipe: Connection, limit: float) -> None:
     """In the reading process: read each file and send the result."""
     from derive.notation.read import read
 
@@ -126,10 +126,10 @@ def _serve(paths: Sequence[Path], pipe: Connection, limit: float) -> None:
             except (DeriveError, OSError) as error:
                 found = error
         warned = [str(w.message) for w in caught if issubclass(w.category, DeriveWarning)]
-        _tell(pipe, n, path, found, warned)
+        _send_result(pipe, n, path, found, warned)
 
 
-def _tell(
+def _send_result(
     pipe: Connection,
     n: int,
     path: Path,

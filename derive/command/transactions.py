@@ -30,7 +30,7 @@ _PATIENCE = 600
 
 
 @dataclass(frozen=True)
-class _Places:
+class _StagingPaths:
     """The paths of the lock and the staging folders."""
 
     lock: Path
@@ -38,7 +38,7 @@ class _Places:
     ready: Path
 
     @classmethod
-    def of(cls, out: Path) -> _Places:
+    def of(cls, out: Path) -> _StagingPaths:
         """Return paths beside ``out``; inside, if ``out`` is a mount or its parent is read-only."""
         out = out.resolve()
         beside, name = out.parent, f".{out.name}.derive"
@@ -90,11 +90,11 @@ def alone(out: Path, waiting: Callable[[str], None]) -> Iterator[None]:
                 folder.rmdir()
 
 
-def _prepared(out: Path) -> _Places:
+def _prepared(out: Path) -> _StagingPaths:
     """Create the parent folder and the lock file; raise a DeriveError if that fails."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        places = _Places.of(out)
+        places = _StagingPaths.of(out)
         places.lock.touch()
     except OSError as error:
         reason = f"{error.filename} cannot be written: {error.strerror}"
@@ -109,7 +109,7 @@ def settle(out: Path) -> None:
     """
     if not out.parent.is_dir():
         return
-    places = _Places.of(out)
+    places = _StagingPaths.of(out)
     if not places.any():
         return
     lock = FileLock(places.lock)
@@ -127,7 +127,7 @@ def settle(out: Path) -> None:
 
 
 @contextmanager
-def _released(lock: FileLock, places: _Places) -> Iterator[None]:
+def _released(lock: FileLock, places: _StagingPaths) -> Iterator[None]:
     """Release the lock at the end, and remove its file; a waiter then locks a new file."""
     try:
         with suppress(OSError):
@@ -154,9 +154,9 @@ def replace(out: Path, texts: Mapping[str, bytes], gone: Sequence[str]) -> None:
     _move(out, places.ready)
 
 
-def _staged(out: Path, texts: Mapping[str, bytes], gone: Sequence[str]) -> _Places:
+def _staged(out: Path, texts: Mapping[str, bytes], gone: Sequence[str]) -> _StagingPaths:
     """Stage all files and rename the folder to ready; remove everything on failure."""
-    places = _Places.of(out)
+    places = _StagingPaths.of(out)
     made = not out.exists()
     try:
         out.mkdir(exist_ok=True)
@@ -207,7 +207,7 @@ def _flush(folder: Path) -> None:
             os.close(descriptor)
 
 
-def _recover(out: Path, places: _Places) -> None:
+def _recover(out: Path, places: _StagingPaths) -> None:
     """Move committed files into place; remove uncommitted ones."""
     if places.ready.exists():
         out.mkdir(exist_ok=True)
@@ -221,9 +221,9 @@ def _move(out: Path, ready: Path) -> None:
 
     Hand-written files created since the staging are kept.
     """
-    pairs = [(path, out / path.name) for path in _entries(ready / "new")]
+    pairs = [(path, out / path.name) for path in _sorted_entries(ready / "new")]
     moves = [(str(path), str(place)) for path, place in pairs if not foreign(place)]
-    gone = [out / path.name for path in _entries(ready / "gone")]
+    gone = [out / path.name for path in _sorted_entries(ready / "gone")]
     removals = [str(place) for place in gone if place.exists() and not foreign(place)]
     try:
         with _uninterrupted():
@@ -240,7 +240,7 @@ def _move(out: Path, ready: Path) -> None:
     shutil.rmtree(ready)
 
 
-def _entries(folder: Path) -> list[Path]:
+def _sorted_entries(folder: Path) -> list[Path]:
     return sorted(folder.iterdir()) if folder.is_dir() else []
 
 

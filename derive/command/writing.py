@@ -74,10 +74,10 @@ def generate(
         refuse_foreign(folder, files_of(dict.fromkeys(operations, "")))
         if not no_verify:
             need_torch()
-        from derive.command.module_options import asked_in, scheduled
+        from derive.command.module_options import build_requests, scheduled
 
         index = scheduled(blocks or (), operations)
-        asked_of = asked_in(folder, operations, index, save)
+        asked_of = build_requests(folder, operations, index, save)
         modules, failures = _modules(asked_of, keep_going)
         for module in modules:
             warn(module.warnings)
@@ -126,9 +126,9 @@ def check(
     folder = folder_of(out, project)
     settle(folder)
     operations = _wanted(specs, project, limit)
-    from derive.command.module_options import asked_in
+    from derive.command.module_options import build_requests
 
-    modules, _ = _modules(asked_in(folder, operations, {}), False, costed=False)
+    modules, _ = _modules(build_requests(folder, operations, {}), False, costed=False)
     files = files_of({m.operation.name: m.text for m in modules})
     found = compare(folder, files)
     if specs and project and project.out.resolve() == folder.resolve():

@@ -107,7 +107,7 @@ class Costs:
 
 def costs_of(op: Operation, program: Program) -> Costs:
     """Return the costs of one option, by abstract execution of its code."""
-    sizes, letters = _SizeFormulas(op), _letters(op)
+    sizes, letters = _SizeFormulas(op), _size_letters(op)
     inputs, known = shapes_of(op)
     kinds = {t.name: t.kind for t in op.inputs} | {e.name: e.kind for e in op.equations}
     kinds |= dict.fromkeys(program.statistics, "float")
@@ -119,11 +119,11 @@ def costs_of(op: Operation, program: Program) -> Costs:
     lines = [entry.line for entry in program.backward]
     gradients = {name: inputs[t] for t, name in program.gradients.items()}
     backward.run(lines, gradients)
-    full = max(map(_rank, (*inputs.values(), *(x.shape for x in outputs.values()))))
-    need = max(full, *map(_rank, known.values()), *_written(op, sizes))
+    full = max(map(_shape_rank, (*inputs.values(), *(x.shape for x in outputs.values()))))
+    need = max(full, *map(_shape_rank, known.values()), *_written_ranks(op, sizes))
     wide = (
         *_wide(forward.steps, program.forward, set(known), need, letters),
-        *_wide(backward.steps, lines, {*gradients, *_adjoints(lines)}, need, letters),
+        *_wide(backward.steps, lines, {*gradients, *_gradient_names(lines)}, need, letters),
     )
     held = {name: elements(available[name].shape) for name in (s.name for s in program.saved)}
     return Costs(
@@ -156,10 +156,10 @@ def backward_trace(op: Operation, program: Program, outputs: Mapping[str, Any]) 
     inputs, _ = shapes_of(op)
     available = {**forward_trace(op).values, **outputs}
     sizes = _SizeFormulas(op)
-    return Trace(sizes.letters, _kept(program, available, inputs, sizes))
+    return Trace(sizes.letters, _backward_values(program, available, inputs, sizes))
 
 
-def _kept(
+def _backward_values(
     program: Program,
     available: Mapping[str, Any],
     inputs: Mapping[str, Shape],
@@ -175,7 +175,7 @@ def _kept(
     return values | {c: available[o] for o, c in program.cotangents if c is not None}
 
 
-def _rank(shape: Iterable[Poly]) -> int:
+def _shape_rank(shape: Iterable[Poly]) -> int:
     """The number of axes of a tensor with this shape."""
     return degree(elements(shape))
 
@@ -210,7 +210,7 @@ class _SizeFormulas:
         return formula(size, self._letter) if isinstance(size, Num | Mul) else atom(e)
 
 
-def _letters(op: Operation) -> tuple[str, ...]:
+def _size_letters(op: Operation) -> tuple[str, ...]:
     """The letters of sizes in order of presentation: outputs first, then all others."""
     outputs = [i for e in op.equations if e.name in op.outputs for i in e.axes]
     inputs = [i for t in op.inputs for i in t.axes]
@@ -246,7 +246,7 @@ def _work(trace: Trace, results: Iterable[str], full: int, letters: tuple[str, .
     return Work(
         Amount(add(ZERO, *(s.flops for s in steps)), letters),
         Amount(add(ZERO, *(s.flops for s in steps if s.contracts)), letters),
-        sum(any(_rank(x) >= full for x in (*s.reads, s.result)) for s in steps),
+        sum(any(_shape_rank(x) >= full for x in (*s.reads, s.result)) for s in steps),
         _largest(between, letters),
     )
 
@@ -262,12 +262,12 @@ def _largest(found: Iterable[Poly], letters: tuple[str, ...]) -> tuple[Amount, .
 # -------------------------------------------------------------------- intermediates of many axes
 
 
-def _written(op: Operation, sizes: _SizeFormulas) -> Iterable[int]:
+def _written_ranks(op: Operation, sizes: _SizeFormulas) -> Iterable[int]:
     """The number of axes of each condition and of each read."""
     for e in chain.from_iterable(walk(equation.body) for equation in op.equations):
         written: Expr | None = e if isinstance(e, Access) else getattr(e, "condition", None)
         if written is not None:
-            yield _rank(sizes.shape(free_indices(written)))
+            yield _shape_rank(sizes.shape(free_indices(written)))
 
 
 def _wide(
@@ -295,6 +295,6 @@ def _owner(name: str, lines: Sequence[Line], owners: set[str]) -> str:
     return name
 
 
-def _adjoints(lines: Sequence[Line]) -> set[str]:
+def _gradient_names(lines: Sequence[Line]) -> set[str]:
     """The names of gradients in the backward."""
     return {line.name for line in lines if line.name.startswith("grad_")}

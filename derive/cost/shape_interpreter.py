@@ -107,7 +107,7 @@ class Trace:
             case Name(name):
                 return self.values.get(name)
             case Literal(words):
-                return _constant(words)
+                return _evaluated_literal(words)
             case Slice(start, stop, step):
                 return slice(*(None if x is None else self._value(x) for x in (start, stop, step)))
             case Tuple(items):
@@ -169,7 +169,7 @@ class Trace:
         if op == "is":
             return a is ABSENT
         if not isinstance(a, ShapedTensor) and not isinstance(b, ShapedTensor):
-            return _of_truths(op, a, b) if op in ("and", "or") else _of_numbers(op, a, b)
+            return _three_valued(op, a, b) if op in ("and", "or") else _integer_arithmetic(op, a, b)
         if op == "/" and not isinstance(a, ShapedTensor):
             # torch computes the reciprocal, then multiplies.
             b = self._made(ELEMENTWISE, (b,), {})
@@ -183,7 +183,7 @@ class Trace:
         op = torch_op(code)
         first = next((x for x in flat(values) if isinstance(x, ShapedTensor)), None)
         if first is None:
-            return self._made(op, values, given) if op.makes else _of_python(code.name, values)
+            return self._made(op, values, given) if op.makes else _builtin_value(code.name, values)
         match op.name:
             case "dim":
                 return constant(len(first.shape))
@@ -195,7 +195,10 @@ class Trace:
         """The result of an operation, recorded as a step unless it is a view."""
         tensors = [x for x in flat((*args, *given.values())) if isinstance(x, ShapedTensor)]
         reads = () if op.makes else tuple(x.shape for x in tensors)
-        plain, named = _shapes(args), {name: _shapes(x) for name, x in given.items()}
+        plain, named = (
+            _shapes_of_values(args),
+            {name: _shapes_of_values(x) for name, x in given.items()},
+        )
         made = broadcast(*reads) if op.shape is None else op.shape(*plain, **named)
         for own, flops in op.before(*plain, **named):
             self._did((), own, flops)
@@ -219,14 +222,14 @@ class Trace:
         return tuple(self.letters.get(n, n) for n in shape)
 
 
-def _shapes(x: Any) -> Any:
+def _shapes_of_values(x: Any) -> Any:
     """x with tensors replaced by their shapes, also inside tuples."""
     if isinstance(x, tuple):
-        return tuple(map(_shapes, x))
+        return tuple(map(_shapes_of_values, x))
     return x.shape if isinstance(x, ShapedTensor) else x
 
 
-def _constant(words: str) -> Any:
+def _evaluated_literal(words: str) -> Any:
     if words.lstrip("-").isdecimal():
         return constant(int(words))
     known = {"True": True, "False": False, "...": Ellipsis}
@@ -244,7 +247,7 @@ def _attribute(obj: Any, name: str) -> Any:
     return obj if name in ("values", "indices") else None
 
 
-def _of_truths(op: str, a: Any, b: Any) -> Any:
+def _three_valued(op: str, a: Any, b: Any) -> Any:
     """The conjunction or disjunction, where None is unknown; either operand may decide it."""
     decides = op == "or"
     if a is decides or b is decides:
@@ -252,7 +255,7 @@ def _of_truths(op: str, a: Any, b: Any) -> Any:
     return not decides if a is b is (not decides) else None
 
 
-def _of_numbers(op: str, a: Any, b: Any) -> Any:
+def _integer_arithmetic(op: str, a: Any, b: Any) -> Any:
     """Integer arithmetic on formulas; None if an operand is unknown."""
     if not isinstance(a, Poly) or not isinstance(b, Poly):
         return None
@@ -270,7 +273,7 @@ def _of_numbers(op: str, a: Any, b: Any) -> Any:
     return None
 
 
-def _of_python(name: str, args: tuple[Any, ...]) -> Any:
+def _builtin_value(name: str, args: tuple[Any, ...]) -> Any:
     """The result of a Python builtin; None if it is unknown."""
     match name, args:
         case "len", (tuple() as shape,):

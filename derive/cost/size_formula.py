@@ -43,14 +43,14 @@ class Amount:
         """Return the formula with these sizes replaced by numbers."""
 
         def size(e: Expr) -> Poly:
-            known = set(_letters(e)) & set(sizes)
+            known = set(_formula_letters(e)) & set(sizes)
             return constant(sizes[known.pop()]) if known else atom(e)
 
         return Amount(formula(self.value, size), self.letters)
 
     def needs(self) -> set[str]:
         """Return the letters in the formula."""
-        return set(_letters(self.value))
+        return set(_formula_letters(self.value))
 
     def _places(self, t: Term) -> list[tuple[int, str]]:
         found = []
@@ -128,8 +128,8 @@ def _divides(a: Term, b: Term) -> bool:
     return all(powers.get(base, 0) >= power for base, power in map(base_and_power, a.factors))
 
 
-def _letters(e: Expr) -> Iterable[str]:
+def _formula_letters(e: Expr) -> Iterable[str]:
     if isinstance(e, Size | Param):
         yield e.extent if isinstance(e, Size) else e.name
     for part in e.parts():
-        yield from _letters(part)
+        yield from _formula_letters(part)

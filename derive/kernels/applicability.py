@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from derive.algebra.expr import Access, Expr, Index, Param, Rel, Where
 from derive.algebra.poly import Poly
-from derive.kernels.instantiate import as_poly, rebuilt
+from derive.kernels.instantiate import as_poly, instantiate_atoms
 from derive.kernels.kernel_spec import Kernel, KernelSpec
 
 _COMPARED = {"<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne}
@@ -18,8 +18,10 @@ def where_it_is(row: KernelSpec, given: Mapping[str, Poly]) -> Expr | None:
     kernel = Kernel(row.name, tuple(given[name] for name in row.arguments))
     if row.condition is None:
         return kernel
-    condition = rebuilt(row.condition, lambda e: given[e.name] if isinstance(e, Param) else None)
-    holds = _holds(condition)
+    condition = instantiate_atoms(
+        row.condition, lambda e: given[e.name] if isinstance(e, Param) else None
+    )
+    holds = _compare_numbers(condition)
     if holds is not None:
         return kernel if holds else None
 
@@ -27,10 +29,10 @@ def where_it_is(row: KernelSpec, given: Mapping[str, Poly]) -> Expr | None:
         name = e.tensor if isinstance(e, Access) else getattr(e, "name", "")
         return None if isinstance(e, Index) else given.get(row.names.get(name, ""))
 
-    return Where(condition, kernel, rebuilt(row.body, become))
+    return Where(condition, kernel, instantiate_atoms(row.body, become))
 
 
-def _holds(condition: Expr) -> bool | None:
+def _compare_numbers(condition: Expr) -> bool | None:
     """Whether a comparison of numbers holds; None unless both sides are known."""
     if not isinstance(condition, Rel):
         return None

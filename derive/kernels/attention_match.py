@@ -29,7 +29,7 @@ from derive.algebra.expr import (
 from derive.algebra.poly import Poly, add, as_atom, atom, make_term, poly
 from derive.algebra.substitution import substitute
 from derive.calculus.lets import Let, Lets
-from derive.kernels.instantiate import opened
+from derive.kernels.instantiate import expand_names
 from derive.kernels.kernel_spec import Axes
 
 _DEEPEST = 4
@@ -37,7 +37,7 @@ _DEEPEST = 4
 
 
 @dataclass(frozen=True)
-class Weighted:
+class AttentionMatch:
     """An equation y that is an attention.
 
     ``hidden`` are the names of the scores and their softmax, ``share`` is the weight of v. The mask
@@ -59,7 +59,7 @@ class Weighted:
     """The indices i, j, d and e."""
 
 
-def weighted(lets: Lets, y: Let) -> Weighted | None:
+def match_attention(lets: Lets, y: Let) -> AttentionMatch | None:
     """The equation as an attention, or None."""
     shares = _shares(lets, y)
     scores = None if shares is None else _scores(lets, shares)
@@ -68,19 +68,19 @@ def weighted(lets: Lets, y: Let) -> Weighted | None:
     one, other = scores.factors
     q, k = (one, other) if shares.j in other.positions else (other, one)
     v, j, d = shares.v, shares.j, scores.d
-    if not all(map(_is_plain, (q, k, v))) or not set(y.formals) <= _axes(q, k, v):
+    if not all(map(_has_plain_axes, (q, k, v))) or not set(y.formals) <= _access_axes(q, k, v):
         return None
-    rows = [i for i in y.formals if i in _axes(q) - _axes(k, v)]
-    means = [i for i in y.formals if i in _axes(v) - _axes(q, k)]
+    rows = [i for i in y.formals if i in _access_axes(q) - _access_axes(k, v)]
+    means = [i for i in y.formals if i in _access_axes(v) - _access_axes(q, k)]
     if not rows or len(means) != 1:
         return None
     i, e = rows[-1], means[0]
     batch = tuple(x for x in y.formals if x not in (i, e))
     own = {*batch, i, j}
     fits = (
-        _axes(q) <= {*batch, i, d}
-        and {j, d} <= _axes(k) <= {*batch, j, d}
-        and {j, e} <= _axes(v) <= {*batch, j, e}
+        _access_axes(q) <= {*batch, i, d}
+        and {j, d} <= _access_axes(k) <= {*batch, j, d}
+        and {j, e} <= _access_axes(v) <= {*batch, j, e}
         and not any(x.group for x in (i, j, d, e))
         and free_indices(scores.added) <= own
         and (shares.seen is None or {j} <= free_indices(shares.seen) <= own)
@@ -90,11 +90,11 @@ def weighted(lets: Lets, y: Let) -> Weighted | None:
         return None
     hidden = shares.names | scores.names
     of = q, k, v, scores.factor, shares.seen, scores.added
-    return Weighted(y, shares.lse, hidden, shares.share, *of, batch, (i, j, d, e))
+    return AttentionMatch(y, shares.lse, hidden, shares.share, *of, batch, (i, j, d, e))
 
 
 @dataclass(frozen=True)
-class _Shares:
+class _SoftmaxShares:
     """y as a mean with weights softmax(s) along j, under the condition ``seen``."""
 
     j: Index
@@ -106,7 +106,7 @@ class _Shares:
     names: frozenset[str]
 
 
-def _shares(lets: Lets, y: Let) -> _Shares | None:
+def _shares(lets: Lets, y: Let) -> _SoftmaxShares | None:
     if y.kind != "sum" or y.dtype != "float" or len(y.body.terms) != 1:
         return None
     (t,) = y.body.terms
@@ -130,11 +130,11 @@ def _shares(lets: Lets, y: Let) -> _Shares | None:
     assert isinstance(s, Poly)
     for lse in (f for u in s.terms for f in u.factors if isinstance(f, Access)):
         whole = add(s, atom(lse))
-        seen = None if not conditions else And(tuple(dict.fromkeys(_all(conditions))))
+        seen = None if not conditions else And(tuple(dict.fromkeys(_conjuncts(conditions))))
         if _is_logarithm_of_sum(lets, lse, whole, j, seen):
             alone = seen.args[0] if isinstance(seen, And) and len(seen.args) == 1 else seen
             share = poly([make_term(Fraction(1), (), [f for f in factors if f is not v])])
-            return _Shares(j, v, whole, lse, alone, share, frozenset(names))
+            return _SoftmaxShares(j, v, whole, lse, alone, share, frozenset(names))
     return None
 
 
@@ -148,9 +148,9 @@ def _exponential(lets: Lets, f: Expr) -> list[Expr] | None:
     return list(t.factors) if plain and any(isinstance(e, Call) for e in t.factors) else None
 
 
-def _all(conditions: Sequence[Expr]) -> list[Expr]:
+def _conjuncts(conditions: Sequence[Expr]) -> list[Expr]:
     """The conjuncts of all conditions."""
-    return [c for e in conditions for c in (_all(e.args) if isinstance(e, And) else [e])]
+    return [c for e in conditions for c in (_conjuncts(e.args) if isinstance(e, And) else [e])]
 
 
 def _is_logarithm_of_sum(lets: Lets, lse: Access, s: Poly, j: Index, seen: Expr | None) -> bool:
@@ -159,7 +159,7 @@ def _is_logarithm_of_sum(lets: Lets, lse: Access, s: Poly, j: Index, seen: Expr 
     if let is None or let.kind != "logsumexp" or len(let.binders) != 1:
         return False
     here = {**dict(zip(let.formals, lse.positions, strict=True)), let.binders[0]: j}
-    own = [] if let.condition is None else _all([substitute(let.condition, here)])
+    own = [] if let.condition is None else _conjuncts([substitute(let.condition, here)])
     same = set(own) == set(seen.args if isinstance(seen, And) else ())
     return same and substitute(let.body, here) is s
 
@@ -175,7 +175,7 @@ class _Scores:
     names: frozenset[str]
 
 
-def _scores(lets: Lets, shares: _Shares) -> _Scores | None:
+def _scores(lets: Lets, shares: _SoftmaxShares) -> _Scores | None:
     s, j, names = shares.s, shares.j, set[str]()
     for _ in range(_DEEPEST):
         there = {a.tensor for a in accesses(s) if j in a.positions}
@@ -183,7 +183,7 @@ def _scores(lets: Lets, shares: _Shares) -> _Scores | None:
         if not own or any(t.binders for t in s.terms):
             break
         names |= own
-        s = opened(s, {name: lets[name] for name in own}.get)
+        s = expand_names(s, {name: lets[name] for name in own}.get)
     products = [t for t in s.terms if t.binders]
     if len(products) != 1 or len(products[0].binders) != 1:
         return None
@@ -203,10 +203,10 @@ def _scores(lets: Lets, shares: _Shares) -> _Scores | None:
     return _Scores(d, (one, other), as_atom(poly([numbers])), added, frozenset(names))
 
 
-def _axes(*read: Access) -> frozenset[Index]:
+def _access_axes(*read: Access) -> frozenset[Index]:
     return frozenset(i for x in read for i in x.positions if isinstance(i, Index))
 
 
-def _is_plain(x: Access) -> bool:
+def _has_plain_axes(x: Access) -> bool:
     """True if each position is a number or an index, and no index occurs twice."""
-    return len(_axes(x)) == sum(not isinstance(i, Num) for i in x.positions)
+    return len(_access_axes(x)) == sum(not isinstance(i, Num) for i in x.positions)

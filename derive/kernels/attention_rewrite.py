@@ -29,13 +29,13 @@ from derive.algebra.poly import (
 from derive.algebra.substitution import substitute
 from derive.calculus.adjoint import Adjoint, Backward
 from derive.calculus.lets import Find, Let, Lets
-from derive.kernels.attention_match import Weighted, weighted
-from derive.kernels.group_expansion import Spread, matched
-from derive.kernels.instantiate import as_poly, opened
-from derive.kernels.kernel_spec import Attended, KernelSpec
+from derive.kernels.attention_match import AttentionMatch, match_attention
+from derive.kernels.group_expansion import GroupExpansion, matched
+from derive.kernels.instantiate import as_poly, expand_names
+from derive.kernels.kernel_spec import AttentionResult, KernelSpec
 from derive.kernels.normalization import Named
 from derive.kernels.unfolding import UnfoldedBody
-from derive.kernels.unify import over
+from derive.kernels.unify import term_quotient
 from derive.kernels.variance_matching import multiplied_out
 
 
@@ -77,12 +77,12 @@ class Attentions:
         bodies = {name: a.body for name, a in every.items()}
         made: dict[Poly, Poly] = {}
         kept: set[str] = set()
-        means = [mean for let in lets if (mean := weighted(lets, let)) is not None]
+        means = [mean for let in lets if (mean := match_attention(lets, let)) is not None]
         for mean in means:
             if not _is_alone(mean, lets, dict(backward.cotangents)):
                 continue
             kind = next(k for k in kinds if k.sees is (mean.seen is not None))
-            pulled = _Pulled(mean, lets, every, frozenset(optional))
+            pulled = _AttentionGradients(mean, lets, every, frozenset(optional))
             for g in pulled.cotangents(backward):
                 axes = *mean.batch, mean.ends[0]
                 call = _MeanKernels(
@@ -107,7 +107,7 @@ class _MeanKernels:
     """The kernels of one attention whose cotangent is g."""
 
     kind: Attention
-    of: Weighted
+    of: AttentionMatch
     g: Poly
     lets: Lets
     named: Callable[[str], Access]
@@ -128,16 +128,16 @@ class _MeanKernels:
         given = {"g": as_atom(self.g), "y": of.y.access, "lse": self.kept}
         said = {display_names: name for name, display_names in row.names.items()}
         home = {said[letter]: axes for letter, axes in self._part(row, 0, given).home.items()}
-        known = {**self._arguments, "g": self.g, "y": _opened(of, of.y.body, self.lets)}
+        known = {**self._arguments, "g": self.g, "y": _expand_hidden(of, of.y.body, self.lets)}
         known["lse"] = of.lse
         if of.seen is not None:
             known["m"] = Iverson(of.seen)
-        told = Spread(home, {said[name]: as_poly(e) for name, e in known.items()})
+        told = GroupExpansion(home, {said[name]: as_poly(e) for name, e in known.items()})
         for n, (x, result) in enumerate(zip((of.q, of.k, of.v), row.parts, strict=True)):
             lost = tuple(i for i in of.batch if i not in x.positions)
             whole, _ = row.parts[result]
             kernel = atom(self._part(row, n, given))
-            yield x, _plain(sum_over(told(whole), lost)), sum_over(kernel, lost)
+            yield x, _expand_masks(sum_over(told(whole), lost)), sum_over(kernel, lost)
 
     @property
     def _arguments(self) -> dict[str, Expr]:
@@ -145,7 +145,9 @@ class _MeanKernels:
         mask = as_atom(of.added) if of.seen is None else of.seen
         return {"q": of.q, "k": of.k, "v": of.v, "m": mask, "scale": of.factor}
 
-    def _part(self, row: KernelSpec, n: int, given: Mapping[str, Expr], *others: Expr) -> Attended:
+    def _part(
+        self, row: KernelSpec, n: int, given: Mapping[str, Expr], *others: Expr
+    ) -> AttentionResult:
         known = {**self._arguments, **given}
         args = tuple(known[name] for name in row.arguments)
         op = row.operation
@@ -153,14 +155,14 @@ class _MeanKernels:
         letters = {i.name for i in axes if isinstance(i, Index)}
         ends = zip("ijde", self.of.ends, strict=True)
         lost = tuple(i for letter, i in ends if letter not in letters)
-        return Attended(row.name, n, args, self.of.batch, self.of.ends, lost, others)
+        return AttentionResult(row.name, n, args, self.of.batch, self.of.ends, lost, others)
 
 
 @dataclass(frozen=True)
-class _Pulled:
+class _AttentionGradients:
     """One attention in the bodies of adjoints."""
 
-    of: Weighted
+    of: AttentionMatch
     lets: Lets
     every: Mapping[str, Adjoint]
     optional: frozenset[str]
@@ -187,9 +189,11 @@ class _Pulled:
         lost = [x for x in (*of.batch, i) if x not in places]
         for chosen in matched(lost, frozenset(inside.values())):
             here = {**{x: p for x, p in places.items() if isinstance(x, Index)}, **chosen}
-            (share,) = _plain(_opened(of, substitute(of.share, here), self.lets)).terms
+            (share,) = _expand_masks(
+                _expand_hidden(of, substitute(of.share, here), self.lets)
+            ).terms
             deltas = [Delta(p, x) for x, p in places.items() if not isinstance(x, Index)]
-            left = over(whole, make_term(Fraction(1), (), [*share.factors, *deltas]))
+            left = term_quotient(whole, make_term(Fraction(1), (), [*share.factors, *deltas]))
             if left is None:
                 continue
             summed = [b for b in inside.values() if b not in chosen.values()]
@@ -211,7 +215,7 @@ class _Pulled:
         return None if made == bodies or (self._reads_scores(made) and not alone) else made
 
     def _level(self, body: Poly) -> UnfoldedBody:
-        return UnfoldedBody(body, self._opened, _plain)
+        return UnfoldedBody(body, self._opened, _expand_masks)
 
     def _replaced(self, body: Poly, adjoint: Adjoint, x: Access, whole: Poly, kernel: Poly) -> Poly:
         """The body of the adjoint with the gradient of x by the kernel, at the positions read."""
@@ -237,24 +241,24 @@ class _Pulled:
     def _reads_scores(self, bodies: Mapping[str, Poly]) -> bool:
         """True if anything but the kernel reads the scores on the way to a gradient."""
         own = (body for name, body in bodies.items() if not self._is_hidden(name))
-        return any(self._is_hidden(name) for body in own for name in _read(body))
+        return any(self._is_hidden(name) for body in own for name in _unfused_reads(body))
 
 
-def _read(e: Expr) -> Iterator[str]:
+def _unfused_reads(e: Expr) -> Iterator[str]:
     """The names of the tensors read in e, except those that a kernel reads."""
     if isinstance(e, Access):
         yield e.tensor
-    if not isinstance(e, Attended):
+    if not isinstance(e, AttentionResult):
         for part in e.parts():
-            yield from _read(part)
+            yield from _unfused_reads(part)
 
 
-def _plain(p: Poly) -> Poly:
+def _expand_masks(p: Poly) -> Poly:
     """The sum multiplied out, with conjunctions split into single brackets."""
-    return add(ZERO, *(_apart(t) for t in multiplied_out(p).terms))
+    return add(ZERO, *(_split_masks(t) for t in multiplied_out(p).terms))
 
 
-def _apart(t: Term) -> Poly:
+def _split_masks(t: Term) -> Poly:
     factors = [part for f in t.factors for part in _conditions(f)]
     alike = len(factors) == len(t.factors)
     return poly([t if alike else make_term(t.coef, t.binders, factors)])
@@ -265,12 +269,12 @@ def _conditions(f: Expr) -> list[Expr]:
     return [f] if inside is None else [part for c in inside for part in _conditions(Iverson(c))]
 
 
-def _opened(of: Weighted, body: Poly, lets: Lets) -> Poly:
+def _expand_hidden(of: AttentionMatch, body: Poly, lets: Lets) -> Poly:
     """The body with the names of scores and softmax expanded."""
-    return opened(body, lambda name: lets.definition(name) if name in of.hidden else None)
+    return expand_names(body, lambda name: lets.definition(name) if name in of.hidden else None)
 
 
-def _is_alone(mean: Weighted, lets: Lets, outputs: Collection[str]) -> bool:
+def _is_alone(mean: AttentionMatch, lets: Lets, outputs: Collection[str]) -> bool:
     """True if only the attention reads the scores."""
     own = {*mean.hidden, mean.lse.tensor}
     others = (x for x in lets if x.name not in own and x is not mean.y and not x.result)

@@ -16,14 +16,14 @@ from functools import cached_property
 from derive.algebra.expr import Access, Expr, Index, Size, free_indices
 from derive.algebra.poly import ZERO, Poly, Term, add, is_mask, make_term, poly, sum_over
 from derive.algebra.substitution import substitute
-from derive.kernels.instantiate import as_poly, rebuilt
+from derive.kernels.instantiate import as_poly, instantiate_atoms
 from derive.kernels.kernel_spec import Kernel, KernelSpec
 from derive.kernels.pointwise_pattern import Instance
-from derive.kernels.unify import Arguments, over
+from derive.kernels.unify import Arguments, term_quotient
 
 
 @dataclass(frozen=True)
-class Along:
+class AxisPattern:
     """The equation of a kernel with one index, as a pattern."""
 
     row: KernelSpec
@@ -54,7 +54,7 @@ class Along:
 
     def _at(self, i: Index, p: Poly) -> Iterator[Instance]:
         (formal,) = self.row.formals
-        pattern = as_poly(_along(self.row.body, formal, i))
+        pattern = as_poly(_equation_at(self.row.body, formal, i))
         (other,) = self.others
         factors = dict.fromkeys(f for t in p.terms for f in t.factors if i in free_indices(f))
         for f in factors:
@@ -74,7 +74,7 @@ class Along:
         (formal,) = self.row.formals
         (other,) = self.others
         name = self.said[self.row.cotangent]
-        pattern = as_poly(_along(self.row.body, formal, i))
+        pattern = as_poly(_equation_at(self.row.body, formal, i))
         alone = [t for t in pattern.terms if t.factors == (Access(name, (i,)),)]
         rest = [t for t in pattern.terms if t not in alone]
         if len(alone) != 1 or len(rest) != 1:
@@ -97,7 +97,7 @@ class Along:
             return
         made: list[tuple[Poly, Poly]] = []
         for s in p.terms:
-            left = over(s, known.terms[0])
+            left = term_quotient(s, known.terms[0])
             if left is None:
                 continue
             g = sum_over(poly([make_term(left.coef, (), left.factors)]), s.binders)
@@ -112,8 +112,8 @@ class Along:
                 continue
             whole = as_poly(_instance(pattern, {**found, cotangent.tensor: g}, i))
             if all(t in p.terms for t in whole.terms):
-                brackets = common(g, i)
-                values = {**found, cotangent.tensor: without(g, brackets)}
+                brackets = common_masks(g, i)
+                values = {**found, cotangent.tensor: without_factors(g, brackets)}
                 given = {self.row.names[n]: v for n, v in values.items()}
                 args = tuple(given[name] for name in self.row.arguments)
                 kernel = Kernel(self.row.name, args, (i,))
@@ -127,13 +127,13 @@ def _is_as_large(g: Poly, indices: frozenset[Index]) -> bool:
     return all(any(indices <= free_indices(f) for f in t.factors) for t in g.terms)
 
 
-def _along(e: Expr, formal: Index, i: Index) -> Expr:
+def _equation_at(e: Expr, formal: Index, i: Index) -> Expr:
     """The equation with i for its own index."""
     if isinstance(e, Index) and e.extent == formal.extent:
         return i if e.name == formal.name else Index(e.name, i.extent)
     if isinstance(e, Size) and e.extent == formal.extent:
         return Size(i.extent)
-    whole: Expr = e.map(lambda part: _along(part, formal, i))
+    whole: Expr = e.map(lambda part: _equation_at(part, formal, i))
     return whole
 
 
@@ -147,10 +147,10 @@ def _instance(e: Expr, found: dict[str, Poly], i: Index) -> Expr:
         assert isinstance(part, Access)
         return as_poly(substitute(value, {i: part.positions[0]}))
 
-    return rebuilt(e, become)
+    return instantiate_atoms(e, become)
 
 
-def common(p: Poly, i: Index) -> list[Expr]:
+def common_masks(p: Poly, i: Index) -> list[Expr]:
     """The brackets common to all terms that have neither the index nor bound indices."""
     first, *others = p.terms
     inside = {i, *(b for t in p.terms for b in t.binders)}
@@ -158,7 +158,7 @@ def common(p: Poly, i: Index) -> list[Expr]:
     return [f for f in masks if all(f in t.factors for t in others)]
 
 
-def without(p: Poly, gone: Collection[Expr]) -> Poly:
+def without_factors(p: Poly, gone: Collection[Expr]) -> Poly:
     kept = ([f for f in t.factors if f not in gone] for t in p.terms)
     made = (make_term(t.coef, t.binders, own) for t, own in zip(p.terms, kept, strict=True))
     return poly(made)

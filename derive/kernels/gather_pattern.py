@@ -25,7 +25,7 @@ from derive.algebra.expr import (
     tensors,
 )
 from derive.algebra.poly import ONE, Poly, Term, atom, constant, make_term, mul, poly, sum_over
-from derive.algebra.substitution import apart
+from derive.algebra.substitution import rename_apart
 from derive.kernels.kernel_spec import Axes, Kernel, KernelSpec
 from derive.kernels.pointwise_pattern import Instance
 from derive.kernels.unify import Arguments, Found
@@ -35,7 +35,7 @@ Floats = Callable[[str], Axes | None]
 
 
 @dataclass(frozen=True)
-class Picked:
+class GatherPattern:
     """The one-term equation of a kernel, as a pattern."""
 
     row: KernelSpec
@@ -50,7 +50,7 @@ class Picked:
         if len(p.terms) != 1:
             return
         (t,) = p.terms
-        for place in dict.fromkeys(e for f in t.factors for e in _places(f)):
+        for place in dict.fromkeys(e for f in t.factors for e in _guarded_positions(f)):
             mask = Iverson(place.condition)
             if mask in t.factors:
                 yield from self._of(t, [f for f in t.factors if f is not mask], place)
@@ -103,7 +103,7 @@ class Picked:
         others = [e for e in f.positions if e is not place]
         if len(others) != len(axes) - 1 or len(others) != len(free) or set(others) != free:
             return None
-        (i,) = apart([axes[f.positions.index(place)]], free)
+        (i,) = rename_apart([axes[f.positions.index(place)]], free)
         return i
 
     def _made(
@@ -125,7 +125,7 @@ class Picked:
         elif tensors(left):
             return
         else:
-            given[self._read] = atom(_at(f, place, i))
+            given[self._read] = atom(_ungathered(f, place, i))
             made = sum_over(mul(bare, left, atom(self._kernel(given, i, (i,)))), t.binders)
         yield Instance(poly([t]), made)
 
@@ -139,13 +139,13 @@ class Picked:
         return next(name for name in own if name != self.row.shared)
 
 
-def _at(f: Expr, place: Guard, i: Index) -> Access:
+def _ungathered(f: Expr, place: Guard, i: Index) -> Access:
     """f with the index i instead of this position."""
     assert isinstance(f, Access)
     return Access(f.tensor, tuple(i if e is place else e for e in f.positions))
 
 
-def _places(f: Expr) -> Iterator[Guard]:
+def _guarded_positions(f: Expr) -> Iterator[Guard]:
     """The guarded positions of f: those of a read, or that of a delta."""
     parts = f.positions if isinstance(f, Access) else ()
     parts = (f.position,) if isinstance(f, Delta) else parts

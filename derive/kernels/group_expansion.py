@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 from derive.algebra.expr import Access, Call, Expr, Guard, Index, Iverson, Num, Param, Pow, Size
 from derive.algebra.poly import ONE, ZERO, Poly, Term, add, atom, constant, mul, power, sum_over
-from derive.algebra.substitution import apart, substitute
+from derive.algebra.substitution import rename_apart, substitute
 from derive.kernels.instantiate import as_poly
 
 Axes = tuple[Index, ...]
 
 
 @dataclass(frozen=True)
-class Spread:
+class GroupExpansion:
     """The concrete axes of each extent of an equation, and the values of its arguments."""
 
     home: Mapping[str, Axes]
@@ -59,7 +59,7 @@ class Spread:
         inside = dict(now)
         binders: list[Index] = []
         for b in t.binders:
-            inside[b] = apart(self.home[b.extent], taken)
+            inside[b] = rename_apart(self.home[b.extent], taken)
             taken.update(inside[b])
             binders += inside[b]
         factors = (self._told(f, inside) for f in t.factors)

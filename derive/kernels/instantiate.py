@@ -26,7 +26,7 @@ Replacement = Callable[[Expr], Poly | None]
 """The replacement of an access or a parameter; None if it stays."""
 
 
-def rebuilt(e: Expr, become: Replacement) -> Expr:
+def instantiate_atoms(e: Expr, become: Replacement) -> Expr:
     """e with accesses and parameters replaced; the replacements contain no bound index of e."""
     tick()
     match e:
@@ -36,22 +36,22 @@ def rebuilt(e: Expr, become: Replacement) -> Expr:
                 return found
             return e
         case Poly(terms):
-            made = [_term(t, become) for t in terms]
+            made = [_instantiate_term(t, become) for t in terms]
             if all(p.terms == (t,) for p, t in zip(made, terms, strict=True)):
                 return e
             return add(ZERO, *made)
         case Pow(base, Num(exponent)):
-            new = rebuilt(base, become)
+            new = instantiate_atoms(base, become)
             return e if new is base else as_atom(power(as_poly(new), exponent))
         case FactoredSum(body):
-            new = rebuilt(body, become)
+            new = instantiate_atoms(body, become)
             if isinstance(new, Poly) and len(new.terms) > 1 and not tensors(new):
                 return FactoredSum(new)
             return new
         case Guard(condition, position, elsewhere):
-            parts = rebuilt(condition, become), rebuilt(position, become)
+            parts = instantiate_atoms(condition, become), instantiate_atoms(position, become)
             return Guard(parts[0], as_atom(as_poly(parts[1])), elsewhere)
-    whole: Expr = e.map(lambda part: rebuilt(part, become))
+    whole: Expr = e.map(lambda part: instantiate_atoms(part, become))
     return whole
 
 
@@ -60,14 +60,14 @@ def as_poly(e: Expr) -> Poly:
     return e if isinstance(e, Poly) else atom(e)
 
 
-def _term(t: Term, become: Replacement) -> Poly:
-    factors = [rebuilt(f, become) for f in t.factors]
+def _instantiate_term(t: Term, become: Replacement) -> Poly:
+    factors = [instantiate_atoms(f, become) for f in t.factors]
     if all(a is b for a, b in zip(factors, t.factors, strict=True)):
         return Poly((t,))
     return sum_over(mul(constant(t.coef), *map(as_poly, factors)), t.binders)
 
 
-def opened(p: Poly, find: Find, known: dict[Access, Poly] | None = None) -> Poly:
+def expand_names(p: Poly, find: Find, known: dict[Access, Poly] | None = None) -> Poly:
     """p with all names expanded for which ``find`` returns a plain definition, recursively.
 
     ``known`` memoizes the expansion of accesses, for the same ``find``.
@@ -81,10 +81,10 @@ def opened(p: Poly, find: Find, known: dict[Access, Poly] | None = None) -> Poly
             let = find(e.tensor)
             if let is None:
                 return None
-            seen[e] = opened(let.body_at(e.positions), find, seen)
+            seen[e] = expand_names(let.body_at(e.positions), find, seen)
         return seen[e]
 
-    return as_poly(rebuilt(p, become))
+    return as_poly(instantiate_atoms(p, become))
 
 
 def most_terms(p: Poly, find: Find) -> int:

@@ -15,7 +15,7 @@ from derive.algebra.poly import Poly
 from derive.calculus.alpha_renaming import canonical
 from derive.calculus.build_lets import flatten_operation
 from derive.calculus.lets import Lets
-from derive.kernels.instantiate import opened
+from derive.kernels.instantiate import expand_names
 from derive.notation.operation import Operation
 from derive.program.torch_ir import (
     Attribute,
@@ -72,7 +72,7 @@ class KernelResult(Expr):
 
 
 @node
-class Attended(Expr):
+class AttentionResult(Expr):
     """One result of an attention kernel.
 
     ``batch`` are the indices for the letter b of its equation, and ``ends`` those for i, j, d and
@@ -187,7 +187,7 @@ class KernelSpec:
         lets: Lets = flatten_operation(op, display_names)
         found = (lets[name] for name in op.outputs)
         return {
-            display_names[let.name]: (opened(let.body, lets.definition), let.formals)
+            display_names[let.name]: (expand_names(let.body, lets.definition), let.formals)
             for let in found
         }, display_names
 
@@ -214,35 +214,37 @@ class KernelSpec:
     def code(self, arguments: Mapping[str, Code]) -> Code:
         """The call of these arguments."""
         return replaced(
-            _code(ast.parse(self.call, mode="eval").body),
+            _parse_call(ast.parse(self.call, mode="eval").body),
             {Name(name): code for name, code in arguments.items()},
         )
 
 
-def _code(e: ast.expr) -> Code:
+def _parse_call(e: ast.expr) -> Code:
     """A Python call as code."""
     match e:
         case ast.Name(id):
             return Name(id)
         case ast.Attribute(obj, name):
-            return Attribute(_code(obj), name)
+            return Attribute(_parse_call(obj), name)
         case ast.Constant(str(value)):
             return Literal(f'"{value}"')
         case ast.Constant() | ast.UnaryOp(operand=ast.Constant()):
             return Literal(ast.unparse(e))
         case ast.UnaryOp(ast.USub(), operand):
-            return Unary("-", _code(operand))
+            return Unary("-", _parse_call(operand))
         case ast.BinOp(left, ast.Div(), right):
-            return Binary("/", _code(left), _code(right))
+            return Binary("/", _parse_call(left), _parse_call(right))
         case ast.Call(ast.Attribute(ast.Name(obj), name), args, keywords) if obj != "torch":
-            return MethodCall(Name(obj), name, (*map(_code, args), *map(_keyword, keywords)))
+            return MethodCall(Name(obj), name, (*map(_parse_call, args), *map(_keyword, keywords)))
         case ast.Call(ast.Attribute(ast.Call() as obj, name), args):
-            return MethodCall(_code(obj), name, tuple(map(_code, args)))
+            return MethodCall(_parse_call(obj), name, tuple(map(_parse_call, args)))
         case ast.Call(func, args, keywords):
-            return FunctionCall(ast.unparse(func), (*map(_code, args), *map(_keyword, keywords)))
+            return FunctionCall(
+                ast.unparse(func), (*map(_parse_call, args), *map(_keyword, keywords))
+            )
     raise TypeError(f"no code for {ast.unparse(e)}")
 
 
 def _keyword(k: ast.keyword) -> Code:
     assert k.arg is not None
-    return Keyword(k.arg, _code(k.value))
+    return Keyword(k.arg, _parse_call(k.value))

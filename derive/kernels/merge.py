@@ -15,7 +15,7 @@ from derive.kernels.kernel_spec import Kernel
 from derive.kernels.table import KERNELS
 
 
-def joined(p: Poly) -> Poly:
+def merge_kernels(p: Poly) -> Poly:
     """The sum with kernels merged that differ only in their cotangents.
 
     Their cofactors and the indices that they sum over must be equal too.
@@ -23,45 +23,47 @@ def joined(p: Poly) -> Poly:
     found: dict[Hashable, list[tuple[Term, Kernel]]] = {}
     rest: list[Term] = []
     for t in p.terms:
-        kernel = _only(t)
+        kernel = _only_kernel(t)
         if kernel is None:
             rest.append(t)
             continue
         beside = tuple(f for f in t.factors if f is not kernel)
-        key = (t.binders, beside, kernel.name, _others(kernel), kernel.along)
+        key = (t.binders, beside, kernel.name, _other_arguments(kernel), kernel.along)
         found.setdefault(key, []).append((t, kernel))
     if all(len(same) == 1 for same in found.values()):
         return p
-    return add(poly(rest), *map(_one, found.values()))
+    return add(poly(rest), *map(_merge_cotangents, found.values()))
 
 
-def _only(t: Term) -> Kernel | None:
+def _only_kernel(t: Term) -> Kernel | None:
     """The only kernel factor with a cotangent, if no index occurs in the cotangent alone."""
     kernels = [f for f in t.factors if isinstance(f, Kernel)]
     if len(kernels) != 1 or not KERNELS[kernels[0].name].cotangent:
         return None
     (kernel,) = kernels
-    cotangent = kernel.args[_place(kernel)]
-    larger = free_indices(cotangent) - {i for x in _others(kernel) for i in free_indices(x)}
+    cotangent = kernel.args[_cotangent_slot(kernel)]
+    larger = free_indices(cotangent) - {
+        i for x in _other_arguments(kernel) for i in free_indices(x)
+    }
     return None if larger else kernel
 
 
-def _place(kernel: Kernel) -> int:
+def _cotangent_slot(kernel: Kernel) -> int:
     row = KERNELS[kernel.name]
     return row.arguments.index(row.cotangent)
 
 
-def _others(kernel: Kernel) -> tuple[Expr, ...]:
-    at = _place(kernel)
+def _other_arguments(kernel: Kernel) -> tuple[Expr, ...]:
+    at = _cotangent_slot(kernel)
     return (*kernel.args[:at], *kernel.args[at + 1 :])
 
 
-def _one(same: list[tuple[Term, Kernel]]) -> Poly:
+def _merge_cotangents(same: list[tuple[Term, Kernel]]) -> Poly:
     """Merge terms that differ in the cotangent into one; a single term stays unchanged."""
     (first, kernel), *others = same
     if not others:
         return poly([first])
-    at = _place(kernel)
+    at = _cotangent_slot(kernel)
     parts = (mul(poly([make_term(t.coef, (), ())]), as_poly(k.args[at])) for t, k in same)
     args = (*kernel.args[:at], add(*parts), *kernel.args[at + 1 :])
     beside = [f for f in first.factors if f is not kernel]

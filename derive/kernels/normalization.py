@@ -39,15 +39,15 @@ from derive.algebra.poly import (
 )
 from derive.algebra.substitution import substitute
 from derive.calculus.lets import Find, layout
-from derive.kernels.group_expansion import Spread, matched, segments
+from derive.kernels.group_expansion import GroupExpansion, matched, segments
 from derive.kernels.instantiate import as_poly
 from derive.kernels.kernel_spec import Axes, KernelResult, KernelSpec
 from derive.kernels.unfolding import UnfoldedBody
-from derive.kernels.unify import in_two, over
+from derive.kernels.unify import split_numbers, term_quotient
 from derive.kernels.variance_matching import (
     candidates,
+    expansion_levels,
     multiplied_out,
-    openings,
     squares,
     sums_square,
 )
@@ -91,7 +91,7 @@ class _Spread:
         extents = {said[extent]: axes for extent, axes in self.home.items()}
         found = {said[name]: value for name, value in arguments.items()}
         body, _ = self.row.parts[result]
-        return Spread(extents, found)(body)
+        return GroupExpansion(extents, found)(body)
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ class _Output:
 
 
 @dataclass
-class Normalised:
+class NormalizationPattern:
     """A normalization and its backward as patterns, in the bodies of one program."""
 
     kinds: Sequence[Normalisation]
@@ -243,10 +243,14 @@ class Normalised:
         if not factors:
             return None
         whole, w = add(ZERO, *(p for _, p in factors)), poly([t for t, _ in factors])
-        inside, outside = _parted(w, f.kept)
+        inside, outside = _split_weight(w, f.kept)
         bias = ZERO
         if outside is ONE:
-            own = (t for t in level.whole.terms if free_indices(t) == f.kept and _is_plain(t))
+            own = (
+                t
+                for t in level.whole.terms
+                if free_indices(t) == f.kept and _is_unmasked_product(t)
+            )
             bias = poly(t for t in own if t not in whole.terms)
         for b in (bias, ZERO) if bias.terms else (ZERO,):
             left = level.without(add(whole, b))
@@ -269,15 +273,15 @@ class Normalised:
             level = self._level(body, f.names)
             found = []
             for s in level.whole.terms:
-                beside = over(s, atom(f.factor).terms[0])
+                beside = term_quotient(s, atom(f.factor).terms[0])
                 if beside is None or not _is_rid(beside, f.factor):
                     continue
                 g = sum_over(poly([make_term(beside.coef, (), beside.factors)]), s.binders)
-                if free_indices(g) <= set(f.axes) and _has(level.whole, self._dx(f, g)):
+                if free_indices(g) <= set(f.axes) and _contains_terms(level.whole, self._dx(f, g)):
                     found.append(g)
             for g in (add(ZERO, *found), *found) if len(found) > 1 else found:
                 whole = self._dx(f, g)
-                left = level.without(whole) if _has(level.whole, whole) else None
+                left = level.without(whole) if _contains_terms(level.whole, whole) else None
                 if left is not None:
                     call = self._call(f, g)
                     made.append((left, call))
@@ -308,7 +312,7 @@ class Normalised:
 
     def _call(self, f: _Normalized, v: Poly) -> _BackwardKernel:
         """The backward call for a cotangent that is a product with a weight."""
-        w, g = _parted(v, f.kept)
+        w, g = _split_weight(v, f.kept)
         if not tensors(g) or not tensors(w):
             w, g = ONE, v
         return _BackwardKernel(f, g, w)
@@ -326,7 +330,7 @@ class Normalised:
                 results.insert(0, (1, mul(call.cotangent, divided)))
             for number, each in results:
                 whole, made = sum_over(each, rest), call.part(number, rest)
-                for names in openings(find, f.x, body):
+                for names in expansion_levels(find, f.x, body):
                     new = self._moved(UnfoldedBody(body, names, multiplied_out), whole, made, f)
                     if new is not None:
                         return new
@@ -338,7 +342,7 @@ class Normalised:
         order = [i for i in f.axes if i in f.kept]
         for chosen in matched(order, free_indices(level.body)):
             here = substitute(whole, chosen)
-            left = level.without(here) if _has(level.whole, here) else None
+            left = level.without(here) if _contains_terms(level.whole, here) else None
             if left is not None:
                 return add(left, substitute(made, chosen))
         return None
@@ -371,7 +375,7 @@ class Normalised:
         if any(t.binders for t in x.terms) or not x.terms:
             return
         axes = layout(x)
-        opened = list(openings(find, x, body))
+        opened = list(expansion_levels(find, x, body))
         if not sums_square(body) and not any(map(opened[-1], tensors(body))):
             return
         wholes = [(own, self._level(body, own).whole) for own in opened]
@@ -381,19 +385,19 @@ class Normalised:
             (square,) = (f.base for t in inverse.terms for f in t.factors if isinstance(f, Pow))
             for own, whole in wholes:
                 for f in dict.fromkeys(f for t in whole.terms for f in t.factors):
-                    solved = _solved(f, as_poly(square))
+                    solved = _solve_epsilon(f, as_poly(square))
                     if solved is not None:
                         k, eps = solved
                         yield _Normalized(kind, home, axes, order, x, eps, k, f, own)
 
 
-def _solved(f: Expr, square: Poly) -> tuple[Poly, Poly] | None:
+def _solve_epsilon(f: Expr, square: Poly) -> tuple[Poly, Poly] | None:
     """k and eps/k if f is (k*square + eps)^(-1/2)."""
     if not isinstance(f, Pow) or base_and_power(f)[1] != -_HALF or len(square.terms) != 1:
         return None
-    number, v = in_two(square.terms[0])
+    number, v = split_numbers(square.terms[0])
     for t in as_poly(f.base).terms:
-        own, rest = in_two(t)
+        own, rest = split_numbers(t)
         if rest is not v:
             continue
         k = mul(own, power(number, Fraction(-1)))
@@ -414,18 +418,18 @@ def _cofactors(p: Poly, divided: Poly, first: Term, factor: Expr) -> list[tuple[
     (part,) = mul(poly([first]), atom(factor)).terms
     found = []
     for s in p.terms:
-        c = None if s.binders else over(s, part)
+        c = None if s.binders else term_quotient(s, part)
         if c is None or not _is_rid(c, factor):
             continue
         whole = mul(poly([make_term(c.coef, (), c.factors)]), divided)
-        if _has(p, whole):
+        if _contains_terms(p, whole):
             found.append((make_term(c.coef, (), c.factors), whole))
     return found
 
 
-def _parted(p: Poly, axes: frozenset[Index]) -> tuple[Poly, Poly]:
+def _split_weight(p: Poly, axes: frozenset[Index]) -> tuple[Poly, Poly]:
     """(the part with exactly these axes, its cofactor) of a product or a sum."""
-    if p.terms and all(free_indices(t) == axes and _is_plain(t) for t in p.terms):
+    if p.terms and all(free_indices(t) == axes and _is_unmasked_product(t) for t in p.terms):
         return p, ONE
     first, *others = p.terms
     if first.binders or others:
@@ -437,11 +441,11 @@ def _parted(p: Poly, axes: frozenset[Index]) -> tuple[Poly, Poly]:
     return poly([make_term(Fraction(1), (), inside)]), poly([make_term(first.coef, (), outside)])
 
 
-def _is_plain(t: Term) -> bool:
+def _is_unmasked_product(t: Term) -> bool:
     return bool(tensors(t)) and not t.binders and not any(map(is_mask, t.factors))
 
 
-def _has(p: Poly, part: Poly) -> bool:
+def _contains_terms(p: Poly, part: Poly) -> bool:
     return bool(part.terms) and all(t in p.terms for t in part.terms)
 
 

@@ -35,7 +35,7 @@ from derive.algebra.poly import (
 from derive.kernels.applicability import where_it_is
 from derive.kernels.instantiate import as_poly
 from derive.kernels.kernel_spec import KernelSpec
-from derive.kernels.unify import Arguments, Found, over
+from derive.kernels.unify import Arguments, Found, term_quotient
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Instance:
 
 
 @dataclass(frozen=True)
-class Elementwise:
+class PointwisePattern:
     """The elementwise equation of a kernel as a pattern.
 
         whole = Sum_terms C*(p_1(x) + p_2(x) + ...)
@@ -99,7 +99,7 @@ class Elementwise:
         """The parts of p that the kernel computes."""
         met = set()
         for t, anchor in self.anchors:
-            for target in _factors(p):
+            for target in _all_factors(p):
                 for found in self.arguments.bind(anchor, target, {}):
                     for complete in self._completed(found, t, target, p):
                         key = tuple(sorted((n, id(v)) for n, v in complete.items()))
@@ -121,7 +121,7 @@ class Elementwise:
         if len(known.terms) != 1 or name in self.arguments.inside(known):
             return
         for s in p.terms:
-            beside = over(s, known.terms[0])
+            beside = term_quotient(s, known.terms[0])
             if beside is None or target not in s.factors:
                 continue
             for u in self.pattern.terms:
@@ -136,7 +136,7 @@ class Elementwise:
                 (r,) = rest.terms
                 both = make_term(beside.coef * r.coef, (), (*beside.factors, *r.factors))
                 for v in p.terms:
-                    left = over(v, both)
+                    left = term_quotient(v, both)
                     if left is not None and v.binders == s.binders:
                         value = poly([make_term(left.coef, (), left.factors)])
                         if self.arguments.admits(name, value):
@@ -146,7 +146,7 @@ class Elementwise:
         """``found`` completed by the arguments inside other factors."""
         for f in dict.fromkeys(f for t in self.pattern.terms for f in t.factors):
             if missing & self.arguments.inside(f) and self.arguments.of(f) is None:
-                for target in _factors(p):
+                for target in _all_factors(p):
                     for extended in self.arguments.bind(f, target, found):
                         if missing <= set(extended):
                             yield extended
@@ -162,11 +162,11 @@ class Elementwise:
         every = as_poly(self.arguments.instance(self.pattern, found))
         cofactors = []
         for s in p.terms:
-            beside = over(s, known.terms[0])
+            beside = term_quotient(s, known.terms[0])
             if beside is None:
                 continue
             cofactor = Term(beside.coef, s.binders, beside.factors)
-            whole = _times(cofactor, every)
+            whole = _times_cofactor(cofactor, every)
             if all(x in p.terms for x in whole.terms) and not _is_half(every, whole, p):
                 cofactors.append((cofactor, whole))
         if not cofactors:
@@ -220,7 +220,7 @@ class Elementwise:
 
 
 @lru_cache(maxsize=1024)
-def _factors(p: Poly) -> tuple[Expr, ...]:
+def _all_factors(p: Poly) -> tuple[Expr, ...]:
     """The factors of all terms, memoized for all patterns."""
     return tuple(dict.fromkeys(f for t in p.terms for f in t.factors))
 
@@ -237,7 +237,7 @@ def _is_half(equation: Poly, part: Poly, p: Poly) -> bool:
     return any(isinstance(f, Iverson) and negate(f.condition) in there for f in rest)
 
 
-def _times(cofactor: Term, p: Poly) -> Poly:
+def _times_cofactor(cofactor: Term, p: Poly) -> Poly:
     """Sum_binders c*p"""
     bare = poly([make_term(cofactor.coef, (), cofactor.factors)])
     return sum_over(mul(bare, p), cofactor.binders)
@@ -246,10 +246,10 @@ def _times(cofactor: Term, p: Poly) -> Poly:
 @lru_cache(maxsize=4096)
 def kinds_of(e: Expr) -> frozenset[object]:
     """The kinds of nodes in e: functions, brackets, sums, and exponents of possible tensors."""
-    return frozenset(_kinds(e))
+    return frozenset(_node_kinds(e))
 
 
-def _kinds(e: Expr) -> Iterator[object]:
+def _node_kinds(e: Expr) -> Iterator[object]:
     for part in walk(e):
         match part:
             case Call(name):

@@ -16,17 +16,17 @@ from derive.algebra.poly import ZERO, Poly, Term, add, make_term, poly
 from derive.algebra.substitution import replace_inside_out
 from derive.calculus.lets import Find, Let
 from derive.calculus.scaled_names import scaled_call
-from derive.calculus.softmax_recognition import Normal, parted
+from derive.calculus.softmax_recognition import NormalizedExp, split_log_shares
 from derive.kernels.attention_rewrite import Attentions
-from derive.kernels.axis_pattern import Along
-from derive.kernels.gather_pattern import Floats, Picked
+from derive.kernels.axis_pattern import AxisPattern
+from derive.kernels.gather_pattern import Floats, GatherPattern
 from derive.kernels.instantiate import most_terms
 from derive.kernels.kernel_spec import Kernel, KernelSpec
-from derive.kernels.merge import joined
-from derive.kernels.normalization import Normalised
-from derive.kernels.pointwise_pattern import Elementwise, kinds_of
-from derive.kernels.reduction_pattern import Summed
-from derive.kernels.stack_pattern import Cases, Short
+from derive.kernels.merge import merge_kernels
+from derive.kernels.normalization import NormalizationPattern
+from derive.kernels.pointwise_pattern import PointwisePattern, kinds_of
+from derive.kernels.reduction_pattern import ReductionPattern
+from derive.kernels.stack_pattern import Short, StackPattern
 from derive.kernels.table import BACKWARD, FORWARD
 from derive.kernels.unfolding import UnfoldedBody
 
@@ -40,18 +40,18 @@ _MOST_OPENED = 5
 _MADE = frozenset((num(2), num(3), num(4)))
 """The exponents that may result from expanding equal names."""
 
-Plain = Elementwise | Along | Cases | Picked
+Plain = PointwisePattern | AxisPattern | StackPattern | GatherPattern
 """The pattern of a kernel that needs no saved values."""
 
 
 @dataclass
-class Alone:
+class SingleKernels:
     """The kernels with one result as patterns, in the bodies of one program.
 
     ``rows`` are their patterns, in order of preference.
     """
 
-    rows: Sequence[Plain | Summed]
+    rows: Sequence[Plain | ReductionPattern]
     _known: dict[Poly, Poly | None] = field(default_factory=dict)
     """Memoized by body: bodies are lowered twice, with and without statistics."""
 
@@ -62,7 +62,7 @@ class Alone:
         return self._known[body]
 
     def _tried(self, body: Poly, find: Find) -> Poly | None:
-        kinds = _kinds(body, find)
+        kinds = _reachable_kinds(body, find)
         rows = [row for row in self.rows if row.may_be_in(kinds)]
         if not rows:
             return None
@@ -78,7 +78,7 @@ class Alone:
         return None
 
 
-Pattern = Alone | Normalised | Attentions
+Pattern = SingleKernels | NormalizationPattern | Attentions
 
 
 def forward_rows(short: Short, floats: Floats) -> tuple[Plain, ...]:
@@ -93,20 +93,20 @@ def backward_rows(short: Short, floats: Floats) -> tuple[Plain, ...]:
 
 def _pattern(row: KernelSpec, short: Short, floats: Floats) -> Plain:
     if row.shared:
-        return Picked(row, floats)
-    return Cases(row, short) if row.lengths else _of_any(row)
+        return GatherPattern(row, floats)
+    return StackPattern(row, short) if row.lengths else _of_any(row)
 
 
 @cache
-def _of_any(row: KernelSpec) -> Elementwise | Along:
+def _of_any(row: KernelSpec) -> PointwisePattern | AxisPattern:
     """The pattern of a kernel for tensors of any shape, memoized."""
-    return Along(row) if row.along else Elementwise(row)
+    return AxisPattern(row) if row.along else PointwisePattern(row)
 
 
-def summed_rows(held: Collection[str]) -> tuple[Summed, ...]:
+def summed_rows(held: Collection[str]) -> tuple[ReductionPattern, ...]:
     """The patterns of backward kernels for which a sum is known and ``held`` tensors are saved."""
     rows = (row for row in BACKWARD if row.along and not row.lengths and not row.shared)
-    return tuple(Summed(row, held) for row in rows) if held else ()
+    return tuple(ReductionPattern(row, held) for row in rows) if held else ()
 
 
 def with_kernels(body: Poly, patterns: Sequence[Pattern], find: Find) -> Poly:
@@ -114,11 +114,11 @@ def with_kernels(body: Poly, patterns: Sequence[Pattern], find: Find) -> Poly:
 
     Log-shares f - logsumexp f are left unchanged, so that both of their terms keep the same form.
     """
-    shares, body = parted(body, find)
-    while (made := _replaced(body, patterns, find)) is not None:
+    shares, body = split_log_shares(body, find)
+    while (made := _first_rewrite(body, patterns, find)) is not None:
         body = made
-    body = joined(body)
-    inside = partial(_inside, patterns=patterns, find=find)
+    body = merge_kernels(body)
+    inside = partial(_kernels_inside, patterns=patterns, find=find)
     return add(shares, *(_term(t, inside) for t in body.terms))
 
 
@@ -126,14 +126,14 @@ def within_shares(e: Expr, patterns: Sequence[Pattern], find: Find) -> Expr:
     """The expression with kernels in the arguments of its softmaxes."""
 
     def inside(part: Expr) -> Expr:
-        if isinstance(part, Normal) and isinstance(part.body, Poly):
+        if isinstance(part, NormalizedExp) and isinstance(part.body, Poly):
             return replace(part, body=with_kernels(part.body, patterns, find))
         return part
 
     return replace_inside_out(e, inside)
 
 
-def _replaced(body: Poly, patterns: Sequence[Pattern], find: Find) -> Poly | None:
+def _first_rewrite(body: Poly, patterns: Sequence[Pattern], find: Find) -> Poly | None:
     made = (pattern.replaced(body, find) for pattern in patterns)
     return next((p for p in made if p is not None), None)
 
@@ -145,9 +145,9 @@ def _term(t: Term, inside: Callable[[Expr], Expr]) -> Poly:
     return poly([make_term(t.coef, t.binders, factors)])
 
 
-def _inside(e: Expr, patterns: Sequence[Pattern], find: Find) -> Expr:
+def _kernels_inside(e: Expr, patterns: Sequence[Pattern], find: Find) -> Expr:
     """The factor with kernels inside it; the fallback equation of a kernel stays unchanged."""
-    inside = partial(_inside, patterns=patterns, find=find)
+    inside = partial(_kernels_inside, patterns=patterns, find=find)
     if isinstance(e, Poly):
         return with_kernels(e, patterns, find)
     if isinstance(e, Access):
@@ -180,7 +180,7 @@ def _levels(body: Poly, find: Find) -> Iterator[tuple[UnfoldedBody, frozenset[ob
                 kinds |= kinds_of(names[name].body) | _MADE
 
 
-def _kinds(body: Poly, find: Find) -> frozenset[object]:
+def _reachable_kinds(body: Poly, find: Find) -> frozenset[object]:
     """The node kinds in the body and in all names that may be expanded in it."""
     kinds = kinds_of(body)
     seen: set[str] = set()

@@ -17,24 +17,24 @@ from derive.algebra.expr import Access, Index, free_indices
 from derive.algebra.poly import Poly, Term, as_atom, make_term, poly, sum_over
 from derive.algebra.rules import DELTA_RULES
 from derive.algebra.simplify import eliminate_deltas
-from derive.kernels.axis_pattern import Along, common, without
+from derive.kernels.axis_pattern import AxisPattern, common_masks, without_factors
 from derive.kernels.instantiate import as_poly
 from derive.kernels.kernel_spec import Kernel, KernelSpec
 from derive.kernels.pointwise_pattern import Instance
-from derive.kernels.unify import over
+from derive.kernels.unify import term_quotient
 
 
 @dataclass(frozen=True)
-class Summed:
+class ReductionPattern:
     """The equation of a kernel with one index, if its other argument is a ``held`` tensor."""
 
     row: KernelSpec
     held: Collection[str]
 
     @cached_property
-    def along(self) -> Along:
+    def along(self) -> AxisPattern:
         """The pattern of the same kernel with an explicit sum."""
-        return Along(self.row)
+        return AxisPattern(self.row)
 
     def may_be_in(self, kinds: frozenset[object]) -> bool:
         """True if an expression with nodes of these kinds may contain an instance."""
@@ -64,15 +64,15 @@ class Summed:
         slope = self.along.slope(as_poly(y), i)
         if slope is None:
             return None
-        pairs = [(t, over(t, slope)) for t in p.terms]
+        pairs = [(t, term_quotient(t, slope)) for t in p.terms]
         sums = [Term(s.coef, t.binders, s.factors) for t, s in pairs if s is not None]
         rest = poly([t for t, s in pairs if s is None])
         if not sums or not rest.terms or any(i in free_indices(s) for s in sums):
             return None
         if eliminate_deltas(sum_over(rest, [i]), DELTA_RULES, []) is not poly(sums):
             return None
-        brackets = common(p, i)
-        given = {self.row.cotangent: without(rest, brackets)}
+        brackets = common_masks(p, i)
+        given = {self.row.cotangent: without_factors(rest, brackets)}
         args = tuple(given.get(name, as_poly(y)) for name in self.row.arguments)
         kernel = Kernel(self.row.name, args, (i,))
         return poly([make_term(Fraction(1), (), [*brackets, kernel])])

@@ -15,18 +15,18 @@ from functools import cached_property
 
 from derive.algebra.expr import Access, Expr, Index, free_indices, num, tensors, walk
 from derive.algebra.poly import Poly, Term, add, atom, make_term, mul, poly, sum_over
-from derive.algebra.substitution import apart, substitute
-from derive.kernels.instantiate import as_poly, rebuilt
+from derive.algebra.substitution import rename_apart, substitute
+from derive.kernels.instantiate import as_poly, instantiate_atoms
 from derive.kernels.kernel_spec import Kernel, KernelSpec
 from derive.kernels.pointwise_pattern import Instance
-from derive.kernels.unify import over
+from derive.kernels.unify import term_quotient
 
 Short = Callable[[str], Mapping[int, tuple[Index, int]]]
 """The axes of a tensor with a fixed size, by position, and that size."""
 
 
 @dataclass(frozen=True)
-class Cases:
+class StackPattern:
     """The equation of a kernel as a pattern; ``short`` returns the fixed-size axes of a tensor."""
 
     row: KernelSpec
@@ -69,7 +69,7 @@ class Cases:
         if self.row.along:
             own = [j for j in free - free_indices(e) if j.extent == i.extent and not j.group]
         else:
-            own = list(apart([i], {*free, *free_indices(e)}))
+            own = list(rename_apart([i], {*free, *free_indices(e)}))
         for j in sorted(own, key=lambda j: j.name):
             x = Access(e.tensor, (*e.positions[:n], j, *e.positions[n + 1 :]))
             yield from self._of(x, n, j, p)
@@ -83,11 +83,13 @@ class Cases:
             (place,) = part.positions
             return atom(Access(x.tensor, (*x.positions[:n], place, *x.positions[n + 1 :])))
 
-        every = as_poly(rebuilt(substitute(self._bare, dict.fromkeys(self.row.formals, i)), become))
+        every = as_poly(
+            instantiate_atoms(substitute(self._bare, dict.fromkeys(self.row.formals, i)), become)
+        )
         made = [
             instance
             for s in p.terms
-            if (beside := over(s, every.terms[0])) is not None
+            if (beside := term_quotient(s, every.terms[0])) is not None
             and (instance := self._made(s, beside, every, x, i)) is not None
             and all(t in p.terms for t in instance.whole.terms)
         ]

@@ -9,7 +9,7 @@ from functools import cached_property
 from derive.algebra.expr import Access
 from derive.algebra.poly import ZERO, Poly, add, poly
 from derive.calculus.lets import Find
-from derive.kernels.instantiate import opened
+from derive.kernels.instantiate import expand_names
 from derive.kernels.pointwise_pattern import kinds_of
 
 
@@ -25,7 +25,7 @@ class UnfoldedBody:
     def own(self) -> list[Poly]:
         """The expansion of each term."""
         known: dict[Access, Poly] = {}
-        return [self.form(opened(poly([t]), self.names, known)) for t in self.body.terms]
+        return [self.form(expand_names(poly([t]), self.names, known)) for t in self.body.terms]
 
     @cached_property
     def whole(self) -> Poly:

@@ -25,7 +25,7 @@ from derive.algebra.poly import (
     scale,
 )
 from derive.budget import tick
-from derive.kernels.instantiate import as_poly, rebuilt
+from derive.kernels.instantiate import as_poly, instantiate_atoms
 
 Found = Mapping[str, Poly]
 """The values of arguments, by canonical name."""
@@ -62,7 +62,7 @@ class Arguments:
 
     def instance(self, e: Expr, found: Found) -> Expr:
         """e with these arguments substituted."""
-        return rebuilt(e, lambda part: found.get(self.of(part) or ""))
+        return instantiate_atoms(e, lambda part: found.get(self.of(part) or ""))
 
     def admits(self, name: str, value: Poly) -> bool:
         """True if a value suits the argument: a number reads no tensor and has no index."""
@@ -118,7 +118,7 @@ class Arguments:
         if len(pattern.terms) == len(target.terms) == 1:
             yield from self._product(pattern.terms[0], target.terms[0], found)
         elif (sides := self._difference(pattern)) is not None:
-            values = _sides(target)
+            values = _difference_sides(target)
             for extended in self._bound(sides[0], values[0], found):
                 yield from self._bound(sides[1], values[1], extended)
         elif len(pattern.terms) == 2 and len(target.terms) == 2:
@@ -154,7 +154,7 @@ class Arguments:
             found = mul(by, found)
         else:
             by_term = Term(t.coef, (), tuple(beside))
-            parts = [over(s, by_term) for s in found.terms if not s.binders]
+            parts = [term_quotient(s, by_term) for s in found.terms if not s.binders]
             if len(parts) != len(found.terms) or not all(parts):
                 return None
             found = poly(part for part in parts if part is not None)
@@ -173,7 +173,9 @@ class Arguments:
             if self.inside(f) and self.of(base_and_power(f)[0]) is None:
                 for g in target.factors:
                     for extended in self.bind(f, g, found):
-                        yield from self._sum(_without(pattern, f), _without(target, g), extended)
+                        yield from self._sum(
+                            _without_factor(pattern, f), _without_factor(target, g), extended
+                        )
                 return
         names = [self.of(f) for f in pattern.factors]
         numbers = [n for n in names if n in self.numbers]
@@ -203,12 +205,12 @@ class Arguments:
                 yield from self._factors(rest, [*targets[:n], *targets[n + 1 :]], extended)
 
 
-def _without(t: Term, factor: Expr) -> Poly:
+def _without_factor(t: Term, factor: Expr) -> Poly:
     """The term without a factor."""
     return poly([make_term(t.coef, t.binders, [f for f in t.factors if f is not factor])])
 
 
-def _sides(target: Poly) -> tuple[Poly, Poly]:
+def _difference_sides(target: Poly) -> tuple[Poly, Poly]:
     """Two sums whose difference is the target."""
     less = [t for t in target.terms if t.coef < 0]
     if len(less) in (0, len(target.terms)):
@@ -233,14 +235,14 @@ def _in_pairs(pattern: Expr, target: Expr) -> list[tuple[Expr, Expr]] | None:
     return pairs
 
 
-def in_two(t: Term) -> tuple[Poly, Term]:
+def split_numbers(t: Term) -> tuple[Poly, Term]:
     """The number factors of a term, and its other factors."""
     numbers = [f for f in t.factors if not tensors(f) and not free_indices(f)]
     rest = [f for f in t.factors if f not in numbers]
     return poly([make_term(t.coef, (), numbers)]), make_term(Fraction(1), t.binders, rest)
 
 
-def over(s: Term, t: Term) -> Term | None:
+def term_quotient(s: Term, t: Term) -> Term | None:
     """s/t if each factor of t divides one of s, else None."""
     powers = dict(map(base_and_power, s.factors))
     for f in t.factors:

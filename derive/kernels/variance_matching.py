@@ -32,13 +32,13 @@ def squares(body: Poly, find: Find) -> Iterator[tuple[Expr, Axes]]:
     """Each squared and summed expression reachable from the body, with the indices of the sum."""
     pending: list[tuple[Expr, int]] = [(body, 0)]
     met: set[Expr] = set()
-    ways = _Ways(find)
+    ways = _SquarePaths(find)
     while pending:
         e, depth = pending.pop(0)
         for part in walk(e):
             if isinstance(part, Access) and part not in met:
                 met.add(part)
-                let = _plain(find, part.tensor)
+                let = _expandable_let(find, part.tensor)
                 if let is not None and ways.lead(part.tensor, _DEEPEST - depth):
                     pending.append((let.body_at(part.positions), depth + 1))
             elif isinstance(part, Term) and part.binders:
@@ -50,7 +50,7 @@ def squares(body: Poly, find: Find) -> Iterator[tuple[Expr, Axes]]:
 
 
 @dataclass(frozen=True)
-class _Ways:
+class _SquarePaths:
     """Names that lead to a summed square within a number of expansions."""
 
     find: Find
@@ -60,7 +60,7 @@ class _Ways:
         """True if the definition has a summed square, or reads a name that leads to one."""
         key = name, depth
         if key not in self.known:
-            let = _plain(self.find, name) if depth else None
+            let = _expandable_let(self.find, name) if depth else None
             own = let is not None and (
                 sums_square(let.body)
                 or any(self.lead(n, depth - 1) for n in sorted(tensors(let.body)))
@@ -90,21 +90,21 @@ def candidates(e: Expr, along: Axes, find: Find) -> Iterator[Poly]:
             met.add(own)
             yield own
         lone = as_atom(p)
-        let = _plain(find, lone.tensor) if isinstance(lone, Access) else None
+        let = _expandable_let(find, lone.tensor) if isinstance(lone, Access) else None
         if let is None:
             return
         assert isinstance(lone, Access)
         e = let.body_at(lone.positions)
 
 
-def _plain(find: Find, name: str) -> Let | None:
+def _expandable_let(find: Find, name: str) -> Let | None:
     let = find(name)
     if let is None or let.kind != "sum" or let.dtype != "float" or let.result:
         return None
     return let
 
 
-def made_of(find: Find, x: Poly) -> Find:
+def derived_lookup(find: Find, x: Poly) -> Find:
     """A lookup of the definitions that depend on x alone."""
     stops = tensors(x)
     known: dict[tuple[str, int], bool] = {}
@@ -114,24 +114,24 @@ def made_of(find: Find, x: Poly) -> Find:
             return True
         key = name, depth
         if key not in known:
-            let = _plain(find, name) if depth else None
+            let = _expandable_let(find, name) if depth else None
             read = tensors(let.body) if let is not None else frozenset()
             known[key] = bool(read) and all(made(n, depth - 1) for n in read)
         return known[key]
 
     def of(name: str) -> Let | None:
-        return _plain(find, name) if name not in stops and made(name, _DEEPEST) else None
+        return _expandable_let(find, name) if name not in stops and made(name, _DEEPEST) else None
 
     return of
 
 
-def openings(find: Find, x: Poly, body: Poly) -> Iterator[Find]:
+def expansion_levels(find: Find, x: Poly, body: Poly) -> Iterator[Find]:
     """Increasing sets of names that may be expanded to recognize a normalization of x.
 
     First names that depend on x alone; then products of these with other tensors, as y = w*h; then
     adjoints of such names, which a backward keeps named if they are short.
     """
-    own = made_of(find, x)
+    own = derived_lookup(find, x)
     yield own
     stops = tensors(x)
 
@@ -139,7 +139,7 @@ def openings(find: Find, x: Poly, body: Poly) -> Iterator[Find]:
         return name in stops or own(name) is not None
 
     def product(name: str) -> Let | None:
-        let = _plain(find, name) if name not in stops else None
+        let = _expandable_let(find, name) if name not in stops else None
         if let is None or len(let.body.terms) != 1 or let.body.terms[0].binders:
             return None
         return let if any(map(is_own, tensors(let.body))) else None
@@ -152,7 +152,7 @@ def openings(find: Find, x: Poly, body: Poly) -> Iterator[Find]:
         yield more
     adjoints = {}
     for name in read:
-        let = _plain(find, name) if name.startswith("@") else None
+        let = _expandable_let(find, name) if name.startswith("@") else None
         if let is not None and any(is_own(n) or more(n) for n in tensors(let.body)):
             adjoints[name] = let
     if adjoints:

@@ -18,7 +18,7 @@ from derive.linting.values import (
     deep_reads,
     deep_roots,
     deep_slopes,
-    made,
+    new_value,
 )
 
 SWITCHES = {"no_grad": False, "inference_mode": False, "enable_grad": True}
@@ -43,7 +43,7 @@ class Calls(State):
             if func.id in {"float", "complex"} and len(arguments) == 1 and arguments[0].tensor:
                 return self.cut(node, f"{func.id}()", replace(arguments[0], tensor=False))
             if func.id in {"len", "isinstance", "int", "bool", "range", "type", "hasattr", "str"}:
-                return made(node, arguments, flat=True, tensor=False)
+                return new_value(node, arguments, flat=True, tensor=False)
             if func.id in {"tuple", "list"} and len(arguments) == 1 and arguments[0].items:
                 return replace(arguments[0], listed=func.id == "list")
         self.launch(node, frozenset().union(*map(deep_reads, arguments)))
@@ -106,17 +106,17 @@ class Calls(State):
         if dotted == "torch.autograd.grad":
             if not any(k.arg in {"create_graph", None} for k in node.keywords) and arguments:
                 outside = replace(UNKNOWN, slopes=deep_slopes(arguments[-1]))
-                together = made(node, [*arguments, outside], tensor=False)
+                together = new_value(node, [*arguments, outside], tensor=False)
                 return replace(self.cut(node, "torch.autograd.grad()", together), known=False)
             return self.unknown(node, arguments)
         if name in {"from_numpy", "as_tensor", "tensor", "asarray", "from_dlpack"}:
-            together = made(node, arguments)
+            together = new_value(node, arguments)
             lost = frozenset(t for t in together.reads if t.kind == "cut")
             return replace(together, slopes=lost)
         if name == "is_grad_enabled":
             self.record("guard", node, UNKNOWN)
         if name in {"Size", "finfo", "iinfo", "is_tensor", "numel", "is_grad_enabled"}:
-            return made(node, arguments, flat=True, tensor=False)
+            return new_value(node, arguments, flat=True, tensor=False)
         return self.operation(node, name, arguments, method=False)
 
     def call_method(self, node: ast.Call, func: ast.Attribute) -> TrackedValue:
@@ -166,14 +166,14 @@ class Calls(State):
         if name in {"detach", "clone"}:
             if name == "detach":
                 return self.cut(node, ".detach()", alias(first, AliasLevel.VIEW, node))
-            return made(node, arguments)
+            return new_value(node, arguments)
         if name in ops.PAIRS and _is_pair(name, node, arguments, method):
-            best = made(node, arguments)
-            return TrackedValue(items=(best, made(node, arguments, flat=True)))
+            best = new_value(node, arguments)
+            return TrackedValue(items=(best, new_value(node, arguments, flat=True)))
         if name in ops.BLANK:
-            return replace(made(node, []), void=name in ops.NOTHING)
+            return replace(new_value(node, []), void=name in ops.NOTHING)
         if name in ops.FLAT:
-            return made(node, arguments, flat=True)
+            return new_value(node, arguments, flat=True)
         if name in ops.PIECES:
             return alias(replace(first, tensor=True), AliasLevel.VIEW, node)
         if name in ops.VIEW:
@@ -182,16 +182,16 @@ class Calls(State):
             return self.shared(first, arguments, AliasLevel.CONTIGUOUS)
         if name in ops.CAST and method:
             if _to_integer(node):
-                return made(node, arguments, flat=True)
+                return new_value(node, arguments, flat=True)
             return self.shared(first, arguments, AliasLevel.CAST)
         if name == "where" and len(node.args) == 3:
             _, *branches = arguments
             return replace(
-                made(node, branches), reads=frozenset().union(*map(deep_reads, arguments))
+                new_value(node, branches), reads=frozenset().union(*map(deep_reads, arguments))
             )
         if name in ops.SMOOTH or name in ops.PAIRS:
-            together = made(node, arguments)
-            return replace(together, void=_scaled(name) and first.void)
+            together = new_value(node, arguments)
+            return replace(together, void=_keeps_zeros(name) and first.void)
         return self.unknown(node, arguments)
 
     def shared(
@@ -209,7 +209,7 @@ class Calls(State):
     ) -> TrackedValue:
         """Record an in-place change, and update every name that shares the tensor's memory."""
         self.record("changed", node, base, parts)
-        together = made(node, parts, tensor=False)
+        together = new_value(node, parts, tensor=False)
         zero = isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "zero_"
 
         def after(value: TrackedValue) -> TrackedValue:
@@ -257,7 +257,7 @@ def _touched(value: TrackedValue, reads: Tokens) -> TrackedValue:
     return replace(value, reads=value.reads | reads, known=False, void=value.none, items=items)
 
 
-def _scaled(name: str) -> bool:
+def _keeps_zeros(name: str) -> bool:
     return name in {"mul", "neg", "sum", "clone", "div", "masked_fill"}
 
 

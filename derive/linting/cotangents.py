@@ -72,7 +72,7 @@ def never_read(reading: FunctionReading) -> Iterator[At]:
     if not unread or not any(map(_sure, reading.returned)):
         return
     if len(names) == 1:
-        if not _constant(reading):
+        if not _has_constant_outputs(reading):
             yield At(_argument(node, names[0]), f"backward never reads the cotangent `{names[0]}`")
         return
     for n, name in enumerate(function.cotangents):
@@ -80,7 +80,7 @@ def never_read(reading: FunctionReading) -> Iterator[At]:
             yield At(_argument(node, name), f"backward never reads the cotangent `{name}`")
 
 
-def _constant(reading: FunctionReading) -> bool:
+def _has_constant_outputs(reading: FunctionReading) -> bool:
     """True if all outputs are constants, as in a Function used for its side effects."""
     results = reading.results
     return bool(results) and all(v.tensor and v.known and not v.slopes for v in results)
@@ -164,7 +164,11 @@ def without_cotangent(reading: FunctionReading) -> Iterator[At]:
             return g, g * logits
     ```
     """
-    if any(never_read(reading)) or _has(reading.backward.steering) or _constant(reading):
+    if (
+        any(never_read(reading))
+        or _has_cotangent(reading.backward.steering)
+        or _has_constant_outputs(reading)
+    ):
         return
     if reading.backward.escapes or reading.backward.of_kind("lost"):
         return
@@ -173,19 +177,19 @@ def without_cotangent(reading: FunctionReading) -> Iterator[At]:
             if value.tensor and value.known and not value.void and value.reads:
                 if value.identity is not None and value.identity.kind == "saved":
                     continue  # a gradient computed elsewhere, passed on
-                if not _has(value.reads) and n < len(reading.function.inputs):
+                if not _has_cotangent(value.reads) and n < len(reading.function.inputs):
                     name = reading.function.inputs[n]
                     yield At(
-                        _element(event.node, n),
+                        _returned_element(event.node, n),
                         f"the gradient of `{name}` depends on no cotangent",
                     )
 
 
-def _has(reads: frozenset[Token]) -> bool:
+def _has_cotangent(reads: frozenset[Token]) -> bool:
     return any(token.kind == "cotangent" for token in reads)
 
 
-def _element(node: ast.AST, n: int) -> ast.AST:
+def _returned_element(node: ast.AST, n: int) -> ast.AST:
     """Return element n of a returned tuple."""
     if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple):
         if n < len(node.value.elts):

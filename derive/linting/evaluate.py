@@ -19,9 +19,9 @@ from derive.linting.values import (
     alias,
     deep_known,
     deep_reads,
-    join,
-    made,
-    of,
+    join_values,
+    new_value,
+    token_value,
 )
 
 ABOUT = {"shape", "dtype", "device", "ndim", "layout", "is_cuda", "names", "itemsize", "nbytes"}
@@ -71,7 +71,9 @@ class Evaluator(Calls):
             case ast.Starred(inner):
                 return self.value(inner)
             case ast.Slice(lower, upper, step):
-                return made(node, [self.value(e) for e in (lower, upper, step) if e], True, False)
+                return new_value(
+                    node, [self.value(e) for e in (lower, upper, step) if e], True, False
+                )
         for part in ast.walk(node):
             if isinstance(part, ast.Name) and part.id == self.ctx:
                 self.escapes = True
@@ -81,18 +83,18 @@ class Evaluator(Calls):
         if isinstance(operator, ast.Not):
             return replace(NUMBER, reads=deep_reads(one), known=deep_known(one))
         flat = isinstance(operator, ast.Invert)
-        return self.through(made(node, [one], flat=flat, tensor=one.tensor))
+        return self.through(new_value(node, [one], flat=flat, tensor=one.tensor))
 
     def comparison(self, node: ast.Compare) -> TrackedValue:
         several = [self.value(node.left), *map(self.value, node.comparators)]
         single = ast.Is | ast.IsNot | ast.In | ast.NotIn
         plain = any(isinstance(operator, single) for operator in node.ops)
-        return made(node, several, True, not plain and any(v.tensor for v in several))
+        return new_value(node, several, True, not plain and any(v.tensor for v in several))
 
     def any_of(self, values: Sequence[TrackedValue]) -> TrackedValue:
         together = values[0]
         for one in values[1:]:
-            together = join(together, one)
+            together = join_values(together, one)
         return together
 
     def either(self, test: ast.expr, body: ast.expr, orelse: ast.expr) -> TrackedValue:
@@ -104,7 +106,7 @@ class Evaluator(Calls):
         }
         first = self.value(body)
         self.env = before
-        return join(first, self.value(orelse))
+        return join_values(first, self.value(orelse))
 
     def tuple_of(self, elts: list[ast.expr], listed: bool = False) -> TrackedValue:
         items: list[TrackedValue] = []
@@ -114,7 +116,7 @@ class Evaluator(Calls):
                 if found.items is None:
                     rest = [self.value(e) for e in elts[elts.index(element) + 1 :]]
                     several = [*items, found, *rest]
-                    return replace(made(element, several, tensor=False), known=False)
+                    return replace(new_value(element, several, tensor=False), known=False)
                 items += found.items
             else:
                 items.append(found)
@@ -129,20 +131,22 @@ class Evaluator(Calls):
             return self.repeated(node, a)
         flat = isinstance(operator, ast.FloorDiv | ast.BitAnd | ast.BitOr | ast.BitXor)
         tensor = a.tensor or b.tensor
-        return replace(made(node, [a, b], flat, tensor), void=tensor and _nothing(operator, a, b))
+        return replace(
+            new_value(node, [a, b], flat, tensor), void=tensor and _is_zero_result(operator, a, b)
+        )
 
     def added(self, node: ast.AST, a: TrackedValue, b: TrackedValue) -> TrackedValue:
         """``a + b`` of tuples."""
         if a.items is not None and b.items is not None:
             return TrackedValue(items=a.items + b.items, listed=a.listed)
-        return replace(made(node, [a, b], tensor=False), known=False)
+        return replace(new_value(node, [a, b], tensor=False), known=False)
 
     def repeated(self, node: ast.AST, a: TrackedValue) -> TrackedValue:
         """``(None,) * n`` of a tuple."""
-        count = node.right.value if _is_count(node) else None  # type: ignore[attr-defined]
+        count = node.right.value if _is_integer_repeat(node) else None  # type: ignore[attr-defined]
         if a.items is not None and count is not None:
             return TrackedValue(items=a.items * count, listed=a.listed)
-        return replace(made(node, [a], tensor=False), known=False)
+        return replace(new_value(node, [a], tensor=False), known=False)
 
     def element(self, value: TrackedValue) -> TrackedValue:
         """Return a value for any element of what is unpacked or looped over."""
@@ -164,7 +168,10 @@ class Evaluator(Calls):
         """Return the saved tensors when their tuple is unpacked; the names give their number."""
         if value.items is not None or value.roots != SAVED.roots:
             return None
-        return tuple(of(Token("saved", n)) for n in range(count if not starred else 0)) or None
+        return (
+            tuple(token_value(Token("saved", n)) for n in range(count if not starred else 0))
+            or None
+        )
 
     # ------------------------------------------------- attributes, subscripts
 
@@ -191,7 +198,7 @@ class Evaluator(Calls):
         if name in {"saved_tensors", "saved_variables"}:
             if self.saved is not None:
                 return TrackedValue(
-                    items=tuple(of(Token("saved", n)) for n in range(len(self.saved)))
+                    items=tuple(token_value(Token("saved", n)) for n in range(len(self.saved)))
                 )
             return SAVED
         if name == "needs_input_grad":
@@ -203,35 +210,37 @@ class Evaluator(Calls):
             return replace(
                 found, slopes=frozenset(), roots=frozenset(), reads=frozenset(), unbound=frozenset()
             )
-        return of(Token("kept", name))
+        return token_value(Token("kept", name))
 
     def subscript(self, node: ast.Subscript) -> TrackedValue:
         base, index = self.value(node.value), self.value(node.slice)
         if base.items is not None:
-            return _picked(base, node.slice) or self.element(base)
+            return _tuple_element(base, node.slice) or self.element(base)
         if base.roots == SAVED.roots:
             number = constant(node.slice)
             return (
-                of(Token("saved", number)) if isinstance(number, int) and number >= 0 else UNKNOWN
+                token_value(Token("saved", number))
+                if isinstance(number, int) and number >= 0
+                else UNKNOWN
             )
         if not base.tensor:
-            together = made(node, [base, index], tensor=False)
+            together = new_value(node, [base, index], tensor=False)
             return replace(together, slopes=base.slopes, roots=base.roots, level=AliasLevel.CAST)
-        if _basic(node.slice):
+        if _is_basic_index(node.slice):
             return replace(alias(base, AliasLevel.VIEW, node), reads=base.reads | deep_reads(index))
-        return replace(made(node, [base, index]), slopes=base.slopes)
+        return replace(new_value(node, [base, index]), slopes=base.slopes)
 
 
 SAVED = TrackedValue(roots=frozenset([Token("saved", -1)]))
 """``ctx.saved_tensors`` with an unknown number of tensors."""
 
 
-def _is_count(node: ast.AST) -> bool:
+def _is_integer_repeat(node: ast.AST) -> bool:
     right = node.right if isinstance(node, ast.BinOp) else None
     return isinstance(right, ast.Constant) and isinstance(right.value, int)
 
 
-def _picked(base: TrackedValue, index: ast.expr) -> TrackedValue | None:
+def _tuple_element(base: TrackedValue, index: ast.expr) -> TrackedValue | None:
     """Return an element or a slice of a tuple; None if the index is unknown."""
     items = base.items or ()
     number = constant(index)
@@ -245,7 +254,7 @@ def _picked(base: TrackedValue, index: ast.expr) -> TrackedValue | None:
     return None
 
 
-def _basic(index: ast.expr) -> bool:
+def _is_basic_index(index: ast.expr) -> bool:
     """True if an index makes a view: numbers, slices, None and the ellipsis."""
     parts = index.elts if isinstance(index, ast.Tuple) else [index]
     return all(
@@ -254,7 +263,7 @@ def _basic(index: ast.expr) -> bool:
     )
 
 
-def _nothing(operator: ast.operator, a: TrackedValue, b: TrackedValue) -> bool:
+def _is_zero_result(operator: ast.operator, a: TrackedValue, b: TrackedValue) -> bool:
     if isinstance(operator, ast.Mult):
         return (a.tensor and a.void) or (b.tensor and b.void)
     return isinstance(operator, ast.Add | ast.Sub) and a.void and b.void

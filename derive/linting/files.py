@@ -24,19 +24,19 @@ def python_files(paths: Sequence[Path], exclude: Sequence[str] = ()) -> Iterator
     """Yield the files themselves, and those in folders, sorted by name; each once."""
     seen = set()
     for path in paths:
-        for file in _within(path, exclude) if path.is_dir() else (path,):
+        for file in _python_files_in(path, exclude) if path.is_dir() else (path,):
             if file not in seen:
                 seen.add(file)
                 yield file
 
 
-def _within(folder: Path, exclude: Sequence[str]) -> Iterator[Path]:
+def _python_files_in(folder: Path, exclude: Sequence[str]) -> Iterator[Path]:
     for path in sorted(folder.iterdir()):
         if _matches(path, exclude):
             continue
         if path.is_dir():
             if not path.is_symlink() and not any(fnmatch(path.name, s) for s in SKIPPED):
-                yield from _within(path, exclude)
+                yield from _python_files_in(path, exclude)
         elif path.suffix == ".py":
             yield path
 

@@ -12,8 +12,8 @@ from derive.linting.values import (
     UNKNOWN,
     TrackedValue,
     deep_reads,
-    join,
-    made,
+    join_values,
+    new_value,
 )
 
 Env = dict[str, TrackedValue]
@@ -165,7 +165,7 @@ class Flow(Evaluator):
             case ast.Attribute(ast.Name(name), attribute) if name == self.ctx:
                 self.record("keep", target, value)
                 before = self.kept.get(attribute, value)
-                self.kept[attribute] = join(before, value)
+                self.kept[attribute] = join_values(before, value)
             case ast.Subscript(base):
                 self.changed(target, self.value(base), [value, self.value(target.slice)])
             case ast.Attribute(base, "data"):
@@ -194,7 +194,7 @@ class Flow(Evaluator):
             elif before.tensor:
                 self.changed(node, before, [value])
             else:
-                self.env[target.id] = made(node, [before, value], tensor=value.tensor)
+                self.env[target.id] = new_value(node, [before, value], tensor=value.tensor)
         elif isinstance(target, ast.Subscript):
             self.changed(node, self.value(target.value), [value])
         elif isinstance(target, ast.Attribute):
@@ -208,7 +208,7 @@ def meet(a: Env, b: Env, condition: str) -> Env:
     together: Env = {}
     for name in {**a, **b}:
         if name in a and name in b:
-            together[name] = join(a[name], b[name])
+            together[name] = join_values(a[name], b[name])
         else:
             one = a.get(name) or b[name]
             together[name] = replace(one, unbound=one.unbound | {condition})

@@ -92,7 +92,7 @@ def functions_of(tree: ast.Module, names: ModuleAliases) -> tuple[list[FunctionC
     classes = {n.name: n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)}
     found, count = [], 0
     for node in (n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)):
-        line = list(_line(node, classes, names))
+        line = list(_class_chain(node, classes, names))
         if not line:
             continue
         count += 1
@@ -110,7 +110,7 @@ def functions_of(tree: ast.Module, names: ModuleAliases) -> tuple[list[FunctionC
     return found, count
 
 
-def _line(
+def _class_chain(
     node: ast.ClassDef, classes: dict[str, ast.ClassDef], names: ModuleAliases
 ) -> Iterator[ast.ClassDef]:
     """Yield the class and its bases in this file up to Function; nothing for any other class."""

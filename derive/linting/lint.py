@@ -12,7 +12,7 @@ from derive.linting.finding import Finding
 from derive.linting.functions import functions_of
 from derive.linting.names import names_of
 from derive.linting.rules import RULES
-from derive.linting.source_model import helpers_of, read
+from derive.linting.source_model import helpers_of, read_function
 
 _NOQA = re.compile(r"#\s*noqa(?P<codes>:\s*[A-Z]+\d+(?:[,\s]+[A-Z]+\d+)*)?", re.IGNORECASE)
 
@@ -34,7 +34,7 @@ def lint(text: str, codes: Collection[str] = tuple(RULES)) -> Linted:
     helpers = helpers_of(tree)
     found: dict[Finding, None] = {}
     for function in functions:
-        reading = read(function, names, helpers)
+        reading = read_function(function, names, helpers)
         for code in codes:
             for node, message in RULES[code](reading):
                 line = getattr(node, "lineno", 1)

@@ -148,7 +148,7 @@ def other_needs(reading: FunctionReading) -> Iterator[At]:
     ```
     """
     backward = reading.function.backward
-    places = _places(backward)
+    places = _returned_positions(backward)
     if places is None or not backward.plain or len(reading.differentiable) < 2:
         return
     tests = _tests_of_names(backward)
@@ -169,7 +169,7 @@ def other_needs(reading: FunctionReading) -> Iterator[At]:
                     )
 
 
-def _places(backward: FunctionMethod) -> dict[str, set[int]] | None:
+def _returned_positions(backward: FunctionMethod) -> dict[str, set[int]] | None:
     """Map each returned name to its positions; None if a return has a starred element.
 
     A name within an expression also has the position -1.
@@ -199,8 +199,8 @@ def _tests_of_names(backward: FunctionMethod) -> dict[str, list[Tested]]:
     def visit(body: list[ast.stmt], numbers: set[int], exact: int | None) -> None:
         for statement in body:
             if isinstance(statement, ast.If):
-                inner = _indices(statement.test, backward.ctx)
-                only = _exact(statement.test, backward.ctx)
+                inner = _flag_indices(statement.test, backward.ctx)
+                only = _exact_flag_index(statement.test, backward.ctx)
                 here = only if only is not None else None if inner is None else exact
                 visit(statement.body, numbers | (inner or set()), here)
                 visit(statement.orelse, numbers | {-1}, None)
@@ -226,13 +226,13 @@ def _is_none(statement: ast.stmt) -> bool:
     return all(isinstance(v, ast.Constant) and v.value is None for v in values)
 
 
-def _indices(test: ast.expr, ctx: str) -> set[int] | None:
+def _flag_indices(test: ast.expr, ctx: str) -> set[int] | None:
     """Return the i of each needs_input_grad[i] in a condition; None for any other condition."""
     found = re.findall(rf"{re.escape(ctx)}\.needs_input_grad\[(\d+)\]", ast.unparse(test))
     return set(map(int, found)) if found else None
 
 
-def _exact(test: ast.expr, ctx: str) -> int | None:
+def _exact_flag_index(test: ast.expr, ctx: str) -> int | None:
     """Return the i of a condition that is needs_input_grad[i], else None."""
     found = re.fullmatch(rf"{re.escape(ctx)}\.needs_input_grad\[(\d+)\]", ast.unparse(test))
     return int(found[1]) if found else None

@@ -74,25 +74,25 @@ def number_of_gradients(reading: FunctionReading) -> Iterator[At]:
         if gradients is None:
             continue
         count = len(gradients)
-        wanted = _numbers(least, most, function.forward.star)
+        wanted = _argument_count(least, most, function.forward.star)
         if event.value.listed:
             yield At(event.node, f"backward returns a list; return a tuple of {wanted}")
         elif count < least:
             yield At(
                 event.node,
-                f"backward returns {_gradients(count)}; forward has {wanted} besides ctx"
+                f"backward returns {_gradient_count(count)}; forward has {wanted} besides ctx"
                 if not function.setup
-                else f"backward returns {_gradients(count)}; forward has {wanted}",
+                else f"backward returns {_gradient_count(count)}; forward has {wanted}",
             )
         elif not function.forward.star and any(_is_gradient(v) for v in gradients[most:]):
-            yield At(event.node, f"backward returns {_gradients(count)}; forward has {wanted}")
+            yield At(event.node, f"backward returns {_gradient_count(count)}; forward has {wanted}")
 
 
-def _gradients(count: int) -> str:
+def _gradient_count(count: int) -> str:
     return f"{count} gradient{'s' * (count != 1)}"
 
 
-def _numbers(least: int, most: int, star: str | None) -> str:
+def _argument_count(least: int, most: int, star: str | None) -> str:
     count = f"{least} to {most}" if least < most else f"{most}"
     count = f"at least {least}" if star else count
     return f"{count} argument{'s' * (count != '1')}"

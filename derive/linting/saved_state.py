@@ -144,7 +144,7 @@ def second_save(reading: FunctionReading) -> Iterator[At]:
             return g * y, g * x
     ```
     """
-    for body in _bodies(reading):
+    for body in _statement_lists(reading):
         seen = None
         for statement in body:
             if reading.is_save(statement):
@@ -156,7 +156,7 @@ def second_save(reading: FunctionReading) -> Iterator[At]:
                 seen = statement.lineno
 
 
-def _bodies(reading: FunctionReading) -> Iterator[list[ast.stmt]]:
+def _statement_lists(reading: FunctionReading) -> Iterator[list[ast.stmt]]:
     """The statement lists of the method that saves."""
     method = reading.function.setup or reading.function.forward
     for node in ast.walk(method.node):

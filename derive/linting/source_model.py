@@ -12,7 +12,7 @@ from derive.linting.flow import Flow
 from derive.linting.functions import FunctionClass
 from derive.linting.names import ModuleAliases
 from derive.linting.state import Event
-from derive.linting.values import UNKNOWN, Token, TrackedValue, deep_roots, join, of
+from derive.linting.values import UNKNOWN, Token, TrackedValue, deep_roots, join_values, token_value
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,12 @@ class FunctionReading:
     @cached_property
     def outputs(self) -> list[tuple[TrackedValue, ...] | None]:
         """The outputs at each return of forward; None if their number is unknown."""
-        return [_several(event.value) for event in self.forward.of_kind("return")]
+        return [_returned_items(event.value) for event in self.forward.of_kind("return")]
 
     @cached_property
     def gradients(self) -> list[tuple[TrackedValue, ...] | None]:
         """The gradients at each return of backward; None if their number is unknown."""
-        return [_several(event.value) for event in self.backward.of_kind("return")]
+        return [_returned_items(event.value) for event in self.backward.of_kind("return")]
 
     @cached_property
     def differentiable(self) -> frozenset[int]:
@@ -55,7 +55,7 @@ class FunctionReading:
         """The gradients at all returns of backward, except None and zeros."""
         found = []
         for event in self.backward.of_kind("return"):
-            items = _several(event.value)
+            items = _returned_items(event.value)
             found += [v for v in ((event.value,) if items is None else items) if not v.void]
         return found
 
@@ -63,7 +63,7 @@ class FunctionReading:
     def results(self) -> list[TrackedValue]:
         """The values at all returns of forward."""
         events = self.forward.of_kind("return")
-        return [v for e in events for v in (_several(e.value) or (e.value,))]
+        return [v for e in events for v in (_returned_items(e.value) or (e.value,))]
 
     def smooth(self, value: TrackedValue) -> bool:
         """True if a value of forward depends on an input that has a gradient."""
@@ -125,14 +125,16 @@ class FunctionReading:
         return ""
 
 
-def read(function: FunctionClass, names: ModuleAliases, helpers: Helpers) -> FunctionReading:
+def read_function(
+    function: FunctionClass, names: ModuleAliases, helpers: Helpers
+) -> FunctionReading:
     """Follow the methods, and repeat while they show more inputs to be tensors."""
     tensors = _annotated(function)
     while True:
         known = frozenset(tensors)
-        forward, keeping = _forward(function, names, known)
+        forward, keeping = _forward_flow(function, names, known)
         reading = FunctionReading(
-            function, forward, keeping, _backward(function, names, helpers, forward, keeping)
+            function, forward, keeping, _backward_flow(function, names, helpers, forward, keeping)
         )
         tensors |= forward.tensors | keeping.tensors
         if all(g is not None and len(g) == len(function.inputs) for g in reading.gradients):
@@ -141,27 +143,29 @@ def read(function: FunctionClass, names: ModuleAliases, helpers: Helpers) -> Fun
             return reading
 
 
-def _backward(
+def _backward_flow(
     function: FunctionClass, names: ModuleAliases, helpers: Helpers, forward: Flow, keeping: Flow
 ) -> Flow:
     backward = Flow(names, function.backward.ctx, {}, helpers.launchers, helpers.guards)
     backward.kept = keeping.kept
-    backward.saved = _saved(keeping)
+    backward.saved = _saved_values(keeping)
     for n, name in enumerate(function.cotangents):
-        backward.env[name] = of(Token("cotangent", n))
+        backward.env[name] = token_value(Token("cotangent", n))
     if function.backward.star:
         backward.env[function.backward.star] = _starred(function, forward)
     backward.run(function.backward.node.body)
     return backward
 
 
-def _forward(
+def _forward_flow(
     function: FunctionClass, names: ModuleAliases, tensors: frozenset[int]
 ) -> tuple[Flow, Flow]:
     """The flow of forward, and that of setup_context where there is one."""
     ctx = "" if function.setup else function.forward.ctx
     forward = Flow(names, ctx, {}, graph=False)
-    inputs = {name: of(Token("input", n), n in tensors) for n, name in enumerate(function.inputs)}
+    inputs = {
+        name: token_value(Token("input", n), n in tensors) for n, name in enumerate(function.inputs)
+    }
     forward.env |= inputs
     if function.forward.star:
         forward.env[function.forward.star] = UNKNOWN
@@ -171,7 +175,7 @@ def _forward(
     keeping = Flow(names, function.setup.ctx, {}, graph=False)
     _, *taken = function.setup.parameters
     given = UNKNOWN if function.forward.star else TrackedValue(items=tuple(inputs.values()))
-    for name, value in zip(taken, (given, _outputs(forward)), strict=False):
+    for name, value in zip(taken, (given, _setup_outputs(forward)), strict=False):
         keeping.env[name] = value
     keeping.run(function.setup.node.body)
     return forward, keeping
@@ -192,24 +196,24 @@ def _annotated(function: FunctionClass) -> set[int]:
     }
 
 
-def _several(value: TrackedValue) -> tuple[TrackedValue, ...] | None:
+def _returned_items(value: TrackedValue) -> tuple[TrackedValue, ...] | None:
     """Return the elements of a returned value; a tensor or None is a single element."""
     if value.items is not None:
         return value.items
     return (value,) if value.tensor or value.none else None
 
 
-def _outputs(forward: Flow) -> TrackedValue:
+def _setup_outputs(forward: Flow) -> TrackedValue:
     """Return the argument ``output`` of setup_context."""
-    several = [_several(event.value) for event in forward.of_kind("return")]
+    several = [_returned_items(event.value) for event in forward.of_kind("return")]
     if not several or several[0] is None or len({len(s or ()) for s in several}) != 1:
         return UNKNOWN
-    items = tuple(of(Token("output", n), v.tensor) for n, v in enumerate(several[0]))
+    items = tuple(token_value(Token("output", n), v.tensor) for n, v in enumerate(several[0]))
     value = forward.of_kind("return")[0].value
     return items[0] if value.items is None else TrackedValue(items=items)
 
 
-def _saved(keeping: Flow) -> tuple[TrackedValue, ...] | None:
+def _saved_values(keeping: Flow) -> tuple[TrackedValue, ...] | None:
     """Return the values given to save_for_backward; None if they are unknown."""
     calls = keeping.of_kind("save_for_backward")
     if keeping.escapes or keeping.of_kind("lost") or not calls:
@@ -219,18 +223,20 @@ def _saved(keeping: Flow) -> tuple[TrackedValue, ...] | None:
         return None
     together = items[0] or ()
     for other in items[1:]:
-        together = tuple(map(join, together, other or ()))
+        together = tuple(map(join_values, together, other or ()))
     return together
 
 
 def _starred(function: FunctionClass, forward: Flow) -> TrackedValue:
     """Return the cotangents in ``*grads``."""
-    several = {len(s) if s is not None else None for s in map(_several, _returns(forward))}
+    several = {len(s) if s is not None else None for s in map(_returned_items, _returns(forward))}
     (count,) = several if len(several) == 1 else (None,)
     first = len(function.cotangents)
     if count is not None and count >= first:
-        return TrackedValue(items=tuple(of(Token("cotangent", n)) for n in range(first, count)))
-    one = of(Token("cotangent", -1), tensor=False)
+        return TrackedValue(
+            items=tuple(token_value(Token("cotangent", n)) for n in range(first, count))
+        )
+    one = token_value(Token("cotangent", -1), tensor=False)
     return one
 
 

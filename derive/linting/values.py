@@ -70,18 +70,18 @@ NUMBER = TrackedValue()
 NONE = TrackedValue(none=True, void=True)
 
 
-def of(token: Token, tensor: bool = True) -> TrackedValue:
+def token_value(token: Token, tensor: bool = True) -> TrackedValue:
     """Return the tensor that a token stands for."""
     alone = frozenset([token])
     return TrackedValue(token, alone, AliasLevel.ITSELF, alone, alone, tensor)
 
 
-def made(
+def new_value(
     node: ast.AST, parts: Iterable[TrackedValue], flat: bool = False, tensor: bool = True
 ) -> TrackedValue:
     """Return a new tensor that an operation computes from others."""
     parts = list(parts)
-    own = Token("made", place(node))
+    own = Token("made", node_position(node))
     return TrackedValue(
         own if tensor else None,
         frozenset([own]) if tensor else frozenset(),
@@ -93,7 +93,7 @@ def made(
     )
 
 
-def place(node: ast.AST) -> tuple[int, int]:
+def node_position(node: ast.AST) -> tuple[int, int]:
     return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
 
 
@@ -116,7 +116,11 @@ def deep_roots(value: TrackedValue) -> Tokens:
 
 def alias(value: TrackedValue, level: int, node: ast.AST | None = None) -> TrackedValue:
     """Return a tensor that shares the memory of another; a view is an object of its own."""
-    own = Token("made", place(node)) if node is not None and level == AliasLevel.VIEW else None
+    own = (
+        Token("made", node_position(node))
+        if node is not None and level == AliasLevel.VIEW
+        else None
+    )
     return replace(
         value,
         identity=own,
@@ -126,11 +130,11 @@ def alias(value: TrackedValue, level: int, node: ast.AST | None = None) -> Track
     )
 
 
-def join(a: TrackedValue, b: TrackedValue) -> TrackedValue:
+def join_values(a: TrackedValue, b: TrackedValue) -> TrackedValue:
     """Return what is known of a value that may be either one."""
     items = None
     if a.items is not None and b.items is not None and len(a.items) == len(b.items):
-        items = tuple(map(join, a.items, b.items))
+        items = tuple(map(join_values, a.items, b.items))
     lost = [v for v in (a, b) if items is None and v.items is not None]
     return TrackedValue(
         a.identity if a.identity == b.identity or b.none else b.identity if a.none else None,

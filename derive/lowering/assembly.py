@@ -20,8 +20,8 @@ from derive.lowering.groups import named_axes
 from derive.lowering.layout_conversion import Border
 from derive.notation.operation import Number, Operation, SizeOf
 from derive.program.cse import Line
-from derive.program.legalize_axes import along
-from derive.program.legalize_positions import of_its_kind
+from derive.program.legalize_axes import legalize_group_axes
+from derive.program.legalize_positions import legalize_arange
 from derive.program.program import Recognised
 from derive.program.roundings import is_short
 from derive.program.torch_ir import Attribute, Code, Dim, Name, literal
@@ -118,7 +118,7 @@ def sources_of(
     absent = {t.name for t in border.op.inputs if t.default is not None}
     crossing = {*border.op.outputs, *(t.name for t in border.op.inputs), *stored}
     for name, value in tensors.items():
-        ((said, tensor),) = tensors_of(lets, [name]).items()
+        ((said, tensor),) = named_tensors(lets, [name]).items()
         if tensor in absent:
             continue
         axes = tuple(i and Index(i.name, lets.display_name(i.extent), i.group) for i in value.axes)
@@ -128,12 +128,12 @@ def sources_of(
     return found
 
 
-def tensors_of(lets: Lets, names: Iterable[str]) -> dict[str, str]:
+def named_tensors(lets: Lets, names: Iterable[str]) -> dict[str, str]:
     """Map each name to the tensor whose axes it has, both as display names."""
     return {lets.display_name(n): lets.display_name(lets.derived_from.get(n, n)) for n in names}
 
 
-def statements(scope: Scope) -> list[Line]:
+def scope_statements(scope: Scope) -> list[Line]:
     """Return the statements of a scope as lines."""
     lines = []
     for s in scope.statements:
@@ -143,7 +143,7 @@ def statements(scope: Scope) -> list[Line]:
     return lines
 
 
-def noted(scope: Scope, lets: Lets) -> tuple[Recognised, ...]:
+def noted_patterns(scope: Scope, lets: Lets) -> tuple[Recognised, ...]:
     return tuple(Recognised(lets.display_name(name), *row) for name, *row in scope.noted)
 
 
@@ -161,12 +161,12 @@ def with_display_names(lines: Sequence[Line], lets: Lets) -> list[Line]:
     return [replace(x, name=lets.display_name(x.name), code=display_name(x.code)) for x in lines]
 
 
-def placed(border: Border, lines: Sequence[Line]) -> list[Line]:
+def legalize_lines(border: Border, lines: Sequence[Line]) -> list[Line]:
     """Return the lines with softmax calls made legal for empty groups and computed positions."""
-    lines = [replace(line, code=of_its_kind(line.code)) for line in lines]
+    lines = [replace(line, code=legalize_arange(line.code)) for line in lines]
     if not border.flattens:
         return lines
-    return [replace(line, code=along(line.code)) for line in lines]
+    return [replace(line, code=legalize_group_axes(line.code)) for line in lines]
 
 
 def vectors_of(op: Operation) -> set[str]:

@@ -15,31 +15,31 @@ from derive.lowering.assembly import (
     input_values,
     integer_tensors,
     integers_of,
+    legalize_lines,
     like_input,
-    noted,
-    placed,
+    noted_patterns,
+    scope_statements,
     sources_of,
-    statements,
     vectors_of,
     with_display_names,
 )
 from derive.lowering.ground.value import Frame
 from derive.lowering.keepdim import added_axes
 from derive.lowering.layout_conversion import (
-    enter,
-    leave,
+    enter_layout,
+    leave_layout,
     multiplied_once,
     own_shapes,
+    resolve_sizes,
     shapes_before,
-    sized,
-    store,
+    store_layout,
 )
 from derive.lowering.nodes.lower import Lowering
 from derive.lowering.saved_values import Offer, offered
 from derive.notation.operation import Choice, Operation
 from derive.program.cse import Line, tidy
 from derive.program.mixed_precision import NAMES, Precision, in_precision, rounded
-from derive.program.output_aliasing import apart, is_rearrangement
+from derive.program.output_aliasing import is_rearrangement, unalias_outputs
 from derive.program.program import Recognised
 from derive.program.roundings import Roundings
 from derive.program.torch_ir import (
@@ -74,7 +74,9 @@ class Forward:
         """Return the lines of the forward, with these statistics as additional results."""
         op, lets, border = self.given.op, self.given.lets, self.given.border.again()
         taken, said = self.given.taken(), [lets.display_name(name) for name in statistics]
-        lines = [replace(x, kept=x.kept or x.name in statistics) for x in statements(self.scope)]
+        lines = [
+            replace(x, kept=x.kept or x.name in statistics) for x in scope_statements(self.scope)
+        ]
         for name in op.outputs:
             lines = keep_axes(op, lets[name], frame_of(op), lines)
         made = self.scope.results
@@ -85,15 +87,15 @@ class Forward:
         inputs, outputs = (
             [lets.display_name(name) for name in names] for names in (tensors, op.outputs)
         )
-        lines, entry = enter(border, lines, {t: t for t in inputs if t in read})
+        lines, entry = enter_layout(border, lines, {t: t for t in inputs if t in read})
         inside = (e.name for e in border.op.equations if e.name not in outputs)
         chosen = {name: name in self.stored for name in said}
-        lines = store(border, lines, {name: name for name in inside}, chosen)
+        lines = store_layout(border, lines, {name: name for name in inside}, chosen)
         self.stored.update(border.stored)
         for name in outputs:
-            lines, code = leave(border, lines, name, name, kept=True)
+            lines, code = leave_layout(border, lines, name, name, kept=True)
             lines += [Line(name, code)] if code is not Name(name) else []
-        lines = [*entry, *sized(border, lines, sources_of(border, lets, tensors))]
+        lines = [*entry, *resolve_sizes(border, lines, sources_of(border, lets, tensors))]
         lines = own_shapes(lines, set(inputs) - border.entered)
         floats = [t.name for t in border.op.inputs if t.kind == "float"]
         returned = float_outputs(border.op)
@@ -103,10 +105,10 @@ class Forward:
             # Values saved for the backward have the precision of float32.
             precision = replace(precision, roundings=Roundings.MORE)
         lines = tidy(multiplied_once(border, lines, taken), taken | NAMES, WIDTH)
-        lines = rounded(placed(border, lines), precision.returned, WIDTH)
+        lines = rounded(legalize_lines(border, lines), precision.returned, WIDTH)
         if not rearranges(border.op, lines):
-            lines = apart(lines, [*outputs, *said], inputs)
-        return (*shapes_before(border, lines), *lines), precision, noted(self.scope, lets)
+            lines = unalias_outputs(lines, [*outputs, *said], inputs)
+        return (*shapes_before(border, lines), *lines), precision, noted_patterns(self.scope, lets)
 
 
 def forward_of(given: LoweringInput, kernels: Sequence[Pattern]) -> Forward:

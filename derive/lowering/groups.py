@@ -42,7 +42,7 @@ class OuterFrame(Frame):
     def position(self, axes: Axes, n: int) -> Code:
         single = sum(1 for i in axes[:n] if i is None or not i.group)
         groups = [i for i in axes[:n] if i is not None and i.group]
-        return _total(single, groups)
+        return _count_axes(single, groups)
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def named_axes(op: Operation) -> tuple[tuple[str, Index, Axes], ...]:
     return tuple(named)
 
 
-def _total(single: int, groups: Sequence[Index]) -> Code:
+def _count_axes(single: int, groups: Sequence[Index]) -> Code:
     code: Code | None = None
     for i in groups:
         part = FunctionCall("len", (Name(shape_name(i)),))
@@ -93,10 +93,10 @@ def group_shapes(op: Operation) -> list[Line]:
             if not unknown:
                 break
             if len(unknown) == 1:
-                lines.append(_slice(t, unknown[0]))
+                lines.append(_group_slice(t, unknown[0]))
                 known.add(unknown[0].extent)
                 break
-            split = _split(op, t, unknown)
+            split = _split_groups(op, t, unknown)
             if split is not None:
                 lines += split
                 known |= {i.extent for i in unknown}
@@ -116,18 +116,18 @@ def groups_of(t: Tensor) -> list[Index]:
     return found
 
 
-def _slice(t: Tensor, group: Index) -> Line:
+def _group_slice(t: Tensor, group: Index) -> Line:
     """Return the line of shape[before : dim - after] for the only unknown group."""
     n = t.axes.index(group)
-    start = _unless_zero(_total(*_counts(t.axes[:n])))
-    return Line(shape_name(group), part_of_shape(t.name, start, _end(t, n)))
+    start = _unless_zero(_count_axes(*_axis_counts(t.axes[:n])))
+    return Line(shape_name(group), part_of_shape(t.name, start, _axis_end(t, n)))
 
 
-def _end(t: Tensor, n: int) -> Code | None:
+def _axis_end(t: Tensor, n: int) -> Code | None:
     """Return the position of the first axis after axis n; None if axis n is the last."""
-    single, groups = _counts(t.axes[n + 1 :])
+    single, groups = _axis_counts(t.axes[n + 1 :])
     if groups:
-        return Binary("-", MethodCall(Name(t.name), "dim"), _total(single, groups))
+        return Binary("-", MethodCall(Name(t.name), "dim"), _count_axes(single, groups))
     return literal(-single) if single else None
 
 
@@ -141,17 +141,17 @@ def _unless_zero(code: Code) -> Code | None:
     return None if code is literal(0) else code
 
 
-def _counts(axes: Sequence[Expr]) -> tuple[int, list[Index]]:
+def _axis_counts(axes: Sequence[Expr]) -> tuple[int, list[Index]]:
     single = sum(1 for i in axes if not (isinstance(i, Index) and i.group))
     return single, [i for i in axes if isinstance(i, Index) and i.group]
 
 
-def _split(op: Operation, t: Tensor, unknown: Sequence[Index]) -> list[Line] | None:
+def _split_groups(op: Operation, t: Tensor, unknown: Sequence[Index]) -> list[Line] | None:
     """Return lines for the unknown groups of t, if a parameter names an axis between each two."""
     rank = MethodCall(Name(t.name), "dim")
     lines: list[Line] = []
     places = [t.axes.index(i) for i in unknown]
-    starts = [_unless_zero(_total(*_counts(t.axes[: places[0]])))]
+    starts = [_unless_zero(_count_axes(*_axis_counts(t.axes[: places[0]])))]
     stops: list[Code | None] = []
     for left, right in pairwise(places):
         p = next(
@@ -167,11 +167,11 @@ def _split(op: Operation, t: Tensor, unknown: Sequence[Index]) -> list[Line] | N
         n = t.axes.index(p.index)
         at = Name(f"{p.name}_axis")
         lines.append(Line(at.id, Binary("%", Name(p.name), rank)))
-        back = _unless_zero(_total(*_counts(t.axes[left + 1 : n])))
-        ahead = _unless_zero(_total(*_counts(t.axes[n + 1 : right])))
+        back = _unless_zero(_count_axes(*_axis_counts(t.axes[left + 1 : n])))
+        ahead = _unless_zero(_count_axes(*_axis_counts(t.axes[n + 1 : right])))
         stops.append(Binary("-", at, back) if back else at)
         starts.append(Binary("+", at, Binary("+", ahead, literal(1)) if ahead else literal(1)))
-    stops.append(_end(t, places[-1]))
+    stops.append(_axis_end(t, places[-1]))
     for group, start, stop in zip(unknown, starts, stops, strict=True):
         lines.append(Line(shape_name(group), part_of_shape(t.name, start, stop)))
     return lines
@@ -183,12 +183,14 @@ def with_flat_groups(
     """Return the operation, lets and backward with each group as one axis."""
 
     def let(x: Let) -> Let:
-        condition = None if x.condition is None else _flat(x.condition)
-        body, formals, binders = _flat(x.body), _all_flat(x.formals), _all_flat(x.binders)
+        condition = None if x.condition is None else _flat_index(x.condition)
+        body, formals, binders = _flat_index(x.body), _all_flat(x.formals), _all_flat(x.binders)
         return replace(x, formals=formals, body=body, binders=binders, condition=condition)
 
     def adjoints(found: Sequence[Adjoint]) -> tuple[Adjoint, ...]:
-        return tuple(replace(a, formals=_all_flat(a.formals), body=_flat(a.body)) for a in found)
+        return tuple(
+            replace(a, formals=_all_flat(a.formals), body=_flat_index(a.body)) for a in found
+        )
 
     made = flat_operation(op)
     own = replace(lets, by_name={x.name: let(x) for x in lets}, bounds=bounds_of(made))
@@ -208,7 +210,7 @@ def flat_operation(op: Operation) -> Operation:
         op.name,
         tuple(replace(t, axes=_all_flat(t.axes)) for t in op.inputs),
         tuple(p for p in op.parameters if not isinstance(p, AxisOf | KeepDim)),
-        tuple(replace(e, axes=_all_flat(e.axes), body=_flat(e.body)) for e in op.equations),
+        tuple(replace(e, axes=_all_flat(e.axes), body=_flat_index(e.body)) for e in op.equations),
         op.outputs,
         tuple(replace(e, group=False) for e in op.extents),
         op.stable,
@@ -216,10 +218,10 @@ def flat_operation(op: Operation) -> Operation:
 
 
 def _all_flat(every: tuple[_Expr, ...]) -> tuple[_Expr, ...]:
-    return tuple(map(_flat, every))
+    return tuple(map(_flat_index, every))
 
 
-def _flat(e: _Expr) -> _Expr:
+def _flat_index(e: _Expr) -> _Expr:
     made = replace_inside_out(e, lambda i: Index(i.name, i.extent) if isinstance(i, Index) else i)
     assert isinstance(made, type(e))
     return made

@@ -17,27 +17,27 @@ from derive.lowering.assembly import (
     input_values,
     integers_of,
     like_input,
+    named_tensors,
+    scope_statements,
     sources_of,
-    statements,
-    tensors_of,
     with_display_names,
 )
 from derive.lowering.ground.value import Frame, Value
 from derive.lowering.keepdim import added_axes, entered_axes
 from derive.lowering.layout_conversion import (
     Border,
-    enter,
-    leave,
+    enter_layout,
+    leave_layout,
     multiplied_once,
     own_shapes,
+    resolve_sizes,
     shapes_before,
-    sized,
-    store,
+    store_layout,
 )
 from derive.lowering.nodes.lower import Lowering
 from derive.notation.operation import Operation
 from derive.program.cse import Line, tidy
-from derive.program.output_aliasing import copied
+from derive.program.output_aliasing import copy_aliases
 from derive.program.torch_ir import Attribute, Code, Conditional, MethodCall, Name, names_in
 
 
@@ -70,19 +70,21 @@ def joint(op: Operation, lets: Lets, backward: Backward, border: Border) -> Join
     """Lower the outputs of ``op``, then the wanted gradients."""
     display_name, tensors = lets.display_name, input_values(op)
     wanted = [*backward.gradients, *(a for a in backward.adjoints if a.tensor in backward.wanted)]
-    available, entered = _at_hand(op, lets, backward, tensors)
-    lines = _computed(op, lets, backward, available, (*op.outputs, *(a.name for a in wanted)))
-    lines, entry = enter(border, lines, _read(lines, tensors_of(lets, available)))
+    available, entered = _joint_inputs(op, lets, backward, tensors)
+    lines = _joint_lines(op, lets, backward, available, (*op.outputs, *(a.name for a in wanted)))
+    lines, entry = enter_layout(border, lines, _entries_read(lines, named_tensors(lets, available)))
     left = {*op.outputs, *(a.name for a in wanted)}
     named = (*lets.given, *(a.name for a in backward.adjoints))
-    lines = store(border, lines, tensors_of(lets, [name for name in named if name not in left]))
-    lines, results, shapes = _results(op, lets, border, lines)
+    lines = store_layout(
+        border, lines, named_tensors(lets, [name for name in named if name not in left])
+    )
+    lines, results, shapes = _joint_results(op, lets, border, lines)
     returned: dict[str, Code] = {}
     for a in wanted:
-        lines, returned[display_name(a.name)] = leave(
+        lines, returned[display_name(a.name)] = leave_layout(
             border, lines, display_name(a.name), display_name(a.tensor)
         )
-    lines = sized(border, lines, sources_of(border, lets, tensors))
+    lines = resolve_sizes(border, lines, sources_of(border, lets, tensors))
     plain = {t.name for t in border.op.inputs} - border.entered
     first, second = _in_halves(border, lets, lines, entry, plain, results.keys())
     second = [*_read_lines(with_display_names(entered, lets), second), *second]
@@ -90,7 +92,7 @@ def joint(op: Operation, lets: Lets, backward: Backward, border: Border) -> Join
     given = [t.name for t in border.op.inputs] + [
         display_name(name) for _, name in backward.cotangents
     ]
-    parted = copied([*first, *second], {**results, **returned}, given)
+    parted = copy_aliases([*first, *second], {**results, **returned}, given)
     returned = {name: parted[name] for name in returned}
     codes = (*results.values(), *shapes.values(), *returned.values())
     whole = [*first, *second, *(Line("", code) for code in codes)]
@@ -109,18 +111,18 @@ def joint(op: Operation, lets: Lets, backward: Backward, border: Border) -> Join
     )
 
 
-def _at_hand(
+def _joint_inputs(
     op: Operation, lets: Lets, backward: Backward, tensors: Mapping[str, Value]
 ) -> tuple[dict[str, Value], list[Line]]:
     """Return inputs and cotangents, and the lines that add kept axes to cotangents."""
     available, entered = dict(tensors), []
     for output, name in backward.cotangents:
-        available[name], narrow = _cotangent(op, frame_of(op), lets[output], name)
+        available[name], narrow = _joint_cotangent(op, frame_of(op), lets[output], name)
         entered += narrow
     return available, entered
 
 
-def _computed(
+def _joint_lines(
     op: Operation,
     lets: Lets,
     backward: Backward,
@@ -139,10 +141,10 @@ def _computed(
     )
     for name in names:
         scope.tensor(name)
-    return with_display_names(statements(scope), lets)
+    return with_display_names(scope_statements(scope), lets)
 
 
-def _read(lines: Sequence[Line], held: Mapping[str, str]) -> dict[str, str]:
+def _entries_read(lines: Sequence[Line], held: Mapping[str, str]) -> dict[str, str]:
     """Return the entries of ``held`` whose names the lines read."""
     read = {name for line in lines for name in names_in(line.code)}
     return {name: tensor for name, tensor in held.items() if name in read}
@@ -154,7 +156,7 @@ def _read_lines(lines: Sequence[Line], later: Sequence[Line]) -> list[Line]:
     return [line for line in lines if line.name in read]
 
 
-def _results(
+def _joint_results(
     op: Operation, lets: Lets, border: Border, lines: list[Line]
 ) -> tuple[list[Line], dict[str, Code], dict[str, Code]]:
     """Return the lines, and the returned code and the shape of each output."""
@@ -168,7 +170,7 @@ def _results(
         results[name], shapes[name] = line.code, Attribute(line.code, "shape")
         if border.changes(name, kept=True):
             shapes[name] = border.shape(name, kept=True)
-            lines, results[name] = leave(border, lines, name, name, kept=True)
+            lines, results[name] = leave_layout(border, lines, name, name, kept=True)
     return lines, results, shapes
 
 
@@ -209,7 +211,7 @@ def _result(op: Operation, frame: Frame, let: Let) -> Code:
     return code
 
 
-def _cotangent(op: Operation, frame: Frame, let: Let, name: str) -> tuple[Value, list[Line]]:
+def _joint_cotangent(op: Operation, frame: Frame, let: Let, name: str) -> tuple[Value, list[Line]]:
     """Return a cotangent with every axis that a flag may keep, and the lines that add them."""
     axes, missing = entered_axes(op, let.formals, frame)
     lines = []

@@ -30,7 +30,7 @@ def kept_place(op: Operation, axes: Sequence[Expr | None], p: KeepDim) -> int:
 def added_axes(op: Operation, formals: Axes, frame: Frame) -> list[tuple[Name, Code]]:
     """Return (flag, position) of each axis that a result may keep, in order of insertion."""
     # A position after a group counts from the end.
-    before, after = _lost(op, formals)
+    before, after = _reduced_axes(op, formals)
     return [
         (Name(p.name), frame.position((*formals[:at], None, *formals[at:]), at))
         for p, at in (*reversed(before), *after)
@@ -41,7 +41,7 @@ def entered_axes(
     op: Operation, formals: Axes, frame: Frame
 ) -> tuple[Axes, list[tuple[Name, Code]]]:
     """Return all axes that a result may have, and (flag, position) of those it may lack."""
-    before, after = _lost(op, formals)
+    before, after = _reduced_axes(op, formals)
     axes: list[Index | None] = list(formals)
     for _, at in reversed((*before, *after)):
         axes.insert(at, None)
@@ -52,7 +52,7 @@ def entered_axes(
     return tuple(axes), [*placed[: len(before)], *reversed(placed[len(before) :])]
 
 
-def _lost(
+def _reduced_axes(
     op: Operation, formals: Axes
 ) -> tuple[list[tuple[KeepDim, int]], list[tuple[KeepDim, int]]]:
     """Return the reduced axes with their positions: those before all groups, and the others."""

@@ -16,7 +16,7 @@ from functools import cached_property
 from derive.algebra.expr import Composite, Expr, Index, Mul, Size, walk
 from derive.lowering.ground.runtime_sizes import ShapeSource, ShapeSources, axes_of
 from derive.lowering.ground.value import Axes, Frame
-from derive.lowering.ground.views import flattened, in_place_of, is_view, unflattened
+from derive.lowering.ground.views import flattened, is_view, substitute_views, unflattened
 from derive.lowering.groups import SizeFrame, group_shapes, groups_of, named_axes, shape_name
 from derive.lowering.keepdim import kept_place
 from derive.notation.operation import Equation, KeepDim, Operation
@@ -128,7 +128,9 @@ class Border:
     def _flat(self, tensor: str) -> bool:
         """True if a group of the tensor is one axis inside."""
         outer, inner = self.outside[tensor], self.inside[tensor]
-        return any(_group(a) and not _group(b[0]) for a, b in zip(outer, inner, strict=True) if b)
+        return any(
+            _is_group(a) and not _is_group(b[0]) for a, b in zip(outer, inner, strict=True) if b
+        )
 
     def shape(self, tensor: str, kept: bool) -> Code:
         """Return the outer shape: read from an input, built from its axes for an equation."""
@@ -187,11 +189,11 @@ class Border:
         return [x for x in found if x[0] >= 0], [x for x in found if x[0] < 0]
 
 
-def _group(i: Expr) -> bool:
+def _is_group(i: Expr) -> bool:
     return isinstance(i, Index) and i.group
 
 
-def enter(
+def enter_layout(
     border: Border, lines: list[Line], held: Mapping[str, str]
 ) -> tuple[list[Line], list[Line]]:
     """Return the lines, and preceding lines that convert the tensors in ``held`` to inner axes.
@@ -204,8 +206,8 @@ def enter(
             continue
         inner = border.inner(tensor, Name(name), kept=True)
         if not border.reshapes(tensor, kept=True):
-            tried = _seen(lines, name, inner)
-            if _readers(tried)[inner] <= 1:
+            tried = _with_inner_view(lines, name, inner)
+            if _view_reads(tried)[inner] <= 1:
                 lines = tried
                 continue
         border.entered.add(name)
@@ -213,7 +215,7 @@ def enter(
     return lines, entry
 
 
-def store(
+def store_layout(
     border: Border,
     lines: list[Line],
     held: Mapping[str, str],
@@ -226,15 +228,15 @@ def store(
     """
     for name, tensor in held.items():
         if border.changes(tensor) and not border.reshapes(tensor):
-            tried = _outside(border, lines, name, tensor)
+            tried = _in_outer_layout(border, lines, name, tensor)
             known = (chosen or {}).get(name)
-            if known or (known is None and _cost(tried) <= _cost(lines)):
+            if known or (known is None and _view_cost(tried) <= _view_cost(lines)):
                 border.stored.add(name)
                 lines = tried
     return lines
 
 
-def leave(
+def leave_layout(
     border: Border, lines: list[Line], name: str, tensor: str, kept: bool = False
 ) -> tuple[list[Line], Code]:
     """Return the lines, and the code of the named tensor in its outer layout at their end.
@@ -244,45 +246,47 @@ def leave(
     if not border.changes(tensor, kept):
         return lines, Name(name)
     if not border.reshapes(tensor, kept):
-        tried = _outside(border, lines, name, tensor)
-        if _readers(tried)[border.inner(tensor, Name(name))] <= 1:
+        tried = _in_outer_layout(border, lines, name, tensor)
+        if _view_reads(tried)[border.inner(tensor, Name(name))] <= 1:
             return tried, Name(name)
         return lines, border.outer(tensor, Name(name))
     shape = border.shape(tensor, kept)
     if any(name in names_in(line.code) for line in lines):
         return lines, MethodCall(Name(name), "reshape", (shape,))
-    return _redefined(lines, name, lambda code: MethodCall(code, "reshape", (shape,))), Name(name)
+    return _map_definition(lines, name, lambda code: MethodCall(code, "reshape", (shape,))), Name(
+        name
+    )
 
 
-def _readers(lines: Sequence[Line]) -> Counter[Code]:
+def _view_reads(lines: Sequence[Line]) -> Counter[Code]:
     """Count the reads of each view; equal expressions are computed once."""
     met = {part for line in lines for part in subexpressions(line.code)}
     codes = [line.code for line in lines] + [part for x in met for part in x.parts()]
     return Counter(code for code in codes if is_view(code))
 
 
-def _cost(lines: Sequence[Line]) -> int:
+def _view_cost(lines: Sequence[Line]) -> int:
     """Return the number of views, plus names for those that are read more than once."""
-    return sum(min(count, 2) for count in _readers(lines).values())
+    return sum(min(count, 2) for count in _view_reads(lines).values())
 
 
-def _outside(border: Border, lines: Sequence[Line], name: str, tensor: str) -> list[Line]:
+def _in_outer_layout(border: Border, lines: Sequence[Line], name: str, tensor: str) -> list[Line]:
     """Return the lines with the name holding the tensor in its outer layout."""
-    made = _seen(lines, name, border.inner(tensor, Name(name)))
-    return _redefined(made, name, lambda code: border.outer(tensor, code))
+    made = _with_inner_view(lines, name, border.inner(tensor, Name(name)))
+    return _map_definition(made, name, lambda code: border.outer(tensor, code))
 
 
-def _seen(lines: Sequence[Line], name: str, code: Code) -> list[Line]:
+def _with_inner_view(lines: Sequence[Line], name: str, code: Code) -> list[Line]:
     """Return the lines with the name replaced by the code; inverse views cancel."""
-    return _mapped(lines, lambda part: in_place_of(part, {Name(name): code}))
+    return _mapped(lines, lambda part: substitute_views(part, {Name(name): code}))
 
 
-def _redefined(lines: Sequence[Line], name: str, f: Callable[[Code], Code]) -> list[Line]:
+def _map_definition(lines: Sequence[Line], name: str, f: Callable[[Code], Code]) -> list[Line]:
     """Return the lines with f applied to the definition of the name."""
     return [replace(x, code=f(x.code)) if x.name == name else x for x in lines]
 
 
-def sized(
+def resolve_sizes(
     border: Border,
     lines: Sequence[Line],
     sources: Sequence[ShapeSource],
@@ -302,23 +306,25 @@ def multiplied_once(border: Border, lines: list[Line], taken: Iterable[str]) -> 
     names = {*taken, *(x.name for x in lines), *(n for x in lines for n in names_in(x.code))}
     counted = Counter[Code]()
     for x in lines:
-        counted.update({c: n for c, n in occurrences(x.code).items() if _is_size(c)})
+        counted.update({c: n for c, n in occurrences(x.code).items() if _is_group_size(c)})
     for code in [c for c, n in counted.items() if n > 1]:
         first = next(n for n, x in enumerate(lines) if code in subexpressions(x.code))
         size = Line(numbered("size", names), code, kept=False)
-        lines = swapped(lines, {code: Name(size.name)})
+        lines = replaced_in_lines(lines, {code: Name(size.name)})
         lines.insert(first, size)
     return lines
 
 
-def _is_size(code: Code) -> bool:
+def _is_group_size(code: Code) -> bool:
     """True if the code multiplies the sizes of a group."""
     return isinstance(code, FunctionCall) and code.name == "math.prod"
 
 
 def own_shapes(lines: Sequence[Line], tensors: Iterable[str]) -> list[Line]:
     """Return the lines with shapes of these tensors read from the tensors themselves."""
-    return swapped(lines, {Name(f"{t}_shape"): Attribute(Name(t), "shape") for t in tensors})
+    return replaced_in_lines(
+        lines, {Name(f"{t}_shape"): Attribute(Name(t), "shape") for t in tensors}
+    )
 
 
 def shapes_before(border: Border, later: Sequence[Line]) -> list[Line]:
@@ -342,7 +348,7 @@ def lines_read(lines: Sequence[Line], later: Sequence[Line]) -> list[Line]:
     return kept
 
 
-def swapped(lines: Sequence[Line], new: Mapping[Code, Code]) -> list[Line]:
+def replaced_in_lines(lines: Sequence[Line], new: Mapping[Code, Code]) -> list[Line]:
     """Return the lines with codes replaced."""
     return _mapped(lines, lambda code: replaced(code, new))
 

@@ -14,10 +14,10 @@ from dataclasses import replace
 from derive.calculus.adjoint import Backward
 from derive.calculus.lets import Let, Lets
 from derive.kernels.attention_rewrite import Attentions
-from derive.kernels.normalization import Normalised
+from derive.kernels.normalization import NormalizationPattern
 from derive.kernels.recognise import (
-    Alone,
     Pattern,
+    SingleKernels,
     backward_rows,
     forward_rows,
     summed_rows,
@@ -32,13 +32,13 @@ from derive.lowering.assembly import (
     input_values,
     integer_tensors,
     integers_of,
+    legalize_lines,
     like_input,
-    noted,
-    placed,
+    named_tensors,
+    noted_patterns,
+    scope_statements,
     short_axes,
     sources_of,
-    statements,
-    tensors_of,
     vectors_of,
     with_display_names,
 )
@@ -48,12 +48,12 @@ from derive.lowering.ground.value import Frame, NeedsFlatGroups, Value
 from derive.lowering.keepdim import entered_axes
 from derive.lowering.layout_conversion import (
     Border,
-    enter,
-    leave,
+    enter_layout,
+    leave_layout,
     lines_read,
     multiplied_once,
-    sized,
-    store,
+    resolve_sizes,
+    store_layout,
 )
 from derive.lowering.nodes.lower import Lowering
 from derive.lowering.saved_tensors import readers_of, saved_of, with_kept_shapes, with_saved_shapes
@@ -63,9 +63,9 @@ from derive.program.cse import Line, tidy
 from derive.program.first_order import with_first_order
 from derive.program.gradient_predication import needed_by, ordered, softmaxes_shared
 from derive.program.guard_elimination import unguarded
-from derive.program.legalize_vmap import ruled
+from derive.program.legalize_vmap import legalize_vmap_calls
 from derive.program.mixed_precision import NAMES, all_wide, in_precision
-from derive.program.output_masks import asked
+from derive.program.output_masks import fill_output_masks
 from derive.program.program import BackwardLine, Program
 from derive.program.torch_ir import (
     Conditional,
@@ -100,13 +100,13 @@ def program(
     possibly only the body without kernels needs flattening.
     """
     try:
-        return _program(given, given, available, keeps, _of_layout(pulled, False))
+        return _program_of_layouts(given, given, available, keeps, _of_layout(pulled, False))
     except NeedsFlatGroups:
         other = flat()
     try:
-        return _program(given, other, available, keeps)
+        return _program_of_layouts(given, other, available, keeps)
     except NeedsFlatGroups:
-        return _program(other, other, available, keeps, _of_layout(pulled, True))
+        return _program_of_layouts(other, other, available, keeps, _of_layout(pulled, True))
 
 
 def _of_layout(
@@ -115,7 +115,7 @@ def _of_layout(
     return None if pulled is None else lambda names: pulled(names, flat)
 
 
-def _program(
+def _program_of_layouts(
     given: LoweringInput,
     every: LoweringInput,
     available: Collection[str] | None,
@@ -126,9 +126,9 @@ def _program(
     own = replace(given, lets=given.lets.apart())
     given, every = own, own if every is given else every
     named = Statistics(given.lets).named
-    norms = [Normalised(NORMALISATIONS, named, pulled) for pulled in (False, True)]
+    norms = [NormalizationPattern(NORMALISATIONS, named, pulled) for pulled in (False, True)]
     known = short_axes(given.op, given.lets), float_axes(given.op, given.lets)
-    ahead, back = Alone(forward_rows(*known)), Alone(backward_rows(*known))
+    ahead, back = SingleKernels(forward_rows(*known)), SingleKernels(backward_rows(*known))
     optional = [t.name for t in given.op.inputs if t.default is not None]
     none = Attentions({})
     keeps = keeps and available is None
@@ -142,14 +142,14 @@ def _program(
 
     def first(outputs: Collection[str], statistics: Mapping[str, Value]) -> Program:
         known = means if means.kept <= set(statistics) else none
-        kernels: list[Pattern] = [known, norms[1], back, Alone(summed_rows(statistics))]
+        kernels: list[Pattern] = [known, norms[1], back, SingleKernels(summed_rows(statistics))]
         held = (outputs, statistics, forward.stored)
-        return _backward(given, lines, precision.has_products, kernels, *held, means.kept)
+        return _lower_backward(given, lines, precision.has_products, kernels, *held, means.kept)
 
     def plain(outputs: Collection[str], kept: Collection[str] = ()) -> Program:
         held = {n: v for n, v in forward.offered.values.items() if n in kept}
         known = (outputs, held, forward.stored)
-        return _backward(every, lines, precision.has_products, (), *known)
+        return _lower_backward(every, lines, precision.has_products, (), *known)
 
     outputs = [
         n for n in given.op.outputs if available is None or given.lets.display_name(n) in available
@@ -162,7 +162,7 @@ def _program(
             return None
         held = {name: forward.offered.values[name] for name in names}
         kept = (outputs, held, forward.stored)
-        return _backward(other, lines, precision.has_products, (), *kept, pulled=names)
+        return _lower_backward(other, lines, precision.has_products, (), *kept, pulled=names)
 
     offered = forward.offered if keeps else Offer()
     made = _in_orders(given, outputs, first, plain, through, offered, every is given)
@@ -201,7 +201,7 @@ def _in_orders(
         first = first_order(outputs, offered.values)
     if first.statistics:
         with suppress(NeedsFlatGroups):
-            first = min(first_order(outputs, {}), first, key=_operations)
+            first = min(first_order(outputs, {}), first, key=_count_operations)
     kernels = any(r.pattern in KERNELS for r in first.recognised)
     if not kernels and not first.statistics:
         return first if alike and not offered.values else plain(outputs)
@@ -252,12 +252,12 @@ def _saving_less(
     return made
 
 
-def _operations(made: Program) -> int:
+def _count_operations(made: Program) -> int:
     """Return the number of operations of the backward."""
     return sum(count([x.line.code for x in made.backward]))
 
 
-def _backward(
+def _lower_backward(
     given: LoweringInput,
     forward: tuple[Line, ...],
     products: bool,
@@ -275,7 +275,7 @@ def _backward(
     op, lets, backward, border = given.op, given.lets, given.backward, given.border.again()
     frame, taken = frame_of(op), given.taken()
     display_name, cotangents = lets.display_name, dict(backward.cotangents)
-    tensors = _at_hand(op, lets, cotangents, outputs_at_hand)
+    tensors = _backward_inputs(op, lets, cotangents, outputs_at_hand)
     entry = _enter_kept(op, lets, frame, cotangents, tensors)
     adjoints = {a.name: a.as_let() for a in (*backward.adjoints, *backward.gradients)}
     like = Name(next(iter(cotangents.values()))) if cotangents else like_input(op)
@@ -288,14 +288,14 @@ def _backward(
     scope = Lowering(find, frame, available, like, integers_of(op), names, kernels)
     bodies = [let.body for let in adjoints.values()]
     for pattern in kernels:
-        if isinstance(pattern, Normalised):
+        if isinstance(pattern, NormalizationPattern):
             pattern.look(bodies, find)
     for g in backward.gradients:
         scope.tensor(g.name)
     added = _with_cotangents(given, scope, pulled)
     gradients = {display_name(g.tensor): display_name(g.name) for g in backward.gradients}
     held = (tensors, statistics, stored, shapeless)
-    lines = _crossed(op.inputs, lets, backward, border, scope, *held, gradients)
+    lines = _lines_across_border(op.inputs, lets, backward, border, scope, *held, gradients)
     if statistics and kernels:
         # First order only: values that only a guard reads need not be saved.
         own = tuple(gradients.values())
@@ -338,10 +338,14 @@ def _backward(
         # Do not keep a tensor alive for its shape alone.
         less = (*shapeless, *alone)
         at_first = (outputs_at_hand, statistics, stored)
-        return _backward(given, forward, products, kernels, *at_first, less, pulled)
+        return _lower_backward(given, forward, products, kernels, *at_first, less, pulled)
     shared = softmaxes_shared(lines, needs, places, WIDTH)
-    made = placed(border, [replace(line, code=ruled(line.code)) for line, _ in shared])
-    shared = asked([(x, wanted) for x, (_, wanted) in zip(made, shared, strict=True)], places)
+    made = legalize_lines(
+        border, [replace(line, code=legalize_vmap_calls(line.code)) for line, _ in shared]
+    )
+    shared = fill_output_masks(
+        [(x, wanted) for x, (_, wanted) in zip(made, shared, strict=True)], places
+    )
     setup = lines_read(border.groups, lines)
     parameters = tuple(p.name for p in border.op.parameters)
     return Program(
@@ -361,7 +365,7 @@ def _backward(
         gradients=gradients,
         setup=tuple(setup),
         kept_groups=tuple(g.name for g in setup if g.name.endswith("_shape")),
-        recognised=noted(scope, lets),
+        recognised=noted_patterns(scope, lets),
         statistics=tuple(name for name in kept if name in readers),
         pulled=added,
         backward_precision=precision,
@@ -383,7 +387,7 @@ def _with_cotangents(given: LoweringInput, scope: Scope, pulled: Sequence[str]) 
     return found
 
 
-def _at_hand(
+def _backward_inputs(
     op: Operation, lets: Lets, cotangents: Mapping[str, str], outputs: Collection[str]
 ) -> dict[str, Value]:
     """Return inputs, these outputs, and cotangents."""
@@ -397,7 +401,7 @@ def _at_hand(
     return tensors
 
 
-def _crossed(
+def _lines_across_border(
     inputs: Sequence[Tensor],
     lets: Lets,
     backward: Backward,
@@ -411,15 +415,17 @@ def _crossed(
 ) -> list[Line]:
     """Return the statements between tensors in outer layout, with sizes read from saved tensors."""
     read = {name for s in scope.statements for name in names_in(s.code)}
-    lines = with_display_names(statements(scope), lets)
-    known = tensors_of(lets, [name for name in tensors if name in read])
-    kept = tensors_of(lets, [name for name in statistics if name in read])
+    lines = with_display_names(scope_statements(scope), lets)
+    known = named_tensors(lets, [name for name in tensors if name in read])
+    kept = named_tensors(lets, [name for name in statistics if name in read])
     known |= {name: tensor for name, tensor in kept.items() if name in stored}
-    lines, first = enter(border, lines, known)
+    lines, first = enter_layout(border, lines, known)
     made = [e for e in lets.given if e not in tensors and e not in statistics]
-    lines = store(border, lines, tensors_of(lets, [*made, *(a.name for a in backward.adjoints)]))
+    lines = store_layout(
+        border, lines, named_tensors(lets, [*made, *(a.name for a in backward.adjoints)])
+    )
     for tensor, name in gradients.items():
-        lines, code = leave(border, lines, name, tensor)
+        lines, code = leave_layout(border, lines, name, tensor)
         lines += [Line(name, code)] if code is not Name(name) else []
     available = {name: value for name, value in tensors.items() if name in read}
     others = {t.name: tensors[t.name] for t in inputs if t.name not in read}
@@ -429,7 +435,10 @@ def _crossed(
     ]
     shaped = {name: statistics[name] for name in statistics if name not in shapeless}
     available |= {name: value for name, value in shaped.items() if name in read}
-    return [*first, *sized(border, lines, sources_of(border, lets, available, stored), saved)]
+    return [
+        *first,
+        *resolve_sizes(border, lines, sources_of(border, lets, available, stored), saved),
+    ]
 
 
 def _enter_kept(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from derive.lowering.layout_conversion import Border, own_shapes, swapped
+from derive.lowering.layout_conversion import Border, own_shapes, replaced_in_lines
 from derive.program.cse import Line
 from derive.program.gradient_predication import Needs
 from derive.program.program import Saved
@@ -32,7 +32,7 @@ def with_kept_shapes(
     readers, values = readers_of(lines, needs), readers_of(lines, needs, values_in)
     kept = [n for n in inputs if n in values and values[n] < readers[n]]
     border.shapes.used.update(dict.fromkeys(kept))
-    return swapped(lines, {Attribute(Name(n), "shape"): Name(f"{n}_shape") for n in kept})
+    return replaced_in_lines(lines, {Attribute(Name(n), "shape"): Name(f"{n}_shape") for n in kept})
 
 
 def saved_of(

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from derive.algebra.expr import Access, Index, accesses, free_indices, tensors, walk
 from derive.algebra.poly import Poly, Term, as_atom
-from derive.algebra.substitution import numbered
+from derive.algebra.substitution import fresh_numbered
 from derive.calculus.lets import Let, Lets
 from derive.lowering.assembly import LoweringInput
 from derive.lowering.ground.context import Scope
@@ -39,7 +39,7 @@ class Statistics:
             ]
             if alike and let.body_at(own) is p:
                 return Access(let.name, own)
-        name = numbered(f"{min(tensors(p))}~{stem}", self.lets.by_name)
+        name = fresh_numbered(f"{min(tensors(p))}~{stem}", self.lets.by_name)
         self.lets.display_names[name] = self.lets.fresh_name(stem)
         self.lets.reserved.add(self.lets.display_names[name])
         self.lets.by_name[name] = Let(name, own, p, internal=True, result=True)
@@ -73,7 +73,7 @@ def offered(given: LoweringInput, scope: Scope) -> Offer:
         if let is None or s.name in given.op.outputs or let.access in whole:
             continue
         sources = let.reads().intersection(found)
-        kept = _is_kept(let) or (not sources and _is_normalised(s.code))
+        kept = _is_worth_saving(let) or (not sources and _is_normalised(s.code))
         if kept or _is_map(let, sources):
             found[s.name] = scope.tensors[s.name]
             if not kept:
@@ -81,11 +81,11 @@ def offered(given: LoweringInput, scope: Scope) -> Offer:
     return Offer({name: replace(value, code=Name(name)) for name, value in found.items()}, of)
 
 
-def _is_kept(let: Let) -> bool:
+def _is_worth_saving(let: Let) -> bool:
     """True if recomputing the value costs more than saving it."""
     if let.dtype == "bool" or let.compared:
         return False
-    return _is_statistic(let) or (let.dtype == "float" and _is_contraction(let))
+    return _is_statistic(let) or (let.dtype == "float" and _contracts_two(let))
 
 
 def _is_normalised(code: Code) -> bool:
@@ -109,7 +109,7 @@ def _is_statistic(let: Let) -> bool:
     return reduces and len(let.formals) < most
 
 
-def _is_contraction(let: Let) -> bool:
+def _contracts_two(let: Let) -> bool:
     """True if the let sums a product of two tensors."""
     if let.kind != "sum":
         return False

@@ -14,10 +14,10 @@ from derive.lowering.assembly import (
     input_values,
     integer_tensors,
     integers_of,
-    placed,
+    legalize_lines,
+    named_tensors,
+    scope_statements,
     sources_of,
-    statements,
-    tensors_of,
     vectors_of,
     with_display_names,
 )
@@ -26,14 +26,14 @@ from derive.lowering.ground.value import Frame, Value
 from derive.lowering.keepdim import entered_axes
 from derive.lowering.layout_conversion import (
     Border,
-    enter,
-    leave,
+    enter_layout,
+    leave_layout,
     lines_read,
     multiplied_once,
     own_shapes,
+    resolve_sizes,
     shapes_before,
-    sized,
-    store,
+    store_layout,
 )
 from derive.lowering.nodes.lower import Lowering
 from derive.notation.operation import Operation
@@ -49,25 +49,27 @@ def tangent(op: Operation, lets: Lets, tangents: Backward, border: Border, low: 
     ``low`` means that its forward has matrix products, which may have another dtype.
     """
     display_name, given = lets.display_name, dict(tangents.cotangents)
-    tensors = _at_hand(op, lets, given)
+    tensors = _tangent_inputs(op, lets, given)
     entry = _enter_outputs(op, lets, frame_of(op), tensors)
     made = {a.name: a.as_let() for a in tangents.adjoints}
     results = {a.tensor: a.name for a in tangents.adjoints if a.tensor in tangents.wanted}
-    lines = _computed(op, lets, made, tensors, results.values())
+    lines = _tangent_lines(op, lets, made, tensors, results.values())
     read = {name for line in lines for name in names_in(line.code)}
-    known = {n: t for n, t in tensors_of(lets, tensors).items() if n in read}
-    lines, entered = enter(border, lines, known)
+    known = {n: t for n, t in named_tensors(lets, tensors).items() if n in read}
+    lines, entered = enter_layout(border, lines, known)
     inside = [n for n in (*lets.given, *made) if n not in {*tensors, *results.values()}]
-    lines = store(border, lines, tensors_of(lets, inside))
+    lines = store_layout(border, lines, named_tensors(lets, inside))
     for output, name in results.items():
         if output not in op.outputs:
             # A statistic has the axes with which the forward saves it.
             continue
-        lines, code = leave(border, lines, display_name(name), display_name(output), kept=True)
+        lines, code = leave_layout(
+            border, lines, display_name(name), display_name(output), kept=True
+        )
         lines += [Line(display_name(name), code)] if code is not Name(display_name(name)) else []
     # An output may have axes that flags keep, so its shape is not used for sizes.
     sources = {name: value for name, value in tensors.items() if name not in op.outputs}
-    lines = [*entered, *sized(border, lines, sources_of(border, lets, sources))]
+    lines = [*entered, *resolve_sizes(border, lines, sources_of(border, lets, sources))]
     inputs = {t.name for t in border.op.inputs}
     lines = own_shapes(lines, {*inputs, *map(display_name, given.values())} - border.entered)
     lines = [*lines_read(with_display_names(entry, lets), lines), *lines]
@@ -81,7 +83,7 @@ def tangent(op: Operation, lets: Lets, tangents: Backward, border: Border, low: 
         lines, precision = all_wide(lines, floats, integers)
     taken = {*lets.reserved, *(display_name(let.name) for let in lets)}
     lines = tidy(multiplied_once(border, lines, taken), taken | NAMES, WIDTH)
-    lines = placed(border, lines)
+    lines = legalize_lines(border, lines)
     lines = [*shapes_before(border, lines), *lines]
     left = {name for line in lines for name in names_in(line.code)}
     precision = replace(
@@ -97,7 +99,7 @@ def tangent(op: Operation, lets: Lets, tangents: Backward, border: Border, low: 
     )
 
 
-def _at_hand(op: Operation, lets: Lets, given: Mapping[str, str]) -> dict[str, Value]:
+def _tangent_inputs(op: Operation, lets: Lets, given: Mapping[str, str]) -> dict[str, Value]:
     """Return the tangents of inputs, then inputs and outputs; shapes are read in this order."""
     inputs = input_values(op)
     tensors = {own: Value(Name(own), inputs[name].axes) for name, own in given.items()}
@@ -121,7 +123,7 @@ def _enter_outputs(
     return entry
 
 
-def _computed(
+def _tangent_lines(
     op: Operation,
     lets: Lets,
     made: Mapping[str, Let],
@@ -137,7 +139,7 @@ def _computed(
     scope = Lowering(*(find, frame, dict(tensors), like, integers_of(op)), adjoints=frozenset(made))
     for name in results:
         scope.tensor(name)
-    lines = statements(scope)
+    lines = scope_statements(scope)
     for name in results:
         lines = keep_axes(op, made[name], frame, lines)
     return with_display_names(lines, lets)

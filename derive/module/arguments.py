@@ -72,7 +72,7 @@ class ArgumentCheck:
     reasons: tuple[Reason, ...] = ()
 
 
-def refused(
+def argument_check(
     op: Operation,
     test: str,
     message: str,
@@ -97,7 +97,7 @@ def in_turn(op: Operation) -> list[Tensor]:
     return [*required_of(op), *(t for t in op.inputs if t.default is not None)]
 
 
-def about(t: Tensor, checks: Iterable[ArgumentCheck]) -> list[ArgumentCheck]:
+def checks_if_given(t: Tensor, checks: Iterable[ArgumentCheck]) -> list[ArgumentCheck]:
     """Return the checks of one tensor, skipped when an optional tensor is None."""
     return [check if t.default is None else replace(check, given=t.name) for check in checks]
 
@@ -111,7 +111,7 @@ def is_tensor(op: Operation, name: str, kind: Kind | None = None) -> ArgumentChe
     message = f"{name} must be a tensor, not {{type({name}).__name__}}"
     clause = "{} is not a tensor" if kind is None else not_of(kind)
     test = f"not isinstance({name}, torch.Tensor)"
-    return refused(op, test, message, "TypeError", subject=name, clause=clause)
+    return argument_check(op, test, message, "TypeError", subject=name, clause=clause)
 
 
 def not_of(kind: Kind) -> str:
@@ -125,7 +125,7 @@ def is_option(op: Operation, p: Choice) -> ArgumentCheck:
     names = ", ".join(repr(option).replace("'", '"') for option, _ in p.outputs)
     message = f"{p.name} must be one of {names}, not {{{p.name}!r}}"
     test = f"not isinstance({p.name}, str) or {p.name} not in _OPTIONS"
-    return refused(op, test, message, subject=p.name, clause="{} is not one of its options")
+    return argument_check(op, test, message, subject=p.name, clause="{} is not one of its options")
 
 
 def parameter_kinds(op: Operation) -> list[ArgumentCheck]:
@@ -141,18 +141,22 @@ def parameter_kinds(op: Operation) -> list[ArgumentCheck]:
         if isinstance(p, KeepDim):
             message = f"{name} must be True or False, not {{{name}!r:.60}}"
             test, clause = f"type({name}) is not bool", "{} is not a bool"
-            result.append(refused(op, test, message, "TypeError", subject=name, clause=clause))
+            result.append(
+                argument_check(op, test, message, "TypeError", subject=name, clause=clause)
+            )
         elif isinstance(p, AxisOf | SizeOf) or p.integer:
             whole = Reason("TypeError", name, "{} is not an integer")
-            result.append(_taken(op, name, "is not int", "_integer", whole))
+            result.append(_converted_parameter(op, name, "is not int", "_integer", whole))
         else:
             number = Reason("TypeError", name, "{} is not a number")
             large = Reason("ValueError", name, "{} is too large for float64")
-            result.append(_taken(op, name, "is not float", "_number", number, large))
+            result.append(_converted_parameter(op, name, "is not float", "_number", number, large))
     return result
 
 
-def _taken(op: Operation, name: str, unlike: str, helper: str, *reasons: Reason) -> ArgumentCheck:
+def _converted_parameter(
+    op: Operation, name: str, unlike: str, helper: str, *reasons: Reason
+) -> ArgumentCheck:
     """Convert a parameter of an unusual type with the helper."""
     given = f'{name}, "{op.name}: {name}"'
     lines = [f"    {name} = {helper}({given})"]
@@ -161,7 +165,7 @@ def _taken(op: Operation, name: str, unlike: str, helper: str, *reasons: Reason)
     return ArgumentCheck(then=(f"if type({name}) {unlike}:", *lines), reasons=reasons)
 
 
-def divisors(op: Operation, shapes: ShapeSources) -> list[ArgumentCheck]:
+def divisor_checks(op: Operation, shapes: ShapeSources) -> list[ArgumentCheck]:
     """Return the checks that divisors of index sizes are positive, if a parameter sets them."""
     found: dict[Expr, None] = {}
     for extent in op.extents:
@@ -177,11 +181,13 @@ def divisors(op: Operation, shapes: ShapeSources) -> list[ArgumentCheck]:
                 continue
             words = code.replace(" ", "")
             message = f"{words} must be positive, not {{{code}}}"
-            result.append(refused(op, f"{code} < 1", message, subject=words, clause=NOT_POSITIVE))
+            result.append(
+                argument_check(op, f"{code} < 1", message, subject=words, clause=NOT_POSITIVE)
+            )
     return result
 
 
-def steps(
+def stride_checks(
     op: Operation, codes: Iterable[Code], known: Sequence[ArgumentCheck]
 ) -> list[ArgumentCheck]:
     """Return the checks that strides and dilations are positive, and padding not negative.
@@ -192,9 +198,9 @@ def steps(
     for code in (part for whole in codes for part in subexpressions(whole)):
         match code:
             case Keyword("stride" | "dilation", value) | Slice(_, _, Code() as value):
-                positive |= _factors(value)
+                positive |= _tuple_item_factors(value)
             case Keyword("padding", value):
-                counted |= _factors(value)
+                counted |= _tuple_item_factors(value)
     result: list[ArgumentCheck] = []
     for name in [p.name for p in op.parameters if isinstance(p, Number) and p.integer]:
         for least, words, clause, names in (
@@ -203,12 +209,12 @@ def steps(
         ):
             if Name(name) in names:
                 message, test = f"{name} {words}, not {{{name}}}", f"{name} < {least}"
-                result.append(refused(op, test, message, subject=name, clause=clause))
+                result.append(argument_check(op, test, message, subject=name, clause=clause))
     asked = {check.test for check in known}
     return [check for check in result if check.test not in asked]
 
 
-def _factors(code: Code) -> set[Code]:
+def _tuple_item_factors(code: Code) -> set[Code]:
     """Return the factors of a product, or of each item of a tuple."""
     items = code.items if isinstance(code, Tuple) else (code,)
     return {factor for item in items for factor in operands(item, "*")}

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from derive.blocks.tiling import StageInput
-from derive.module.pretty_printer import called, indented
+from derive.module.pretty_printer import call_lines, indented
 from derive.module.stage_codegen import (
     StageFunction,
     none_of,
-    returned,
-    unpacked,
+    stage_return_statement,
+    unpack_tuple,
 )
 from derive.module.stage_functions import Scheduled, Stages
 
@@ -46,20 +46,20 @@ class Driver(Stages):
                 e if n in optional else f"{n}.requires_grad"
                 for n, e in zip(self.inputs, each, strict=True)
             ]
-            lines += called("wanted = (", each, ",)" if len(each) == 1 else ")", 4)
+            lines += call_lines("wanted = (", each, ",)" if len(each) == 1 else ")", 4)
         for s, part in zip(self.stages, parts, strict=True):
             lines += self._run(s, part, part in self.formeds)
         if more:
             values = self._recomputed()
             if values:
-                lines += called(
+                lines += call_lines(
                     'formed["values"] = (', values, ",)" if len(values) == 1 else ")", 4
                 )
         op = self.plan.operation
         rows = {n for s in self.stages for n in s.stage.rows}
         results = [n if n in rows else self.rounded(n, n) for n in op.outputs]
-        lines += returned(results, 4)
-        return [*called(f"def {name}(", arguments, "):", 0), *indented(lines, 4), "", ""]
+        lines += stage_return_statement(results, 4)
+        return [*call_lines(f"def {name}(", arguments, "):", 0), *indented(lines, 4), "", ""]
 
     def _run(
         self, s: Scheduled, part: StageFunction, forming: bool = False, left: Sequence[str] = ()
@@ -72,7 +72,7 @@ class Driver(Stages):
         values = self.values(s)
         if not stage.looped:
             names = ["_" if n in left else n for n in stage.outputs]
-            return called(f"{', '.join(names)} = {part.name}(", self.call(part, values), ")", 4)
+            return call_lines(f"{', '.join(names)} = {part.name}(", self.call(part, values), ")", 4)
         lines: list[str] = []
         entries = [(n, self.placed(n, stage.rows.get(n))) for n in stage.outputs]
         own: list[tuple[str, str | None]] = []
@@ -83,7 +83,7 @@ class Driver(Stages):
         lines += none_of([n for n in names if n not in left], 4)
         lines.append("for start, length in _blocks(size, block):")
         totals = {r: name for r, name in zip(part.results, names, strict=True) if r in part.totals}
-        inner = called(f"parts = {part.name}(", self.call(part, values | totals), ")", 8)
+        inner = call_lines(f"parts = {part.name}(", self.call(part, values | totals), ")", 8)
         single = len(names) == 1
         for n, (name, axis) in enumerate((*entries, *own)):
             value = "parts" if single else f"parts[{n}]"
@@ -97,7 +97,7 @@ class Driver(Stages):
         if forming:
             given = [name for name, _ in own]
             key = f'formed["{stage.outputs[0]}"] = ('
-            lines += called(key, given, ",)" if len(given) == 1 else ")", 4)
+            lines += call_lines(key, given, ",)" if len(given) == 1 else ")", 4)
         return lines
 
     def _rounded_rows(self, name: str, axis: str | None, value: str) -> str:
@@ -107,8 +107,8 @@ class Driver(Stages):
     def _gathered(name: str, axis: str | None, value: str) -> list[str]:
         """Return the lines that add a block's result to a total, or write it to its rows."""
         if axis is None:
-            return called(f"{name} = _added(", [name, value], ")", 8)
-        return called(f"{name} = _placed(", [name, value, axis, "start", "size"], ")", 8)
+            return call_lines(f"{name} = _added(", [name, value], ")", 8)
+        return call_lines(f"{name} = _placed(", [name, value, axis, "start", "size"], ")", 8)
 
     def _gathered_gradient(self, name: str, axis: str | None, value: str) -> list[str]:
         """Return the same for a gradient, which stays unrounded until it is complete."""
@@ -189,7 +189,7 @@ class Driver(Stages):
                 values = self._recomputed()
                 lines += ["if formed is None:", *indented(made, 4)]
                 if values:
-                    lines += ["else:", *indented(unpacked(values, 'formed["values"]', 8), 4)]
+                    lines += ["else:", *indented(unpack_tuple(values, 'formed["values"]', 8), 4)]
             else:
                 lines += made
         for s, part in zip(reversed(self.stages), reversed(self.backwards), strict=True):
@@ -200,11 +200,11 @@ class Driver(Stages):
             for n in self.inputs
             if self.plan.kinds[n] == "float"
         ]
-        lines += returned([*results, ""] if len(results) == 1 else results, 4)
+        lines += stage_return_statement([*results, ""] if len(results) == 1 else results, 4)
         lines[-1] = lines[-1].rstrip() if len(results) == 1 else lines[-1]
         name = f"{self.prefix}_backward"
         return [
-            *called(f"def {name}(", self.backward_arguments(), "):", 0),
+            *call_lines(f"def {name}(", self.backward_arguments(), "):", 0),
             *indented(lines, 4),
             "",
             "",
@@ -225,7 +225,7 @@ class Driver(Stages):
         }
         lines += none_of([fresh[g] for g in read], 4)
         single = len(names) == 1
-        call = called(f"parts = {part.name}(", self.call(part, values), ")", 8)
+        call = call_lines(f"parts = {part.name}(", self.call(part, values), ")", 8)
         places = {g: "parts" if single else f"parts[{n}]" for n, g in enumerate(given)}
         body: list[str] = []
         if s.stage.looped:
@@ -240,7 +240,9 @@ class Driver(Stages):
             scaled = [f'parts = formed["{s.stage.outputs[0]}"]']
             for n, g in enumerate(given):
                 if g.read:
-                    scaled += called(f"{fresh[g]} = _scaled(", [f"parts[{n}]", cotangent], ")", 8)
+                    scaled += call_lines(
+                        f"{fresh[g]} = _scaled(", [f"parts[{n}]", cotangent], ")", 8
+                    )
             lines += ["if formed is not None and any(asked):", *indented(scaled, 4)]
             lines += ["elif any(asked):", *indented(body, 4)]
         else:

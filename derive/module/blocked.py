@@ -14,24 +14,24 @@ from derive.module.arguments import (
     NOT_POSITIVE,
     ArgumentCheck,
     Reason,
+    argument_check,
     in_turn,
     is_option,
-    refused,
-    steps,
+    stride_checks,
 )
 from derive.module.block_driver import Driver
 from derive.module.docstrings import Doc, raises
 from derive.module.function_codegen import (
     backward_signature,
+    function_names,
     name_of_all,
-    names_of,
     one_by_one,
     unpacked_call,
 )
 from derive.module.name_mangling import Coded, with_own_meanings
-from derive.module.pretty_printer import COLUMNS, called, indented
-from derive.module.public import checked, declared, docstring, result_type
-from derive.module.stage_codegen import unpacked
+from derive.module.pretty_printer import COLUMNS, call_lines, indented
+from derive.module.public import check_lines, declared, docstring, result_type
+from derive.module.stage_codegen import unpack_tuple
 from derive.module.stage_functions import Scheduled
 from derive.module.templating import environment, helpers_in, imports_of
 from derive.notation.operation import Choice, Operation
@@ -144,10 +144,10 @@ def emit_blocked(
     parts = [line for v in variants for line in _functions(v.driver)]
     functions = tuple(_lines(op, v) for v in variants)
     lines = [*parts, *(line for f in functions for line in f.lines())]
-    codes = [c for v in variants for s in v.stages for c in _codes(s.program)]
-    asked = [*checks, *steps(op, codes, checks)]
+    codes = [c for v in variants for s in v.stages for c in _program_codes(s.program)]
+    asked = [*checks, *stride_checks(op, codes, checks)]
     options = [is_option(op, p) for p in op.parameters if isinstance(p, Choice)]
-    whole = _body(code, variants, asked, options)
+    whole = _blocked_public_body(code, variants, asked, options)
     causes = raises([*map(code.said, [*asked, *options]), _block_check(op)])
     helpers = tuple(helpers_in(["\n".join([*whole, *lines])]))
     result = result_type(len(variants[0].driver.plan.operation.outputs))
@@ -155,7 +155,7 @@ def emit_blocked(
     if "*" not in arguments:
         arguments.append("*")
     arguments.append("block: int | None = None")
-    signature = called(f"def {op.name}(", arguments, f") -> {result}:", 0)
+    signature = call_lines(f"def {op.name}(", arguments, f") -> {result}:", 0)
     imports = imports_of([*whole, *lines, *helpers, *signature])
     every = [*(x.name for x in (*op.inputs, *op.parameters)), "block"]
     before, body = code.public(op.name, every, whole)
@@ -165,7 +165,7 @@ def emit_blocked(
         imports=tuple(imports),
         helpers=(*helpers, *parts),
         functions=tuple(map(_BlockedOption, functions)),
-        options=(*_options(op, variants), *before),
+        options=(*_blocked_option_table(op, variants), *before),
         signature=tuple(signature),
         doc=indented(docstring([*doc.function, *causes]), 4),
         body=indented(body, 4),
@@ -174,11 +174,11 @@ def emit_blocked(
     return with_own_meanings(text, op.name)
 
 
-def _codes(program: Program) -> Iterable[Code]:
-    return (line.code for line in _made(program))
+def _program_codes(program: Program) -> Iterable[Code]:
+    return (line.code for line in _program_lines(program))
 
 
-def _made(program: Program) -> Iterable[Line]:
+def _program_lines(program: Program) -> Iterable[Line]:
     return (*program.forward, *program.setup, *(entry.line for entry in program.backward))
 
 
@@ -191,30 +191,32 @@ def _lines(op: Operation, v: BlockedVariant) -> _BlockedLines:
     driver = v.driver
     forward = driver.forward()
     split = next(n for n, line in enumerate(forward) if line.endswith("):")) + 1
-    return _BlockedLines(tuple(forward[:split]), tuple(forward[split:-2]), (_class(op, v),))
+    return _BlockedLines(
+        tuple(forward[:split]), tuple(forward[split:-2]), (_blocked_class_fields(op, v),)
+    )
 
 
-def _class(op: Operation, v: BlockedVariant) -> _BlockedClass:
+def _blocked_class_fields(op: Operation, v: BlockedVariant) -> _BlockedClass:
     driver = v.driver
-    name, forward = names_of(op, v.option)
+    name, forward = function_names(op, v.option)
     more = ["formed"] if driver.is_formed else []
     given = [*driver.inputs, *driver.parameters, "block"]
-    call = called(f"return {forward}(", given, ")", 8)
+    call = call_lines(f"return {forward}(", given, ")", 8)
     if more:
         formed = [*given, *driver.formed_arguments()]
-        made = called(f"return {driver.prefix}_formed(", formed, ")", 12)
+        made = call_lines(f"return {driver.prefix}_formed(", formed, ")", 12)
         made = [*driver.dtypes(backward=True, indent=12), *made]
         call = ["if formed is not None:", *indented(made, 4), *call]
     cotangents = [c or f"_grad_{o}" for o, c in driver.whole.cotangents]
-    exact = any(multiplies(_made(s.program)) for s in driver.stages)
+    exact = any(multiplies(_program_lines(s.program)) for s in driver.stages)
     return _BlockedClass(
         name=name,
-        signature=indented(called("def forward(", [*given, *more], "):", 4), 4),
+        signature=indented(call_lines("def forward(", [*given, *more], "):", 4), 4),
         call=indented(call, 8),
         outcome=_outcome(driver),
-        setup=indented(_setup(driver), 8),
+        setup=indented(_blocked_setup(driver), 8),
         backward_signature=backward_signature(cotangents, exact),
-        backward=indented(_backward(driver), 8),
+        backward=indented(_blocked_backward(driver), 8),
     )
 
 
@@ -222,14 +224,14 @@ def _outcome(driver: Driver) -> str:
     return name_of_all({*driver.inputs, *driver.parameters, *driver.plan.operation.outputs})
 
 
-def _setup(driver: Driver) -> list[str]:
+def _blocked_setup(driver: Driver) -> list[str]:
     op = driver.plan.operation
     given = [*driver.inputs, *driver.parameters, "block", *(["formed"] if driver.is_formed else [])]
     saved, parameters = driver.saved()
     parameters = driver.parameters if driver.is_formed else parameters
     read = {*saved, *parameters, *driver.floats, "block", "formed"}
     wanted = [n if n in read else "_" for n in given]
-    lines = unpacked(wanted, "inputs", 8)
+    lines = unpack_tuple(wanted, "inputs", 8)
     lines = one_by_one(wanted, "inputs") if len(lines) > 1 else lines
     outcome = _outcome(driver)
     silent = [o for o, c in driver.whole.cotangents if c is None]
@@ -237,51 +239,53 @@ def _setup(driver: Driver) -> list[str]:
         lines += [f"{n} = {outcome}" for n in op.outputs if n in (*saved, *silent)]
     else:
         names = [n if n in (*saved, *silent) else "_" for n in op.outputs]
-        lines += unpacked(names, outcome, 8) if set(names) != {"_"} else []
+        lines += unpack_tuple(names, outcome, 8) if set(names) != {"_"} else []
     if silent:
-        lines += called("ctx.mark_non_differentiable(", silent, ")", 8)
+        lines += call_lines("ctx.mark_non_differentiable(", silent, ")", 8)
     lines += driver.dtypes(backward=True)
     kept = [*parameters, "block", *(["low"] if driver.uses_low else []), "wide"]
     kept += ["formed"] if driver.is_formed else []
     lines += [f"ctx.{name} = {name}" for name in kept]
-    lines += called("ctx.save_for_backward(", saved, ")", 8)
+    lines += call_lines("ctx.save_for_backward(", saved, ")", 8)
     return lines
 
 
-def _backward(driver: Driver) -> list[str]:
+def _blocked_backward(driver: Driver) -> list[str]:
     op = driver.plan.operation
     saved, _ = driver.saved()
-    lines = unpacked(saved, "ctx.saved_tensors", 8)
+    lines = unpack_tuple(saved, "ctx.saved_tensors", 8)
     if driver.is_formed:
         given = [c for _, c in driver.whole.cotangents if c is not None]
         lines.append("formed = None")
-        lines += called("if ctx.formed is not None and _is_plain(", given, "):", 8)
+        lines += call_lines("if ctx.formed is not None and _is_plain(", given, "):", 8)
         lines += ["    formed, ctx.formed = ctx.formed, {}", "    if not formed:"]
         known = {n: n for n in (*driver.inputs, "formed")}
         given = [*driver.inputs, *driver.parameters, "block", *driver.formed_arguments()]
         given = [known.get(n, f"ctx.{n}") if n in (*saved, "formed") else f"ctx.{n}" for n in given]
         given = ["None" if n.startswith("ctx.") and n[4:] in driver.inputs else n for n in given]
-        again = called(f"{driver.prefix}_formed(", given, ")", 16)
+        again = call_lines(f"{driver.prefix}_formed(", given, ")", 16)
         lines += indented(again, 8)
     known = {"wanted": "ctx.needs_input_grad", "block": "ctx.block", "low": "ctx.low"}
     known |= {"wide": "ctx.wide"} | {p: f"ctx.{p}" for p in driver.parameters}
     given = [known.get(name, name) for name in driver.backward_arguments()]
     floats = [t.name for t in op.inputs if t.kind == "float"]
-    lines += called(f"grads = {driver.prefix}_backward(", given, ")", 8)
+    lines += call_lines(f"grads = {driver.prefix}_backward(", given, ")", 8)
     places = {n: f"grads[{at}]" if len(floats) > 1 else "grads[0]" for at, n in enumerate(floats)}
     results = [places.get(t.name, "None") for t in op.inputs]
     results += ["None"] * (len(driver.parameters) + 1 + driver.is_formed)
     whole = f"return {', '.join(results)}"
-    return lines + ([whole] if len(whole) + 8 <= COLUMNS else called("return (", results, ")", 8))
+    return lines + (
+        [whole] if len(whole) + 8 <= COLUMNS else call_lines("return (", results, ")", 8)
+    )
 
 
-def _options(op: Operation, variants: Sequence[BlockedVariant]) -> list[str]:
+def _blocked_option_table(op: Operation, variants: Sequence[BlockedVariant]) -> list[str]:
     """Return the table from the options of a choice to their functions."""
     if variants[0].option is None:
         return []
     lines = ["_OPTIONS = {"]
     for v in variants:
-        function, forward = names_of(op, v.option)
+        function, forward = function_names(op, v.option)
         entry = f'    "{v.option}": ({function}, {forward}, {v.driver.is_formed}),'
         if len(entry) > COLUMNS:
             inside = (function, forward, str(v.driver.is_formed))
@@ -294,12 +298,12 @@ def _options(op: Operation, variants: Sequence[BlockedVariant]) -> list[str]:
 def _block_check(op: Operation) -> ArgumentCheck:
     """Return the check that ``block``, an integer or None, is positive."""
     message = "block must be positive, not {block}"
-    check = refused(op, "block < 1", message, subject="block", clause=NOT_POSITIVE)
+    check = argument_check(op, "block < 1", message, subject="block", clause=NOT_POSITIVE)
     kind = Reason("TypeError", "block", "{} is not an integer")
     return replace(check, reasons=(kind, *check.reasons))
 
 
-def _body(
+def _blocked_public_body(
     code: Coded,
     variants: Sequence[BlockedVariant],
     checks: Sequence[ArgumentCheck],
@@ -307,40 +311,40 @@ def _body(
 ) -> list[str]:
     """Return the lines of the public function after its docstring."""
     op = code.operation
-    lines = checked(map(code.said, checks))
-    function, forward = names_of(op, variants[0].option)
+    lines = check_lines(map(code.said, checks))
+    function, forward = function_names(op, variants[0].option)
     forms = any(v.driver.is_formed for v in variants)
     driver = variants[0].driver
     for p in op.parameters:
         if isinstance(p, Choice):
-            lines += checked(map(code.said, options))
+            lines += check_lines(map(code.said, options))
             lines.append(f"function, forward, forms = _OPTIONS[{p.name}]")
             function, forward = "function", "forward"
     lines.append("if block is None:")
     size = driver.size_of(driver.plan.index.extent)
     rows = list(dict.fromkeys(r for v in variants for r in row_sizes(v.driver)))
-    lines += indented(called("block = _fitting(", [size, *rows], ")", 8), 4)
+    lines += indented(call_lines("block = _fitting(", [size, *rows], ")", 8), 4)
     lines.append("else:")
-    lines += indented(called("block = _integer(", ["block", f'"{op.name}: block"'], ")", 8), 4)
-    lines += checked([_block_check(op)])
+    lines += indented(call_lines("block = _integer(", ["block", f'"{op.name}: block"'], ")", 8), 4)
+    lines += check_lines([_block_check(op)])
     given = [*driver.inputs, *driver.parameters, "block"]
     tensors = driver.inputs
     if len(tensors) > 1:
         lines.append("if torch.compiler.is_compiling():")
         lines += [f"    {line}" for line in unpacked_call(tensors, "_distinct", tensors, 8)]
     lines.append("if not torch.is_grad_enabled() or forward_ad._current_level >= 0:")
-    lines += [f"    {line}" for line in called(f"return {forward}(", given, ")", 8)]
+    lines += [f"    {line}" for line in call_lines(f"return {forward}(", given, ")", 8)]
     if forms:
         floats = [t.name for t in in_turn(op) if t.kind == "float"]
         if function == "function" and not all(v.driver.is_formed for v in variants):
             lines.append("if forms:")
-            lines += indented(called("formed = _forming(", floats, ")", 8), 4)
-            made = called("return function.apply(", [*given, "formed"], ")", 8)
+            lines += indented(call_lines("formed = _forming(", floats, ")", 8), 4)
+            made = call_lines("return function.apply(", [*given, "formed"], ")", 8)
             lines += indented(made, 4)
         else:
-            lines += called("formed = _forming(", floats, ")", 4)
+            lines += call_lines("formed = _forming(", floats, ")", 4)
             given = [*given, "formed"]
-    return lines + called(f"return {function}.apply(", given, ")", 4)
+    return lines + call_lines(f"return {function}.apply(", given, ")", 4)
 
 
 def row_sizes(driver: Driver) -> list[str]:
@@ -350,7 +354,7 @@ def row_sizes(driver: Driver) -> list[str]:
         if s.stage.looped:
             found |= dict.fromkeys(_row_sizes(s))
     kept = [p for p in found if not any(covers(q, p) for q in found if q is not p)]
-    return [_product(driver, p) for p in kept if p.terms[0].factors]
+    return [_size_product_code(driver, p) for p in kept if p.terms[0].factors]
 
 
 def _row_sizes(s: Scheduled) -> Iterable[Poly]:
@@ -367,15 +371,15 @@ def _row_sizes(s: Scheduled) -> Iterable[Poly]:
         for t in elements(step.result).terms:
             bases = [base_and_power(f) for f in t.factors]
             if block in [b for b, _ in bases] and all(isinstance(b, Size) for b, _ in bases):
-                yield poly([_without(t, block)])
+                yield poly([_term_without_size(t, block)])
 
 
-def _without(t: Term, block: Expr) -> Term:
+def _term_without_size(t: Term, block: Expr) -> Term:
     factors = tuple(f for f in t.factors if base_and_power(f)[0] is not block)
     return make_term(t.coef, (), factors)
 
 
-def _product(driver: Driver, p: Poly) -> str:
+def _size_product_code(driver: Driver, p: Poly) -> str:
     """Return the code of a product of sizes."""
     (t,) = p.terms
     sizes: list[str] = [] if t.coef == 1 else [str(t.coef)]

@@ -17,13 +17,13 @@ from derive.module.arguments import (
     NOT_POSITIVE,
     WRONG_RANK,
     ArgumentCheck,
-    about,
-    divisors,
+    argument_check,
+    checks_if_given,
+    divisor_checks,
     in_turn,
     is_tensor,
     not_of,
     parameter_kinds,
-    refused,
     required_of,
 )
 from derive.module.shape_checks import axes_agree, letters, shapes_from
@@ -38,28 +38,28 @@ def checks(op: Operation, frame: Frame) -> list[ArgumentCheck]:
         shape_of_absent(op, t)
     result = [is_tensor(op, t.name, t.kind) for t in required] + parameter_kinds(op)
     for t in required:
-        result += _rank(op, t)
+        result += _rank_check(op, t)
     for p in op.parameters:
         if isinstance(p, AxisOf):
-            result += _axis(op, p)
+            result += _axis_parameter_checks(op, p)
     result += _axes_in_turn(op)
     for p in op.parameters:
         if isinstance(p, SizeOf):
             message = f"{p.name} must be positive, not {{{p.name}}}"
             test = f"{p.name} < 1"
-            result.append(refused(op, test, message, subject=p.name, clause=NOT_POSITIVE))
+            result.append(argument_check(op, test, message, subject=p.name, clause=NOT_POSITIVE))
         elif isinstance(p, Number):
-            result += _bounded(op, p)
+            result += _bound_checks(op, p)
     for t in optional:
-        result += about(t, [is_tensor(op, t.name, t.kind), *_rank(op, t)])
-    result += _kinds(op)
-    result += divisors(op, shapes_from(op, SizeFrame(), required))
+        result += checks_if_given(t, [is_tensor(op, t.name, t.kind), *_rank_check(op, t)])
+    result += _dtype_device_checks(op)
+    result += divisor_checks(op, shapes_from(op, SizeFrame(), required))
     result += axes_agree(op, frame)
     order = ["", *(t.name for t in optional)]
     return sorted(result, key=lambda check: order.index(check.given))
 
 
-def filled(op: Operation) -> list[ArgumentCheck]:
+def fill_absent_lines(op: Operation) -> list[ArgumentCheck]:
     """Return the lines that replace None by a constant, expanded without memory."""
     like = next(t.name for t in required_of(op) if t.kind == "float")
     result: list[ArgumentCheck] = []
@@ -84,7 +84,7 @@ def constant_text(value: Fraction | Expr | int | None) -> str:
     return repr(int(value)) if value == int(value) else repr(float(value))
 
 
-def _rank(op: Operation, t: Tensor) -> list[ArgumentCheck]:
+def _rank_check(op: Operation, t: Tensor) -> list[ArgumentCheck]:
     single = sum(1 for i in t.axes if not (isinstance(i, Index) and i.group))
     grouped = single < len(t.axes)
     if grouped and not single:
@@ -93,10 +93,10 @@ def _rank(op: Operation, t: Tensor) -> list[ArgumentCheck]:
     plural = "axis" if single == 1 else "axes"
     message = f"{t.name} must have {words}{single} {plural} [{letters(t)}], not {{{t.name}.dim()}}"
     test = f"{t.name}.dim() {relation} {single}"
-    return [refused(op, test, message, subject=t.name, clause=WRONG_RANK)]
+    return [argument_check(op, test, message, subject=t.name, clause=WRONG_RANK)]
 
 
-def _bounded(op: Operation, p: Number) -> list[ArgumentCheck]:
+def _bound_checks(op: Operation, p: Number) -> list[ArgumentCheck]:
     """Return the checks of a number's bounds; nan satisfies only ``!=``."""
     result: list[ArgumentCheck] = []
     for relation, value in p.bounds:
@@ -105,18 +105,18 @@ def _bounded(op: Operation, p: Number) -> list[ArgumentCheck]:
         message = f"{p.name} must be {words}, not {{{p.name}}}"
         test = f"{p.name} == {number}" if relation == "!=" else f"not {p.name} {relation} {number}"
         clause = f"{{}} is {number}" if relation == "!=" else f"{{}} is not {words}"
-        result.append(refused(op, test, message, subject=p.name, clause=clause))
+        result.append(argument_check(op, test, message, subject=p.name, clause=clause))
     return result
 
 
-def _axis(op: Operation, p: AxisOf) -> list[ArgumentCheck]:
+def _axis_parameter_checks(op: Operation, p: AxisOf) -> list[ArgumentCheck]:
     home = next((t for t in op.inputs if p.index in t.axes), None)
     if home is None:
         raise LoweringError(f"{p.name}=axis({p.index.name}): no input has axis {p.index.name}")
     name, rank, what = p.name, f"{home.name}.dim()", f"axis {p.index.name}"
     message = f"{name} must be in [{{-{rank}}}, {{{rank}}}) for {home.name}, not {{{name}}}"
     test, clause = f"not -{rank} <= {name} < {rank}", f"{{}} is not the position of {what}"
-    found = [refused(op, test, message, subject=name, clause=clause)]
+    found = [argument_check(op, test, message, subject=name, clause=clause)]
     n = home.axes.index(p.index)
     before = any(isinstance(i, Index) and i.group for i in home.axes[:n])
     after = any(isinstance(i, Index) and i.group for i in home.axes[n + 1 :])
@@ -133,10 +133,10 @@ def _axis(op: Operation, p: AxisOf) -> list[ArgumentCheck]:
             return found
         end = f"{rank} - {behind}" if behind else rank
         test = f"not {ahead} <= {name} % {rank} < {end}"
-        return [*found, refused(op, test, message, subject=name, clause=clause)]
+        return [*found, argument_check(op, test, message, subject=name, clause=clause)]
     place = f"{n}" if not before else f"{rank} - {len(home.axes) - n}"
     test = f"{name} % {rank} != {place}"
-    return [*found, refused(op, test, message, subject=name, clause=clause)]
+    return [*found, argument_check(op, test, message, subject=name, clause=clause)]
 
 
 def _axes_in_turn(op: Operation) -> list[ArgumentCheck]:
@@ -159,7 +159,7 @@ def _axes_in_turn(op: Operation) -> list[ArgumentCheck]:
             )
             test, names = f"{least} >= {two.name} % {rank}", f"{one.name} and {two.name}"
             clause = "{} are not in the order of the axes"
-            found.append(refused(op, test, message, subject=names, clause=clause))
+            found.append(argument_check(op, test, message, subject=names, clause=clause))
         placed = [p for p in placed if p not in own]
     return found
 
@@ -190,12 +190,12 @@ def one_dtype(op: Operation) -> list[ArgumentCheck]:
         message = f"{t.name} must have {want}, not {{{t.name}.dtype}}"
         test = f"{t.name}.dtype != {first.name}.dtype"
         clause = f"the dtype of {{}} differs from that of {first.name}"
-        check = refused(op, test, message, "TypeError", subject=t.name, clause=clause)
-        result += about(t, [check])
+        check = argument_check(op, test, message, "TypeError", subject=t.name, clause=clause)
+        result += checks_if_given(t, [check])
     return result
 
 
-def _kinds(op: Operation) -> list[ArgumentCheck]:
+def _dtype_device_checks(op: Operation) -> list[ArgumentCheck]:
     """Return the checks of dtypes (float, int64, bool) and of a single device."""
     result: list[ArgumentCheck] = []
     for t in op.inputs:
@@ -206,13 +206,15 @@ def _kinds(op: Operation) -> list[ArgumentCheck]:
             dtype = "int64" if t.kind == "int" else "bool"
             test, want = f"{t.name}.dtype != torch.{dtype}", f"must be {dtype}"
         message = f"{t.name} {want}, not {{{t.name}.dtype}}"
-        check = refused(op, test, message, "TypeError", subject=t.name, clause=not_of(t.kind))
-        result += about(t, [check])
+        check = argument_check(
+            op, test, message, "TypeError", subject=t.name, clause=not_of(t.kind)
+        )
+        result += checks_if_given(t, [check])
     first, *others = in_turn(op)
     for t in others:
         here, there = f"{t.name}.device", f"{first.name}.device"
         message = f"{t.name} is on {{{here}}}, but {first.name} is on {{{there}}}"
         clause = "the tensors are on different devices"
-        check = refused(op, f"{here} != {there}", message, subject="", clause=clause)
-        result += about(t, [check])
+        check = argument_check(op, f"{here} != {there}", message, subject="", clause=clause)
+        result += checks_if_given(t, [check])
     return result

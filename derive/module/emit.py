@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from derive.module.arguments import ArgumentCheck, is_option, steps
+from derive.module.arguments import ArgumentCheck, is_option, stride_checks
 from derive.module.docstrings import Doc, raises
 from derive.module.function_codegen import (
     Lines,
     Variant,
     arguments,
     composed_name,
+    function_names,
     function_of,
-    names_of,
     unpacked_call,
 )
 from derive.module.name_mangling import Coded, with_own_meanings
-from derive.module.pretty_printer import COLUMNS, called, indented
-from derive.module.public import checked, declared, docstring, result_type
+from derive.module.pretty_printer import COLUMNS, call_lines, indented
+from derive.module.public import check_lines, declared, docstring, result_type
 from derive.module.tangent import Dual, dual_of, name_of_dual
 from derive.module.templating import environment, helpers_in, imports_of
 from derive.notation.operation import Choice, Operation
@@ -61,12 +61,12 @@ def emit(
     op = code.operation
     functions = tuple(_Option(function_of(op, v), dual_of(op, v)) for v in variants)
     lines = [line for f in functions for line in f.lines()]
-    asked = [*checks, *steps(op, _codes(variants), checks)]
+    asked = [*checks, *stride_checks(op, _variant_codes(variants), checks)]
     options = [is_option(op, p) for p in op.parameters if isinstance(p, Choice)]
-    whole = _body(code, variants, asked, options)
+    whole = _public_body(code, variants, asked, options)
     helpers = tuple(helpers_in(["\n".join([*whole, *lines])]))
     result = result_type(len(variants[0].program.outputs))
-    signature = called(f"def {op.name}(", declared(code), f") -> {result}:", 0)
+    signature = call_lines(f"def {op.name}(", declared(code), f") -> {result}:", 0)
     imports = imports_of([*whole, *lines, *helpers, *signature])
     every = [x.name for x in (*op.inputs, *op.parameters)]
     before, body = code.public(op.name, every, whole)
@@ -77,7 +77,7 @@ def emit(
         imports=tuple(imports),
         helpers=helpers,
         functions=functions,
-        options=(*_options(op, variants), *before),
+        options=(*_option_table(op, variants), *before),
         signature=tuple(signature),
         doc=indented(docstring([*doc.function, *raises(map(code.said, [*asked, *options]))]), 4),
         body=indented(body, 4),
@@ -86,7 +86,7 @@ def emit(
     return with_own_meanings(text, op.name)
 
 
-def _codes(variants: Sequence[Variant]) -> Iterator[Code]:
+def _variant_codes(variants: Sequence[Variant]) -> Iterator[Code]:
     """Yield all expressions that the variants compute."""
     for program in (v.program for v in variants):
         backward = (entry.line for entry in program.backward)
@@ -98,14 +98,14 @@ def _codes(variants: Sequence[Variant]) -> Iterator[Code]:
 # -------------------------------------------------------------------- the public function
 
 
-def _options(op: Operation, variants: Sequence[Variant]) -> list[str]:
+def _option_table(op: Operation, variants: Sequence[Variant]) -> list[str]:
     """Return the table from the options of a choice to their functions."""
     if variants[0].option is None:
         return []
     lines = ["_OPTIONS = {"]
     composed = any(v.program.composed for v in variants)
     for v in variants:
-        names = [*_names(op, v), *([composed_name(op, v)] if composed else [])]
+        names = [*_option_functions(op, v), *([composed_name(op, v)] if composed else [])]
         entry = f'    "{v.option}": ({", ".join(names)}),'
         if len(entry) <= COLUMNS:
             lines.append(entry)
@@ -115,14 +115,14 @@ def _options(op: Operation, variants: Sequence[Variant]) -> list[str]:
     return [*lines, "}", "", ""]
 
 
-def _names(op: Operation, variant: Variant) -> list[str]:
+def _option_functions(op: Operation, variant: Variant) -> list[str]:
     """Return the class of an option, its forward-mode class if there is one, and its forward."""
-    function, forward = names_of(op, variant.option)
+    function, forward = function_names(op, variant.option)
     has = variant.tangent is not None
     return [function, *([name_of_dual(op, variant.option)] if has else []), forward]
 
 
-def _body(
+def _public_body(
     code: Coded,
     variants: Sequence[Variant],
     checks: Sequence[ArgumentCheck],
@@ -130,40 +130,40 @@ def _body(
 ) -> list[str]:
     """Return the lines of the public function after its docstring."""
     op = code.operation
-    lines = checked(map(code.said, checks))
-    function, *own, forward = _names(op, variants[0])
+    lines = check_lines(map(code.said, checks))
+    function, *own, forward = _option_functions(op, variants[0])
     for p in op.parameters:
         if isinstance(p, Choice):
-            lines += checked(map(code.said, options))
+            lines += check_lines(map(code.said, options))
             own = ["dual"] if own else []
             other = ["composed"] if any(v.program.composed for v in variants) else []
             function, forward = "function", "forward"
             lines.append(f"{', '.join([function, *own, forward, *other])} = _OPTIONS[{p.name}]")
     given = arguments(op)
     if variants[0].program.rearranges:
-        return lines + called(f"return {forward}(", given, ")", 4)
+        return lines + call_lines(f"return {forward}(", given, ")", 4)
     tensors = [t.name for t in op.inputs]
     if len(tensors) > 1:
         lines.append("if torch.compiler.is_compiling():")
         lines += [f"    {line}" for line in unpacked_call(tensors, "_distinct", tensors, 8)]
     for name in own:
         lines.append("if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():")
-        lines += [f"    {line}" for line in _results(variants, f"{name}.apply", given, 8)]
+        lines += [f"    {line}" for line in _return_outputs(variants, f"{name}.apply", given, 8)]
     silent, tangents = "not torch.is_grad_enabled()", "forward_ad._current_level >= 0"
     if any(v.program.composed for v in variants):
         composed = "composed" if function == "function" else composed_name(op, variants[0])
         lines.append(f"if {tangents}:")
-        lines += [f"    {line}" for line in called(f"return {composed}(", given, ")", 8)]
+        lines += [f"    {line}" for line in call_lines(f"return {composed}(", given, ")", 8)]
         tests = [silent]
     else:
         tests = [silent, tangents]
     lines.append(f"if {' or '.join(tests)}:")
-    lines += [f"    {line}" for line in _results(variants, forward, given, 8)]
-    lines += _results(variants, "_applied", [function, *given], 4)
+    lines += [f"    {line}" for line in _return_outputs(variants, forward, given, 8)]
+    lines += _return_outputs(variants, "_applied", [function, *given], 4)
     return lines
 
 
-def _results(
+def _return_outputs(
     variants: Sequence[Variant], function: str, given: Sequence[str], indent: int
 ) -> list[str]:
     """Return lines that return the outputs of a call, without any saved statistics."""
@@ -174,8 +174,8 @@ def _results(
         whole = f"return {function}({', '.join(given)}){end}"
         if len(whole) + indent <= COLUMNS:
             return [whole]
-        return [*called(f"result = {function}(", given, ")", indent), f"return result{end}"]
+        return [*call_lines(f"result = {function}(", given, ")", indent), f"return result{end}"]
     if not any(more):
-        return called(f"return {function}(", given, ")", indent)
-    lines = called(f"result = {function}(", given, ")", indent)
+        return call_lines(f"return {function}(", given, ")", indent)
+    lines = call_lines(f"result = {function}(", given, ")", indent)
     return [*lines, "return result[0] if isinstance(result, tuple) else result"]

@@ -6,7 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from derive.module.arguments import in_turn
-from derive.module.pretty_printer import COLUMNS, assigned, called, indented, stated
+from derive.module.pretty_printer import (
+    COLUMNS,
+    assigned,
+    call_lines,
+    formatted_statement,
+    indented,
+)
 from derive.notation.operation import Choice, Operation
 from derive.program.cse import Line
 from derive.program.gradient_aliasing import gradients_apart
@@ -69,7 +75,7 @@ def _camel(name: str) -> str:
     return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
 
 
-def names_of(op: Operation, option: str | None) -> tuple[str, str]:
+def function_names(op: Operation, option: str | None) -> tuple[str, str]:
     """Return (class, forward function) of one option."""
     suffix = "" if option is None else f"_{option}"
     return f"_{_camel(op.name)}{_camel(suffix)}", f"_{op.name}{suffix}_forward"
@@ -84,59 +90,59 @@ def arguments(op: Operation) -> list[str]:
 def function_of(op: Operation, variant: Variant) -> Lines:
     program = variant.program
     results = (*program.outputs, *program.statistics)
-    _, name = names_of(op, variant.option)
-    forward = _forward(op, program.forward, program.forward_precision, results)
+    _, name = function_names(op, variant.option)
+    forward = _forward_body(op, program.forward, program.forward_precision, results)
     in_place: tuple[str, ...] = ()
     if program.forward_in_place:
         other = f"{name}_in_place"
-        start = called(f"def {other}(", arguments(op), "):", 0)
-        own = _forward(op, program.forward_in_place, program.forward_precision, results)
+        start = call_lines(f"def {other}(", arguments(op), "):", 0)
+        own = _forward_body(op, program.forward_in_place, program.forward_precision, results)
         in_place = (*start, *own, "", "")
-        test = called("if _alone(", [t.name for t in op.inputs], "):", 4)
-        handed = called(f"return {other}(", arguments(op), ")", 8)
+        test = call_lines("if _alone(", [t.name for t in op.inputs], "):", 4)
+        handed = call_lines(f"return {other}(", arguments(op), ")", 8)
         forward = (*indented([*test, *(f"    {line}" for line in handed)], 4), *forward)
     return Lines(
-        signature=tuple(called(f"def {name}(", arguments(op), "):", 0)),
+        signature=tuple(call_lines(f"def {name}(", arguments(op), "):", 0)),
         forward=forward,
         in_place=in_place,
-        composed=_composed(op, variant),
+        composed=_composed_function(op, variant),
         first_order=_first_order(op, variant),
-        classes=() if program.rearranges else (_class(op, variant),),
+        classes=() if program.rearranges else (_function_class(op, variant),),
     )
 
 
-def _forward(
+def _forward_body(
     op: Operation, body: Sequence[Line], precision: Precision, results: Sequence[str]
 ) -> tuple[str, ...]:
     """Return the body of a function that computes ``results``."""
     forward = _dtypes(op, precision)
     exact = precision.multiplies_wide
     indent = 8 if exact else 4
-    made = taken_in(precision, indent)
+    made = cast_inputs(precision, indent)
     made += [s for line in body[:-1] for s in assigned(line, indent)]
     last = body[-1] if body else None
     if last is not None and list(results) == [last.name]:
-        made += stated("return ", last.code, indent)
+        made += formatted_statement("return ", last.code, indent)
     else:
         made += assigned(last, indent) if last is not None else []
-        made += returned(results, indent)
+        made += return_statement(results, indent)
     forward += [f"with _exact({floats_of(op)[0]}):", *indented(made, 4)] if exact else made
     return indented(forward, 4)
 
 
-def _composed(op: Operation, variant: Variant) -> tuple[str, ...]:
+def _composed_function(op: Operation, variant: Variant) -> tuple[str, ...]:
     """Return the forward that torch itself differentiates, or ()."""
     program = variant.program
     if not program.composed:
         return ()
-    start = called(f"def {composed_name(op, variant)}(", arguments(op), "):", 0)
-    own = _forward(op, program.composed, program.composed_precision, program.outputs)
+    start = call_lines(f"def {composed_name(op, variant)}(", arguments(op), "):", 0)
+    own = _forward_body(op, program.composed, program.composed_precision, program.outputs)
     return (*start, *own, "", "")
 
 
 def composed_name(op: Operation, variant: Variant) -> str:
     """Return the name of the forward that torch itself differentiates."""
-    _, forward = names_of(op, variant.option)
+    _, forward = function_names(op, variant.option)
     if not variant.program.composed:
         return forward
     return forward.removesuffix("forward") + "composed"
@@ -151,14 +157,14 @@ def _dtypes(op: Operation, precision: Precision) -> list[str]:
     floats = floats_of(op)
     lines = []
     if precision.has_products:
-        lines += called("low = _of_product(", floats, ")", 4)
+        lines += call_lines("low = _of_product(", floats, ")", 4)
     if "dtype" in precision.names:
         helper = "_of_float32" if precision.listed else "_promoted"
-        lines += called(f"dtype = {helper}(", floats, ")", 4)
+        lines += call_lines(f"dtype = {helper}(", floats, ")", 4)
     return lines
 
 
-def taken_in(precision: Precision, indent: int) -> list[str]:
+def cast_inputs(precision: Precision, indent: int) -> list[str]:
     """Return the lines that cast the input tensors of a body to its dtypes."""
     lines: list[str] = []
     narrow, broad = precision.narrow, precision.broad
@@ -186,12 +192,12 @@ def unpacked_call(
 ) -> list[str]:
     """Return ``names = function(arguments)``, where the function returns a list."""
     if len(names) == 1:
-        return called(f"{names[0]} = {function}(", arguments, ")[0]", indent)
+        return call_lines(f"{names[0]} = {function}(", arguments, ")[0]", indent)
     left = ", ".join(names)
     if len(f"{left} = {function}({', '.join(arguments)})") + indent > COLUMNS:
-        lines = called(f"given = {function}(", arguments, ")", indent)
+        lines = call_lines(f"given = {function}(", arguments, ")", indent)
         return [*lines, *_unpacked_all(names, "given", indent)]
-    return called(f"{left} = {function}(", arguments, ")", indent)
+    return call_lines(f"{left} = {function}(", arguments, ")", indent)
 
 
 def _first_order(op: Operation, variant: Variant) -> tuple[str, ...]:
@@ -200,34 +206,34 @@ def _first_order(op: Operation, variant: Variant) -> tuple[str, ...]:
     if not program.first_order or program.rearranges:
         return ()
     name = _first_name(op, variant.option)
-    lines = called(f"def {name}(", ["ctx", *_given(program)], "):", 0)
-    body = _body(op, program, program.first_order, program.first_order_precision, 4)
+    lines = call_lines(f"def {name}(", ["ctx", *_existing_cotangents(program)], "):", 0)
+    body = _gradient_body(op, program, program.first_order, program.first_order_precision, 4)
     return (*lines, *indented(body, 4), "", "")
 
 
 def _first_name(op: Operation, option: str | None) -> str:
-    _, forward = names_of(op, option)
+    _, forward = function_names(op, option)
     return forward.removesuffix("forward") + "backward"
 
 
-def _class(op: Operation, variant: Variant) -> _Class:
+def _function_class(op: Operation, variant: Variant) -> _Class:
     program = variant.program
-    name, forward = names_of(op, variant.option)
+    name, forward = function_names(op, variant.option)
     lines = [x.line for x in (*program.backward, *program.first_order)]
     return _Class(
         name=name,
-        signature=indented(called("def forward(", arguments(op), "):", 4), 4),
-        call=indented(called(f"return {forward}(", arguments(op), ")", 8), 8),
+        signature=indented(call_lines("def forward(", arguments(op), "):", 4), 4),
+        call=indented(call_lines(f"return {forward}(", arguments(op), ")", 8), 8),
         outcome=outcome_of(op, program),
-        setup=indented(_setup(op, program), 8),
+        setup=indented(_setup_context_lines(op, program), 8),
         backward_signature=backward_signature(_cotangents(program), multiplies(lines)),
-        backward=indented(_backward(op, variant), 8),
+        backward=indented(_backward_method_lines(op, variant), 8),
     )
 
 
 def backward_signature(cotangents: Sequence[str], exact: bool) -> tuple[str, ...]:
     """Return the head of a backward; with ``exact``, autocast is off inside."""
-    head = called("def backward(", ["ctx", *cotangents], "):", 4)
+    head = call_lines("def backward(", ["ctx", *cotangents], "):", 4)
     return indented(["@_exactly", *head] if exact else head, 4)
 
 
@@ -238,15 +244,17 @@ def _cotangents(program: Program) -> list[str]:
     return [f"_grad_{output}" if cotangent is None else cotangent for output, cotangent in given]
 
 
-def _given(program: Program) -> list[str]:
+def _existing_cotangents(program: Program) -> list[str]:
     """Return the names of the existing cotangents."""
     return [cotangent for _, cotangent in program.cotangents if cotangent is not None]
 
 
-def returned(values: Sequence[str], indent: int) -> list[str]:
+def return_statement(values: Sequence[str], indent: int) -> list[str]:
     """Return a return statement."""
     whole = f"return {', '.join(values)}"
-    return [whole] if len(whole) + indent <= COLUMNS else called("return (", values, ")", indent)
+    return (
+        [whole] if len(whole) + indent <= COLUMNS else call_lines("return (", values, ")", indent)
+    )
 
 
 def outcome_of(op: Operation, program: Program) -> str:
@@ -261,10 +269,10 @@ def name_of_all(taken: set[str]) -> str:
 
 def may_be_none(program: Program) -> bool:
     """True if torch would otherwise fill cotangents of unused outputs with zeros."""
-    return len(_given(program)) == 1 < len(_cotangents(program))
+    return len(_existing_cotangents(program)) == 1 < len(_cotangents(program))
 
 
-def _setup(op: Operation, program: Program) -> list[str]:
+def _setup_context_lines(op: Operation, program: Program) -> list[str]:
     """Return the lines of setup_context: parameters and shapes on ctx, tensors saved."""
     saved = {s.name for s in program.saved}
     read = {*saved, *program.kept_parameters, *program.kept_shapes}
@@ -274,21 +282,21 @@ def _setup(op: Operation, program: Program) -> list[str]:
     silent = [output for output, cotangent in program.cotangents if cotangent is None]
     silent += [name for name in program.statistics if name not in program.pulled]
     results = (*program.outputs, *program.statistics)
-    lines = unpacked(arguments(op), read, "inputs")
+    lines = unpack_wanted(arguments(op), read, "inputs")
     wanted = {*saved, *silent, *(program.outputs if program.pulled else ())}
     if len(results) > 1:
-        lines += unpacked(results, wanted, outcome_of(op, program))
+        lines += unpack_wanted(results, wanted, outcome_of(op, program))
     elif wanted.intersection(program.outputs):
         lines.append(f"{program.outputs[0]} = {outcome_of(op, program)}")
     if silent:
-        lines += called("ctx.mark_non_differentiable(", silent, ")", 8)
+        lines += call_lines("ctx.mark_non_differentiable(", silent, ")", 8)
     if may_be_none(program):
         lines.append("ctx.set_materialize_grads(False)")
     if program.pulled:
         lines.append(f"ctx.{KEPT_SHAPE} = {program.outputs[0]}.shape")
     lines += [s for line in program.setup for s in assigned(line, 8)]
     if product:
-        lines += called("ctx.low = _of_product(", floats_of(op), ")", 8)
+        lines += call_lines("ctx.low = _of_product(", floats_of(op), ")", 8)
     kept = (*program.kept_parameters, *program.kept_groups)
     lines += [f"ctx.{name} = {name}" for name in kept]
     absent = {t.name for t in op.inputs if t.default is not None}
@@ -297,11 +305,11 @@ def _setup(op: Operation, program: Program) -> list[str]:
         shape = f"None if {name} is None else {shape}" if name in absent else shape
         lines.append(f"ctx.{name}_shape = {shape}")
     if program.saved:
-        lines += called("ctx.save_for_backward(", _entries(op, program), ")", 8)
+        lines += call_lines("ctx.save_for_backward(", _saved_entries(op, program), ")", 8)
     return lines or ["pass"]
 
 
-def _entries(op: Operation, program: Program) -> list[str]:
+def _saved_entries(op: Operation, program: Program) -> list[str]:
     """Return each saved tensor, or None if no requested gradient reads it."""
     places = {t.name: n for n, t in enumerate(op.inputs)}
     entries = []
@@ -313,7 +321,7 @@ def _entries(op: Operation, program: Program) -> list[str]:
     return entries
 
 
-def unpacked(names: Sequence[str], wanted: set[str], source: str) -> list[str]:
+def unpack_wanted(names: Sequence[str], wanted: set[str], source: str) -> list[str]:
     """Return lines that unpack the wanted names from a tuple; ``_`` marks the others."""
     found = one_by_one([name if name in wanted else "_" for name in names], source)
     whole = _unpack([name if name in wanted else "_" for name in names], source)
@@ -339,12 +347,12 @@ def _unpack(names: Sequence[str], source: str) -> str:
     return f"({inside},) = {source}" if len(names) == 1 else f"{inside} = {source}"
 
 
-def _backward(op: Operation, variant: Variant) -> list[str]:
+def _backward_method_lines(op: Operation, variant: Variant) -> list[str]:
     """Return the lines of backward, which calls the first-order version if no graph is needed."""
     program = variant.program
     lines = []
     if may_be_none(program):
-        every = [*_given(program), *program.pulled.values()]
+        every = [*_existing_cotangents(program), *program.pulled.values()]
         test = " and ".join(f"{cotangent} is None" for cotangent in every)
         lines += [f"if {test}:", f"    {_no_gradient(op)}"]
     if program.first_order:
@@ -353,20 +361,22 @@ def _backward(op: Operation, variant: Variant) -> list[str]:
         tests = [f"{cotangent} is None and " for cotangent in program.pulled.values()]
         start, end = ("(_compiles() or ", "))") if fused and tests else ("", ")")
         start = "_compiles() or " if fused and not tests else start
-        lines += called(f"if {''.join(tests)}{start}_alone(", _given(program), f"{end}:", 8)
+        lines += call_lines(
+            f"if {''.join(tests)}{start}_alone(", _existing_cotangents(program), f"{end}:", 8
+        )
         name = _first_name(op, variant.option)
-        made = called(f"return {name}(", ["ctx", *_given(program)], ")", 12)
+        made = call_lines(f"return {name}(", ["ctx", *_existing_cotangents(program)], ")", 12)
         lines += [f"    {line}" for line in made]
     if program.pulled:
-        (given,) = _given(program)
+        (given,) = _existing_cotangents(program)
         first, *others = program.pulled.values()
         like = f"next(g for g in ({', '.join((first, *others))}) if g is not None)"
         like = like if others else first
         lines += [f"if {given} is None:", f"    {given} = {like}.new_zeros(ctx.{KEPT_SHAPE})"]
-    return lines + _body(op, program, program.backward, program.backward_precision, 8)
+    return lines + _gradient_body(op, program, program.backward, program.backward_precision, 8)
 
 
-def _body(
+def _gradient_body(
     op: Operation,
     program: Program,
     body: Sequence[BackwardLine],
@@ -387,7 +397,7 @@ def _body(
     lines += [f"{name} = ctx.{name}" for name in shapes if name in read]
     if precision.has_products:
         lines.append("low = ctx.low")
-    lines += taken_in(precision, indent)
+    lines += cast_inputs(precision, indent)
     places = {t.name: n for n, t in enumerate(op.inputs)}
     every = {name for x, _ in backward for name in (x.name, *names_in(x.code))}
     taken = {op.name, *places, *every}
@@ -406,7 +416,7 @@ def _body(
         open_condition = condition
     results = [program.gradients.get(t.name, "None") for t in op.inputs]
     results += ["None" for p in op.parameters if not isinstance(p, Choice)]
-    return [*lines, *returned(results, indent)]
+    return [*lines, *return_statement(results, indent)]
 
 
 def _no_gradient(op: Operation) -> str:

@@ -18,7 +18,7 @@ from derive.notation.operation import Operation
 from derive.program.buffer_reuse import Entry, InPlaceWriter
 from derive.program.cse import Line, renumbered
 from derive.program.guard_elimination import unguarded
-from derive.program.output_aliasing import apart
+from derive.program.output_aliasing import unalias_outputs
 from derive.program.program import BackwardLine, Program
 from derive.program.shape_rules import Shape, elements
 from derive.program.torch_ir import names_in
@@ -99,7 +99,7 @@ class _Own:
         )
         # A result that is written over a view of a temporary is itself a view.
         lines = [line for line, _ in entries]
-        return written, tuple(apart(lines, self.program.outputs, self.inputs))
+        return written, tuple(unalias_outputs(lines, self.program.outputs, self.inputs))
 
     def _written(
         self,

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from derive.lowering.joint import Cotangent, Joint
-from derive.module.arguments import ArgumentCheck, is_tensor, refused, steps
+from derive.module.arguments import ArgumentCheck, argument_check, is_tensor, stride_checks
 from derive.module.docstrings import Doc, raises
 from derive.module.name_mangling import Coded
-from derive.module.pretty_printer import assigned, called, indented
-from derive.module.public import checked, declared, docstring, result_type
+from derive.module.pretty_printer import assigned, call_lines, indented
+from derive.module.public import check_lines, declared, docstring, result_type
 from derive.module.templating import environment, helpers_in, imports_of
 from derive.notation.operation import Operation
 from derive.program.torch_ir import text
@@ -36,22 +36,22 @@ def emit_joint(
     forward = [s for line in joint.forward for s in assigned(line, 4)]
     backward = [s for line in joint.backward for s in assigned(line, 4)]
     codes = [line.code for line in (*joint.forward, *joint.backward)]
-    asked = [code.said(check) for check in (*checks, *steps(op, codes, checks))]
-    body = checked(asked)
+    asked = [code.said(check) for check in (*checks, *stride_checks(op, codes, checks))]
+    body = check_lines(asked)
     body += forward
     for cotangent in joint.cotangents:
         shape = code.said(_shape_check(op, cotangent))
         about = [is_tensor(op, cotangent.name), shape]
-        body += checked(about)
+        body += check_lines(about)
         asked += about
     body += backward
-    body += _results(joint)
+    body += _joint_return(joint)
     helpers = tuple(helpers_in(body))
     every = [x.name for x in (*op.inputs, *op.parameters, *joint.cotangents)]
     before, body = code.public(name, every, body)
     values = result_type(len(joint.results))
     end = f") -> tuple[{values}, dict[str, torch.Tensor]]:"
-    signature = called(f"def {name}(", list(_arguments(code, joint)), end, 0)
+    signature = call_lines(f"def {name}(", list(_joint_arguments(code, joint)), end, 0)
     own = any("forward_ad." in line for line in helpers)
     dual = ["from torch.autograd import forward_ad"] if own else []
     module = _JointModule(
@@ -65,7 +65,7 @@ def emit_joint(
     return environment().get_template("value_and_grad.py.jinja").render(module=module)
 
 
-def _arguments(code: Coded, joint: Joint) -> Iterator[str]:
+def _joint_arguments(code: Coded, joint: Joint) -> Iterator[str]:
     given = declared(code)
     yield from given
     if joint.cotangents and "*" not in given:
@@ -81,10 +81,10 @@ def _shape_check(op: Operation, c: Cotangent) -> ArgumentCheck:
     if len(shape) > 40:
         prepare, shape = (f"{c.name}_shape = {shape}",), f"{c.name}_shape"
     test, clause = f"{c.name}.shape != {shape}", f"{{}} does not have the shape of {c.output}"
-    return refused(op, test, message, prepare=prepare, subject=c.name, clause=clause)
+    return argument_check(op, test, message, prepare=prepare, subject=c.name, clause=clause)
 
 
-def _results(joint: Joint) -> list[str]:
+def _joint_return(joint: Joint) -> list[str]:
     """Return the return statement: outputs, then the gradients by name."""
     values = ", ".join(text(code) for _, code in joint.results)
     if len(joint.results) > 1:

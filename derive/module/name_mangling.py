@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from derive.calculus.alpha_renaming import under_names
 from derive.module.arguments import ArgumentCheck
-from derive.module.pretty_printer import called, indented
+from derive.module.pretty_printer import call_lines, indented
 from derive.notation.operation import Operation
 
 _IMPORTED = {
@@ -79,8 +79,8 @@ class Coded:
         if not any(name in self.given for name in names):
             return [], list(body)
         private = f"_{function}_of"
-        before = [*called(f"def {private}(", names, "):", 0), *indented(body, 4), "", ""]
-        return before, called(f"return {private}(", list(map(self.display_name, names)), ")", 4)
+        before = [*call_lines(f"def {private}(", names, "):", 0), *indented(body, 4), "", ""]
+        return before, call_lines(f"return {private}(", list(map(self.display_name, names)), ")", 4)
 
 
 def coded(op: Operation, more: Collection[str] = ()) -> Coded:

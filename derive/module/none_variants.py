@@ -31,9 +31,9 @@ from derive.program.none_specialization import (
     comes_of,
     expanded,
     has_choice,
-    in_turn,
     is_float,
     is_number,
+    optional_operands_last,
 )
 from derive.program.program import BackwardLine, Program
 from derive.program.shape_rules import Shape
@@ -145,7 +145,7 @@ class _VariantBody:
     def lines(self, entries: Sequence[Entry], optional: Sequence[Tensor]) -> list[Entry]:
         """Return the lines, valid if each of the tensors is None."""
         names = {t.name for t in optional}
-        made = _in_turn(entries, names)
+        made = _optional_terms_last(entries, names)
         self.taken |= {name for x, _ in made for name in (x.name, *names_in(x.code))}
         own = [line for line, _ in made if line.kept]
         for t in optional:
@@ -166,7 +166,7 @@ class _VariantBody:
         full = numbered(f"full_{t.name}", self.taken)
         given.values[full] = there.values[full] = given.values.get(t.name)
         there.values[t.name] = None
-        numbers: dict[str, Number] = {t.name: _number(t)}
+        numbers: dict[str, Number] = {t.name: _default_number(t)}
         floats = dict.fromkeys((*self.floats, *optional, full))
         python = dict.fromkeys(p.name for p in self.op.parameters)
         shapes = there.shape, given.shape
@@ -180,7 +180,7 @@ class _VariantBody:
             self.available[:] = self._before(entries, n)
             # Lines needed only for the gradient of t run only if t is given.
             if needs != (t.name,) and absence.reads(line.code):
-                line, found = _found(absence, line, t, whole)
+                line, found = _simplified_line(absence, line, t, whole)
                 made += [(x, needs) for x in choice.lines(line, found)]
             else:
                 made.append((line, needs))
@@ -226,7 +226,7 @@ class _VariantBody:
         shape: Code = Name(f"{t.name}_shape") if needs else shape_of_absent(self.op, t)
         number = Literal(constant_text(t.default))
         dtype = LOW if t.name in self.precision.narrow else self._wide()
-        whole = Conditional(_is_none(t), expanded(like, number, shape, dtype), Name(t.name))
+        whole = Conditional(_is_none_test(t), expanded(like, number, shape, dtype), Name(t.name))
         made = list(entries)
         # In a forward, insert it first: later lines may reshape the inputs whose shape it reads.
         at = next((n for n, (x, _) in enumerate(made) if needs and name in names_in(x.code)), 0)
@@ -234,7 +234,7 @@ class _VariantBody:
         return made
 
 
-def _found(
+def _simplified_line(
     absence: Absence, line: Line, t: Tensor, whole: Code | None
 ) -> tuple[Line, Code | Uniform]:
     """Return the line, and its simplified code without t; it reads ``whole`` if it needs t."""
@@ -258,7 +258,7 @@ class _Choice:
 
     def lines(self, line: Line, found: Code | Uniform) -> list[Line]:
         """Return the line, preceded by a line for each conditional part."""
-        code, test = line.code, _is_none(self.tensor)
+        code, test = line.code, _is_none_test(self.tensor)
         if isinstance(found, Uniform):
             value = found.value if isinstance(found.value, Code) else _NONE
             whole = replace(line, code=Conditional(test, value, code))
@@ -296,12 +296,12 @@ class _Choice:
         return [part, replace(line, code=replaced(line.code, {found: Name(part.name)}))]
 
 
-def _in_turn(entries: Sequence[Entry], optional: set[str]) -> list[Entry]:
+def _optional_terms_last(entries: Sequence[Entry], optional: set[str]) -> list[Entry]:
     """Move operands that depend only on optional tensors to the end of sums and products."""
     alone = set(optional)
     made = []
     for line, needs in entries:
-        made.append((replace(line, code=in_turn(line.code, alone)), needs))
+        made.append((replace(line, code=optional_operands_last(line.code, alone)), needs))
         if comes_of(line.code, alone):
             alone.add(line.name)
         elif line.name not in optional:
@@ -317,7 +317,7 @@ def _noted(names: dict[str, None], name: str, there: bool) -> None:
         names.pop(name, None)
 
 
-def _number(t: Tensor) -> Number:
+def _default_number(t: Tensor) -> Number:
     """Return the number that None means."""
     match t.default:
         case Num(value):
@@ -332,7 +332,7 @@ def _is_pair(code: Code) -> bool:
     return isinstance(code, MethodCall) and code.name in ("max", "min") and bool(code.args)
 
 
-def _is_none(t: Tensor) -> Code:
+def _is_none_test(t: Tensor) -> Code:
     return Binary("is", Name(t.name), _NONE)
 
 

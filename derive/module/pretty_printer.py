@@ -13,10 +13,10 @@ COLUMNS = 88
 
 def assigned(line: Line, indent: int) -> list[str]:
     """Return a line as a statement."""
-    return stated(f"{line.name} = ", line.code, indent)
+    return formatted_statement(f"{line.name} = ", line.code, indent)
 
 
-def stated(start: str, code: Code, indent: int) -> list[str]:
+def formatted_statement(start: str, code: Code, indent: int) -> list[str]:
     """Return start + code; if it is too long, each argument or branch has its own line."""
     match code:
         case Conditional(test, then, other) if len(start + text(code)) + indent > COLUMNS:
@@ -24,16 +24,18 @@ def stated(start: str, code: Code, indent: int) -> list[str]:
             if len(whole) + indent <= COLUMNS:
                 return [f"{start}(", whole, ")"]
             branches = (("", then), ("if ", test), ("else ", other))
-            lines = [line for word, c in branches for line in stated(word, c, indent + 4)]
+            lines = [
+                line for word, c in branches for line in formatted_statement(word, c, indent + 4)
+            ]
             return [f"{start}(", *(f"    {line}" for line in lines), ")"]
         case FunctionCall(name, args):
-            return called(f"{start}{name}(", [text(a) for a in args], ")", indent)
+            return call_lines(f"{start}{name}(", [text(a) for a in args], ")", indent)
         case MethodCall(Name(obj), name, args):
-            return called(f"{start}{obj}.{name}(", [text(a) for a in args], ")", indent)
+            return call_lines(f"{start}{obj}.{name}(", [text(a) for a in args], ")", indent)
     return [f"{start}{text(code)}"]
 
 
-def called(start: str, arguments: Sequence[str], end: str, indent: int) -> list[str]:
+def call_lines(start: str, arguments: Sequence[str], end: str, indent: int) -> list[str]:
     """Return start + arguments + end on one line, or hanging, or with one argument a line."""
     whole = f"{start}{', '.join(arguments)}{end}"
     if len(whole) + indent <= COLUMNS:

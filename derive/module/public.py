@@ -54,19 +54,19 @@ def docstring(doc: Sequence[str]) -> list[str]:
     return [f'"""{first}', *rest, '"""'] if rest else [f'"""{first}"""']
 
 
-def checked(checks: Iterable[ArgumentCheck]) -> list[str]:
+def check_lines(checks: Iterable[ArgumentCheck]) -> list[str]:
     """Return the lines of checks; those of an optional tensor run only if it is given."""
     lines: list[str] = []
     for given, some in groupby(checks, lambda check: check.given):
         if given:
-            inner = (line for check in some for line in _asked(check, COLUMNS - 4))
+            inner = (line for check in some for line in _one_check_lines(check, COLUMNS - 4))
             lines += [f"if {given} is not None:", *indented(inner, 4)]
         else:
-            lines += [line for check in some for line in _asked(check, COLUMNS)]
+            lines += [line for check in some for line in _one_check_lines(check, COLUMNS)]
     return lines
 
 
-def _asked(check: ArgumentCheck, columns: int) -> list[str]:
+def _one_check_lines(check: ArgumentCheck, columns: int) -> list[str]:
     """Return the lines of one check."""
     lines = list(check.prepare)
     if check.test:

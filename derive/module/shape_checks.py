@@ -20,8 +20,8 @@ from derive.module.arguments import (
     TWO_SIZES,
     WRONG_RANK,
     ArgumentCheck,
-    about,
-    refused,
+    argument_check,
+    checks_if_given,
     required_of,
 )
 from derive.notation.operation import Extent, Operation, SizeOf, Tensor
@@ -52,19 +52,19 @@ def axes_agree(op: Operation, frame: Frame) -> list[ArgumentCheck]:
     """Return the size checks, ordered so that each may rely on the earlier ones."""
     single = [e for e in op.extents if not e.group]
     # Divisibility comes first: any other check may read the quotient.
-    found = [check for e in single for check in _divides(op, frame, e)]
-    found += [check for e in single for check in _sizes(op, frame, e)]
-    return _groups(op, frame, found) + found
+    found = [check for e in single for check in _divisibility_checks(op, frame, e)]
+    found += [check for e in single for check in _size_checks(op, frame, e)]
+    return _group_checks(op, frame, found) + found
 
 
 def letters(t: Tensor) -> str:
-    return ", ".join(map(_letter, t.axes))
+    return ", ".join(map(_axis_letters, t.axes))
 
 
-def _letter(axis: Expr) -> str:
+def _axis_letters(axis: Expr) -> str:
     """Return the axis in its notation."""
     if isinstance(axis, Composite):
-        return f"({' '.join(map(_letter, axis.args))})"
+        return f"({' '.join(map(_axis_letters, axis.args))})"
     assert isinstance(axis, Index)
     return f"*{axis.name}" if axis.group else axis.name
 
@@ -76,32 +76,34 @@ def shapes_from(op: Operation, frame: Frame, tensors: Sequence[Tensor]) -> Shape
     return ShapeSources({e.name: e for e in op.extents}, frame, sources)
 
 
-def _sizes(op: Operation, frame: Frame, extent: Extent) -> list[ArgumentCheck]:
+def _size_checks(op: Operation, frame: Frame, extent: Extent) -> list[ArgumentCheck]:
     """Return the checks that the axes of an extent have the size of the first, or the given one."""
-    places = _places(op, frame, extent)
+    places = _axis_places(op, frame, extent)
     if extent.size is not None and not _divisors(op, extent):
-        return _given(op, extent, places)
+        return _defined_size_checks(op, extent, places)
     result: list[ArgumentCheck] = []
     tensors = {t.name: t for t in op.inputs}
     for name, place, _ in places[1:]:
         first, at, _ = places[0]
-        one, other = text(_size(first, at)), text(_size(name, place))
+        one, other = text(_shape_item(first, at)), text(_shape_item(name, place))
         message = (
-            f"index {extent.name} has size {{{one}}} on axis {_place(at)} of {first} "
-            f"but {{{other}}} on axis {_place(place)} of {name}"
+            f"index {extent.name} has size {{{one}}} on axis {_position_in_message(at)} of {first} "
+            f"but {{{other}}} on axis {_position_in_message(place)} of {name}"
         )
-        clash = refused(op, f"{other} != {one}", message, subject=extent.name, clause=TWO_SIZES)
-        result += about(tensors[name], [clash])
+        clash = argument_check(
+            op, f"{other} != {one}", message, subject=extent.name, clause=TWO_SIZES
+        )
+        result += checks_if_given(tensors[name], [clash])
     return result
 
 
-def _places(op: Operation, frame: Frame, extent: Extent) -> list[tuple[str, Code, str]]:
+def _axis_places(op: Operation, frame: Frame, extent: Extent) -> list[tuple[str, Code, str]]:
     """Return (tensor, position, axis text if composite) for each axis with this extent."""
     tensors = {t.name: t for t in op.inputs}
     places: list[tuple[str, Code, str]] = []
     for name, n in sorted(extent.sources, key=lambda place: tensors[place[0]].default is not None):
         axis = tensors[name].axes[n]
-        words = f" {_letter(axis)}" if isinstance(axis, Composite) else ""
+        words = f" {_axis_letters(axis)}" if isinstance(axis, Composite) else ""
         try:
             places.append((name, frame.position(axes_of(op, tensors[name]), n), words))
         except NeedsFlatGroups:
@@ -110,7 +112,7 @@ def _places(op: Operation, frame: Frame, extent: Extent) -> list[tuple[str, Code
     return places
 
 
-def _given(
+def _defined_size_checks(
     op: Operation, extent: Extent, places: Sequence[tuple[str, Code, str]]
 ) -> list[ArgumentCheck]:
     """Return the checks that each axis has its defined size; without axes, that it is not negative.
@@ -130,9 +132,11 @@ def _given(
     result: list[ArgumentCheck] = []
     tensors = {t.name: t for t in op.inputs}
     for name, place, words in places:
-        code = text(_size(name, place))
-        message = f"axis {_place(place)}{words} of {name} has size {{{code}}}, {reason}"
-        check = refused(
+        code = text(_shape_item(name, place))
+        message = (
+            f"axis {_position_in_message(place)}{words} of {name} has size {{{code}}}, {reason}"
+        )
+        check = argument_check(
             op,
             f"{code} != {size}",
             message,
@@ -140,7 +144,7 @@ def _given(
             subject=name,
             clause="{} has an axis of the wrong size",
         )
-        result += about(tensors[name], [check])
+        result += checks_if_given(tensors[name], [check])
         prepare = ()
     return result
 
@@ -156,13 +160,13 @@ def _not_negative(op: Operation, name: str, definition: Expr) -> list[ArgumentCh
     message = f"no value of index {name} keeps every access in bounds"
     certain = not (prepare or signed or "-" in size)
     clause = "no value of index {} keeps every access in bounds"
-    check = refused(op, f"{size} < 0", message, prepare=prepare, subject=name, clause=clause)
+    check = argument_check(op, f"{size} < 0", message, prepare=prepare, subject=name, clause=clause)
     return [] if certain else [check]
 
 
 def _sized(op: Operation, extent: str) -> tuple[tuple[str, ...], str]:
     """Return the lines that compute a size too long for a check, and its name."""
-    code = _elsewhere(op, extent)
+    code = _size_by_definition(op, extent)
     if len(text(code)) <= SHORT:
         return (), text(code)
     # No input or parameter has this name in the code.
@@ -172,7 +176,7 @@ def _sized(op: Operation, extent: str) -> tuple[tuple[str, ...], str]:
     return tuple(f"{line.name} = {text(line.code)}" for line in lines), name
 
 
-def _elsewhere(op: Operation, extent: str) -> Code:
+def _size_by_definition(op: Operation, extent: str) -> Code:
     """Return the size of an extent by its definition, without reading its own axes."""
     sources = []
     for t in required_of(op):
@@ -204,7 +208,7 @@ def _divisors(op: Operation, extent: Extent) -> list[tuple[str, ...]]:
     return list(found.values())
 
 
-def _divides(op: Operation, frame: Frame, extent: Extent) -> list[ArgumentCheck]:
+def _divisibility_checks(op: Operation, frame: Frame, extent: Extent) -> list[ArgumentCheck]:
     """Return the checks that the divisors of an extent are nonzero and divide its size."""
     divisors = _divisors(op, extent)
     if not divisors:
@@ -212,7 +216,7 @@ def _divides(op: Operation, frame: Frame, extent: Extent) -> list[ArgumentCheck]
     sizes = {e.name: e.size for e in op.extents}
     shapes = shapes_from(op, SizeFrame(), required_of(op))
     tensors = {t.name: t for t in op.inputs}
-    places = _places(op, frame, extent)
+    places = _axis_places(op, frame, extent)
     result: list[ArgumentCheck] = []
     for parts in divisors:
         code = shapes.size(parts[0])
@@ -220,7 +224,10 @@ def _divides(op: Operation, frame: Frame, extent: Extent) -> list[ArgumentCheck]
             code = Binary("*", code, shapes.size(part))
         if places:
             name, place, axis = places[0]
-            whole, what = _size(name, place), f"axis {_place(place)}{axis} of {name}"
+            whole, what = (
+                _shape_item(name, place),
+                f"axis {_position_in_message(place)}{axis} of {name}",
+            )
             subject = f"axis{axis or f' {extent.name}'} of {name}"
         else:
             whole, what = shapes.size(extent.name), f"index {extent.name}"
@@ -238,22 +245,24 @@ def _divides(op: Operation, frame: Frame, extent: Extent) -> list[ArgumentCheck]
         if not all(isinstance(size, Num | Param) for size in known):
             test = f"{text(code)} == 0 or {test}"
         clause = f"the size of {{}} is not divisible by {words}"
-        check = refused(op, test, message, subject=subject, clause=clause)
-        result += about(tensors[places[0][0]], [check]) if places else [check]
+        check = argument_check(op, test, message, subject=subject, clause=clause)
+        result += checks_if_given(tensors[places[0][0]], [check]) if places else [check]
     return result
 
 
-def _place(code: Code) -> str:
+def _position_in_message(code: Code) -> str:
     """Return a position for a message: a literal number, else its value in braces."""
     words = text(code)
     return words if words.lstrip("-").isdigit() else f"{{{words}}}"
 
 
-def _size(name: str, place: Code) -> Code:
+def _shape_item(name: str, place: Code) -> Code:
     return Subscript(Attribute(Name(name), "shape"), (place,))
 
 
-def _groups(op: Operation, frame: Frame, later: Sequence[ArgumentCheck]) -> list[ArgumentCheck]:
+def _group_checks(
+    op: Operation, frame: Frame, later: Sequence[ArgumentCheck]
+) -> list[ArgumentCheck]:
     """Return the checks that a group has one shape in all tensors, and of axes between groups.
 
     The group shapes that these or the ``later`` checks read are computed first.
@@ -275,19 +284,19 @@ def _groups(op: Operation, frame: Frame, later: Sequence[ArgumentCheck]) -> list
         rank = text(shapes.frame.position(axes, len(axes)))
         message = f"{t.name} must have {{{rank}}} axes [{letters(t)}], not {{{t.name}.dim()}}"
         test = f"{t.name}.dim() != {rank}"
-        found = [refused(op, test, message, subject=t.name, clause=WRONG_RANK)]
+        found = [argument_check(op, test, message, subject=t.name, clause=WRONG_RANK)]
         for n, i in enumerate(axes):
             if i is not None and i.group:
-                found += _group(op, t, axes, n, home[shape_name(i)])
+                found += _group_check(op, t, axes, n, home[shape_name(i)])
             elif i is not None and not _is_static(frame, axes, n):
                 if all(g.extent != i.extent for g in groups_of(t)):
-                    found += _between(op, t, shapes, axes, n)
-        result += about(t, found)
+                    found += _between_groups_check(op, t, shapes, axes, n)
+        result += checks_if_given(t, found)
     prelude = _prelude(shapes_of, [*result, *later])
     return [prelude, *result] if prelude.prepare or result else []
 
 
-def _group(op: Operation, t: Tensor, axes: Axes, n: int, home: str) -> list[ArgumentCheck]:
+def _group_check(op: Operation, t: Tensor, axes: Axes, n: int, home: str) -> list[ArgumentCheck]:
     """Return the check that the group at axis n of t has the shape read from its home tensor."""
     group, outer = axes[n], OuterFrame()
     assert group is not None
@@ -301,9 +310,9 @@ def _group(op: Operation, t: Tensor, axes: Axes, n: int, home: str) -> list[Argu
     own = text(part_of_shape(t.name, None if start is literal(0) else start, stop))
     message = (
         f"index *{group.name} has shape {{tuple({want})}} in {home} "
-        f"but {{tuple({own})}} in {t.name}, from axis {_place(start)} on"
+        f"but {{tuple({own})}} in {t.name}, from axis {_position_in_message(start)} on"
     )
-    check = refused(
+    check = argument_check(
         op,
         f"{own} != {want}",
         message,
@@ -314,17 +323,16 @@ def _group(op: Operation, t: Tensor, axes: Axes, n: int, home: str) -> list[Argu
     return [check] if own != want else []
 
 
-def _between(
+def _between_groups_check(
     op: Operation, t: Tensor, shapes: ShapeSources, axes: Axes, n: int
 ) -> list[ArgumentCheck]:
     """Return the size check of axis n of t, whose position depends on the ranks of groups."""
     i, place = axes[n], shapes.frame.position(axes, n)
     assert i is not None
-    own, want = text(_size(t.name, place)), text(shapes.size(i.extent))
-    message = (
-        f"index {i.name} has size {{{want}}} but {{{own}}} on axis {_place(place)} of {t.name}"
-    )
-    check = refused(op, f"{own} != {want}", message, subject=i.name, clause=TWO_SIZES)
+    own, want = text(_shape_item(t.name, place)), text(shapes.size(i.extent))
+    axis = f"axis {_position_in_message(place)} of {t.name}"
+    message = f"index {i.name} has size {{{want}}} but {{{own}}} on {axis}"
+    check = argument_check(op, f"{own} != {want}", message, subject=i.name, clause=TWO_SIZES)
     return [check] if own != want else []
 
 

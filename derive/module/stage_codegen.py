@@ -9,7 +9,7 @@ from derive.blocks.tiling import Stage
 from derive.cost.costs import forward_trace, shapes_of
 from derive.cost.shape_interpreter import Trace
 from derive.module.in_place_variants import grouped
-from derive.module.pretty_printer import COLUMNS, assigned, called, indented
+from derive.module.pretty_printer import COLUMNS, assigned, call_lines, indented
 from derive.program.buffer_reuse import InPlaceWriter
 from derive.program.cse import Line
 from derive.program.fused_backward import Formed, shape_lines
@@ -17,7 +17,7 @@ from derive.program.gemm_fusion import has_groups
 from derive.program.gradient_aliasing import gradients_apart
 from derive.program.gradient_predication import conditions, read_first
 from derive.program.mixed_precision import DTYPE, LOW, WIDE, Precision
-from derive.program.output_aliasing import apart
+from derive.program.output_aliasing import unalias_outputs
 from derive.program.program import BackwardLine, Program
 from derive.program.shape_rules import Shape
 from derive.program.torch_ir import (
@@ -56,7 +56,9 @@ def forward_part(name: str, stage: Stage, program: Program) -> StageFunction:
     body = _unrounded(stage, program, program.forward)
     lines = _cast(program.forward_precision)
     lines += [s for line in body if _says(line) for s in assigned(line, 4)]
-    return _part(name, stage, program, lines, body, program.outputs, program.forward_precision)
+    return _stage_function(
+        name, stage, program, lines, body, program.outputs, program.forward_precision
+    )
 
 
 def backward_part(name: str, stage: Stage, program: Program) -> StageFunction:
@@ -68,14 +70,14 @@ def backward_part(name: str, stage: Stage, program: Program) -> StageFunction:
     given = {*program.inputs, *program.outputs, *(c for _, c in program.cotangents if c)}
     summed = {g.name for g in stage.given if g.axis is None} if stage.looped else set()
     own = {name for t, name in program.gradients.items() if t in summed}
-    entries = _fresh(program.backward, own, given)
+    entries = _unaliased_results(program.backward, own, given)
     entries = list(gradients_apart(program, entries))
     made = _unrounded(stage, program, [x.line for x in entries])
     entries = [replace(x, line=line) for x, line in zip(entries, made, strict=True)]
-    lines += _conditional(stage, entries, program.gradients)
+    lines += _predicated_lines(stage, entries, program.gradients)
     body = [*setup, *(entry.line for entry in entries)]
     results = tuple(program.gradients.values())
-    return _part(name, stage, program, lines, body, results, program.backward_precision)
+    return _stage_function(name, stage, program, lines, body, results, program.backward_precision)
 
 
 def formed_part(name: str, stage: Stage, program: Program, formed: Formed) -> StageFunction:
@@ -84,7 +86,7 @@ def formed_part(name: str, stage: Stage, program: Program, formed: Formed) -> St
     floats = [t.name for t in op.inputs if t.kind == "float"]
     # Each result is accumulated over blocks, or scaled by the cotangent, in place.
     own = {*formed.outputs.values(), *formed.gradients.values()}
-    entries = _fresh(formed.lines, own, program.inputs)
+    entries = _unaliased_results(formed.lines, own, program.inputs)
     made = _unrounded(stage, program, [x.line for x in entries])
     entries = [replace(x, line=line) for x, line in zip(entries, made, strict=True)]
     results = (*formed.outputs.values(), *formed.gradients.values())
@@ -103,9 +105,9 @@ def formed_part(name: str, stage: Stage, program: Program, formed: Formed) -> St
     written = writer.write([(x.line, x.needs) for x in entries], [trace])
     entries = [BackwardLine(line, needs) for line, needs in written]
     entries, totals = _accumulated(stage, entries, formed.gradients, trace, writer.grouped)
-    lines = [*_cast(formed.precision), *_conditional(stage, entries, formed.gradients, totals)]
+    lines = [*_cast(formed.precision), *_predicated_lines(stage, entries, formed.gradients, totals)]
     body = [entry.line for entry in entries]
-    return _part(name, stage, program, lines, body, results, formed.precision, totals)
+    return _stage_function(name, stage, program, lines, body, results, formed.precision, totals)
 
 
 def _is_large(shape: Shape) -> bool:
@@ -167,15 +169,15 @@ def _says(line: Line) -> bool:
     return line.code is not Name(line.name)
 
 
-def _fresh(
+def _unaliased_results(
     entries: Sequence[BackwardLine], names: Collection[str], given: Iterable[str]
 ) -> list[BackwardLine]:
     """Return the lines with each of these results in its own memory."""
-    lines = apart([entry.line for entry in entries], names, given)
+    lines = unalias_outputs([entry.line for entry in entries], names, given)
     return [replace(x, line=line) for x, line in zip(entries, lines, strict=True)]
 
 
-def _part(
+def _stage_function(
     name: str,
     stage: Stage,
     program: Program,
@@ -196,15 +198,17 @@ def _part(
     given += [n for n in (LOW.id, WIDE.id) if n in read]
     if WANTED.id in read or any(WANTED.id in line for line in lines):
         given.insert(0, WANTED.id)
-    whole = [*called(f"def {name}(", given, "):", 0), *indented(lines, 4)]
-    whole += indented(returned(results, 4), 4)
+    whole = [*call_lines(f"def {name}(", given, "):", 0), *indented(lines, 4)]
+    whole += indented(stage_return_statement(results, 4), 4)
     return StageFunction(name, tuple(given), tuple(results), (*whole, "", ""), totals)
 
 
-def returned(values: Sequence[str], indent: int) -> list[str]:
+def stage_return_statement(values: Sequence[str], indent: int) -> list[str]:
     """Return a return statement."""
     whole = f"return {', '.join(values)}"
-    return [whole] if len(whole) + indent <= COLUMNS else called("return (", values, ")", indent)
+    return (
+        [whole] if len(whole) + indent <= COLUMNS else call_lines("return (", values, ")", indent)
+    )
 
 
 def _cast(precision: Precision) -> list[str]:
@@ -212,19 +216,19 @@ def _cast(precision: Precision) -> list[str]:
     lines: list[str] = []
     for dtype, names in ((LOW, precision.narrow), (WIDE, precision.broad)):
         if len(names) == 1:
-            lines += called(f"({names[0]},) = _cast(", (dtype.id, *names), ")", 4)
+            lines += call_lines(f"({names[0]},) = _cast(", (dtype.id, *names), ")", 4)
         elif names:
             left = ", ".join(names)
             whole = f"{left} = _cast({dtype.id}, {left})"
             if len(whole) + 4 <= COLUMNS:
                 lines.append(whole)
             else:
-                lines += called("given = _cast(", (dtype.id, *names), ")", 4)
-                lines += unpacked(names, "given", 4)
+                lines += call_lines("given = _cast(", (dtype.id, *names), ")", 4)
+                lines += unpack_tuple(names, "given", 4)
     return lines
 
 
-def unpacked(names: Sequence[str], source: str, indent: int) -> list[str]:
+def unpack_tuple(names: Sequence[str], source: str, indent: int) -> list[str]:
     """Return lines that unpack a tuple."""
     whole = f"{', '.join(names)}{',' if len(names) == 1 else ''} = {source}"
     whole = f"({names[0]},) = {source}" if len(names) == 1 else whole
@@ -233,7 +237,7 @@ def unpacked(names: Sequence[str], source: str, indent: int) -> list[str]:
     return ["(", *(f"    {name}," for name in names), f") = {source}"]
 
 
-def _conditional(
+def _predicated_lines(
     stage: Stage,
     entries: Sequence[BackwardLine],
     gradients: Mapping[str, str],
@@ -246,7 +250,7 @@ def _conditional(
     asked = conditions(pairs, gradients, places, taken)
     lines: list[str] = []
     for name, alternatives in asked.names:
-        lines += any_of(f"{name} = ", [_said(a) for a in alternatives], "", 4)
+        lines += any_of(f"{name} = ", [_wanted_condition(a) for a in alternatives], "", 4)
     if len(gradients) > 1:
         lines += none_of([n for n in gradients.values() if n not in totals], 4)
     open_condition: tuple[str, ...] = ()
@@ -255,7 +259,7 @@ def _conditional(
             continue
         condition = asked.of[needs]
         if condition and condition != open_condition:
-            lines += any_of("if ", [_said(c) for c in condition], ":", 4)
+            lines += any_of("if ", [_wanted_condition(c) for c in condition], ":", 4)
         depth = 4 if condition else 0
         code = replaced(line.code, {_ASKED: WANTED})
         lines += indented(assigned(replace(line, code=code), 4 + depth), depth)
@@ -263,7 +267,7 @@ def _conditional(
     return lines
 
 
-def _said(condition: str) -> str:
+def _wanted_condition(condition: str) -> str:
     return condition.replace(text(_ASKED), WANTED.id)
 
 

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from derive.algebra.expr import Index
-from derive.algebra.substitution import numbered
-from derive.blocks.index_roles import refused
+from derive.algebra.substitution import fresh_numbered
+from derive.blocks.index_roles import block_error
 from derive.blocks.tiling import Plan, Stage, StageInput
 from derive.errors import DeriveError
 from derive.lowering.assembly import frame_of
 from derive.lowering.ground.value import Frame, NeedsFlatGroups
 from derive.module.arguments import in_turn
-from derive.module.pretty_printer import called
+from derive.module.pretty_printer import call_lines
 from derive.module.shape_checks import shapes_from
 from derive.module.stage_codegen import (
     StageFunction,
@@ -69,7 +69,7 @@ class Stages:
         op = self.plan.operation
         self.taken = {*self.plan.axes, *OWN, *(p.name for p in op.parameters), "low", "wide"}
         self.forwards, self.backwards, self.formeds = [], [], []
-        self.gradients = {n: numbered(f"grad_{n}", self.taken) for n in self.plan.axes}
+        self.gradients = {n: fresh_numbered(f"grad_{n}", self.taken) for n in self.plan.axes}
         for s in self.stages:
             stem = f"{self.prefix}_{s.stage.outputs[0]}"
             self.forwards.append(forward_part(stem, s.stage, s.program))
@@ -114,17 +114,17 @@ class Stages:
         lines = []
         floats = self.floats
         if self.uses_low:
-            lines += called("low = _of_product(", floats, ")", indent)
+            lines += call_lines("low = _of_product(", floats, ")", indent)
             lines.append("wide = torch.promote_types(low, torch.float32)")
         elif len(floats) == 1:
             lines.append(f"wide = torch.promote_types({floats[0]}.dtype, torch.float32)")
         else:
-            lines += called("wide = _promoted(", floats, ")", indent)
+            lines += call_lines("wide = _promoted(", floats, ")", indent)
             lines.append("wide = torch.promote_types(wide, torch.float32)")
         precision = self.whole.forward_precision
         if "dtype" in {d.id for d in precision.returned.values()} and not backward:
             helper = "_of_float32" if precision.listed else "_promoted"
-            lines += called(f"dtype = {helper}(", floats, ")", indent)
+            lines += call_lines(f"dtype = {helper}(", floats, ")", indent)
         return lines
 
     def rounded(self, name: str, value: str) -> str:
@@ -144,7 +144,7 @@ class Stages:
             return text(Frame(()).position(axes, axis))
         except NeedsFlatGroups:
             why = f"groups of axes are on both sides of it in {name}"
-            raise refused(self.plan.index, why) from None
+            raise block_error(self.plan.index, why) from None
 
     def own(self, g: StageInput) -> str:
         """Return the name of an input's gradient from this stage alone."""
@@ -158,7 +158,7 @@ class Stages:
     def asked(self, s: Scheduled) -> list[str]:
         """Return the line that computes which gradients of a stage are requested."""
         flags = [self.wanted(g.tensor) if g.read else "False" for g in s.stage.given]
-        return called("asked = (", flags, ",)" if len(flags) == 1 else ")", 4)
+        return call_lines("asked = (", flags, ",)" if len(flags) == 1 else ")", 4)
 
     def wanted(self, name: str) -> str:
         """Return the condition that a gradient through this value is requested."""
@@ -173,17 +173,17 @@ class Stages:
         values = {n: n for n in ("low", "wide")} | {"wanted": "asked"}
         for g in stage.given:
             place = self.placed(g.tensor, g.axis)
-            values[g.name] = g.tensor if place is None else _rows(g.tensor, place, optional)
+            values[g.name] = g.tensor if place is None else _block_rows(g.tensor, place, optional)
         for output in stage.outputs:
             axis = stage.rows.get(output)
             place = self.placed(output, axis)
-            values[output] = output if place is None else _rows(output, place)
+            values[output] = output if place is None else _block_rows(output, place)
         for output, cotangent in s.program.cotangents:
             if cotangent is not None:
                 axis = stage.rows.get(output)
                 name = self.gradients[output]
                 place = self.placed(output, axis)
-                values[cotangent] = name if place is None else _rows(name, place)
+                values[cotangent] = name if place is None else _block_rows(name, place)
         for p in stage.operation.parameters:
             extent = stage.sizes.get(p.name)
             known = {stage.start: "start", stage.length: "length"}
@@ -207,7 +207,7 @@ class Stages:
         return [name for name in read if name in made]
 
 
-def _rows(name: str, axis: str, optional: set[str] | frozenset[str] = frozenset()) -> str:
+def _block_rows(name: str, axis: str, optional: set[str] | frozenset[str] = frozenset()) -> str:
     """Return the rows of a block."""
     if name in optional:
         return f"_rows({name}, {axis}, start, length)"

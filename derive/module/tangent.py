@@ -15,15 +15,15 @@ from derive.module.checks import constant_text, shape_of_absent
 from derive.module.function_codegen import (
     Variant,
     arguments,
+    cast_inputs,
     floats_of,
+    function_names,
     may_be_none,
-    names_of,
     outcome_of,
-    returned,
-    taken_in,
-    unpacked,
+    return_statement,
+    unpack_wanted,
 )
-from derive.module.pretty_printer import assigned, called, indented, stated
+from derive.module.pretty_printer import assigned, call_lines, formatted_statement, indented
 from derive.notation.operation import Operation
 from derive.program.program import Program, Tangent
 from derive.program.torch_ir import names_in, text
@@ -51,7 +51,7 @@ class Dual:
 
 def name_of_dual(op: Operation, option: str | None) -> str:
     """Return the forward-mode class of one option."""
-    return f"{names_of(op, option)[0]}Dual"
+    return f"{function_names(op, option)[0]}Dual"
 
 
 def dual_of(op: Operation, variant: Variant) -> tuple[Dual, ...]:
@@ -59,9 +59,9 @@ def dual_of(op: Operation, variant: Variant) -> tuple[Dual, ...]:
     if variant.tangent is None:
         return ()
     program, tangent = variant.program, variant.tangent
-    base, plain = names_of(op, variant.option)
+    base, plain = function_names(op, variant.option)
     function = f"{plain.removesuffix('_forward')}_tangent"
-    body = _body(op, tangent)
+    body = _tangent_body(op, tangent)
     read = {name for line in tangent.lines for name in names_in(line.code)}
     read |= _read_before(op, tangent)
     given = [n for n in (*arguments(op), *program.outputs, *tangent.given.values()) if n in read]
@@ -69,21 +69,23 @@ def dual_of(op: Operation, variant: Variant) -> tuple[Dual, ...]:
     every = ["ctx", *(tangent.given.get(n, f"_{n}") for n in arguments(op))]
     return (
         Dual(
-            signature=tuple(called(f"def {function}(", given, "):", 0)),
+            signature=tuple(call_lines(f"def {function}(", given, "):", 0)),
             body=indented(body, 4),
             name=name_of_dual(op, variant.option),
             base=base,
-            batched=indented(called("return _batched(", [plain, "in_dims", "given"], ")", 8), 8),
+            batched=indented(
+                call_lines("return _batched(", [plain, "in_dims", "given"], ")", 8), 8
+            ),
             setup_base=f"{base}.setup_context(ctx, inputs, {outcome})",
             outcome=outcome,
-            setup=indented(_setup(op, program, tangent, read), 8),
-            jvp_signature=indented(called("def jvp(", every, "):", 4), 4),
+            setup=indented(_tangent_setup(op, program, tangent, read), 8),
+            jvp_signature=indented(call_lines("def jvp(", every, "):", 4), 4),
             jvp=indented(_jvp(op, program, tangent, function, given), 8),
         ),
     )
 
 
-def _absent(op: Operation, tangent: Tangent) -> Iterator[tuple[str, str, str]]:
+def _absent_tensors(op: Operation, tangent: Tangent) -> Iterator[tuple[str, str, str]]:
     """Yield (name, constant, shape) of each optional tensor, or its tangent, that is read."""
     read = {name for line in tangent.lines for name in names_in(line.code)}
     for t in op.inputs:
@@ -111,43 +113,45 @@ def _read_before(op: Operation, tangent: Tangent) -> set[str]:
     return found
 
 
-def _body(op: Operation, tangent: Tangent) -> list[str]:
+def _tangent_body(op: Operation, tangent: Tangent) -> list[str]:
     """Return the lines of the tangent function."""
     lines = []
     if tangent.precision.has_products:
-        lines += called("low = _of_product(", floats_of(op), ")", 4)
-    for name, constant, shape in _absent(op, tangent):
+        lines += call_lines("low = _of_product(", floats_of(op), ")", 4)
+    for name, constant, shape in _absent_tensors(op, tangent):
         whole = f"{_like(op)}.new_full((), {constant}).expand({shape})"
         lines += [f"if {name} is None:", f"    {name} = {whole}"]
-    lines += taken_in(tangent.precision, 4)
+    lines += cast_inputs(tangent.precision, 4)
     results = list(tangent.results.values())
     *before, last = tangent.lines
     lines += [s for line in before for s in assigned(line, 4)]
     if results == [last.name]:
-        return [*lines, *stated("return ", last.code, 4)]
-    return [*lines, *assigned(last, 4), *returned(results, 4)]
+        return [*lines, *formatted_statement("return ", last.code, 4)]
+    return [*lines, *assigned(last, 4), *return_statement(results, 4)]
 
 
-def _setup(op: Operation, program: Program, tangent: Tangent, read: set[str]) -> list[str]:
+def _tangent_setup(op: Operation, program: Program, tangent: Tangent, read: set[str]) -> list[str]:
     """Return the lines of setup_context after those of the base class."""
-    tensors = _saved(op, program, tangent, read)
+    tensors = _saved_for_tangents(op, program, tangent, read)
     parameters = [p.name for p in op.parameters if p.name in read]
     new = set(parameters) - set(program.kept_parameters)
     outputs = [n for n in (*program.outputs, *program.statistics) if n in tensors]
-    lines = unpacked(arguments(op), {*tensors, *new}, "inputs")
+    lines = unpack_wanted(arguments(op), {*tensors, *new}, "inputs")
     results = (*program.outputs, *program.statistics)
     if len(results) > 1:
-        lines += unpacked(results, set(outputs), outcome_of(op, program))
+        lines += unpack_wanted(results, set(outputs), outcome_of(op, program))
     elif outputs:
         lines.append(f"{outputs[0]} = {outcome_of(op, program)}")
     lines += [f"ctx.{n} = {n}" for n in parameters if n in new]
     if may_be_none(program):
         # A missing tangent becomes zeros.
         lines.append("ctx.set_materialize_grads(True)")
-    return [*lines, *called("ctx.save_for_forward(", tensors, ")", 8)]
+    return [*lines, *call_lines("ctx.save_for_forward(", tensors, ")", 8)]
 
 
-def _saved(op: Operation, program: Program, tangent: Tangent, read: set[str]) -> list[str]:
+def _saved_for_tangents(
+    op: Operation, program: Program, tangent: Tangent, read: set[str]
+) -> list[str]:
     """Return the inputs that are read, the outputs that are read, and all results with tangents."""
     inputs = [t.name for t in op.inputs if t.name in read]
     outputs = [n for n in program.outputs if n in read or n in tangent.results]
@@ -159,12 +163,12 @@ def _jvp(
 ) -> list[str]:
     """Return the lines of jvp: the tangents of all outputs, each in the dtype of its output."""
     read = set(given)
-    tensors = _saved(op, program, tangent, read)
+    tensors = _saved_for_tangents(op, program, tangent, read)
     left = f"({tensors[0]},)" if len(tensors) == 1 else ", ".join(tensors)
     lines = [f"{left} = _still(ctx.saved_tensors)"]
     lines += [f"{p.name} = ctx.{p.name}" for p in op.parameters if p.name in read]
     results = list(tangent.results.values())
-    inside = called(f"{', '.join(results)} = {function}(", given, ")", 12)
+    inside = call_lines(f"{', '.join(results)} = {function}(", given, ")", 12)
     values = [
         f"{tangent.results[n]}.to({n}.dtype)" if n in tangent.results else "None"
         for n in program.outputs
@@ -174,5 +178,5 @@ def _jvp(
         f"{tangent.results[n]}.reshape({n}.shape).to({n}.dtype)" if n in tangent.results else "None"
         for n in program.statistics
     ]
-    inside += returned(values, 12)
+    inside += return_statement(values, 12)
     return [*lines, "with forward_ad._set_fwd_grad_enabled(True):", *indented(inside, 4)]

@@ -56,7 +56,7 @@ class Readings:
             loose = [x for x in letters if x not in anchored]
             if not loose:
                 left = self.shapes.letters(found.reading.equation)
-                loose = _shortened(letters, found.axis, anchored, left)
+                loose = _window_shortened(letters, found.axis, anchored, left)
                 if not loose:
                     continue
             undecided = [x for x in loose if x not in derived]
@@ -127,7 +127,7 @@ class Readings:
         return found
 
 
-def _shortened(
+def _window_shortened(
     letters: Sequence[str], axis: str, anchored: Mapping[str, set[str]], left: Collection[str]
 ) -> list[str]:
     """Return the index that a window on this axis shortens, if every letter is anchored.

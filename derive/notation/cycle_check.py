@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from derive.algebra.expr import Composite, Expr, Num, Size, num, walk
-from derive.notation.size_expressions import composed, composition, letters, places, shown
+from derive.notation.size_expressions import composite_size, composition, letters, places, shown
 from derive.notation.syntax import SourcePlace, fail
 from derive.notation.union_find import SizeClasses
 
 
-def not_of_themselves(
+def refuse_self_composites(
     known: SizeClasses, composites: Sequence[tuple[str, Composite, SourcePlace | None]]
 ) -> None:
     """Refuse an axis that is a composite of itself."""
@@ -24,7 +24,7 @@ def not_of_themselves(
     axes: dict[tuple[str, str], tuple[str, Composite, SourcePlace | None]] = {}
     for key, composite, at in composites:
         root = known.root(key)
-        for part in _nested([known.root(x) for x in letters(composite)], known.given.get):
+        for part in _strict_parts([known.root(x) for x in letters(composite)], known.given.get):
             parts.setdefault(root, []).append(part)
             axes.setdefault((root, part), (key, composite, at))
     found = _circle(parts)
@@ -33,7 +33,7 @@ def not_of_themselves(
     said = []
     steps = [axes[pair] for pair in zip(found, [*found[1:], found[0]], strict=True)]
     for root, (key, composite, _) in zip(found, steps, strict=True):
-        size = shown(composed(composite), known.display_name)
+        size = shown(composite_size(composite), known.display_name)
         axis = f"{places([key])} is {composition(composite)}"
         said.append(f"{axis}, and size({known.display_name(root)}) would be {size}")
     first = known.display_name(found[0])
@@ -44,7 +44,7 @@ def not_of_themselves(
     )
 
 
-def not_by_themselves(
+def refuse_cyclic_sizes(
     known: SizeClasses, definitions: Sequence[tuple[str, Expr, SourcePlace | None]]
 ) -> None:
     """Refuse a size that is defined by itself; size(j)=size(i) only unifies the two."""
@@ -111,7 +111,7 @@ def leads_to(
     return False
 
 
-def _nested(parts: Sequence[str], known: Callable[[str], Expr | None]) -> list[str]:
+def _strict_parts(parts: Sequence[str], known: Callable[[str], Expr | None]) -> list[str]:
     """Return the parts that are strictly smaller than the composite: another part is not 1."""
     ones = [known(part) is num(1) for part in parts]
     return [part for n, part in enumerate(parts) if not all(ones[:n] + ones[n + 1 :])]

@@ -25,7 +25,7 @@ from derive.notation.smart_constructors import difference, product, total
 from derive.notation.syntax import SourcePlace, fail
 
 
-def normalised(
+def desugar_softmax(
     x: Expr, outer: Sequence[Index], condition: Expr | None, scope: Iterable[Index], *, log: bool
 ) -> Expr:
     """Return softmax_k(x) = exp(x - logsumexp_k'(x')), 0 where the condition excludes k.
@@ -49,7 +49,7 @@ def normalised(
     return result if condition is None else Mul((Iverson(condition), result))
 
 
-def joined(k: Index, pieces: Sequence[tuple[Index, Expr]], at: SourcePlace | None) -> Expr:
+def desugar_concat(k: Index, pieces: Sequence[tuple[Index, Expr]], at: SourcePlace | None) -> Expr:
     """Return where(k < s1, a(k), where(k < s1 + s2, b(k - s1), ...)), si the size of each piece.
 
     Raise an error if a composite has the index of a piece before a constant of unknown size.
@@ -57,7 +57,7 @@ def joined(k: Index, pieces: Sequence[tuple[Index, Expr]], at: SourcePlace | Non
     cases: list[tuple[Expr, Expr]] = []
     offset: Expr = num(0)
     for own, piece in pieces:
-        moved = _tidy(substitute(_opened(piece, own, at), {own: difference(k, offset)}))
+        moved = _tidy(substitute(_row_major_parts(piece, own, at), {own: difference(k, offset)}))
         offset = total((offset, Size(own.extent)))
         cases.append((Rel("<", k, offset), moved))
     result = cases[-1][1]
@@ -66,9 +66,9 @@ def joined(k: Index, pieces: Sequence[tuple[Index, Expr]], at: SourcePlace | Non
     return result
 
 
-def _opened(e: Expr, own: Index, at: SourcePlace | None) -> Expr:
+def _row_major_parts(e: Expr, own: Index, at: SourcePlace | None) -> Expr:
     """Replace each composite (a b) that contains the index by a*size(b) + b."""
-    e = e.map(lambda part: _opened(part, own, at))
+    e = e.map(lambda part: _row_major_parts(part, own, at))
     if not isinstance(e, Composite) or not any(part is own for part in e.args):
         return e
     number, *rest = e.args

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from itertools import count
 
-from derive.algebra.exact import value_of
+from derive.algebra.exact import constant_value
 from derive.algebra.expr import (
     Access,
     And,
@@ -33,7 +33,7 @@ from derive.algebra.functions import POWERS
 from derive.algebra.reductions import CONDITIONS, REDUCTIONS
 from derive.algebra.substitution import fresh
 from derive.notation import advice, syntax
-from derive.notation.desugar import joined, normalised
+from derive.notation.desugar import desugar_concat, desugar_softmax
 from derive.notation.names import (
     ALIASES,
     CONSTANTS,
@@ -316,7 +316,7 @@ class Bodies:
         for n, (inverse, factor) in enumerate(factors):
             others = brackets[:n] if brackets[n] else brackets
             value = self.value(factor, env, guarded or any(others))
-            if inverse and value_of(value) == 0:
+            if inverse and constant_value(value) == 0:
                 raise ZeroDivisionError
             result.append(power(value, num(-1)) if inverse else value)
         return product(result)
@@ -418,7 +418,7 @@ class Bodies:
         if e.condition is not None:
             condition = self.condition(e.condition, env, guarded)
         x = self.value(e.args[0], env, guarded or condition is not None)
-        return normalised(x, outer, condition, env.values(), log=e.kind == "log_softmax")
+        return desugar_softmax(x, outer, condition, env.values(), log=e.kind == "log_softmax")
 
     def _kept(self, e: syntax.Bind, index: syntax.NameSyntax | syntax.Star, env: Env) -> Index:
         if index.name not in env:
@@ -461,4 +461,4 @@ class Bodies:
                 )
             pieces.append((own, piece))
         self.definitions.append((e.indices[0].name, total(Size(i.extent) for i, _ in pieces), e.at))
-        return joined(k, pieces, e.at)
+        return desugar_concat(k, pieces, e.at)

@@ -68,8 +68,8 @@ class Guards:
                 condition = self.body(condition, over)
                 return Where(
                     condition,
-                    self.body(then, _and(over, condition)),
-                    self.body(other, _and(over, _not(condition))),
+                    self.body(then, _added_conditions(over, condition)),
+                    self.body(other, _added_conditions(over, _not(condition))),
                 )
             case Mul(args):
                 return self._product(args, over)
@@ -78,12 +78,14 @@ class Guards:
                 done: list[Expr] = []
                 known: list[Expr] = []
                 for arg in args:
-                    done.append(self.body(arg, _and(over, *known)))
+                    done.append(self.body(arg, _added_conditions(over, *known)))
                     known.append(done[-1] if isinstance(e, And) else _not(done[-1]))
                 return type(e)(tuple(done))
             case Reduce(kind, indices, body, condition) if condition is not None:
                 condition = self.body(condition, over)
-                return Reduce(kind, indices, self.body(body, _and(over, condition)), condition)
+                return Reduce(
+                    kind, indices, self.body(body, _added_conditions(over, condition)), condition
+                )
         mapped: Expr = e.map(lambda part: self.body(part, over))
         return mapped
 
@@ -92,10 +94,10 @@ class Guards:
         made: dict[int, Expr] = {}
         for n, arg in enumerate(args):
             if isinstance(arg, Iverson):
-                condition = self.body(arg.condition, _and(over, *brackets))
+                condition = self.body(arg.condition, _added_conditions(over, *brackets))
                 brackets.append(condition)
                 made[n] = Iverson(condition)
-        inner = _and(over, *brackets)
+        inner = _added_conditions(over, *brackets)
         return Mul(tuple(made.get(n) or self.body(arg, inner) for n, arg in enumerate(args)))
 
     def _position(self, tensor: str, n: int, e: Expr, over: tuple[Expr, ...]) -> Expr:
@@ -153,7 +155,9 @@ class Guards:
                 range_ = self._range(value, index)
                 asked += range_
                 moved = [substitute(x, {index: value}) for x in left if x is not c]
-                left = [_within(x, value, range_) for x in moved if not _holds(x)]
+                left = [
+                    _guarded_by_range(x, value, range_) for x in moved if not _holds_numerically(x)
+                ]
         asked += [c for c in left if free_indices(c) <= own]
         for others, members in connected(left, own):
             binders = tuple(sorted(others, key=sort_key))
@@ -168,7 +172,7 @@ class Guards:
             return False
         size = self._size(binders[0]).number
         return any(
-            all(_holds(substitute(c, {binders[0]: num(n)})) for c in conditions)
+            all(_holds_numerically(substitute(c, {binders[0]: num(n)})) for c in conditions)
             for n in range(min(int(size or 0), _MOST_TRIED))
         )
 
@@ -237,12 +241,12 @@ class Guards:
         return self._simple(found.constant)
 
 
-def _holds(c: Expr) -> bool:
+def _holds_numerically(c: Expr) -> bool:
     """True if it is a comparison of numbers, or a negation of one, and holds."""
     if isinstance(c, Not):
-        return _is_of_numbers(c.arg) and not _holds(c.arg)
+        return _is_of_numbers(c.arg) and not _holds_numerically(c.arg)
     if isinstance(c, And):
-        return all(map(_holds, c.args))
+        return all(map(_holds_numerically, c.args))
     if not _is_of_numbers(c):
         return False
     assert isinstance(c, Rel) and isinstance(c.left, Num) and isinstance(c.right, Num)
@@ -253,24 +257,24 @@ def _is_of_numbers(c: Expr) -> bool:
     return isinstance(c, Rel) and isinstance(c.left, Num) and isinstance(c.right, Num)
 
 
-def _within(e: Expr, value: Expr, range_: tuple[Expr, ...]) -> Expr:
+def _guarded_by_range(e: Expr, value: Expr, range_: tuple[Expr, ...]) -> Expr:
     """Guard the value by its range in each position of e that contains it."""
 
     def guarded(position: Expr) -> Expr:
-        made = _within(position, value, range_)
+        made = _guarded_by_range(position, value, range_)
         if not any(part is value for part in walk(made)):
             return made
         if isinstance(made, Guard):
-            return Guard(conjunction(_and(range_, made.condition)), made.position)
+            return Guard(conjunction(_added_conditions(range_, made.condition)), made.position)
         return Guard(conjunction(range_), made)
 
     if isinstance(e, Access):
         return Access(e.tensor, tuple(map(guarded, e.positions)))
-    mapped: Expr = e.map(lambda part: _within(part, value, range_))
+    mapped: Expr = e.map(lambda part: _guarded_by_range(part, value, range_))
     return mapped
 
 
-def _and(over: tuple[Expr, ...], *more: Expr) -> tuple[Expr, ...]:
+def _added_conditions(over: tuple[Expr, ...], *more: Expr) -> tuple[Expr, ...]:
     result = list(over)
     for condition in more:
         for part in condition.args if isinstance(condition, And) else (condition,):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import isinf, isnan
 
-from derive.algebra.exact import value_of
+from derive.algebra.exact import constant_value
 from derive.algebra.expr import Call, Const, Expr, Pow, num
 from derive.notation import syntax
 from derive.notation.smart_constructors import product
@@ -17,7 +17,7 @@ from derive.notation.syntax import Raw, fail, show
 
 def check_number(e: Expr, written: Raw) -> None:
     """Refuse nan, and an infinite function of numbers."""
-    value = value_of(e)
+    value = constant_value(e)
     if value is not None and isnan(value):
         fail(written.at, f"{show(written)} is not a real number")
     if value is not None and isinf(value) and isinstance(e, Call | Pow):

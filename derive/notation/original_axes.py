@@ -137,7 +137,7 @@ def with_letters(
         if all(i not in expressions and _only_within(i, e, every) for i in parts):
             whole[e] = fresh(letter, taken)
             taken.append(whole[e])
-    return tuple(_replaced(e, whole) for e in expressions)
+    return tuple(_composites_replaced(e, whole) for e in expressions)
 
 
 def _only_within(index: Index, composite: Composite, every: Sequence[Expr]) -> bool:
@@ -154,10 +154,10 @@ def _only_within(index: Index, composite: Composite, every: Sequence[Expr]) -> b
     return not count[False]
 
 
-def _replaced(e: Expr, whole: Mapping[Expr, Index]) -> Expr:
+def _composites_replaced(e: Expr, whole: Mapping[Expr, Index]) -> Expr:
     if e in whole:
         return whole[e]
-    mapped: Expr = e.map(lambda part: _replaced(part, whole))
+    mapped: Expr = e.map(lambda part: _composites_replaced(part, whole))
     if isinstance(mapped, Reduce):
         indices = list(mapped.indices)
         for composite, index in whole.items():

@@ -46,9 +46,9 @@ def parameters(
     for name, written in d.parameters.items():
         value = written.value
         if written.options:
-            made.append(_choice(d, written))
+            made.append(_choice_parameter(d, written))
         elif isinstance(value, syntax.ApplySyntax) and value.function in ("axis", "keep", "size"):
-            made.append(_of_index(d, sizes, written, value, tensors))
+            made.append(_index_parameter(d, sizes, written, value, tensors))
         else:
             given = default(value, f"the default of {name}")
             integer = name in integers
@@ -59,13 +59,13 @@ def parameters(
                     written.at,
                     f"parameter {name} is used as an integer; its default is not an integer",
                 )
-            made.append(Number(name, given, integer, _bounds(d, name, given)))
+            made.append(Number(name, given, integer, _number_bounds(d, name, given)))
     _check_bounded(d, made)
     _check_axes(d, made, equations, results)
     return tuple(made)
 
 
-def _bounds(
+def _number_bounds(
     d: Declared, name: str, given: Fraction | Expr | None
 ) -> tuple[tuple[str, Fraction], ...]:
     """Return the bounds of a number, after checking its default."""
@@ -90,7 +90,7 @@ def _check_bounded(d: Declared, made: Sequence[Parameter]) -> None:
             fail(bound.at, f"{bound.name} is not a number among the parameters, but has a bound")
 
 
-def _of_index(
+def _index_parameter(
     d: Declared,
     sizes: SizeSolver,
     written: syntax.ParameterSyntax,
@@ -130,7 +130,7 @@ def _of_index(
     return AxisOf(name, index, given)
 
 
-def _choice(d: Declared, written: syntax.ParameterSyntax) -> Choice:
+def _choice_parameter(d: Declared, written: syntax.ParameterSyntax) -> Choice:
     name, options = written.name, written.options
     twice = next((o for n, o in enumerate(options) if o in options[:n]), None)
     if twice is not None:
@@ -190,7 +190,11 @@ def _check_axes(
                 )
             axes[extent] = parameter.name
         if isinstance(parameter, KeepDim):
-            lost = [e.name for e in equations if e.name in results and not _has(e, parameter.index)]
+            lost = [
+                e.name
+                for e in equations
+                if e.name in results and not _contains_index(e, parameter.index)
+            ]
             if not lost:
                 fail(
                     at,
@@ -199,7 +203,7 @@ def _check_axes(
                 )
 
 
-def _has(equation: Equation, index: Index) -> bool:
+def _contains_index(equation: Equation, index: Index) -> bool:
     return any(part is index for axis in equation.axes for part in walk(axis))
 
 

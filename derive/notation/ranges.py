@@ -13,7 +13,7 @@ from derive.notation.syntax import SourcePlace, fail
 
 
 @dataclass(frozen=True)
-class Bound:
+class SizeBound:
     """size <= (upper - step)//step + 1 = upper//step."""
 
     upper: Polynomial
@@ -37,7 +37,7 @@ def bound(
     root: Callable[[str], str],
     at: SourcePlace | None,
     where: str,
-) -> Iterable[Bound]:
+) -> Iterable[SizeBound]:
     """Return the bounds on the size S of ``own`` from 0 <= position < size(axis).
 
     With the other indices at their extremes, the position ranges from minus*(1 - S) + least to
@@ -64,8 +64,8 @@ def bound(
             minus = minus - coefficient if same else minus
             if not same:
                 least = least + coefficient * (Polynomial.of(Size(root(index.extent))) - one)
-    top, top_step = _split(greatest, own, at, where)
-    bottom, bottom_step = _split(least, own, at, where)
+    top, top_step = _linear_in_size(greatest, own, at, where)
+    bottom, bottom_step = _linear_in_size(least, own, at, where)
     size = Polynomial.of(Size(axis)) if axis != own else Polynomial({})
     own_axis = one if axis == own else Polynomial({})
     # plus*(S - 1) + top + top_step*S <= size - 1, and minus*(1 - S) + bottom + bottom_step*S >= 0.
@@ -77,7 +77,7 @@ def bound(
         sign = step.sign
         number = upper.number
         if sign == 1:
-            yield Bound(upper, step, shifted)
+            yield SizeBound(upper, step, shifted)
         elif sign == 0 and number is not None and number < 0:
             name = own.partition("@")[0]
             fail(at, f"{where} is read out of bounds for every size of {name}; add a condition")
@@ -85,7 +85,7 @@ def bound(
             fail(at, f"{where} does not determine the range of {own}; declare {own}")
 
 
-def _split(
+def _linear_in_size(
     e: Polynomial, own: str, at: SourcePlace | None, where: str
 ) -> tuple[Polynomial, Polynomial]:
     """(rest, factor) with e = rest + factor*size(own)."""
@@ -102,9 +102,9 @@ def _split(
     return rest, factor
 
 
-def smallest(bounds: Iterable[Bound]) -> Expr | None:
+def smallest(bounds: Iterable[SizeBound]) -> Expr | None:
     """Return the minimum of all bounds; bounds with a constant difference are merged first."""
-    kept: list[Bound] = []
+    kept: list[SizeBound] = []
     for new in bounds:
         for n, old in enumerate(kept):
             gap = (new.upper - old.upper).number

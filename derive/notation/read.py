@@ -103,12 +103,12 @@ def _of_python(path: Path) -> tuple[Operation, ...]:
         except BaseException as error:
             if stopped:
                 raise KeyboardInterrupt from None
-            raise _failure(path, error) from error
+            raise _spec_module_error(path, error) from error
         finally:
             sys.modules.pop(name, None)
 
 
-def _failure(path: Path, error: BaseException) -> SpecError:
+def _spec_module_error(path: Path, error: BaseException) -> SpecError:
     """Return the module's exception as a SpecError, located in the module."""
     frames = walk_tb(error.__traceback__)
     lines = [line for frame, line in frames if frame.f_code.co_filename == str(path)]
@@ -118,13 +118,13 @@ def _failure(path: Path, error: BaseException) -> SpecError:
     if isinstance(error, DeriveError):
         located = _located(place, error)
     else:
-        located = SpecError(f"{place}the module raises an error: {_said(error)}")
+        located = SpecError(f"{place}the module raises an error: {_exception_text(error)}")
     if lines and located.line is None:
         located.line = lines[-1]
     return located
 
 
-def _said(error: BaseException) -> str:
+def _exception_text(error: BaseException) -> str:
     """Return the class and the message of an exception."""
     name = type(error).__name__
     try:

@@ -45,7 +45,7 @@ def resolve(written: syntax.OperationSyntax) -> Operation:
     for equation in d.equations.values():
         left[equation.name], bodies[equation.name] = translated.equation(equation)
     readings = translated.readings
-    _stand(d, left, bodies, translated.definitions)
+    _check_unused_sizes(d, left, bodies, translated.definitions)
     if not d.tensors:
         fail(written.at, f"operation {written.name} has no input; add one, op f(x[i]) -> y")
     shapes = Shapes.of(d, left, readings)
@@ -53,7 +53,7 @@ def resolve(written: syntax.OperationSyntax) -> Operation:
     sizes = SizeSolver(d, shapes, readings, translated.comparisons, translated.definitions)
     given = [size for _, size, _ in translated.definitions]
     kinds = Kinds(d, bodies, readings, translated.truths, given)
-    tensors = tuple(_tensor(d, sizes, kinds, shapes, readings, name) for name in d.tensors)
+    tensors = tuple(_resolved_input(d, sizes, kinds, shapes, readings, name) for name in d.tensors)
     extents = tuple(_required_first(d, e) for e in sizes.extents())
     guards = Guards(extents, sizes.axis, kinds.of)
     _check_bounds(d, guards, extents, sizes, readings)
@@ -64,7 +64,7 @@ def resolve(written: syntax.OperationSyntax) -> Operation:
             Equation(
                 name,
                 tuple(sizes.named(axis) for axis in left[name]),
-                guards.body(_plain(sizes.named(kinds.exact(body)), shapes, sizes, at)),
+                guards.body(_expand_composites(sizes.named(kinds.exact(body)), shapes, sizes, at)),
                 kinds.of[name],
                 (at and at.line) or None,
                 (at and at.column) or None,
@@ -78,7 +78,7 @@ def resolve(written: syntax.OperationSyntax) -> Operation:
     return Operation.resolved(written.name, *parts, stable=written.stable)
 
 
-def _stand(
+def _check_unused_sizes(
     d: Declared,
     left: Mapping[str, tuple[Expr, ...]],
     bodies: Mapping[str, Expr],
@@ -119,7 +119,7 @@ def _letters_said(d: Declared) -> set[str]:
     return found
 
 
-def _tensor(
+def _resolved_input(
     d: Declared,
     sizes: SizeSolver,
     kinds: Kinds,
@@ -138,7 +138,7 @@ def _tensor(
 
     for n, axis in enumerate(shapes.axes[name]):
         if name not in shapes.declared:
-            axis = _seen(sizes, readings, name, n)
+            axis = _observed_axis(sizes, readings, name, n)
         else:
             axis = sizes.named(axis)
         if isinstance(axis, Index):
@@ -151,7 +151,7 @@ def _tensor(
     return Tensor(name, tuple(axes), kinds.of[name], value)
 
 
-def _seen(sizes: SizeSolver, readings: Sequence[AccessSite], name: str, n: int) -> Expr:
+def _observed_axis(sizes: SizeSolver, readings: Sequence[AccessSite], name: str, n: int) -> Expr:
     """Return the axis as equations read it: an index, a composite, or else an index of its own."""
     extent = sizes.axis(name, n)
     positions = [r.positions[n] for r in readings if r.tensor == name]
@@ -180,12 +180,12 @@ def _required_first(d: Declared, extent: Extent) -> Extent:
     return Extent(extent.name, extent.group, tuple(sources), extent.size)
 
 
-def _plain(e: Expr, shapes: Shapes, sizes: SizeSolver, at: SourcePlace | None) -> Expr:
+def _expand_composites(e: Expr, shapes: Shapes, sizes: SizeSolver, at: SourcePlace | None) -> Expr:
     """Expand each composite position to row-major form unless its parts are those of the axis.
 
     On an axis (t d), (t 1) is t*size(d) + 1 and (d t) is d*size(t) + t: a constant is not a part.
     """
-    e = e.map(lambda part: _plain(part, shapes, sizes, at))
+    e = e.map(lambda part: _expand_composites(part, shapes, sizes, at))
     if isinstance(e, Access):
         made = []
         for n, position in enumerate(e.positions):
@@ -249,7 +249,7 @@ def _check_bounds(
                 continue
             least, gap = guards.margins(found, sizes.axis(reading.tensor, n))
             for margin, side in ((least, "begins before"), (gap, "runs past the end of")):
-                if margin is not None and _is_negative(margin, d, extents):
+                if margin is not None and _margin_is_negative(margin, d, extents):
                     by = shown((-margin).expr(), str)
                     fail(
                         reading.at,
@@ -258,7 +258,7 @@ def _check_bounds(
                     )
 
 
-def _is_negative(margin: Polynomial, d: Declared, extents: Sequence[Extent]) -> bool:
+def _margin_is_negative(margin: Polynomial, d: Declared, extents: Sequence[Extent]) -> bool:
     """True if the margin is negative for all sizes, except possibly sizes of at most 1."""
     varying = {key: value for key, value in margin.terms.items() if key}
     free: set[Expr] = {Size(e.name) for e in extents if e.sources}

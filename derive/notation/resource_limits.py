@@ -133,9 +133,10 @@ def check_depth(
             "part its own equation",
         )
     if nodes[id(e)] > NODES:
+        count = _count_text(nodes[id(e)])
         fail(
             at,
-            f"the expression is too long ({_said(nodes[id(e)])} parts; the limit is {NODES}): "
+            f"the expression is too long ({count} parts; the limit is {NODES}): "
             "give a repeated part its own equation",
         )
 
@@ -151,5 +152,5 @@ def _is_small(e: Any, parts: Callable[[Any], Iterable[Any]], limit: int) -> bool
     return not pending and met <= limit and powers <= POWERS
 
 
-def _said(n: int) -> str:
+def _count_text(n: int) -> str:
     return str(n) if n < 10**12 else f"about 10**{int(log10(n))}"

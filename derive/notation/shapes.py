@@ -36,12 +36,14 @@ class Shapes:
             if len(first) != len(reading.positions):
                 fail(
                     reading.at,
-                    f"{reading.tensor} has {_count(first)} but is read here with "
+                    f"{reading.tensor} has {_axes_count_text(first)} but is read here with "
                     f"{len(reading.positions)}",
                 )
             for n, (a, b) in enumerate(zip(first, reading.positions, strict=True)):
-                if _group(a) != _group(b):
-                    one, other = ("a group", "no group") if _group(a) else ("no group", "a group")
+                if _is_group_axis(a) != _is_group_axis(b):
+                    one, other = (
+                        ("a group", "no group") if _is_group_axis(a) else ("no group", "a group")
+                    )
                     fail(
                         reading.at,
                         f"axis {n} of {reading.tensor} is {one} of axes but is read here as "
@@ -75,12 +77,12 @@ def axis_of(axis: syntax.Raw) -> Expr | None:
     return None
 
 
-def _group(e: Expr) -> bool:
+def _is_group_axis(e: Expr) -> bool:
     return isinstance(e, Index) and e.group
 
 
-def _count(axes: tuple[Expr, ...]) -> str:
-    groups = sum(map(_group, axes))
+def _axes_count_text(axes: tuple[Expr, ...]) -> str:
+    groups = sum(map(_is_group_axis, axes))
     n = len(axes) - groups
     text = f"{n} {'axis' if n == 1 else 'axes'}"
     return text if not groups else f"{text} and {groups} group{'s' if groups > 1 else ''}"

@@ -36,13 +36,13 @@ def atoms(position: Affine) -> Iterable[Size]:
         yield Size(index.extent)
 
 
-def compared(e: Expr) -> Iterator[str]:
+def compared_letters(e: Expr) -> Iterator[str]:
     """Yield the letters of e outside accesses and reductions."""
     if isinstance(e, Index):
         yield e.extent
     elif isinstance(e, Add | Mul):
         for part in e.args:
-            yield from compared(part)
+            yield from compared_letters(part)
 
 
 def letters(composite: Composite) -> list[str]:
@@ -50,7 +50,7 @@ def letters(composite: Composite) -> list[str]:
     return [p.extent for p in composite.args if isinstance(p, Index)]
 
 
-def composed(composite: Composite) -> Expr:
+def composite_size(composite: Composite) -> Expr:
     """Return the size of a composite axis."""
     return product(map(Size, letters(composite)))
 
@@ -94,26 +94,26 @@ def factors(size: Expr, known: Callable[[str], Expr | None]) -> list[Expr]:
 
 def shown(size: Expr, display_name: Callable[[str], str] = str) -> str:
     """Return the text of a size, of a number or of a constant."""
-    return syntax.show(_written(size, display_name))
+    return syntax.show(_size_syntax(size, display_name))
 
 
-def _written(size: Expr, display_name: Callable[[str], str]) -> syntax.Raw:
+def _size_syntax(size: Expr, display_name: Callable[[str], str]) -> syntax.Raw:
     def each(args: Iterable[Expr]) -> list[syntax.Raw]:
-        return [_written(arg, display_name) for arg in args]
+        return [_size_syntax(arg, display_name) for arg in args]
 
     match size:
         case Num(value) if value < 0:
-            return syntax.Negative(_written(Num(-value), display_name))
+            return syntax.Negative(_size_syntax(Num(-value), display_name))
         case Num(value):
             return syntax.NumberSyntax(value, value.denominator == 1)
         case Size(extent):
             return syntax.ApplySyntax("size", (syntax.NameSyntax(display_name(extent)),))
         case Mul((Num(value), *_)) if value < 0:
-            return syntax.Negative(_written(product((num(-1), size)), display_name))
+            return syntax.Negative(_size_syntax(product((num(-1), size)), display_name))
         case Mul(args):
             return syntax.Product(tuple((False, arg) for arg in each(args)))
         case Add(args):
-            return syntax.Sum(tuple(map(_signed, each(args))))
+            return syntax.Sum(tuple(map(_sign_and_rest, each(args))))
         case Call("floordiv", args):
             above, below = each(args)
             return syntax.ApplySyntax("floor", (syntax.Product(((False, above), (True, below))),))
@@ -123,7 +123,7 @@ def _written(size: Expr, display_name: Callable[[str], str]) -> syntax.Raw:
     return syntax.NameSyntax(size.name)
 
 
-def _signed(e: syntax.Raw) -> tuple[bool, syntax.Raw]:
+def _sign_and_rest(e: syntax.Raw) -> tuple[bool, syntax.Raw]:
     return (True, e.arg) if isinstance(e, syntax.Negative) else (False, e)
 
 

@@ -16,13 +16,13 @@ from derive.algebra.substitution import replace
 from derive.notation import cycle_check
 from derive.notation.affine_readings import AffineReading, Readings
 from derive.notation.operation import Extent
-from derive.notation.ranges import Bound, bound, ordered, smallest
+from derive.notation.ranges import SizeBound, bound, ordered, smallest
 from derive.notation.scope import AccessSite
 from derive.notation.shapes import Shapes
 from derive.notation.size_expressions import (
     atoms,
-    compared,
-    composed,
+    compared_letters,
+    composite_size,
     composition,
     factors,
     letters,
@@ -189,9 +189,9 @@ class SizeSolver:
 
     def _no_circles(self) -> None:
         """Refuse an axis composed of itself, and a size given by itself."""
-        cycle_check.not_of_themselves(self._known, self._composites)
+        cycle_check.refuse_self_composites(self._known, self._composites)
         fixed = [entry for entry in self.definitions if entry[0] in self.declared.fixed]
-        cycle_check.not_by_themselves(self._known, fixed)
+        cycle_check.refuse_cyclic_sizes(self._known, fixed)
 
     def _of_its_parts(self, key: str, composite: Composite) -> None:
         """Define the size of a part that is a composite itself by its parts, not as a quotient.
@@ -199,7 +199,7 @@ class SizeSolver:
         The axis that contains it is checked against the product.
         """
         root = self._known.root(key)
-        size = self._known.canonical(composed(composite))
+        size = self._known.canonical(composite_size(composite))
         left = root in map(self._known.root, self._quotients) and not self._sources(root)
         if left and len(letters(composite)) == len(composite.args):
             if not cycle_check.leads_to(self._known, size, root, self._sources):
@@ -208,7 +208,7 @@ class SizeSolver:
     def _compose(self, key: str, composite: Composite, at: SourcePlace | None) -> None:
         """Define the size of an axis as the product of its parts, or check it."""
         root = self._known.root(key)
-        size = self._known.canonical(composed(composite))
+        size = self._known.canonical(composite_size(composite))
         known = self._known.given.get(root)
         if known is None:
             if Size(root) not in walk(size):
@@ -266,7 +266,7 @@ class SizeSolver:
             needed = {r.axis for r in found} | {s.extent for r in found for s in atoms(r.position)}
             if not all(self._sized(key) for key in needed if self._known.root(key) != own):
                 continue
-            bounds: list[Bound] = []
+            bounds: list[SizeBound] = []
             for reading in found:
                 if (
                     self._known.root(reading.axis) == own
@@ -301,7 +301,9 @@ class SizeSolver:
             unsized = [x for x in parts if not self._sized(x)]
             if not self._sized(key):
                 if not unsized:
-                    self._known.set(key, composed(composite), None, f"as {composition(composite)}")
+                    self._known.set(
+                        key, composite_size(composite), None, f"as {composition(composite)}"
+                    )
                     return True
             elif len(unsized) == 1 and parts.count(unsized[0]) == 1:
                 others = [x for x in parts if x != unsized[0]]
@@ -320,7 +322,7 @@ class SizeSolver:
     def _solve_compared(self, waiting: Mapping[str, object]) -> bool:
         """Give a letter on no axis the size of the letter that it is compared with."""
         for sides in self.comparisons:
-            letters = dict.fromkeys(x for side in sides for x in compared(side))
+            letters = dict.fromkeys(x for side in sides for x in compared_letters(side))
             unsized = [x for x in letters if not self._sized(x)]
             sized = [x for x in letters if self._sized(x)]
             if len(unsized) == len(sized) == 1 and unsized[0] not in waiting:

@@ -51,7 +51,7 @@ def total(terms: Iterable[Expr]) -> Expr:
         flat[first] = num(value)
         if value == 0 and len(flat) > 1:
             del flat[first]
-        _bounded(num(value))
+        _check_float64_range(num(value))
     return flat[0] if len(flat) == 1 else Add(tuple(flat))
 
 
@@ -66,8 +66,8 @@ def product(factors: Iterable[Expr]) -> Expr:
             else:
                 flat.append(part)
     if value != 1 or not flat:
-        flat.insert(0, _bounded(num(value)))
-    return _bounded(flat[0] if len(flat) == 1 else Mul(tuple(flat)))
+        flat.insert(0, _check_float64_range(num(value)))
+    return _check_float64_range(flat[0] if len(flat) == 1 else Mul(tuple(flat)))
 
 
 def difference(a: Expr, b: Expr) -> Expr:
@@ -92,13 +92,13 @@ def power(base: Expr, exponent: Expr) -> Expr:
             return base
         small = max(abs(base.value.numerator), base.value.denominator) < 2**_LARGEST
         if n.denominator == 1 and (n == -1 or (abs(n) <= _LARGEST and small)):
-            return _bounded(num(base.value ** int(n)))
+            return _check_float64_range(num(base.value ** int(n)))
     if max(abs(n.numerator), n.denominator) > LARGEST:
         raise OverflowError(f"the exponent is above the limit of {LARGEST}")
-    return _bounded(Pow(base, exponent))
+    return _check_float64_range(Pow(base, exponent))
 
 
-def _bounded(e: Expr) -> Expr:
+def _check_float64_range(e: Expr) -> Expr:
     """Return e; raise OverflowError for a number outside float64."""
     bits = _bits(e)
     if bits is not None and abs(bits) > _BITS:

@@ -101,7 +101,7 @@ def in_parts(position: Expr, axis: Composite, sizes: Mapping[str, Expr | None]) 
     ``sizes`` has the known sizes of extents.
     """
     parts = [p.extent for p in axis.args if isinstance(p, Index)]
-    exact = None if isinstance(position, Composite) else _exact(position, parts, sizes)
+    exact = None if isinstance(position, Composite) else _exact_digits(position, parts, sizes)
     if exact is None or len(parts) < 2:
         return position
     for digit, part in zip(exact, parts, strict=True):
@@ -133,7 +133,7 @@ def splits(op: Operation) -> dict[str, tuple[str, ...]]:
     return {extent: tuple(_leaves(extent, found)) for extent in found}
 
 
-def _flat(axes: Iterable[tuple[Index, ...]]) -> tuple[Index, ...]:
+def _flat_axes(axes: Iterable[tuple[Index, ...]]) -> tuple[Index, ...]:
     return tuple(i for axis in axes for i in axis)
 
 
@@ -160,7 +160,7 @@ class _Split:
     def inside(self) -> Inside:
         op = self.op
         axes = {t.name: _SplitBody(self, t.axes).inputs(t.name, t.axes) for t in op.inputs}
-        inputs = tuple(replace(t, axes=_flat(axes[t.name])) for t in op.inputs)
+        inputs = tuple(replace(t, axes=_flat_axes(axes[t.name])) for t in op.inputs)
         axes |= {e.name: _SplitBody(self, (*e.axes, e.body)).axes(e.axes) for e in op.equations}
         equations = tuple(map(self._equation, op.equations))
         extents = []
@@ -183,7 +183,7 @@ class _Split:
     def _equation(self, e: Equation) -> Equation:
         body = _SplitBody(self, (*e.axes, e.body))
         try:
-            return replace(e, axes=_flat(body.axes(e.axes)), body=body.value(e.body))
+            return replace(e, axes=_flat_axes(body.axes(e.axes)), body=body.value(e.body))
         except LoweringError as error:
             line = f", on line {e.line}" if e.line else ""
             raise LoweringError(f"{self.op.name}: {error}\nin {e.name}{line}") from None
@@ -264,7 +264,7 @@ class _SplitBody:
                 condition = None if condition is None else self.value(condition)
                 every = tuple(i for index in indices for i in self.whole(index))
                 if kind in POSITIONS and len(every) > 1:
-                    return _winner(kind, every, self.value(body), condition)
+                    return _composite_argmax(kind, every, self.value(body), condition)
                 return Reduce(kind, every, self.value(body), condition)
         mapped: Expr = e.map(self.value)
         return mapped
@@ -320,7 +320,7 @@ class _SplitBody:
                 return [self._number(indices)]
         if len(parts) == 1:
             return [self.value(position)]
-        exact = _exact(position, parts, self.sizes, self.whole)
+        exact = _exact_digits(position, parts, self.sizes, self.whole)
         if exact is not None:
             pairs = zip(exact, parts, strict=True)
             return [digit for d, part in pairs for digit in self._digits(d, (part,))]
@@ -334,7 +334,7 @@ class _SplitBody:
         return [rest, *result]
 
 
-def _exact(
+def _exact_digits(
     position: Expr,
     parts: Sequence[str],
     sizes: Mapping[str, Expr | None],
@@ -373,11 +373,13 @@ def _exact(
             digit = num(int(digit.value) % base)
     elif not (isinstance(digit, Index) and digit.extent == last):
         return None
-    rest = _exact(total(above) if above else num(0), front, sizes, whole)
+    rest = _exact_digits(total(above) if above else num(0), front, sizes, whole)
     return None if rest is None else [*rest, digit]
 
 
-def _winner(kind: str, indices: Sequence[Index], body: Expr, condition: Expr | None) -> Expr:
+def _composite_argmax(
+    kind: str, indices: Sequence[Index], body: Expr, condition: Expr | None
+) -> Expr:
     """Return argmax over (t d): the first t whose row has the maximum, then the first d in it."""
     first, *rest = indices
     if not rest:
@@ -386,5 +388,5 @@ def _winner(kind: str, indices: Sequence[Index], body: Expr, condition: Expr | N
     row = Reduce(kind, (first,), best)
     inside = substitute(body, {first: row})
     where = None if condition is None else substitute(condition, {first: row})
-    column = _winner(kind, rest, inside, where)
+    column = _composite_argmax(kind, rest, inside, where)
     return Add((Mul((row, *(Size(i.extent) for i in rest))), column))

@@ -35,7 +35,7 @@ def _binders(e: Expr) -> Iterator[Any]:
     return (node for node in preorder_traversal(e) if isinstance(node, kinds))
 
 
-def _conditional(binder: Any) -> bool:
+def _has_bound_condition(binder: Any) -> bool:
     """True if a Piecewise under the binder has a condition on an index that it binds."""
     if isinstance(binder, heads.Head):
         bound = {s for index in binder.args[1] for s in index.free_symbols}
@@ -55,7 +55,7 @@ def _teach(kind: Any) -> None:
 
     def new(cls: Any, function: Any, *limits: Any, **assumptions: Any) -> Any:
         limits = tuple(map(whole_range, limits))
-        if not isinstance(function, Expr) or not any(map(_conditional, _binders(function))):
+        if not isinstance(function, Expr) or not any(map(_has_bound_condition, _binders(function))):
             return plain(cls, function, *limits, **assumptions)
         # Build the sum of a symbol, which SymPy cannot fold, then substitute the function.
         made = plain(cls, Dummy(), *limits, **assumptions)

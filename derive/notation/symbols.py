@@ -59,11 +59,11 @@ def declare(written: syntax.OperationSyntax) -> Declared:
     d = Declared(written)
     check_name(written.name, "an operation", written.at)
     for tensor in written.inputs or ():
-        _tensor(d, tensor)
+        _declare_input(d, tensor)
     for parameter in written.parameters:
-        _parameter(d, parameter)
+        _declare_parameter(d, parameter)
     for equation in written.equations:
-        _equation(d, equation)
+        _declare_equation(d, equation)
     survey = _Survey(d)
     for parameter in d.fixed.values():
         if parameter.value is not None:
@@ -74,7 +74,7 @@ def declare(written: syntax.OperationSyntax) -> Declared:
         survey.visit(equation.body, "value")
     for name, at in survey.measured.items():
         if name not in d.letters:
-            _letter(d, name, False, at)
+            _declare_letter(d, name, False, at)
     for name, at in survey.scalars.items():
         if d.open and name not in d.letters and name not in d.parameters:
             if not written.text and name not in d.equations:
@@ -94,7 +94,7 @@ def declare(written: syntax.OperationSyntax) -> Declared:
     return d
 
 
-def _tensor(d: Declared, tensor: syntax.TensorSyntax) -> None:
+def _declare_input(d: Declared, tensor: syntax.TensorSyntax) -> None:
     check_name(tensor.name, "a tensor", tensor.at)
     if tensor.name in d.tensors:
         fail(tensor.at, f"input {tensor.name} is declared twice; remove one")
@@ -102,14 +102,14 @@ def _tensor(d: Declared, tensor: syntax.TensorSyntax) -> None:
     for axis in tensor.axes or ():
         match axis:
             case syntax.NameSyntax(name):
-                _letter(d, name, False, axis.at)
+                _declare_letter(d, name, False, axis.at)
             case syntax.Star(name):
-                _letter(d, name, True, axis.at)
+                _declare_letter(d, name, True, axis.at)
             case syntax.CompositeSyntax(args):
                 for part in args:
                     if not isinstance(part, syntax.NameSyntax):
                         fail(part.at, f"{show(part)} in {show(axis)}: a part here must be an index")
-                    _letter(d, part.name, False, part.at)
+                    _declare_letter(d, part.name, False, part.at)
             case _:
                 fail(
                     axis.at,
@@ -118,9 +118,9 @@ def _tensor(d: Declared, tensor: syntax.TensorSyntax) -> None:
                 )
 
 
-def _parameter(d: Declared, parameter: syntax.ParameterSyntax) -> None:
+def _declare_parameter(d: Declared, parameter: syntax.ParameterSyntax) -> None:
     if parameter.fixes:
-        _letter(d, parameter.name, False, parameter.at)
+        _declare_letter(d, parameter.name, False, parameter.at)
         if parameter.name in d.fixed:
             fail(parameter.at, f"size({parameter.name}) is given twice; remove one")
         d.fixed[parameter.name] = parameter
@@ -136,10 +136,10 @@ def _parameter(d: Declared, parameter: syntax.ParameterSyntax) -> None:
             starred = isinstance(first, syntax.Star)
             known = d.letters.get(first.name)
             group = starred or (known is not None and known.group)
-            _letter(d, first.name, group, first.at)
+            _declare_letter(d, first.name, group, first.at)
 
 
-def _equation(d: Declared, equation: syntax.EquationSyntax) -> None:
+def _declare_equation(d: Declared, equation: syntax.EquationSyntax) -> None:
     name = equation.name
     check_name(name, "a tensor", equation.at)
     if name in d.equations:
@@ -152,7 +152,7 @@ def _equation(d: Declared, equation: syntax.EquationSyntax) -> None:
     d.equations[name] = equation
 
 
-def _letter(d: Declared, name: str, group: bool, at: SourcePlace | None) -> None:
+def _declare_letter(d: Declared, name: str, group: bool, at: SourcePlace | None) -> None:
     check_name(name, "an index", at)
     known = d.letters.get(name)
     if known is None:
@@ -211,12 +211,12 @@ class _Survey:
             case syntax.NameSyntax(name) if name not in CONSTANTS or context == "axis":
                 bare = context == "position" and not self._tensor_like(name)
                 if context == "axis" or (bare and name not in d.letters):
-                    _letter(d, name, False, e.at)
+                    _declare_letter(d, name, False, e.at)
                 elif not bare:
                     self._seen(name, context, e)
                     self.scalars.setdefault(name, e.at)
             case syntax.Star(name):
-                _letter(d, name, True, e.at)
+                _declare_letter(d, name, True, e.at)
             case syntax.Item(name) if name not in WORDS or name in (*d.tensors, *d.equations):
                 self._seen(name, context, e)
                 self.used.setdefault(name, e.at)
@@ -225,11 +225,11 @@ class _Survey:
                     if isinstance(arg, syntax.NameSyntax) and not self._tensor_like(arg.name):
                         self.measured.setdefault(arg.name, arg.at)
                 return
-        for part, within in _parts(e, context):
+        for part, within in _parts_in_context(e, context):
             self.visit(part, within)
 
 
-def _parts(e: Raw, context: str) -> Iterator[tuple[Raw, str]]:
+def _parts_in_context(e: Raw, context: str) -> Iterator[tuple[Raw, str]]:
     """Yield the parts of e, each with its context."""
     within = "value"
     match e:
@@ -257,14 +257,14 @@ def _parts(e: Raw, context: str) -> Iterator[tuple[Raw, str]]:
 def constant(e: Raw, what: str) -> Expr:
     """Return the constant value of e: numbers, ``pi``, ``inf`` and - + * / ** only."""
     try:
-        return _constant(e, what)
+        return _constant_value(e, what)
     except ZeroDivisionError:
         fail(e.at, "division by zero")
     except OverflowError as error:
         fail(e.at, f"{what}: {error}")
 
 
-def _constant(e: Raw, what: str) -> Expr:
+def _constant_value(e: Raw, what: str) -> Expr:
     match e:
         case syntax.NumberSyntax(value):
             return num(value)
@@ -273,20 +273,20 @@ def _constant(e: Raw, what: str) -> Expr:
         case syntax.Negative(arg):
             return product((num(-1), constant(arg, what)))
         case syntax.Sum(terms):
-            return _exact(
+            return _require_number(
                 e, what, total(product((num(-1 if s else 1), constant(t, what))) for s, t in terms)
             )
         case syntax.Product(factors):
             parts = [
                 power(constant(f, what), num(-1)) if s else constant(f, what) for s, f in factors
             ]
-            return _exact(e, what, product(parts))
+            return _require_number(e, what, product(parts))
         case syntax.Power(base, exponent):
-            return _exact(e, what, power(constant(base, what), constant(exponent, what)))
+            return _require_number(e, what, power(constant(base, what), constant(exponent, what)))
     fail(e.at, f"{what} must be a number, not {show(e)}")
 
 
-def _exact(e: Raw, what: str, value: Expr) -> Expr:
+def _require_number(e: Raw, what: str, value: Expr) -> Expr:
     if not isinstance(value, Num):
         fail(e.at, f"{what} must be a single number, not {show(e)}")
     return value

@@ -43,23 +43,23 @@ def operation(
     for equation in equations:
         _check_equation(name, equation)
         # Abbreviate: SymPy's text of a large equation would be as large.
-        place = _place(name, sympy.Eq(equation.lhs, sympy.Symbol("…"), evaluate=False))
+        place = _equation_place(name, sympy.Eq(equation.lhs, sympy.Symbol("…"), evaluate=False))
         check_depth(equation, lambda e: e.args, place, _LEVELS)
-    declared = [_name_of(key) for key in parameters if not isinstance(key, heads.SizeSymbol)]
-    scalars = [_name_of(e.lhs) for e in equations if isinstance(e.lhs, Symbol)]
-    scalars += [_name_of(i) for i in inputs if isinstance(_plain(i).tensor, Symbol)]
+    declared = [_symbol_name(key) for key in parameters if not isinstance(key, heads.SizeSymbol)]
+    scalars = [_symbol_name(e.lhs) for e in equations if isinstance(e.lhs, Symbol)]
+    scalars += [_symbol_name(i) for i in inputs if isinstance(_as_special_input(i).tensor, Symbol)]
     names = Names.of(equations, {*declared, *scalars})
-    terms = Terms(names, Order.of([_plain(i).tensor for i in inputs], equations))
+    terms = Terms(names, Order.of([_as_special_input(i).tensor for i in inputs], equations))
     try:
         written = syntax.OperationSyntax(
             name,
             tuple(_input(terms, item) for item in inputs) if inputs else None,
             (
-                *(_parameter(terms, key, value) for key, value in parameters.items()),
+                *(_parameter_syntax(terms, key, value) for key, value in parameters.items()),
                 *names.fixed(),
             ),
             _outputs(outputs),
-            tuple(_equation(terms, name, e) for e in equations),
+            tuple(_equation_syntax(terms, name, e) for e in equations),
             tuple(names.same),
             text=False,
             stable=stable,
@@ -87,17 +87,19 @@ def _check_equation(name: str, equation: Any) -> None:
     raise SpecError(f"{name}: {equation!r} is not an equation; write Eq(C[i, j], ...)")
 
 
-def _equation(terms: Terms, name: str, e: Any) -> syntax.EquationSyntax:
-    terms.at = _place(name, e)
+def _equation_syntax(terms: Terms, name: str, e: Any) -> syntax.EquationSyntax:
+    terms.at = _equation_place(name, e)
     axes = () if isinstance(e.lhs, Symbol) else tuple(map(terms.position, e.lhs.indices))
-    return syntax.placed(syntax.EquationSyntax(_name_of(e.lhs), axes, terms.value(e.rhs)), terms.at)
+    return syntax.with_place(
+        syntax.EquationSyntax(_symbol_name(e.lhs), axes, terms.value(e.rhs)), terms.at
+    )
 
 
-def _place(name: str, e: Any) -> syntax.SourcePlace:
-    return syntax.SourcePlace(0, 0, lambda: f"{name}: {_said(e.lhs)} = {_said(e.rhs)}")
+def _equation_place(name: str, e: Any) -> syntax.SourcePlace:
+    return syntax.SourcePlace(0, 0, lambda: f"{name}: {_sympy_text(e.lhs)} = {_sympy_text(e.rhs)}")
 
 
-def _said(e: Any) -> str:
+def _sympy_text(e: Any) -> str:
     """Return SymPy's text, or "…" if it is too large."""
     try:
         return str(e)
@@ -105,12 +107,12 @@ def _said(e: Any) -> str:
         return "…"
 
 
-def _plain(item: Any) -> heads.SpecialInput:
+def _as_special_input(item: Any) -> heads.SpecialInput:
     return item if isinstance(item, heads.SpecialInput) else heads.SpecialInput(item)
 
 
 def _input(terms: Terms, item: Any) -> syntax.TensorSyntax:
-    special = _plain(item)
+    special = _as_special_input(item)
     tensor = special.tensor
     axes: tuple[syntax.Raw, ...] | None = None
     if isinstance(tensor, Indexed):
@@ -120,16 +122,16 @@ def _input(terms: Terms, item: Any) -> syntax.TensorSyntax:
     elif not isinstance(tensor, IndexedBase):
         raise SpecError(f"input {tensor!r} is not a tensor; give A[i, j], A or a Symbol")
     default = None if special.default is None else number(special.default)
-    return syntax.TensorSyntax(_name_of(tensor), axes, special.kind, default)
+    return syntax.TensorSyntax(_symbol_name(tensor), axes, special.kind, default)
 
 
-def _parameter(terms: Terms, key: Any, value: Any) -> syntax.ParameterSyntax:
+def _parameter_syntax(terms: Terms, key: Any, value: Any) -> syntax.ParameterSyntax:
     if isinstance(key, heads.SizeSymbol):
-        terms.at = syntax.SourcePlace(0, 0, lambda: f"{key} = {_said(value)}")
+        terms.at = syntax.SourcePlace(0, 0, lambda: f"{key} = {_sympy_text(value)}")
         given = isinstance(value, sympy.Expr) and not value.is_Number
         size = terms.value(value) if given else number(value)
-        return syntax.placed(syntax.ParameterSyntax(key.letter, size, fixes=True), terms.at)
-    name = _name_of(key)
+        return syntax.with_place(syntax.ParameterSyntax(key.letter, size, fixes=True), terms.at)
+    name = _symbol_name(key)
     if isinstance(value, heads.SizeSymbol):
         return syntax.ParameterSyntax(name, syntax.ApplySyntax("size", (terms.letter_of(value),)))
     if isinstance(value, heads.OfIndex):
@@ -147,8 +149,8 @@ def _parameter(terms: Terms, key: Any, value: Any) -> syntax.ParameterSyntax:
 def _bound(e: Any) -> syntax.Bound:
     if not isinstance(e, Relational) or not isinstance(e.lhs, Symbol):
         raise SpecError(f"{e!r} is not a condition on a parameter; write eps > 0")
-    at = syntax.SourcePlace(0, 0, lambda: _said(e))
-    return syntax.placed(syntax.Bound(_name_of(e.lhs), e.rel_op, number(e.rhs)), at)
+    at = syntax.SourcePlace(0, 0, lambda: _sympy_text(e))
+    return syntax.with_place(syntax.Bound(_symbol_name(e.lhs), e.rel_op, number(e.rhs)), at)
 
 
 def _outputs(
@@ -157,15 +159,15 @@ def _outputs(
     if outputs is None:
         return None
     if isinstance(outputs, Mapping):
-        return tuple((str(option), _name_of(name)) for option, name in outputs.items())
+        return tuple((str(option), _symbol_name(name)) for option, name in outputs.items())
     if isinstance(outputs, str | Basic):
         outputs = (outputs,)
-    return tuple((None, _name_of(name)) for name in outputs)
+    return tuple((None, _symbol_name(name)) for name in outputs)
 
 
-def _name_of(item: Any) -> str:
+def _symbol_name(item: Any) -> str:
     """Return the name of a tensor, symbol or text."""
-    item = _plain(item).tensor
+    item = _as_special_input(item).tensor
     if isinstance(item, Indexed):
         item = item.base
     if isinstance(item, IndexedBase | Idx):

@@ -47,7 +47,7 @@ class Names:
         names = Names(others=others)
         nodes = [node for e in equations for node in preorder_traversal(e)]
         for node in nodes:
-            for index in _bare(node):
+            for index in _certain_indices(node):
                 if isinstance(index, Symbol) and index.name not in others:
                     names.indices.add(index.name)
         for node in nodes:
@@ -91,7 +91,7 @@ class Names:
             yield syntax.ParameterSyntax(name, syntax.NumberSyntax(Fraction(value)), fixes=True)
 
 
-def _bare(node: Any) -> Iterator[Any]:
+def _certain_indices(node: Any) -> Iterator[Any]:
     """Yield the symbols that are certainly indices."""
     if isinstance(node, Indexed):
         yield from map(label, node.indices)

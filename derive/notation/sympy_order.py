@@ -39,15 +39,17 @@ class Order:
             return cls()
         heads_of = [*inputs, *(e.lhs for e in equations)]
         tensors = (text_of(h.base.label if isinstance(h, Indexed) else h) for h in heads_of)
-        letters = (s for e in equations if isinstance(e.lhs, Indexed) for s in _letters(e.lhs))
+        letters = (
+            s for e in equations if isinstance(e.lhs, Indexed) for s in _access_symbols(e.lhs)
+        )
         return cls(tuple(dict.fromkeys(tensors)), tuple(dict.fromkeys(letters)))
 
     def factors(self, e: Any) -> list[Any]:
         """Return the factors of a product, those of the denominator last."""
         found = e.as_ordered_factors()
         if not self.tensors:
-            return sorted(found, key=_divides)
-        pair = sum(map(_is_plain, found)) == 2
+            return sorted(found, key=_is_divisor_factor)
+        pair = sum(map(_is_tensor_power, found)) == 2
         return sorted(found, key=lambda f: self._of_factor(f, pair))
 
     def terms(self, e: Any) -> list[Any]:
@@ -60,13 +62,13 @@ class Order:
         return sorted(found, key=lambda t: self._of_term(t, bent))
 
     def _of_factor(self, f: Any, pair: bool) -> tuple[int, ...]:
-        if _divides(f):
+        if _is_divisor_factor(f):
             return (9,)
         if f.is_number:
             return (0,)
         if isinstance(f.as_base_exp()[0], heads.Iverson | sympy.KroneckerDelta):
             return (2,)
-        if _is_plain(f):
+        if _is_tensor_power(f):
             letters = (*self._letters_in(f), _LAST) if pair else ()
             return (3, *letters, self._place(f))
         if isinstance(f, sympy.Add):
@@ -88,7 +90,7 @@ class Order:
 
     def _degree(self, t: Any) -> int:
         """Return the degree of a term in tensors."""
-        powers = [f.as_base_exp() for f in sympy.Mul.make_args(t) if _is_plain(f)]
+        powers = [f.as_base_exp() for f in sympy.Mul.make_args(t) if _is_tensor_power(f)]
         return sum(int(n) if n.is_Integer else 1 for _, n in powers)
 
     def _letters_in(self, e: Any) -> list[int]:
@@ -96,17 +98,17 @@ class Order:
         return [n for n, letter in enumerate(self.indices) if letter in found]
 
 
-def _divides(f: Any) -> bool:
+def _is_divisor_factor(f: Any) -> bool:
     """True if f is a factor of the denominator."""
     return isinstance(f, sympy.Pow) and bool(f.exp.is_Number and f.exp < 0)
 
 
-def _is_plain(f: Any) -> bool:
+def _is_tensor_power(f: Any) -> bool:
     """True if f is a tensor, or a power of one."""
     base, exponent = f.as_base_exp()
     return isinstance(base, Indexed) and bool(exponent.is_Number)
 
 
-def _letters(access: Any) -> list[str]:
+def _access_symbols(access: Any) -> list[str]:
     symbols = (s for i in access.indices for s in sympy.preorder_traversal(i))
     return [s.name for s in symbols if isinstance(s, Symbol)]

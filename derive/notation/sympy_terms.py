@@ -122,9 +122,9 @@ class Terms:
         """Translate an index or a group."""
         e = label(e)
         if isinstance(e, heads.Group):
-            return syntax.Star(_text(e))
+            return syntax.Star(_normalised_name(e))
         if isinstance(e, Symbol):
-            return syntax.NameSyntax(_text(e))
+            return syntax.NameSyntax(_normalised_name(e))
         fail(self.at, f"{e} is not an index; give a symbol")
 
     def position(self, e: Any) -> Raw:
@@ -150,12 +150,12 @@ class Terms:
         if self.names.is_size(e):
             return syntax.ApplySyntax("size", (syntax.NameSyntax(self.names.sizes[e.name]),))
         if isinstance(e, heads.Group):
-            return syntax.Star(_text(e))
-        return syntax.NameSyntax(_text(e))
+            return syntax.Star(_normalised_name(e))
+        return syntax.NameSyntax(_normalised_name(e))
 
     def _indexed(self, e: Any) -> Raw:
         positions = tuple(self.position(index) for index in e.indices)
-        return syntax.Item(_text(e.base.label), positions)
+        return syntax.Item(_normalised_name(e.base.label), positions)
 
     def _add(self, e: Any) -> Raw:
         """Translate a sum: positive terms first, then negative ones."""
@@ -395,5 +395,5 @@ def _expanded(position: Any) -> Any:
     return sympy.expand(position) if isinstance(position, sympy.Add | sympy.Mul) else position
 
 
-def _text(symbol: Any) -> str:
+def _normalised_name(symbol: Any) -> str:
     return unicodedata.normalize("NFKC", text_of(symbol))

@@ -34,16 +34,16 @@ class Raw:
     def parts(self) -> Iterator[Raw]:
         """Yield the children in source order."""
         for name in self.__match_args__:
-            yield from _within(getattr(self, name))
+            yield from _nested_syntax(getattr(self, name))
 
 
-def placed(e: _Kind, at: SourcePlace) -> _Kind:
+def with_place(e: _Kind, at: SourcePlace) -> _Kind:
     """Return the node with one place for all its parts."""
 
     def inside(value: Any) -> Any:
         if isinstance(value, tuple):
             return tuple(map(inside, value))
-        return placed(value, at) if isinstance(value, Raw) else value
+        return with_place(value, at) if isinstance(value, Raw) else value
 
     return replace(e, at=at, **{f.name: inside(getattr(e, f.name)) for f in fields(e)[1:]})
 
@@ -51,12 +51,12 @@ def placed(e: _Kind, at: SourcePlace) -> _Kind:
 _Kind = TypeVar("_Kind", bound=Raw)
 
 
-def _within(value: object) -> Iterator[Raw]:
+def _nested_syntax(value: object) -> Iterator[Raw]:
     if isinstance(value, Raw):
         yield value
     elif isinstance(value, tuple):
         for item in value:
-            yield from _within(item)
+            yield from _nested_syntax(item)
 
 
 @dataclass(frozen=True)
@@ -313,13 +313,13 @@ _LEVEL = {Either: 1, Both: 2, Negation: 3, Compare: 4, Sum: 5, Product: 6, Negat
 def show(e: Raw, level: int = 0) -> str:
     """Return the text of e, for messages."""
     own = _LEVEL.get(type(e), 9)
-    text = _text(e, own)
+    text = _syntax_text(e, own)
     if isinstance(e, NumberSyntax):
         own = 6 if "/" in text else 7 if text[0] == "-" else own
     return f"({text})" if own < level else text
 
 
-def _text(e: Raw, own: int) -> str:
+def _syntax_text(e: Raw, own: int) -> str:
     match e:
         case NumberSyntax(value):
             return decimal(value) or _digits(value)
@@ -334,9 +334,9 @@ def _text(e: Raw, own: int) -> str:
         case Negative(arg):
             return f"-{show(arg, own)}"
         case Sum(terms):
-            return _chain(terms, own, " + ", " - ")
+            return _operator_chain(terms, own, " + ", " - ")
         case Product(factors):
-            return _chain(factors, own, "*", "/")
+            return _operator_chain(factors, own, "*", "/")
         case Power(base, exponent):
             return f"{show(base, own + 1)}**{show(exponent, own)}"
         case Compare(first, rest):
@@ -383,7 +383,7 @@ def _list(items: tuple[Raw, ...]) -> str:
     return ", ".join(show(item) for item in items)
 
 
-def _chain(items: tuple[tuple[bool, Raw], ...], own: int, plus: str, minus: str) -> str:
+def _operator_chain(items: tuple[tuple[bool, Raw], ...], own: int, plus: str, minus: str) -> str:
     (inverse, first), *rest = items
     text = show(first, own + (1 if inverse else 0))
     text = text if not inverse else ("-" + text if plus == " + " else "1/" + text)

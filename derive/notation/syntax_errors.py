@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lark.exceptions import UnexpectedToken
 
 
-def _at(token: Token, message: str) -> SpecError:
+def _error_at(token: Token, message: str) -> SpecError:
     return SpecError(message, line=token.line, column=token.column)
 
 
@@ -67,7 +67,7 @@ def unexpected(text: str, error: UnexpectedToken) -> SpecError:
     if token.type == "END":
         if _ends_with_operator(text[: token.start_pos or 0]):
             hint = f"; {CONTINUED}"
-        return _at(token, f"the statement ends too early{hint}")
+        return _error_at(token, f"the statement ends too early{hint}")
     if token == "=" and "RELATION" in accepts:
         hint = "; write a comparison as =="
     at = token.start_pos or 0
@@ -77,7 +77,7 @@ def unexpected(text: str, error: UnexpectedToken) -> SpecError:
     before = text[:at]
     if accepts <= {"NAME", "OP", "END", "NEWLINE", "SEMI", "$END"} and token in _OPERATORS:
         hint = f"; {CONTINUED}"
-    elif token == "," and _opened(before) is None:
+    elif token == "," and _open_bracket_name(before) is None:
         hint = f"; {LISTED}"
     elif token == "[" and before.rstrip().endswith(")"):
         hint = _of_a_result(before)
@@ -87,7 +87,7 @@ def unexpected(text: str, error: UnexpectedToken) -> SpecError:
     for word in re.findall(r"[^\W\d]\w*", near):
         if word in KEYWORDS:
             hint = f"; {KEYWORDS[word]}"
-    return _at(token, f"unexpected {str(token)!r}{hint}")
+    return _error_at(token, f"unexpected {str(token)!r}{hint}")
 
 
 _OPERATORS = (
@@ -116,7 +116,7 @@ def _ends_with_operator(text: str) -> bool:
     return re.search(r"([-+*/%^|<>]|[=!<>]=|\band|\bor|\bnot)$", line) is not None
 
 
-def _opened(text: str) -> str | None:
+def _open_bracket_name(text: str) -> str | None:
     """Return the name before the innermost open bracket, None without a name.
 
     Return "" if no bracket is open, or if it is a parenthesis.

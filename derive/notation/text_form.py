@@ -46,7 +46,7 @@ def operations_of(text: str) -> tuple[Operation, ...]:
     if not isinstance(text, str):
         raise TypeError(f"derive.parse takes a string, not {type(text).__name__}")
     check_length(text)
-    written = list(_split(_read(text)))
+    written = list(_group_by_op(_located_statements(text)))
     check_count(len(written))
     operations = tuple(_resolved(each, text) for each in written)
     seen: set[str] = set()
@@ -57,10 +57,10 @@ def operations_of(text: str) -> tuple[Operation, ...]:
     return operations
 
 
-def _read(text: str) -> list[syntax.Raw]:
+def _located_statements(text: str) -> list[syntax.Raw]:
     """Return the statements; a syntax error shows its line."""
     try:
-        return _statements(text)
+        return _parsed_statements(text)
     except SpecError as error:
         raise _showing(text, error, "in ") from None
 
@@ -86,7 +86,7 @@ def _showing(text: str, error: SpecError, where: str) -> SpecError:
     return SpecError(message, line=error.line, column=error.column)
 
 
-def _statements(text: str) -> list[syntax.Raw]:
+def _parsed_statements(text: str) -> list[syntax.Raw]:
     try:
         return _parser().parse(text)  # type: ignore[return-value]
     except UnexpectedCharacters as error:
@@ -102,7 +102,7 @@ def _statements(text: str) -> list[syntax.Raw]:
         raise
 
 
-def _split(statements: list[syntax.Raw]) -> Iterator[syntax.OperationSyntax]:
+def _group_by_op(statements: list[syntax.Raw]) -> Iterator[syntax.OperationSyntax]:
     """Group equations under the op line that they follow."""
     head: syntax.OperationSyntax | None = None
     equations: list[syntax.EquationSyntax] = []
@@ -166,7 +166,7 @@ class _LineJoiner:
                 opened.append(token)
             elif kind in _CLOSING.values():
                 if not opened or _CLOSING[opened[-1].type] != kind:
-                    raise _at(token, f"{_SIGN[kind]} closes nothing")
+                    raise _token_error(token, f"{_SIGN[kind]} closes nothing")
                 opened.pop()
             if kind in ("NEWLINE", "SEMI") and not opened:
                 if first is not None:
@@ -185,36 +185,36 @@ class _LineJoiner:
         if first is not None:
             check_statement(first, tokens[-1])
         if opened:
-            raise _at(opened[-1], f"{_SIGN[opened[-1].type]} is never closed")
+            raise _token_error(opened[-1], f"{_SIGN[opened[-1].type]} is never closed")
         return iter(result)
 
 
-def _at(token: Token, message: str) -> SpecError:
+def _token_error(token: Token, message: str) -> SpecError:
     return SpecError(message, line=token.line, column=token.column)
 
 
-def _place(token: Token) -> syntax.SourcePlace:
+def _token_place(token: Token) -> syntax.SourcePlace:
     return syntax.SourcePlace(token.line or 0, token.column or 0)
 
 
 def _name(token: Token) -> str:
     """Return the identifier, normalized as Python does."""
     if not token.isidentifier():
-        raise _at(token, f"{str(token)!r} is not a name")
+        raise _token_error(token, f"{str(token)!r} is not a name")
     return unicodedata.normalize("NFKC", str(token))
 
 
-def _number(token: Token) -> syntax.NumberSyntax:
+def _number_literal(token: Token) -> syntax.NumberSyntax:
     text = str(token).lower()
     mantissa, _, exponent = text.partition("e")
     if not token.isascii():
-        raise _at(token, f"{str(token)!r} is not a number; use the digits 0 to 9")
+        raise _token_error(token, f"{str(token)!r} is not a number; use the digits 0 to 9")
     if len(mantissa) > _LONGEST or len(exponent) > 5 or abs(int(exponent or 0)) > _LONGEST:
-        raise _at(token, "the number is too long or too large")
-    return syntax.NumberSyntax(Fraction(text.rstrip(".")), text.isdigit(), at=_place(token))
+        raise _token_error(token, "the number is too long or too large")
+    return syntax.NumberSyntax(Fraction(text.rstrip(".")), text.isdigit(), at=_token_place(token))
 
 
-def _chain(
+def _signed_chain(
     kind: type[syntax.Sum] | type[syntax.Product], minus: str, items: tuple[Any, ...]
 ) -> syntax.Raw:
     first, *rest = items
@@ -244,21 +244,21 @@ class _SyntaxBuilder(Transformer[Token, Any]):
         parameters = tuple(p for p in others if not _says_stable(p))
         stable = len(parameters) < len(others)
         made = _name(name), inputs, parameters, found.get("outputs"), ()
-        return syntax.OperationSyntax(*made, at=_place(op), stable=stable, bounds=bounds)
+        return syntax.OperationSyntax(*made, at=_token_place(op), stable=stable, bounds=bounds)
 
     inputs = _tuple
 
     def input(self, name: Token, *rest: Any) -> syntax.TensorSyntax:
         found: dict[str, Any] = dict(rest)
         said = found.get("axes", ()), found.get("kind"), found.get("default")
-        return syntax.TensorSyntax(_name(name), *said, at=_place(name))
+        return syntax.TensorSyntax(_name(name), *said, at=_token_place(name))
 
     def axes(self, positions: Any) -> tuple[str, Any]:
         return "axes", positions
 
     def kind(self, name: Token) -> tuple[str, Any]:
         if name not in ("bool", "float", "int"):
-            raise _at(name, f"{name} is not a kind of tensor; use float, int or bool")
+            raise _token_error(name, f"{name} is not a kind of tensor; use float, int or bool")
         return "kind", str(name)
 
     def default(self, value: Any) -> tuple[str, Any]:
@@ -268,25 +268,25 @@ class _SyntaxBuilder(Transformer[Token, Any]):
         return "parameters", items
 
     def required(self, name: Token) -> syntax.ParameterSyntax:
-        return syntax.ParameterSyntax(_name(name), at=_place(name))
+        return syntax.ParameterSyntax(_name(name), at=_token_place(name))
 
     def given(self, name: Token, value: Any) -> syntax.ParameterSyntax:
-        return syntax.ParameterSyntax(_name(name), value, at=_place(name))
+        return syntax.ParameterSyntax(_name(name), value, at=_token_place(name))
 
     def choice(self, name: Token, *options: Token) -> syntax.ParameterSyntax:
         return syntax.ParameterSyntax(
-            _name(name), None, tuple(map(_name, options)), at=_place(name)
+            _name(name), None, tuple(map(_name, options)), at=_token_place(name)
         )
 
     def fixed(self, function: Token, letter: Token, value: Any) -> syntax.ParameterSyntax:
         if function != "size":
-            raise _at(
+            raise _token_error(
                 function, f"{function}({letter})=... is not a parameter; use size({letter})=..."
             )
-        return syntax.ParameterSyntax(_name(letter), value, fixes=True, at=_place(letter))
+        return syntax.ParameterSyntax(_name(letter), value, fixes=True, at=_token_place(letter))
 
     def bound(self, name: Token, relation: Token, value: Any) -> syntax.Bound:
-        return syntax.Bound(_name(name), str(relation), value, at=_place(name))
+        return syntax.Bound(_name(name), str(relation), value, at=_token_place(name))
 
     def plain_outputs(self, *names: Token) -> tuple[str, Any]:
         return "outputs", tuple((None, _name(n)) for n in names)
@@ -299,7 +299,9 @@ class _SyntaxBuilder(Transformer[Token, Any]):
 
     def equation(self, name: Token, *rest: Any) -> syntax.EquationSyntax:
         *axes, body = rest
-        return syntax.EquationSyntax(_name(name), axes[0][1] if axes else (), body, at=_place(name))
+        return syntax.EquationSyntax(
+            _name(name), axes[0][1] if axes else (), body, at=_token_place(name)
+        )
 
     def either(self, *args: Any) -> syntax.Raw:
         return syntax.Either(args, at=args[0].at)
@@ -315,22 +317,24 @@ class _SyntaxBuilder(Transformer[Token, Any]):
         return syntax.Compare(first, tuple(pairs), at=first.at)
 
     def sum(self, *items: Any) -> syntax.Raw:
-        return _chain(syntax.Sum, "-", items)
+        return _signed_chain(syntax.Sum, "-", items)
 
     def product(self, *items: Any) -> syntax.Raw:
         """Factors from the left: a*b//c is (a*b)//c."""
         start = 0
         for n in range(1, len(items), 2):
             if items[n] in ("//", "%"):
-                before = _chain(syntax.Product, "/", items[start:n])
+                before = _signed_chain(syntax.Product, "/", items[start:n])
                 before = items[start] if n == start + 1 else before
                 made = (syntax.quotient if items[n] == "//" else syntax.rest)(before, items[n + 1])
                 items, start = (*items[: n + 1], made, *items[n + 2 :]), n + 1
         last: syntax.Raw = items[-1]
-        return last if start == len(items) - 1 else _chain(syntax.Product, "/", items[start:])
+        return (
+            last if start == len(items) - 1 else _signed_chain(syntax.Product, "/", items[start:])
+        )
 
     def negative(self, minus: Token, arg: Any) -> syntax.Raw:
-        return syntax.Negative(arg, at=_place(minus))
+        return syntax.Negative(arg, at=_token_place(minus))
 
     def positive(self, _plus: Token, arg: Any) -> syntax.Raw:
         return arg  # type: ignore[no-any-return]
@@ -338,30 +342,30 @@ class _SyntaxBuilder(Transformer[Token, Any]):
     def power(self, base: Any, _sign: Token, exponent: Any) -> syntax.Raw:
         return syntax.Power(base, exponent, at=base.at)
 
-    number = staticmethod(_number)
+    number = staticmethod(_number_literal)
 
     def name(self, token: Token) -> syntax.Raw:
-        return syntax.NameSyntax(_name(token), at=_place(token))
+        return syntax.NameSyntax(_name(token), at=_token_place(token))
 
     def item(self, name: Token, positions: Any) -> syntax.Raw:
-        return syntax.Item(_name(name), positions, at=_place(name))
+        return syntax.Item(_name(name), positions, at=_token_place(name))
 
     def bind(self, name: Token, positions: Any, *rest: Any) -> syntax.Raw:
         *condition, args = rest
         where = condition[0] if condition else None
-        return syntax.Bind(_name(name), positions, where, args, at=_place(name))
+        return syntax.Bind(_name(name), positions, where, args, at=_token_place(name))
 
     def apply(self, name: Token, args: Any) -> syntax.Raw:
-        return syntax.ApplySyntax(_name(name), args, at=_place(name))
+        return syntax.ApplySyntax(_name(name), args, at=_token_place(name))
 
     def bracket(self, _bracket: Token, condition: Any) -> syntax.Raw:
-        return syntax.Bracket(condition, at=_place(_bracket))
+        return syntax.Bracket(condition, at=_token_place(_bracket))
 
     def star(self, star: Token, name: Token) -> syntax.Raw:
-        return syntax.Star(_name(name), at=_place(star))
+        return syntax.Star(_name(name), at=_token_place(star))
 
     def composite(self, paren: Token, *parts: Any) -> syntax.Raw:
-        return syntax.CompositeSyntax(parts, at=_place(paren))
+        return syntax.CompositeSyntax(parts, at=_token_place(paren))
 
 
 def _says_stable(p: syntax.ParameterSyntax) -> bool:

@@ -31,21 +31,21 @@ def to_sympy(node: e.Expr) -> Any:
     return write(node)
 
 
-def _every(nodes: Iterable[e.Expr]) -> Iterator[Any]:
+def _all_to_sympy(nodes: Iterable[e.Expr]) -> Iterator[Any]:
     return map(to_sympy, nodes)
 
 
 def _access(node: e.Access) -> Any:
     if not node.positions:
         return sympy.Symbol(node.tensor)
-    return sympy.IndexedBase(node.tensor)[tuple(_every(node.positions))]
+    return sympy.IndexedBase(node.tensor)[tuple(_all_to_sympy(node.positions))]
 
 
-def _choice(condition: e.Expr, then: e.Expr, other: e.Expr) -> Any:
+def _as_piecewise(condition: e.Expr, then: e.Expr, other: e.Expr) -> Any:
     return sympy.Piecewise((to_sympy(then), _condition(condition)), (to_sympy(other), True))
 
 
-def _call(function: str) -> Callable[..., Any]:
+def _sympy_function(function: str) -> Callable[..., Any]:
     if function == "floordiv":
         return lambda a, b: sympy.floor(a / b)
     row = FUNCTIONS[function]
@@ -58,7 +58,7 @@ def _condition(condition: e.Expr) -> Any:
     return heads.Holds(found) if isinstance(condition, e.Access) else found
 
 
-def _reduce(node: e.Reduce) -> Any:
+def _reduce_to_sympy(node: e.Reduce) -> Any:
     kind, indices, body, condition = node.kind, node.indices, node.body, node.condition
     inner = to_sympy(body) if kind not in CONDITIONS else _condition(body)
     symbols = tuple(map(to_sympy, indices))
@@ -82,19 +82,19 @@ _TABLE: dict[type[e.Expr], Callable[[Any], Any]] = {
     e.Size: lambda n: heads.size(n.extent),
     e.Param: lambda n: sympy.Symbol(n.name),
     e.Access: _access,
-    e.Composite: lambda n: heads.Composite(*_every(n.args)),
-    e.Guard: lambda n: _choice(n.condition, n.position, e.num(0)),
-    e.Add: lambda n: sympy.Add(*_every(n.args)),
-    e.Mul: lambda n: sympy.Mul(*_every(n.args)),
+    e.Composite: lambda n: heads.Composite(*_all_to_sympy(n.args)),
+    e.Guard: lambda n: _as_piecewise(n.condition, n.position, e.num(0)),
+    e.Add: lambda n: sympy.Add(*_all_to_sympy(n.args)),
+    e.Mul: lambda n: sympy.Mul(*_all_to_sympy(n.args)),
     e.Pow: lambda n: sympy.Pow(to_sympy(n.base), to_sympy(n.exponent)),
-    e.Call: lambda n: _call(n.function)(*_every(n.args)),
-    e.Reduce: _reduce,
+    e.Call: lambda n: _sympy_function(n.function)(*_all_to_sympy(n.args)),
+    e.Reduce: _reduce_to_sympy,
     e.Rel: lambda n: _RELATIONS[n.op](to_sympy(n.left), to_sympy(n.right)),
     e.And: lambda n: sympy.And(*map(_condition, n.args)),
     e.Or: lambda n: sympy.Or(*map(_condition, n.args)),
     e.Not: lambda n: sympy.Not(_condition(n.arg)),
     e.Iverson: lambda n: heads.Iverson(_condition(n.condition)),
-    e.Where: lambda n: _choice(n.condition, n.then, n.other),
+    e.Where: lambda n: _as_piecewise(n.condition, n.then, n.other),
     e.Delta: lambda n: sympy.KroneckerDelta(to_sympy(n.axis), to_sympy(n.position)),
 }
 """Node class to its translation."""

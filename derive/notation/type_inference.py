@@ -85,7 +85,7 @@ class Kinds:
                 floors = [e for e in _outside(body) if isinstance(e, Call) and e.function in STEPS]
                 inside = {a.tensor for e in floors for a in accesses(e)}
                 self._floors |= dict.fromkeys(sorted(inside), name)
-                for part in _values(body):
+                for part in _value_operands(body):
                     if isinstance(part, Access):
                         self._must.setdefault(part.tensor)
                     elif isinstance(part, Param):
@@ -281,7 +281,7 @@ def _only(e: Expr, known: Mapping[str, Kind]) -> bool:
     return all(a.tensor in known for a in walk(e) if isinstance(a, Access))
 
 
-def _values(e: Expr) -> Iterator[Expr]:
+def _value_operands(e: Expr) -> Iterator[Expr]:
     """Yield the tensors and parameters that the value of e is computed from.
 
     Conditions, positions and the body of argmax are skipped.
@@ -291,15 +291,15 @@ def _values(e: Expr) -> Iterator[Expr]:
             return
         case Reduce(kind, _, body):
             if REDUCTIONS[kind].is_smooth:
-                yield from _values(body)
+                yield from _value_operands(body)
         case Where(_, then, other):
-            yield from _values(then)
-            yield from _values(other)
+            yield from _value_operands(then)
+            yield from _value_operands(other)
         case Access() | Param():
             yield e
         case _:
             for part in e.parts():
-                yield from _values(part)
+                yield from _value_operands(part)
 
 
 def lost_gradients(declared: Declared, equations: Sequence[Equation]) -> Iterator[tuple[str, str]]:
@@ -312,7 +312,7 @@ def lost_gradients(declared: Declared, equations: Sequence[Equation]) -> Iterato
             a.tensor: e.name
             for e in equations
             if (e.kind == "float") == (kind == "float")
-            for a in _values(e.body)
+            for a in _value_operands(e.body)
             if isinstance(a, Access)
         }
         for kind in ("float", "int")

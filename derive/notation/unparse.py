@@ -38,16 +38,16 @@ def written(op: Operation) -> str:
     A size that does not follow from the equations is given on the op line. If the text still
     parses to another operation, its last line warns of it.
     """
-    sizes = _sizes(op)
+    sizes = _explicit_sizes(op)
     sets = chain.from_iterable(combinations(sizes, n) for n in range(len(sizes) + 1))
     for said in islice(sets, _TRIES):
-        text = _text(op, dict(said))
+        text = _unparse_text(op, dict(said))
         if _reads_as(text, op):
             return text
-    return f"{_text(op, dict(sizes))}\n{_UNSAID}"
+    return f"{_unparse_text(op, dict(sizes))}\n{_UNSAID}"
 
 
-def _sizes(op: Operation) -> list[tuple[str, Expr]]:
+def _explicit_sizes(op: Operation) -> list[tuple[str, Expr]]:
     """Return (letter, size) for each letter whose size may have to be given."""
     given = {p.extent for p in op.parameters if isinstance(p, SizeOf)}
     known = {e.name: e.size for e in op.extents}
@@ -55,7 +55,7 @@ def _sizes(op: Operation) -> list[tuple[str, Expr]]:
     written += [axis for t in op.inputs for axis in t.axes]
     found: dict[str, Expr] = {}
     for i in (i for e in written for i in walk(e) if isinstance(i, Index)):
-        letter, size = _bare(i), known[i.extent]
+        letter, size = _bare_letter(i), known[i.extent]
         if letter != i.extent:
             found[letter] = Size(i.extent)
         elif size is not None and letter not in given:
@@ -71,22 +71,22 @@ def _reads_as(text: str, op: Operation) -> bool:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return same(operation_of(text), op)
+            return same_operation(operation_of(text), op)
         except SpecError:
             return False
 
 
-def same(a: Operation, b: Operation) -> bool:
+def same_operation(a: Operation, b: Operation) -> bool:
     """True if the operations are equal up to the names of bound indices."""
-    return _canonical(a) == _canonical(b)
+    return _operation_normal_form(a) == _operation_normal_form(b)
 
 
-def _canonical(op: Operation) -> tuple[object, ...]:
+def _operation_normal_form(op: Operation) -> tuple[object, ...]:
     """Return a normal form of the operation, in which sizes are named by axes."""
     names = {e.name: "{}@{}".format(*min(e.sources)) if e.sources else e.name for e in op.extents}
 
     def called(e: Expr) -> Expr:
-        return replace_inside_out(e, lambda part: _called(part, names))
+        return replace_inside_out(e, lambda part: _sized_by_axes(part, names))
 
     def by_axes(axes: Iterable[Expr]) -> tuple[Expr, ...]:
         return tuple(map(called, axes))
@@ -112,7 +112,7 @@ def _renamed(p: Parameter, names: Mapping[str, str]) -> Parameter:
     return p
 
 
-def _called(e: Expr, names: Mapping[str, str]) -> Expr:
+def _sized_by_axes(e: Expr, names: Mapping[str, str]) -> Expr:
     if isinstance(e, Index):
         return Index(e.name, names[e.extent], e.group)
     return Size(names[e.extent]) if isinstance(e, Size) else e
@@ -133,11 +133,11 @@ def _renumbered(e: Expr, depth: int) -> Expr:
 # The op line
 
 
-def _text(op: Operation, said: Mapping[str, Expr]) -> str:
+def _unparse_text(op: Operation, said: Mapping[str, Expr]) -> str:
     units = unit_letters(op)
     said = {letter: size for letter, size in said.items() if letter not in units}
-    inputs = ", ".join(_tensor(t, units) for t in op.inputs)
-    options = [_parameter(p) for p in op.parameters] + ["stable"] * op.stable
+    inputs = ", ".join(_input_text(t, units) for t in op.inputs)
+    options = [_parameter_text(p) for p in op.parameters] + ["stable"] * op.stable
     options += [f"size({letter})={shown(size)}" for letter, size in said.items()]
     choice = next((p for p in op.parameters if isinstance(p, Choice)), None)
     results = " | ".join(f"{o}: {n}" for o, n in choice.outputs) if choice else None
@@ -155,43 +155,45 @@ def unit_letters(op: Operation) -> frozenset[str]:
     return frozenset(ones - used)
 
 
-def _tensor(t: Tensor, units: Collection[str] = ()) -> str:
-    shown_axes = ("0" if _is_unit(axis, units) else _axis(axis) for axis in t.axes)
+def _input_text(t: Tensor, units: Collection[str] = ()) -> str:
+    shown_axes = ("0" if _is_unit(axis, units) else _axis_source(axis) for axis in t.axes)
     axes = f"[{', '.join(shown_axes)}]" if t.axes else ""
     kind = "" if t.kind == "float" else f": {t.kind}"
-    return t.name + axes + kind + ("" if t.default is None else f"={_constant(t.default)}")
+    return t.name + axes + kind + ("" if t.default is None else f"={_constant_source(t.default)}")
 
 
 def _is_unit(e: Expr, units: Collection[str]) -> bool:
     return isinstance(e, Index) and e.extent in units
 
 
-def _axis(e: Expr) -> str:
+def _axis_source(e: Expr) -> str:
     if isinstance(e, Composite):
-        return f"({' '.join(_axis(part) for part in e.args)})"
+        return f"({' '.join(_axis_source(part) for part in e.args)})"
     if isinstance(e, Index):
-        return ("*" if e.group else "") + _bare(e)
+        return ("*" if e.group else "") + _bare_letter(e)
     assert isinstance(e, Num)
     return str(e.value)
 
 
-def _bare(index: Index) -> str:
+def _bare_letter(index: Index) -> str:
     return index.name.rstrip("'")
 
 
-def _constant(value: Fraction | Expr) -> str:
+def _constant_source(value: Fraction | Expr) -> str:
     return shown(Num(value) if isinstance(value, Fraction) else value)
 
 
-def _parameter(p: Parameter) -> str:
+def _parameter_text(p: Parameter) -> str:
     match p:
         case Number(name, default, _, bounds):
-            given = name if default is None else f"{name}={_constant(default)}"
-            return ", ".join((given, *(f"{name} {r} {_constant(value)}" for r, value in bounds)))
+            given = name if default is None else f"{name}={_constant_source(default)}"
+            return ", ".join(
+                (given, *(f"{name} {r} {_constant_source(value)}" for r, value in bounds))
+            )
         case AxisOf(name, index, default):
             return f"{name}=axis({index.name}{_second(default)})"
         case KeepDim(name, index):
-            return f"{name}=keep({_axis(index)})"
+            return f"{name}=keep({_axis_source(index)})"
         case SizeOf(name, extent, default):
             return f"{name}=size({extent}{_second(default)})"
         case Choice(name, outputs):

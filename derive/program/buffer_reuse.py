@@ -19,7 +19,7 @@ from derive.program.cse import Line, cut, numbered
 from derive.program.gemm_fusion import note_groups, product_added
 from derive.program.gradient_predication import Needs, any_wanted
 from derive.program.none_specialization import has_choice, is_float
-from derive.program.scatter_sinking import adding, placed_late, with_adding
+from derive.program.scatter_sinking import scatter_parts, sink_scatters, with_adding
 from derive.program.shape_rules import Shape
 from derive.program.torch_ir import (
     Attribute,
@@ -109,7 +109,7 @@ class InPlaceWriter:
 
     def write(self, entries: Sequence[Entry], worlds: Sequence[Scenario]) -> Iterator[Entry]:
         """Yield the lines in place; each world assumes one set of optional tensors to be None."""
-        pending = placed_late(entries)
+        pending = sink_scatters(entries)
         self._compared = _compared([line for line, _ in pending])
         for n, (line, needs) in enumerate(pending):
             here = [world for world in worlds if world.runs(needs)]
@@ -135,7 +135,7 @@ class InPlaceWriter:
         self._busy |= {m for m, times in self._reads(line.code).items() if times > 1}
         self._asked = {}
         for x, own in later:
-            for m in {m for name in _read(x.code) for m in self._of(name).of}:
+            for m in {m for name in _names_with_elements(x.code) for m in self._of(name).of}:
                 if set(own) & set(needs):
                     self._busy.add(m)
                 self._asked.setdefault(m, {}).update(dict.fromkeys(own))
@@ -173,7 +173,7 @@ class InPlaceWriter:
         The base t must not be writable itself: it is an expanded number or an argument.
         """
         for reader, needs in following:
-            added_to = adding(line.code)
+            added_to = scatter_parts(line.code)
             if added_to is None:
                 return None
             target, source = added_to
@@ -230,7 +230,7 @@ class InPlaceWriter:
                 holds = [(w, w.truth(test)) for w in worlds]
                 one = self._made_of(then, [w for w, x in holds if x is not False], False)
                 two = self._made_of(other, [w for w, x in holds if x is not True], False)
-                return Conditional(test, one[0], two[0]), _either(code, one[1], two[1])
+                return Conditional(test, one[0], two[0]), _either_memory(code, one[1], two[1])
         if not (_read_parts(code) or torch_op(code).makes):
             return code, _OTHERS
         match code:
@@ -355,7 +355,7 @@ class InPlaceWriter:
         parts[1 - place] = other if isinstance(other, Literal) else self.named(other, True)
         assert isinstance(parts[1 - place], Code)
         plain = Binary(new.op, *parts)
-        written = _method(plain, place, _METHODS[new.op])
+        written = _method_in_place(plain, place, _METHODS[new.op])
         return Conditional(any_wanted(asked, self.places), plain, written)
 
     def _memory_of(self, code: Code, parts: Sequence[WritableMemory]) -> WritableMemory:
@@ -388,10 +388,10 @@ def _ways(code: Code) -> Iterator[tuple[int, Make]]:
     """Yield (operand, rewrite) for each operand that the result may overwrite."""
     match code:
         case Binary("+" | "*" as op):
-            yield 0, lambda writer, new, alone: _method(new, 0, _METHODS[op])
-            yield 1, lambda writer, new, alone: _method(new, 1, _METHODS[op])
+            yield 0, lambda writer, new, alone: _method_in_place(new, 0, _METHODS[op])
+            yield 1, lambda writer, new, alone: _method_in_place(new, 1, _METHODS[op])
         case Binary("-" | "/" | "**" as op):
-            yield 0, lambda writer, new, alone: _method(new, 0, _METHODS[op])
+            yield 0, lambda writer, new, alone: _method_in_place(new, 0, _METHODS[op])
         case Unary("-"):
             yield 0, lambda writer, new, alone: MethodCall(new.parts()[0], "neg_")
         case MethodCall(_, name) if torch_op(code).over == "_":
@@ -400,22 +400,25 @@ def _ways(code: Code) -> Iterator[tuple[int, Make]]:
                 lambda writer, new, alone: MethodCall(new.parts()[0], f"{name}_", new.parts()[1:]),
             )
         case FunctionCall("torch.where", (mask, _, Literal())):
-            yield 1, lambda writer, new, alone: _filled(new.parts()[1], Unary("~", mask), new, 2)
+            yield (
+                1,
+                lambda writer, new, alone: _masked_fill(new.parts()[1], Unary("~", mask), new, 2),
+            )
         case FunctionCall("torch.where", (mask, Literal(), _)):
-            yield 2, lambda writer, new, alone: _filled(new.parts()[2], mask, new, 1)
+            yield 2, lambda writer, new, alone: _masked_fill(new.parts()[2], mask, new, 1)
         case FunctionCall(name) if torch_op(code).over == "_" and name.startswith("_"):
             yield 0, lambda writer, new, alone: FunctionCall(f"{name}_", new.parts())
         case FunctionCall() if torch_op(code).over:
-            yield 0, _keyword
+            yield 0, _with_out_keyword
 
 
-def _method(code: Code, place: int, name: str) -> Code:
+def _method_in_place(code: Code, place: int, name: str) -> Code:
     """Return x.name(y) for the operands of x op y."""
     parts = code.parts()
     return MethodCall(parts[place], name, (parts[1 - place],))
 
 
-def _filled(x: Code, mask: Code, code: Code, number: int) -> Code:
+def _masked_fill(x: Code, mask: Code, code: Code, number: int) -> Code:
     """Return x.masked_fill_(mask, number); filling with 0 has a faster call."""
     if isinstance(mask, Unary) and isinstance(mask.operand, Unary):
         mask = mask.operand.operand
@@ -426,7 +429,7 @@ def _filled(x: Code, mask: Code, code: Code, number: int) -> Code:
     return FunctionCall("_masked_", (x, kept))
 
 
-def _keyword(writer: InPlaceWriter, code: Code, alone: bool) -> Code | None:
+def _with_out_keyword(writer: InPlaceWriter, code: Code, alone: bool) -> Code | None:
     """f(x, .., out=x)"""
     assert isinstance(code, FunctionCall)
     first, *others = code.args
@@ -436,7 +439,7 @@ def _keyword(writer: InPlaceWriter, code: Code, alone: bool) -> Code | None:
     return FunctionCall(code.name, (name, *others, Keyword(torch_op(code).over, name)))
 
 
-def _either(code: Conditional, one: WritableMemory, two: WritableMemory) -> WritableMemory:
+def _either_memory(code: Conditional, one: WritableMemory, two: WritableMemory) -> WritableMemory:
     """Return the memory of either branch."""
     if code.then is _NONE or code.other is _NONE:
         return two if code.then is _NONE else one
@@ -475,9 +478,9 @@ def _compared(lines: Sequence[Line]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _read(code: Code) -> Iterator[str]:
+def _names_with_elements(code: Code) -> Iterator[str]:
     """Yield the names from which the code reads more than shapes and dtypes."""
     if isinstance(code, Name):
         yield code.id
     for part in _read_parts(code):
-        yield from _read(part)
+        yield from _names_with_elements(part)

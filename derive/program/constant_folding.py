@@ -55,11 +55,11 @@ def folded(code: Code) -> Code:
 def _folded(code: Code) -> Code:
     match code:
         case Binary(op, Literal(), Literal()) if op in _ARITHMETIC or op in RELATIONS:
-            return _of_numbers(code, op)
+            return _fold_binary(code, op)
         case Binary("and" | "or" as op, left, right):
-            return _truth(code, op, left, right)
+            return _fold_truth(code, op, left, right)
         case Binary("&" | "|" as op):
-            return _once(code, op)
+            return _drop_repeated_operands(code, op)
         case Unary("~", Unary("~", operand)):
             return operand
         case MethodCall(MethodCall(x, "unsqueeze", (at,)), "squeeze", (again,)) if at == again:
@@ -67,17 +67,17 @@ def _folded(code: Code) -> Code:
         case Unary("not", Literal("True" | "False" as value)):
             return _FALSE if value == "True" else _TRUE
         case FunctionCall("min" | "max" as name, args):
-            return _extremum(code, name, args)
+            return _fold_extremum(code, name, args)
         case Conditional(Literal("True"), then, _):
             return then
         case Conditional(Literal("False"), _, other):
             return other
         case FunctionCall("torch.where" | "_where" as name, (mask, then, other)):
-            return FunctionCall(name, (mask, *_taken(mask, then, other)))
+            return FunctionCall(name, (mask, *_resolve_branches(mask, then, other)))
     return code
 
 
-def _taken(mask: Code, then: Code, other: Code) -> tuple[Code, Code]:
+def _resolve_branches(mask: Code, then: Code, other: Code) -> tuple[Code, Code]:
     """Return the branches of ``where``, with an inner ``where`` of the same mask resolved.
 
     The dropped branch must be a number, as a tensor may contribute axes to the result.
@@ -91,13 +91,13 @@ def _taken(mask: Code, then: Code, other: Code) -> tuple[Code, Code]:
     return then, other
 
 
-def _whole(code: Code) -> int | None:
+def _folded_integer(code: Code) -> int | None:
     digits = isinstance(code, Literal) and code.text.removeprefix("-").isdecimal()
     return int(code.text) if digits and isinstance(code, Literal) else None
 
 
-def _of_numbers(code: Binary, op: str) -> Code:
-    a, b = _whole(code.left), _whole(code.right)
+def _fold_binary(code: Binary, op: str) -> Code:
+    a, b = _folded_integer(code.left), _folded_integer(code.right)
     if a is None or b is None:
         return code
     if op in RELATIONS:
@@ -106,7 +106,7 @@ def _of_numbers(code: Binary, op: str) -> Code:
     return literal(value) if abs(value) < _LARGEST else code
 
 
-def _truth(code: Code, op: str, left: Code, right: Code) -> Code:
+def _fold_truth(code: Code, op: str, left: Code, right: Code) -> Code:
     """Simplify a Boolean operator; only the truthiness of the result matters."""
     neutral, other = (_TRUE, _FALSE) if op == "and" else (_FALSE, _TRUE)
     if left is neutral or left is right:
@@ -116,7 +116,7 @@ def _truth(code: Code, op: str, left: Code, right: Code) -> Code:
     return left if right is neutral else code
 
 
-def _once(code: Code, op: str) -> Code:
+def _drop_repeated_operands(code: Code, op: str) -> Code:
     """Return a & b & a as a & b."""
     every = list(operands(code, op))
     distinct = list(dict.fromkeys(every))
@@ -128,15 +128,15 @@ def _once(code: Code, op: str) -> Code:
     return result
 
 
-def _extremum(code: Code, name: str, args: Iterable[Code]) -> Code:
+def _fold_extremum(code: Code, name: str, args: Iterable[Code]) -> Code:
     """Merge the constant arguments of min or max; the others stay."""
     distinct = list(dict.fromkeys(args))
-    numbers = [n for n in map(_whole, distinct) if n is not None]
+    numbers = [n for n in map(_folded_integer, distinct) if n is not None]
     if len(numbers) > 1:
         best = literal(min(numbers) if name == "min" else max(numbers))
-        first = next(n for n, c in enumerate(distinct) if _whole(c) is not None)
+        first = next(n for n, c in enumerate(distinct) if _folded_integer(c) is not None)
         distinct = [c if n != first else best for n, c in enumerate(distinct)]
-        distinct = [c for n, c in enumerate(distinct) if n == first or _whole(c) is None]
+        distinct = [c for n, c in enumerate(distinct) if n == first or _folded_integer(c) is None]
     if len(distinct) == 1:
         return distinct[0]
     return FunctionCall(name, tuple(distinct))

@@ -10,7 +10,7 @@ from itertools import chain
 
 from derive.algebra import substitution
 from derive.program.constant_folding import asked_once, folded
-from derive.program.sinking import is_lazy, is_put_off, lazily
+from derive.program.sinking import is_lazy, is_put_off, under_own_tests
 from derive.program.torch_ir import (
     Attribute,
     Binary,
@@ -48,17 +48,19 @@ class Line:
 def tidy(lines: Sequence[Line], taken: set[str], width: int) -> list[Line]:
     """Return equivalent statements: single-use names inlined, repeats named, lines cut to width."""
     fresh = {*taken, *(line.name for line in lines)}
-    lines = _plain_where_shared([replace(line, code=folded(line.code)) for line in _read(lines)])
+    lines = _plain_where_shared(
+        [replace(line, code=folded(line.code)) for line in _without_dead_lines(lines)]
+    )
     lines = _reduced_once(lines)
     inlined = [replace(line, code=asked_once(folded(line.code))) for line in _inline(lines, width)]
-    result = renumbered(_named_once(_share(inlined, fresh)), lines, taken)
+    result = renumbered(_named_once(_share_repeats(inlined, fresh)), lines, taken)
     # New numbers may make a line too long.
     while (pieces := cut(result, fresh, width)) != result:
         result = renumbered(_named_once(pieces), lines, taken)
-    return renumbered(_joined(result, lines, width), lines, taken)
+    return renumbered(_join_lines(result, lines, width), lines, taken)
 
 
-def _joined(lines: Sequence[Line], given: Sequence[Line], width: int) -> list[Line]:
+def _join_lines(lines: Sequence[Line], given: Sequence[Line], width: int) -> list[Line]:
     """Return the lines with generated names inlined if one line reads them once and has room.
 
     A choice keeps its own line, as its reader may be a choice too.
@@ -78,7 +80,7 @@ def _joined(lines: Sequence[Line], given: Sequence[Line], width: int) -> list[Li
     return list(result.values())
 
 
-def _read(lines: Sequence[Line]) -> list[Line]:
+def _without_dead_lines(lines: Sequence[Line]) -> list[Line]:
     """Return the lines without generated names that nothing reads."""
     result: list[Line] = []
     read: set[str] = set()
@@ -188,8 +190,8 @@ def _is_number(code: Code) -> bool:
     return False
 
 
-def _size(code: Code) -> int:
-    return 1 + sum(_size(part) for part in code.parts())
+def _code_size(code: Code) -> int:
+    return 1 + sum(_code_size(part) for part in code.parts())
 
 
 class _Repeats:
@@ -218,7 +220,7 @@ class _Repeats:
             before = self._count.get(part, 0)
             after = self._count[part] = before + new[part] - old[part]
             if (before > 1) != (after > 1) and not _is_cheap(part):
-                same = self._repeated.setdefault(_size(part), {})
+                same = self._repeated.setdefault(_code_size(part), {})
                 if after > 1:
                     same[part] = None
                 else:
@@ -276,16 +278,18 @@ class _Repeats:
         return [self.lines[n] for n in self._order]
 
 
-def _share(lines: Sequence[Line], taken: set[str]) -> list[Line]:
+def _share_repeats(lines: Sequence[Line], taken: set[str]) -> list[Line]:
     """Return the lines with each repeated subexpression named before its first reader."""
-    repeats, asked = _Repeats(lines), _asked(lines)
+    repeats, asked = _Repeats(lines), _lazy_names(lines)
     while (code := repeats.largest()) is not None:
         readers = repeats.readers(code)
         owner = next((n for n in readers if repeats.lines[n].code is code), None)
         if owner is None:
             where = [repeats.lines[n].code for n in readers]
-            line = Line(_fresh(code, taken), lazily(where, code, asked), kept=False)
-            asked |= _asked([line])
+            line = Line(
+                _fresh_stem_name(code, taken), under_own_tests(where, code, asked), kept=False
+            )
+            asked |= _lazy_names([line])
             owner = repeats.insert(line, readers[0])
         else:
             repeats.move(owner, readers[0])
@@ -323,26 +327,26 @@ def cut(
     """
     length = cache(lambda code: len(text(code)))
     result: list[Line] = []
-    asked = _asked((*among, *lines))
+    asked = _lazy_names((*among, *lines))
     for line in lines:
         pending = [line]
         while pending:
             current = pending.pop()
             room = width - len(current.name) - 3
-            part = _filled(current.code)
+            part = _nonempty_choice(current.code)
             if part is None and length(current.code) > room:
                 part = _best_cut(current.code, room, length, asked)
             if part is None:
                 result.append(current)
                 continue
-            name = _fresh(part, taken)
+            name = _fresh_stem_name(part, taken)
             pending.append(replace(current, code=replaced(current.code, {part: Name(name)})))
-            pending.append(Line(name, lazily([current.code], part, asked), kept=False))
-            asked |= _asked(pending[-1:])
+            pending.append(Line(name, under_own_tests([current.code], part, asked), kept=False))
+            asked |= _lazy_names(pending[-1:])
     return result
 
 
-def _asked(lines: Sequence[Line]) -> set[str]:
+def _lazy_names(lines: Sequence[Line]) -> set[str]:
     """Return the names that are None unless they are needed."""
     return {line.name for line in lines if is_lazy(line.code)}
 
@@ -368,7 +372,7 @@ def _best_cut(code: Code, room: int, length: Callable[[Code], int], asked: set[s
     return max(fitting, key=length) if fitting else min(parts, key=length)
 
 
-def _filled(code: Code) -> Code | None:
+def _nonempty_choice(code: Code) -> Code | None:
     """Return a part `x if y.numel() else z`, which gets its own statement; else None."""
     own = code.then if isinstance(code, Conditional) else None
     for c in subexpressions(code):
@@ -387,7 +391,7 @@ def _asks_for_elements(code: Code) -> bool:
     return isinstance(code, MethodCall) and code.name == "numel"
 
 
-def _fresh(code: Code, taken: set[str]) -> str:
+def _fresh_stem_name(code: Code, taken: set[str]) -> str:
     """Return a new name for the value of the code."""
     while isinstance(code, MethodCall) and (torch_op(code).light or torch_op(code).view):
         code = code.obj
@@ -400,7 +404,7 @@ def _fresh(code: Code, taken: set[str]) -> str:
             stem = "filled" if _asks_for_elements(test) else "chosen"
         case Binary(op) if op in _OF_OPERATORS:
             stem = _OF_OPERATORS[op]
-        case MethodCall(Name(name)) if torch_op(code).suffix and not _is_made(name):
+        case MethodCall(Name(name)) if torch_op(code).suffix and not _is_generated_name(name):
             stem = f"{name}_{torch_op(code).suffix}"
         case _:
             stem = torch_op(code).stem or "part"
@@ -414,13 +418,13 @@ _OF_OPERATORS = {
 """Stems of names for the values of operators."""
 
 
-def _is_made(name: str) -> bool:
+def _is_generated_name(name: str) -> bool:
     """True if a name is generated and carries no meaning."""
     return name.rstrip("0123456789") in {"part", *_OF_OPERATORS.values()}
 
 
 def numbered(stem: str, taken: set[str]) -> str:
     """Return stem, stem2, stem3, ...: the first name that is free; it is reserved from then on."""
-    name = substitution.numbered(stem, taken)
+    name = substitution.fresh_numbered(stem, taken)
     taken.add(name)
     return name

@@ -12,21 +12,21 @@ def with_first_order(program: Program, first: Program) -> Program:
     """Return the program with the backward of ``first`` for use without a graph."""
     return replace(
         program,
-        saved=_saved(program, first),
+        saved=_merge_saved(program, first),
         kept_parameters=tuple(
             p for p in program.parameters if p in (*program.kept_parameters, *first.kept_parameters)
         ),
         kept_shapes=tuple(dict.fromkeys((*program.kept_shapes, *first.kept_shapes))),
         setup=tuple({line.name: line for line in (*program.setup, *first.setup)}.values()),
         kept_groups=tuple(dict.fromkeys((*program.kept_groups, *first.kept_groups))),
-        recognised=_together(program.recognised, first.recognised),
+        recognised=_merge_recognised(program.recognised, first.recognised),
         statistics=first.statistics,
         first_order=first.backward,
         first_order_precision=first.backward_precision,
     )
 
 
-def _saved(program: Program, first: Program) -> tuple[Saved, ...]:
+def _merge_saved(program: Program, first: Program) -> tuple[Saved, ...]:
     """Return the tensors that either saves, with the gradients that read them in either."""
     needs: dict[str, set[str]] = {}
     for s in (*program.saved, *first.saved):
@@ -39,5 +39,7 @@ def _saved(program: Program, first: Program) -> tuple[Saved, ...]:
     )
 
 
-def _together(one: Sequence[Recognised], other: Sequence[Recognised]) -> tuple[Recognised, ...]:
+def _merge_recognised(
+    one: Sequence[Recognised], other: Sequence[Recognised]
+) -> tuple[Recognised, ...]:
     return tuple(dict.fromkeys((*one, *other)))

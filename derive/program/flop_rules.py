@@ -22,12 +22,12 @@ def none(result: Shape, *_: Any, **__: Any) -> Poly:
     return ZERO
 
 
-def each(result: Shape, *_: Any, **__: Any) -> Poly:
+def per_result_element(result: Shape, *_: Any, **__: Any) -> Poly:
     """Return 1 flop per element of the result."""
     return elements(result)
 
 
-def of(argument: int) -> Flops:
+def per_argument_element(argument: int) -> Flops:
     """Return 1 flop per element of an argument: the operand of a reduction, or the added source."""
     return lambda result, *args, **_: elements(args[argument])
 

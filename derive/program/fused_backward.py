@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from derive.algebra.substitution import numbered
+from derive.algebra.substitution import fresh_numbered
 from derive.program.cse import Line
 from derive.program.mixed_precision import LOW, Precision
 from derive.program.program import BackwardLine, Program
@@ -66,7 +66,7 @@ def formed(program: Program, optional: Collection[str] = ()) -> Formed:
     given = {name: f"{name}_low" for name in both.intersection(two.narrow)}
     merged.run([*setup, *shapes, *backward], outputs | given)
     gradients = merged.apart(program.gradients, outputs.values())
-    lines = _read(merged.lines, {*gradients.values(), *outputs.values()})
+    lines = _live_lines(merged.lines, {*gradients.values(), *outputs.values()})
     names = {name for line, _ in lines for name in names_in(line.code)} - {*program.outputs}
     broad = [*one.broad, *(name for name in two.broad if name not in one.broad)]
     narrow = [*one.narrow, *(name for name in two.narrow if name not in one.narrow)]
@@ -95,7 +95,7 @@ def is_none(tensor: str) -> Code:
     return Binary("is", Name(tensor), NONE)
 
 
-def _read(
+def _live_lines(
     lines: Sequence[tuple[Line, tuple[str, ...]]], wanted: set[str]
 ) -> list[tuple[Line, tuple[str, ...]]]:
     """Return the lines on which the wanted names depend."""
@@ -139,7 +139,7 @@ class _Merged:
         read = line.name in names_in(line.code)
         name = line.name
         if name in self._given or (name in self._of and not read):
-            name = numbered(name, self.taken)
+            name = fresh_numbered(name, self.taken)
         self.taken.add(name)
         for number_held in [n for n, held in self._held.items() if held == name]:
             del self._held[number_held]
@@ -157,7 +157,7 @@ class _Merged:
             made = self.names[name]
             if made in taken or asked.get(made) != (t,):
                 whole = Name(made)
-                made = numbered(name, self.taken) if name in self.taken else name
+                made = fresh_numbered(name, self.taken) if name in self.taken else name
                 self.taken.add(made)
                 self.lines.append((Line(made, whole), (t,)))
             taken.add(made)

@@ -81,8 +81,8 @@ def product_added(
     if not isinstance(code, Binary) or code.op != "+":
         return None
     for total, part in ((code.left, code.right), (code.right, code.left)):
-        factor, product = _scaled(part, numbers)
-        scale, addend = _scaled(total, numbers)
+        factor, product = _split_factor(part, numbers)
+        scale, addend = _split_factor(total, numbers)
         match product:
             case Binary("@", left, right):
                 cast: tuple[Code, ...] = ()
@@ -98,7 +98,7 @@ def product_added(
     return None
 
 
-def _scaled(code: Code, numbers: Collection[str]) -> tuple[Code, Code]:
+def _split_factor(code: Code, numbers: Collection[str]) -> tuple[Code, Code]:
     """Return the numeric factor of a tensor, and the tensor."""
     match code:
         case Binary("*", Literal() | Name() as factor, rest):

@@ -134,13 +134,13 @@ class _Part:
         """True if this part provably ends at or before the start of the other."""
         if (self.tensor, self.axis) != (other.tensor, other.axis):
             return False
-        gap = _terms(other.start)
-        gap.subtract(_terms(self.start))
-        gap.subtract(_terms(self.length))
-        return all(n >= 0 and _is_size(x) for x, n in gap.items() if n)
+        gap = _counted_terms(other.start)
+        gap.subtract(_counted_terms(self.start))
+        gap.subtract(_counted_terms(self.length))
+        return all(n >= 0 and _is_nonnegative_size(x) for x, n in gap.items() if n)
 
 
-def _terms(code: Code) -> Counter[Code]:
+def _counted_terms(code: Code) -> Counter[Code]:
     """Return the terms of a sum with their counts; an integer counts as a multiple of 1."""
     found: Counter[Code] = Counter()
     for term in operands(code, "+"):
@@ -151,13 +151,13 @@ def _terms(code: Code) -> Counter[Code]:
     return found
 
 
-def _is_size(code: Code) -> bool:
+def _is_nonnegative_size(code: Code) -> bool:
     """True if the number is provably nonnegative."""
     match code:
         case Literal(words):
             return words.isdigit()
         case Binary("*", a, b):
-            return _is_size(a) and _is_size(b)
+            return _is_nonnegative_size(a) and _is_nonnegative_size(b)
         case Subscript(Name(name)):
             return name.endswith("_shape")
         case Subscript(Attribute(_, "shape")):

@@ -141,7 +141,7 @@ def conditions(
     every = {needs for _, needs in lines}
     if all(len(needs) <= _MOST or len(needs) == len(gradients) for needs in every):
         texts = {tensor: f"ctx.needs_input_grad[{places[tensor]}]" for tensor in gradients}
-        return Conditions((), {needs: _each(needs, texts) for needs in every})
+        return Conditions((), {needs: _alternatives(needs, texts) for needs in every})
     taken = set(taken)
     asked = numbered("needs", taken)
     names: list[tuple[str, tuple[str, ...]]] = [(asked, ("ctx.needs_input_grad",))]
@@ -162,7 +162,7 @@ def conditions(
     return Conditions(tuple(names), of)
 
 
-def _each(needs: Needs, texts: Mapping[str, str]) -> tuple[str, ...]:
+def _alternatives(needs: Needs, texts: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(texts[tensor] for tensor in needs) if len(needs) < len(texts) else ()
 
 

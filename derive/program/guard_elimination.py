@@ -77,7 +77,7 @@ class _Read:
             case Conditional(test, then, other):
                 test = self.without(test, _EVERYWHERE)
                 return Conditional(test, self.without(then, masks), self.without(other, masks))
-        inside = masks if _is_of_each(code) else _EVERYWHERE
+        inside = masks if _is_elementwise_code(code) else _EVERYWHERE
         whole: Code = code.map(lambda part: self.without(part, inside))
         return whole
 
@@ -100,7 +100,7 @@ class _Read:
         return frozenset(found)
 
 
-def _is_of_each(code: Code) -> bool:
+def _is_elementwise_code(code: Code) -> bool:
     """True if the code is elementwise."""
     match code:
         case Binary(sign):

@@ -23,21 +23,25 @@ _SLOPES = {
 _METHODS = {"gather": "_gathered", "scatter_add": "_scatter_added"}
 
 
-def along(code: Code) -> Code:
+def legalize_group_axes(code: Code) -> Code:
     """Return the code with such calls replaced where the axis counts from the first."""
 
     def visit(part: Code) -> Code | None:
         match part:
             case FunctionCall(name, (x, Literal(at) as dim)) if name in _CALLS and at.isdigit():
-                return FunctionCall(_CALLS[name], (along(x), dim))
+                return FunctionCall(_CALLS[name], (legalize_group_axes(x), dim))
             case FunctionCall(name, (g, y, Literal(at) as dim, _)) if (
                 name in _SLOPES and at.isdigit()
             ):
-                return FunctionCall(_SLOPES[name], (along(g), along(y), dim))
+                return FunctionCall(
+                    _SLOPES[name], (legalize_group_axes(g), legalize_group_axes(y), dim)
+                )
             case MethodCall(x, name, (Literal(at) as dim, *rest)) if (
                 name in _METHODS and at.isdigit()
             ):
-                return FunctionCall(_METHODS[name], (along(x), dim, *map(along, rest)))
+                return FunctionCall(
+                    _METHODS[name], (legalize_group_axes(x), dim, *map(legalize_group_axes, rest))
+                )
         return None
 
     return replace(code, visit)

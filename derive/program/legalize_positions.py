@@ -9,13 +9,13 @@ from derive.algebra.substitution import replace
 from derive.program.torch_ir import Attribute, Code, FunctionCall, Keyword, Name
 
 
-def of_its_kind(code: Code) -> Code:
+def legalize_arange(code: Code) -> Code:
     """Return the code with positions created from a tensor."""
 
     def visit(part: Code) -> Code | None:
         match part:
             case FunctionCall("torch.arange", (size, Keyword("device", Attribute(Name() as x, _)))):
-                return FunctionCall("_positions", (of_its_kind(size), x))
+                return FunctionCall("_positions", (legalize_arange(size), x))
         return None
 
     return replace(code, visit)

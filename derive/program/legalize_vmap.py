@@ -14,12 +14,14 @@ from derive.program.torch_ir import Code, FunctionCall, MethodCall
 _CALLS = ("flatten", "unflatten")
 
 
-def ruled(code: Code) -> Code:
+def legalize_vmap_calls(code: Code) -> Code:
     """Return the code with these calls replaced."""
 
     def visit(part: Code) -> Code | None:
         if isinstance(part, MethodCall) and part.name in _CALLS and part.args:
-            return FunctionCall(f"_{part.name}", tuple(map(ruled, (part.obj, *part.args))))
+            return FunctionCall(
+                f"_{part.name}", tuple(map(legalize_vmap_calls, (part.obj, *part.args)))
+            )
         return None
 
     return replace(code, visit)

@@ -199,7 +199,7 @@ def rounded(lines: Sequence[Line], returned: Mapping[str, Code], width: int) -> 
     last = {line.name: n for n, line in enumerate(made)}
     for name, dtype in returned.items():
         n = last[name]
-        code = _to(made[n].code, dtype)
+        code = _cast_to(made[n].code, dtype)
         read = any(name in names_in(line.code) for line in made[n + 1 :])
         if read or len(f"{name} = {text(code)}") > width:
             made.append(Line(name, MethodCall(Name(name), "to", (dtype,))))
@@ -208,10 +208,10 @@ def rounded(lines: Sequence[Line], returned: Mapping[str, Code], width: int) -> 
     return made
 
 
-def _to(code: Code, dtype: Code) -> Code:
+def _cast_to(code: Code, dtype: Code) -> Code:
     """Return the code cast to a dtype; each branch of a choice is cast separately."""
     if isinstance(code, Conditional):
-        return Conditional(code.test, _to(code.then, dtype), _to(code.other, dtype))
+        return Conditional(code.test, _cast_to(code.then, dtype), _cast_to(code.other, dtype))
     return MethodCall(code, "to", (dtype,))
 
 
@@ -238,7 +238,7 @@ class Products:
         squares = any(
             isinstance(part, FunctionCall)
             and part.name in added
-            and not _is_product(part.args[0], made)
+            and not _is_matmul_or_name(part.args[0], made)
             for part in parts
         )
         positions: set[str] = set()
@@ -275,7 +275,7 @@ class Products:
         return any(self.has(c) for line in lines for c in subexpressions(line.code))
 
 
-def _is_product(code: Code, made: Collection[str]) -> bool:
+def _is_matmul_or_name(code: Code, made: Collection[str]) -> bool:
     """True if the code is a matrix product, or the name of one."""
     return code.id in made if isinstance(code, Name) else torch_op(code).contracts
 

@@ -135,7 +135,7 @@ class Absence:
                 return self._either(self.without(then), self.without(other))
             case FunctionCall("torch.where", (test, then, other)):
                 return self._chosen(code, test, self.without(then), self.without(other))
-        return self._shown(code) if _shows(code) else None
+        return self._shown(code) if _only_moves_elements(code) else None
 
     def _of_kernel(self, code: FunctionCall, args: tuple[Code, ...]) -> Code | None:
         """Return a call that accepts None in place of the number, else None."""
@@ -171,7 +171,7 @@ class Absence:
             raise TensorNeeded
         if isinstance(found.value, Code) and self.there(found.value) is not None:
             return MethodCall(found.value, "expand", (shape,))
-        return expanded(like, _written(found.value), shape, self.dtype)
+        return expanded(like, _number_code(found.value), shape, self.dtype)
 
     def _shape(self, code: Code) -> Code | None:
         """Return the shape of a code: of its own ``expand``, or of another tensor."""
@@ -195,16 +195,16 @@ class Absence:
     ) -> Code | Uniform:
         """Return left op right, one or both of which may be numbers."""
         if isinstance(left, Uniform) and isinstance(right, Uniform):
-            return Uniform(_combined(code.op, left.value, right.value))
+            return Uniform(_combine_numbers(code.op, left.value, right.value))
         if isinstance(left, Code) and isinstance(right, Code):
             return self._of_shape(Binary(code.op, left, right), code)
         one, two = (x.value if isinstance(x, Uniform) else x for x in (left, right))
         numbers = [isinstance(x, Fraction) or is_number(x, self.python) for x in (one, two)]
         if all(numbers):
-            return Uniform(_combined(code.op, one, two))
+            return Uniform(_combine_numbers(code.op, one, two))
         if not all(n or self._is_float(x) for n, x in zip(numbers, (one, two), strict=True)):
             raise TensorNeeded
-        made = _combined(code.op, one, two)
+        made = _combine_numbers(code.op, one, two)
         assert isinstance(made, Code)
         return self._of_shape(made, code)
 
@@ -234,7 +234,7 @@ class Absence:
         """Return a ``where`` between a number and a tensor."""
         if self.reads(test) or then == other:
             raise TensorNeeded
-        branches = [_written(x.value) if isinstance(x, Uniform) else x for x in (then, other)]
+        branches = [_number_code(x.value) if isinstance(x, Uniform) else x for x in (then, other)]
         if not any(self._is_float(x) for x in branches):
             raise TensorNeeded
         return self._of_shape(FunctionCall("torch.where", (test, *branches)), code)
@@ -328,7 +328,7 @@ def _is_dtype(argument: Code) -> bool:
     return isinstance(argument, Keyword) and argument.name == "dtype"
 
 
-def _shows(code: Code) -> bool:
+def _only_moves_elements(code: Code) -> bool:
     """True if the code has only elements of its first operand, or only their negatives."""
     match code:
         case Unary("-") | Attribute(_, "mT" | "T") | Subscript():
@@ -338,21 +338,21 @@ def _shows(code: Code) -> bool:
     return torch_op(code).view
 
 
-def _combined(op: str, left: Number, right: Number) -> Number:
+def _combine_numbers(op: str, left: Number, right: Number) -> Number:
     """left op right"""
     if isinstance(left, Fraction) and isinstance(right, Fraction):
-        return _computed(op, left, right)
+        return _compute_fraction(op, left, right)
     match op, left, right:
         case ("+", 0, x) | ("*", 1, x) | ("+" | "-", x, 0) | ("*" | "/", x, 1):
             return x
         case ("-", 0, x) | ("*", -1, x) | ("*" | "/", x, -1):
             return _negative(x)
         case "+" | "-" | "*" | "/", _, _:
-            return Binary(op, _written(left), _written(right))
+            return Binary(op, _number_code(left), _number_code(right))
     raise TensorNeeded
 
 
-def _computed(op: str, left: Fraction, right: Fraction) -> Fraction:
+def _compute_fraction(op: str, left: Fraction, right: Fraction) -> Fraction:
     match op:
         case "+":
             return left + right
@@ -367,7 +367,7 @@ def _negative(number: Number) -> Number:
     return Unary("-", number) if isinstance(number, Code) else -number
 
 
-def _written(value: Number) -> Code:
+def _number_code(value: Number) -> Code:
     """Return the code of a number."""
     if isinstance(value, Code):
         return value
@@ -382,7 +382,7 @@ def expanded(like: Code, number: Code, shape: Code, dtype: Code | None = None) -
     )
 
 
-def in_turn(code: Code, optional: Collection[str]) -> Code:
+def optional_operands_last(code: Code, optional: Collection[str]) -> Code:
     """Return the code with addends and factors of optional tensors alone after all others.
 
     Adjacent ones vanish together if both are None.
@@ -391,7 +391,7 @@ def in_turn(code: Code, optional: Collection[str]) -> Code:
     def comes(part: Code) -> bool:
         return comes_of(part, optional)
 
-    code = code.map(lambda part: in_turn(part, optional))
+    code = code.map(lambda part: optional_operands_last(part, optional))
     for op in "+*":
         parts = list(operands(code, op))
         if sum(map(comes, parts)) > 1:

@@ -38,7 +38,9 @@ class AliasSet:
     """The value is a tuple of tensors, none of which is a view."""
 
 
-def apart(lines: Sequence[Line], outputs: Collection[str], inputs: Iterable[str]) -> list[Line]:
+def unalias_outputs(
+    lines: Sequence[Line], outputs: Collection[str], inputs: Iterable[str]
+) -> list[Line]:
     """Return the lines with each output, at its last line, a tensor that is not a view."""
     known = {name: AliasSet(frozenset({name})) for name in inputs}
     claimed: set[str | int] = set(known)
@@ -47,7 +49,7 @@ def apart(lines: Sequence[Line], outputs: Collection[str], inputs: Iterable[str]
     for n, line in enumerate(lines):
         code = line.code
         if line.name in outputs and last[line.name] == n:
-            code, owners = _settled(code, known, claimed, n)
+            code, owners = _own_tensor(code, known, claimed, n)
             known[line.name] = AliasSet(owners)
             claimed |= owners
         else:
@@ -56,7 +58,7 @@ def apart(lines: Sequence[Line], outputs: Collection[str], inputs: Iterable[str]
     return result
 
 
-def copied(
+def copy_aliases(
     lines: Sequence[Line], results: Mapping[str, Code], given: Collection[str]
 ) -> dict[str, Code]:
     """Return the results, copied if they alias each other or an argument in ``given``.
@@ -86,13 +88,13 @@ def is_rearrangement(
     return all(known[name].view and known[name].owners <= given for name in outputs)
 
 
-def _settled(
+def _own_tensor(
     code: Code, known: dict[str, AliasSet], claimed: set[str | int], n: int
 ) -> tuple[Code, frozenset[str | int]]:
     """Return the code as a tensor of its own, and the owners of its memory."""
     if isinstance(code, Conditional):
-        then, one = _settled(code.then, known, claimed, n)
-        other, two = _settled(code.other, known, claimed, n)
+        then, one = _own_tensor(code.then, known, claimed, n)
+        other, two = _own_tensor(code.other, known, claimed, n)
         return Conditional(code.test, then, other), one | two
     found = memory(code, known, n)
     if found.overlaps or found.owners & claimed:

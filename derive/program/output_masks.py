@@ -38,7 +38,7 @@ def wanted(results: int) -> Code:
     return Tuple((_WANTED,) * results)
 
 
-def asked(
+def fill_output_masks(
     lines: Sequence[tuple[Line, Needs]], places: Mapping[str, int]
 ) -> list[tuple[Line, Needs]]:
     """Return the lines with the output mask of each such call filled in."""
@@ -48,7 +48,7 @@ def asked(
         for call in subexpressions(line.code):
             if isinstance(call, FunctionCall) and any(map(_is_open, call.args)):
                 own = [call, Name(line.name)] if line.code is call else [call]
-                told = _told(call, list(_read(own, lines)), needs, places)
+                told = _filled_masks(call, list(_results_read(own, lines)), needs, places)
                 new[call] = FunctionCall(call.name, told)
         made.append((replace(line, code=replaced(line.code, new)) if new else line, needs))
     return made
@@ -58,7 +58,7 @@ def _is_open(argument: Code) -> bool:
     return isinstance(argument, Tuple) and _WANTED in argument.items
 
 
-def _read(
+def _results_read(
     wholes: Sequence[Code], lines: Iterable[tuple[Line, Needs]]
 ) -> Iterator[tuple[Code, Needs]]:
     """Yield the position of each result that is read, with the gradients that need it."""
@@ -68,7 +68,7 @@ def _read(
                 yield part.items[0], needs
 
 
-def _told(
+def _filled_masks(
     call: FunctionCall,
     read: Sequence[tuple[Code, Needs]],
     needs: Needs,

@@ -268,7 +268,7 @@ def _is_keyword(code: Code, name: str) -> bool:
     return isinstance(code, Keyword) and code.name == name
 
 
-def _value(code: Code) -> float | None:
+def _written_number(code: Code) -> float | None:
     """Return a number that is written out, else None."""
     match code:
         case Literal(words):
@@ -277,15 +277,15 @@ def _value(code: Code) -> float | None:
             except ValueError:
                 return None
         case Unary("-", operand):
-            return _value(operand)
+            return _written_number(operand)
         case Keyword(_, value):
-            return _value(value)
+            return _written_number(value)
     return None
 
 
 def is_short(code: Code) -> bool:
     """True if the code is a number that every half-precision dtype represents exactly."""
-    value = _value(code)
+    value = _written_number(code)
     if value is None:
         return False
     if value in (0, inf):
@@ -296,5 +296,5 @@ def is_short(code: Code) -> bool:
 
 def _is_doubling(code: Code) -> bool:
     """True if multiplication by the number preserves the digits: a power of two."""
-    value = _value(code)
+    value = _written_number(code)
     return value is not None and value != inf and value >= 1 and frexp(value)[0] == 0.5

@@ -11,7 +11,7 @@ from derive.program.torch_ir import Code, FunctionCall, MethodCall, Name, names_
 _ADDING = ("_scatter_added", "_scatter_added_if_any", "_index_added_if_any")
 
 
-def adding(code: Code) -> tuple[Code, Code] | None:
+def scatter_parts(code: Code) -> tuple[Code, Code] | None:
     """Return the base and the source of a scatter, else None."""
     match code:
         case MethodCall(target, "scatter_add" | "index_add", (_, _, source)):
@@ -31,11 +31,11 @@ def with_adding(code: Code, target: Code, source: Code) -> Code:
     return code
 
 
-def placed_late(entries: Sequence[tuple[Line, Needs]]) -> list[tuple[Line, Needs]]:
+def sink_scatters(entries: Sequence[tuple[Line, Needs]]) -> list[tuple[Line, Needs]]:
     """Return the lines, each scatter moved to just before its only reader."""
     result = list(entries)
     for line, needs in entries:
-        if adding(line.code) is None:
+        if scatter_parts(line.code) is None:
             continue
         at = result.index((line, needs))
         readers = [n for n, (x, _) in enumerate(result) if line.name in names_in(x.code)]

@@ -86,7 +86,7 @@ def floor_divided(a: Poly, b: Poly) -> Poly:
     """Return ⌊a/b⌋, with the multiples of b taken out of the quotient."""
     if len(b.terms) != 1:
         return constant(1) if a is b else atom(Call("floordiv", (a, b)))
-    quotients = {t: _quotient(t, b.terms[0]) for t in a.terms}
+    quotients = {t: _exact_quotient(t, b.terms[0]) for t in a.terms}
     out = poly([q for q in quotients.values() if q is not None])
     left = poly([t for t, q in quotients.items() if q is None])
     if not left.terms:
@@ -96,7 +96,7 @@ def floor_divided(a: Poly, b: Poly) -> Poly:
     return add(out, atom(Call("floordiv", (left, b))))
 
 
-def _quotient(a: Term, b: Term) -> Term | None:
+def _exact_quotient(a: Term, b: Term) -> Term | None:
     """Return a/b if it has an integer coefficient and no negative powers, else None."""
     coef, powers = a.coef / b.coef, dict(map(base_and_power, a.factors))
     divided = list(map(base_and_power, b.factors))
@@ -119,16 +119,16 @@ def flat(values: Iterable[Any]) -> Iterable[Any]:
             yield x
 
 
-def _place(x: Shape, n: Any) -> int:
+def _axis_number(x: Shape, n: Any) -> int:
     return number(n) % max(len(x), 1)
 
 
-def _put(x: Shape, n: int, *sizes: Poly, taken: int = 1) -> Shape:
+def _put_sizes(x: Shape, n: int, *sizes: Poly, taken: int = 1) -> Shape:
     """Return x with these sizes in place of ``taken`` axes from n on."""
     return (*x[:n], *sizes, *x[n + taken :])
 
 
-def _listed(given: Sequence[Any]) -> Shape:
+def _shape_argument(given: Sequence[Any]) -> Shape:
     """Return a shape that is given as one tuple or as separate arguments."""
     sizes = given[0] if given and isinstance(given[0], tuple) else given
     return tuple(x for x in sizes if isinstance(x, Poly))
@@ -150,7 +150,7 @@ def like(x: Shape, *_: Any, **__: Any) -> Shape:
 
 def reduce(x: Shape, dim: Any = None, keepdim: Any = None, **_: Any) -> Shape:
     """Reduce over the given axes, or over all."""
-    places = range(len(x)) if dim is None else [_place(x, n) for n in flat([dim])]
+    places = range(len(x)) if dim is None else [_axis_number(x, n) for n in flat([dim])]
     if keepdim is True:
         return tuple(ONE if n in places else size for n, size in enumerate(x))
     return tuple(size for n, size in enumerate(x) if n not in places)
@@ -165,7 +165,7 @@ def norm(x: Shape, _: Any, dim: Any = None, keepdim: Any = None, **given: Any) -
 
 
 def unsqueeze(x: Shape, at: Any) -> Shape:
-    return _put(x, number(at) % (len(x) + 1), ONE, taken=0)
+    return _put_sizes(x, number(at) % (len(x) + 1), ONE, taken=0)
 
 
 def squeeze(x: Shape, at: Any = None, *_: Any) -> Shape:
@@ -174,46 +174,46 @@ def squeeze(x: Shape, at: Any = None, *_: Any) -> Shape:
 
 
 def narrow(x: Shape, at: Any, _: Any, length: Any, *__: Any) -> Shape:
-    return _put(x, _place(x, at), whole(length))
+    return _put_sizes(x, _axis_number(x, at), whole(length))
 
 
 def expand(_: Shape, *sizes: Any, **__: Any) -> Shape:
-    return _listed(sizes)
+    return _shape_argument(sizes)
 
 
 def transpose(x: Shape, one: Any, other: Any) -> Shape:
-    a, b = _place(x, one), _place(x, other)
+    a, b = _axis_number(x, one), _axis_number(x, other)
     return tuple(x[b if n == a else a if n == b else n] for n in range(len(x)))
 
 
 def permute(x: Shape, *order: Any) -> Shape:
-    return tuple(x[_place(x, n)] for n in flat(order))
+    return tuple(x[_axis_number(x, n)] for n in flat(order))
 
 
 def movedim(x: Shape, source: Any, target: Any) -> Shape:
-    sources, targets = ([_place(x, n) for n in flat([places])] for places in (source, target))
+    sources, targets = ([_axis_number(x, n) for n in flat([places])] for places in (source, target))
     rest = iter(n for n in range(len(x)) if n not in sources)
     order = [sources[targets.index(n)] if n in targets else next(rest) for n in range(len(x))]
     return tuple(x[n] for n in order)
 
 
 def flatten(x: Shape, start: Any = ZERO, end: Any = _LAST) -> Shape:
-    first, last = _place(x, start), _place(x, end)
+    first, last = _axis_number(x, start), _axis_number(x, end)
     taken = last + 1 - first
-    return _put(x, first, elements(x[first : last + 1]), taken=taken)
+    return _put_sizes(x, first, elements(x[first : last + 1]), taken=taken)
 
 
 def unflatten(x: Shape, at: Any, sizes: Any) -> Shape:
-    return _put(x, _place(x, at), *_listed((sizes,)))
+    return _put_sizes(x, _axis_number(x, at), *_shape_argument((sizes,)))
 
 
 def unfold(x: Shape, at: Any, size: Any, step: Any) -> Shape:
-    n = _place(x, at)
-    return (*_put(x, n, _windows(x[n], size, step)), size)
+    n = _axis_number(x, at)
+    return (*_put_sizes(x, n, _window_count(x[n], size, step)), size)
 
 
 def diagonal(x: Shape, _: Any = ZERO, dim1: Any = ZERO, dim2: Any = ONE) -> Shape:
-    one, other = _place(x, dim1), _place(x, dim2)
+    one, other = _axis_number(x, dim1), _axis_number(x, dim2)
     return (*(size for n, size in enumerate(x) if n not in (one, other)), x[one])
 
 
@@ -243,12 +243,12 @@ def placed(_: Shape, place: Shape, __: Any, ___: Any, at: Any, size: Any) -> Sha
 
 
 def index_select(x: Shape, at: Any, index: Shape) -> Shape:
-    return _put(x, _place(x, at), *index)
+    return _put_sizes(x, _axis_number(x, at), *index)
 
 
 def read_at(x: Shape, dims: Any, *positions: Shape) -> Shape:
     """Return the axes of the positions in place of adjacent indexed axes, else first."""
-    places = [_place(x, n) for n in dims]
+    places = [_axis_number(x, n) for n in dims]
     others = [size for n, size in enumerate(x) if n not in places]
     at = places[0] if places[-1] - places[0] < len(places) else 0
     return (*others[:at], *broadcast(*positions), *others[at:])
@@ -261,7 +261,7 @@ def sliced(n: Poly, part: slice) -> Poly:
     if all(not t.factors for t in stop.terms) and number(stop) < 0:
         stop = add(n, stop)
     length = add(stop, scale(start, -1))
-    return length if part.step is None else _windows(length, ONE, part.step)
+    return length if part.step is None else _window_count(length, ONE, part.step)
 
 
 def pad(x: Shape, amounts: Any, **_: Any) -> Shape:
@@ -273,18 +273,18 @@ def pad(x: Shape, amounts: Any, **_: Any) -> Shape:
 
 def glu(x: Shape, at: Any) -> Shape:
     """Return half of x, as a gate multiplies the other half."""
-    n = _place(x, at)
-    return _put(x, n, scale(x[n], Fraction(1, 2)))
+    n = _axis_number(x, at)
+    return _put_sizes(x, n, scale(x[n], Fraction(1, 2)))
 
 
 def cat(parts: Sequence[Shape], at: Any = ZERO) -> Shape:
-    n = _place(parts[0], at)
-    return _put(parts[0], n, add(*(x[n] for x in parts)))
+    n = _axis_number(parts[0], at)
+    return _put_sizes(parts[0], n, add(*(x[n] for x in parts)))
 
 
 def stack(parts: Sequence[Shape], at: Any = ZERO) -> Shape:
     first = parts[0]
-    return _put(first, number(at) % (len(first) + 1), constant(len(parts)), taken=0)
+    return _put_sizes(first, number(at) % (len(first) + 1), constant(len(parts)), taken=0)
 
 
 def arange(size: Any, *_: Any, **__: Any) -> Shape:
@@ -310,18 +310,18 @@ def addmm(_: Shape, a: Shape, b: Shape, **__: Any) -> Shape:
 
 def einsum(equation: str, *operands: Shape) -> Shape:
     named = einsum_sizes(equation, *operands)
-    return tuple(named[letter] for letter in _letters(equation)[-1])
+    return tuple(named[letter] for letter in _einsum_letters(equation)[-1])
 
 
 def einsum_sizes(equation: str, *operands: Shape) -> dict[str, Poly]:
     """Return the size of each letter."""
     named: dict[str, Poly] = {}
-    for letters, x in zip(_letters(equation)[:-1], operands, strict=True):
+    for letters, x in zip(_einsum_letters(equation)[:-1], operands, strict=True):
         named |= zip(letters, x, strict=True)
     return named
 
 
-def _letters(equation: str) -> list[str]:
+def _einsum_letters(equation: str) -> list[str]:
     """Return the letters of each operand, then of the result."""
     return equation.replace("...", ".").replace("->", ",").split(",")
 
@@ -329,7 +329,7 @@ def _letters(equation: str) -> list[str]:
 # -------------------------------------------------------------------- windows
 
 
-def _windows(n: Poly, reach: Poly, step: Poly) -> Poly:
+def _window_count(n: Poly, reach: Poly, step: Poly) -> Poly:
     """Return the number of windows of n positions, ⌊(n - reach)/step⌋ + 1."""
     return add(floor_divided(add(n, scale(reach, -1)), step), ONE)
 
@@ -346,7 +346,7 @@ def _every_window(
     options = (along(option, len(sizes)) for option in (kernel, stride, padding, dilation))
     for n, k, step, more, apart in zip(sizes, *options, strict=True):
         reach = add(mul(apart, add(k, _LAST)), ONE)
-        yield _windows(add(n, scale(more, 2)), reach, step)
+        yield _window_count(add(n, scale(more, 2)), reach, step)
 
 
 def conv(

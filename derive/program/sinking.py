@@ -25,14 +25,14 @@ def is_lazy(code: Code) -> bool:
     return isinstance(code, Conditional) and code.other is _NONE
 
 
-def lazily(wholes: Sequence[Code], part: Code, asked: set[str]) -> Code:
+def under_own_tests(wholes: Sequence[Code], part: Code, asked: set[str]) -> Code:
     """Return the part as code of its own, under the tests that guarded it if it is put off.
 
     ``asked`` are the names of such parts.
     """
     if not is_put_off(part, asked) and not any(_stands_in_for(part, whole) for whole in wholes):
         return part
-    every = [path for whole in wholes for path in _tests(whole, part, ())]
+    every = [path for whole in wholes for path in _guarding_tests(whole, part, ())]
     # One order for equal sets of tests.
     paths = list({frozenset(path): tuple(dict.fromkeys(path)) for path in reversed(every)}.values())
     least = [p for p in reversed(paths) if not any(set(other) < set(p) for other in paths)]
@@ -46,17 +46,17 @@ def lazily(wholes: Sequence[Code], part: Code, asked: set[str]) -> Code:
     return Conditional(test, part, _NONE)
 
 
-def _tests(code: Code, part: Code, path: tuple[Code, ...]) -> Iterator[tuple[Code, ...]]:
+def _guarding_tests(code: Code, part: Code, path: tuple[Code, ...]) -> Iterator[tuple[Code, ...]]:
     """Yield the tests that guard each occurrence of the part in the code."""
     if code is part:
         yield path
     elif isinstance(code, Conditional):
-        yield from _tests(code.test, part, path)
-        yield from _tests(code.then, part, (*path, *operands(code.test, "and")))
-        yield from _tests(code.other, part, (*path, Unary("not", code.test)))
+        yield from _guarding_tests(code.test, part, path)
+        yield from _guarding_tests(code.then, part, (*path, *operands(code.test, "and")))
+        yield from _guarding_tests(code.other, part, (*path, Unary("not", code.test)))
     else:
         for inner in code.parts():
-            yield from _tests(inner, part, path)
+            yield from _guarding_tests(inner, part, path)
 
 
 def may_fail(code: Code, asked: set[str]) -> bool:
@@ -69,10 +69,10 @@ def may_fail(code: Code, asked: set[str]) -> bool:
 
 def is_put_off(code: Code, asked: set[str]) -> bool:
     """True if the code should run only where it is needed."""
-    return may_fail(code, asked) or _sums(code)
+    return may_fail(code, asked) or _reduces_or_contracts(code)
 
 
-def _sums(code: Code) -> bool:
+def _reduces_or_contracts(code: Code) -> bool:
     """True if the code has a reduction or a contraction, which costs a pass over its operands."""
     ops = ((c, torch_op(c)) for c in subexpressions(code))
     return any(op.keeps or op.contracts or (isinstance(c, Binary) and c.op == "@") for c, op in ops)

@@ -160,7 +160,7 @@ def subexpressions(code: Code) -> Iterator[Code]:
         if current not in met:
             met.add(current)
             yield current
-            pending += reversed(_inside(current))
+            pending += reversed(_code_parts(current))
 
 
 def occurrences(code: Code) -> Counter[Code]:
@@ -172,7 +172,7 @@ def occurrences(code: Code) -> Counter[Code]:
         if parts is not None:
             children_first[current] = parts
         elif current not in children_first:
-            parts = _inside(current)
+            parts = _code_parts(current)
             pending.append((current, parts))
             pending += [(part, None) for part in parts]
     found = Counter({code: 1})
@@ -183,7 +183,7 @@ def occurrences(code: Code) -> Counter[Code]:
 
 
 @lru_cache(maxsize=2**13)
-def _inside(code: Code) -> tuple[Code, ...]:
+def _code_parts(code: Code) -> tuple[Code, ...]:
     return () if isinstance(code, Dim | Shape) else code.parts()
 
 
@@ -225,46 +225,48 @@ def literal(value: int | float) -> Literal:
 
 def text(code: Code) -> str:
     """Return the code as Python text, on one line."""
-    return _text(code)[0]
+    return _text_and_level(code)[0]
 
 
 @lru_cache(maxsize=4096)
-def _text(code: Code) -> tuple[str, int]:
+def _text_and_level(code: Code) -> tuple[str, int]:
     """Return the text and the precedence of its outermost operator."""
     match code:
         case Unary("*", operand):
-            return f"*{_at(operand, _ATOM)}", _ATOM
+            return f"*{_text_at_level(operand, _ATOM)}", _ATOM
         case Unary(op, operand):
             level = _PRECEDENCE["neg"] if op in "-~" else _PRECEDENCE["not"]
             space = "" if op in "-~" else " "
             inner = _PRECEDENCE["**"] + 1 if op == "-" and _is_power(operand) else level
-            return f"{op}{space}{_at(operand, inner)}", level
+            return f"{op}{space}{_text_at_level(operand, inner)}", level
         case Binary("**", left, right):
             level = _PRECEDENCE["**"]
             hugs = _is_simple(left) and _is_simple(right) and not isinstance(left, Unary)
             gap = "" if hugs else " "
-            return f"{_at(left, level + 1)}{gap}**{gap}{_at(right, _PRECEDENCE['neg'])}", level
+            base, power = _text_at_level(left, level + 1), _text_at_level(right, _PRECEDENCE["neg"])
+            return f"{base}{gap}**{gap}{power}", level
         case Binary():
-            return _chain(code), _PRECEDENCE[code.op]
+            return _operator_chain_text(code), _PRECEDENCE[code.op]
         case Conditional(test, then, other):
-            return f"{_at(then, 1)} if {_at(test, 1)} else {_at(other, 0)}", 0
+            parts = _text_at_level(then, 1), _text_at_level(test, 1), _text_at_level(other, 0)
+            return "{} if {} else {}".format(*parts), 0
         case Literal(words) if words.startswith("-"):
             return words, _PRECEDENCE["neg"]
-    return _atom(code), _ATOM
+    return _atom_text(code), _ATOM
 
 
-def _chain(code: Binary) -> str:
+def _operator_chain_text(code: Binary) -> str:
     """Return a chain of operators of one precedence, a + b - c, without recursion."""
     level, left = _PRECEDENCE[code.op], code.left
     comparison = level == _PRECEDENCE["=="]
-    rest = [f" {code.op} {_at(code.right, level + 1)}"]
+    rest = [f" {code.op} {_text_at_level(code.right, level + 1)}"]
     while not comparison and isinstance(left, Binary) and _PRECEDENCE[left.op] == level:
-        rest.append(f" {left.op} {_at(left.right, level + 1)}")
+        rest.append(f" {left.op} {_text_at_level(left.right, level + 1)}")
         left = left.left
-    return _at(left, level + comparison) + "".join(reversed(rest))
+    return _text_at_level(left, level + comparison) + "".join(reversed(rest))
 
 
-def _atom(code: Code) -> str:
+def _atom_text(code: Code) -> str:
     """Return the text of a node that never needs parentheses."""
     match code:
         case Name(words) | Literal(words):
@@ -274,17 +276,17 @@ def _atom(code: Code) -> str:
         case Shape(axes):
             return f"<shape {_listed(axes)}>"
         case Attribute(obj, name):
-            return f"{_at(obj, _ATOM)}.{name}"
+            return f"{_text_at_level(obj, _ATOM)}.{name}"
         case Keyword(name, value):
             return f"{name}={text(value)}"
         case MethodCall(obj, name, args):
-            return f"{_at(obj, _ATOM)}.{name}({_listed(args)})"
+            return f"{_text_at_level(obj, _ATOM)}.{name}({_listed(args)})"
         case FunctionCall(name, args):
             return f"{name}({_listed(args)})"
         case Subscript(obj, items):
-            return f"{_at(obj, _ATOM)}[{_listed(items)}]"
+            return f"{_text_at_level(obj, _ATOM)}[{_listed(items)}]"
         case Slice():
-            return _slice(code)
+            return _slice_text(code)
         case Tuple(items):
             return f"({_listed(items)},)" if len(items) == 1 else f"({_listed(items)})"
     raise AssertionError(f"no text for {code!r}")
@@ -307,7 +309,7 @@ def _is_simple(code: Code) -> bool:
     return isinstance(code, Name) or (isinstance(code, Literal) and code.text[:1] != "(")
 
 
-def _slice(code: Slice) -> str:
+def _slice_text(code: Slice) -> str:
     """Return a slice; spaces surround the colons unless each end is a name or a number."""
     ends = [code.start, code.stop] if code.step is None else [code.start, code.stop, code.step]
     words = ["" if end is None else text(end) for end in ends]
@@ -317,6 +319,6 @@ def _slice(code: Slice) -> str:
     return " : ".join(words).replace(":  :", "::").strip()
 
 
-def _at(code: Code, level: int) -> str:
-    inner, own = _text(code)
+def _text_at_level(code: Code, level: int) -> str:
+    inner, own = _text_and_level(code)
     return f"({inner})" if own < level else inner

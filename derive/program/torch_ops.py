@@ -61,7 +61,7 @@ class TorchOp:
     name: str
     shape: Callable[..., Shape] | None = None
     """None: the shape to which the tensor arguments broadcast."""
-    flops: Flops = flop_rules.each
+    flops: Flops = flop_rules.per_result_element
     stem: str = ""
     """The stem of generated names for its values."""
     suffix: str = ""
@@ -118,7 +118,7 @@ def _adds(name: str, source: int) -> TorchOp:
     return TorchOp(
         name,
         shape_rules.like,
-        flop_rules.of(source),
+        flop_rules.per_argument_element(source),
         "placed",
         at_positions=True,
         new=True,
@@ -127,11 +127,11 @@ def _adds(name: str, source: int) -> TorchOp:
 
 
 def _reduces(name: str, stem: str = "", suffix: str = "", slips: bool = False) -> TorchOp:
-    given = name, shape_rules.reduce, flop_rules.of(0), stem, suffix
+    given = name, shape_rules.reduce, flop_rules.per_argument_element(0), stem, suffix
     return TorchOp(*given, keeps=True, slips=slips, new=True)
 
 
-def _several(
+def _multi_result(
     name: str, shape: Callable[..., Any], *absent: tuple[int, int], stem: str = "normed"
 ) -> TorchOp:
     (weight, _), *_ = absent
@@ -150,7 +150,7 @@ def _each_of(name: str, over: str = "_", stem: str = "", suffix: str = "") -> To
     return TorchOp(name, stem=stem, suffix=suffix, new=True, over=over)
 
 
-def _windows() -> Iterator[TorchOp]:
+def _window_ops() -> Iterator[TorchOp]:
     """Yield the operations that exist for one, two and three axes of windows."""
     yield TorchOp("_conv_of_each", shape_rules.conv, flop_rules.conv, contracts=True, new=True)
     yield TorchOp(
@@ -233,9 +233,11 @@ _ROWS = (
     _reduces("sum", "total", "sum"),
     _reduces("mean", "average", "mean"),
     _reduces("logsumexp", "lse", slips=True),  # nan where it is -inf
-    TorchOp("vector_norm", shape_rules.norm, flop_rules.of(0), keeps=True, new=True),
+    TorchOp(
+        "vector_norm", shape_rules.norm, flop_rules.per_argument_element(0), keeps=True, new=True
+    ),
     *map(_reduces, ("prod", "max", "min", "amax", "amin", "argmax", "argmin", "any", "all")),
-    TorchOp("sum_to_size", shape_rules.expand, flop_rules.of(0)),
+    TorchOp("sum_to_size", shape_rules.expand, flop_rules.per_argument_element(0)),
     _moves("gather", shape_rules.gather, stem="picked", at_positions=True, new=True),
     _moves("index_select", shape_rules.index_select, stem="picked", at_positions=True, new=True),
     _moves("_gathered_if_any", shape_rules.gather, stem="picked", at_positions=True, new=True),
@@ -271,10 +273,24 @@ _ROWS = (
     _adds("scatter_reduce", 3),
     _adds("index_add", 3),
     *(
-        TorchOp(name, shape_rules.like, flop_rules.of(3), "placed", new=True, ends_in_view=True)
+        TorchOp(
+            name,
+            shape_rules.like,
+            flop_rules.per_argument_element(3),
+            "placed",
+            new=True,
+            ends_in_view=True,
+        )
         for name in _INSIDE
     ),
-    TorchOp("index_put", shape_rules.like, flop_rules.of(2), at_positions=True, new=True, over="_"),
+    TorchOp(
+        "index_put",
+        shape_rules.like,
+        flop_rules.per_argument_element(2),
+        at_positions=True,
+        new=True,
+        over="_",
+    ),
     _moves("new_zeros", shape_rules.expand, makes=True, stem="zeros", new=True),
     _moves("new_full", shape_rules.expand, makes=True, new=True),
     _moves("arange", shape_rules.arange, makes=True, stem="position", new=True),
@@ -290,15 +306,15 @@ _ROWS = (
     ),
     TorchOp("addmm", shape_rules.addmm, flop_rules.addmm, contracts=True, new=True, over="out"),
     TorchOp("baddbmm", shape_rules.addmm, flop_rules.addmm, contracts=True, new=True, over="out"),
-    *_windows(),
-    _several("_layer_normed", shape_rules.rows_normalised, (2, 1), (3, 0)),
-    _several("_batch_normed", shape_rules.normalised(1, 2), (1, 1), (2, 0)),
-    _several("_group_normed", shape_rules.normalised(0, 2), (1, 1), (2, 0)),
-    _several("_channel_normed", shape_rules.normalised(0, 2), (1, 1), (2, 0)),
-    _several("_layer_normed_gradients", shape_rules.row_gradients, (5, 1), stem="grads"),
-    _several("_batch_normed_gradients", shape_rules.normalised(1, 2), (4, 1), stem="grads"),
-    _several("_group_normed_gradients", shape_rules.normalised(1, 3), (4, 1), stem="grads"),
-    _several("_channel_normed_gradients", shape_rules.normalised(1, 2), (4, 1), stem="grads"),
+    *_window_ops(),
+    _multi_result("_layer_normed", shape_rules.rows_normalised, (2, 1), (3, 0)),
+    _multi_result("_batch_normed", shape_rules.normalised(1, 2), (1, 1), (2, 0)),
+    _multi_result("_group_normed", shape_rules.normalised(0, 2), (1, 1), (2, 0)),
+    _multi_result("_channel_normed", shape_rules.normalised(0, 2), (1, 1), (2, 0)),
+    _multi_result("_layer_normed_gradients", shape_rules.row_gradients, (5, 1), stem="grads"),
+    _multi_result("_batch_normed_gradients", shape_rules.normalised(1, 2), (4, 1), stem="grads"),
+    _multi_result("_group_normed_gradients", shape_rules.normalised(1, 3), (4, 1), stem="grads"),
+    _multi_result("_channel_normed_gradients", shape_rules.normalised(1, 2), (4, 1), stem="grads"),
     TorchOp(
         *("_attended", shape_rules.attended, flop_rules.attended, "attended"),
         contracts=True,
@@ -425,7 +441,7 @@ def torch_op(code: Code) -> TorchOp:
             return _CAST
         case Binary("@"):
             return MATMUL
-        case Binary("**", _, exponent) if not _is_whole(exponent):
+        case Binary("**", _, exponent) if not _is_integer_literal(exponent):
             return _POWER
         case MethodCall(_, name):
             return TORCH_OPS.get(name, ELEMENTWISE)
@@ -436,7 +452,7 @@ def torch_op(code: Code) -> TorchOp:
     return ELEMENTWISE
 
 
-def _is_whole(code: Code) -> bool:
+def _is_integer_literal(code: Code) -> bool:
     """True if the code is a nonnegative integer literal."""
     return isinstance(code, Literal) and code.text.isdigit()
 

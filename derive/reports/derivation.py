@@ -19,10 +19,10 @@ from derive.notation.original_axes import as_given
 from derive.program.program import Program
 from derive.program.torch_ops import count
 from derive.reports.formula import DerivationStep, Formula
-from derive.reports.presentation_names import Speech, definitions, shown, steps_of
+from derive.reports.presentation_names import PresentationNames, definitions, shown, steps_of
 from derive.reports.result import Cost
 from derive.reports.shared_gradients import reused, written_in
-from derive.reports.symmetric_kernels import in_one_order, symmetric
+from derive.reports.symmetric_kernels import sort_symmetric_reads, symmetric
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def as_formulas(op: Operation) -> tuple[Formula, ...]:
     return tuple(Formula(e.name, e.axes, as_given(op, e.body)) for e in op.equations)
 
 
-def trees(derived: Derived, speech: Speech) -> list[Expr]:
+def trees(derived: Derived, speech: PresentationNames) -> list[Expr]:
     """Return the tensors of all adjoints and gradients, then their bodies as formulas show them."""
     every = (*derived.backward.adjoints, *derived.backward.gradients)
     lets = (derived.lets.get(a.tensor) for a in every)
@@ -47,15 +47,17 @@ def trees(derived: Derived, speech: Speech) -> list[Expr]:
     return [*(let.access for let in lets if let is not None), *bodies]
 
 
-def as_shown(derived: Derived, speech: Speech, wanted: Sequence[str] | None) -> tuple[Formula, ...]:
+def as_shown(
+    derived: Derived, speech: PresentationNames, wanted: Sequence[str] | None
+) -> tuple[Formula, ...]:
     """Return the kept adjoints, then the gradients, in the short form of the printed text.
 
     ``wanted`` selects and orders the gradients; None means all.
     """
     backward, display_name = derived.backward, derived.lets.display_name
     known = symmetric(derived.lets)
-    adjoints = [in_one_order(a, known) for a in backward.adjoints]
-    every = [in_one_order(a, known) for a in backward.gradients] + adjoints
+    adjoints = [sort_symmetric_reads(a, known) for a in backward.adjoints]
+    every = [sort_symmetric_reads(a, known) for a in backward.gradients] + adjoints
     found = {display_name(a.tensor): a for a in every}
     kept = [a for a in adjoints if a.tensor not in backward.wanted]
     results = [a for a in adjoints if a.tensor in backward.wanted]
@@ -77,7 +79,7 @@ def steps_and_names(
     given = dict(options(op))[option]
     derived = derive(op, option, *asked)
     every = (*derived.backward.adjoints, *derived.backward.gradients)
-    lets, speech = derived.lets, Speech.of(given, derived.lets, every)
+    lets, speech = derived.lets, PresentationNames.of(given, derived.lets, every)
     steps = [s for a in every for s in a.steps]
     in_steps = [e for s in (*steps, *lets.steps) for e in (s.before, s.after)]
     named = definitions(lets, [*trees(derived, speech), *in_steps], speech)

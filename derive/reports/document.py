@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
-from derive.show.typeset import aligned, name_in_latex, plain, stated
+from derive.show.typeset import aligned, identity_in_latex, name_in_latex, plain
 
 if TYPE_CHECKING:
     from derive.reports.formula import DerivationStep, Formula
 
 
 @dataclass(frozen=True)
-class Sheet:
+class Document:
     """The content of a document, in order; the steps are empty unless requested."""
 
     title: str
@@ -36,12 +36,12 @@ def titled(name: str, option: str | None) -> str:
     return name if option is None else f"{name} ({option})"
 
 
-def as_text(s: Sheet) -> str:
+def as_text(s: Document) -> str:
     """Return the document as text, one formula a line."""
     lines = [s.title, "", *(f"  {f}" for f in s.equations)]
     if s.named:
         lines += ["", "where", *(f"  {f}" for f in s.named)]
-    lines += ["", _heading(s), *(f"  {f}" for f in s.results)]
+    lines += ["", _sheet_heading(s), *(f"  {f}" for f in s.results)]
     lines += ["", s.foot] if s.foot else []
     if s.rewritten:
         lines += ["", "equations in a stable form"]
@@ -57,7 +57,7 @@ def as_text(s: Sheet) -> str:
     return "\n".join(lines)
 
 
-def as_latex(s: Sheet) -> str:
+def as_latex(s: Document) -> str:
     """Return the body of a LaTeX document that uses amsmath."""
     parts = [rf"\paragraph{{{plain(s.title)}}}", _display(s.equations)]
     if s.named:
@@ -65,22 +65,22 @@ def as_latex(s: Sheet) -> str:
     heading = ", ".join([s.heading, *(_in_latex(*symbol) for symbol in s.symbols)])
     parts += [heading, _display(s.results), plain(s.foot)]
     if s.rewritten:
-        parts += ["equations in a stable form", _listed(s.rewritten)]
+        parts += ["equations in a stable form", _numbered_steps(s.rewritten)]
     for formula in s.results if s.has_steps else ():
-        parts += [f"steps of {plain(formula.name)}", _listed(formula.steps)]
+        parts += [f"steps of {plain(formula.name)}", _numbered_steps(formula.steps)]
     return "\n\n".join(filter(None, parts))
 
 
-def as_html(s: Sheet) -> str:
+def as_html(s: Document) -> str:
     """Return headings, and formulas in MathML."""
     parts = [f"<h4>{escape(s.title)}</h4>", *_mathml(s.equations)]
     if s.named:
         parts += ["<p>where</p>", *_mathml(s.named)]
-    parts += [f"<p>{escape(_heading(s))}</p>", *_mathml(s.results)]
+    parts += [f"<p>{escape(_sheet_heading(s))}</p>", *_mathml(s.results)]
     return "\n".join([*parts, *([f"<p>{escape(s.foot)}</p>"] if s.foot else [])])
 
 
-def _heading(s: Sheet) -> str:
+def _sheet_heading(s: Document) -> str:
     return ", ".join([s.heading, *(" ".join(symbol) for symbol in s.symbols)])
 
 
@@ -93,10 +93,10 @@ def _display(formulas: Sequence[Formula]) -> str:
     return aligned(f.sides("latex") for f in formulas) if formulas else ""
 
 
-def _listed(steps: Sequence[DerivationStep]) -> str:
+def _numbered_steps(steps: Sequence[DerivationStep]) -> str:
     """Return the steps of a formula as a numbered list."""
     items = [
-        rf"  \item {plain(step.rule)}: ${stated(step.states)}$"
+        rf"  \item {plain(step.rule)}: ${identity_in_latex(step.states)}$"
         f"\n    \\[ {step.text('latex')} \\]"
         for step in steps
     ]

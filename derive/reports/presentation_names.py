@@ -60,7 +60,7 @@ from derive.show.sums import gathered, merged, with_means
 
 
 @dataclass(frozen=True)
-class Speech:
+class PresentationNames:
     """Translates canonical names and axes back to those of the user's operation."""
 
     display_name: Callable[[str], str]
@@ -86,7 +86,7 @@ class Speech:
     _said: dict[Expr, Expr] = field(default_factory=dict, compare=False)
 
     @classmethod
-    def of(cls, op: Operation, lets: Lets, adjoints: Sequence[Adjoint] = ()) -> Speech:
+    def of(cls, op: Operation, lets: Lets, adjoints: Sequence[Adjoint] = ()) -> PresentationNames:
         """Build it from the user's operation, its definitions, and the adjoints that read them."""
         display_name = lets.display_name
         owners = given_axes(op)
@@ -235,7 +235,7 @@ def _is_short(let: Let) -> bool:
 _SHORT = 24
 
 
-def _nested(e: Expr) -> Expr:
+def _factored_tree(e: Expr) -> Expr:
     """Return e as a tree, the tensors of each product sorted (cotangents first).
 
     A factor common to most terms is factored out first.
@@ -255,14 +255,14 @@ def _nested(e: Expr) -> Expr:
     return replace_inside_out(factor(e), ordered)
 
 
-def formula(adjoint: Adjoint, speech: Speech) -> Formula:
+def formula(adjoint: Adjoint, speech: PresentationNames) -> Formula:
     """Return the adjoint as a factored formula."""
-    nested = speech.by_value(speech.written_out(_nested(adjoint.body)))
+    nested = speech.by_value(speech.written_out(_factored_tree(adjoint.body)))
     name, axes, (body,) = speech.equation(adjoint.name, adjoint.formals, nested)
     return Formula(name, axes, body, partial(_steps, adjoint, speech))
 
 
-def shown(adjoint: Adjoint, speech: Speech) -> Formula:
+def shown(adjoint: Adjoint, speech: PresentationNames) -> Formula:
     """Return the formula in its short printed form: means, gathers, merged sums.
 
     A divisor of an equation is nonzero, so brackets [p ≠ 0] about it are dropped.
@@ -270,38 +270,38 @@ def shown(adjoint: Adjoint, speech: Speech) -> Formula:
     f = formula(adjoint, speech)
     if speech.divisors:
         bare = without_nonzero(f.body, speech.divisors)
-        f = _with(f, "divisor", "[p ≠ 0] = 1 where 1/p has a value", bare)
+        f = _with_step(f, "divisor", "[p ≠ 0] = 1 where 1/p has a value", bare)
     bare = in_names(f.body, speech.powers)
-    f = _with(f, "power", "b^(n − p) = y·b^n where y = b^(−p), (b^(1/p))^p = b", bare)
-    f = _with(f, "bound", "[x ≥ e]/x = [x ≥ e]/max(x, e)", bounded(f.body))
+    f = _with_step(f, "power", "b^(n − p) = y·b^n where y = b^(−p), (b^(1/p))^p = b", bare)
+    f = _with_step(f, "bound", "[x ≥ e]/x = [x ≥ e]/max(x, e)", bounded(f.body))
     if not any(isinstance(part, Reduce) for part in walk(f.body)):
         return f
     bare = gathered(f.body, speech.integers)
-    read = _with(f, "gather", "Σᵥ [s = v]·f(v) = f(s), 0 where s is no v", bare)
+    read = _with_step(f, "gather", "Σᵥ [s = v]·f(v) = f(s), 0 where s is no v", bare)
     f = read if read is f or len(str(read)) <= len(str(f)) else f
-    f = _with(f, "mean", "1/size(k)·Σₖ f(k) = meanₖ(f(k))", with_means(f.body))
-    f = _with(f, "one sum", "a·Σₖ w·x + Σₖ w·y = Σₖ w·(a·x + y)", merged(f.body))
+    f = _with_step(f, "mean", "1/size(k)·Σₖ f(k) = meanₖ(f(k))", with_means(f.body))
+    f = _with_step(f, "one sum", "a·Σₖ w·x + Σₖ w·y = Σₖ w·(a·x + y)", merged(f.body))
     return dataclasses.replace(f, body=speech.in_own_letters(f.body, f.axes))
 
 
-def _with(f: Formula, rule: str, states: str, body: Expr) -> Formula:
+def _with_step(f: Formula, rule: str, states: str, body: Expr) -> Formula:
     """Return the formula with another body and one more step, or itself if nothing changed."""
     if body is f.body:
         return f
-    return dataclasses.replace(f, body=body, told=partial(_and, f, rule, states, body))
+    return dataclasses.replace(f, body=body, told=partial(_appended_step, f, rule, states, body))
 
 
-def _and(f: Formula, rule: str, states: str, body: Expr) -> tuple[DerivationStep, ...]:
+def _appended_step(f: Formula, rule: str, states: str, body: Expr) -> tuple[DerivationStep, ...]:
     return (*f.steps, DerivationStep(f.name, f.axes, rule, states, f.body, body))
 
 
 @no_recursion_leaves
-def _steps(adjoint: Adjoint, speech: Speech) -> tuple[DerivationStep, ...]:
+def _steps(adjoint: Adjoint, speech: PresentationNames) -> tuple[DerivationStep, ...]:
     """Return the steps of an adjoint, factoring and inlining last.
 
     Guards that only protect positions under a bracket are not printed.
     """
-    nested, last = _nested(adjoint.body), to_tree(adjoint.body)
+    nested, last = _factored_tree(adjoint.body), to_tree(adjoint.body)
     log = list(adjoint.steps)
     subject = (adjoint.name, adjoint.formals)
     own = [n for n, step in enumerate(log) if step.subject == subject]
@@ -320,7 +320,7 @@ def _steps(adjoint: Adjoint, speech: Speech) -> tuple[DerivationStep, ...]:
     return steps_of(log, speech)
 
 
-def steps_of(log: Sequence[Step], speech: Speech) -> tuple[DerivationStep, ...]:
+def steps_of(log: Sequence[Step], speech: PresentationNames) -> tuple[DerivationStep, ...]:
     """Return the steps; all steps of one subject use the same letters."""
     about: dict[tuple[str, tuple[Index, ...]], list[Step]] = {}
     for step in log:
@@ -334,7 +334,7 @@ def steps_of(log: Sequence[Step], speech: Speech) -> tuple[DerivationStep, ...]:
     return tuple(told[step] for step in log)
 
 
-def _definition(let: Let, speech: Speech) -> Formula:
+def _let_formula(let: Let, speech: PresentationNames) -> Formula:
     """Return a definition of the engine as an equation."""
     body = factor(let.body)
     condition = None if let.condition is None else factor(let.condition)
@@ -352,7 +352,7 @@ def _definition(let: Let, speech: Speech) -> Formula:
     return Formula(name, axes, body)
 
 
-def _read(e: Expr) -> set[str]:
+def _unguarded_tensors(e: Expr) -> set[str]:
     """Return the tensors read inside e, except in conditions that only guard positions."""
     found: set[str] = set()
     pending, met = [e], set[Expr]()
@@ -365,14 +365,16 @@ def _read(e: Expr) -> set[str]:
     return found
 
 
-def definitions(lets: Lets, expressions: Sequence[Expr], speech: Speech) -> tuple[Formula, ...]:
+def definitions(
+    lets: Lets, expressions: Sequence[Expr], speech: PresentationNames
+) -> tuple[Formula, ...]:
     """Return the engine's definitions that the expressions read, in order of definition."""
     wanted: set[str] = set()
     pending = list(expressions)
     while pending:
-        for tensor in _read(pending.pop()):
+        for tensor in _unguarded_tensors(pending.pop()):
             let = lets.get(tensor)
             if let is not None and let.internal and let.name not in wanted:
                 wanted.add(let.name)
                 pending += [let.body, *filter(None, [let.condition])]
-    return tuple(_definition(let, speech) for let in lets if let.name in wanted)
+    return tuple(_let_formula(let, speech) for let in lets if let.name in wanted)

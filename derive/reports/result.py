@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from derive.cost.costs import Costs
-from derive.reports.document import Sheet, as_html, as_latex, as_text, titled
+from derive.reports.document import Document, as_html, as_latex, as_text, titled
 from derive.reports.formula import DerivationStep, Formula
 from derive.show.typeset import in_display
 
@@ -136,9 +136,9 @@ class Tangents(Mapping[str, Formula]):
         """Return the same as the body of a LaTeX document with amsmath."""
         return as_latex(self._sheet(steps))
 
-    def _sheet(self, steps: bool) -> Sheet:
+    def _sheet(self, steps: bool) -> Document:
         moves = bool(self.formulas)
-        return Sheet(
+        return Document(
             title=titled(self.name, self.option),
             equations=self.equations,
             named=self._told[1] if steps else self.definitions,
@@ -229,10 +229,10 @@ class Derivation(Formulas):
         """Return the same as the body of a LaTeX document with amsmath."""
         return as_latex(self._sheet(steps))
 
-    def _sheet(self, steps: bool) -> Sheet:
+    def _sheet(self, steps: bool) -> Document:
         saved = ", ".join(self.saved) or "nothing"
         cost = f"{self.cost.operations} operations, {self.cost.contractions} contractions"
-        return Sheet(
+        return Document(
             title=titled(self.name, self.option),
             equations=self.equations,
             named=self.step_definitions if steps else self.definitions,

@@ -19,7 +19,7 @@ from derive.algebra.match import match
 from derive.algebra.poly import Poly, Term, atom, make_term, poly, scale
 from derive.algebra.rules import Step
 from derive.algebra.substitution import substitute
-from derive.calculus.adjoint import Adjoint, said_of
+from derive.calculus.adjoint import Adjoint, with_subject
 from derive.calculus.lets import inline
 from derive.calculus.softmax_mean import sums_apart
 from derive.calculus.sum_rules import divided
@@ -33,9 +33,9 @@ def reused(gradients: Sequence[Adjoint], length: Callable[[Adjoint], int]) -> tu
         for m, other in enumerate(gradients):
             if a.name in reads[other.name]:
                 continue
-            for rule, body in _forms(found[a.name], other, n > m):
+            for rule, body in _bodies_by_reference(found[a.name], other, n > m):
                 step = Step("gradient", rule, found[a.name].body, body)
-                own = said_of((a.name, a.formals), [step])
+                own = with_subject((a.name, a.formals), [step])
                 made = replace(found[a.name], body=body, steps=found[a.name].steps.then(own))
                 if length(made) < length(found[a.name]):
                     found[a.name] = made
@@ -63,7 +63,7 @@ def written_in(
         (b,) = readers
         body = inline(b.body, found[a.name].as_let())
         step = Step("write out", "a name equals its definition", b.body, body)
-        own = said_of((b.name, b.formals), [step])
+        own = with_subject((b.name, b.formals), [step])
         made = replace(b, body=body, steps=b.steps.then(own, a.steps))
         if a.name not in tensors(body) and length(made) < length(b) + length(found[a.name]):
             found[b.name] = made
@@ -72,7 +72,7 @@ def written_in(
     return next(left), next(left)
 
 
-def _forms(a: Adjoint, other: Adjoint, later: bool) -> Iterator[tuple[str, Poly]]:
+def _bodies_by_reference(a: Adjoint, other: Adjoint, later: bool) -> Iterator[tuple[str, Poly]]:
     """Yield (rule, body) for each body of ``a`` in terms of another gradient.
 
     Of two gradients that are multiples of each other, the later one refers to the earlier one,
@@ -94,13 +94,13 @@ def _multiple(p: Poly, other: Adjoint) -> Poly | None:
         return None
     for c in {abs(t.coef / other.body.terms[0].coef) for t in p.terms}:
         for signed in (c, -c):
-            name = _name_of(scale(other.body, signed), p, other)
+            name = _matching_access(scale(other.body, signed), p, other)
             if name is not None:
                 return scale(atom(name), signed)
     return None
 
 
-def _name_of(pattern: Poly | Term, target: Poly | Term, other: Adjoint) -> Access | None:
+def _matching_access(pattern: Poly | Term, target: Poly | Term, other: Adjoint) -> Access | None:
     """Return an access to the other gradient at the indices where the pattern equals the target."""
     for binding in match(pattern, target, frozenset(other.formals), {}):
         if all(i in binding for i in other.formals):

@@ -15,7 +15,7 @@ from derive.algebra.expr import Access, Call, Expr, Index, sort_key
 from derive.algebra.poly import Poly, base_and_power, scale
 from derive.algebra.rules import Step
 from derive.algebra.substitution import replace, replace_inside_out, substitute
-from derive.calculus.adjoint import Adjoint, said_of
+from derive.calculus.adjoint import Adjoint, with_subject
 from derive.calculus.lets import Let, Lets
 
 Symmetric = Mapping[str, tuple[int, int]]
@@ -27,12 +27,12 @@ def symmetric(lets: Lets) -> Symmetric:
     found: dict[str, tuple[int, int]] = {}
     for let in lets.given.values():
         for at in combinations(range(len(let.formals)), 2):
-            if let.kind == "sum" and let.name not in found and _is_symmetric(let, *at):
+            if let.kind == "sum" and let.name not in found and _is_swap_invariant(let, *at):
                 found[let.name] = at
     return found
 
 
-def _is_symmetric(let: Let, m: int, n: int) -> bool:
+def _is_swap_invariant(let: Let, m: int, n: int) -> bool:
     i, j = let.formals[m], let.formals[n]
     if (i.extent, i.group) != (j.extent, j.group):
         return False
@@ -44,18 +44,20 @@ def _even(e: Expr) -> Expr:
 
     def chosen(part: Expr) -> Expr:
         if isinstance(part, Call) and part.function == "abs":
-            return Call("abs", (_signed(part.args[0]),))
+            return Call("abs", (_canonical_sign(part.args[0]),))
         base, n = base_and_power(part)
-        return type(part)(_signed(base), *part.parts()[1:]) if n % 2 == 0 and n != 0 else part
+        return (
+            type(part)(_canonical_sign(base), *part.parts()[1:]) if n % 2 == 0 and n != 0 else part
+        )
 
     return replace_inside_out(e, chosen)
 
 
-def _signed(e: Expr) -> Expr:
+def _canonical_sign(e: Expr) -> Expr:
     return min(e, scale(e, -1), key=sort_key) if isinstance(e, Poly) else e
 
 
-def in_one_order(a: Adjoint, known: Symmetric) -> Adjoint:
+def sort_symmetric_reads(a: Adjoint, known: Symmetric) -> Adjoint:
     """Return the adjoint with the positions of symmetric tensors sorted."""
 
     def turned(part: Expr) -> Expr | None:
@@ -75,7 +77,7 @@ def in_one_order(a: Adjoint, known: Symmetric) -> Adjoint:
         return a
     assert isinstance(body, Poly)
     step = Step("symmetry", "K[j,i] = K[i,j]", a.body, body)
-    return changed(a, body=body, steps=a.steps.then(said_of((a.name, a.formals), [step])))
+    return changed(a, body=body, steps=a.steps.then(with_subject((a.name, a.formals), [step])))
 
 
 def _bound_last(e: Expr) -> tuple[object, ...]:

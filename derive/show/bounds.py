@@ -21,18 +21,20 @@ from derive.algebra.expr import (
     walk,
 )
 from derive.algebra.poly import raised
-from derive.show.legible import rewritten
+from derive.show.legible import map_legible
 
 
 def bounded(e: Expr) -> Expr:
     """Merge quotients by x and by max(x, e) into one; return e if nothing changed."""
     if not any(isinstance(part, Call) and part.function == "clamp" for part in walk(e)):
         return e
-    return rewritten(e, lambda part: _bounded(part) if isinstance(part, Add) else part)
+    return map_legible(
+        e, lambda part: _merge_bounded_quotients(part) if isinstance(part, Add) else part
+    )
 
 
-def _bounded(e: Add) -> Expr:
-    terms = [_powers(a) for a in e.args]
+def _merge_bounded_quotients(e: Add) -> Expr:
+    terms = [_exponents_by_base(a) for a in e.args]
     changed = False
     for bound in dict.fromkeys(b for t in terms for b, n in t.items() if _is_bound(b) and n < 0):
         assert isinstance(bound, Call)
@@ -41,14 +43,14 @@ def _bounded(e: Add) -> Expr:
             if Iverson(Rel(">=", x, least)) in t and x in t:
                 t[bound] = t.get(bound, Fraction(0)) + t.pop(x)
                 changed = True
-    return _shared_apart(terms) if changed else e
+    return _factor_exponents(terms) if changed else e
 
 
 def _is_bound(e: Expr) -> bool:
     return isinstance(e, Call) and e.function == "max"
 
 
-def _powers(e: Expr) -> dict[Expr, Fraction]:
+def _exponents_by_base(e: Expr) -> dict[Expr, Fraction]:
     """Return base -> exponent of a product; a number is a base of its own."""
     found: dict[Expr, Fraction] = {}
     for f in factors_of(e):
@@ -59,7 +61,7 @@ def _powers(e: Expr) -> dict[Expr, Fraction]:
     return found
 
 
-def _shared_apart(terms: Sequence[dict[Expr, Fraction]]) -> Expr:
+def _factor_exponents(terms: Sequence[dict[Expr, Fraction]]) -> Expr:
     """Return the sum of the terms with their common factors pulled out."""
     outside: dict[Expr, Fraction] = {}
     for base, n in terms[0].items():
@@ -68,8 +70,10 @@ def _shared_apart(terms: Sequence[dict[Expr, Fraction]]) -> Expr:
             continue
         outside[base] = max(every) if n < 0 else min(every)
     left = [{b: n - outside.get(b, 0) for b, n in t.items()} for t in terms]
-    return product_of([*_product(outside), Add(tuple(product_of(_product(t)) for t in left))])
+    return product_of(
+        [*_factors_of_powers(outside), Add(tuple(product_of(_factors_of_powers(t)) for t in left))]
+    )
 
 
-def _product(powers: dict[Expr, Fraction]) -> list[Expr]:
+def _factors_of_powers(powers: dict[Expr, Fraction]) -> list[Expr]:
     return [raised(base, n) for base, n in powers.items() if n]

@@ -40,14 +40,14 @@ _HOLDS_FOR = {"<": "<", "<=": "<=", ">": ">", ">=": "=>", "==": "=", "!=": "<>"}
 
 def by_cases(args: Sequence[Expr]) -> Expr:
     """Return the sum with bracketed terms merged and common factors in front."""
-    shared, left = _shared_apart(args)
-    whole = _cases(_joined(left))
+    shared, left = _bracket_common_factors(args)
+    whole = _cases(_merge_disjoint_terms(left))
     if not shared or whole is num(1):
         return product_of(shared) if shared else whole
     return Mul((*shared, whole))
 
 
-def _shared_apart(args: Sequence[Expr]) -> tuple[list[Expr], list[Expr]]:
+def _bracket_common_factors(args: Sequence[Expr]) -> tuple[list[Expr], list[Expr]]:
     """Return (common factors, remaining terms) of a sum; no factors if a term has no bracket."""
     terms = [list(factors_of(a)) for a in args]
     if len(terms) < 2 or not all(any(isinstance(f, Iverson) for f in t) for t in terms):
@@ -56,25 +56,27 @@ def _shared_apart(args: Sequence[Expr]) -> tuple[list[Expr], list[Expr]]:
     return shared, [product_of([f for f in t if f not in shared]) for t in terms]
 
 
-def _joined(args: list[Expr]) -> list[Expr]:
+def _merge_disjoint_terms(args: list[Expr]) -> list[Expr]:
     """Return the addends, two with disjoint conditions and equal values merged into one."""
-    guarded = [a for a in args if any(_brackets(a))]
+    guarded = [a for a in args if any(_bracket_cofactors(a))]
     for one, two in combinations(guarded, 2):
-        for (c, then), (d, other) in product(_brackets(one), _brackets(two)):
-            either = _either(c, d) if then is other else None
+        for (c, then), (d, other) in product(_bracket_cofactors(one), _bracket_cofactors(two)):
+            either = _exclusive_disjunction(c, d) if then is other else None
             if either is not None:
-                whole = then if either is And(()) else _under(either, then)
-                return _joined([whole if a is one else a for a in args if a is not two])
+                whole = then if either is And(()) else _times_bracket(either, then)
+                return _merge_disjoint_terms(
+                    [whole if a is one else a for a in args if a is not two]
+                )
     return args
 
 
-def _under(c: Expr, e: Expr) -> Expr:
+def _times_bracket(c: Expr, e: Expr) -> Expr:
     factors = [] if e is num(1) else list(factors_of(e))
     factors.insert(isinstance(e, Mul) and isinstance(e.args[0], Num), Iverson(c))
     return product_of(factors)
 
 
-def _either(c: Expr, d: Expr) -> Expr | None:
+def _exclusive_disjunction(c: Expr, d: Expr) -> Expr | None:
     """Return the disjunction of two disjoint conditions; None if disjointness is not known."""
     if _denied(c) is d or _denied(d) is c or _are_apart(c, d):
         return And(())
@@ -98,9 +100,9 @@ def _are_apart(c: Expr, d: Expr) -> bool:
 
 def _cases(args: Sequence[Expr]) -> Expr:
     """Return the sum with a pair of addends under c and not c as one ``where(c, x, y)``."""
-    guarded = [a for a in args if any(_brackets(a))]
+    guarded = [a for a in args if any(_bracket_cofactors(a))]
     for one, two in permutations(guarded, 2):
-        for (c, then), (d, other) in product(_brackets(one), _brackets(two)):
+        for (c, then), (d, other) in product(_bracket_cofactors(one), _bracket_cofactors(two)):
             if _denied(c) is not d or _is_denial(c):
                 continue
             if isinstance(then, Num) and isinstance(other, Num):
@@ -110,7 +112,7 @@ def _cases(args: Sequence[Expr]) -> Expr:
     return sum_of(args)
 
 
-def _brackets(e: Expr) -> list[tuple[Expr, Expr]]:
+def _bracket_cofactors(e: Expr) -> list[tuple[Expr, Expr]]:
     """Return (condition, cofactor) for each bracket of a product."""
     args = factors_of(e)
     return [

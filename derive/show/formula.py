@@ -78,7 +78,7 @@ def equation(name: str, axes: Sequence[Expr], body: Expr, style: str = "unicode"
 
 def sides(name: str, axes: Sequence[Expr], body: Expr, style: str) -> tuple[str, str]:
     """Return the left and the right side of the equation name[axes] = body."""
-    left, right = _named(Access(name, tuple(axes)), legible(body))
+    left, right = _display_letters(Access(name, tuple(axes)), legible(body))
     right = _in_order_of(left, right)
     printer = _Printer(STYLES[style])
     return printer.text(left), printer.text(right)
@@ -86,7 +86,7 @@ def sides(name: str, axes: Sequence[Expr], body: Expr, style: str) -> tuple[str,
 
 def _expression(e: Expr, style: str) -> str:
     target = STYLES[style]
-    (shown,) = _named(legible(e))
+    (shown,) = _display_letters(legible(e))
     return target.whole(_Printer(target).text(shown))
 
 
@@ -106,7 +106,7 @@ def _in_order_of(left: Expr, e: Expr) -> Expr:
 # Names for display
 
 
-def _named(*expressions: Expr) -> list[Expr]:
+def _display_letters(*expressions: Expr) -> list[Expr]:
     """Rename machine names to letters, and bound indices that shadow a name in scope."""
     every = [e for expression in expressions for e in walk(expression)]
     taken = {e.tensor for e in every if isinstance(e, Access)}
@@ -119,7 +119,7 @@ def _named(*expressions: Expr) -> list[Expr]:
     renaming: dict[Index, Expr] = {}
     for index in free:
         if _is_machine(index):
-            renaming[index] = new = _letter(index, taken)
+            renaming[index] = new = _unused_letter(index, taken)
             taken.add(new.name)
     return [_relabel(substitute(e, renaming), frozenset(taken)) for e in expressions]
 
@@ -128,7 +128,7 @@ def _is_machine(index: Index) -> bool:
     return index.name.startswith("_")
 
 
-def _letter(index: Index, taken: Container[str]) -> Index:
+def _unused_letter(index: Index, taken: Container[str]) -> Index:
     """Rename an index to its own letter, or its extent's, with primes until it is new."""
     name = index.name.rstrip("'")
     if name.startswith("_"):
@@ -142,7 +142,7 @@ def _relabel(e: Expr, taken: frozenset[str]) -> Expr:
         renaming: dict[Index, Expr] = {}
         indices = []
         for index in e.indices:
-            new = _letter(index, taken)
+            new = _unused_letter(index, taken)
             taken |= {new.name}
             renaming[index] = new
             indices.append(new)
@@ -223,7 +223,7 @@ class _Printer:
         left = list(args)
         while left:
             first = left.pop(0)
-            ends = [b for b in left if _between(first, b)]
+            ends = [b for b in left if _is_chain(first, b)]
             if not ends:
                 texts.append(self.text(first, _NOT))
                 continue
@@ -252,7 +252,7 @@ class _Printer:
 
         A constant follows a difference of tensors: a − b + eps. A positive term comes first.
         """
-        terms = [_split(term) for term in _flat(Add, args)]
+        terms = [_split_product(term) for term in _associative_operands(Add, args)]
         signs = {term.coefficient < 0 for term in terms if term.varies}
         terms.sort(
             key=lambda term: (
@@ -274,7 +274,7 @@ class _Printer:
 
     def product(self, e: Expr) -> tuple[str, int]:
         """Print coefficient*factors/divisors*sums, the sign in front."""
-        parts = _split(e)
+        parts = _split_product(e)
         if parts.coefficient < 0:
             return self.style.negative + self.term(parts), _ADD
         return self.magnitude(parts)
@@ -344,7 +344,7 @@ class _Printer:
 _TURNED = {">": "<", ">=": "<="}
 
 
-def _between(a: Expr, b: Expr) -> bool:
+def _is_chain(a: Expr, b: Expr) -> bool:
     """True if a is x > low or x ≥ low and b is x < high or x ≤ high."""
     if not isinstance(a, Rel) or not isinstance(b, Rel):
         return False
@@ -367,9 +367,9 @@ class _ProductParts:
         return any(isinstance(p, Access | Index) for p in parts)
 
 
-def _split(e: Expr) -> _ProductParts:
+def _split_product(e: Expr) -> _ProductParts:
     parts = _ProductParts()
-    for factor in _flat(Mul, (e,)):
+    for factor in _associative_operands(Mul, (e,)):
         if isinstance(factor, Num):
             parts.coefficient *= factor.value
         elif isinstance(factor, Reduce) and factor.kind in _PREFIX:
@@ -383,12 +383,12 @@ def _split(e: Expr) -> _ProductParts:
             parts.divisors.append(factor.base if power == 1 else Pow(factor.base, num(power)))
         else:
             parts.factors.append(factor)
-    parts.factors.sort(key=_rank)
-    parts.divisors.sort(key=_rank)
+    parts.factors.sort(key=_factor_rank)
+    parts.divisors.sort(key=_factor_rank)
     return parts
 
 
-def _rank(factor: Expr) -> int:
+def _factor_rank(factor: Expr) -> int:
     """Sort key: numbers before masks before everything else."""
     base = factor.base if isinstance(factor, Pow) and isinstance(factor.exponent, Num) else factor
     if isinstance(base, Num | Const) or isinstance(factor, Size | Param):
@@ -396,11 +396,11 @@ def _rank(factor: Expr) -> int:
     return 1 if isinstance(factor, Iverson) else 2
 
 
-def _flat(kind: type[Add] | type[Mul], args: Iterable[Expr]) -> list[Expr]:
+def _associative_operands(kind: type[Add] | type[Mul], args: Iterable[Expr]) -> list[Expr]:
     """Return the operands of nested sums or products, in order."""
     flat: list[Expr] = []
     for arg in args:
-        flat += _flat(kind, arg.args) if isinstance(arg, kind) else [arg]
+        flat += _associative_operands(kind, arg.args) if isinstance(arg, kind) else [arg]
     return flat
 
 
@@ -411,7 +411,7 @@ def _decimal(value: Fraction) -> str | None:
     (large numbers only), or else to the same float64.
     """
     if value.denominator <= _LARGEST_DENOMINATOR:
-        return None if abs(value) < 10**_DIGITS else _shortest(value)
+        return None if abs(value) < 10**_DIGITS else _shortest_float_text(value)
     below = value.denominator
     for prime in (2, 5):
         while below % prime == 0:
@@ -428,7 +428,7 @@ def _decimal(value: Fraction) -> str | None:
     return _in_short(repr(float(value)))
 
 
-def _shortest(value: Fraction) -> str | None:
+def _shortest_float_text(value: Fraction) -> str | None:
     """Return the shortest digits of a large number that is a float (float32 if it is one)."""
     if value > Fraction(sys.float_info.max) or Fraction(float(value)) != value:
         return None

@@ -68,14 +68,14 @@ def share(args: Sequence[Expr]) -> tuple[Expr, ...]:
     """
     brackets = [a for a in args if isinstance(a, Iverson)]
     for call in args:
-        for made, condition in _shares(call):
+        for made, condition in _softmax_matches(call):
             gone = [b for b in brackets if b.condition is condition]
             if condition is None or gone:
                 return tuple(made if a is call else a for a in args if a not in gone)
     return tuple(args)
 
 
-def _shares(call: Expr) -> Iterator[tuple[AxisFunction, Expr | None]]:
+def _softmax_matches(call: Expr) -> Iterator[tuple[AxisFunction, Expr | None]]:
     """Yield (softmax, its condition) if the call is exp(f - logsumexp f)."""
     if not isinstance(call, Call) or call.function != "exp" or not isinstance(call.args[0], Add):
         return
@@ -87,7 +87,7 @@ def _shares(call: Expr) -> Iterator[tuple[AxisFunction, Expr | None]]:
             continue
         f = sum_of([a for a in terms if a is not t])
         outside = sorted(free_indices(f) - free_indices(total), key=lambda i: i.name)
-        fits = ([k for k in outside if _alike(i, k)] for i in total.indices)
+        fits = ([k for k in outside if _same_range(i, k)] for i in total.indices)
         for along in product(*fits):
             here = dict(zip(total.indices, along, strict=True))
             if substitute(total.body, here) is f:
@@ -95,7 +95,7 @@ def _shares(call: Expr) -> Iterator[tuple[AxisFunction, Expr | None]]:
                 yield AxisFunction("softmax", along, f, condition), condition
 
 
-def _alike(one: Index, other: Index) -> bool:
+def _same_range(one: Index, other: Index) -> bool:
     return (one.extent, one.group) == (other.extent, other.group)
 
 
@@ -133,7 +133,7 @@ def with_roots(args: Sequence[Expr]) -> tuple[Expr, ...]:
         if isinstance(a, Num):
             coef *= a.value
         else:
-            powers.append(_power(a))
+            powers.append(_constant_power(a))
     if not any(isinstance(base, Num | Const) for base, _ in powers):
         return tuple(args)
     coef, rest = over_roots(coef, powers)
@@ -142,11 +142,11 @@ def with_roots(args: Sequence[Expr]) -> tuple[Expr, ...]:
     return (*numbers, *roots, *(raised(base, n) for base, n in rest))
 
 
-def _power(e: Expr) -> tuple[Expr, Fraction]:
+def _constant_power(e: Expr) -> tuple[Expr, Fraction]:
     """Return (base, exponent); nested powers of a positive constant are merged."""
     if not isinstance(e, Pow) or not isinstance(e.exponent, Num):
         return e, Fraction(1)
-    base, n = _power(e.base)
+    base, n = _constant_power(e.base)
     positive = isinstance(base, Num | Const) and base is not e.base
     return (base, n * e.exponent.value) if positive or n == 1 else (e.base, e.exponent.value)
 

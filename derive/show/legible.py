@@ -58,10 +58,10 @@ from derive.show.identities import (
 
 def legible(e: Expr) -> Expr:
     """Return the tree e in its display form."""
-    return replace_inside_out(replace(e, _where_something_is_read), _legible)
+    return replace_inside_out(replace(e, _without_nonempty_brackets), _legible)
 
 
-def rewritten(e: Expr, f: Callable[[Expr], Expr]) -> Expr:
+def map_legible(e: Expr, f: Callable[[Expr], Expr]) -> Expr:
     """Apply f to each part of the legible form of e; return e if f changes nothing.
 
     The maximum or minimum of two, a form for display only, becomes a clamp again.
@@ -70,10 +70,10 @@ def rewritten(e: Expr, f: Callable[[Expr], Expr]) -> Expr:
     found = replace_inside_out(read, f)
     if found is read or any(isinstance(part, AxisFunction) for part in walk(found)):
         return e
-    return replace_inside_out(found, _clamped)
+    return replace_inside_out(found, _extremum_as_clamp)
 
 
-def _clamped(e: Expr) -> Expr:
+def _extremum_as_clamp(e: Expr) -> Expr:
     if isinstance(e, Call) and e.function in ("max", "min"):
         x, bound = e.args
         low, high = (bound, Const("inf")) if e.function == "max" else (-Const("inf"), bound)
@@ -89,7 +89,7 @@ def value_of(e: Expr) -> Expr:
         for detached in still:
             if isinstance(detached, Call) and detached.function == "detach":
                 others = (*(a for a in still if a is not detached), *detached.args)
-                summed = _collected(Add(others))
+                summed = _merge_like_terms(Add(others))
                 if len(list(_signed_terms(summed, Fraction(1)))) < len(still):
                     return summed
         return part
@@ -97,18 +97,18 @@ def value_of(e: Expr) -> Expr:
     return replace_inside_out(e, visit)
 
 
-def _where_something_is_read(e: Expr) -> Expr | None:
+def _without_nonempty_brackets(e: Expr) -> Expr | None:
     """Drop the brackets of a product that only state that an axis it reads is nonempty."""
     if not isinstance(e, Mul):
         return None
-    kept = [a for a in e.args if not _says_of_values(a, e)]
+    kept = [a for a in e.args if not _states_nonempty(a, e)]
     if len(kept) == len(e.args):
         return None
-    made = [replace(a, _where_something_is_read) for a in kept]
+    made = [replace(a, _without_nonempty_brackets) for a in kept]
     return made[0] if len(made) == 1 else Mul(tuple(made))
 
 
-def _says_of_values(bracket: Expr, e: Mul) -> bool:
+def _states_nonempty(bracket: Expr, e: Mul) -> bool:
     """True if it states that an axis is nonempty and guards a cofactor."""
     c = bracket.condition if isinstance(bracket, Iverson) else None
     if not isinstance(c, Rel) or (c.op, c.left) not in (("<", num(0)), ("<=", num(1))):
@@ -135,12 +135,12 @@ def _legible(e: Expr) -> Expr:
     if isinstance(e, Add):
         if num(0) in e.args:
             return _legible(sum_of([a for a in e.args if a is not num(0)]))
-        collected = _collected(_opened(e))
+        collected = _merge_like_terms(_distribute_minus(e))
         return by_cases(collected.args) if isinstance(collected, Add) else collected
     if isinstance(e, Mul):
         if num(0) in e.args:
             return num(0)
-        args = with_roots(beside_deltas(share(_flat(e))))
+        args = with_roots(beside_deltas(share(_flat_product(e))))
         made = _in_powers(product_of(args))
         return _in_chains(_without_zeros(made)) if isinstance(made, Mul) else made
     if isinstance(e, Where):
@@ -150,7 +150,7 @@ def _legible(e: Expr) -> Expr:
     return e
 
 
-def _flat(e: Mul) -> tuple[Expr, ...]:
+def _flat_product(e: Mul) -> tuple[Expr, ...]:
     return tuple(a for part in e.args for a in (part.args if isinstance(part, Mul) else (part,)))
 
 
@@ -174,7 +174,7 @@ def _in_powers(e: Expr) -> Expr:
     return product_of([*numbers, *left])
 
 
-def _opened(e: Add) -> Add:
+def _distribute_minus(e: Add) -> Add:
     """Distribute a minus: a - (b + c) is a - b - c."""
     terms: list[Expr] = []
     for a in e.args:
@@ -182,13 +182,13 @@ def _opened(e: Add) -> Add:
             case Mul((sign, Add() as inside)) if sign is num(-1):
                 signed = list(_signed_terms(inside, Fraction(-1)))
                 opened = all(n < 0 for n, _ in signed)
-                terms += (_scaled(n, rest) for n, rest in signed) if opened else [a]
+                terms += (_times_number(n, rest) for n, rest in signed) if opened else [a]
             case _:
                 terms.append(a)
     return Add(tuple(terms)) if len(terms) > len(e.args) else e
 
 
-def _collected(e: Add) -> Expr:
+def _merge_like_terms(e: Add) -> Expr:
     """Merge like terms, a - t - t is a - 2*t; return e if there are none."""
     terms = list(_signed_terms(e, Fraction(1)))
     sums: dict[Expr, Fraction] = {}
@@ -196,7 +196,7 @@ def _collected(e: Add) -> Expr:
         sums[rest] = sums.get(rest, Fraction(0)) + coefficient
     if len(sums) == len(terms):
         return e
-    kept = [_scaled(n, rest) for rest, n in sums.items() if n]
+    kept = [_times_number(n, rest) for rest, n in sums.items() if n]
     return kept[0] if len(kept) == 1 else Add(tuple(kept)) if kept else num(0)
 
 
@@ -218,7 +218,7 @@ def _signed_terms(e: Expr, sign: Fraction) -> Iterator[tuple[Fraction, Expr]]:
         yield sign, e
 
 
-def _scaled(n: Fraction, e: Expr) -> Expr:
+def _times_number(n: Fraction, e: Expr) -> Expr:
     if e is num(1):
         return Num(n)
     if n == 1:

@@ -37,7 +37,7 @@ from derive.algebra.expr import (
 )
 from derive.algebra.substitution import replace_inside_out, substitute
 from derive.show.identities import form, nonzero
-from derive.show.legible import legible, rewritten
+from derive.show.legible import legible, map_legible
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,18 @@ def power_of(name: Access, body: Expr) -> Power | None:
     if len(powers) != 1:
         return None
     ((whole, base, exponent),) = powers
-    scale, rest = _scaled([f for f in factors_of(e) if f is not whole])
-    return Power(name, _sorted(base), form(exponent), scale, tuple(map(_sorted, rest)), asked)
+    scale, rest = _split_numbers([f for f in factors_of(e) if f is not whole])
+    return Power(
+        name,
+        _power_normal_form(base),
+        form(exponent),
+        scale,
+        tuple(map(_power_normal_form, rest)),
+        asked,
+    )
 
 
-def _scaled(factors: Sequence[Expr]) -> tuple[Fraction, list[Expr]]:
+def _split_numbers(factors: Sequence[Expr]) -> tuple[Fraction, list[Expr]]:
     """Return (product of the numbers, other factors)."""
     numbers = [f.value for f in factors if isinstance(f, Num)]
     return prod(numbers, start=Fraction(1)), [f for f in factors if not isinstance(f, Num)]
@@ -78,10 +85,10 @@ def in_names(e: Expr, powers: Sequence[Power]) -> Expr:
     def visit(part: Expr) -> Expr:
         for p in powers if isinstance(part, Mul) else ():
             assert isinstance(part, Mul)
-            part = _named(part, p) or part
+            part = _power_by_name(part, p) or part
         return part
 
-    return rewritten(e, visit) if powers else e
+    return map_legible(e, visit) if powers else e
 
 
 def _symbolic(factors: Sequence[Expr]) -> Iterator[tuple[Expr, Expr, Expr]]:
@@ -94,24 +101,24 @@ def _symbolic(factors: Sequence[Expr]) -> Iterator[tuple[Expr, Expr, Expr]]:
             yield f, base, exponent
 
 
-def _places(given: Power, base: Expr) -> Iterator[Power]:
+def _matching_bases(given: Power, base: Expr) -> Iterator[Power]:
     """Yield the equation at the indices where its base equals ``base``."""
     free = sorted(free_indices(base), key=sort_key)
     axes = [i for i in given.name.positions if isinstance(i, Index)]
     alike = ([k for k in free if (k.extent, k.group) == (i.extent, i.group)] for i in axes)
     for at in product(*alike):
         names: dict[Index, Expr] = dict(zip(axes, at, strict=True))
-        whole = _sorted(base)
-        if _sorted(substitute(given.base, names)) is whole:
-            beside = tuple(_sorted(substitute(f, names)) for f in given.beside)
+        whole = _power_normal_form(base)
+        if _power_normal_form(substitute(given.base, names)) is whole:
+            beside = tuple(_power_normal_form(substitute(f, names)) for f in given.beside)
             asked = given.asked and substitute(given.asked, names)
             name = substitute(given.name, names)
             yield replace(given, name=name, base=whole, beside=beside, asked=asked)
 
 
-def _named(e: Mul, given: Power) -> Expr | None:
+def _power_by_name(e: Mul, given: Power) -> Expr | None:
     for _, base, _ in _symbolic(e.args):
-        for p in _places(given, base):
+        for p in _matching_bases(given, base):
             made = _with_name(e, p)
             if made is not None:
                 return made
@@ -123,18 +130,18 @@ def _with_name(e: Mul, p: Power) -> Expr | None:
         return None
     found = list(_symbolic(e.args))
     for whole, base, exponent in found:
-        if _sorted(base) is not p.base:
+        if _power_normal_form(base) is not p.base:
             continue
         rest = [f for f in e.args if f is not whole]
         more = (form(exponent) - p.exponent).number
         if more is None or more.denominator != 1:
             continue
-        scale, others = _scaled(rest)
-        left = _without(others, p.beside) if more and p.exponent.sign == -1 else None
+        scale, others = _split_numbers(rest)
+        left = _factors_minus(others, p.beside) if more and p.exponent.sign == -1 else None
         if left is not None:
             number = [Num(scale / p.scale)] if scale != p.scale else []
             return product_of([*number, *left, p.name, Pow(base, Num(more))])
-        root = _root(p.exponent)
+        root = _reciprocal_parameter(p.exponent)
         if root is not None and not p.beside and p.scale == 1 and more == -1:
             turned = form(root) - Polynomial.of(1)
             for other, a, n in found:
@@ -146,7 +153,7 @@ def _with_name(e: Mul, p: Power) -> Expr | None:
     return None
 
 
-def _root(exponent: Polynomial) -> Param | None:
+def _reciprocal_parameter(exponent: Polynomial) -> Param | None:
     """Return p if the exponent is 1/p, else None."""
     match list(exponent.terms.items()):
         case [((Pow(Param() as p, Num() as n),), value)] if n is num(-1) and value == 1:
@@ -154,18 +161,18 @@ def _root(exponent: Polynomial) -> Param | None:
     return None
 
 
-def _without(factors: Sequence[Expr], gone: Sequence[Expr]) -> list[Expr] | None:
+def _factors_minus(factors: Sequence[Expr], gone: Sequence[Expr]) -> list[Expr] | None:
     """Return the factors minus ``gone``, or None if one of these is missing."""
     left = list(factors)
     for g in gone:
-        same = next((f for f in left if _sorted(f) is g), None)
+        same = next((f for f in left if _power_normal_form(f) is g), None)
         if same is None:
             return None
         left.remove(same)
     return left
 
 
-def _sorted(e: Expr) -> Expr:
+def _power_normal_form(e: Expr) -> Expr:
     """Return a normal form of e: sorted operands, one form of powers, numbered bound indices."""
 
     def visit(part: Expr) -> Expr:
@@ -173,7 +180,7 @@ def _sorted(e: Expr) -> Expr:
             return type(part)(tuple(sorted(part.args, key=sort_key)))
         if isinstance(part, Reduce):
             names = {i: Index(f"_{n}", i.extent, i.group) for n, i in enumerate(part.indices)}
-            body = _sorted(substitute(part.body, {**names}))
+            body = _power_normal_form(substitute(part.body, {**names}))
             return Reduce(part.kind, tuple(names.values()), body, part.condition)
         return Pow(*part.args) if isinstance(part, Call) and part.function == "pow" else part
 

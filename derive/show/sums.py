@@ -34,16 +34,16 @@ from derive.algebra.expr import (
     sum_of,
     walk,
 )
-from derive.algebra.substitution import apart, replace_inside_out, substitute
+from derive.algebra.substitution import rename_apart, replace_inside_out, substitute
 from derive.show.identities import beside_deltas
 
 
 def with_means(e: Expr) -> Expr:
     """Replace sums over k divided by size(k) by means; nan where k has no values."""
-    return replace_inside_out(e, _meant)
+    return replace_inside_out(e, _sum_as_mean)
 
 
-def _meant(e: Expr) -> Expr:
+def _sum_as_mean(e: Expr) -> Expr:
     for total in factors_of(e) if isinstance(e, Mul) else ():
         if isinstance(total, Reduce) and total.kind == "sum" and total.condition is None:
             left = list(factors_of(e))
@@ -52,7 +52,7 @@ def _meant(e: Expr) -> Expr:
                 for b in below:
                     left.remove(b)
                 left[left.index(total)] = Reduce("mean", total.indices, total.body)
-                return _meant(product_of(left))
+                return _sum_as_mean(product_of(left))
     return e
 
 
@@ -68,7 +68,7 @@ def gathered(e: Expr, integers: Collection[str]) -> Expr:
             # A product prints its sums last; the gathered factors now go first.
             args = sorted(part.args, key=lambda a: (not isinstance(a, Num), a not in reads))
             return product_of([f for a in args for f in factors_of(a)])
-        found = _gathered(part, integers)
+        found = _gather_reduce(part, integers)
         if found is not part and not isinstance(found, Reduce):
             reads.add(found)
         return found
@@ -76,7 +76,7 @@ def gathered(e: Expr, integers: Collection[str]) -> Expr:
     return replace_inside_out(e, visit)
 
 
-def _gathered(e: Expr, integers: Collection[str]) -> Expr:
+def _gather_reduce(e: Expr, integers: Collection[str]) -> Expr:
     if not isinstance(e, Reduce) or e.kind != "sum" or e.condition is not None:
         return e
     for bracket in factors_of(e.body):
@@ -86,7 +86,7 @@ def _gathered(e: Expr, integers: Collection[str]) -> Expr:
             rest = product_of([a for a in factors_of(e.body) if a is not bracket])
             if _is_read_at(rest, v):
                 body, left = substitute(rest, {v: s}), tuple(i for i in e.indices if i is not v)
-                return _gathered(Reduce("sum", left, body), integers) if left else body
+                return _gather_reduce(Reduce("sum", left, body), integers) if left else body
     return e
 
 
@@ -121,7 +121,9 @@ class _Sum:
 def merged(e: Expr) -> Expr:
     """Merge sums that share factors, where the remainders are short."""
     read = replace_inside_out(e, _read_beside_deltas)
-    found = replace_inside_out(read, lambda part: _merged(part) if isinstance(part, Add) else part)
+    found = replace_inside_out(
+        read, lambda part: _merge_sum_pair(part) if isinstance(part, Add) else part
+    )
     return e if found is read else found
 
 
@@ -129,14 +131,14 @@ def _read_beside_deltas(e: Expr) -> Expr:
     return product_of(beside_deltas(e.args)) if isinstance(e, Mul) else e
 
 
-def _merged(e: Add) -> Expr:
+def _merge_sum_pair(e: Add) -> Expr:
     sums = {n: s for n, a in enumerate(e.args) if (s := _as_sum(a)) is not None}
     for one, two in permutations(sums, 2):
         whole = _one_sum(sums[one], sums[two]) if one < two else None
         if whole is not None:
             rest = [a for n, a in enumerate(e.args) if n not in (one, two)]
             made = sum_of([*rest, whole])
-            return _merged(made) if isinstance(made, Add) else made
+            return _merge_sum_pair(made) if isinstance(made, Add) else made
     return _number_apart(e)
 
 
@@ -168,14 +170,14 @@ def _one_sum(a: _Sum, b: _Sum) -> Expr | None:
     if a.kind != b.kind or len(a.indices) != len(b.indices):
         return None
     # Factors outside a sum may use the letters that are bound in it.
-    indices = apart(a.indices, [*indices_of((*a.outside, *b.outside)), *b.indices])
-    first = _at(a, indices)
+    indices = rename_apart(a.indices, [*indices_of((*a.outside, *b.outside)), *b.indices])
+    first = _renamed_summand(a, indices)
     for order in permutations(indices):
-        second = _at(b, order)
+        second = _renamed_summand(b, order)
         shared = _common(first, second)
         left = (
-            _left_of(a, first, shared, b.outside),
-            _left_of(b, second, shared, a.outside),
+            _remaining_summand(a, first, shared, b.outside),
+            _remaining_summand(b, second, shared, a.outside),
         )
         if frozenset(indices) <= indices_of(shared) and None not in left:
             inside = product_of([*shared, Add(tuple(x for x in left if x is not None))])
@@ -184,7 +186,7 @@ def _one_sum(a: _Sum, b: _Sum) -> Expr | None:
     return None
 
 
-def _at(s: _Sum, indices: Sequence[Index]) -> list[Expr]:
+def _renamed_summand(s: _Sum, indices: Sequence[Index]) -> list[Expr]:
     """Return the inside factors with these indices, or [] if extents differ."""
     pairs = dict(zip(s.indices, indices, strict=True))
     alike = all((i.extent, i.group) == (j.extent, j.group) for i, j in pairs.items())
@@ -200,19 +202,24 @@ def _common(a: Sequence[Expr], b: Sequence[Expr]) -> list[Expr]:
     return found
 
 
-def _without(a: Sequence[Expr], gone: Sequence[Expr]) -> list[Expr]:
+def _list_difference(a: Sequence[Expr], gone: Sequence[Expr]) -> list[Expr]:
     left = list(a)
     for x in gone:
         left.remove(x)
     return left
 
 
-def _left_of(s: _Sum, inside: list[Expr], shared: list[Expr], other: list[Expr]) -> Expr | None:
+def _remaining_summand(
+    s: _Sum, inside: list[Expr], shared: list[Expr], other: list[Expr]
+) -> Expr | None:
     """Return the remaining factors to move inside the sum.
 
     None if a tensor from outside would multiply inside factors.
     """
-    outer, inner = _without(s.outside, _common(s.outside, other)), _without(inside, shared)
+    outer, inner = (
+        _list_difference(s.outside, _common(s.outside, other)),
+        _list_difference(inside, shared),
+    )
     if inner and any(isinstance(p, Access) and p.positions for x in outer for p in walk(x)):
         return None
     return product_of([*outer, *inner])

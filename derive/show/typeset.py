@@ -319,7 +319,7 @@ _TOKEN = re.compile(
 )
 
 
-def stated(identity: str) -> str:
+def identity_in_latex(identity: str) -> str:
     """Return an identity (Unicode and words) as LaTeX mathematics."""
     if not set(identity) & {*_SIGNS, *_LOW, *_HIGH, "="}:
         return rf"\text{{{plain(identity)}}}"

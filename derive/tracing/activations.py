@@ -112,17 +112,19 @@ def celu(reader: Reader, x: TracedValue, alpha: Any = 1.0) -> TracedValue:
 
 @of_each_element("hardtanh", "hardtanh_")
 def hardtanh(reader: Reader, x: TracedValue, low: Any = -1, high: Any = 1) -> TracedValue:
-    return _between(reader, x, low, high, (low, high), lambda a: a)
+    return _piecewise_clamp(reader, x, low, high, (low, high), lambda a: a)
 
 
 @of_each_element("relu6")
 def relu6(reader: Reader, x: TracedValue) -> TracedValue:
-    return _between(reader, x, 0, 6, (0, 6), lambda a: a)
+    return _piecewise_clamp(reader, x, 0, 6, (0, 6), lambda a: a)
 
 
 @of_each_element("hardsigmoid")
 def hardsigmoid(reader: Reader, x: TracedValue) -> TracedValue:
-    return _between(reader, x, -3, 3, (0, 1), lambda a: apply("/", plus(a, number(3)), number(6)))
+    return _piecewise_clamp(
+        reader, x, -3, 3, (0, 1), lambda a: apply("/", plus(a, number(3)), number(6))
+    )
 
 
 @of_each_element("hardswish", "hardswish_")
@@ -130,10 +132,10 @@ def hardswish(reader: Reader, x: TracedValue) -> TracedValue:
     def inner(a: TracedNode) -> TracedNode:
         return apply("/", times(a, plus(a, number(3))), number(6))
 
-    return _between(reader, x, -3, 3, (0, None), inner)
+    return _piecewise_clamp(reader, x, -3, 3, (0, None), inner)
 
 
-def _between(
+def _piecewise_clamp(
     reader: Reader,
     x: TracedValue,
     low: Any,

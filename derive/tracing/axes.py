@@ -9,7 +9,7 @@ from dataclasses import replace
 import sympy
 
 from derive.errors import DeriveError
-from derive.tracing.infinite_branches import Left, left_of
+from derive.tracing.infinite_branches import InfiniteChoice, infinite_choice
 from derive.tracing.sizes import SymbolicSizes
 from derive.tracing.values import (
     Atom,
@@ -19,9 +19,9 @@ from derive.tracing.values import (
     TracedNumber,
     TracedRead,
     TracedValue,
-    at,
     joined,
     pieces_of,
+    position_map,
     rewritten,
     substituted,
     walk,
@@ -46,7 +46,10 @@ class Axes(ABC):
     def aligned(self, *values: TracedValue) -> list[TracedValue]:
         """Return the values broadcast from the right, with shared indices; size 1 has none."""
         rank = max(len(v.axes) for v in values)
-        found = [replace(v, axes=((),) * (rank - len(v.axes)) + v.axes) for v in map(_own, values)]
+        found = [
+            replace(v, axes=((),) * (rank - len(v.axes)) + v.axes)
+            for v in map(_with_fresh_atoms, values)
+        ]
         for n in range(rank):
             leader = next((k for k, v in enumerate(found) if v.axes[n]), None)
             if leader is None:
@@ -126,7 +129,7 @@ class Axes(ABC):
             return value, axis[0]
         if not axis:
             raise DeriveError("an axis of size 1 is not supported here")
-        if (left := left_of(value.node)) is not None:
+        if (left := infinite_choice(value.node)) is not None:
             return self._single_apart(value, left, dim)
         value = self.named(value, "joined")
         atom = Atom.new(sympy.prod([a.size for a in value.axes[dim]]))
@@ -137,32 +140,40 @@ class Axes(ABC):
         axes = tuple((atom,) if n == dim else own for n, own in enumerate(value.axes))
         return replace(value, axes=axes, node=TracedRead(value.node.name, tuple(positions))), atom
 
-    def _single_apart(self, value: TracedValue, left: Left, dim: int) -> tuple[TracedValue, Atom]:
+    def _single_apart(
+        self, value: TracedValue, left: InfiniteChoice, dim: int
+    ) -> tuple[TracedValue, Atom]:
         """Merge the indices of an axis in a choice with an infinite branch.
 
         No equation can hold the infinite branch, so the finite branch and the condition are merged.
         """
         rest, atom = self.single(replace(value, node=left.rest), dim)
-        there = at(dict(zip(_others(value, dim), _others(rest, dim), strict=True)))
+        there = position_map(
+            dict(zip(_atoms_except(value, dim), _atoms_except(rest, dim), strict=True))
+        )
         whole = joined(value.axes[dim])
         test = rewritten(left.condition, lambda x: Position(atom) if x == whole else x)
         if {x.atom for x in walk(test) if isinstance(x, Position)} & {*value.axes[dim]}:
             own, place = self.single(replace(value, node=left.condition, kind="bool"), dim)
-            there = at(dict(zip(_others(own, dim), _others(rest, dim), strict=True)))
+            there = position_map(
+                dict(zip(_atoms_except(own, dim), _atoms_except(rest, dim), strict=True))
+            )
             test = substituted(own.node, {place: Position(atom)})
-        return replace(rest, node=within(left, substituted(test, there), rest.node)), atom
+        return replace(
+            rest, node=with_finite_branch(left, substituted(test, there), rest.node)
+        ), atom
 
 
-def within(left: Left, condition: TracedNode, rest: TracedNode) -> TracedNode:
+def with_finite_branch(left: InfiniteChoice, condition: TracedNode, rest: TracedNode) -> TracedNode:
     """Return the choice with another condition and another finite branch."""
     return replace(left, condition=condition).with_branches(
         TracedNumber(left.sign * sympy.oo), rest
     )
 
 
-def _others(value: TracedValue, dim: int) -> list[Atom]:
+def _atoms_except(value: TracedValue, dim: int) -> list[Atom]:
     return [a for n, axis in enumerate(value.axes) for a in axis if n != dim]
 
 
-def _own(value: TracedValue) -> TracedValue:
+def _with_fresh_atoms(value: TracedValue) -> TracedValue:
     return value.fresh()

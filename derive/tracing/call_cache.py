@@ -63,13 +63,13 @@ class BoundCall:
 
 def key_of(args: tuple[Any, ...], named: Mapping[str, Any]) -> Hashable | None:
     """Return the cache key of a call; None if an argument is no plain tensor, number or flag."""
-    found = [_key(x) for x in args]
+    found = [_argument_key(x) for x in args]
     for name, x in named.items():
-        found += [name, _key(x)]
+        found += [name, _argument_key(x)]
     return None if None in found else tuple(found)
 
 
-def _key(x: Any) -> Hashable | None:
+def _argument_key(x: Any) -> Hashable | None:
     import torch
 
     kind = type(x)
@@ -80,7 +80,7 @@ def _key(x: Any) -> Hashable | None:
     if x is None or kind in (int, bool, str):
         return kind, x
     if kind in (list, tuple):
-        inside = tuple(map(_key, x))
+        inside = tuple(map(_argument_key, x))
         return None if None in inside else (kind, inside)
     return None
 

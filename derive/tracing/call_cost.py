@@ -112,11 +112,11 @@ def dearer(ours: CallCost, plain: CallCost, time: float, memory: float) -> str:
         ("saved tensors of", ours.saved, plain.saved),
     ):
         if a > max(memory * b, _LITTLE):
-            found.append(f"{what} {size_of(a)}, where the function has {size_of(b)}")
+            found.append(f"{what} {bytes_text(a)}, where the function has {bytes_text(b)}")
     return " and ".join(found)
 
 
-def size_of(count: int) -> str:
+def bytes_text(count: int) -> str:
     """Format a number of bytes with a unit."""
     for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if count >= factor:

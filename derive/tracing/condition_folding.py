@@ -21,23 +21,23 @@ _OF_NEGATIVE = {"==": False, "<": False, "<=": False, "!=": True, ">": True, ">=
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
-def compared(symbol: str, a: TracedNode, b: TracedNode) -> TracedNode:
+def fold_comparison(symbol: str, a: TracedNode, b: TracedNode) -> TracedNode:
     """Return a comparison of a and b, folded if it is constant.
 
     It is constant for two numbers, for an index and a negative number, and for positions with a
     known difference. A bool compared as 1 or 0 is the bool itself: where(c, 1, 0) != 0 is c.
     """
-    if _is_plain(a) and _is_plain(b):
+    if _is_constant_number(a) and _is_constant_number(b):
         assert isinstance(a, TracedNumber) and isinstance(b, TracedNumber)
         return TracedNumber(bool(RELATIONS[symbol](a.value, b.value)))
     for one, other, own in ((a, b, symbol), (b, a, _TURNED.get(symbol, symbol))):
-        if _is_from_zero(one) and _is_negative(other):
+        if _is_from_zero(one) and _is_negative_constant(other):
             return TracedNumber(_OF_NEGATIVE[own])
     if (gap := gap_of(a, b)) is not None:
         return TracedNumber(bool(RELATIONS[symbol](gap, 0)))
     match a:
         case TracedApply("where", (c, x, y)) if isinstance(b, TracedNumber):
-            made = chosen(c, compared(symbol, x, b), compared(symbol, y, b))
+            made = fold_where(c, fold_comparison(symbol, x, b), fold_comparison(symbol, y, b))
             if isinstance(made, TracedNumber):
                 return made
     match symbol, a, b:
@@ -46,7 +46,7 @@ def compared(symbol: str, a: TracedNode, b: TracedNode) -> TracedNode:
     return apply(symbol, a, b)
 
 
-def chosen(c: TracedNode, a: TracedNode, b: TracedNode) -> TracedNode:
+def fold_where(c: TracedNode, a: TracedNode, b: TracedNode) -> TracedNode:
     """Return where(c, a, b), folded if c is constant or a == b."""
     if isinstance(c, TracedNumber) and isinstance(c.value, bool):
         return a if c.value else b
@@ -90,22 +90,22 @@ def _is_from_zero(node: TracedNode) -> bool:
     """True if the node is a position, or a sum of positions and sizes, so never negative."""
     match node:
         case TracedApply("+", parts):
-            return all(_is_from_zero(p) or _is_size(p) for p in parts)
+            return all(_is_from_zero(p) or _is_size_number(p) for p in parts)
         case Position() | Joined():
             return _is_position(node)
     return False
 
 
-def _is_size(node: TracedNode) -> bool:
+def _is_size_number(node: TracedNode) -> bool:
     return isinstance(node, TracedNumber) and getattr(node.value, "is_nonnegative", False) is True
 
 
-def _is_plain(node: TracedNode) -> bool:
+def _is_constant_number(node: TracedNode) -> bool:
     """True if the node is a number without symbols."""
     value = node.value if isinstance(node, TracedNumber) else None
     return isinstance(value, int | float)
 
 
-def _is_negative(node: TracedNode) -> bool:
+def _is_negative_constant(node: TracedNode) -> bool:
     value = node.value if isinstance(node, TracedNumber) else None
     return isinstance(value, int | float) and not isinstance(value, bool) and value < 0

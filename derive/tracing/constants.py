@@ -21,7 +21,7 @@ def written_out(held: Any, name: str) -> TracedValue:
     kind = "float" if held.is_floating_point() else "bool" if _is_bool(held) else "int"
     axes = tuple(() if n == 1 else (Atom.new(n),) for n in held.shape)
     atoms = [axis[0] for axis in axes if axis]
-    return TracedValue(axes, _chosen(_numbers(held.squeeze()), atoms), kind)
+    return TracedValue(axes, _element_choice(_decimal_literals(held.squeeze()), atoms), kind)
 
 
 def _is_bool(held: Any) -> bool:
@@ -30,7 +30,7 @@ def _is_bool(held: Any) -> bool:
     return bool(held.dtype is torch.bool)
 
 
-def _numbers(held: Any) -> Any:
+def _decimal_literals(held: Any) -> Any:
     """Return the numbers as literals: the shortest decimals that round to the dtype's values."""
     import numpy as np
     import torch
@@ -51,13 +51,17 @@ def _numbers(held: Any) -> Any:
     return np.array(whole, dtype=object).reshape(array.shape).tolist()
 
 
-def _chosen(numbers: Any, atoms: list[Atom]) -> TracedNode:
+def _element_choice(numbers: Any, atoms: list[Atom]) -> TracedNode:
     """Return the number at a position, as nested choices."""
     if not atoms:
         return TracedNumber(numbers)
-    if len(atoms) == 1 and len(set(numbers)) > 1 and (line := _line(numbers, atoms[0])) is not None:
+    if (
+        len(atoms) == 1
+        and len(set(numbers)) > 1
+        and (line := _arithmetic_sequence(numbers, atoms[0])) is not None
+    ):
         return line
-    *first, last = (_chosen(row, atoms[1:]) for row in numbers)
+    *first, last = (_element_choice(row, atoms[1:]) for row in numbers)
     made = last
     for n, row in reversed(list(enumerate(first))):
         if row != made:
@@ -65,7 +69,7 @@ def _chosen(numbers: Any, atoms: list[Atom]) -> TracedNode:
     return made
 
 
-def _line(numbers: list[Any], atom: Atom) -> TracedNode | None:
+def _arithmetic_sequence(numbers: list[Any], atom: Atom) -> TracedNode | None:
     """Return start + step*n if the numbers are an arithmetic sequence of integers, else None."""
     if any(isinstance(x, bool) or x != int(x) for x in numbers) or len(numbers) < 3:
         return None

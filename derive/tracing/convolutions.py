@@ -28,7 +28,7 @@ from derive.tracing.values import (
     reduced,
 )
 from derive.tracing.views import length_of
-from derive.tracing.windows import Windows, conjunction, each, window
+from derive.tracing.windows import Windows, conjunction, per_axis, window_position
 
 
 @operation("conv1d", "conv2d", "conv3d")
@@ -43,13 +43,13 @@ def conv(
     groups: Any = 1,
 ) -> TracedValue:
     spatial = len(weight.axes) - 2
-    stride, dilation = each(stride, spatial), each(dilation, spatial)
+    stride, dilation = per_axis(stride, spatial), per_axis(dilation, spatial)
     sizes = reader.counted_shape()[-spatial:]
     if padding == "same":
         sizes = [length_of(x, len(x.axes) - spatial + n) for n in range(spatial)]
         spans = [dilation[n] * (length_of(weight, 2 + n) - 1) for n in range(spatial)]
         padding = [reader.sizes.quotient_down(span, sympy.Integer(2)) for span in spans]
-    padding = [sympy.Integer(0)] * spatial if padding == "valid" else each(padding, spatial)
+    padding = [sympy.Integer(0)] * spatial if padding == "valid" else per_axis(padding, spatial)
     x, weight = _grouped(reader, _batch(x, spatial), 1, groups), _grouped(reader, weight, 0, groups)
     weight = weight.fresh()
     group, out, channels, *inner = weight.axes
@@ -59,8 +59,8 @@ def conv(
     free = ((),) * spatial
     wide = replace(windows.value, axes=(batch, own_group, (), *starts, own_channels, *kernel))
     weight = replace(weight, axes=((), group, out, *free, channels, *inner))
-    made = _contracted(reader, wide, weight, windows.inside, 3 + spatial)
-    return _finished(reader, made, bias)
+    made = _windowed_contraction(reader, wide, weight, windows.inside, 3 + spatial)
+    return _with_bias(reader, made, bias)
 
 
 @operation("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
@@ -76,8 +76,8 @@ def conv_transpose(
     dilation: Any = 1,
 ) -> TracedValue:
     spatial = len(weight.axes) - 2
-    stride, dilation = each(stride, spatial), each(dilation, spatial)
-    padding = each(padding, spatial)
+    stride, dilation = per_axis(stride, spatial), per_axis(dilation, spatial)
+    padding = per_axis(padding, spatial)
     sizes = reader.counted_shape()[-spatial:]
     x = _grouped(reader, _batch(x, spatial), 1, groups).fresh()
     weight = _grouped(reader, weight, 0, groups).fresh()
@@ -91,7 +91,7 @@ def conv_transpose(
     ends: list[Axis] = [() if n == 1 else (Atom.new(n),) for n in sizes]
     tests: list[TracedNode] = []
     for n, end in enumerate(ends):
-        at = window(places[n], kernel[n], stride[n], dilation[n], padding[n])
+        at = window_position(places[n], kernel[n], stride[n], dilation[n], padding[n])
         tests.append(apply("==", Position(end[0]) if end else number(0), at))
     free = ((),) * spatial
     test = conjunction(tests)
@@ -100,8 +100,8 @@ def conv_transpose(
     wide = TracedValue((batch, group, (), *ends, channels, *places, *kernel), marked, x.kind)
     weight = replace(weight, axes=((), own_group, out, *free, own_channels, *free, *kernel))
     weight = weight.renamed({a: Atom.new(a.size) for a in weight.atoms})
-    made = _contracted(reader, wide, weight, None, 3 + spatial)
-    return _finished(reader, made, bias)
+    made = _windowed_contraction(reader, wide, weight, None, 3 + spatial)
+    return _with_bias(reader, made, bias)
 
 
 def _batch(x: TracedValue, spatial: int) -> TracedValue:
@@ -121,7 +121,7 @@ def _grouped(reader: Reader, x: TracedValue, dim: int, groups: Any) -> TracedVal
     return reader.regrouped(x, [*shape[:dim], groups, within, *shape[dim + 1 :]])
 
 
-def _contracted(
+def _windowed_contraction(
     reader: Reader, x: TracedValue, weight: TracedValue, inside: TracedNode | None, left: int
 ) -> TracedValue:
     """Return the sum of x*weight over the axes from ``left`` on, where ``inside`` holds."""
@@ -138,7 +138,7 @@ def _contracted(
     return TracedValue(axes[:left], reduced("sum", atoms, apply("*", one, two), condition))
 
 
-def _finished(reader: Reader, made: TracedValue, bias: TracedValue | None) -> TracedValue:
+def _with_bias(reader: Reader, made: TracedValue, bias: TracedValue | None) -> TracedValue:
     """Merge the channels to one axis, add the bias, and drop a batch axis that torch lacks."""
     batch, group, out, *rest = made.axes
     made = replace(made, axes=(batch, (*group, *out), *rest))

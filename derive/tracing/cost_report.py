@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from derive.errors import DeriveError
-from derive.tracing.call_cost import CallCost, size_of
+from derive.tracing.call_cost import CallCost, bytes_text
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def _cells(row: Row) -> tuple[str, ...]:
     if fact.plain is not None and fact.ours is not None:
         ratio = fact.ours.seconds / max(fact.plain.seconds, 1e-12)
         time = f"{ratio:.2f}"
-        saved = f"{size_of(fact.plain.saved)} -> {size_of(fact.ours.saved)}"
+        saved = f"{bytes_text(fact.plain.saved)} -> {bytes_text(fact.ours.saved)}"
     reason = row.reason.partition("\n")[0]
     return row.name, row.kind, runs, time, saved, reason
 

@@ -35,7 +35,7 @@ _MOST = 256
 """Size of an axis up to which positions are enumerated."""
 
 
-def chosen(test: TracedNode, value: TracedNode, rest: TracedNode) -> TracedNode:
+def merged_where(test: TracedNode, value: TracedNode, rest: TracedNode) -> TracedNode:
     """Return where(test, value, rest), merged with a choice in value that has the same rest.
 
     where(c, where(d, a, rest), rest) is where(c and d, a, rest).
@@ -43,8 +43,8 @@ def chosen(test: TracedNode, value: TracedNode, rest: TracedNode) -> TracedNode:
     value = rewritten(value, _moved_once)
     match value:
         case TracedApply("where", (inner, made, other)):
-            if _from_the_first(other) == _where_it_holds(test, _from_the_first(rest)):
-                both = TracedApply("and", (test, _from_the_first(inner)))
+            if _without_start(other) == _where_it_holds(test, _without_start(rest)):
+                both = TracedApply("and", (test, _without_start(inner)))
                 return TracedApply("where", (both, made, rest))
     return TracedApply("where", (test, value, rest))
 
@@ -73,7 +73,7 @@ def _moved_once(node: TracedNode) -> TracedNode:
     return node
 
 
-def _from_the_first(node: TracedNode) -> TracedNode:
+def _without_start(node: TracedNode) -> TracedNode:
     """Drop start parameters, 0 as given, which only say that an axis is longer."""
 
     def change(x: TracedNode) -> TracedNode:
@@ -89,32 +89,32 @@ def _is_place(node: TracedNode) -> bool:
     return not any(isinstance(x, TracedRead) for x in walk(node))
 
 
-def without_covered(node: TracedNode, sizes: Any) -> TracedNode:
+def without_dead_branches(node: TracedNode, sizes: Any) -> TracedNode:
     """Return the choice without branches that no position selects."""
     match node:
         case TracedApply("where", (test, value, TracedApply("where", (other, last, _)))) if (
             _are_opposite(test, other, sizes)
         ):
             return TracedApply("where", (test, value, last))
-        case TracedApply("where", (test, _, _)) if (atom := _atom(test)) is not None:
+        case TracedApply("where", (test, _, _)) if (atom := _tested_index(test)) is not None:
             if isinstance(atom.size, sympy.Integer) and atom.size <= _MOST:
-                return _counted(node, atom, set(range(int(atom.size))))
+                return _without_unreachable(node, atom, set(range(int(atom.size))))
     return node
 
 
-def _counted(node: TracedNode, atom: Atom, left: set[int]) -> TracedNode:
+def _without_unreachable(node: TracedNode, atom: Atom, left: set[int]) -> TracedNode:
     """Simplify the choice for the positions that are left."""
     match node:
-        case TracedApply("where", (test, value, rest)) if _atom(test) == atom:
-            here = {n for n in left if _holds(test, n)}
+        case TracedApply("where", (test, value, rest)) if _tested_index(test) == atom:
+            here = {n for n in left if _holds_at(test, n)}
             if here == left:
                 return value
-            rest = _counted(rest, atom, left - here)
+            rest = _without_unreachable(rest, atom, left - here)
             return TracedApply("where", (test, value, rest)) if here else rest
     return node
 
 
-def _atom(test: TracedNode) -> Atom | None:
+def _tested_index(test: TracedNode) -> Atom | None:
     """Return the only index of a test that depends on positions of one axis alone."""
     found = {x.atom for x in walk(test) if isinstance(x, Position)}
     known = all(_is_known(x) for x in walk(test))
@@ -132,16 +132,16 @@ def _is_known(x: TracedNode) -> bool:
     return False
 
 
-def _holds(node: TracedNode, n: int) -> Any:
+def _holds_at(node: TracedNode, n: int) -> Any:
     match node:
         case Position():
             return n
         case TracedNumber(value):
             return int(value)
         case TracedApply("and", (a, b)):
-            return _holds(a, n) and _holds(b, n)
+            return _holds_at(a, n) and _holds_at(b, n)
         case TracedApply(name, (a, b)):
-            return _MEANT[name](_holds(a, n), _holds(b, n))
+            return _MEANT[name](_holds_at(a, n), _holds_at(b, n))
     raise AssertionError(node)
 
 

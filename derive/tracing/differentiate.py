@@ -24,7 +24,7 @@ from derive.tracing.readings import (
     UNCHANGED,
     KnownReadings,
     LoadedFunction,
-    New,
+    UncachedCall,
     numbers_of,
 )
 
@@ -68,7 +68,7 @@ def differentiate(
         found = known.again(function, args, named)
         if found is UNCHANGED:
             return function(*args, **named)
-        if not isinstance(found, New):
+        if not isinstance(found, UncachedCall):
             return found
         bound = signature.bind(*args, **named)
         bound.apply_defaults()
@@ -78,8 +78,8 @@ def differentiate(
         if made is None:
             known.leave(found.key)
             return function(*args, **named)
-        known.remember(found.key, _call(made, bound, args, named))
-        return _run(made, function, bound)
+        known.remember(found.key, _prebound_call(made, bound, args, named))
+        return _run_derived(made, function, bound)
 
     derived.known = known  # type: ignore[attr-defined]
     return derived
@@ -118,7 +118,7 @@ def _derived_class(kind: Any) -> Any:
         found = self._derived.again(self, args, named)
         if found is UNCHANGED:
             return kind.forward(self, *args, **named)
-        if not isinstance(found, New):
+        if not isinstance(found, UncachedCall):
             return found
         plain = functools.partial(kind.forward, self)
         bound = inspect.signature(plain).bind(*args, **named)
@@ -129,14 +129,14 @@ def _derived_class(kind: Any) -> Any:
         if made is None:
             self._derived.leave(found.key)
             return plain(*args, **named)
-        self._derived.remember(found.key, _call(made, bound, args, named, self))
-        return _run(made, plain, bound, _held(self))
+        self._derived.remember(found.key, _prebound_call(made, bound, args, named, self))
+        return _run_derived(made, plain, bound, _module_tensors(self))
 
     own = {"forward": functools.wraps(kind.forward)(forward), "__module__": kind.__module__}
     return type(kind.__name__, (kind,), own)
 
 
-def _held(module: Any) -> dict[str, Any]:
+def _module_tensors(module: Any) -> dict[str, Any]:
     """Return the parameters and buffers of a module by their names in a reading."""
     from derive.tracing.read import label_of
 
@@ -144,7 +144,7 @@ def _held(module: Any) -> dict[str, Any]:
     return {label_of(name): t for name, t in held}
 
 
-def _call(
+def _prebound_call(
     made: LoadedFunction,
     bound: inspect.BoundArguments,
     args: tuple[Any, ...],
@@ -185,7 +185,7 @@ def _call(
     )
 
 
-def _run(
+def _run_derived(
     made: LoadedFunction,
     function: Callable[..., Any],
     bound: inspect.BoundArguments,

@@ -10,7 +10,7 @@ from typing import Any
 import sympy
 
 from derive.errors import DeriveError
-from derive.tracing.condition_folding import chosen, compared, multiplied, negated
+from derive.tracing.condition_folding import fold_comparison, fold_where, multiplied, negated
 from derive.tracing.promotion import as_number, as_truth, is_whole, towards_zero
 from derive.tracing.reader import Reader
 from derive.tracing.registry import of_each_element
@@ -115,7 +115,7 @@ def reciprocal(reader: Reader, x: TracedValue) -> TracedValue:
 
 
 def where(c: TracedNode, a: TracedNode, b: TracedNode) -> TracedNode:
-    return chosen(c, a, b)
+    return fold_where(c, a, b)
 
 
 @of_each_element("clamp", "clamp_", "clamp_min", "clamp_max")
@@ -137,7 +137,7 @@ def clamp(
 # -------------------------------------------------------------------- arithmetic
 
 
-def _scaled(b: Any, alpha: Any, reader: Reader) -> Any:
+def _times_alpha(b: Any, alpha: Any, reader: Reader) -> Any:
     b = as_number(b)
     if alpha == 1:
         return b
@@ -147,7 +147,7 @@ def _scaled(b: Any, alpha: Any, reader: Reader) -> Any:
 @of_each_element("add", "add_", "sub", "sub_", "subtract", "rsub")
 def add(reader: Reader, a: Any, b: Any, alpha: Any = 1) -> TracedValue:
     name = str(reader.node.target)
-    b, symbol = _scaled(b, alpha, reader), "-" if "sub" in name else "+"
+    b, symbol = _times_alpha(b, alpha, reader), "-" if "sub" in name else "+"
     a, b = (b, as_number(a)) if "rsub" in name else (as_number(a), b)
     if type(b) is int and b == 0:
         # Python's sum() begins with 0.
@@ -194,7 +194,7 @@ def power(reader: Reader, a: Any, b: Any) -> TracedValue:
 
 
 @of_each_element("maximum", "minimum", "atan2", "hypot", "logaddexp")
-def two(reader: Reader, a: Any, b: Any) -> TracedValue:
+def binary_function(reader: Reader, a: Any, b: Any) -> TracedValue:
     name = reader.called
     return reader.elementwise(call(name), as_number(a), as_number(b))
 
@@ -204,7 +204,7 @@ def addcmul(
     reader: Reader, x: TracedValue, a: TracedValue, b: TracedValue, value: Any = 1
 ) -> TracedValue:
     product = mul(reader, as_number(a), as_number(b))
-    return reader.elementwise(op("+"), as_number(x), _scaled(product, value, reader))
+    return reader.elementwise(op("+"), as_number(x), _times_alpha(product, value, reader))
 
 
 @of_each_element("addcdiv", "addcdiv_")
@@ -212,7 +212,7 @@ def addcdiv(
     reader: Reader, x: TracedValue, a: TracedValue, b: TracedValue, value: Any = 1
 ) -> TracedValue:
     quotient = reader.elementwise(op("/"), a, b)
-    return reader.elementwise(op("+"), x, _scaled(quotient, value, reader))
+    return reader.elementwise(op("+"), x, _times_alpha(quotient, value, reader))
 
 
 @of_each_element("lerp")
@@ -228,7 +228,7 @@ for _name, _symbol in _COMPARED.items():
 
     def _compared(reader: Reader, a: Any, b: Any, *, _own: str = _symbol) -> TracedValue:
         sides = as_number(a), as_number(b)
-        return reader.elementwise(partial(compared, _own), *sides, kind="bool")
+        return reader.elementwise(partial(fold_comparison, _own), *sides, kind="bool")
 
     of_each_element(_name)(_compared)
 
@@ -254,19 +254,19 @@ def choice(reader: Reader, c: TracedValue, a: Any, b: Any) -> TracedValue:
     if kinds != {"bool"}:
         a, b = as_number(a), as_number(b)
     kind = next(k for k in ("float", "int", "bool") if k in kinds)
-    return reader.elementwise(where, _truth(reader, c), a, b, kind=kind)
+    return reader.elementwise(where, _as_condition(reader, c), a, b, kind=kind)
 
 
 @of_each_element("masked_fill", "masked_fill_")
 def masked_fill(reader: Reader, x: TracedValue, mask: TracedValue, value: Any) -> TracedValue:
     value = value if x.kind == "bool" else as_number(value)
-    return reader.elementwise(where, _truth(reader, mask), value, x, kind=x.kind)
+    return reader.elementwise(where, _as_condition(reader, mask), value, x, kind=x.kind)
 
 
-def _truth(reader: Reader, x: TracedValue) -> TracedValue:
+def _as_condition(reader: Reader, x: TracedValue) -> TracedValue:
     if x.kind == "bool":
         return x
-    return reader.elementwise(partial(compared, "!="), x, 0, kind="bool")
+    return reader.elementwise(partial(fold_comparison, "!="), x, 0, kind="bool")
 
 
 # -------------------------------------------------------------------- the same elements
@@ -323,7 +323,7 @@ def cast(reader: Reader, x: TracedValue) -> TracedValue:
 
 
 @of_each_element("isnan", "isfinite", "isinf")
-def special(reader: Reader, x: TracedValue) -> TracedValue:
+def float_class_test(reader: Reader, x: TracedValue) -> TracedValue:
     """Return isnan as x != x, isinf as abs(x) == inf, isfinite as abs(x) < inf."""
     x = reader.simple(reader.value(as_number(x)))
     infinite = number(sympy.S.Infinity)

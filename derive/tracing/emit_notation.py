@@ -10,10 +10,10 @@ import sympy
 
 from derive.errors import DeriveError
 from derive.tracing.float_literals import spelled
-from derive.tracing.implied_sizes import Said
+from derive.tracing.implied_sizes import StatedSizes
 from derive.tracing.reader import Reader, TracedEquation
-from derive.tracing.size_text import Down, number_text, size_text
-from derive.tracing.sizes import SymbolicSizes, at
+from derive.tracing.size_text import FloorQuotient, number_text, size_text
+from derive.tracing.sizes import SymbolicSizes, substitute_symbols
 from derive.tracing.values import (
     Atom,
     Axis,
@@ -119,11 +119,15 @@ class NotationWriter:
             if letter:
                 parts[s] = times * sympy.Symbol(f"size({letter})", integer=True, positive=True)
             elif (meant := sizes.meant(s)) != s:
-                return self._said(at(e, {s: meant}), known, whole)
+                return self._said(substitute_symbols(e, {s: meant}), known, whole)
             else:
                 raise DeriveError("the function computes with a size that is not that of an axis")
-        above, below = sympy.fraction(sympy.together(at(e, parts))) if whole else (at(e, parts), 1)
-        return size_text(above if below == 1 else Down(above, below))
+        above, below = (
+            sympy.fraction(sympy.together(substitute_symbols(e, parts)))
+            if whole
+            else (substitute_symbols(e, parts), 1)
+        )
+        return size_text(above if below == 1 else FloorQuotient(above, below))
 
     def text(self, node: TracedNode, level: int = 0) -> str:
         made, own = self._text(node)
@@ -176,7 +180,7 @@ class NotationWriter:
 
     def _binary(self, name: str, a: TracedNode, b: TracedNode) -> tuple[str, int]:
         level = _LEVELS[name]
-        if level == 4 and not self.whole and not _reads(a) and not _reads(b):
+        if level == 4 and not self.whole and not _reads_value(a) and not _reads_value(b):
             outer, self.whole = self.whole, True
             made = self._binary(name, a, b)
             self.whole = outer
@@ -186,11 +190,13 @@ class NotationWriter:
                 return self._binary("-", a, inner)
             case "**", TracedNumber(value) if value == sympy.Rational(1, 2):
                 return f"sqrt({self.text(a)})", 9
-            case "+" | "-", TracedNumber(value) if (summed := _summed(a, name, value)) is not None:
+            case "+" | "-", TracedNumber(value) if (
+                summed := _merged_constant(a, name, value)
+            ) is not None:
                 return self._text(summed)
-            case "-", TracedNumber(value) if _is_negative(value):
+            case "-", TracedNumber(value) if _is_negative_literal(value):
                 return self._binary("+", a, TracedNumber(-value))
-            case "+", TracedNumber(value) if _is_negative(value):
+            case "+", TracedNumber(value) if _is_negative_literal(value):
                 return self._binary("-", a, TracedNumber(-value))
         left = self.text(a, level + (1 if name == "**" or level == 4 else 0))
         rest = isinstance(b, TracedApply) and b.name in ("//", "%")
@@ -241,32 +247,34 @@ class NotationWriter:
 
     def equation(self, e: TracedEquation) -> str:
         self.names = self.letters.in_equation(e.axes, e.body)
-        axes = [_axis(axis, self.names) for axis in e.axes if axis]
+        axes = [_joined_letters(axis, self.names) for axis in e.axes if axis]
         return f"{e.name}{self._with_units(e.name, axes)} = {self.text(e.body)}"
 
 
-def _reads(node: TracedNode) -> bool:
+def _reads_value(node: TracedNode) -> bool:
     return any(isinstance(x, TracedRead | TracedParameter) for x in walk(node))
 
 
-def _summed(a: TracedNode, name: str, value: Any) -> TracedNode | None:
+def _merged_constant(a: TracedNode, name: str, value: Any) -> TracedNode | None:
     """Fold (x + n) + value, with either sign, to x and one number; None if a is no such sum."""
     match a:
-        case TracedApply("+" | "-" as own, (x, TracedNumber(n))) if all(map(_is_whole, (n, value))):
+        case TracedApply("+" | "-" as own, (x, TracedNumber(n))) if all(
+            map(_is_sympy_integer, (n, value))
+        ):
             left = (n if own == "+" else -n) + (value if name == "+" else -value)
             return x if left == 0 else TracedApply("+", (x, TracedNumber(left)))
     return None
 
 
-def _is_whole(value: Any) -> bool:
+def _is_sympy_integer(value: Any) -> bool:
     return not isinstance(value, bool | float) and bool(sympy.sympify(value).is_Integer)
 
 
-def _is_negative(value: Any) -> bool:
+def _is_negative_literal(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value < 0
 
 
-def _axis(axis: Axis, names: Mapping[Atom, str]) -> str:
+def _joined_letters(axis: Axis, names: Mapping[Atom, str]) -> str:
     letters = [names[a] for a in axis]
     return letters[0] if len(letters) == 1 else f"({' '.join(letters)})"
 
@@ -281,7 +289,7 @@ def operation_text(
     numbers: Mapping[str, float] | None = None,
     arguments: Collection[str] = (),
     unsaid: Collection[str] = (),
-) -> Said:
+) -> StatedSizes:
     """Return the text of the operation, with the letters whose sizes it may state.
 
     ``shapes`` tells for each output which axes have an index; the others have size 1. ``given`` has
@@ -332,12 +340,12 @@ def operation_text(
         if comments and e.place is not None:
             lines.append(f"# line {e.place.line}: {e.place.text[:100]}")
         lines.append(line)
-    fixed = _fixed(letters)
-    composed = _composed(equations, letters)
-    sums, products = _of_others(letters, _concatenated(equations, letters), composed)
+    fixed = _numeric_sizes(letters)
+    composed = _composite_letters(equations, letters)
+    sums, products = _dependent_sizes(letters, _concatenated(equations, letters), composed)
     others = [c for c in (*sums, *products) if c not in unsaid]
     sizes = [*fixed, *(f"size({c})={writer.given_size(c)}" for c in others)]
-    alike = _alike(letters, equations, kept)
+    alike = _unimplied_indices(letters, equations, kept)
     sizes += [f"size({a})=size({b})" for a, b in alike.items() if a not in unsaid]
     read_numbers = {
         x.name for e in equations for x in walk(e.body) if isinstance(x, TracedParameter)
@@ -347,8 +355,8 @@ def operation_text(
     sizes = [*given_numbers, *sizes]
     head = ", ".join(declared) + ("; " + ", ".join(sizes) if sizes else "")
     text = "\n".join([f"op {name}({head}) -> {', '.join(outputs)}", *lines]) + "\n"
-    parts = _composed(equations, letters, whole=False)
-    return Said(text, (*alike, *sums), products, tuple(c for c in sums if c in parts))
+    parts = _composite_letters(equations, letters, whole=False)
+    return StatedSizes(text, (*alike, *sums), products, tuple(c for c in sums if c in parts))
 
 
 def _read_in(equations: Sequence[TracedEquation], outputs: Sequence[str]) -> list[TracedEquation]:
@@ -361,12 +369,12 @@ def _read_in(equations: Sequence[TracedEquation], outputs: Sequence[str]) -> lis
     return kept[::-1]
 
 
-def _fixed(letters: Letters) -> list[str]:
+def _numeric_sizes(letters: Letters) -> list[str]:
     """Return ``size(c)=n`` for each size that is a number."""
     return [f"size({c})={n}" for n, c in letters.known if n.is_Integer]
 
 
-def _of_others(
+def _dependent_sizes(
     letters: Letters, joined: Collection[str], composed: Collection[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the letters of derived sizes: (those to state, parts of composite axes)."""
@@ -377,7 +385,7 @@ def _of_others(
     return sums, tuple(c for _, c in made if c not in sums)
 
 
-def _composed(
+def _composite_letters(
     equations: Sequence[TracedEquation], letters: Letters, whole: bool = True
 ) -> set[str]:
     """Return the letters of parts of composite axes and, if ``whole``, of the whole axes."""
@@ -412,7 +420,7 @@ def _concatenated(equations: Sequence[TracedEquation], letters: Letters) -> set[
     return found
 
 
-def _alike(
+def _unimplied_indices(
     letters: Letters, equations: Sequence[TracedEquation], kept: Mapping[str, Sequence[Axis]]
 ) -> dict[str, str]:
     """Map each index whose size follows from no axis to another index of that size."""

@@ -29,10 +29,10 @@ def spelled(value: float) -> tuple[str, int] | None:
     for exact in (True, False):
         if not exact and _single(value) != value:
             return None
-        for text, level, form in _forms():
+        for text, level, form in _literal_forms():
             if math.isclose(value, form, rel_tol=_EXACT) if exact else _single(form) == value:
                 return text, level
-    short = _shortest(value)
+    short = _shortest_float32(value)
     if float(short) > _LARGEST:
         return None
     return (short, _ATOM) if len(short) + _SHORTER < len(repr(value)) else None
@@ -54,7 +54,7 @@ def _single(value: float) -> float:
         return float(np.float32(value))
 
 
-def _shortest(value: float) -> str:
+def _shortest_float32(value: float) -> str:
     """Return the shortest decimal whose nearest float32 is this value."""
     import numpy as np
 
@@ -62,12 +62,12 @@ def _shortest(value: float) -> str:
 
 
 @cache
-def _forms() -> tuple[tuple[str, int, float], ...]:
+def _literal_forms() -> tuple[tuple[str, int, float], ...]:
     """Return (text, precedence, value) of each candidate, the simplest first."""
-    return tuple(_each())
+    return tuple(_literal_candidates())
 
 
-def _each() -> Iterator[tuple[str, int, float]]:
+def _literal_candidates() -> Iterator[tuple[str, int, float]]:
     yield "pi", _ATOM, math.pi
     for n in range(2, _MOST):
         yield f"{n}*pi", _PRODUCT, n * math.pi

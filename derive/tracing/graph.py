@@ -52,7 +52,7 @@ class Graph:
     """Assumed results of value checks; a call raises an error for another result."""
 
 
-def traced(
+def trace_graph(
     function: Callable[..., Any], tensors: Mapping[str, Any], decompose: bool = False
 ) -> Graph:
     """Return the graph of function(**tensors)."""
@@ -71,13 +71,19 @@ def traced(
 
     answers = validations(function, tensors)
     own = getattr(function, "__wrapped__", function)
-    with mode, torch.enable_grad(), kept_sizes(own), replayed(answers), noted() as places:
+    with (
+        mode,
+        torch.enable_grad(),
+        kept_sizes(own),
+        replayed(answers),
+        recorded_statements() as places,
+    ):
         try:
             module = make_fx(flat, tracing_mode="real", pre_dispatch=not decompose)(*fakes)
         except DeriveError:
             raise
         except Exception as error:
-            raise DeriveError(_why(error)) from error
+            raise DeriveError(_trace_error(error)) from error
     return Graph(module.graph, tuple(tensors), shapes, outputs[-1], dict(places), answers)
 
 
@@ -101,7 +107,7 @@ def without_data(tensors: Mapping[str, Any]) -> tuple[Any, list[Any], Any]:
     return mode, fakes, shapes
 
 
-def _why(error: Exception) -> str:
+def _trace_error(error: Exception) -> str:
     """Return the message of a failed trace, with the statement."""
     place = _statement(error.__traceback__)
     where = f" ({place})" if place is not None else ""
@@ -128,7 +134,7 @@ def _statement(traceback: Any) -> SourceStatement | None:
         frame = traceback.tb_frame
         inside = inside or frame.f_code.co_filename == __file__
         if inside and _is_own(frame.f_code.co_filename):
-            found = _place(frame.f_code.co_filename, traceback.tb_lineno)
+            found = _statement_at(frame.f_code.co_filename, traceback.tb_lineno)
         traceback = traceback.tb_next
     return found
 
@@ -159,7 +165,7 @@ def _is_own(file: str) -> bool:
 
 
 @contextmanager
-def noted() -> Iterator[dict[str, SourceStatement]]:
+def recorded_statements() -> Iterator[dict[str, SourceStatement]]:
     """Record the statement of each node, by the node's name, while a graph is traced.
 
     Nodes made under no_grad are marked in ``node.meta["held"]``.
@@ -179,7 +185,7 @@ def noted() -> Iterator[dict[str, SourceStatement]]:
                 own = frame
             frame = frame.f_back
         if frame is not None and own is not None:
-            place = _place(own.f_code.co_filename, own.f_lineno, _columns(own))
+            place = _statement_at(own.f_code.co_filename, own.f_lineno, _columns(own))
             if place is not None and own.f_code.co_name == "<lambda>":
                 # The statement around a lambda assigns the function, not this value.
                 place = replace(place, variable=None)
@@ -200,7 +206,7 @@ def _is_the_call(frame: Any) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _statements(file: str, version: tuple[int, int]) -> Sequence[ast.stmt]:
+def _simple_statements(file: str, version: tuple[int, int]) -> Sequence[ast.stmt]:
     """Return the simple statements of this version of a file."""
     linecache.checkcache(file)
     try:
@@ -217,11 +223,13 @@ def _columns(frame: Any) -> tuple[int, int] | None:
     return None if line is None or column is None else (line, column)
 
 
-def _place(file: str, line: int, at: tuple[int, int] | None = None) -> SourceStatement | None:
+def _statement_at(
+    file: str, line: int, at: tuple[int, int] | None = None
+) -> SourceStatement | None:
     """Return the statement on a line; ``at`` selects one of several, and a part of it."""
     inside = [
         s
-        for s in _statements(file, version_of(file))
+        for s in _simple_statements(file, version_of(file))
         if s.lineno <= line <= (s.end_lineno or s.lineno)
     ]
     if not inside:
@@ -231,13 +239,13 @@ def _place(file: str, line: int, at: tuple[int, int] | None = None) -> SourceSta
     alike = [
         s for s in inside if (s.lineno, s.end_lineno) == (statement.lineno, statement.end_lineno)
     ]
-    alike = [s for s in alike if _holds(s, at)] or alike
+    alike = [s for s in alike if _contains_position(s, at)] or alike
     text = "; ".join(" ".join(ast.unparse(s).split()) for s in alike)
     variable = _variable(alike[0], at) if len(alike) == 1 else None
     return SourceStatement(file, statement.lineno, text, variable)
 
 
-def _holds(e: ast.stmt | ast.expr, at: tuple[int, int] | None) -> bool:
+def _contains_position(e: ast.stmt | ast.expr, at: tuple[int, int] | None) -> bool:
     """True if a statement or expression contains a position of the source."""
     end = (e.end_lineno or e.lineno, e.end_col_offset or e.col_offset)
     return at is not None and (e.lineno, e.col_offset) <= at < end
@@ -246,7 +254,7 @@ def _holds(e: ast.stmt | ast.expr, at: tuple[int, int] | None) -> bool:
 def _variable(statement: ast.stmt, at: tuple[int, int] | None = None) -> str | None:
     match statement:
         case ast.Assign([ast.Tuple(names)], ast.Tuple(values)) if len(names) == len(values):
-            of_it = [n for n, e in zip(names, values, strict=True) if _holds(e, at)]
+            of_it = [n for n, e in zip(names, values, strict=True) if _contains_position(e, at)]
             match of_it:
                 case [ast.Name(name)]:
                     return name

@@ -45,17 +45,21 @@ def grid_sample(
     places, firsts = [], []
     for n, (name, first) in enumerate(_STEMS[-spatial:]):
         place = reader.elementwise(
-            partial(_place, sizes[n], align_corners), _coordinate(grid, spatial - 1 - n)
+            partial(_grid_position, sizes[n], align_corners), _coordinate(grid, spatial - 1 - n)
         )
         if padding == _REFLECTED and not (align_corners and sizes[n] == 1):
-            turned = partial(_turned, sizes[n], align_corners)
+            turned = partial(_reflected_position, sizes[n], align_corners)
             place = reader.elementwise(turned, reader.named(place, name))
         if padding != _ZEROS:
-            place = reader.elementwise(partial(_held, sizes[n]), reader.named(place, name))
+            place = reader.elementwise(
+                partial(_clamped_position, sizes[n]), reader.named(place, name)
+            )
         place = reader.named(place, name)
-        whole = partial(_whole, "round" if mode == _NEAREST else "floor")
-        places.append(_spread(place))
-        firsts.append(_spread(reader.named(reader.elementwise(whole, place, kind="int"), first)))
+        whole = partial(_rounded_position, "round" if mode == _NEAREST else "floor")
+        places.append(_with_channel_axis(place))
+        firsts.append(
+            _with_channel_axis(reader.named(reader.elementwise(whole, place, kind="int"), first))
+        )
     rest = replace(x, axes=(*x.axes[:2], *((),) * spatial))
     rest, *found = reader.aligned(rest, *places, *firsts)
     own, low = ([v.node for v in part] for part in (found[:spatial], found[spatial:]))
@@ -67,7 +71,7 @@ def grid_sample(
         if mode != _NEAREST:
             for u, p, step in zip(own, low, steps, strict=True):
                 term = times(term, apply("-", u, p) if step else apply("-", plus(p, number(1)), u))
-        test = _inside(near, steps, sizes, padding)
+        test = _neighbor_in_bounds(near, steps, sizes, padding)
         terms.append(term if test is None else where(test, term, number(0)))
     return TracedValue(reader.axes_of([rest, *found]), reduce(plus, terms), x.kind)
 
@@ -75,10 +79,10 @@ def grid_sample(
 def _coordinate(grid: TracedValue, n: int) -> TracedValue:
     """Return the n-th coordinate of each sample."""
     *axes, last = grid.axes
-    return TracedValue(tuple(axes), _at(grid.node, last, n), grid.kind)
+    return TracedValue(tuple(axes), _axis_element(grid.node, last, n), grid.kind)
 
 
-def _at(node: TracedNode, axis: Axis, n: int) -> TracedNode:
+def _axis_element(node: TracedNode, axis: Axis, n: int) -> TracedNode:
     """Return the element at position n of an axis, which determines each index of the axis."""
     for atom in reversed(axis):
         n, inner = divmod(n, int(atom.size))
@@ -86,23 +90,23 @@ def _at(node: TracedNode, axis: Axis, n: int) -> TracedNode:
     return node
 
 
-def _spread(value: TracedValue) -> TracedValue:
+def _with_channel_axis(value: TracedValue) -> TracedValue:
     """Insert a channel axis of size 1."""
     return replace(value, axes=(value.axes[0], (), *value.axes[1:]))
 
 
-def _whole(rounding: str, a: TracedNode) -> TracedNode:
+def _rounded_position(rounding: str, a: TracedNode) -> TracedNode:
     return apply("int", apply(rounding, a))
 
 
-def _place(size: sympy.Expr, align_corners: bool, a: TracedNode) -> TracedNode:
+def _grid_position(size: sympy.Expr, align_corners: bool, a: TracedNode) -> TracedNode:
     """Map a coordinate in [-1, 1] to a position on an axis."""
     if align_corners:
         return apply("/", times(plus(a, number(1)), number(size - 1)), number(2))
     return apply("/", apply("-", times(plus(a, number(1)), number(size)), number(1)), number(2))
 
 
-def _turned(size: sympy.Expr, align_corners: bool, a: TracedNode) -> TracedNode:
+def _reflected_position(size: sympy.Expr, align_corners: bool, a: TracedNode) -> TracedNode:
     """Reflect a position at the centers of the outermost elements, or at their edges."""
     span, half = number(size - 1 if align_corners else size), number(sympy.Rational(1, 2))
     from_edge = apply("remainder", a if align_corners else plus(a, half), times(number(2), span))
@@ -110,14 +114,14 @@ def _turned(size: sympy.Expr, align_corners: bool, a: TracedNode) -> TracedNode:
     return inner if align_corners else apply("-", inner, half)
 
 
-def _held(size: sympy.Expr, a: TracedNode) -> TracedNode:
+def _clamped_position(size: sympy.Expr, a: TracedNode) -> TracedNode:
     """Clamp a position to the axis; the slope at an end is 0, as in torch."""
     end = number(size - 1)
     inner = where(apply(">=", a, end), end, a)
     return where(apply("<=", a, number(0)), number(0), inner)
 
 
-def _inside(
+def _neighbor_in_bounds(
     near: Sequence[TracedNode], steps: Sequence[int], sizes: Sequence[sympy.Expr], padding: int
 ) -> TracedNode | None:
     """Return the test that an element is inside the tensor, or None.

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from derive.tracing.reader import TracedEquation
-from derive.tracing.value_names import content
+from derive.tracing.value_names import value_key
 from derive.tracing.values import (
     Atom,
     Position,
@@ -30,7 +30,9 @@ from derive.tracing.values import (
 _OF_A_MODULE = "_weight"
 
 
-def apart(equations: Sequence[TracedEquation], fresh: Callable[[str], str]) -> list[TracedEquation]:
+def hoisted_products(
+    equations: Sequence[TracedEquation], fresh: Callable[[str], str]
+) -> list[TracedEquation]:
     """Return the equations with hoisted products, each before the equations that read it."""
     named: dict[tuple[Any, ...], str] = {}
     found: list[TracedEquation] = []
@@ -39,10 +41,10 @@ def apart(equations: Sequence[TracedEquation], fresh: Callable[[str], str]) -> l
         is_sum = isinstance(node, TracedReduce)
         parts = tuple(visit(part, inside or is_sum, place) for part in node.parts())
         node = node.with_parts(parts) if parts else node
-        if not (inside and isinstance(node, TracedReduce) and _is_product(node)):
+        if not (inside and isinstance(node, TracedReduce) and _sums_product(node)):
             return node
         axes = tuple((atom,) for atom in _free(node))
-        said = content(TracedValue(axes, node))
+        said = value_key(TracedValue(axes, node))
         if said not in named:
             named[said] = fresh(_stem(node))
             found.append(TracedEquation(named[said], axes, node, "float", place.place))
@@ -54,7 +56,7 @@ def apart(equations: Sequence[TracedEquation], fresh: Callable[[str], str]) -> l
     return found
 
 
-def _is_product(node: TracedReduce) -> bool:
+def _sums_product(node: TracedReduce) -> bool:
     """True if the indices of a sum occur in at least two reads."""
     if node.kind != "sum":
         return False

@@ -10,11 +10,11 @@ from derive.errors import DeriveError
 from derive.notation.operation import Operation
 from derive.notation.smart_constructors import product
 from derive.notation.specification import parse
-from derive.notation.unparse import same
+from derive.notation.unparse import same_operation
 
 
 @dataclass(frozen=True)
-class Said:
+class StatedSizes:
     """A text, and the letters whose sizes it may state in terms of others."""
 
     text: str
@@ -26,12 +26,12 @@ class Said:
     """Letters in ``sums`` that are part of a composite axis too."""
 
 
-def least(written: Callable[..., Said]) -> tuple[Operation, str]:
+def with_fewest_sizes(written: Callable[..., StatedSizes]) -> tuple[Operation, str]:
     """Return the operation, and its text with as few stated sizes as determine it.
 
     ``written`` returns the text without the sizes of some letters.
     """
-    every: Said = written()
+    every: StatedSizes = written()
     parts = (*every.products, *every.rounded)
     ways = [
         every.products,
@@ -47,12 +47,16 @@ def least(written: Callable[..., Said]) -> tuple[Operation, str]:
         except DeriveError as error:
             errors.append(DeriveError(f"{error}\nwhat was read:\n{text}"))
             continue
-        return _shorter(written, op, text, every, unsaid)
+        return _drop_implied_sizes(written, op, text, every, unsaid)
     raise errors[0]
 
 
-def _shorter(
-    written: Callable[..., Said], op: Operation, text: str, every: Said, unsaid: Sequence[str]
+def _drop_implied_sizes(
+    written: Callable[..., StatedSizes],
+    op: Operation,
+    text: str,
+    every: StatedSizes,
+    unsaid: Sequence[str],
 ) -> tuple[Operation, str]:
     for letter in (*every.sums, *every.products):
         if letter in unsaid:
@@ -62,12 +66,12 @@ def _shorter(
             made = parse(less)
         except DeriveError:
             continue
-        if same(_sorted(made), _sorted(op)):
+        if same_operation(_canonical_extents(made), _canonical_extents(op)):
             op, text, unsaid = made, less, (*unsaid, letter)
     return op, text
 
 
-def _sorted(op: Operation) -> Operation:
+def _canonical_extents(op: Operation) -> Operation:
     """Return the operation with its extents in an order that does not depend on stated sizes.
 
     Sizes that are numbers are substituted into the sizes of others.

@@ -11,7 +11,7 @@ import sympy
 from derive.errors import DeriveError
 from derive.tracing.elementwise import number
 from derive.tracing.masks import MANY, masked
-from derive.tracing.ragged import Pieces, first_piece, inner, noted
+from derive.tracing.ragged import Pieces, first_piece, inner, record_pieces
 from derive.tracing.reader import Reader
 from derive.tracing.registry import operation
 from derive.tracing.values import (
@@ -31,14 +31,14 @@ from derive.tracing.values import (
 )
 
 
-def _at(reader: Reader, x: TracedValue, dim: int, index: TracedValue) -> TracedValue:
+def _indexed_axis(reader: Reader, x: TracedValue, dim: int, index: TracedValue) -> TracedValue:
     """Return x with one axis replaced by the axes of an integer index."""
     if not x.axes[dim]:
         # An axis of size 1 has one element, whatever the index is.
         return replace(x, axes=(*x.axes[:dim], *index.fresh().axes, *x.axes[dim + 1 :]))
     x, atom = reader.single(x, dim)
-    index = _named(reader, index).fresh()
-    node = substituted(x.node, {atom: _position(reader, index.node, atom)})
+    index = _named_index(reader, index).fresh()
+    node = substituted(x.node, {atom: _axis_position(reader, index.node, atom)})
     return TracedValue((*x.axes[:dim], *index.axes, *x.axes[dim + 1 :]), node, x.kind)
 
 
@@ -50,12 +50,12 @@ def embedding(
         raise DeriveError(
             "an embedding with padding_idx is not supported, because its gradient is 0 there"
         )
-    return _at(reader, weight.fresh(), 0, index)
+    return _indexed_axis(reader, weight.fresh(), 0, index)
 
 
 @operation("index_select")
 def index_select(reader: Reader, x: TracedValue, dim: int, index: TracedValue) -> TracedValue:
-    return _at(reader, x.fresh(), reader.place_of(x, dim), index)
+    return _indexed_axis(reader, x.fresh(), reader.place_of(x, dim), index)
 
 
 @operation("index")
@@ -72,21 +72,21 @@ def index(
         if given[0][0] != 0:
             raise DeriveError(MANY)
         if len(given[0][1].axes) == 1 and given[0][1].axes[0]:
-            noted(reader, 0, [(given[0][1].axes[0][0].size, reader.simple(given[0][1]))])
+            record_pieces(reader, 0, [(given[0][1].axes[0][0].size, reader.simple(given[0][1]))])
         return masked(reader, x, given[0][1])
     if len(given) == 1:
-        return _at(reader, x, *given[0])
+        return _indexed_axis(reader, x, *given[0])
     places = [n for n, _ in given]
     if places != list(range(places[0], places[0] + len(places))):
         raise DeriveError("indices with axes between them are not supported")
     values = []
     for n, i in given:
         x = reader.single(x, n)[0] if x.axes[n] else x
-        values.append(_named(reader, i))
+        values.append(_named_index(reader, i))
     values = reader.aligned(*values)
     axes = reader.axes_of(values)
     inner = {
-        x.axes[n][0]: _position(reader, v.node, x.axes[n][0])
+        x.axes[n][0]: _axis_position(reader, v.node, x.axes[n][0])
         for (n, _), v in zip(given, values, strict=True)
         if x.axes[n]
     }
@@ -102,29 +102,33 @@ def masked_select(reader: Reader, x: TracedValue, mask: TracedValue) -> TracedVa
     return masked(reader, x.fresh(), mask)
 
 
-def _named(reader: Reader, index: TracedValue) -> TracedValue:
+def _named_index(reader: Reader, index: TracedValue) -> TracedValue:
     """Return the index in a form that a position may have: a read, or a sum of positions."""
-    return index if _plain(index) or not _is_made(index.node) else reader.named(index, "index")
+    return (
+        index
+        if _is_plain_index(index) or not _is_computed_index(index.node)
+        else reader.named(index, "index")
+    )
 
 
-def _plain(x: TracedValue) -> bool:
+def _is_plain_index(x: TracedValue) -> bool:
     return isinstance(inner(x), TracedRead | Position)
 
 
-def _reads(node: TracedNode) -> bool:
+def _reads_or_reduces(node: TracedNode) -> bool:
     return any(isinstance(part, TracedRead | TracedReduce) for part in walk(node))
 
 
-def _is_made(node: TracedNode) -> bool:
+def _is_computed_index(node: TracedNode) -> bool:
     """True if the node reads a tensor, or is more than integer arithmetic on positions."""
     functions = (x.name for x in walk(node) if isinstance(x, TracedApply))
-    return _reads(node) or any(name not in _OF_POSITIONS for name in functions)
+    return _reads_or_reduces(node) or any(name not in _OF_POSITIONS for name in functions)
 
 
 _OF_POSITIONS = ("+", "-", "*", "neg", "//")
 
 
-def _position(reader: Reader, node: TracedNode, atom: Atom) -> TracedNode:
+def _axis_position(reader: Reader, node: TracedNode, atom: Atom) -> TracedNode:
     """Return a node as a position on an axis.
 
     A bare index would imply that the axis has its size. On a longer axis the position is index +
@@ -145,7 +149,7 @@ def gather(reader: Reader, x: TracedValue, dim: int, index: TracedValue, **_: An
     atom = None
     if x.axes[dim]:
         x, atom = reader.single(x, dim)
-        index = _named(reader, index).fresh()
+        index = _named_index(reader, index).fresh()
     rest = replace(x, axes=tuple(() if n == dim else a for n, a in enumerate(x.axes)))
     for n, (a, b) in enumerate(zip(rest.axes, index.axes, strict=True)):
         if n != dim and bool(a) != bool(b):
@@ -153,7 +157,7 @@ def gather(reader: Reader, x: TracedValue, dim: int, index: TracedValue, **_: An
     values = reader.aligned(index, rest)
     node = values[1].node
     if atom is not None:
-        node = substituted(node, {atom: _position(reader, values[0].node, atom)})
+        node = substituted(node, {atom: _axis_position(reader, values[0].node, atom)})
     return TracedValue(reader.axes_of(values), node, x.kind)
 
 
@@ -251,6 +255,6 @@ def eye(reader: Reader, *_: Any, **__: Any) -> TracedValue:
 def one_hot(reader: Reader, x: TracedValue, num_classes: Any = -1) -> TracedValue:
     (*_, size) = reader.shape()
     atom = Atom.new(size)
-    x = x if _plain(x) else reader.named(x, "index")
+    x = x if _is_plain_index(x) else reader.named(x, "index")
     node = apply("where", apply("==", x.node, Position(atom)), number(1), number(0))
     return TracedValue((*x.axes, (atom,)), node, "int")

@@ -65,7 +65,7 @@ def leaves_out(node: TracedNode) -> bool:
 
 
 @dataclass(frozen=True)
-class Left:
+class InfiniteChoice:
     """A choice with one infinite branch, taken where the condition ``holds``, or where it fails."""
 
     condition: TracedNode
@@ -84,14 +84,18 @@ class Left:
         return apply("and", other, own)
 
 
-def left_of(node: TracedNode) -> Left | None:
+def infinite_choice(node: TracedNode) -> InfiniteChoice | None:
     """Return the choice if exactly one of its branches is infinite, else None."""
     if not leaves_out(node):
         return None
     c, a, b = node.parts()
     if sign_of(a) and sign_of(b):
         return None
-    return Left(c, sign_of(a), b, True) if sign_of(a) else Left(c, sign_of(b), a, False)
+    return (
+        InfiniteChoice(c, sign_of(a), b, True)
+        if sign_of(a)
+        else InfiniteChoice(c, sign_of(b), a, False)
+    )
 
 
 @dataclass
@@ -110,13 +114,13 @@ class Outward:
         if node.name == "where":
             return self._chosen(node)
         for n, arg in enumerate(node.args):
-            left = left_of(arg)
+            left = infinite_choice(arg)
             if left is None:
                 continue
             limit = self._limit(node, n, left.sign)
             if limit is not None:
-                rest = self._out(_with(node, n, left.rest))
-                return left.with_branches(limit, _plain(rest))
+                rest = self._out(_with_argument(node, n, left.rest))
+                return left.with_branches(limit, _without_added_zero(rest))
         return node
 
     def _chosen(self, node: TracedApply) -> TracedNode:
@@ -125,7 +129,7 @@ class Outward:
         if sign_of(a) or sign_of(b):
             return node
         for branch, held in ((a, c), (b, negated(c))):
-            left = left_of(branch)
+            left = infinite_choice(branch)
             if left is not None:
                 others = (left.rest, b) if branch is a else (a, left.rest)
                 rest = self._chosen(TracedApply("where", (c, *others)))
@@ -177,11 +181,11 @@ def _signs(node: TracedNode) -> set[int]:
     return {sign_of(node)} - {0}
 
 
-def _with(node: TracedApply, n: int, arg: TracedNode) -> TracedApply:
+def _with_argument(node: TracedApply, n: int, arg: TracedNode) -> TracedApply:
     return TracedApply(node.name, tuple(arg if k == n else x for k, x in enumerate(node.args)))
 
 
-def _plain(node: TracedNode) -> TracedNode:
+def _without_added_zero(node: TracedNode) -> TracedNode:
     """Drop an added zero, as the finite branch of a mask has."""
     match node:
         case TracedApply("+", (x, TracedNumber(n))) | TracedApply("+", (TracedNumber(n), x)) if (

@@ -10,7 +10,7 @@ import sympy
 from derive.errors import DeriveError
 from derive.tracing.elementwise import number, op
 from derive.tracing.reader import Reader
-from derive.tracing.reductions import over
+from derive.tracing.reductions import reduce_axes
 from derive.tracing.registry import operation
 from derive.tracing.values import TracedRead, TracedValue, apply
 
@@ -18,10 +18,10 @@ from derive.tracing.values import TracedRead, TracedValue, apply
 def _normalised(reader: Reader, x: TracedValue, dims: Sequence[int], eps: Any) -> TracedValue:
     """(x - mean)/sqrt(variance + eps) along these axes."""
     x = x if isinstance(x.node, TracedRead) else reader.named(x, "h")
-    mean = reader.named(over(reader, "mean", x, dims, keepdim=True), "mu")
+    mean = reader.named(reduce_axes(reader, "mean", x, dims, keepdim=True), "mu")
     centred = reader.elementwise(op("-"), x, mean)
     squares = reader.elementwise(lambda a: apply("**", a, number(2)), centred)
-    variance = reader.named(over(reader, "mean", squares, dims, keepdim=True), "variance")
+    variance = reader.named(reduce_axes(reader, "mean", squares, dims, keepdim=True), "variance")
 
     def f(a: Any, v: Any) -> Any:
         return apply("*", a, apply("rsqrt", apply("+", v, number(eps))))
@@ -29,7 +29,7 @@ def _normalised(reader: Reader, x: TracedValue, dims: Sequence[int], eps: Any) -
     return reader.elementwise(f, reader.elementwise(op("-"), x, mean), variance)
 
 
-def _scaled(
+def _affine_scaled(
     reader: Reader, x: TracedValue, weight: TracedValue | None, bias: TracedValue | None
 ) -> TracedValue:
     x = x if weight is None else reader.elementwise(op("*"), x, weight)
@@ -52,7 +52,7 @@ def layer_norm(
     *_: Any,
 ) -> TracedValue:
     dims = list(range(len(x.axes) - len(shape), len(x.axes)))
-    return _scaled(reader, _normalised(reader, x, dims, eps), weight, bias)
+    return _affine_scaled(reader, _normalised(reader, x, dims, eps), weight, bias)
 
 
 @operation("group_norm")
@@ -72,7 +72,7 @@ def group_norm(
     whole = reader.regrouped(made, shape)
     rank = len(x.axes)
     each = [None if t is None else _channels(t, rank) for t in (weight, bias)]
-    return _scaled(reader, whole, *each)
+    return _affine_scaled(reader, whole, *each)
 
 
 @operation("batch_norm", "instance_norm")
@@ -95,7 +95,7 @@ def batch_norm(
         if mean is not None and not alone:
             raise DeriveError("the module updates its running statistics; call it in eval mode")
         dims = [n for n in range(rank) if n != 1 and (n or not alone)]
-        return _scaled(reader, _normalised(reader, x, dims, eps), *each)
+        return _affine_scaled(reader, _normalised(reader, x, dims, eps), *each)
     assert mean is not None and variance is not None
     centred = reader.elementwise(op("-"), x, _channels(mean, rank))
 
@@ -103,7 +103,7 @@ def batch_norm(
         return apply("*", a, apply("rsqrt", apply("+", v, number(eps))))
 
     made = reader.elementwise(f, centred, _channels(variance, rank))
-    return _scaled(reader, made, *each)
+    return _affine_scaled(reader, made, *each)
 
 
 @operation("cosine_similarity")
@@ -113,10 +113,10 @@ def cosine_similarity(
     dim = reader.place_of(a, dim)
     norms = [
         reader.elementwise(
-            lambda n: apply("maximum", n, number(eps)), over(reader, "norm2", x, dim)
+            lambda n: apply("maximum", n, number(eps)), reduce_axes(reader, "norm2", x, dim)
         )
         for x in (a, b)
     ]
-    product = over(reader, "sum", reader.elementwise(op("*"), a, b), dim)
+    product = reduce_axes(reader, "sum", reader.elementwise(op("*"), a, b), dim)
     scale = reader.elementwise(op("*"), *norms)
     return reader.elementwise(op("/"), product, scale)

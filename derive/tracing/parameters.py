@@ -43,7 +43,7 @@ _WAYS: tuple[tuple[Callable[[float], float], Callable[[TracedNode], TracedNode]]
 _INVERSE = _WAYS[4][0]
 
 
-def moved(value: float) -> float:
+def perturbed_number(value: float) -> float:
     """Return another number of the same sign."""
     return value * 1.0625 + (0.0009765625 if value >= 0 else -0.0009765625)
 
@@ -65,14 +65,14 @@ def with_parameter(
         return None
     made = []
     for e, other in zip(equations, others, strict=True):
-        body = _merged(e.body, other.body, name, value, stay, known or {})
+        body = _anti_unified(e.body, other.body, name, value, stay, known or {})
         if body is None:
             return None
         made.append(replace(e, body=body))
     return made if made != list(equations) else None
 
 
-def _merged(
+def _anti_unified(
     one: TracedNode,
     other: TracedNode,
     name: str,
@@ -82,13 +82,13 @@ def _merged(
 ) -> TracedNode | None:
     """Return the expression that equals ``one`` and ``other`` for two values of a parameter."""
     if isinstance(one, TracedNumber) and isinstance(other, TracedNumber):
-        if _same(one.value, other.value):
+        if _same_number(one.value, other.value):
             return one
-        return None if one.value in stay else _of(one, other, name, value)
+        return None if one.value in stay else _parameter_in_number(one, other, name, value)
     if isinstance(other, TracedNumber) and not isinstance(one, TracedNumber):
         # An expression that has another parameter stays as it is.
-        found = _value(one, known)
-        return one if found is not None and _near(found, float(other.value)) else None
+        found = _value_from_parameters(one, known)
+        return one if found is not None and _floats_agree(found, float(other.value)) else None
     if type(one) is not type(other):
         return None
     if isinstance(one, Position):
@@ -96,7 +96,7 @@ def _merged(
     if _label(one) != _label(other) or len(one.parts()) != len(other.parts()):
         return None
     pairs = zip(one.parts(), other.parts(), strict=True)
-    parts = [_merged(a, b, name, value, stay, known) for a, b in pairs]
+    parts = [_anti_unified(a, b, name, value, stay, known) for a, b in pairs]
     if any(p is None for p in parts):
         return None
     return one.with_parts([p for p in parts if p is not None]) if parts else one
@@ -111,7 +111,7 @@ _MADE: dict[str, Callable[[float, float], float]] = {
 }
 
 
-def _value(node: TracedNode, known: Mapping[str, float]) -> float | None:
+def _value_from_parameters(node: TracedNode, known: Mapping[str, float]) -> float | None:
     """Evaluate an expression of parameters, as `_WAYS` makes them; None if it is another one."""
     match node:
         case TracedNumber(value) if not isinstance(value, sympy.Expr):
@@ -119,10 +119,10 @@ def _value(node: TracedNode, known: Mapping[str, float]) -> float | None:
         case TracedParameter(name):
             return known.get(name)
         case TracedApply("neg", (a,)):
-            found = _value(a, known)
+            found = _value_from_parameters(a, known)
             return None if found is None else -found
         case TracedApply(name, (a, b)) if name in _MADE:
-            x, y = _value(a, known), _value(b, known)
+            x, y = _value_from_parameters(a, known), _value_from_parameters(b, known)
             return None if x is None or y is None else _MADE[name](x, y)
     return None
 
@@ -133,20 +133,22 @@ def _label(node: TracedNode) -> Any:
     return getattr(node, "name", None)
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same_number(a: Any, b: Any) -> bool:
     """True if two numbers are equal; each reading has its own symbols, so floats are compared."""
     if isinstance(a, sympy.Expr) and a.free_symbols:
-        return _floats(a) == _floats(b)
+        return _float_atoms(a) == _float_atoms(b)
     return bool(a == b)
 
 
-def _floats(e: Any) -> list[float]:
+def _float_atoms(e: Any) -> list[float]:
     return sorted(map(float, e.atoms(sympy.Float))) if isinstance(e, sympy.Expr) else [float(e)]
 
 
-def _of(one: TracedNumber, other: TracedNumber, name: str, value: float) -> TracedNode | None:
+def _parameter_in_number(
+    one: TracedNumber, other: TracedNumber, name: str, value: float
+) -> TracedNode | None:
     if isinstance(one.value, sympy.Expr) and one.value.free_symbols:
-        return _of_sizes(one.value, sympy.sympify(other.value), name, value)
+        return _parameter_in_sizes(one.value, sympy.sympify(other.value), name, value)
     try:
         a, b = float(one.value), float(other.value)
     except (TypeError, ValueError):
@@ -154,9 +156,9 @@ def _of(one: TracedNumber, other: TracedNumber, name: str, value: float) -> Trac
     return _way(a, b, name, value)
 
 
-def _of_sizes(one: sympy.Expr, other: Any, name: str, value: float) -> TracedNode | None:
+def _parameter_in_sizes(one: sympy.Expr, other: Any, name: str, value: float) -> TracedNode | None:
     """Return a number made of a parameter and sizes: p/size(c), 1 - p/size(c)."""
-    if _floats(one) == _floats(other):
+    if _float_atoms(one) == _float_atoms(other):
         return TracedNumber(
             sympy.Integer(one) if one.is_number and float(one).is_integer() else one
         )
@@ -164,21 +166,23 @@ def _of_sizes(one: sympy.Expr, other: Any, name: str, value: float) -> TracedNod
         return _way(float(one), float(other), name, value)
     if one.func is not other.func or len(one.args) != len(other.args):
         return None
-    found = [_of_sizes(a, b, name, value) for a, b in zip(one.args, other.args, strict=True)]
+    found = [
+        _parameter_in_sizes(a, b, name, value) for a, b in zip(one.args, other.args, strict=True)
+    ]
     parts = [p for p in found if p is not None]
     symbol = _OF_SIZES.get(one.func)
     if len(parts) < len(found) or symbol is None:
         return None
     match symbol, parts:
         case "*", [TracedApply("neg", (first,)), *rest]:
-            return apply("neg", _product([first, *rest]))
+            return apply("neg", _product_of_parts([first, *rest]))
         case "*", _:
-            return _product(parts)
+            return _product_of_parts(parts)
     parts.sort(key=_is_below_zero)
     return reduce(partial(apply, symbol), parts)
 
 
-def _product(parts: Sequence[TracedNode]) -> TracedNode:
+def _product_of_parts(parts: Sequence[TracedNode]) -> TracedNode:
     """Return the product of the parts; a factor 1/n is a division by n."""
     below = [p for p in parts if isinstance(p, TracedNumber) and sympy.fraction(p.value)[0] == 1]
     made = reduce(partial(apply, "*"), [p for p in parts if p not in below])
@@ -202,12 +206,12 @@ def _way(a: float, b: float, name: str, value: float) -> TracedNode | None:
     for number, node in _WAYS:
         if value == 0 and number is _INVERSE:
             continue
-        if _near(number(value), a) and _near(number(moved(value)), b):
+        if _floats_agree(number(value), a) and _floats_agree(number(perturbed_number(value)), b):
             return node(TracedParameter(name))
     return None
 
 
-def _near(a: float, b: float) -> bool:
+def _floats_agree(a: float, b: float) -> bool:
     return abs(a - b) <= 1e-12 * max(abs(a), abs(b))
 
 
@@ -223,7 +227,7 @@ class Watched(float):
         return made
 
 
-def _is_size(x: Any = None) -> bool:
+def _is_symbolic_size(x: Any = None) -> bool:
     import torch
 
     return isinstance(x, torch.SymInt | torch.SymFloat)
@@ -248,7 +252,7 @@ def _watch() -> None:
 
         def method(self: Watched, *others: Any) -> Any:
             made = plain(self, *others)
-            if made is NotImplemented and _is_size(*others):
+            if made is NotImplemented and _is_symbolic_size(*others):
                 # Sizes take plain numbers only.
                 pair = (*others, float(self)) if reflected else (float(self), *others)
                 return getattr(operator, plainly)(*pair)

@@ -23,10 +23,10 @@ from derive.tracing.values import (
     substituted,
 )
 from derive.tracing.views import length_of
-from derive.tracing.windows import Windows, conjunction, each, window
+from derive.tracing.windows import Windows, conjunction, per_axis, window_position
 
 
-def _kernel(sizes: Sequence[Any]) -> list[Axis]:
+def _kernel_axes(sizes: Sequence[Any]) -> list[Axis]:
     return [() if n == 1 else (Atom.new(n),) for n in sizes]
 
 
@@ -42,9 +42,9 @@ def avg_pool(
     divisor_override: Any = None,
 ) -> TracedValue:
     spatial = int(reader.called[8])
-    sizes = each(kernel_size, spatial)
-    stride, padding = each(stride, spatial, sizes), each(padding, spatial)
-    kernel = _kernel(sizes)
+    sizes = per_axis(kernel_size, spatial)
+    stride, padding = per_axis(stride, spatial, sizes), per_axis(padding, spatial)
+    kernel = _kernel_axes(sizes)
     padded = any(p != 0 for p in padding)
     if ceil_mode and padded:
         raise DeriveError("an average pool with both padding and ceil_mode is not supported")
@@ -77,11 +77,11 @@ def max_pool(
 ) -> Any:
     """Return the maxima over windows; the gradient goes to the first of equal values."""
     spatial = int(reader.called[8])
-    sizes = each(kernel_size, spatial)
-    stride, padding, dilation = (each(s, spatial, sizes) for s in (stride, padding, dilation))
-    kernel = _kernel(sizes)
+    sizes = per_axis(kernel_size, spatial)
+    stride, padding, dilation = (per_axis(s, spatial, sizes) for s in (stride, padding, dilation))
+    kernel = _kernel_axes(sizes)
     found = reader.node.meta["val"]
-    shape = [reader.sizes.counted(n) for n in _first(found).shape][-spatial:]
+    shape = [reader.sizes.counted(n) for n in _first_result(found).shape][-spatial:]
     windows = Windows(reader, x, shape, kernel, stride, padding, dilation, beyond=ceil_mode)
     atoms = [a for axis in kernel for a in axis]
     node = windows.value.node
@@ -91,7 +91,7 @@ def max_pool(
     return (made, None) if isinstance(found, tuple | list) else made
 
 
-def _first(found: Any) -> Any:
+def _first_result(found: Any) -> Any:
     return found[0] if isinstance(found, tuple | list) else found
 
 
@@ -100,7 +100,7 @@ def adaptive_pool(reader: Reader, x: TracedValue, output_size: Any) -> Any:
     """Pool an axis of size t to size o: position u covers u*t//o to ((u + 1)*t - 1)//o."""
     spatial, found = int(reader.called[-2]), reader.node.meta["val"]
     kind = "mean" if "avg" in reader.called else "max"
-    shape = [reader.sizes.counted(n) for n in _first(found).shape]
+    shape = [reader.sizes.counted(n) for n in _first_result(found).shape]
     first = len(x.axes) - spatial
     x = reader.simple(x)
     for dim in range(first, len(x.axes)):
@@ -151,7 +151,7 @@ def adaptive_pool(reader: Reader, x: TracedValue, output_size: Any) -> Any:
     *(f"upsample_nearest{n}d" for n in (1, 2, 3)),
     *(f"_upsample_nearest_exact{n}d" for n in (1, 2, 3)),
 )
-def nearest(reader: Reader, x: TracedValue, *_: Any, **__: Any) -> TracedValue:
+def nearest_upsampling(reader: Reader, x: TracedValue, *_: Any, **__: Any) -> TracedValue:
     shape = reader.shape()
     spatial = int(reader.called[-2])
     for dim in range(len(x.axes) - spatial, len(x.axes)):
@@ -171,18 +171,18 @@ def nearest(reader: Reader, x: TracedValue, *_: Any, **__: Any) -> TracedValue:
 
 
 @operation("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d")
-def linear(
+def linear_upsampling(
     reader: Reader, x: TracedValue, output_size: Any, align_corners: bool, *_: Any, **__: Any
 ) -> TracedValue:
     """Interpolate one axis after the other: (1 - a)*x[i] + a*x[i+1] at position i + a."""
     shape = reader.counted_shape()
     for dim in range(2, len(x.axes)):
         if not reader.sizes.equal(length_of(x, dim), shape[dim]):
-            x = _along(reader, reader.simple(x), dim, shape[dim], align_corners)
+            x = _interpolated_axis(reader, reader.simple(x), dim, shape[dim], align_corners)
     return x
 
 
-def _along(
+def _interpolated_axis(
     reader: Reader, x: TracedValue, dim: int, size: sympy.Expr, align_corners: bool
 ) -> TracedValue:
     x, atom = reader.single(x, dim)
@@ -207,7 +207,7 @@ def _along(
 # -------------------------------------------------------------------- windows as columns
 
 
-def _count(
+def _count_of_windows(
     reader: Reader, whole: Any, kernel: Any, stride: Any, padding: Any, dilation: Any
 ) -> Any:
     """Return the number of windows."""
@@ -219,14 +219,16 @@ def columns(
     reader: Reader, x: TracedValue, kernel_size: Any, dilation: Any, padding: Any, stride: Any
 ) -> TracedValue:
     sizes, dilation, padding, stride = (
-        each(s, 2) for s in (kernel_size, dilation, padding, stride)
+        per_axis(s, 2) for s in (kernel_size, dilation, padding, stride)
     )
     first = len(x.axes) - 2
     shape = [
-        _count(reader, length_of(x, first + n), sizes[n], stride[n], padding[n], dilation[n])
+        _count_of_windows(
+            reader, length_of(x, first + n), sizes[n], stride[n], padding[n], dilation[n]
+        )
         for n in range(2)
     ]
-    kernel = _kernel(sizes)
+    kernel = _kernel_axes(sizes)
     windows = Windows(reader, x, shape, kernel, stride, padding, dilation)
     *batch, channels, down, right = windows.value.axes
     node = windows.value.node
@@ -247,11 +249,12 @@ def folded(
 ) -> TracedValue:
     """Return for each element the sum over all columns that contain it."""
     sizes, dilation, padding, stride = (
-        each(s, 2) for s in (kernel_size, dilation, padding, stride)
+        per_axis(s, 2) for s in (kernel_size, dilation, padding, stride)
     )
     out = reader.shape()[-2:]
     counts = [
-        _count(reader, out[n], sizes[n], stride[n], padding[n], dilation[n]) for n in range(2)
+        _count_of_windows(reader, out[n], sizes[n], stride[n], padding[n], dilation[n])
+        for n in range(2)
     ]
     shape = [length_of(x, n) for n in range(len(x.axes))]
     channels = reader.sizes.plain(shape[-2] / sympy.prod(sizes))
@@ -260,7 +263,7 @@ def folded(
     *left, rows, columns, down, right = x.axes
     tests: list[TracedNode] = []
     for n, (starts, inner) in enumerate(((down, rows), (right, columns))):
-        at = window(starts, inner, stride[n], dilation[n], padding[n])
+        at = window_position(starts, inner, stride[n], dilation[n], padding[n])
         tests.append(apply("==", Position(ends[n][0]) if ends[n] else number(0), at))
     atoms = [a for axis in (rows, columns, down, right) for a in axis]
     return TracedValue((*left, *ends), reduced("sum", atoms, x.node, conjunction(tests)), x.kind)

@@ -11,7 +11,7 @@ import sympy
 from derive.errors import DeriveError
 from derive.tracing.elementwise import number, op
 from derive.tracing.reader import Reader
-from derive.tracing.reductions import along, norm, over
+from derive.tracing.reductions import norm, reduce_axes, softmax_along
 from derive.tracing.registry import operation
 from derive.tracing.value_names import is_simple
 from derive.tracing.values import (
@@ -32,7 +32,7 @@ def contracted(
     reader: Reader, a: TracedValue, b: TracedValue, places: Sequence[tuple[int, int]]
 ) -> TracedValue:
     """Contract pairs of axes of a and b; the result has the other axes of a, then of b."""
-    a, b = _operand(reader, a), _operand(reader, b)
+    a, b = _contraction_operand(reader, a), _contraction_operand(reader, b)
     rank = len(a.axes)
     wide = replace(a, axes=(*a.axes, *((),) * len(b.axes)))
     axes: list[Any] = [()] * (rank + len(b.axes))
@@ -48,7 +48,7 @@ def contracted(
     return TracedValue(tuple(whole[n] for n in left), reduced("sum", atoms, node))
 
 
-def _operand(reader: Reader, x: TracedValue) -> TracedValue:
+def _contraction_operand(reader: Reader, x: TracedValue) -> TracedValue:
     """Return the factor of a contraction, named if its elements are divided by a reduction.
 
     A row divided by its norm is then computed once, not for each row that it is multiplied by.
@@ -60,7 +60,7 @@ def _operand(reader: Reader, x: TracedValue) -> TracedValue:
     return (reader.simple(x) if normed else x).fresh()
 
 
-def product(reader: Reader, a: TracedValue, b: TracedValue) -> TracedValue:
+def matrix_product(reader: Reader, a: TracedValue, b: TracedValue) -> TracedValue:
     """Return the matrix product of the last axes, with the others broadcast."""
     if len(a.axes) == 1 and len(b.axes) == 1:
         return contracted(reader, a, b, [(0, 0)])
@@ -68,7 +68,7 @@ def product(reader: Reader, a: TracedValue, b: TracedValue) -> TracedValue:
         return contracted(reader, a, b, [(len(a.axes) - 1, 0)])
     if len(a.axes) == 1:
         return contracted(reader, a, b, [(0, len(b.axes) - 2)])
-    a, b = _operand(reader, a), _operand(reader, b)
+    a, b = _contraction_operand(reader, a), _contraction_operand(reader, b)
     *batch, rows, inner = a.axes
     *other, inner2, columns = b.axes
     one = replace(a, axes=(*batch, rows, (), inner))
@@ -81,7 +81,7 @@ def product(reader: Reader, a: TracedValue, b: TracedValue) -> TracedValue:
 
 @operation("mm", "bmm", "matmul", "dot", "mv", "vdot", "inner_")
 def matmul(reader: Reader, a: TracedValue, b: TracedValue) -> TracedValue:
-    return product(reader, a, b)
+    return matrix_product(reader, a, b)
 
 
 @operation("linear")
@@ -96,9 +96,9 @@ def linear(
 def addmm(
     reader: Reader, c: TracedValue, a: TracedValue, b: TracedValue, beta: Any = 1, alpha: Any = 1
 ) -> TracedValue:
-    made = product(reader, a, b)
+    made = matrix_product(reader, a, b)
     if reader.called == "addbmm":
-        made = over(reader, "sum", made, 0)
+        made = reduce_axes(reader, "sum", made, 0)
     if alpha != 1:
         made = reader.elementwise(op("*"), alpha, made)
     if beta == 0:
@@ -115,7 +115,7 @@ def outer(reader: Reader, a: TracedValue, b: TracedValue) -> TracedValue:
 
 @operation("einsum")
 def einsum(reader: Reader, equation: str, operands: Sequence[TracedValue], **_: Any) -> TracedValue:
-    names, right = _terms(equation, [len(x.axes) for x in operands])
+    names, right = _einsum_terms(equation, [len(x.axes) for x in operands])
     letters = list(dict.fromkeys(c for term in names for c in term))
     # As in torch, ellipsis axes that some operands lack come first.
     letters.sort(key=lambda c: (not isinstance(c, int), -c if isinstance(c, int) else 0))
@@ -137,7 +137,7 @@ _Letter = str | int
 """A letter, or the number of an ellipsis axis, counted from the last."""
 
 
-def _terms(equation: str, ranks: Sequence[int]) -> tuple[list[list[_Letter]], list[_Letter]]:
+def _einsum_terms(equation: str, ranks: Sequence[int]) -> tuple[list[list[_Letter]], list[_Letter]]:
     """Return (the letters of each operand, those of the result)."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     names = left.split(",")
@@ -208,7 +208,7 @@ def attention(
     )
     keys = replace(k, axes=(*k.axes[:-2], k.axes[-1], k.axes[-2]))
     width = sympy.prod([a.size for a in q.axes[-1]])
-    scores = product(reader, q, keys)
+    scores = matrix_product(reader, q, keys)
     if scale is None:
         scores = reader.elementwise(op("/"), scores, TracedValue((), apply("sqrt", number(width))))
     elif scale != 1:
@@ -222,7 +222,7 @@ def attention(
     if not scores.axes[-1]:
         if masked:
             raise DeriveError("an attention to one key under a mask is not supported")
-        return product(reader, replace(scores, node=number(1)), v)
+        return matrix_product(reader, replace(scores, node=number(1)), v)
     scores, _ = reader.single(scores, len(scores.axes) - 1)
     if masked:
         # The mask applies within the softmax, to named scores.
@@ -239,8 +239,8 @@ def attention(
         seen = apply("<=", Position(key), query)
         low = number(sympy.S.NegativeInfinity)
         scores = replace(scores, node=apply("where", seen, scores.node, low))
-    weights = along(reader, "softmax", scores, key)
-    return product(reader, weights, v)
+    weights = softmax_along(reader, "softmax", scores, key)
+    return matrix_product(reader, weights, v)
 
 
 @operation("cdist", "_cdist_forward")

@@ -31,17 +31,17 @@ def as_number(x: Any) -> Any:
     """Return a bool as 1 or 0; anything else as it is."""
     if not isinstance(x, TracedValue) or x.kind != "bool":
         return x
-    return replace(x, node=_number(x.node), kind="int")
+    return replace(x, node=_bool_as_int(x.node), kind="int")
 
 
-def _number(node: TracedNode) -> TracedNode:
+def _bool_as_int(node: TracedNode) -> TracedNode:
     match node:
         case TracedRead():
             return node
         case TracedNumber(value):
             return TracedNumber(int(bool(value)))
         case TracedApply("masked", (mask, element)):
-            return apply("masked", mask, _number(element))
+            return apply("masked", mask, _bool_as_int(element))
     return apply("truth", node)
 
 

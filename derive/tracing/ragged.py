@@ -28,7 +28,7 @@ from derive.tracing.values import (
     TracedReduce,
     TracedValue,
     apply,
-    at,
+    position_map,
     reduced,
     substituted,
     walk,
@@ -65,11 +65,11 @@ _REDUCED = ("scatter_reduce", "scatter_reduce_", "index_reduce", "index_reduce_"
 # -------------------------------------------------------------------- masks
 
 
-def under(mask: TracedNode, node: TracedNode) -> TracedNode:
+def under_mask(mask: TracedNode, node: TracedNode) -> TracedNode:
     return apply("held", mask, node)
 
 
-def lifted(value: TracedValue) -> tuple[TracedNode | None, TracedValue]:
+def lifted_mask(value: TracedValue) -> tuple[TracedNode | None, TracedValue]:
     """Return (the mask in a value, the value without it)."""
     found: list[TracedNode] = []
 
@@ -98,36 +98,36 @@ def lifted(value: TracedValue) -> tuple[TracedNode | None, TracedValue]:
 
 def mask_of(value: TracedValue) -> TracedNode | None:
     """Return the mask in a value, None without one."""
-    return lifted(value)[0] if has_mask(value) else None
+    return lifted_mask(value)[0] if has_mask(value) else None
 
 
 def without_mask(value: TracedValue) -> TracedValue:
-    return lifted(value)[1] if has_mask(value) else value
+    return lifted_mask(value)[1] if has_mask(value) else value
 
 
 def inner(value: TracedValue) -> TracedNode:
     """Return the element of a value without its mask."""
-    return lifted(value)[1].node
+    return lifted_mask(value)[1].node
 
 
 def has_mask(value: TracedValue) -> bool:
     return any(isinstance(x, TracedApply) and x.name == "held" for x in walk(value.node))
 
 
-def outside(value: TracedValue) -> TracedValue:
+def with_outer_mask(value: TracedValue) -> TracedValue:
     """Return the value with its mask outermost."""
-    mask, plain = lifted(value)
-    return plain if mask is None else replace(plain, node=under(mask, plain.node))
+    mask, plain = lifted_mask(value)
+    return plain if mask is None else replace(plain, node=under_mask(mask, plain.node))
 
 
-def named(reader: Reader, value: TracedValue, stem: str) -> TracedValue:
+def named_under_mask(reader: Reader, value: TracedValue, stem: str) -> TracedValue:
     """Return the value as a read of an equation for all elements, under its mask."""
-    mask, plain = lifted(value)
+    mask, plain = lifted_mask(value)
     made = reader.named(plain, stem)
     if mask is None:
         return made
     names = dict(zip(plain.atoms, made.atoms, strict=True))
-    return replace(made, node=under(substituted(mask, at(names)), made.node))
+    return replace(made, node=under_mask(substituted(mask, position_map(names)), made.node))
 
 
 # -------------------------------------------------------------------- pieces
@@ -140,18 +140,18 @@ def first_piece(reader: Reader, x: TracedValue, dim: int, mask: TracedValue) -> 
     mask = reader.simple(mask)
     around = tuple(mask.axes[0] if n == dim else () for n in range(len(x.axes)))
     x, wide = reader.aligned(x, replace(mask, axes=around))
-    noted(reader, dim, [(sympy.prod([a.size for a in x.axes[dim]]), mask)])
-    return Pieces((replace(x, node=under(wide.node, x.node)),))
+    record_pieces(reader, dim, [(sympy.prod([a.size for a in x.axes[dim]]), mask)])
+    return Pieces((replace(x, node=under_mask(wide.node, x.node)),))
 
 
-def noted(reader: Reader, dim: int, lengths: Sequence[Length]) -> None:
+def record_pieces(reader: Reader, dim: int, lengths: Sequence[Length]) -> None:
     """Record the pieces that the axis of a node's result consists of."""
     size = reader.node.meta["val"].shape[dim]
     if hasattr(size, "node"):
         reader.lengths[size.node.expr] = list(lengths)
 
 
-def concerned(reader: Reader, node: Any, given: Sequence[Any]) -> bool:
+def has_pieces(reader: Reader, node: Any, given: Sequence[Any]) -> bool:
     """True if an operation takes or makes pieces."""
     if any(isinstance(x, Pieces) for x in given):
         return True
@@ -171,10 +171,10 @@ def _of_one_axis(x: Any) -> bool:
 def _dims(reader: Reader, node: Any) -> list[int]:
     """Return the axes of a node's result that consist of pieces."""
     shape = getattr(node.meta.get("val"), "shape", ())
-    return [n for n, size in enumerate(shape) if _expr(size) in reader.lengths]
+    return [n for n, size in enumerate(shape) if _symbolic_expr(size) in reader.lengths]
 
 
-def _expr(size: Any) -> Any:
+def _symbolic_expr(size: Any) -> Any:
     return getattr(getattr(size, "node", None), "expr", None)
 
 
@@ -183,18 +183,18 @@ def _piece(x: Any, k: int) -> Any:
     if isinstance(x, Pieces):
         return x.values[k]
     if isinstance(x, TracedValue) and (found := of_mask(x)) is not None:
-        return replace(x, node=under(*found))
+        return replace(x, node=under_mask(*found))
     if isinstance(x, tuple | list):
         return type(x)(_piece(e, k) for e in x)
     return x
 
 
-def _all(x: Any) -> Iterator[Any]:
+def _argument_leaves(x: Any) -> Iterator[Any]:
     if isinstance(x, tuple | list):
         for e in x:
-            yield from _all(e)
+            yield from _argument_leaves(e)
     elif isinstance(x, dict):
-        yield from _all(list(x.values()))
+        yield from _argument_leaves(list(x.values()))
     else:
         yield x
 
@@ -202,14 +202,14 @@ def _all(x: Any) -> Iterator[Any]:
 def by_pieces(reader: Reader, f: Any, node: Any, args: Any, kwargs: Any) -> Any:
     """Apply an operation to each piece, or to all of them."""
     name = reader.called
-    counts = {len(x.values) for x in _all([args, kwargs]) if isinstance(x, Pieces)}
+    counts = {len(x.values) for x in _argument_leaves([args, kwargs]) if isinstance(x, Pieces)}
     dims = _dims(reader, node)
     if name == "cat":
-        along = (args[1] if len(args) > 1 else 0) % _rank(node)
-        if any(_expr(x.meta["val"].shape[along]) in reader.lengths for x in node.args[0]):
-            return _after_one_another(reader, node, args[0], along)
+        along = (args[1] if len(args) > 1 else 0) % _result_rank(node)
+        if any(_symbolic_expr(x.meta["val"].shape[along]) in reader.lengths for x in node.args[0]):
+            return _concatenated_pieces(reader, node, args[0], along)
     if not counts:
-        made = _expr(node.meta["val"].shape[dims[0]]) if dims else None
+        made = _symbolic_expr(node.meta["val"].shape[dims[0]]) if dims else None
         counts = {len(reader.lengths[made]) if made is not None else 1}
     if len(counts) > 1:
         raise DeriveError(MANY)
@@ -233,62 +233,63 @@ def by_pieces(reader: Reader, f: Any, node: Any, args: Any, kwargs: Any) -> Any:
             whole = of(k, whole)
         return whole
     if name in _REDUCED:
-        return _extremum(reader, f, count, args, kwargs)
+        return _reduced_pieces(reader, f, count, args, kwargs)
     if name == "sum" and not dims:
-        return _summed(reader, node, args, kwargs)
+        return _sum_of_pieces(reader, node, args, kwargs)
     is_carried = name in _CARRIED or is_of_each_element(f)
     if not is_carried:
         raise DeriveError(MANY)
     if name == "unbind":
         return [
-            Pieces(tuple(map(outside, own))) for own in zip(*map(of, range(count)), strict=True)
+            Pieces(tuple(map(with_outer_mask, own)))
+            for own in zip(*map(of, range(count)), strict=True)
         ]
     values = []
     for k in range(count):
         value = of(k)
         if name in _MADE:
-            value = _as_long(reader, value, dims[0], k, node)
-        values.append(outside(value))
+            value = _masked_like(reader, value, dims[0], k, node)
+        values.append(with_outer_mask(value))
     return Pieces(tuple(values))
 
 
-def _rank(node: Any) -> int:
+def _result_rank(node: Any) -> int:
     return len(node.meta["val"].shape)
 
 
-def _as_long(reader: Reader, value: TracedValue, dim: int, k: int, node: Any) -> TracedValue:
+def _masked_like(reader: Reader, value: TracedValue, dim: int, k: int, node: Any) -> TracedValue:
     """Put a new tensor under the mask that determines its length."""
-    _, mask = reader.lengths[_expr(node.meta["val"].shape[dim])][k]
-    value = lifted(value)[1]
+    _, mask = reader.lengths[_symbolic_expr(node.meta["val"].shape[dim])][k]
+    value = lifted_mask(value)[1]
     if mask is None:
         return value
     around = tuple(mask.axes[0] if n == dim else () for n in range(len(value.axes)))
     value, wide = reader.aligned(value, replace(mask, axes=around))
-    return replace(value, node=under(wide.node, value.node))
+    return replace(value, node=under_mask(wide.node, value.node))
 
 
-def _after_one_another(reader: Reader, node: Any, tensors: Sequence[Any], dim: int) -> Pieces:
+def _concatenated_pieces(reader: Reader, node: Any, tensors: Sequence[Any], dim: int) -> Pieces:
     """Concatenate tensors along an axis of pieces."""
     values: list[TracedValue] = []
     lengths: list[Length] = []
     for x, source in zip(tensors, node.args[0], strict=True):
         if isinstance(x, Pieces):
             values += x.values
-            lengths += reader.lengths[_expr(source.meta["val"].shape[dim])]
+            lengths += reader.lengths[_symbolic_expr(source.meta["val"].shape[dim])]
         elif _of_one_axis(x):
             values.append(_piece(x, 0))
-            lengths += reader.lengths[_expr(source.meta["val"].shape[dim])]
+            lengths += reader.lengths[_symbolic_expr(source.meta["val"].shape[dim])]
         else:
             values.append(x)
             lengths.append((sympy.prod([a.size for a in x.axes[dim]]), None))
-    noted(reader, dim, lengths)
+    record_pieces(reader, dim, lengths)
     return Pieces(tuple(values))
 
 
-def _summed(reader: Reader, node: Any, args: Any, kwargs: Any) -> TracedValue:
+def _sum_of_pieces(reader: Reader, node: Any, args: Any, kwargs: Any) -> TracedValue:
     """Return the sum over the pieces, where their masks hold."""
     source = node.args[0].meta["val"].shape
-    places = [n for n, size in enumerate(source) if _expr(size) in reader.lengths]
+    places = [n for n, size in enumerate(source) if _symbolic_expr(size) in reader.lengths]
     wanted = args[1] if len(args) > 1 else kwargs.get("dim")
     keepdim = args[2] if len(args) > 2 else kwargs.get("keepdim", False)
     if wanted is None or wanted == []:
@@ -298,7 +299,7 @@ def _summed(reader: Reader, node: Any, args: Any, kwargs: Any) -> TracedValue:
         raise DeriveError(MANY)
     made: TracedValue | None = None
     for value in args[0].values:
-        mask, plain = lifted(value)
+        mask, plain = lifted_mask(value)
         atoms = [a for d in dims for a in plain.axes[d]]
         body = reduced("sum", atoms, plain.node, mask)
         axes = [() if n in dims else axis for n, axis in enumerate(plain.axes)]
@@ -317,9 +318,9 @@ def _plus(a: TracedNode, b: TracedNode) -> TracedNode:
     return apply("+", a, b)
 
 
-def _extremum(reader: Reader, f: Any, count: int, args: Any, kwargs: Any) -> TracedValue:
+def _reduced_pieces(reader: Reader, f: Any, count: int, args: Any, kwargs: Any) -> TracedValue:
     """Reduce the values of all pieces at each position; positions without values keep theirs."""
-    from derive.tracing.segments import placed
+    from derive.tracing.segments import match_positions
 
     x, dim, index, source, kind, *rest = args
     include = rest[0] if rest else kwargs.get("include_self", True)
@@ -332,7 +333,7 @@ def _extremum(reader: Reader, f: Any, count: int, args: Any, kwargs: Any) -> Tra
         if include:
             x = f(reader, x, dim, i, s, kind, True)
             continue
-        here = placed(reader, x, dim, i, s)
+        here = match_positions(reader, x, dim, i, s)
         any_here = reader.simple(replace(here.put(here.any()), kind="bool"))
         alone = f(reader, x, dim, i, s, kind, False)
         if met is None:

@@ -29,17 +29,17 @@ from derive.tracing import (
     views,
 )
 from derive.tracing.emit_notation import operation_text
-from derive.tracing.graph import traced
-from derive.tracing.hoist_products import apart
-from derive.tracing.implied_sizes import least
+from derive.tracing.graph import trace_graph
+from derive.tracing.hoist_products import hoisted_products
+from derive.tracing.implied_sizes import with_fewest_sizes
 from derive.tracing.masks import MANY, of_mask
-from derive.tracing.parameters import Watched, moved, numbers_in, with_parameter
+from derive.tracing.parameters import Watched, numbers_in, perturbed_number, with_parameter
 from derive.tracing.ragged import Pieces
 from derive.tracing.reader import Reader, TracedEquation
 from derive.tracing.source_letters import letters_in
-from derive.tracing.state_guard import left_as_it_is
+from derive.tracing.state_guard import restored_attributes
 from derive.tracing.validate import check
-from derive.tracing.value_names import told
+from derive.tracing.value_names import notation_name
 from derive.tracing.values import Atom, TracedNumber, TracedRead, TracedValue, apply, joined
 
 FAMILIES = (
@@ -140,7 +140,7 @@ def reading_of(
     comments: bool = True,
 ) -> Reading:
     """Return the reading of a call."""
-    with left_as_it_is(function) as changed:
+    with restored_attributes(function) as changed:
         try:
             made = _reading(function, bound, name, letters, parameters, comments)
         except DeriveError:
@@ -164,8 +164,8 @@ def _reading(
     call, tensors = as_function(function, bound)
     if not tensors:
         raise DeriveError("the example arguments contain no tensor; pass examples of the arguments")
-    title = name or _name(function)
-    reader, inputs, made = _read(call, tensors, title)
+    title = name or _function_title(function)
+    reader, inputs, made = _traced_equations(call, tensors, title)
     shapes = {o[0]: tuple(map(bool, o[1].axes)) for o in made[0] if o is not None}
     numbers: dict[str, float] = {}
     others: list[tuple[Callable[..., Any], dict[str, float]]] = []
@@ -174,10 +174,12 @@ def _reading(
         if (parameters is not None and own not in parameters) or own in {*tensors, title}:
             continue
         asked: list[bool] = []
-        other = as_function(function, _with(bound, own, moved(value)))[0]
-        watched = as_function(function, _with(bound, own, Watched.of(moved(value), asked)))[0]
+        other = as_function(function, _with_argument_value(bound, own, perturbed_number(value)))[0]
+        watched = as_function(
+            function, _with_argument_value(bound, own, Watched.of(perturbed_number(value), asked))
+        )[0]
         try:
-            other_reader = _read(watched, tensors, title)[0]
+            other_reader = _traced_equations(watched, tensors, title)[0]
             again = other_reader.equations
             if other_reader.sizes.numbers_asked() != reader.sizes.numbers_asked():
                 asked.append(True)
@@ -188,7 +190,7 @@ def _reading(
         if found is not None and not asked and own not in {e.name for e in found}:
             reader.equations = found
             numbers[own] = value
-            others.append((other, {own: moved(value)}))
+            others.append((other, {own: perturbed_number(value)}))
         elif parameters is not None:
             raise DeriveError(
                 f"the role of {own} in the function is unclear, so it cannot become a "
@@ -201,12 +203,12 @@ def _reading(
     said = title, reader, inputs, shapes, own_letters, comments, numbers, arguments
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "input .* is not used", DeriveWarning)
-        op, text = least(partial(operation_text, *said))
+        op, text = with_fewest_sizes(partial(operation_text, *said))
         floats = {o[0] for o in made[0] if o is not None and o[1].kind == "float"}
         whole = {e.name for e in op.equations if e.kind == "int"} & floats
         if whole:
             reader.equations = [_as_float(e) if e.name in whole else e for e in reader.equations]
-            op, text = least(partial(operation_text, *said))
+            op, text = with_fewest_sizes(partial(operation_text, *said))
     check(op, [(call, {}), *others], tensors, reader.sizes, inputs)
     known = {p.name for p in op.parameters}
     return Reading(
@@ -221,34 +223,34 @@ def _reading(
     )
 
 
-def _read(
+def _traced_equations(
     call: Callable[..., Any], tensors: Mapping[str, Any], title: str
 ) -> tuple[Reader, dict[str, TracedValue], tuple[list[tuple[str, TracedValue] | None], Any]]:
     """Return (the reader with its equations, the inputs, (the named outputs, their pytree))."""
     from torch.utils._pytree import tree_structure
 
-    graph = traced(call, tensors)
+    graph = trace_graph(call, tensors)
     taken = {title}
     inputs = _inputs(graph, tensors, taken)
     reader = Reader(graph, inputs, taken)
-    found = _every(reader.read())
+    found = _flat_outputs(reader.read())
     outputs: list[tuple[str, TracedValue] | None] = []
     for n, x in enumerate(found):
         names = [made[0] for made in outputs if made is not None]
-        outputs.append(None if x is None else (_output(reader, x, n, names), x))
+        outputs.append(None if x is None else (_output_name(reader, x, n, names), x))
     if all(made is None for made in outputs):
         raise DeriveError("the function returns no tensor")
-    reader.equations = apart(reader.equations, reader.fresh)
+    reader.equations = hoisted_products(reader.equations, reader.fresh)
     return reader, inputs, (outputs, tree_structure(graph.output))
 
 
-def _every(made: Any) -> list[Any]:
+def _flat_outputs(made: Any) -> list[Any]:
     if made is None or isinstance(made, TracedValue):
         return [made]
     if isinstance(made, dict):
-        return [x for part in made.values() for x in _every(part)]
+        return [x for part in made.values() for x in _flat_outputs(part)]
     if isinstance(made, tuple | list):
-        return [x for part in made for x in _every(part)]
+        return [x for part in made for x in _flat_outputs(part)]
     if isinstance(made, Pieces):
         raise DeriveError(MANY)
     if isinstance(made, sympy.Basic | int | float):
@@ -256,7 +258,7 @@ def _every(made: Any) -> list[Any]:
     raise DeriveError(f"the function returns {type(made).__name__}, not a tensor")
 
 
-def _output(reader: Reader, value: TracedValue, n: int, taken: Collection[str]) -> str:
+def _output_name(reader: Reader, value: TracedValue, n: int, taken: Collection[str]) -> str:
     """Return the name of an output's equation, which is none of the names taken."""
     if of_mask(value) is not None:
         raise DeriveError(MANY)
@@ -308,9 +310,9 @@ def _inputs(graph: Any, tensors: Mapping[str, Any], taken: set[str]) -> dict[str
     return found
 
 
-def _name(function: Any) -> str:
+def _function_title(function: Any) -> str:
     name = getattr(function, "__name__", None) or type(function).__name__
-    return told(name) if name.isidentifier() else "f"
+    return notation_name(name) if name.isidentifier() else "f"
 
 
 def bind(
@@ -346,7 +348,9 @@ def _signature(target: Any, count: int, named: Mapping[str, Any]) -> inspect.Sig
         return inspect.Signature([*own, *(kinds(n, kinds.KEYWORD_ONLY) for n in named)])
 
 
-def _with(bound: inspect.BoundArguments, name: str, value: Any) -> inspect.BoundArguments:
+def _with_argument_value(
+    bound: inspect.BoundArguments, name: str, value: Any
+) -> inspect.BoundArguments:
     made = copy(bound)
     made.arguments = {**bound.arguments, name: value}
     return made
@@ -374,7 +378,7 @@ def as_function(
     def call(**given: Any) -> Any:
         made = (list(arguments[0]), dict(arguments[1]))
         for name, path in zip(names, places, strict=False):
-            made = _put(made, path, given[name])
+            made = _with_value_at(made, path, given[name])
         if module is not None:
             held = {k: given[label] for label, k in own.items()}
             return torch.func.functional_call(module, held, tuple(made[0]), made[1])
@@ -397,9 +401,9 @@ def collected(
 
     def collect(x: Any, label: str, path: tuple[Any, ...]) -> None:
         if isinstance(x, torch.Tensor):
-            name, n = told(label), 2
+            name, n = notation_name(label), 2
             while name in tensors:
-                name, n = f"{told(label)}{n}", n + 1
+                name, n = f"{notation_name(label)}{n}", n + 1
             tensors[name] = x
             places.append(path)
         elif isinstance(x, list | tuple):
@@ -418,7 +422,7 @@ def collected(
 
 def label_of(name: str) -> str:
     """Return the input name of a module's parameter or buffer."""
-    return told(name.replace(".", "_"))
+    return notation_name(name.replace(".", "_"))
 
 
 def _labels(labels: Sequence[str], bound: inspect.BoundArguments, count: int) -> list[str]:
@@ -433,12 +437,12 @@ def _labels(labels: Sequence[str], bound: inspect.BoundArguments, count: int) ->
     return found[:count]
 
 
-def _put(x: Any, path: Sequence[Any], value: Any) -> Any:
+def _with_value_at(x: Any, path: Sequence[Any], value: Any) -> Any:
     """x with the value at the end of a path."""
     if not path:
         return value
     first, *rest = path
     if isinstance(x, dict):
-        return {k: _put(e, rest, value) if k == first else e for k, e in x.items()}
-    made = [_put(e, rest, value) if n == first else e for n, e in enumerate(x)]
+        return {k: _with_value_at(e, rest, value) if k == first else e for k, e in x.items()}
+    made = [_with_value_at(e, rest, value) if n == first else e for n, e in enumerate(x)]
     return made if isinstance(x, list) else tuple(made)

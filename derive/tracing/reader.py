@@ -12,14 +12,14 @@ import sympy
 
 from derive.errors import DeriveError
 from derive.tracing import masks, ragged
-from derive.tracing.axes import Axes, within
+from derive.tracing.axes import Axes, with_finite_branch
 from derive.tracing.constants import written_out
 from derive.tracing.graph import UNREAD, Graph, SourceStatement, unused
-from derive.tracing.infinite_branches import Outward, leaves_out, left_of
+from derive.tracing.infinite_branches import Outward, infinite_choice, leaves_out
 from derive.tracing.registry import OPERATIONS, takes_elements
 from derive.tracing.sizes import SymbolicSizes
-from derive.tracing.unsupported import COMPLEX, NO_READING, advice, is_complex, refused
-from derive.tracing.value_names import content, fresh_name, is_simple
+from derive.tracing.unsupported import COMPLEX, NO_READING, advice, is_complex, is_refused
+from derive.tracing.value_names import fresh_name, is_simple, value_key
 from derive.tracing.values import (
     Axis,
     Joined,
@@ -30,8 +30,8 @@ from derive.tracing.values import (
     TracedRead,
     TracedValue,
     apply,
-    at,
     joined,
+    position_map,
     substituted,
     walk,
     without_gradient,
@@ -161,9 +161,11 @@ class Reader(Axes):
                 raise DeriveError(COMPLEX)
             if f is None:
                 return self._taken_apart(node)
-            if ragged.concerned(self, node, _flat([args, kwargs])):
+            if ragged.has_pieces(self, node, _flat_arguments([args, kwargs])):
                 return ragged.by_pieces(self, f, node, args, kwargs)
-            if not takes_elements(f) and any(masks.of_mask(x) for x in _flat([args, kwargs])):
+            if not takes_elements(f) and any(
+                masks.of_mask(x) for x in _flat_arguments([args, kwargs])
+            ):
                 raise DeriveError(masks.MANY)
             made = f(self, *args, **kwargs)
             self._check(node, made)
@@ -273,7 +275,7 @@ class Reader(Axes):
             args, kwargs = tree_unflatten(every, spec)
             return node.target(*args, **kwargs)
 
-        if refused(name):
+        if is_refused(name):
             raise DeriveError(f"{name} is not supported: {advice(name)}")
         try:
             mode = next(f.fake_mode for f in fakes if hasattr(f, "fake_mode"))
@@ -323,7 +325,7 @@ class Reader(Axes):
 
     def _kept_within(self, node: Any, made: TracedValue, name: str | None) -> TracedValue:
         """Name the finite branch of a choice, as an infinite one cannot be named."""
-        left = left_of(made.node)
+        left = infinite_choice(made.node)
         if left is None:
             return made
         inside = {x.atom for x in walk(left.rest) if isinstance(x, Position)}
@@ -343,14 +345,16 @@ class Reader(Axes):
     def named(self, value: TracedValue, stem: str) -> TracedValue:
         """Return the value as a read of its equation, which is added at the first call."""
         if ragged.has_mask(value):
-            return ragged.named(self, value, stem)
+            return ragged.named_under_mask(self, value, stem)
         if masks.of_mask(value) is not None:
             raise DeriveError(masks.MANY)
-        if (left := left_of(value.node)) is not None:
+        if (left := infinite_choice(value.node)) is not None:
             rest = self.named(replace(value, node=left.rest), stem)
-            there = at(dict(zip(value.atoms, rest.atoms, strict=True)))
-            return replace(rest, node=within(left, substituted(left.condition, there), rest.node))
-        said = content(value)
+            there = position_map(dict(zip(value.atoms, rest.atoms, strict=True)))
+            return replace(
+                rest, node=with_finite_branch(left, substituted(left.condition, there), rest.node)
+            )
+        said = value_key(value)
         name = self._said.get(said) or self.fresh(stem)
         if said not in self._said:
             self._said[said] = name
@@ -429,11 +433,11 @@ class Reader(Axes):
         return TracedValue(self.axes_of(values), node, found)
 
 
-def _flat(x: Any) -> list[Any]:
+def _flat_arguments(x: Any) -> list[Any]:
     if isinstance(x, tuple | list):
-        return [e for part in x for e in _flat(part)]
+        return [e for part in x for e in _flat_arguments(part)]
     if isinstance(x, dict):
-        return _flat(list(x.values()))
+        return _flat_arguments(list(x.values()))
     return [x]
 
 

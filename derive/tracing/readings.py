@@ -47,7 +47,7 @@ class LoadedFunction:
 
 
 @dataclass(frozen=True)
-class New:
+class UncachedCall:
     """A call that is not cached."""
 
     key: Any
@@ -83,18 +83,18 @@ class KnownReadings:
         import torch
 
         if torch.compiler.is_compiling() or READING.get():
-            return New(None)
+            return UncachedCall(None)
         key = call_cache.key_of(args, named)
         key = None if key is None else (_mode(owner), key)
         if key in self.unchanged:
             return UNCHANGED
         call, arguments = self.calls.get(key), (args, named)
         if call is None or not call.fits(owner, arguments):
-            return New(key)
+            return UncachedCall(key)
         try:
             return call(owner, arguments)
         except ValueError:
-            return New(None)
+            return UncachedCall(None)
 
     def remember(self, key: Any, call: call_cache.BoundCall | None) -> None:
         if key is not None and call is not None:
@@ -126,8 +126,8 @@ class KnownReadings:
         """Return the code for these arguments, read now if it is new; else None."""
         import torch
 
-        key, numbers = (_mode(function), _key(bound)), numbers_of(bound)
-        found, count = self.made.get(key, []), _elements(bound)
+        key, numbers = (_mode(function), _reading_key(bound)), numbers_of(bound)
+        found, count = self.made.get(key, []), _tensor_elements(bound)
         if found is None or count < self.cheaper.get(key, 0):
             return None
         for made in found:
@@ -137,7 +137,7 @@ class KnownReadings:
             return None
         again = key in self.cheaper
         try:
-            new, fact = _read(function, bound)
+            new, fact = _derive_and_cost(function, bound)
         except DeriveError as error:
             self.made[key] = None
             new, fact = None, Fact(str(error))
@@ -168,12 +168,12 @@ def _mode(function: Any) -> tuple[Any, ...]:
     return dtype, *(m.training for m in function.modules())
 
 
-def _key(bound: inspect.BoundArguments) -> tuple[Any, ...]:
+def _reading_key(bound: inspect.BoundArguments) -> tuple[Any, ...]:
     """Return what a reading depends on: ranks, sizes of 0 and 1, dtypes, flags and integers."""
-    return tuple((name, _kind(x)) for name, x in bound.arguments.items())
+    return tuple((name, _argument_kind(x)) for name, x in bound.arguments.items())
 
 
-def _kind(x: Any) -> Any:
+def _argument_kind(x: Any) -> Any:
     import torch
 
     if isinstance(x, torch.Tensor):
@@ -181,13 +181,13 @@ def _kind(x: Any) -> Any:
         kind = x.dtype if x.is_floating_point() or x.dtype is torch.bool else "int"
         return kind, tuple(min(n, 2) for n in x.shape)
     if isinstance(x, list | tuple):
-        return tuple(map(_kind, x))
+        return tuple(map(_argument_kind, x))
     if isinstance(x, dict):
-        return tuple((k, _kind(v)) for k, v in x.items())
+        return tuple((k, _argument_kind(v)) for k, v in x.items())
     return float if type(x) is float else x
 
 
-def _elements(bound: inspect.BoundArguments) -> int:
+def _tensor_elements(bound: inspect.BoundArguments) -> int:
     """Return the number of elements of all tensors among the arguments."""
     import torch
     from torch.utils._pytree import tree_leaves
@@ -213,7 +213,7 @@ def _more_than(fact: Fact, time: float, memory: float) -> str:
     return dearer(fact.ours, fact.plain, time, memory)
 
 
-def _read(function: Any, bound: inspect.BoundArguments) -> tuple[LoadedFunction, Fact]:
+def _derive_and_cost(function: Any, bound: inspect.BoundArguments) -> tuple[LoadedFunction, Fact]:
     """Derive the code of a function for such arguments, and estimate both costs."""
     from derive.pipeline import load
     from derive.tracing.call_cost import cost_of

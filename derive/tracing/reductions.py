@@ -34,7 +34,9 @@ def dims_of(reader: Reader, x: TracedValue, dim: Any) -> list[int]:
     return [reader.place_of(x, d) for d in dims]
 
 
-def over(reader: Reader, kind: str, x: TracedValue, dim: Any, keepdim: bool = False) -> TracedValue:
+def reduce_axes(
+    reader: Reader, kind: str, x: TracedValue, dim: Any, keepdim: bool = False
+) -> TracedValue:
     """Reduce a value over these axes."""
     if of_mask(x) is not None:
         return over_all(kind, x, dim)
@@ -47,13 +49,13 @@ def over(reader: Reader, kind: str, x: TracedValue, dim: Any, keepdim: bool = Fa
     return TracedValue(axes, node, x.kind)
 
 
-def _one_index(reader: Reader, x: TracedValue, dim: int) -> TracedValue:
+def _with_single_index(reader: Reader, x: TracedValue, dim: int) -> TracedValue:
     """Return the value with at most one index on an axis."""
     dim = reader.place_of(x, dim)
     return reader.single(x, dim)[0] if x.axes[dim] else x
 
 
-def _count(x: TracedValue, dims: Sequence[int]) -> sympy.Expr:
+def _element_count(x: TracedValue, dims: Sequence[int]) -> sympy.Expr:
     return sympy.prod([a.size for d in dims for a in x.axes[d]])
 
 
@@ -64,7 +66,7 @@ def total(
 ) -> TracedValue:
     if x.kind == "bool":
         x = reader.elementwise(lambda a: where(a, number(1), number(0)), x, kind="int")
-    return over(reader, "sum", x, dim, keepdim)
+    return reduce_axes(reader, "sum", x, dim, keepdim)
 
 
 @operation("mean")
@@ -72,14 +74,14 @@ def total(
 def mean(
     reader: Reader, x: TracedValue, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> TracedValue:
-    return over(reader, "mean", x, dim, keepdim)
+    return reduce_axes(reader, "mean", x, dim, keepdim)
 
 
 @operation("amax", "amin", "logsumexp")
 @of_elements
 def named(reader: Reader, x: TracedValue, dim: Any = None, keepdim: bool = False) -> TracedValue:
     name = reader.called
-    return over(reader, name, x, dim, keepdim)
+    return reduce_axes(reader, name, x, dim, keepdim)
 
 
 @operation("max", "min")
@@ -91,10 +93,10 @@ def extremum(reader: Reader, x: TracedValue, *args: Any, **named: Any) -> Any:
     dim = args[0] if args else named.get("dim")
     keepdim = (args[1] if len(args) > 1 else named.get("keepdim")) or False
     if dim is None:
-        return over(reader, f"a{name}", x, None)
-    x = _one_index(reader, x, dim)
-    which = over(reader, f"arg{name}", x, dim, keepdim)
-    return over(reader, name, x, dim, keepdim), TracedValue(which.axes, which.node, "int")
+        return reduce_axes(reader, f"a{name}", x, None)
+    x = _with_single_index(reader, x, dim)
+    which = reduce_axes(reader, f"arg{name}", x, dim, keepdim)
+    return reduce_axes(reader, name, x, dim, keepdim), TracedValue(which.axes, which.node, "int")
 
 
 @operation("prod")
@@ -102,14 +104,14 @@ def extremum(reader: Reader, x: TracedValue, *args: Any, **named: Any) -> Any:
 def product(
     reader: Reader, x: TracedValue, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> TracedValue:
-    return over(reader, "prod", x, dim, keepdim)
+    return reduce_axes(reader, "prod", x, dim, keepdim)
 
 
 @operation("any", "all")
 def truth(reader: Reader, x: TracedValue, dim: Any = None, keepdim: bool = False) -> TracedValue:
     if x.kind != "bool":
         x = reader.elementwise(lambda a: apply("!=", a, number(0)), x, kind="bool")
-    return over(reader, reader.called, x, dim, keepdim)
+    return reduce_axes(reader, reader.called, x, dim, keepdim)
 
 
 @operation("argmax", "argmin")
@@ -119,8 +121,8 @@ def which(reader: Reader, x: TracedValue, dim: Any = None, keepdim: bool = False
             "the position of an extremum over all axes is not supported; give one axis"
         )
     name = reader.called
-    x = _one_index(reader, x, dim)
-    made = over(reader, name, x, dim, keepdim)
+    x = _with_single_index(reader, x, dim)
+    made = reduce_axes(reader, name, x, dim, keepdim)
     return TracedValue(made.axes, made.node, "int")
 
 
@@ -130,13 +132,13 @@ def _deviations(
     """Return (the variance, the mean with its axes kept)."""
     dims = dims_of(reader, x, dim)
     x = x if isinstance(x.node, TracedRead) else reader.named(x, "h")
-    middle = over(reader, "mean", x, dims, keepdim=True)
+    middle = reduce_axes(reader, "mean", x, dims, keepdim=True)
     middle = reader.named(middle, "mu")
     squared = reader.elementwise(lambda a, m: apply("**", apply("-", a, m), number(2)), x, middle)
     if correction in (0, None, False):
-        return over(reader, "mean", squared, dims, keepdim), middle
-    summed = over(reader, "sum", squared, dims, keepdim)
-    count = _count(x, dims) - (1 if correction is True else correction)
+        return reduce_axes(reader, "mean", squared, dims, keepdim), middle
+    summed = reduce_axes(reader, "sum", squared, dims, keepdim)
+    count = _element_count(x, dims) - (1 if correction is True else correction)
     return reader.elementwise(op("/"), summed, count), middle
 
 
@@ -199,15 +201,15 @@ def norm(
     ord = 2 if ord is None else ord
     if ord == 0:
         x = reader.elementwise(lambda a: apply("truth", apply("!=", a, number(0))), x)
-        return over(reader, "sum", x, dim, keepdim)
+        return reduce_axes(reader, "sum", x, dim, keepdim)
     if ord == 2:
-        return over(reader, "norm2", x, dim, keepdim)
+        return reduce_axes(reader, "norm2", x, dim, keepdim)
     if ord == 1:
         x = reader.elementwise(lambda a: apply("abs", a), x)
-        return over(reader, "sum", x, dim, keepdim)
+        return reduce_axes(reader, "sum", x, dim, keepdim)
     if ord in (float("inf"), float("-inf")):
         x = reader.elementwise(lambda a: apply("abs", a), x)
-        return over(reader, "amax" if ord > 0 else "amin", x, dim, keepdim)
+        return reduce_axes(reader, "amax" if ord > 0 else "amin", x, dim, keepdim)
 
     def power(a: TracedNode) -> TracedNode:
         return apply("**", apply("abs", a), number(ord))
@@ -218,12 +220,14 @@ def norm(
 
     # Where |x|**p, or the root of their sum, is infinitely steep, the gradient is 0.
     powers = reader.elementwise(_but_at_zero(power) if ord < 1 else power, x)
-    total = reader.named(over(reader, "sum", powers, dim, keepdim), "total")
+    total = reader.named(reduce_axes(reader, "sum", powers, dim, keepdim), "total")
     made = reader.elementwise(_but_at_zero(root), total)
     if ord > 0:
         return made
     # One 0 among the values makes an infinite total, whose root is 0.
-    least = over(reader, "amin", reader.elementwise(lambda a: apply("abs", a), x), dim, keepdim)
+    least = reduce_axes(
+        reader, "amin", reader.elementwise(lambda a: apply("abs", a), x), dim, keepdim
+    )
     least = reader.simple(least)
 
     def unless_zero(a: TracedNode, b: TracedNode) -> TracedNode:
@@ -248,10 +252,10 @@ def softmax(reader: Reader, x: TracedValue, dim: int, *_: Any, **__: Any) -> Tra
     if not x.axes[dim]:
         return replace(x, node=number(1 if name == "softmax" else 0), kind="float")
     x, atom = reader.single(x, dim)
-    return along(reader, name, x, atom)
+    return softmax_along(reader, name, x, atom)
 
 
-def along(reader: Reader, name: str, x: TracedValue, atom: Atom) -> TracedValue:
+def softmax_along(reader: Reader, name: str, x: TracedValue, atom: Atom) -> TracedValue:
     """name[k](x), an equation with index k."""
     made = TracedValue(x.axes, TracedReduce(name, (atom,), x.node))
     stem = reader.place.variable if reader.place and reader.place.variable else None

@@ -134,13 +134,13 @@ class MatchedPositions:
         return self.put(where(self.any(), made, self.base))
 
 
-def _index(reader: Reader, index: TracedValue) -> TracedValue:
+def _named_position(reader: Reader, index: TracedValue) -> TracedValue:
     plain = isinstance(inner(index), TracedRead | Position | TracedNumber)
     index = index if plain else reader.named(index, "index")
     return index.fresh()
 
 
-def _along(
+def _match_along(
     reader: Reader, x: TracedValue, dim: int, index: TracedValue, source: TracedValue
 ) -> MatchedPositions:
     """Match the positions of a one-axis index, which is an axis of the source too."""
@@ -149,17 +149,17 @@ def _along(
         source = source.fresh()
         rest = [a for n, a in enumerate(source.axes) if n != dim]
         source = replace(source, axes=(source.axes[dim], *rest))
-    index = _index(reader, index)
+    index = _named_position(reader, index)
     index = replace(index, axes=(*(index.axes or ((),)), *((),) * (len(x.axes) - 1)))
     return MatchedPositions(reader, x.fresh(), [dim], [index], source)
 
 
-def _elements(
+def _match_elements(
     reader: Reader, x: TracedValue, dim: int, index: TracedValue, source: TracedValue
 ) -> MatchedPositions:
     """Match the positions of an index with all axes."""
     dim = reader.place_of(x, dim)
-    source, index, x = source.fresh(), _index(reader, index), x.fresh()
+    source, index, x = source.fresh(), _named_position(reader, index), x.fresh()
     for n, axis in enumerate(index.axes):
         if n != dim and bool(axis) != bool(x.axes[n]):
             raise DeriveError("a scatter into a part of an axis is not supported")
@@ -176,11 +176,11 @@ def _elements(
     return MatchedPositions(reader, x, [dim], [first(index)], first(source))
 
 
-def placed(
+def match_positions(
     reader: Reader, x: TracedValue, dim: int, index: TracedValue, source: TracedValue
 ) -> MatchedPositions:
     """Match the positions of the current operation's index."""
-    find = _along if "index" in reader.called else _elements
+    find = _match_along if "index" in reader.called else _match_elements
     return find(reader, x, dim, index, source)
 
 
@@ -195,14 +195,14 @@ def index_add(
 ) -> TracedValue:
     if alpha != 1:
         source = reader.elementwise(lambda a, b: apply("*", a, b), source, alpha)
-    return _along(reader, x, dim, index, source).by("sum", True)
+    return _match_along(reader, x, dim, index, source).by("sum", True)
 
 
 @operation("index_fill", "index_fill_")
 def index_fill(
     reader: Reader, x: TracedValue, dim: int, index: TracedValue, value: Any
 ) -> TracedValue:
-    found = _along(reader, x, dim, index, reader.value(0))
+    found = _match_along(reader, x, dim, index, reader.value(0))
     return found.put(where(found.any(), reader.value(value).node, found.base))
 
 
@@ -210,7 +210,7 @@ def index_fill(
 def scatter_add(
     reader: Reader, x: TracedValue, dim: int, index: TracedValue, source: TracedValue
 ) -> TracedValue:
-    return _elements(reader, x, dim, index, source).by("sum", True)
+    return _match_elements(reader, x, dim, index, source).by("sum", True)
 
 
 _KINDS = {"add": "sum", "multiply": "prod"}
@@ -226,7 +226,9 @@ def scatter_reduce(
     reduce: str,
     include_self: bool = True,
 ) -> TracedValue:
-    return placed(reader, x, dim, index, source).by(_KINDS.get(reduce, reduce), include_self)
+    return match_positions(reader, x, dim, index, source).by(
+        _KINDS.get(reduce, reduce), include_self
+    )
 
 
 @operation("scatter", "scatter_")
@@ -238,13 +240,13 @@ def scatter(
     source: Any,
     reduce: str | None = None,
 ) -> TracedValue:
-    found = _elements(reader, x, dim, index, reader.value(source))
+    found = _match_elements(reader, x, dim, index, reader.value(source))
     if reduce is not None:
         return found.by(_KINDS[reduce], True)
-    return _put(found)
+    return _put_unique(found)
 
 
-def _put(found: MatchedPositions) -> TracedValue:
+def _put_unique(found: MatchedPositions) -> TracedValue:
     """Write the values; at most one may match each position."""
     if found.test is None and not found.atoms:
         return found.put(found.source)
@@ -274,7 +276,7 @@ def index_put(
     dims = [n for n, _ in given]
     if dims != list(range(dims[0], dims[0] + len(dims))):
         raise DeriveError("a write at indices with whole axes between them is not supported")
-    own = reader.aligned(*(_index(reader, i) for _, i in given))
+    own = reader.aligned(*(_named_position(reader, i) for _, i in given))
     lead, rest = len(own[0].axes), len(x.axes) - len(dims)
     values = values.fresh()
     if dims[0]:
@@ -284,7 +286,7 @@ def index_put(
         values = replace(values, axes=(*wide[first:after], *wide[:first], *wide[after:]))
     places = [replace(i, axes=(*i.axes, *((),) * rest)) for i in own]
     found = MatchedPositions(reader, x.fresh(), dims, places, values)
-    return found.by("sum", True) if accumulate else _put(found)
+    return found.by("sum", True) if accumulate else _put_unique(found)
 
 
 def _where_mask(

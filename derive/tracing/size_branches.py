@@ -13,7 +13,7 @@ from typing import Any
 import sympy
 
 from derive.errors import DeriveError
-from derive.tracing.sizes import SymbolicSizes, at
+from derive.tracing.sizes import SymbolicSizes, substitute_symbols
 from derive.tracing.values import TracedValue
 
 _SMALL = (4, 5, 2, 3, 6, 7, 8, 9)
@@ -29,7 +29,7 @@ def other_branches(
     for asked in sizes.asked():
         found = next(_falsified(asked, sizes, inputs, hints), None)
         if found is not None:
-            yield found, said(asked, sizes, inputs)
+            yield found, guard_text(asked, sizes, inputs)
 
 
 def _falsified(
@@ -42,14 +42,15 @@ def _falsified(
     holds = _quick(asked, symbols)
     for values in islice(product(tried, repeat=len(symbols)), _TRIED):
         way = {**hints, **dict(zip(symbols, values, strict=True))}
-        if holds(values) or _holds(asked, way) or not sizes.takes(way):
+        if holds(values) or _guard_holds(asked, way) or not sizes.takes(way):
             continue
-        if all(_elements(v, sizes, way) <= _MOST for v in inputs.values()):
+        if all(_element_total(v, sizes, way) <= _MOST for v in inputs.values()):
             yield way
         large = True
     if large:
+        guard = guard_text(asked, sizes, inputs)
         raise DeriveError(
-            f"the branch for sizes where {said(asked, sizes, inputs)} is false cannot be checked, "
+            f"the branch for sizes where {guard} is false cannot be checked, "
             "because its tensors would be too large; write the branch as a function of its own"
         )
 
@@ -71,22 +72,22 @@ def _quick(asked: Any, symbols: Sequence[Any]) -> Callable[[Sequence[int]], bool
     return holds
 
 
-def _holds(asked: Any, way: Mapping[Any, int]) -> bool:
+def _guard_holds(asked: Any, way: Mapping[Any, int]) -> bool:
     """True if a guard holds or is undefined.
 
     It is undefined if it divides by 0, or if a part of an axis would be no integer.
     """
     try:
-        return bool(at(asked, way) != sympy.false)
+        return bool(substitute_symbols(asked, way) != sympy.false)
     except (ZeroDivisionError, ValueError):
         return True
 
 
-def _elements(value: TracedValue, sizes: SymbolicSizes, way: Mapping[Any, int]) -> int:
+def _element_total(value: TracedValue, sizes: SymbolicSizes, way: Mapping[Any, int]) -> int:
     return int(sympy.prod([sizes.value(sizes.plain(a.size), way) for a in value.atoms]))
 
 
-def said(asked: Any, sizes: SymbolicSizes, inputs: Mapping[str, TracedValue]) -> str:
+def guard_text(asked: Any, sizes: SymbolicSizes, inputs: Mapping[str, TracedValue]) -> str:
     """Return a guard as text, in terms of the shapes of inputs."""
     names: dict[Any, Any] = {}
     for name, value in inputs.items():
@@ -95,4 +96,4 @@ def said(asked: Any, sizes: SymbolicSizes, inputs: Mapping[str, TracedValue]) ->
                 size = sizes.plain(a.size)
                 if size.is_Symbol:
                     names.setdefault(size, sympy.Symbol(f"{name}.shape[{n}]", integer=True))
-    return str(at(asked, names))
+    return str(substitute_symbols(asked, names))

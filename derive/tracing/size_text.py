@@ -6,7 +6,7 @@ import sympy
 from sympy.printing.str import StrPrinter
 
 
-class Down(sympy.Function):  # type: ignore[misc]
+class FloorQuotient(sympy.Function):  # type: ignore[misc]
     """A quotient rounded down."""
 
 
@@ -22,7 +22,7 @@ def size_text(e: sympy.Expr, level: int = 0) -> str:
                 f"{'-' if minus else '+'} {size_text(-t if minus else t, 6)}" for minus, t in terms
             )
             made, own = text.removeprefix("+ ").replace("- ", "-", text.startswith("- ")), 5
-        case Down() | FloorDiv():
+        case FloorQuotient() | FloorDiv():
             made, own = f"{size_text(e.args[0], 6)}//{size_text(e.args[1], 7)}", 6
         case sympy.Min():
             made, own = f"minimum({', '.join(map(size_text, e.args))})", 9

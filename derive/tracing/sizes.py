@@ -22,7 +22,7 @@ class SymbolicSizes:
             # torch fixes some numbers made of a size at their values in the example.
             if isinstance(guard.expr, sympy.Eq) and isinstance(guard.expr.rhs, sympy.Float):
                 for symbol in guard.expr.free_symbols if len(guard.expr.free_symbols) == 1 else ():
-                    self.alike[symbol] = _number(shapes.backed_var_to_val[symbol])
+                    self.alike[symbol] = _integer_value(shapes.backed_var_to_val[symbol])
         self.divided: list[tuple[sympy.Expr, sympy.Expr]] = []
         """(a size, its assumed divisor)."""
         self.least: list[sympy.Expr] = []
@@ -87,7 +87,9 @@ class SymbolicSizes:
         """Replace the symbols of floor divisions by the divisions."""
         meanings = {symbol: x for x, symbol in self.rounded.items()}
         while True:
-            new = at(e, {s: meanings[s] for s in sympy.sympify(e).free_symbols if s in meanings})
+            new = substitute_symbols(
+                e, {s: meanings[s] for s in sympy.sympify(e).free_symbols if s in meanings}
+            )
             if new == e:
                 return new
             e = new
@@ -125,7 +127,7 @@ class SymbolicSizes:
         """Return the expression in independent symbols."""
         known = {**self.shapes.replacements, **self.alike}
         while True:
-            new = at(e, {s: known[s] for s in e.free_symbols if s in known})
+            new = substitute_symbols(e, {s: known[s] for s in e.free_symbols if s in known})
             if new == e:
                 return e
             e = new
@@ -153,7 +155,7 @@ class SymbolicSizes:
 
     def value(self, e: Any, way: Mapping[Any, int]) -> sympy.Expr:
         """Evaluate a size at these values of the symbols of the inputs."""
-        return at(self.meant(self._resolved(e)), way)
+        return substitute_symbols(self.meant(self._resolved(e)), way)
 
     def _is_quotient(self, x: sympy.Expr) -> bool:
         a, b = x.args
@@ -191,7 +193,7 @@ class SymbolicSizes:
                 first, *others = least.args
                 return all(self.unify(first, e) for e in others) and self.unify(a, b)
         for symbol in sorted((a - b).free_symbols, key=str):
-            found = _solved(a - b, symbol)
+            found = _symbol_solutions(a - b, symbol)
             if len(found) == 1 and symbol not in found[0].free_symbols:
                 self.alike[symbol] = found[0]
                 return True
@@ -204,8 +206,8 @@ class SymbolicSizes:
 
     def hint(self, e: sympy.Expr) -> Any:
         """Return the value in the examples."""
-        values = {s: _number(v) for s, v in self.shapes.backed_var_to_val.items()}
-        found = at(self.meant(e), values)
+        values = {s: _integer_value(v) for s, v in self.shapes.backed_var_to_val.items()}
+        found = substitute_symbols(self.meant(e), values)
         return int(found) if found.is_integer else found
 
     def equal(self, a: sympy.Expr, b: sympy.Expr) -> bool:
@@ -279,7 +281,7 @@ class SymbolicSizes:
         return ours, theirs, pieces
 
 
-def at(e: Any, values: Mapping[Any, Any]) -> sympy.Expr:
+def substitute_symbols(e: Any, values: Mapping[Any, Any]) -> sympy.Expr:
     """Substitute these values for symbols of an expression, none of which is bound.
 
     Raises:
@@ -292,7 +294,7 @@ def at(e: Any, values: Mapping[Any, Any]) -> sympy.Expr:
         raise ValueError(f"a size would be {error}") from error
 
 
-def _solved(e: sympy.Expr, symbol: sympy.Symbol) -> list[Any]:
+def _symbol_solutions(e: sympy.Expr, symbol: sympy.Symbol) -> list[Any]:
     """Solve e = 0 for a symbol; [] if it occurs in remainders, as in s + s % 2."""
     try:
         return list(sympy.solve(e, symbol))
@@ -320,7 +322,9 @@ def _plain_numbers(e: sympy.Expr) -> sympy.Expr:
         if kind is not None and e.has(kind):
             e = e.replace(kind, make)
     # A logarithm was traced as one to the base 2.
-    return at(e, {sympy.Float(math.log(2)): sympy.log(2)}) if e.has(sympy.log) else e
+    return (
+        substitute_symbols(e, {sympy.Float(math.log(2)): sympy.log(2)}) if e.has(sympy.log) else e
+    )
 
 
 def is_one(size: Any) -> bool:
@@ -338,5 +342,5 @@ def _shown(sizes: Sequence[sympy.Expr]) -> str:
     return f"({', '.join(map(str, sizes))})"
 
 
-def _number(value: Any) -> sympy.Expr:
+def _integer_value(value: Any) -> sympy.Expr:
     return sympy.Integer(int(value))

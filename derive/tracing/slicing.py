@@ -30,7 +30,7 @@ from derive.tracing.values import (
     substituted,
 )
 from derive.tracing.views import length_of, moved, select, with_runs_named
-from derive.tracing.windows import window
+from derive.tracing.windows import window_position
 
 
 def at_position(
@@ -61,11 +61,13 @@ def beginning_at(
     reader.sizes.at_least(whole - first - length * step)
     position: TracedNode = Position(new) if step == 1 else times(number(step), Position(new))
     if first == 0 and step == 1:
-        position = _within(reader, position, length, whole)
+        position = _with_start(reader, position, length, whole)
     return at_position(x, dim, atom, moved(position, first), [new])
 
 
-def _within(reader: Reader, at: TracedNode, length: sympy.Expr, whole: sympy.Expr) -> TracedNode:
+def _with_start(
+    reader: Reader, at: TracedNode, length: sympy.Expr, whole: sympy.Expr
+) -> TracedNode:
     """Return a position on an axis that may be longer than the index.
 
     A bare index would imply that the axis has its size, so a start parameter, 0, is added.
@@ -78,7 +80,7 @@ def _within(reader: Reader, at: TracedNode, length: sympy.Expr, whole: sympy.Exp
 
 
 @operation("slice", "narrow", "slice_copy", "narrow_copy")
-def part(
+def slice_axis(
     reader: Reader, x: TracedValue, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
 ) -> TracedValue:
     dim = reader.place_of(x, dim)
@@ -88,10 +90,10 @@ def part(
         return x
     first = sympy.sympify(0 if start is None else start)
     first = whole + first if reader.sizes.hint(first) < 0 else first
-    return block(reader, x, dim, reader.sizes.plain(first), made, step)
+    return equal_part(reader, x, dim, reader.sizes.plain(first), made, step)
 
 
-def block(
+def equal_part(
     reader: Reader, x: TracedValue, dim: int, first: sympy.Expr, length: sympy.Expr, step: Any = 1
 ) -> TracedValue:
     """Slice an axis; if it has equal parts of that length for all sizes, select one of them."""
@@ -116,7 +118,7 @@ def block(
 
 
 @operation("chunk", "split", "split_with_sizes", "tensor_split", "unsafe_split", "unsafe_chunk")
-def parts(reader: Reader, x: TracedValue, *args: Any, **named: Any) -> list[TracedValue]:
+def split_axis(reader: Reader, x: TracedValue, *args: Any, **named: Any) -> list[TracedValue]:
     dim = named.get("dim", args[1] if len(args) > 1 else 0)
     dim = reader.place_of(x, dim)
     whole = length_of(x, dim)
@@ -127,7 +129,7 @@ def parts(reader: Reader, x: TracedValue, *args: Any, **named: Any) -> list[Trac
         length = reader.sizes.of(n) if even else reader.sizes.counted(n)
         alone = reader.sizes.equal(length, whole)
         first = reader.sizes.plain(first)
-        made.append(x if alone else block(reader, x, dim, first, length))
+        made.append(x if alone else equal_part(reader, x, dim, first, length))
         first = first + length
     return made
 
@@ -147,7 +149,7 @@ def diagonal(
         x, _ = reader.single(x, dim)
     for dim, place in places:
         x = replace(x, node=substituted(x.node, {x.axes[dim][0]: place}))
-        within = _within(reader, place, length, length_of(x, dim))
+        within = _with_start(reader, place, length, length_of(x, dim))
         if within is not place:
             # Only now, because comparisons with the position are folded without a parameter.
             x = replace(x, node=rewritten(x.node, partial(_read_within, place, within)))
@@ -214,7 +216,7 @@ def windows(reader: Reader, x: TracedValue, dim: int, size: Any, step: Any) -> T
     x, atom = reader.single(x, dim)
     starts = () if shape[dim] == 1 else (Atom.new(shape[dim]),)
     inner = () if shape[-1] == 1 else (Atom.new(shape[-1]),)
-    position = window(starts, inner, step, 1, 0)
+    position = window_position(starts, inner, step, 1, 0)
     reader.sizes.at_least(shape[dim] - 1)
     made = at_position(x, dim, atom, position, starts)
     return replace(made, axes=(*made.axes, inner))
@@ -285,7 +287,7 @@ def padded(
             if not (after.is_Integer and after <= 0):
                 tests.append(apply("<", at, number(whole)))
         else:
-            at = _inside(reader, mode, at, whole, before, after)
+            at = _padded_position(reader, mode, at, whole, before, after)
         if not x.axes[dim]:
             x = replace(x, axes=(*x.axes[:dim], (new,), *x.axes[dim + 1 :]))
             continue
@@ -299,7 +301,7 @@ def padded(
     return replace(x, node=where(test, x.node, number(value)))
 
 
-def _inside(
+def _padded_position(
     reader: Reader,
     mode: str,
     at: TracedNode,

@@ -22,7 +22,7 @@ def letters_in(function: Any, ranks: Mapping[str, int]) -> dict[str, list[str | 
     except (OSError, TypeError, SyntaxError, ValueError):
         return {}
     found: dict[str, list[str | None]] = {}
-    for tensor, place, name in _named(tree, ranks):
+    for tensor, place, name in _named_axes(tree, ranks):
         letter = name.lower()
         letters = found.setdefault(tensor, [None] * ranks[tensor])
         if len(letter) == 1 and letter.isascii() and letter.isalpha() and letter not in letters:
@@ -31,7 +31,7 @@ def letters_in(function: Any, ranks: Mapping[str, int]) -> dict[str, list[str | 
     return found
 
 
-def _named(tree: ast.AST, ranks: Mapping[str, int]) -> Iterator[tuple[str, int, str]]:
+def _named_axes(tree: ast.AST, ranks: Mapping[str, int]) -> Iterator[tuple[str, int, str]]:
     """Yield (input, axis, name)."""
     changed: set[str] = set()
     statements = [n for n in ast.walk(tree) if isinstance(n, ast.Assign)]
@@ -47,11 +47,11 @@ def _named(tree: ast.AST, ranks: Mapping[str, int]) -> Iterator[tuple[str, int, 
             case [ast.Tuple(parts)]:
                 several = _shape_of(statement.value)
                 if several is not None and several[0] in ranks and several[0] not in changed:
-                    yield from _each(several[0], parts, several[1], ranks[several[0]])
+                    yield from _unpacked_axes(several[0], parts, several[1], ranks[several[0]])
                 changed |= {p.id for p in parts if isinstance(p, ast.Name)}
 
 
-def _each(
+def _unpacked_axes(
     tensor: str, parts: list[ast.expr], part: slice, rank: int
 ) -> Iterator[tuple[str, int, str]]:
     places = list(range(rank))[part]
@@ -74,7 +74,7 @@ def _shape_of(e: ast.expr) -> tuple[str, slice] | None:
             return name, slice(None)
         case ast.Subscript(inner, ast.Slice(low, high, None)):
             found = _shape_of(inner)
-            bounds = [_whole(b) if b is not None else None for b in (low, high)]
+            bounds = [_integer_constant(b) if b is not None else None for b in (low, high)]
             if found is not None and not any(
                 a is not None and b is None for a, b in zip((low, high), bounds, strict=True)
             ):
@@ -86,15 +86,15 @@ def _axis_of(e: ast.expr) -> tuple[str, int] | None:
     """Return (x, one of its axes) for x.shape[0] and x.size(0)."""
     match e:
         case ast.Subscript(ast.Attribute(ast.Name(name), "shape"), index):
-            place = _whole(index)
+            place = _integer_constant(index)
         case ast.Call(ast.Attribute(ast.Name(name), "size"), [index], []):
-            place = _whole(index)
+            place = _integer_constant(index)
         case _:
             return None
     return None if place is None else (name, place)
 
 
-def _whole(e: ast.expr) -> int | None:
+def _integer_constant(e: ast.expr) -> int | None:
     match e:
         case ast.Constant(int() as value):
             return value

@@ -8,7 +8,7 @@ from typing import Any
 
 
 @contextmanager
-def left_as_it_is(function: Any) -> Iterator[Callable[[], list[str]]]:
+def restored_attributes(function: Any) -> Iterator[Callable[[], list[str]]]:
     """Restore the attributes of a module and its submodules at exit.
 
     Yields a function that returns the names of those that changed.

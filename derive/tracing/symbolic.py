@@ -39,7 +39,7 @@ def kept_sizes(function: Any) -> Iterator[None]:
     for own, name, plain in names:
         own[name] = instead[plain]
     try:
-        with _others():
+        with _symbolic_replacements():
             yield
     finally:
         for own, name, plain in names:
@@ -65,7 +65,7 @@ def _globals(function: Any) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def _others() -> Any:
+def _symbolic_replacements() -> Any:
     import torch
     from torch.overrides import TorchFunctionMode
 
@@ -77,8 +77,8 @@ def _others() -> Any:
         torch.rnn_relu_cell: _rnn_cell(torch.relu),
     }
 
-    others[torch.nn.functional.scaled_dot_product_attention] = _attention
-    others[torch.tensor] = _tensor
+    others[torch.nn.functional.scaled_dot_product_attention] = _symbolic_attention
+    others[torch.tensor] = _symbolic_tensor
     others[torch.nn.functional.multilabel_margin_loss] = _multilabel_margin
     others[torch.Tensor.fill_diagonal_] = _filled_on_diagonal
     others[torch.nn.functional.one_hot] = _one_hot
@@ -121,7 +121,7 @@ def _max_pool1d(
     return torch.max_pool2d(x.unsqueeze(-2), *sizes, ceil_mode).squeeze(-2)
 
 
-def _attention(q: Any, *args: Any, **named: Any) -> Any:
+def _symbolic_attention(q: Any, *args: Any, **named: Any) -> Any:
     """Scale the queries by a symbolic number; torch's default scale, 1/sqrt(size), stays."""
     import torch
 
@@ -132,7 +132,7 @@ def _attention(q: Any, *args: Any, **named: Any) -> Any:
     return torch._C._nn.scaled_dot_product_attention(q, *args, **named)
 
 
-def _tensor(data: Any, **named: Any) -> Any:
+def _symbolic_tensor(data: Any, **named: Any) -> Any:
     """Return a number made of sizes as a tensor."""
     import torch
 

@@ -53,7 +53,7 @@ _ADVICE = {name: text for text, names in _NAMES.items() for name in names.split(
 _FAMILIES = {"fft_": _FOURIER, "_fft_": _FOURIER, "linalg_": _MATRIX}
 
 
-def refused(name: str) -> bool:
+def is_refused(name: str) -> bool:
     """True if an operation has no reading, not even by torch's decomposition."""
     return name in _ADVICE
 

@@ -77,7 +77,7 @@ def _held(
                 given[name] = given[name].detach()
             try:
                 with exact(dtype):
-                    want = _results(function(**given), given)
+                    want = _values_and_gradients(function(**given), given)
             except Exception:
                 # The function rejects these sizes, or values out of its range.
                 want = None
@@ -90,7 +90,7 @@ def _held(
             large += 1
             continue
         try:
-            have = _results(f(*(given[n] for n in names)), given)
+            have = _values_and_gradients(f(*(given[n] for n in names)), given)
         except Exception as error:
             raise DeriveError(
                 f"the spec fails on inputs that the function takes: {error}\n{op}"
@@ -142,10 +142,10 @@ def _samples(
     for seed, (way, asked, spare) in enumerate(ways):
         yield partial(_draw, tensors, sizes, inputs, marks, way, 100 * seed), asked, spare
     if sizes.takes(hints):
-        yield partial(_own, tensors, sizes, inputs, hints), "", False
+        yield partial(_example_draw, tensors, sizes, inputs, hints), "", False
 
 
-def _own(
+def _example_draw(
     tensors: Mapping[str, Any],
     sizes: SymbolicSizes,
     inputs: Mapping[str, TracedValue],
@@ -198,7 +198,7 @@ def _draw(
 ) -> dict[str, Any]:
     """Draw inputs of these sizes, different at each attempt."""
     return {
-        name: _tensor(tensors[name], v, marks.get(name, ()), way, sizes, seed + n, attempt)
+        name: _drawn_tensor(tensors[name], v, marks.get(name, ()), way, sizes, seed + n, attempt)
         for n, (name, v) in enumerate(inputs.items())
     }
 
@@ -279,7 +279,7 @@ def _without_gradient(
         try:
             own = {n: t.detach() if n in silent else t for n, t in given.items()}
             with exact(dtype):
-                _results(function(**own), own)
+                _values_and_gradients(function(**own), own)
         except Exception:
             return False
         return True
@@ -294,7 +294,7 @@ def _is_nan(results: tuple[list[Any], list[Any]]) -> bool:
     return any(bool(t.isnan().any()) for own in results for t in own if t.is_floating_point())
 
 
-def _tensor(
+def _drawn_tensor(
     example: Any,
     value: TracedValue,
     marks: Sequence[int],
@@ -334,7 +334,7 @@ def _tensor(
     return x.requires_grad_()
 
 
-def _results(made: Any, given: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
+def _values_and_gradients(made: Any, given: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
     """Return (the outputs, the gradients of a weighted sum of them)."""
     import torch
     from torch.utils._pytree import tree_leaves

@@ -39,18 +39,18 @@ class Answer:
 
 def validations(function: Callable[..., Any], tensors: Mapping[str, Any]) -> list[Answer]:
     """Return the truth tests of tensors in a function; [] if one is more than a validation."""
-    found, error = _asked(function, tensors, ())
+    found, error = _run_answering(function, tensors, ())
     if error is not None:
         return []
     for n, answer in enumerate(found):
         holds = [a.holds for a in found[:n]] + [not answer.holds]
-        asked, error = _asked(function, tensors, holds)
+        asked, error = _run_answering(function, tensors, holds)
         if error is None or len(asked) != n + 1 or not _is_raised(error, answer):
             return []
     return found
 
 
-def _asked(
+def _run_answering(
     function: Callable[..., Any], tensors: Mapping[str, Any], holds: Sequence[bool]
 ) -> tuple[list[Answer], Exception | None]:
     """Run a call with its first truth tests answered by ``holds``; return all tests, the error."""
@@ -68,7 +68,7 @@ def _asked(
         asked.append(Answer(found, frame.f_code, frame.f_code.co_filename, frame.f_lineno))
         return found
 
-    with _answering(answer), torch.random.fork_rng(devices=[]):
+    with _bool_replaced(answer), torch.random.fork_rng(devices=[]):
         try:
             function(**{k: t.detach().clone() for k, t in tensors.items()})
         except Exception as error:
@@ -88,12 +88,12 @@ def replayed(answers: Sequence[Answer]) -> Iterator[None]:
             return left.pop(0).holds
         return bool(plain(tensor))
 
-    with _answering(answer):
+    with _bool_replaced(answer):
         yield
 
 
 @contextmanager
-def _answering(answer: Callable[[Any, Any], bool]) -> Iterator[None]:
+def _bool_replaced(answer: Callable[[Any, Any], bool]) -> Iterator[None]:
     import torch
 
     own = "__bool__" in vars(torch.Tensor)

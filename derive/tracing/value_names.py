@@ -23,16 +23,16 @@ _FEW = 16
 def is_simple(node: TracedNode) -> bool:
     """True if the expression is a read, a number or little more."""
     if isinstance(node, TracedRead):
-        return all(isinstance(p, Position) or not _reads(p) for p in node.positions)
+        return all(isinstance(p, Position) or not _has_read(p) for p in node.positions)
     parts = list(walk(node))
     return len(parts) <= _FEW and not any(isinstance(x, TracedRead | TracedReduce) for x in parts)
 
 
-def _reads(node: TracedNode) -> bool:
+def _has_read(node: TracedNode) -> bool:
     return any(isinstance(x, TracedRead) for x in walk(node))
 
 
-def content(value: TracedValue) -> tuple[Any, ...]:
+def value_key(value: TracedValue) -> tuple[Any, ...]:
     """Return a key that is equal for values that differ only in their indices."""
     numbers: dict[Atom, int] = {}
 
@@ -52,7 +52,7 @@ def content(value: TracedValue) -> tuple[Any, ...]:
     return axes, value.kind, said(value.node)
 
 
-def told(name: str) -> str:
+def notation_name(name: str) -> str:
     """Return a name of the user as one of the notation, where no name begins with _."""
     made = name.lstrip("_") or "x"
     if made[0].isdigit():

@@ -138,7 +138,7 @@ class TracedValue:
 
     def renamed(self, names: Mapping[Atom, Atom]) -> TracedValue:
         axes = tuple(tuple(names.get(a, a) for a in axis) for axis in self.axes)
-        return replace(self, axes=axes, node=substituted(self.node, at(names)))
+        return replace(self, axes=axes, node=substituted(self.node, position_map(names)))
 
     def split(self, parts: Mapping[Atom, Axis]) -> TracedValue:
         """Return the value with indices split into several, row-major."""
@@ -149,7 +149,7 @@ class TracedValue:
         return replace(self, axes=axes, node=substituted(self.node, inner))
 
 
-def at(names: Mapping[Atom, Atom]) -> dict[Atom, TracedNode]:
+def position_map(names: Mapping[Atom, Atom]) -> dict[Atom, TracedNode]:
     return {a: Position(b) for a, b in names.items()}
 
 
@@ -171,8 +171,8 @@ def substituted(node: TracedNode, positions: Mapping[Atom, TracedNode]) -> Trace
     if all(a is b for a, b in zip(parts, new, strict=True)):
         return node
     if isinstance(node, Joined):
-        return _flat(new, node.sizes)
-    return _decided(node.with_parts(new))
+        return _flat_joined(new, node.sizes)
+    return _folded_choice(node.with_parts(new))
 
 
 def gap_of(a: TracedNode, b: TracedNode) -> int | None:
@@ -200,7 +200,7 @@ def _from_position(node: TracedNode) -> tuple[Position, sympy.Expr] | None:
     return None
 
 
-def _decided(node: TracedNode) -> TracedNode:
+def _folded_choice(node: TracedNode) -> TracedNode:
     """Fold a comparison of known positions, and a choice by a known condition."""
     match node:
         case TracedApply("==", (TracedNumber(a), TracedNumber(b))) if _is_integer(
@@ -220,7 +220,7 @@ def _is_integer(value: Any) -> bool:
     return not isinstance(value, bool | float) and bool(sympy.sympify(value).is_Integer)
 
 
-def _flat(items: Sequence[TracedNode], sizes: Sequence[sympy.Expr]) -> TracedNode:
+def _flat_joined(items: Sequence[TracedNode], sizes: Sequence[sympy.Expr]) -> TracedNode:
     """Flatten a row-major position with parts that are row-major positions themselves."""
     found: list[tuple[TracedNode, sympy.Expr]] = []
     for item, size in zip(items, sizes, strict=True):
@@ -261,8 +261,8 @@ def reduced(
         return (
             node if condition is None else TracedApply("where", (condition, node, TracedNumber(0)))
         )
-    test = None if condition is None else substituted(condition, at(own))
-    return TracedReduce(kind, tuple(own.values()), substituted(node, at(own)), test)
+    test = None if condition is None else substituted(condition, position_map(own))
+    return TracedReduce(kind, tuple(own.values()), substituted(node, position_map(own)), test)
 
 
 def apply(name: str, *args: TracedNode) -> TracedNode:

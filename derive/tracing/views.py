@@ -177,23 +177,23 @@ def cat(reader: Reader, tensors: Sequence[TracedValue], dim: int = 0) -> TracedV
     dim = reader.place_of(tensors[0], dim)
     if len(tensors) == 1:
         return tensors[0]
-    moved = [replace(t, axes=_without(t.axes, dim)) for t in tensors]
+    moved = [replace(t, axes=_without_axis(t.axes, dim)) for t in tensors]
     lengths = [sympy.prod([a.size for a in t.axes[dim]]) for t in tensors]
     if all(reader.sizes.equal(n, lengths[0]) for n in lengths):
         which = Atom.new(len(tensors))
         if lengths[0] == 1:
             values = reader.aligned(*moved)
-            node = _chosen(which, [v.node for v in values])
+            node = _stacked_choice(which, [v.node for v in values])
             axes = reader.axes_of(values)
             return TracedValue((*axes[:dim], (which,), *axes[dim:]), node, values[0].kind)
         values = reader.aligned(*tensors)
         axes = reader.axes_of(values)
-        node = _chosen(which, [v.node for v in values])
+        node = _stacked_choice(which, [v.node for v in values])
         return TracedValue(
             tuple((which, *a) if n == dim else a for n, a in enumerate(axes)), node, values[0].kind
         )
     if not all(t.axes[dim] for t in tensors):
-        return _in_turn(reader, tensors, dim)
+        return _concatenated_by_choice(reader, tensors, dim)
     total = Atom.new(sum(lengths))
     singles = []
     for t in tensors:
@@ -203,7 +203,9 @@ def cat(reader: Reader, tensors: Sequence[TracedValue], dim: int = 0) -> TracedV
             t, atom = reader.single(reader.again_named(t, "part"), dim)
         singles.append(
             replace(
-                t, axes=_without(t.axes, dim), node=substituted(t.node, {atom: Position(total)})
+                t,
+                axes=_without_axis(t.axes, dim),
+                node=substituted(t.node, {atom: Position(total)}),
             )
         )
     values = reader.aligned(*singles)
@@ -232,7 +234,9 @@ def _is_read_alone(reader: Reader, node: TracedNode, atom: Atom) -> bool:
     return found
 
 
-def _in_turn(reader: Reader, tensors: Sequence[TracedValue], dim: int) -> TracedValue:
+def _concatenated_by_choice(
+    reader: Reader, tensors: Sequence[TracedValue], dim: int
+) -> TracedValue:
     """Concatenate tensors, some with one position: where(u < 1, a, b[u-1])."""
     total = Atom.new(sum(length_of(t, dim) for t in tensors))
     first, singles, ends = sympy.Integer(0), [], []
@@ -241,7 +245,7 @@ def _in_turn(reader: Reader, tensors: Sequence[TracedValue], dim: int) -> Traced
         if t.axes[dim]:
             t, atom = reader.single(with_runs_named(reader, t, dim), dim)
             t = replace(t, node=substituted(t.node, {atom: moved(Position(total), -first)}))
-        singles.append(replace(t, axes=_without(t.axes, dim)))
+        singles.append(replace(t, axes=_without_axis(t.axes, dim)))
         first = first + length
         ends.append(first)
     values = reader.aligned(*singles)
@@ -261,15 +265,15 @@ def stack(reader: Reader, tensors: Sequence[TracedValue], dim: int = 0) -> Trace
     if len(tensors) == 1:
         return replace(values[0], axes=(*axes[:dim], (), *axes[dim:]))
     which = Atom.new(len(tensors))
-    node = _chosen(which, [v.node for v in values])
+    node = _stacked_choice(which, [v.node for v in values])
     return TracedValue((*axes[:dim], (which,), *axes[dim:]), node, values[0].kind)
 
 
-def _without(axes: Sequence[Any], dim: int) -> tuple[Any, ...]:
+def _without_axis(axes: Sequence[Any], dim: int) -> tuple[Any, ...]:
     return tuple(a for n, a in enumerate(axes) if n != dim)
 
 
-def _chosen(which: Atom, nodes: Sequence[TracedNode]) -> TracedNode:
+def _stacked_choice(which: Atom, nodes: Sequence[TracedNode]) -> TracedNode:
     """Return the n-th node at position n, as nested choices."""
     *first, last = nodes
     node = last

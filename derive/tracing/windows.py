@@ -23,7 +23,7 @@ from derive.tracing.values import (
 from derive.tracing.views import length_of, moved
 
 
-def each(x: Any, count: int, default: Any = None) -> list[Any]:
+def per_axis(x: Any, count: int, default: Any = None) -> list[Any]:
     """Return a setting for every axis; one may be given for all."""
     if x is None or (isinstance(x, list | tuple) and not x):
         x = default
@@ -39,7 +39,9 @@ def conjunction(tests: Sequence[TracedNode]) -> TracedNode | None:
     return made
 
 
-def window(starts: Axis, inner: Axis, step: Any, dilation: Any, padding: Any) -> TracedNode:
+def window_position(
+    starts: Axis, inner: Axis, step: Any, dilation: Any, padding: Any
+) -> TracedNode:
     """Return step*u + dilation*k - padding; an axis of size 1 has position 0."""
     terms: list[TracedNode] = []
     for atoms, by in ((starts, step), (inner, dilation)):
@@ -76,7 +78,7 @@ class Windows:
         x = reader.simple(x)
         first = len(x.axes) - len(kernel)
         for n, (starts, inner) in enumerate(zip(self.starts, kernel, strict=True)):
-            at = window(starts, inner, stride[n], dilation[n], padding[n])
+            at = window_position(starts, inner, stride[n], dilation[n], padding[n])
             whole, dim = length_of(x, first + n), first + n
             reader.sizes.at_least(sizes[n] - 1)
             if padding[n] != 0:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import sympy
 
 from derive.errors import DeriveError
-from derive.tracing.dead_branches import chosen, without_covered
+from derive.tracing.dead_branches import merged_where, without_dead_branches
 from derive.tracing.infinite_branches import leaves_out
 from derive.tracing.masks import MANY
 from derive.tracing.value_names import is_simple
@@ -188,13 +188,13 @@ class Writes:
         match name:
             case "select":
                 dim = args[1] % rank
-                size = _length(old, dim)
+                size = _axis_length(old, dim)
                 at = sympy.sympify(args[2])
                 return self._at(old, dim, size + at if reader.sizes.hint(at) < 0 else at, value)
             case "slice" | "narrow":
                 dim = (args[1] if len(args) > 1 else 0) % rank
                 first = sympy.sympify(args[2] if len(args) > 2 and args[2] is not None else 0)
-                first = _length(old, dim) + first if reader.sizes.hint(first) < 0 else first
+                first = _axis_length(old, dim) + first if reader.sizes.hint(first) < 0 else first
                 step = args[4] if len(args) > 4 else named.get("step", 1)
                 return self._among(old, dim, reader.sizes.plain(first), step, value)
             case "permute":
@@ -230,13 +230,13 @@ class Writes:
         wide = replace(value, axes=(*value.axes[:dim], (), *value.axes[dim:]))
         if not old.axes[dim]:
             return wide
-        new = Atom.new(_length(old, dim))
+        new = Atom.new(_axis_length(old, dim))
         return self._where(old, dim, (new,), apply("==", Position(new), TracedNumber(at)), wide)
 
     def _among(
         self, old: TracedValue, dim: int, first: Any, step: Any, value: TracedValue
     ) -> TracedValue:
-        whole, length = _length(old, dim), _length(value, dim)
+        whole, length = _axis_length(old, dim), _axis_length(value, dim)
         sizes = self.reader.sizes
         if sizes.equal(whole, length) and step == 1:
             return value
@@ -291,7 +291,7 @@ class Writes:
         if not old.axes[dim1] or not old.axes[dim2]:
             raise DeriveError(_NOT_READ)
         value, atom = reader.single(value, rank - 2)
-        row, column = (Atom.new(_length(old, d)) for d in (dim1, dim2))
+        row, column = (Atom.new(_axis_length(old, d)) for d in (dim1, dim2))
         first = Position(row if offset >= 0 else column)
         rest = iter(value.axes[:-1])
         axes = tuple(() if n in (dim1, dim2) else next(rest) for n in range(rank))
@@ -319,8 +319,8 @@ class Writes:
         return self.reader.single(old, dim)[0] if old.axes[dim] else old
 
     def _chosen(self, test: TracedValue, value: TracedValue, old: TracedValue) -> TracedValue:
-        made = self.reader.elementwise(chosen, test, value, old, kind=old.kind)
-        return replace(made, node=without_covered(made.node, self.reader.sizes))
+        made = self.reader.elementwise(merged_where, test, value, old, kind=old.kind)
+        return replace(made, node=without_dead_branches(made.node, self.reader.sizes))
 
 
 def is_write(node: Any) -> bool:
@@ -335,7 +335,7 @@ def name_of(target: Any) -> str:
     return str(getattr(packet, "__name__", None) or getattr(target, "__name__", target))
 
 
-def _length(value: TracedValue, dim: int) -> Any:
+def _axis_length(value: TracedValue, dim: int) -> Any:
     return sympy.prod([a.size for a in value.axes[dim]])
 
 

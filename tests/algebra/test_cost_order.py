@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kit.equations import flat
 
-from derive.algebra.cost_order import cost, pieces
+from derive.algebra.cost_order import cost, operation_costs
 from derive.algebra.expr import Access, Call, Index, Mul, Reduce
 
 i, j, k = (Index(name, name) for name in "ijk")
@@ -26,7 +26,7 @@ def test_what_two_formulas_have_in_common_is_paid_once():
     e = of(Call("exp", (A,)))
     twice = of(Call("exp", (A,)) * x)
     assert cost([e, twice]) == cost([twice])
-    assert set(pieces(e)) < set(pieces(twice))
+    assert set(operation_costs(e)) < set(operation_costs(twice))
 
 
 def test_the_names_of_bound_indices_do_not_matter():

@@ -14,7 +14,7 @@ from sympy.codegen import cfunctions
 
 import derive
 from derive.algebra.expr import Access, Add, Call, Expr, Mul, Num, Pow, num, walk
-from derive.algebra.functions import FUNCTIONS, POWERS, partial, repeats
+from derive.algebra.functions import FUNCTIONS, POWERS, derivative_copies, partial
 from derive.algebra.interpret import evaluate
 from derive.errors import DeriveError
 
@@ -382,7 +382,7 @@ def test_what_is_whole_and_what_the_math_module_has(name):
 
 
 def test_how_often_a_derivative_has_an_argument():
-    found = {name: repeats(name) for name in FUNCTIONS}
+    found = {name: derivative_copies(name) for name in FUNCTIONS}
     assert found["exp"] == found["tanh"] == found["log"] == 1  # 1 - y^2 has y, not x
     assert found["maximum"] == found["minimum"] == 2  # [a > b] + [a = b]/2
     assert found["pow"] == 3  # [y != 0]*y*x^(y - 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from derive import parse
-from derive.blocks.tiling import planned
+from derive.blocks.tiling import block_plan
 
 NORM = """
 op norm(x[n,d], g[d]) -> y
@@ -14,7 +14,7 @@ y[n,d] = g[d]*(x[n,d] - m[d])/sqrt(v[d])
 
 
 def test_what_reads_a_sum_is_in_a_later_pass():
-    stages = planned(parse(NORM), "n").stages
+    stages = block_plan(parse(NORM), "n").stages
     assert [(s.looped, s.outputs) for s in stages] == [
         (True, ("m_sum",)),
         (False, ("m",)),
@@ -34,23 +34,23 @@ def test_sums_that_share_an_equation_are_one_pass_and_others_are_not():
     b = sum[n,d](z[n,d]**2)
     c = sum[n](w[n])
     """)
-    assert [s.outputs for s in planned(op, "n").stages] == [("a", "b"), ("c",)]
+    assert [s.outputs for s in block_plan(op, "n").stages] == [("a", "b"), ("c",)]
 
 
 def test_a_tensor_is_given_by_its_rows_whole_or_both():
     op = parse("op f(x[n,d]) -> k\nk = sum[n,m](exp(-sum[d]((x[n,d] - x[m,d])**2)))")
-    (stage,) = planned(op, "n").stages
+    (stage,) = block_plan(op, "n").stages
     assert [(g.name, g.axis) for g in stage.given] == [("x", None), ("x_rows", 0)]
 
 
 def test_a_position_is_counted_from_the_start_of_the_block():
     op = parse("op f(x[n,m]) -> t\nt = sum[n](x[n,n]*n)")
-    (stage,) = planned(op, "n").stages
+    (stage,) = block_plan(op, "n").stages
     assert "start" in [p.name for p in stage.operation.parameters]
     assert stage.start == "start"
 
 
 def test_a_value_depends_on_inputs_through_stages():
-    plan = planned(parse(NORM), "n")
+    plan = block_plan(parse(NORM), "n")
     assert plan.leaves("v") == ("x",)
     assert plan.leaves("y") == ("x", "g")

@@ -15,7 +15,7 @@ from kit.slopes import along
 import derive
 from derive.algebra.expr import Access, Call, Delta, Index, Mul, Reduce, walk
 from derive.algebra.interpret import array
-from derive.algebra.substitution import apart
+from derive.algebra.substitution import rename_apart
 from derive.algebra.to_tree import to_tree
 from derive.calculus.build_lets import flatten_operation
 from derive.calculus.chain_rule import partial_of_let, reads
@@ -48,7 +48,7 @@ def unsimplified(
             continue
         for name in reads(lets, let):
             axes = axes_of[name]
-            j = apart(let.formals, axes)
+            j = rename_apart(let.formals, axes)
             partial = partial_of_let(lets, let, j, name, axes)
             # A partial may name a winner or a product of the others.
             known = with_lets(lets, known, sizes, values)

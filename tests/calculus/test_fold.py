@@ -15,7 +15,7 @@ from kit.slopes import along
 
 import derive
 from derive import catalog
-from derive.algebra.cost_order import cost, pieces
+from derive.algebra.cost_order import cost, operation_costs
 from derive.algebra.expr import Call, Delta, accesses, tensors, walk
 from derive.algebra.interpret import array
 from derive.algebra.poly import Term
@@ -70,7 +70,7 @@ def test_simplified_gradients_of_random_equations_are_right_inlined_or_not(text)
     given = {t.name: samples()[t.name] for t in op.inputs}
     made = oracle.outputs(op, given, {})
     apart = differentiate(op, flatten_operation(op))
-    joined = inline_adjoints(apart, pieces)
+    joined = inline_adjoints(apart, operation_costs)
     G = cotangents_of(apart, made)
     one, other = (values(op, b, given, {}, G) for b in (apart, joined))
     outputs = {name: G[g] for name, g in apart.cotangents}
@@ -85,7 +85,7 @@ def test_simplified_gradients_of_random_equations_are_right_inlined_or_not(text)
 @given(operations())
 def test_simplifying_a_second_time_changes_nothing(text):
     op = derive.parse(text)
-    backward = inline_adjoints(differentiate(op, flatten_operation(op)), pieces)
+    backward = inline_adjoints(differentiate(op, flatten_operation(op)), operation_costs)
     rules = (*DELTA_RULES, *fold_rules(backward.lets, {}))
     for a in (*backward.adjoints, *backward.gradients):
         log = []
@@ -121,7 +121,7 @@ def test_inlining_keeps_the_gradients_of_the_catalog(op, option):
     made = sample(op, case)
     plain = dict(options(op))[option]
     apart = differentiate(plain, flatten_operation(plain))
-    joined = inline_adjoints(apart, pieces)
+    joined = inline_adjoints(apart, operation_costs)
     G = cotangents_of(apart, made.outputs)
     one, other = (values(plain, b, made.tensors, made.parameters, G) for b in (apart, joined))
     for name in one:

@@ -7,7 +7,7 @@ from kit.equations import flat, index
 
 from derive.algebra.expr import Access, Call, Const, Mul, Pow, Reduce, num
 from derive.algebra.poly import as_atom
-from derive.calculus.growth import Moderate
+from derive.calculus.growth import GrowthBounds
 
 i, j = index("i"), index("j")
 x, A = Access("x", (i,)), Access("A", (i, j))
@@ -16,7 +16,7 @@ SQUARE = Pow(x, num(2))
 
 def is_moderate(e):
     p, lets = flat(e)
-    return Moderate(lets.get)(as_atom(p))
+    return GrowthBounds(lets.get)(as_atom(p))
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,9 @@ def test_a_conjunction_is_taken_apart_and_made_again():
 
 def test_conditions_of_other_indices_are_apart():
     alone = Rel("<", i, num(2))
-    assert {frozenset(conditions_of(g)) for g in c.grouped(And((FIRST, alone, SECOND)))} == {
+    assert {
+        frozenset(conditions_of(g)) for g in c.group_by_indices(And((FIRST, alone, SECOND)))
+    } == {
         frozenset({FIRST}),
         frozenset({alone}),
         frozenset({SECOND}),
@@ -31,9 +33,9 @@ def test_conditions_of_other_indices_are_apart():
 
 
 def test_a_guard_that_always_holds_is_gone():
-    assert c.settled(BOUNDS, Access("x", (Guard(Rel("<", i, Size("n")), i),))) is x
+    assert c.simplify_guards(BOUNDS, Access("x", (Guard(Rel("<", i, Size("n")), i),))) is x
     kept = Access("x", (Guard(FIRST, i),))
-    assert c.settled(BOUNDS, kept) is kept
+    assert c.simplify_guards(BOUNDS, kept) is kept
     assert c.without_guards(kept, frozenset({FIRST})) is x
 
 

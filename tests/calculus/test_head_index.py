@@ -8,7 +8,7 @@ from kit.chains import CHAINS
 import derive
 from derive.algebra.expr import tensors
 from derive.calculus.build_lets import flatten_operation
-from derive.calculus.head_index import Definitions
+from derive.calculus.head_index import DefinitionIndex
 from derive.calculus.lets import Let, Lets
 
 
@@ -32,7 +32,7 @@ z[i] = v[i]*w[i]*exp(x[i])
 
 def test_what_reads_all_that_an_equation_reads_may_hold_it():
     lets = lets_of(SMALL)
-    found = Definitions(lets, plain)
+    found = DefinitionIndex(lets, plain)
     assert [let.name for let in found.like(lets["u"].body)] == ["u", "c"]
     assert [let.name for let in found.like(lets["v"].body)] == ["v", "c"]
     assert [let.name for let in found.like(lets["z"].body)] == ["u", "c", "z"]
@@ -46,13 +46,13 @@ def test_the_tensors_of_an_expression_are_those_of_its_positions_too():
 def test_equations_that_do_not_fit_and_those_of_the_engine_are_left_out():
     lets = lets_of("op f(x[i,k]) -> y\ny[i] = max[k](x[i,k]) + logsumexp[k](x[i,k])")
     assert {let.internal for let in lets} == {True, False}
-    assert [let.name for let in Definitions(lets, plain).like(lets["y"].body)] == ["y"]
-    assert Definitions(lets, lambda let: False).like(lets["y"].body) == []
+    assert [let.name for let in DefinitionIndex(lets, plain).like(lets["y"].body)] == ["y"]
+    assert DefinitionIndex(lets, lambda let: False).like(lets["y"].body) == []
 
 
 def test_equations_that_come_later_are_found():
     lets, more = lets_of("op f(x[i]) -> q\nq[i] = x[i]*x[i]"), lets_of(SMALL)
-    found = Definitions(lets, plain)
+    found = DefinitionIndex(lets, plain)
     assert [let.name for let in found.like(more["v"].body)] == ["q"]
     lets.define(more["v"])
     assert [let.name for let in found.like(more["v"].body)] == ["q", "v"]
@@ -61,7 +61,7 @@ def test_equations_that_come_later_are_found():
 @pytest.mark.parametrize("name", CHAINS)
 def test_few_come_into_question_in_a_network_of_any_depth(name):
     lets = lets_of(CHAINS[name](20))
-    found = Definitions(lets, plain)
+    found = DefinitionIndex(lets, plain)
     for let in lets.given.values():
         if plain(let):
             like = found.like(let.body)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from derive import derivation, parse
-from derive.algebra.cost_order import pieces
+from derive.algebra.cost_order import operation_costs
 from derive.calculus.adjoint import differentiate
 from derive.calculus.build_lets import flatten_operation
 from derive.calculus.inline import inline_adjoints
@@ -31,10 +31,10 @@ def test_opening_changes_no_value_only_what_it_costs():
     def total(text, opened):
         op = parse(text)
         backward = differentiate(op, flatten_operation(op))
-        made = inline_adjoints(backward, pieces) if opened else backward
+        made = inline_adjoints(backward, operation_costs) if opened else backward
         whole = {}
         for a in (*made.adjoints, *made.gradients):
-            whole |= pieces(a.body)
+            whole |= operation_costs(a.body)
         return sum(whole.values())
 
     chain = "op f(x[i]) -> y\na[i] = tanh(x[i])\nb[i] = exp(a[i])\ny[i] = b[i]*x[i]"

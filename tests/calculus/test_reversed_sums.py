@@ -8,7 +8,7 @@ import torch
 from derive import derivation, load, parse, read_torch
 from derive.algebra.expr import Access, Index, Num, Reduce, Rel, Size, Where, num
 from derive.algebra.inequalities import Bounds
-from derive.calculus.reversed_sums import turned
+from derive.calculus.reversed_sums import reverse_reduction
 
 BOUNDS = Bounds({"k": None, "l": None})
 k, j, l = Index("k", "k"), Index("j", "k"), Index("l", "l")  # noqa: E741
@@ -21,7 +21,7 @@ def x(*positions):
 
 
 def test_the_condition_has_both_indices_as_they_stand():
-    e = turned(BOUNDS, Reduce("prod", (j,), x(j), Rel("<=", j, FROM_END)))
+    e = reverse_reduction(BOUNDS, Reduce("prod", (j,), x(j), Rel("<=", j, FROM_END)))
     assert e.condition is Rel("<=", k, j)
     assert BOUNDS.form(e.body.positions[0]) == BOUNDS.form(Size("k") + num(-1) - j)
 
@@ -38,12 +38,14 @@ def test_the_condition_has_both_indices_as_they_stand():
     ],
 )
 def test_others_stay_as_they_are(e):
-    assert turned(BOUNDS, e) is e or turned(BOUNDS, e) == e
+    assert reverse_reduction(BOUNDS, e) is e or reverse_reduction(BOUNDS, e) == e
 
 
 @pytest.mark.parametrize("chosen", [(x(j), ONE), (ONE, x(j))], ids=["then", "other"])
 def test_what_leaves_a_product_as_it_is_is_not_taken(chosen):
-    e = turned(BOUNDS, Reduce("prod", (j,), Where(Rel("<=", j, k), *chosen), Rel("<", j, l)))
+    e = reverse_reduction(
+        BOUNDS, Reduce("prod", (j,), Where(Rel("<=", j, k), *chosen), Rel("<", j, l))
+    )
     assert e.body is x(j)
     assert e.condition is not None and len(e.condition.args) == 2
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from derive import parse
 from derive.algebra.expr import walk
 from derive.calculus.build_lets import flatten_operation
-from derive.calculus.softmax_recognition import Normal, recognise
+from derive.calculus.softmax_recognition import NormalizedExp, recognise
 
 
 def found(line, head="x[i,j], m[i,j]: bool"):
     op = parse(f"op f({head}) -> y\n{line}")
     lets = flatten_operation(op)
     body = recognise(lets["y"].body, lets.get, lets.get)
-    return [e for e in walk(body) if isinstance(e, Normal)]
+    return [e for e in walk(body) if isinstance(e, NormalizedExp)]
 
 
 def test_a_softmax_is_exp_of_what_its_logsumexp_is_taken_off():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from derive.algebra.poly import ZERO
 from derive.algebra.rules import Step
-from derive.calculus.step_log import Trail
+from derive.calculus.step_log import StepLog
 
 
 def step(name):
@@ -15,18 +15,18 @@ A, B, C, D = map(step, "abcd")
 
 
 def test_own_steps_come_last():
-    trail = Trail((A,)).then((B,))
+    trail = StepLog((A,)).then((B,))
     assert [s.rule for s in trail.then((C,))] == ["a", "b", "c"]
 
 
 def test_what_came_in_twice_stands_once():
-    shared = Trail((A, B))
+    shared = StepLog((A, B))
     taken = shared.then((C,))
     assert [s.rule for s in shared.then((D,), taken)] == ["c", "a", "b", "d"]
 
 
 def test_a_trail_as_long_as_a_network_is_read():
-    trail = Trail()
+    trail = StepLog()
     for _ in range(5000):
         trail = trail.then((A,))
     assert len(list(trail)) == 5000

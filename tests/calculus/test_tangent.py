@@ -14,7 +14,7 @@ from kit.tangents import INVENTED
 
 import derive
 from derive import parse, pipeline
-from derive.algebra.cost_order import pieces
+from derive.algebra.cost_order import operation_costs
 from derive.algebra.interpret import array
 from derive.algebra.to_tree import to_tree
 from derive.calculus.build_lets import flatten_operation
@@ -33,7 +33,7 @@ def stages(op: derive.Operation) -> list[TangentProgram]:
     """The tangents as they are first found, and as they are lowered."""
     first = differentiate_forward(op, flatten_operation(op))
     # The second is made of lets of its own: both add to them.
-    other = inline_adjoints(differentiate_forward(op, flatten_operation(op)), pieces)
+    other = inline_adjoints(differentiate_forward(op, flatten_operation(op)), operation_costs)
     return [first, safe_forward(other)]
 
 

@@ -7,14 +7,14 @@ import pytest
 from derive import parse
 from derive.calculus.alpha_renaming import canonical
 from derive.calculus.build_lets import flatten_operation
-from derive.kernels.attention_match import weighted
+from derive.kernels.attention_match import match_attention
 
 
 def found(text):
     """The means among the equations, and the definitions that they are found in."""
     op, display_names = canonical(parse(text))
     lets = flatten_operation(op, display_names)
-    return [mean for let in lets if (mean := weighted(lets, let)) is not None], lets
+    return [mean for let in lets if (mean := match_attention(lets, let)) is not None], lets
 
 
 def test_scores_and_softmax_may_have_names_or_none():

@@ -5,11 +5,11 @@ import torch
 from derive import load, parse
 from derive.algebra.expr import walk
 from derive.calculus.build_lets import flatten_operation
-from derive.kernels.axis_pattern import Along
+from derive.kernels.axis_pattern import AxisPattern
 from derive.kernels.kernel_spec import Kernel
 from derive.kernels.table import KERNELS
 
-SOFTMAX = Along(KERNELS["softmax backward"])
+SOFTMAX = AxisPattern(KERNELS["softmax backward"])
 
 
 def flat(text):

@@ -9,7 +9,7 @@ import pytest
 from derive import parse, source
 from derive.algebra.expr import Index, walk
 from derive.calculus.build_lets import flatten_operation
-from derive.kernels.gather_pattern import Picked
+from derive.kernels.gather_pattern import GatherPattern
 from derive.kernels.kernel_spec import Kernel
 from derive.kernels.table import KERNELS
 
@@ -40,7 +40,7 @@ def operation(equation):
 def kernels(row, equation):
     """The kernels that are all of the equation but for what stands beside them."""
     p = flatten_operation(operation(equation))["y"].body
-    pattern = Picked(KERNELS[row], floats)
+    pattern = GatherPattern(KERNELS[row], floats)
     return [e for i in pattern.instances(p) for e in walk(i.made) if isinstance(e, Kernel)]
 
 

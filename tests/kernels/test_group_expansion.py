@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from derive.algebra.expr import Access, Call, Index, Iverson, Rel
 from derive.algebra.poly import ONE, Poly, add, atom, mul, scale, sum_over
-from derive.kernels.group_expansion import Spread, matched, segments
+from derive.kernels.group_expansion import GroupExpansion, matched, segments
 from derive.kernels.kernel_spec import KernelSpec
 
 N, C, T = (Index(name, f"e{name}") for name in "nct")
@@ -15,7 +15,7 @@ def told(equation: str, home: dict[str, tuple[Index, ...]], x: Poly) -> Poly:
     row = KernelSpec("", equation, "f(x)")
     said = {display_names: name for name, display_names in row.names.items()}
     given = {said[t.name]: x if t.name == "x" else ONE for t in row.operation.inputs}
-    return Spread({said[name]: axes for name, axes in home.items()}, given)(row.body)
+    return GroupExpansion({said[name]: axes for name, axes in home.items()}, given)(row.body)
 
 
 def test_a_group_stands_for_several_axes():
@@ -63,6 +63,6 @@ def test_a_condition_and_an_exponential_are_told_too():
     said = {display_names: name for name, display_names in row.names.items()}
     seen = atom(Iverson(Rel("<=", N, C)))
     given = {said["x"]: atom(Access("X", (N, C))), said["m"]: seen}
-    found = Spread({said["p"]: (N,), said["s"]: (C,)}, given)(row.body)
+    found = GroupExpansion({said["p"]: (N,), said["s"]: (C,)}, given)(row.body)
     own = mul(atom(Call("exp", (atom(Access("X", (N, C))),))), seen)
     assert found is sum_over(own, (C,))

@@ -4,10 +4,10 @@ from derive import parse
 from derive.algebra.expr import walk
 from derive.calculus.build_lets import flatten_operation
 from derive.kernels.kernel_spec import Kernel, KernelSpec
-from derive.kernels.pointwise_pattern import Elementwise, kinds_of
+from derive.kernels.pointwise_pattern import PointwisePattern, kinds_of
 
-SILU = Elementwise(KernelSpec("s", "y = x*sigmoid(x)", "torch.s(x)"))
-TANH = Elementwise(KernelSpec("t", "dx = g*(1 - y**2)", "torch.t(g, y)", "g"))
+SILU = PointwisePattern(KernelSpec("s", "y = x*sigmoid(x)", "torch.s(x)"))
+TANH = PointwisePattern(KernelSpec("t", "dx = g*(1 - y**2)", "torch.t(g, y)", "g"))
 
 
 def flat(text):

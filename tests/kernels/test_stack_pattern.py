@@ -8,7 +8,7 @@ from derive import parse
 from derive.algebra.expr import Index, free_indices, walk
 from derive.calculus.build_lets import flatten_operation
 from derive.kernels.kernel_spec import Kernel
-from derive.kernels.stack_pattern import Cases
+from derive.kernels.stack_pattern import StackPattern
 from derive.kernels.table import KERNELS
 
 T = Index("t", "t")
@@ -22,7 +22,7 @@ def flat(text):
 
 def kernels(name, text, size=2):
     """The kernels that are all of the equation but for what stands beside them."""
-    pattern = Cases(KERNELS[name], lambda x: {1: (T, size)} if x in ("x", "w") else {})
+    pattern = StackPattern(KERNELS[name], lambda x: {1: (T, size)} if x in ("x", "w") else {})
     p = flat(text)
     wholes = [i for i in pattern.instances(p) if i.whole is p]
     assert all(free_indices(i.made) == free_indices(p) for i in wholes)

@@ -5,13 +5,13 @@ import pytest
 from derive import parse
 from derive.algebra.poly import constant
 from derive.calculus.build_lets import flatten_operation
-from derive.kernels.instantiate import as_poly, opened
+from derive.kernels.instantiate import as_poly, expand_names
 from derive.kernels.unify import Arguments
 
 
 def flat(text):
     lets = flatten_operation(parse(text))
-    return opened(lets["y"].body, lets.definition)
+    return expand_names(lets["y"].body, lets.definition)
 
 
 def bound(pattern, target, numbers=()):

@@ -7,7 +7,13 @@ from dataclasses import replace
 from derive.algebra.expr import Access, Index, tensors
 from derive.algebra.poly import add, atom, mul, power, scale, sum_over
 from derive.calculus.lets import Let
-from derive.kernels.variance_matching import candidates, made_of, multiplied_out, openings, squares
+from derive.kernels.variance_matching import (
+    candidates,
+    derived_lookup,
+    expansion_levels,
+    multiplied_out,
+    squares,
+)
 
 N, I = Index("n", "en"), Index("i", "ei")  # noqa: E741
 X, W, MU, U, Y = (
@@ -31,7 +37,7 @@ def test_a_square_that_is_summed_is_found_below_names():
 
 
 def test_what_is_made_of_x_alone_is_opened():
-    find = made_of(LETS.get, X)
+    find = derived_lookup(LETS.get, X)
     assert [name for name in (*LETS, "X", "W") if find(name)] == ["M", "U", "V"]
 
 
@@ -40,14 +46,14 @@ def test_what_a_name_is_made_of_does_not_depend_on_what_was_asked_before():
     chain = {"C0": Let("C0", (N, I), scale(X, 2))}
     for n in range(1, 9):
         chain[f"C{n}"] = Let(f"C{n}", (N, I), scale(atom(Access(f"C{n - 1}", (N, I))), 2))
-    alone = [name for name in chain if made_of(chain.get, X)(name)]
-    find = made_of(chain.get, X)
+    alone = [name for name in chain if derived_lookup(chain.get, X)(name)]
+    find = derived_lookup(chain.get, X)
     deepest_first = [name for name in reversed(chain) if find(name)]
     assert deepest_first[::-1] == alone == [f"C{n}" for n in range(6)]
 
 
 def test_more_is_opened_step_by_step():
-    steps = list(openings(LETS.get, X, add(atom(Access("@X", (N,))), Y)))
+    steps = list(expansion_levels(LETS.get, X, add(atom(Access("@X", (N,))), Y)))
     assert [[name for name in LETS if find(name)] for find in steps] == [
         ["M", "U", "V"],
         ["M", "U", "V", "Y"],
@@ -57,7 +63,9 @@ def test_more_is_opened_step_by_step():
 
 def test_what_a_kernel_gives_besides_stays_a_name():
     given = {**LETS, "M": replace(LETS["M"], result=True)}
-    assert made_of(given.get, X)("M") is None and made_of(LETS.get, X)("M") is not None
+    assert (
+        derived_lookup(given.get, X)("M") is None and derived_lookup(LETS.get, X)("M") is not None
+    )
 
 
 def test_a_square_of_a_sum_is_multiplied_out():

@@ -38,7 +38,7 @@ from markdown_it.token import Token
 
 from derive import derivation, parse
 from derive.notation.specification import parse_all
-from derive.notation.unparse import same
+from derive.notation.unparse import same_operation
 
 DOCUMENTS = (
     ROOT / "README.md",
@@ -102,7 +102,7 @@ def run_document(path: Path, folder: Path) -> None:
             match fence.comment:
                 case ("same:", name):
                     made = namespace[name]
-                    assert same(made, parse(spec)), f"{where}: {made} is not {spec}"
+                    assert same_operation(made, parse(spec)), f"{where}: {made} is not {spec}"
     assert not printed, f"{path.name}: {printed!r} was printed at its end"
 
 

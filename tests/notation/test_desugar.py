@@ -21,7 +21,7 @@ from derive.check.samples import cases, sample  # noqa: E402
 from derive.check.verify import gradients_of  # noqa: E402
 from derive.errors import DeriveError  # noqa: E402
 from derive.joint import value_and_grad  # noqa: E402
-from derive.lowering.ground.views import flattened, in_place_of, unflattened  # noqa: E402
+from derive.lowering.ground.views import flattened, substitute_views, unflattened  # noqa: E402
 from derive.lowering.groups import flat_operation  # noqa: E402
 from derive.notation.specification import parse  # noqa: E402
 from derive.notation.split import split_axes, splits  # noqa: E402
@@ -392,7 +392,7 @@ def test_chains_of_views_stay_what_they_are(data):
             value = made(plain, x)
     assert torch.equal(made(plain, x), value)
     assert made(short, x).shape == value.shape and torch.equal(made(short, x), value)
-    assert torch.equal(made(in_place_of(plain, {X: X}), x), value)
+    assert torch.equal(made(substitute_views(plain, {X: X}), x), value)
     assert len(text(short)) <= len(text(plain))
 
 

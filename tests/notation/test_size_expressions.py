@@ -6,8 +6,8 @@ from derive.algebra.affine import affine
 from derive.algebra.expr import Access, Call, Composite, Index, Mul, Num, Param, Size, num
 from derive.notation.size_expressions import (
     atoms,
-    compared,
-    composed,
+    compared_letters,
+    composite_size,
     composition,
     factors,
     letters,
@@ -21,7 +21,7 @@ AXIS = Composite((t, num(0), d))
 
 def test_a_composite_is_its_letters_and_their_product():
     assert letters(AXIS) == ["t", "d"]
-    assert composed(AXIS) is Mul((Size("t"), Size("d")))
+    assert composite_size(AXIS) is Mul((Size("t"), Size("d")))
     assert composition(AXIS) == "(t 0 d)"
 
 
@@ -36,8 +36,8 @@ def test_a_range_depends_on_letters_and_on_sizes_in_it():
     position = affine(num(2) * i + Size("t") - num(1))
     assert position is not None
     assert set(atoms(position)) == {Size("t"), Size("i")}
-    assert list(compared(i + num(2) * t)) == ["i", "t"]
-    assert list(compared(Access("x", (i,)))) == []
+    assert list(compared_letters(i + num(2) * t)) == ["i", "t"]
+    assert list(compared_letters(Access("x", (i,)))) == []
 
 
 def test_sizes_and_axes_are_said():

@@ -7,7 +7,7 @@ import sympy
 from kit.programs.writing import random_program
 
 from derive import DeriveError, Operation, catalog, parse
-from derive.notation.unparse import same
+from derive.notation.unparse import same_operation
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -25,7 +25,7 @@ def test_the_text_of_a_random_operation_reads_back_as_it():
             op = parse(random_program(seed).text)
         except DeriveError:
             continue
-        assert same(parse(str(op)), op), str(op)
+        assert same_operation(parse(str(op)), op), str(op)
 
 
 TEXTS = [
@@ -60,10 +60,10 @@ def test_a_bound_letter_is_new_where_its_own_stands_around_it():
     op = parse("op f(x[n], y[n]) -> z\nz[n] = sum[m](x[n]*y[m] - sum[n](x[m]*y[n]))")
     assert str(op).endswith("z[n] = sum[m](x[n]*y[m] - sum[n](x[m]*y[n]))")
     inner = parse("op f(x[n], y[n]) -> z\nz[n] = sum[m](x[n]*y[m] - sum[k](x[m]*y[k]))")
-    assert same(parse(str(inner)), inner)
+    assert same_operation(parse(str(inner)), inner)
     other = parse("op f(x[n], y[n]) -> z\nz[n] = sum[m](x[n]*y[m] - sum[k](x[k]*y[k]))")
-    assert same(op, inner)
-    assert not same(op, other)
+    assert same_operation(op, inner)
+    assert not same_operation(op, other)
 
 
 def test_what_the_text_cannot_say_is_said():
@@ -85,7 +85,7 @@ def test_the_representation_is_short():
 )
 def test_axes_of_one_size_need_no_letter_of_their_own(text):
     op = parse(text)
-    assert "size(" not in str(op) and same(parse(str(op)), op)
+    assert "size(" not in str(op) and same_operation(parse(str(op)), op)
 
 
 def test_axes_of_one_size_have_no_order() -> None:
@@ -95,7 +95,7 @@ def test_axes_of_one_size_have_no_order() -> None:
     op = Operation("f", *equations, outputs=["y", "z"])
     text = str(op)
     assert "#" not in text
-    assert same(parse(text), op)
+    assert same_operation(parse(text), op)
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ def test_a_product_of_matrices_multiplies_and_adds():
 
 
 def test_a_reduction_takes_in_its_argument():
-    assert flop_rules.of(0)((), (THREE, FIVE)) is constant(15)
-    assert flop_rules.none((THREE,)) is not ONE and flop_rules.each((THREE,)) is THREE
+    assert flop_rules.per_argument_element(0)((), (THREE, FIVE)) is constant(15)
+    assert flop_rules.none((THREE,)) is not ONE and flop_rules.per_result_element((THREE,)) is THREE
 
 
 def test_an_attention_multiplies_with_keys_and_with_values():

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from derive import load, parse
-from derive.program.legalize_axes import along
+from derive.program.legalize_axes import legalize_group_axes
 from derive.program.torch_ir import FunctionCall, MethodCall, Name, literal, text
 
 x = Name("x")
@@ -18,12 +18,15 @@ def test_calls_along_axes_counted_from_the_first():
     code = MethodCall(
         FunctionCall("torch.log_softmax", (FunctionCall("torch.exp", (x,)), literal(1))), "exp"
     )
-    assert text(along(code)) == "_logsoftmax(torch.exp(x), 1).exp()"
-    assert text(along(FunctionCall("torch.softmax", (x, literal(2))))) == "_softmax_of(x, 2)"
+    assert text(legalize_group_axes(code)) == "_logsoftmax(torch.exp(x), 1).exp()"
+    assert (
+        text(legalize_group_axes(FunctionCall("torch.softmax", (x, literal(2)))))
+        == "_softmax_of(x, 2)"
+    )
     last = FunctionCall("torch.softmax", (x, literal(-1)))
-    assert along(last) is last
+    assert legalize_group_axes(last) is last
     named = FunctionCall("torch.softmax", (x, Name("dim")))
-    assert along(named) is named
+    assert legalize_group_axes(named) is named
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (2, 3), (0,)])

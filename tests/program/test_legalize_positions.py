@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from derive.program.legalize_positions import of_its_kind
+from derive.program.legalize_positions import legalize_arange
 from derive.program.torch_ir import Attribute, Binary, FunctionCall, Keyword, Name, literal, text
 
 x = Name("x")
@@ -14,9 +14,9 @@ PLAIN = FunctionCall("torch.arange", (literal(3), Keyword("device", Attribute(x,
 
 
 def test_positions_are_of_the_kind_of_a_tensor():
-    assert text(of_its_kind(Binary("<", PLAIN, x))) == "_positions(3, x) < x"
+    assert text(legalize_arange(Binary("<", PLAIN, x))) == "_positions(3, x) < x"
     other = FunctionCall("torch.arange", (literal(3),))
-    assert of_its_kind(other) is other
+    assert legalize_arange(other) is other
 
 
 DISTRIBUTED = """

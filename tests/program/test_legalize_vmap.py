@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from derive import load, parse
-from derive.program.legalize_vmap import ruled
+from derive.program.legalize_vmap import legalize_vmap_calls
 from derive.program.torch_ir import FunctionCall, MethodCall, Name, Tuple, literal, text
 
 x = Name("x")
@@ -15,10 +15,10 @@ x = Name("x")
 def test_flatten_and_unflatten_are_reshaped():
     apart = MethodCall(x, "unflatten", (literal(0), Tuple((literal(2), literal(3)))))
     code = MethodCall(MethodCall(apart, "flatten", (literal(1), literal(2))), "exp")
-    assert text(ruled(code)) == "_flatten(_unflatten(x, 0, (2, 3)), 1, 2).exp()"
+    assert text(legalize_vmap_calls(code)) == "_flatten(_unflatten(x, 0, (2, 3)), 1, 2).exp()"
     # With no axes named it is one axis of all.
-    assert ruled(MethodCall(x, "flatten")) == MethodCall(x, "flatten")
-    assert ruled(FunctionCall("torch.exp", (x,))) == FunctionCall("torch.exp", (x,))
+    assert legalize_vmap_calls(MethodCall(x, "flatten")) == MethodCall(x, "flatten")
+    assert legalize_vmap_calls(FunctionCall("torch.exp", (x,))) == FunctionCall("torch.exp", (x,))
 
 
 SPECS = (

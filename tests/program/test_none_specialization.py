@@ -13,9 +13,9 @@ from derive.program.none_specialization import (
     Absence,
     TensorNeeded,
     Uniform,
-    in_turn,
     is_float,
     is_number,
+    optional_operands_last,
 )
 from derive.program.torch_ir import (
     Binary,
@@ -119,8 +119,8 @@ def test_a_tensor_that_is_needed_has_the_shape_of_another():
 
 def test_what_comes_of_optional_tensors_is_added_last():
     code = Binary("+", Binary("+", Name("a"), Name("b")), x)
-    assert text(in_turn(code, {"a", "b"})) == "x + a + b"
-    assert in_turn(code, {"a"}) is code
+    assert text(optional_operands_last(code, {"a", "b"})) == "x + a + b"
+    assert optional_operands_last(code, {"a"}) is code
 
 
 def test_floats_and_numbers_are_known_by_their_form():

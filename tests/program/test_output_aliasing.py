@@ -9,7 +9,7 @@ import torch
 
 from derive import load, parse, source
 from derive.program.cse import Line
-from derive.program.output_aliasing import apart, is_rearrangement
+from derive.program.output_aliasing import is_rearrangement, unalias_outputs
 from derive.program.torch_ir import Binary, Code, Conditional, MethodCall, Name, literal, text
 
 x, made, flag = Name("x"), Name("made"), Name("flag")
@@ -37,13 +37,13 @@ CODES = {
 @pytest.mark.parametrize("kind", CODES)
 def test_an_output_is_no_view(kind):
     code, wanted = CODES[kind]
-    *_, last = apart([FRESH, Line("y", code)], ["y"], ["x"])
+    *_, last = unalias_outputs([FRESH, Line("y", code)], ["y"], ["x"])
     assert text(last.code) == wanted
 
 
 def test_of_two_outputs_of_one_memory_the_second_is_a_copy():
     lines = [FRESH, Line("y", wide(made)), Line("z", wide(Name("y")))]
-    _, y, z = apart(lines, ["y", "z"], ["x"])
+    _, y, z = unalias_outputs(lines, ["y", "z"], ["x"])
     assert text(y.code) == "_no_view(made.unsqueeze(0))"
     assert text(z.code) == "y.unsqueeze(0).clone()"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from derive.program.cse import Line
-from derive.program.output_masks import asked, wanted
+from derive.program.output_masks import fill_output_masks, wanted
 from derive.program.torch_ir import FunctionCall, Name, Subscript, literal, text
 
 CALL = FunctionCall("_kernel", (Name("x"), wanted(3)))
@@ -17,7 +17,7 @@ def part(n):
 def lines(*reads):
     needs = tuple(dict.fromkeys(t for _, own in reads for t in own))
     own = [(Line(f"g{n}", part(n)), needs) for n, needs in reads]
-    made = asked([(Line("parts", CALL), needs), *own], PLACES)
+    made = fill_output_masks([(Line("parts", CALL), needs), *own], PLACES)
     return text(made[0][0].code)
 
 
@@ -40,5 +40,5 @@ def test_what_leads_to_several_gradients_is_computed_for_any():
 
 def test_a_call_that_has_no_name_is_told_too():
     line = Line("g", Subscript(CALL, (literal(1),)))
-    ((made, _),) = asked([(line, ("a",))], PLACES)
+    ((made, _),) = fill_output_masks([(line, ("a",))], PLACES)
     assert text(made.code) == "_kernel(x, (False, True, False))[1]"

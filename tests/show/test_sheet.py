@@ -10,7 +10,7 @@ from kit.command import derive as command
 
 from derive import catalog, derivation, parse
 from derive.pipeline import options
-from derive.show.typeset import stated
+from derive.show.typeset import identity_in_latex
 
 NAMES = ["cross_entropy", "batch_norm", "conv1d", "rotary_embedding", "max_pool1d", "cumprod"]
 
@@ -59,7 +59,7 @@ def test_matplotlib_reads_the_formulas(tmp_path):
             text = formula.latex().replace("operatorname*", "operatorname")
             parser.parse(f"${text}$")
         for step in made.gradients[next(iter(made.gradients))].steps:
-            parser.parse(f"${stated(step.states)}$")
+            parser.parse(f"${identity_in_latex(step.states)}$")
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_matplotlib_reads_the_formulas(tmp_path):
     ],
 )
 def test_an_identity_in_latex(identity, expected):
-    assert stated(identity) == expected
+    assert identity_in_latex(identity) == expected
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -7,7 +7,7 @@ from torch import nn
 
 import derive
 from derive.tracing.read import reading
-from derive.tracing.value_names import told
+from derive.tracing.value_names import notation_name
 
 
 def _private(_x, pi, mean):
@@ -35,7 +35,7 @@ def test_names_that_begin_with_an_underscore_are_read_without_it():
     assert (op.name, [t.name for t in op.inputs]) == ("private", ["x", "pi_", "mean"])
     module = derive.read_torch(Masked(), torch.randn(4, 4))
     assert [t.name for t in module.inputs] == ["op", "weight", "mask"]
-    assert [told(n) for n in ("_", "__x", "0_weight", "lambda")] == [
+    assert [notation_name(n) for n in ("_", "__x", "0_weight", "lambda")] == [
         *("x", "x", "m0_weight", "lambda_")
     ]
 

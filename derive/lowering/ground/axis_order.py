@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from derive.algebra.expr import Expr, Index, accesses, free_indices, walk
 from derive.calculus.lets import layout
-from derive.calculus.softmax_recognition import Normal
+from derive.calculus.softmax_recognition import NormalizedExp
 
 
 def with_binders(
@@ -40,7 +40,7 @@ def with_binders(
     return tuple(result)
 
 
-def in_place_of(
+def binders_for_axis(
     axis: Index, order: Sequence[Index], binders: Sequence[Index], body: Expr
 ) -> tuple[Index, ...]:
     """Return ``order`` without ``axis``, with the binders whose values are scattered along it.
@@ -72,13 +72,13 @@ def binders_behind(
     return tuple(result)
 
 
-def merged(e: Expr) -> tuple[Index, ...]:
+def common_axis_order(e: Expr) -> tuple[Index, ...]:
     """Return the axes of e in the order of each of its accesses, where these agree.
 
     The position at which a softmax is read stands for the index that it normalizes over.
     """
     axes = layout(e)
-    at = {n.index: n.position for n in walk(e) if isinstance(n, Normal)}
+    at = {n.index: n.position for n in walk(e) if isinstance(n, NormalizedExp)}
     read = ([at.get(i, i) for i in a.positions if isinstance(i, Index)] for a in accesses(e))
     orders = [[i for i in own if i in axes] for own in read]
     behind = {i: {j for own in orders if i in own for j in own[: own.index(i)]} for i in axes}

@@ -58,11 +58,13 @@ def follows_data(mask: Code, tensors: Mapping[str, Value]) -> bool:
         case Name(name) if name in tensors and tensors[name].kind == "bool":
             return True
         case Binary("<" | "<=" | ">" | ">=", left, right):
-            return any(n in tensors and tensors[n].kind == "float" for n in _read((left, right)))
+            return any(
+                n in tensors and tensors[n].kind == "float" for n in _mask_operands((left, right))
+            )
     return any(follows_data(part, tensors) for part in mask.parts())
 
 
-def _read(codes: Iterable[Code]) -> Iterable[str]:
+def _mask_operands(codes: Iterable[Code]) -> Iterable[str]:
     """Yield the names whose elements the code reads."""
     for code in codes:
         match code:
@@ -71,4 +73,4 @@ def _read(codes: Iterable[Code]) -> Iterable[str]:
             case Attribute(_, "shape" | "device" | "dtype"):
                 pass
             case _:
-                yield from _read(code.parts())
+                yield from _mask_operands(code.parts())

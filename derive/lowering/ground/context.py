@@ -200,7 +200,7 @@ class Scope(ABC):
             # Integers beside a number would have torch's default type.
             then, other = (v if v.scalar else self.as_float(v) for v in (then, other))
         axes = broadcast(test.axes, broadcast(then.axes, other.axes))
-        inside = _where_it_holds(test.code, then.code)
+        inside = _drop_inner_where(test.code, then.code)
         slow = not foreseen and follows_data(test.code, self.tensors)
         # torch.where is also slow if mask and value are both broadcast along each other's axes.
         least = max(len(test.indices), len(then.indices), len(other.indices))
@@ -221,7 +221,7 @@ class Scope(ABC):
         return Value(Conditional(test, then.code, other.code), axes, kind, both)
 
 
-def _where_it_holds(test: Code, code: Code) -> Code:
+def _drop_inner_where(test: Code, code: Code) -> Code:
     """Return the code without an inner ``where`` of the same test, which holds here."""
     match code:
         case FunctionCall("torch.where" | "_where", (asked, then, Literal())) if asked is test:
@@ -244,7 +244,7 @@ def neutral(let: Let) -> Value:
     return Value(literal(let.reduction.neutral), scalar=True)
 
 
-def number(value: Fraction) -> Value:
+def fraction_value(value: Fraction) -> Value:
     if value.denominator == 1:
         return Value(whole(int(value)), kind="int", scalar=True)
     return Value(literal(float(value)), scalar=True)

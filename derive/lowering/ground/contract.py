@@ -28,7 +28,7 @@ from derive.program.torch_ir import (
 _LETTERS = "ijklmnopqrstuvwxyzabcdefgh"
 
 
-def times(frame: Frame, a: Value, b: Value, order: Sequence[Index]) -> Value:
+def elementwise_product(frame: Frame, a: Value, b: Value, order: Sequence[Index]) -> Value:
     """a * b elementwise, both of floating type, axes in ``order``."""
     a, b = frame.fit(a, order), frame.fit(b, order)
     return Value(Binary("*", a.code, b.code), broadcast(a.axes, b.axes))
@@ -60,7 +60,7 @@ def contract(
     pending = list(masks)
     for joint in joins([v.indices for v in values], binders, [m.indices for m in masks]):
         a, b = joint.pair
-        joined = _join(frame, values[a], values[b], joint.summed, order)
+        joined = _contract_operands(frame, values[a], values[b], joint.summed, order)
         for mask in [m for m in pending if m.indices <= joint.result]:
             pending.remove(mask)
             joined = mask.applied(joined)
@@ -92,7 +92,7 @@ def joins(
     sets, pending = [frozenset(o) for o in operands], list(masks)
     while len(sets) > 1:
         pairs = combinations(range(len(sets)), 2)
-        joint = min((_joint(sets, p, binders, pending) for p in pairs), key=_price)
+        joint = min((_join_pair(sets, p, binders, pending) for p in pairs), key=_price)
         yield joint
         a, b = joint.pair
         sets[a] = joint.result
@@ -100,7 +100,7 @@ def joins(
         pending = [m for m in pending if not m <= joint.result]
 
 
-def _joint(
+def _join_pair(
     sets: Sequence[frozenset[Index]],
     pair: tuple[int, int],
     binders: Sequence[Index],
@@ -121,7 +121,7 @@ def _sum_out(frame: Frame, value: Value, binders: Sequence[Index], rank: dict[In
     return frame.reduce(value, "sum", which, False, value.kind)
 
 
-def _join(
+def _contract_operands(
     frame: Frame, a: Value, b: Value, binders: Sequence[Index], order: Sequence[Index]
 ) -> Value:
     """Sum over binders of a * b."""
@@ -133,14 +133,14 @@ def _join(
     shared = [i for i in binders if i in in_a and i in in_b]
     layout = [i for i in order if i in in_a | in_b]
     if not shared:
-        return times(frame, a, b, layout)
+        return elementwise_product(frame, a, b, layout)
     product = _matmul(frame, a, b, shared, layout)
     if product is None or not _is_direct(product, a, b):
-        product = _merged(frame, a, b, shared, layout) or product
+        product = _matmul_merged_runs(frame, a, b, shared, layout) or product
     if product is not None:
         return product
     if in_a <= in_b or in_b <= in_a:
-        whole = times(frame, a, b, layout)
+        whole = elementwise_product(frame, a, b, layout)
         return _sum_out(frame, whole, shared, rank)
     return _einsum(frame, a, b, shared, layout)
 
@@ -183,7 +183,7 @@ def _is_direct(product: Value, a: Value, b: Value) -> bool:
     return {product.code.left, product.code.right} <= direct
 
 
-def _merged(
+def _matmul_merged_runs(
     frame: Frame, a: Value, b: Value, shared: Sequence[Index], layout: Sequence[Index]
 ) -> Value | None:
     """Return a @ b with as few runs of adjacent indices merged into one axis as necessary.
@@ -191,7 +191,7 @@ def _merged(
     A matrix-vector product is not merged over several summed axes. It accumulates sequentially and
     loses precision with the length; a sum is pairwise.
     """
-    runs = _runs((a.indices, b.indices, [i for i in layout if i not in shared]), shared)
+    runs = _adjacent_runs((a.indices, b.indices, [i for i in layout if i not in shared]), shared)
     if set(a.indices) <= set(shared) or set(b.indices) <= set(shared):
         runs = [run for run in runs if run[0] not in shared]
     found: Value | None = None
@@ -199,25 +199,25 @@ def _merged(
         for chosen in combinations(runs, count):
             x, y, around, within = a, b, layout, shared
             for run in chosen:
-                x, y = _merge(frame, x, run), _merge(frame, y, run)
-                around, within = _with_one(around, run), _with_one(within, run)
+                x, y = _merge_run(frame, x, run), _merge_run(frame, y, run)
+                around, within = _with_run_index(around, run), _with_run_index(within, run)
             product = _matmul(frame, x, y, within, around)
             if product is not None:
                 direct = _is_direct(product, x, y)
-                found = _unmerged(frame, product, chosen) if direct or found is None else found
+                found = _split_runs(frame, product, chosen) if direct or found is None else found
                 if direct:
                     return found
     return found
 
 
-def _one(run: Sequence[Index]) -> Index:
+def _run_index(run: Sequence[Index]) -> Index:
     """Return the merged index of a run."""
     return Index(" ".join(i.name for i in run), " ".join(i.extent for i in run))
 
 
-def _unmerged(frame: Frame, value: Value, runs: Sequence[tuple[Index, ...]]) -> Value:
+def _split_runs(frame: Frame, value: Value, runs: Sequence[tuple[Index, ...]]) -> Value:
     """Return the value with each merged index split into its run."""
-    parts = {_one(run): run for run in runs}
+    parts = {_run_index(run): run for run in runs}
     code, axes = value.code, list(value.indices)
     for n, i in reversed(list(enumerate(value.indices))):
         if i in parts:
@@ -227,7 +227,9 @@ def _unmerged(frame: Frame, value: Value, runs: Sequence[tuple[Index, ...]]) -> 
     return replace(value, code=code, axes=tuple(axes))
 
 
-def _runs(sides: Sequence[Sequence[Index]], shared: Sequence[Index]) -> list[tuple[Index, ...]]:
+def _adjacent_runs(
+    sides: Sequence[Sequence[Index]], shared: Sequence[Index]
+) -> list[tuple[Index, ...]]:
     """Return the longest runs of indices that are adjacent in every side that has one of them.
 
     A group is in no run, as it may have no axes.
@@ -256,18 +258,18 @@ def _runs(sides: Sequence[Sequence[Index]], shared: Sequence[Index]) -> list[tup
     return [run for run in runs if len(run) > 1]
 
 
-def _merge(frame: Frame, value: Value, run: tuple[Index, ...]) -> Value:
+def _merge_run(frame: Frame, value: Value, run: tuple[Index, ...]) -> Value:
     if run[0] not in value.axes:
         return value
     n = value.axes.index(run[0])
-    axes = (*value.axes[:n], _one(run), *value.axes[n + len(run) :])
+    axes = (*value.axes[:n], _run_index(run), *value.axes[n + len(run) :])
     ends = (place_number(frame, value.axes, m) for m in (n, n + len(run) - 1))
     return replace(value, code=flattened(value.code, *ends), axes=axes)
 
 
-def _with_one(indices: Sequence[Index], run: tuple[Index, ...]) -> list[Index]:
+def _with_run_index(indices: Sequence[Index], run: tuple[Index, ...]) -> list[Index]:
     """Return the indices with the run replaced by its merged index."""
-    return [_one(run) if i is run[0] else i for i in indices if i is run[0] or i not in run]
+    return [_run_index(run) if i is run[0] else i for i in indices if i is run[0] or i not in run]
 
 
 def _einsum(

@@ -42,11 +42,11 @@ def read_at(frame: Frame, value: Value, n: int, position: Value) -> Value:
     assert all(i is not None for i in others)
     new = [i for i in position.indices if i not in others]
     if len(new) < len(position.indices):
-        return _gathered(frame, value, n, position, new)
-    return _selected(frame, value, n, frame.squeeze(position))
+        return _gather_axis(frame, value, n, position, new)
+    return _index_select(frame, value, n, frame.squeeze(position))
 
 
-def _selected(frame: Frame, value: Value, n: int, index: Value) -> Value:
+def _index_select(frame: Frame, value: Value, n: int, index: Value) -> Value:
     """Read positions that are the same along all other axes."""
     place, new = frame.position(value.axes, n), index.indices
     groups = any(i.group for i in new)
@@ -64,7 +64,9 @@ def _selected(frame: Frame, value: Value, n: int, index: Value) -> Value:
     return value.call("unflatten", place, shape_of(new))
 
 
-def _gathered(frame: Frame, value: Value, n: int, position: Value, new: Sequence[Index]) -> Value:
+def _gather_axis(
+    frame: Frame, value: Value, n: int, position: Value, new: Sequence[Index]
+) -> Value:
     """Read positions that vary along other axes; new axes replace axis n."""
     axes = value.axes
     if new and any(i is not None and i.group for i in (*axes, *new)):
@@ -85,15 +87,15 @@ def _gathered(frame: Frame, value: Value, n: int, position: Value, new: Sequence
 
 def of_any_size(code: Code, read: Code) -> Code:
     """Return the code with gathers and scatters that do nothing if the axis is empty."""
-    return _renamed(code, read, "if_any")
+    return _with_gather_suffix(code, read, "if_any")
 
 
 def kept_inside(code: Code, read: Code) -> Code:
     """Return the code with gathers and scatters that skip positions out of range."""
-    return _renamed(code, read, "inside")
+    return _with_gather_suffix(code, read, "inside")
 
 
-def _renamed(code: Code, read: Code, suffix: str) -> Code:
+def _with_gather_suffix(code: Code, read: Code, suffix: str) -> Code:
     def visit(part: Code) -> Code | None:
         match part:
             case MethodCall(x, name, args) if x is read and name in _CALLS:
@@ -175,7 +177,7 @@ def add_at(
     if len(summed) < len(position.indices) or not summed:
         if scale is not None:
             source = replace(source, code=Binary("*", scale, source.code))
-        index, values = _along(frame, source, position, summed, result, n)
+        index, values = _scatter_operands(frame, source, position, summed, result, n)
         return Value(MethodCall(base, "scatter_add", (place, index, values)), tuple(result))
     if any(i.group for i in summed):
         raise NeedsFlatGroups("an addition along a group")
@@ -183,7 +185,7 @@ def add_at(
     full = frame.expand(source, [*result[:n], *whole.indices, *result[n + 1 :]], like)
     index, values = whole.code, full.code
     if len(summed) > 1:
-        index, values = MethodCall(index, "flatten"), _merged(full, n, len(summed))
+        index, values = MethodCall(index, "flatten"), _merged_summed_axes(full, n, len(summed))
     alpha = () if scale is None else (Keyword("alpha", scale),)
     return Value(MethodCall(base, "index_add", (place, index, values, *alpha)), tuple(result))
 
@@ -204,13 +206,13 @@ def extremum_at(
     """
     result = placed_axes(source, axis, position, binders, order)
     n = result.index(axis)
-    index, values = _along(frame, source, position, binders, result, n)
+    index, values = _scatter_operands(frame, source, position, binders, result, n)
     place = frame.position(tuple(result), n)
     args = (place, index, values, Literal(f'"{kind}"'))
     return Value(MethodCall(base, "scatter_reduce", args), tuple(result))
 
 
-def _along(
+def _scatter_operands(
     frame: Frame,
     source: Value,
     position: Value,
@@ -227,10 +229,10 @@ def _along(
     if len(summed) < 2:
         return index.code, values.code
     ends = (literal(n), literal(n + len(summed) - 1))
-    return MethodCall(index.code, "flatten", ends), _merged(values, n, len(summed))
+    return MethodCall(index.code, "flatten", ends), _merged_summed_axes(values, n, len(summed))
 
 
-def _merged(value: Value, n: int, count: int) -> Code:
+def _merged_summed_axes(value: Value, n: int, count: int) -> Code:
     """Return the code with ``count`` axes from n on merged, in a form that vmap can batch."""
     whole: Code | None = None
     for axis in value.axes[n : n + count]:

@@ -26,7 +26,7 @@ from derive.algebra.substitution import replace as replaced
 from derive.calculus.guards import without_guards
 
 
-def under(e: Expr, condition: Expr) -> Expr:
+def under_condition(e: Expr, condition: Expr) -> Expr:
     """Return e for use where the condition holds.
 
     A condition on numbers is a Python conditional, which does not evaluate the other branch; its

@@ -25,7 +25,7 @@ from derive.program.torch_ir import (
 )
 
 
-def of_number(name: str, *args: Code) -> Code:
+def math_call(name: str, *args: Code) -> Code:
     """Return a call of the function in Python's math, on numbers."""
     function = FUNCTIONS.get(name)
     certain = function is not None and function.total and not function.overflows
@@ -49,25 +49,30 @@ def _may_be_negative(code: Code) -> bool:
 
 def quotient_of_numbers(frame: Frame, above: Code, below: Code) -> Code:
     """Return above / below; nan if an axis is empty, as in torch.mean."""
-    factors = list(_factors(below))
+    factors = list(_factor_codes(below))
     sizes = [f for f in factors if _is_constant(f) or _reads_size(f)]
     others = [f for f in factors if f not in sizes]
     if not any(map(_reads_size, sizes)):
         return FunctionCall("_quotient", (above, below)) if others else Binary("/", above, below)
     if others:
-        above, below = FunctionCall("_quotient", (above, _product(others))), _product(sizes)
-    return Binary("/", above, below if _is_certain(frame, below) else Binary("or", below, _NAN))
+        above, below = (
+            FunctionCall("_quotient", (above, _product_code(others))),
+            _product_code(sizes),
+        )
+    return Binary(
+        "/", above, below if _is_nonzero_divisor(frame, below) else Binary("or", below, _NAN)
+    )
 
 
-def _product(factors: list[Code]) -> Code:
+def _product_code(factors: list[Code]) -> Code:
     return reduce(lambda a, b: Binary("*", a, b), factors)
 
 
-def _is_certain(frame: Frame, divisor: Code) -> bool:
+def _is_nonzero_divisor(frame: Frame, divisor: Code) -> bool:
     """True if the number is not 0: a literal, or the size of an axis that is not empty."""
     return all(
         _is_constant(f) or (isinstance(f, Dim) and has_positions(frame, f.extent))
-        for f in map(_squared, _factors(divisor))
+        for f in map(_radicand, _factor_codes(divisor))
     )
 
 
@@ -82,15 +87,15 @@ def has_positions(frame: Frame, extent: str) -> bool:
 _NAN = Literal("math.nan")
 
 
-def _factors(code: Code) -> Iterator[Code]:
+def _factor_codes(code: Code) -> Iterator[Code]:
     if isinstance(code, Binary) and code.op == "*":
-        yield from _factors(code.left)
-        yield from _factors(code.right)
+        yield from _factor_codes(code.left)
+        yield from _factor_codes(code.right)
     else:
         yield code
 
 
-def _squared(code: Code) -> Code:
+def _radicand(code: Code) -> Code:
     """Return code with the same zeros and without a square root."""
     match code:
         case FunctionCall("math.sqrt", (square,)):
@@ -107,13 +112,13 @@ def over_positions(code: Code, extents: frozenset[str]) -> Code:
         below = code.right
         if isinstance(below, Binary) and below.op == "or" and below.right is _NAN:
             below = below.left
-        factors = list(_factors(below))
-        sizes = [f for f in factors if _is_constant(f) or isinstance(_squared(f), Dim)]
-        if any(isinstance(f, Dim) and f.extent in extents for f in map(_squared, sizes)):
+        factors = list(_factor_codes(below))
+        sizes = [f for f in factors if _is_constant(f) or isinstance(_radicand(f), Dim)]
+        if any(isinstance(f, Dim) and f.extent in extents for f in map(_radicand, sizes)):
             above = over_positions(code.left, extents)
             others = [f for f in factors if f not in sizes]
-            divisor: Code = Binary("or", _product(sizes), literal(1))
-            return Binary("/", above, _product([divisor, *others]))
+            divisor: Code = Binary("or", _product_code(sizes), literal(1))
+            return Binary("/", above, _product_code([divisor, *others]))
     return code.map(lambda part: over_positions(part, extents)) if extents else code
 
 

@@ -21,7 +21,7 @@ class Pattern(Generic[_Given, _Made]):
     apply: Callable[Concatenate[Scope, _Given], _Made | None]
 
 
-def recognised(
+def first_match(
     patterns: Sequence[Pattern[_Given, _Made]],
     scope: Scope,
     /,

@@ -33,10 +33,10 @@ class Summation:
 
     @property
     def expr(self) -> Expr:
-        return total(self.binders, self.factors)
+        return summed_product(self.binders, self.factors)
 
 
-def total(binders: Sequence[Index], factors: Sequence[Expr]) -> Expr:
+def summed_product(binders: Sequence[Index], factors: Sequence[Expr]) -> Expr:
     """Return the sum of a product; the product itself without binders."""
     body = product_of(factors)
     return Reduce("sum", tuple(binders), body) if binders else body

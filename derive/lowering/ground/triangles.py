@@ -12,13 +12,13 @@ from derive.algebra.affine import Polynomial
 from derive.algebra.expr import Expr, Index, Rel
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.value import Value
-from derive.lowering.ground.windows import affine, is_given, number_of
+from derive.lowering.ground.windows import affine_position, is_given, number_of
 
 _ZERO = Polynomial({})
 _ONE = Polynomial.of(1)
 
 
-def only_where(scope: Scope, condition: Expr, value: Value, order: Sequence[Index]) -> Value:
+def masked_triangle(scope: Scope, condition: Expr, value: Value, order: Sequence[Index]) -> Value:
     """Return the value where the condition holds, else 0; as tril or triu if possible."""
     made = _triangle(scope, condition, value)
     return scope.only_where(condition, value, order) if made is None else made
@@ -31,7 +31,7 @@ def _triangle(scope: Scope, condition: Expr, value: Value) -> Value | None:
     if not (isinstance(condition, Rel) and condition.op in ("<", "<=")):
         return None
     i, j = value.axes[-2:]
-    found = affine(scope.frame.bounds, condition.left - condition.right)
+    found = affine_position(scope.frame.bounds, condition.left - condition.right)
     if found is None or i is None or j is None or set(found.coefficients) != {i, j}:
         return None
     if not is_given(found.constant):

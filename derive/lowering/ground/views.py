@@ -28,26 +28,26 @@ def flattened(code: Code, start: int, end: int) -> Code:
     """
     if start == end:
         return code
-    low, high = _near(start), _near(end)
+    low, high = _end_distance(start), _end_distance(end)
     if start < 0:
         low, high = high, low
     taken = _unflatten_of(code)
     if taken is not None and (taken[1] < 0) == (start < 0):
         x, at, sizes = taken
-        first, more = _near(at), len(sizes.items) - 1
+        first, more = _end_distance(at), len(sizes.items) - 1
         if low <= first and first + more <= high:
-            return _range(x, low, high - more, start < 0)
+            return _flatten_range(x, low, high - more, start < 0)
         if high < first:
-            inner = _range(x, low, high, start < 0)
+            inner = _flatten_range(x, low, high, start < 0)
             return unflattened(inner, _far(first - high + low, start < 0), sizes)
         if first + more < low:
-            return unflattened(_range(x, low - more, high - more, start < 0), at, sizes)
+            return unflattened(_flatten_range(x, low - more, high - more, start < 0), at, sizes)
     joined = _flatten_of(code)
     if joined is not None and (joined[1] < 0) == (start < 0):
         x, one, other = joined
-        first, last = sorted((_near(one), _near(other)))
+        first, last = sorted((_end_distance(one), _end_distance(other)))
         if low <= first <= high:
-            return _range(x, low, high + last - first, start < 0)
+            return _flatten_range(x, low, high + last - first, start < 0)
     return MethodCall(code, "flatten", (literal(start), literal(end)))
 
 
@@ -56,7 +56,7 @@ def unflattened(code: Code, at: int, sizes: Tuple) -> Code:
     return MethodCall(code, "unflatten", (literal(at), sizes))
 
 
-def in_place_of(code: Code, new: Mapping[Code, Code]) -> Code:
+def substitute_views(code: Code, new: Mapping[Code, Code]) -> Code:
     """Return the code with names replaced, and views that this makes redundant removed.
 
     A name is not replaced in reads of its metadata, such as dtype or device.
@@ -67,8 +67,8 @@ def in_place_of(code: Code, new: Mapping[Code, Code]) -> Code:
         case Attribute(Name(), name) if name != "mT":
             return code
         case MethodCall(Name() as x, name, args) if name.startswith("new_"):
-            return MethodCall(x, name, tuple(in_place_of(a, new) for a in args))
-    made: Code = code.map(lambda part: in_place_of(part, new))
+            return MethodCall(x, name, tuple(substitute_views(a, new) for a in args))
+    made: Code = code.map(lambda part: substitute_views(part, new))
     match made:
         case MethodCall(MethodCall(inner, "flatten" | "unflatten"), "reshape", shape):
             return MethodCall(inner, "reshape", shape)
@@ -81,7 +81,7 @@ def is_view(code: Code) -> bool:
     return isinstance(code, MethodCall) and code.name in ("flatten", "unflatten")
 
 
-def _near(position: int) -> int:
+def _end_distance(position: int) -> int:
     """Return the distance of the position from the end from which it counts."""
     return position if position >= 0 else -1 - position
 
@@ -90,7 +90,7 @@ def _far(distance: int, from_end: bool) -> int:
     return -1 - distance if from_end else distance
 
 
-def _range(code: Code, low: int, high: int, from_end: bool) -> Code:
+def _flatten_range(code: Code, low: int, high: int, from_end: bool) -> Code:
     ends = _far(low, from_end), _far(high, from_end)
     return flattened(code, min(ends), max(ends))
 
@@ -98,7 +98,7 @@ def _range(code: Code, low: int, high: int, from_end: bool) -> Code:
 def _unflatten_of(code: Code) -> tuple[Code, int, Tuple] | None:
     match code:
         case MethodCall(x, "unflatten", (at, Tuple() as sizes)):
-            position = _integer(at)
+            position = _literal_integer(at)
             return None if position is None else (x, position, sizes)
     return None
 
@@ -106,13 +106,13 @@ def _unflatten_of(code: Code) -> tuple[Code, int, Tuple] | None:
 def _flatten_of(code: Code) -> tuple[Code, int, int] | None:
     match code:
         case MethodCall(x, "flatten", (one, other)):
-            start, end = _integer(one), _integer(other)
+            start, end = _literal_integer(one), _literal_integer(other)
             if start is not None and end is not None and (start < 0) == (end < 0):
                 return x, start, end
     return None
 
 
-def _integer(code: Code) -> int | None:
+def _literal_integer(code: Code) -> int | None:
     match code:
         case Literal(words) if words.lstrip("-").isdigit():
             return int(words)

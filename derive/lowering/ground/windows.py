@@ -48,7 +48,7 @@ class Window:
         return self.start - reach, self.start + _ONE
 
 
-def affine(bounds: Bounds, position: Expr) -> Affine | None:
+def affine_position(bounds: Bounds, position: Expr) -> Affine | None:
     """Return the coefficient of each index and the constant part; None if not affine."""
     form = bounds.form(position)
     if form is None or any(isinstance(part, Call) for key in form.terms for part in key):
@@ -56,9 +56,9 @@ def affine(bounds: Bounds, position: Expr) -> Affine | None:
     return form.affine()
 
 
-def window(bounds: Bounds, position: Expr) -> Window | None:
+def affine_window(bounds: Bounds, position: Expr) -> Window | None:
     """Return the window of an affine position in one index with a constant step, else None."""
-    found = affine(bounds, position)
+    found = affine_position(bounds, position)
     if found is None or len(found.coefficients) != 1:
         return None
     ((i, step),) = found.coefficients.items()
@@ -104,11 +104,11 @@ class AxisRead:
         return isinstance(self.position, Guard)
 
 
-def reading(scope: Scope, value: Value, n: int, position: Expr) -> AxisRead:
+def axis_read(scope: Scope, value: Value, n: int, position: Expr) -> AxisRead:
     axis = value.axes[n]
     assert axis is not None
     bare = position.position if isinstance(position, Guard) else position
-    along = window(scope.frame.bounds, bare)
+    along = affine_window(scope.frame.bounds, bare)
     if along is not None and along.index in value.axes:
         along = None
     return AxisRead(value, n, position, scope.frame.position(value.axes, n), axis.extent, along)
@@ -125,7 +125,7 @@ def read_window(scope: Scope, r: AxisRead) -> Value | None:
     value = r.value
     if low != _ZERO or bounds.size(w.index.extent) != bounds.size(r.extent):
         value = value.call("narrow", r.place, number_of(scope, low), Dim(w.index.extent))
-    return _turned(value.at(r.n, w.index), r.place, w)
+    return _flip_window(value.at(r.n, w.index), r.place, w)
 
 
 def _is_block(bounds: Bounds, w: Window) -> bool:
@@ -165,17 +165,17 @@ def along(scope: Scope, value: Value, n: int, w: Window, *outside: Code) -> Valu
     else:
         args = (value.code, place, number_of(scope, start), Dim(w.index.extent), *outside)
         code = FunctionCall("_window", args)
-    return _turned(replace(value, code=code).at(n, w.index), place, w)
+    return _flip_window(replace(value, code=code).at(n, w.index), place, w)
 
 
-def _turned(value: Value, place: Code, w: Window) -> Value:
+def _flip_window(value: Value, place: Code, w: Window) -> Value:
     return value if w.step > 0 else value.call("flip", place)
 
 
 # Zeros around
 
 
-def padded(scope: Scope, value: Value, n: int, before: Code, after: Code) -> Value:
+def zero_padded(scope: Scope, value: Value, n: int, before: Code, after: Code) -> Value:
     """Return the value with zeros before and after along axis n."""
     behind = value.axes[n + 1 :]
     if not any(i is not None and i.group for i in behind):
@@ -209,7 +209,7 @@ def padded_along(scope: Scope, value: Value, amounts: Mapping[int, tuple[Code, C
         raise NeedsFlatGroups("zeros along several axes before a group")
     for n, around in before.items():
         # All other axes have their full size by now.
-        value = padded(scope, value, n, *around)
+        value = zero_padded(scope, value, n, *around)
     return value
 
 

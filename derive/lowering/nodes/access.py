@@ -10,12 +10,12 @@ from derive.calculus.lets import layout
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.gather import read_together
 from derive.lowering.ground.numbers import has_positions
-from derive.lowering.ground.pattern import recognised
+from derive.lowering.ground.pattern import first_match
 from derive.lowering.ground.value import Value
-from derive.lowering.ground.windows import reading
+from derive.lowering.ground.windows import axis_read
 from derive.lowering.patterns import READS
 from derive.lowering.patterns.digits import read_as_one
-from derive.lowering.patterns.empty_axes import may_be_nowhere
+from derive.lowering.patterns.empty_axes import may_be_empty_axis
 
 
 def lower_access(scope: Scope, e: Access) -> Value:
@@ -37,10 +37,10 @@ def lower_access(scope: Scope, e: Access) -> Value:
         axes.append(marker)
         pending.append((marker, position))
     value = replace(value, axes=tuple(axes))
-    together = _read_together(scope, value, pending)
+    together = _read_all_computed(scope, value, pending)
     if together is not None:
         value, pending = together
-    value, pending = _read_as_one(scope, value, pending)
+    value, pending = _read_joined_axes(scope, value, pending)
     for marker, position in pending:
         value = read(scope, value, value.axes.index(marker), position)
     return value
@@ -49,9 +49,11 @@ def lower_access(scope: Scope, e: Access) -> Value:
 Pending = list[tuple[Index, Expr]]
 
 
-def _read_together(scope: Scope, value: Value, pending: Pending) -> tuple[Value, Pending] | None:
+def _read_all_computed(
+    scope: Scope, value: Value, pending: Pending
+) -> tuple[Value, Pending] | None:
     """Return the value read at all positions that tensors compute, and the other positions."""
-    given = [(axis, e) for axis, e in pending if any(accesses(_bare(e)))]
+    given = [(axis, e) for axis, e in pending if any(accesses(_unguarded_position(e)))]
     if len(given) < 2:
         return None
     places = [value.axes.index(axis) for axis, _ in given]
@@ -59,14 +61,14 @@ def _read_together(scope: Scope, value: Value, pending: Pending) -> tuple[Value,
     if any(p.scalar for p in positions):
         return None
     nowhere = any(
-        may_be_nowhere(scope, e, axis.extent) and not has_positions(scope.frame, axis.extent)
+        may_be_empty_axis(scope, e, axis.extent) and not has_positions(scope.frame, axis.extent)
         for axis, e in given
     )
     made = read_together(scope.frame, value, places, positions, scope.positions, nowhere)
     return None if made is None else (made, [x for x in pending if x not in given])
 
 
-def _read_as_one(scope: Scope, value: Value, pending: Pending) -> tuple[Value, Pending]:
+def _read_joined_axes(scope: Scope, value: Value, pending: Pending) -> tuple[Value, Pending]:
     """Return the value read where positions on adjacent axes are the digits of a number."""
     for first in range(len(pending)):
         for last in range(len(pending), first + 1, -1):
@@ -76,17 +78,17 @@ def _read_as_one(scope: Scope, value: Value, pending: Pending) -> tuple[Value, P
                 continue
             made = read_as_one(scope, value, places)
             if made is not None:
-                return _read_as_one(scope, made, [x for x in pending if x not in chosen])
+                return _read_joined_axes(scope, made, [x for x in pending if x not in chosen])
     return value, pending
 
 
-def _bare(position: Expr) -> Expr:
+def _unguarded_position(position: Expr) -> Expr:
     """Return a position without its guard."""
     return position.position if isinstance(position, Guard) else position
 
 
 def read(scope: Scope, value: Value, n: int, position: Expr) -> Value:
     """Return the value with axis n read at a position."""
-    made = recognised(READS, scope, reading(scope, value, n, position))
+    made = first_match(READS, scope, axis_read(scope, value, n, position))
     assert made is not None
     return made

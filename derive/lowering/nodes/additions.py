@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from derive.algebra.expr import Expr, Index, Mul, Num, product_of, sum_of
 from derive.lowering.ground.context import Scope, common_kind
-from derive.lowering.ground.pattern import recognised
+from derive.lowering.ground.pattern import first_match
 from derive.lowering.ground.value import Value, broadcast
 from derive.lowering.nodes.scatter import lower_placed
 from derive.lowering.patterns import ADDED, ADDED_PLACES
@@ -26,7 +26,7 @@ def lower_addition(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -
     left = list(args)
     while left:
         placed = [a for a in left if is_placed(a)]
-        found = recognised(ADDED_PLACES if placed else ADDED, scope, left, order)
+        found = first_match(ADDED_PLACES if placed else ADDED, scope, left, order)
         if found is None and placed:
             found = _with_placed(scope, left, placed, order), []
         if found is None:
@@ -37,15 +37,15 @@ def lower_addition(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -
         return values[0][0]
     products = set()
     for a in left:
-        sign, positive = _signed(a)
+        sign, positive = _split_sign(a)
         value = scope.lower(positive, order)
         values.append((value, sign))
         if is_scaled_product(positive, order):
             products.add(value.code)
-    return _total(scope, values, order, products)
+    return _signed_sum(scope, values, order, products)
 
 
-def _total(
+def _signed_sum(
     scope: Scope,
     values: list[tuple[Value, int]],
     order: Sequence[Index],
@@ -54,11 +54,11 @@ def _total(
     """Return the signed sum of values; ``products`` are scaled matrix products."""
     if len(values) > _MOST:
         groups = [values[n : n + _MOST] for n in range(0, len(values), _MOST)]
-        sums = [(_total(scope, group, order, products), 1) for group in groups]
-        return _total(scope, sums, order)
+        sums = [(_signed_sum(scope, group, order, products), 1) for group in groups]
+        return _signed_sum(scope, sums, order)
     kind: Kind = "int" if common_kind([v for v, _ in values]) == "int" else "float"
     values = _with_biases(scope, values)
-    values = _in_turn(scope, values, kind, products)
+    values = _addition_order(scope, values, kind, products)
     result = scope.frame.fit(values[0][0], order)
     for value, sign in values[1:]:
         fused = added_product(result, value, sign) if value.code in products else None
@@ -86,7 +86,7 @@ def _with_biases(scope: Scope, values: list[tuple[Value, int]]) -> list[tuple[Va
     return values
 
 
-def _in_turn(
+def _addition_order(
     scope: Scope, values: list[tuple[Value, int]], kind: Kind, products: Collection[Code]
 ) -> list[tuple[Value, int]]:
     """Return the signed values in the order of addition: one kind, the first one positive."""
@@ -146,7 +146,7 @@ def _with_placed(
     return result
 
 
-def _signed(e: Expr) -> tuple[int, Expr]:
+def _split_sign(e: Expr) -> tuple[int, Expr]:
     """Return the sign of an addend, and the addend without it."""
     if isinstance(e, Num) and e.value < 0:
         return -1, Num(-e.value)

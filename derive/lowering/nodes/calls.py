@@ -10,11 +10,11 @@ from derive.algebra.exact import function_at
 from derive.algebra.expr import Call, Index, Num, free_indices
 from derive.algebra.functions import FUNCTIONS
 from derive.algebra.substitution import fresh, substitute
-from derive.calculus.softmax_recognition import Normal
+from derive.calculus.softmax_recognition import NormalizedExp
 from derive.lowering.ground.axis_order import with_binders
 from derive.lowering.ground.context import Scope
-from derive.lowering.ground.guard_lowering import under
-from derive.lowering.ground.numbers import of_number
+from derive.lowering.ground.guard_lowering import under_condition
+from derive.lowering.ground.numbers import math_call
 from derive.lowering.ground.value import Value, broadcast
 from derive.lowering.nodes.access import read
 from derive.lowering.nodes.products import chain
@@ -38,14 +38,18 @@ def lower_call(scope: Scope, e: Call, order: Sequence[Index]) -> Value:
         kind: Kind = "float" if any(a.kind == "float" for a in args) else "int"
         return replace(chain(scope, "//", args, order), kind=kind)
     if e.function == "int":
-        return _as_integer(scope, args[0], order)
+        return _truncate_to_int(scope, args[0], order)
     if e.function != "detach":
         args = [scope.as_float(a) for a in args]
     args = [scope.frame.fit(a, order) for a in args]
-    return _of_numbers(e, args) or _by_numbers(e, args) or _of_tensors(scope, e, args)
+    return (
+        _python_function(e, args)
+        or _tensor_with_numbers(e, args)
+        or _tensor_function(scope, e, args)
+    )
 
 
-def _as_integer(scope: Scope, value: Value, order: Sequence[Index]) -> Value:
+def _truncate_to_int(scope: Scope, value: Value, order: Sequence[Index]) -> Value:
     if value.kind != "float":
         return value
     if value.scalar:
@@ -53,7 +57,7 @@ def _as_integer(scope: Scope, value: Value, order: Sequence[Index]) -> Value:
     return replace(scope.frame.fit(value, order).call("long"), kind="int")
 
 
-def _of_numbers(e: Call, args: Sequence[Value]) -> Value | None:
+def _python_function(e: Call, args: Sequence[Value]) -> Value | None:
     """Return the function of Python numbers, if the math module has it."""
     function = FUNCTIONS[e.function]
     if not function.in_math or not all(a.scalar for a in args):
@@ -62,10 +66,10 @@ def _of_numbers(e: Call, args: Sequence[Value]) -> Value | None:
     if len(constants) == len(args) and not isfinite(value := function_at(e.function, *constants)):
         # math.log(0) raises an exception.
         return Value(Literal("-math.inf" if value < 0 else f"math.{value}"), scalar=True)
-    return Value(of_number(e.function, *(a.code for a in args)), scalar=True)
+    return Value(math_call(e.function, *(a.code for a in args)), scalar=True)
 
 
-def _by_numbers(e: Call, args: Sequence[Value]) -> Value | None:
+def _tensor_with_numbers(e: Call, args: Sequence[Value]) -> Value | None:
     """Return a function of one tensor whose other arguments are numbers."""
     x, *rest = args
     numbers = not x.scalar and bool(rest) and all(a.scalar for a in rest)
@@ -78,7 +82,7 @@ def _by_numbers(e: Call, args: Sequence[Value]) -> Value | None:
     return None
 
 
-def _of_tensors(scope: Scope, e: Call, args: Sequence[Value]) -> Value:
+def _tensor_function(scope: Scope, e: Call, args: Sequence[Value]) -> Value:
     if all(a.scalar for a in args) or len(args) > 1:
         args = [scope.as_tensor(a) for a in args]
     axes: tuple[Index | None, ...] = ()
@@ -100,26 +104,26 @@ def _clamped(x: Code, low: Code, high: Code) -> Code:
     return MethodCall(x, "clamp", tuple(Keyword(name, code) for name, code in given.items()))
 
 
-def lower_normal(scope: Scope, e: Normal, order: Sequence[Index]) -> Value:
+def lower_normal(scope: Scope, e: NormalizedExp, order: Sequence[Index]) -> Value:
     """Lower a softmax along its index, then read it at its position."""
     parts = (e.body,) if e.condition is None else (e.body, e.condition)
     inside = frozenset().union(*map(free_indices, parts)) - {e.index}
     at = e.position
     # An index of another size covers only a part of the normalized axis.
     if isinstance(at, Index) and at not in inside and at.extent == e.index.extent:
-        return _along(scope, e, at, order)
+        return _softmax_along(scope, e, at, order)
     used = [i for i in order if i in inside]
     k = fresh(e.index, order)
     around = with_binders(used, (k,), substitute(e.body, {e.index: k}))
-    value = scope.frame.expand(_along(scope, e, k, around), around, scope.like)
+    value = scope.frame.expand(_softmax_along(scope, e, k, around), around, scope.like)
     return read(scope, value, around.index(k), e.position)
 
 
-def _along(scope: Scope, e: Normal, k: Index, order: Sequence[Index]) -> Value:
+def _softmax_along(scope: Scope, e: NormalizedExp, k: Index, order: Sequence[Index]) -> Value:
     body = substitute(e.body, {e.index: k})
     condition = None if e.condition is None else substitute(e.condition, {e.index: k})
     if condition is not None:
-        body = under(body, condition)
+        body = under_condition(body, condition)
     value = scope.frame.fit(scope.as_float(scope.lower(body, order)), order)
     if condition is not None:
         # A finite fill value avoids nan in fully masked rows; the caller masks these.

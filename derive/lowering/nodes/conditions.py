@@ -38,7 +38,9 @@ def lower_condition(scope: Scope, e: Expr, order: Sequence[Index]) -> Value:
             if op in ("!=", "==") and isinstance(left, Expr):
                 left, right = _variable_first(factor(left), factor(right))
             left, right = _below_logarithm(op, left, right)
-            a, b = (scope.frame.fit(_side(scope, e, order), order) for e in (left, right))
+            a, b = (
+                scope.frame.fit(_comparison_side(scope, e, order), order) for e in (left, right)
+            )
             if a.scalar and not b.scalar:
                 mirrored = {"<": ">", "<=": ">=", "==": "==", "!=": "!="}[op]
                 return Value(Binary(mirrored, b.code, a.code), b.axes, "bool")
@@ -66,31 +68,31 @@ def _below_logarithm(op: str, left: Expr, right: Expr) -> tuple[Expr, Expr]:
     return left, right
 
 
-def _side(scope: Scope, e: Expr, order: Sequence[Index]) -> Value:
+def _comparison_side(scope: Scope, e: Expr, order: Sequence[Index]) -> Value:
     """Return one side of a comparison; positions are exact in any dtype of the tensors."""
     value = scope.lower(factor(e), order)
     if any(scope.tensor(a.tensor).kind == "float" for a in accesses(e)):
         return value
     dtype = Attribute(scope.like, "dtype")
-    return replace(value, code=_replaced(value.code, dtype, Name("torch.float64")))
+    return replace(value, code=_replace_code(value.code, dtype, Name("torch.float64")))
 
 
-def _replaced(code: Code, old: Code, new: Code) -> Code:
-    return new if code is old else code.map(lambda part: _replaced(part, old, new))
+def _replace_code(code: Code, old: Code, new: Code) -> Code:
+    return new if code is old else code.map(lambda part: _replace_code(part, old, new))
 
 
 def _logical(scope: Scope, op: str, args: Sequence[Expr], order: Sequence[Index]) -> Value:
     values = [scope.frame.fit(scope.condition(a, order), order) for a in args]
     if not values:
         return Value(Literal("True" if op == "&" else "False"), (), "bool", True)
-    return _joined(op, values)
+    return _join_conditions(op, values)
 
 
 def _negated(value: Value) -> Value:
     return replace(value, code=Unary("not" if value.scalar else "~", value.code))
 
 
-def _joined(op: str, values: Sequence[Value]) -> Value:
+def _join_conditions(op: str, values: Sequence[Value]) -> Value:
     word = {"&": "and", "|": "or"}[op]
     result = values[0]
     for value in values[1:]:

@@ -8,7 +8,7 @@ from functools import partial
 from derive.algebra.expr import Access, Expr, Index, Num, Rel, accesses, free_indices, num
 from derive.algebra.poly import atom
 from derive.kernels.instantiate import as_poly
-from derive.kernels.kernel_spec import Attended, Kernel, KernelResult
+from derive.kernels.kernel_spec import AttentionResult, Kernel, KernelResult
 from derive.kernels.table import KERNELS
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.value import Value, broadcast, shape_of
@@ -33,7 +33,7 @@ def lower_kernel(scope: Scope, e: Kernel, order: Sequence[Index]) -> Value:
     """
     row = KERNELS[e.name]
     if row.shared:
-        return _picked(scope, e, order)
+        return _gather_kernel(scope, e, order)
     numbers = {p.name for p in row.operation.parameters}
     order = _with_bound(e, order)
     args: dict[str, Value] = {}
@@ -58,7 +58,7 @@ def lower_kernel(scope: Scope, e: Kernel, order: Sequence[Index]) -> Value:
     return Value(row.code({**codes, **places}), left)
 
 
-def _picked(scope: Scope, e: Kernel, order: Sequence[Index]) -> Value:
+def _gather_kernel(scope: Scope, e: Kernel, order: Sequence[Index]) -> Value:
     """Return the call of a kernel that reads at a position along one axis."""
     row = KERNELS[e.name]
     (i,) = e.along
@@ -113,7 +113,7 @@ def lower_part(scope: Scope, e: KernelResult, order: Sequence[Index]) -> Value:
             assert isinstance(a, Access)
             codes[name] = scope.tensor(a.tensor).code
         else:
-            codes[name] = _tensor(scope, a, e.axes, name in large).code
+            codes[name] = _kernel_argument(scope, a, e.axes, name in large).code
     scale = codes.pop("scale")
     call = row.code(codes)
     if isinstance(call, FunctionCall) and scale is not literal(1):
@@ -128,22 +128,22 @@ def lower_part(scope: Scope, e: KernelResult, order: Sequence[Index]) -> Value:
     return Value(Subscript(call, (literal(e.number),)), axes)
 
 
-def _tensor(scope: Scope, e: Expr, axes: Sequence[Index], large: bool) -> Value:
+def _kernel_argument(scope: Scope, e: Expr, axes: Sequence[Index], large: bool) -> Value:
     """Return an argument with its own axes at full size; with all axes if ``large``."""
     own = axes if large else [i for i in axes if i in free_indices(e)]
     value = scope.as_tensor(scope.as_float(scope.lower(e, list(axes))))
     return scope.frame.expand(value, own, scope.like)
 
 
-def lower_attended(scope: Scope, e: Attended, order: Sequence[Index]) -> Value:
+def lower_attended(scope: Scope, e: AttentionResult, order: Sequence[Index]) -> Value:
     """Return one result of a fused attention; each tensor has the axes of its row in order."""
     row = KERNELS[e.name]
     op = row.operation
     codes: dict[str, Code] = {"scale": scope.lower(e.args[-1], ()).code}
     for t, a in zip(op.inputs, e.args[:-1], strict=True):
-        axes = _told(e, t.axes)
+        axes = _row_indices(e, t.axes)
         if t.kind == "bool":
-            codes[t.name] = _seen(scope, e, a, axes)
+            codes[t.name] = _attention_mask(scope, e, a, axes)
         elif a is num(0):
             codes[t.name] = Literal("None")
         elif t.name in row.statistics:
@@ -156,7 +156,9 @@ def lower_attended(scope: Scope, e: Attended, order: Sequence[Index]) -> Value:
             )
             codes[t.name] = laid(value, axes).code
     call = row.code(codes)
-    results = [_told(e, x.axes) for name in op.outputs for x in op.equations if x.name == name]
+    results = [
+        _row_indices(e, x.axes) for name in op.outputs for x in op.equations if x.name == name
+    ]
     found = [Value(Subscript(call, (literal(n),)), tuple(axes)) for n, axes in enumerate(results)]
     for other, value in zip(e.others, found[1:], strict=False):
         assert isinstance(other, Access)
@@ -165,12 +167,12 @@ def lower_attended(scope: Scope, e: Attended, order: Sequence[Index]) -> Value:
     return found[e.number]
 
 
-def _told(e: Attended, axes: Sequence[Expr]) -> list[Index]:
+def _row_indices(e: AttentionResult, axes: Sequence[Expr]) -> list[Index]:
     """Return the indices for the axes of the row."""
     return [i for axis in axes if isinstance(axis, Index) for i in e.home[axis.name]]
 
 
-def _seen(scope: Scope, e: Attended, seen: Expr, axes: Sequence[Index]) -> Code:
+def _attention_mask(scope: Scope, e: AttentionResult, seen: Expr, axes: Sequence[Index]) -> Code:
     """Return the code of the attention mask; True means causal."""
     i, j, *_ = e.ends
     match seen:

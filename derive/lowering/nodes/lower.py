@@ -34,15 +34,15 @@ from derive.algebra.expr import (
 )
 from derive.algebra.factor import factor
 from derive.algebra.poly import Poly
-from derive.algebra.squares import Centre, Nonnegative
-from derive.algebra.substitution import apart, substitute
+from derive.algebra.squares import Nonnegative, RobustCenter
+from derive.algebra.substitution import rename_apart, substitute
 from derive.calculus.lets import Let
-from derive.calculus.softmax_recognition import Normal, recognise
+from derive.calculus.softmax_recognition import NormalizedExp, recognise
 from derive.errors import LoweringError
-from derive.kernels.kernel_spec import Attended, Kernel, KernelResult
+from derive.kernels.kernel_spec import AttentionResult, Kernel, KernelResult
 from derive.kernels.recognise import with_kernels, within_shares
 from derive.lowering.ground.axis_order import renaming
-from derive.lowering.ground.context import Scope, number
+from derive.lowering.ground.context import Scope, fraction_value
 from derive.lowering.ground.guard_lowering import kept_below
 from derive.lowering.ground.numbers import over_positions
 from derive.lowering.ground.summation import Summation
@@ -138,20 +138,20 @@ def _guard(scope: Scope, e: Guard, order: Sequence[Index]) -> Value:
     return scope.guarded(test, inner, scope.lower(e.elsewhere, order), order)
 
 
-def _choice(scope: Scope, e: Where, order: Sequence[Index]) -> Value:
+def _lower_where(scope: Scope, e: Where, order: Sequence[Index]) -> Value:
     branches = scope.lower(e.then, order), scope.lower(e.other, order)
     return scope.where(scope.condition(e.condition, order), *branches, order)
 
 
-def _reduce(scope: Scope, e: Reduce, order: Sequence[Index]) -> Value:
+def _lower_sum_node(scope: Scope, e: Reduce, order: Sequence[Index]) -> Value:
     if e.kind != "sum":
         raise LoweringError(f"no torch code for {e!r}")
-    own = apart(e.indices, order)
+    own = rename_apart(e.indices, order)
     body = substitute(e.body, renaming(e.indices, own))
     return lower_sum(scope, Summation(own, factors_of(body), tuple(order)))
 
 
-def _centre(scope: Scope, e: Centre, order: Sequence[Index]) -> Value:
+def _centre(scope: Scope, e: RobustCenter, order: Sequence[Index]) -> Value:
     """Return the mean unless it is small beside the spread; comparisons with nan or inf fail."""
     mean, square = scope.lower(e.mean, order), scope.lower(e.square, order)
     twice = Binary("*", literal(2), MethodCall(mean.code, "square"))
@@ -160,7 +160,7 @@ def _centre(scope: Scope, e: Centre, order: Sequence[Index]) -> Value:
 
 
 _NODES: dict[type[Expr], Callable[[Scope, Any, Sequence[Index]], Value]] = {
-    Num: lambda scope, e, order: number(e.value),
+    Num: lambda scope, e, order: fraction_value(e.value),
     Const: lambda scope, e, order: Value(Literal(f"math.{e.name}"), scalar=True),
     Size: lambda scope, e, order: Value(Dim(e.extent), kind="int", scalar=True),
     Param: _param,
@@ -172,14 +172,14 @@ _NODES: dict[type[Expr], Callable[[Scope, Any, Sequence[Index]], Value]] = {
     Pow: lambda scope, e, order: lower_product(scope, (e,), order),
     Delta: lambda scope, e, order: lower_product(scope, (e,), order),
     Call: lower_call,
-    Where: _choice,
+    Where: _lower_where,
     Iverson: lambda scope, e, order: scope.as_float(scope.condition(e.condition, order)),
-    Reduce: _reduce,
+    Reduce: _lower_sum_node,
     Nonnegative: lambda scope, e, order: scope.lower(e.body, order).call("clamp_min", literal(0)),
-    Centre: _centre,
-    Normal: lower_normal,
+    RobustCenter: _centre,
+    NormalizedExp: lower_normal,
     Kernel: lower_kernel,
     KernelResult: lower_part,
-    Attended: lower_attended,
+    AttentionResult: lower_attended,
 }
 """The lowering of each kind of node."""

@@ -27,15 +27,15 @@ from derive.algebra.expr import (
     sum_of,
 )
 from derive.algebra.logic import conjunction
-from derive.algebra.substitution import apart, substitute
+from derive.algebra.substitution import rename_apart, substitute
 from derive.errors import LoweringError
 from derive.lowering.ground.axis_order import renaming
-from derive.lowering.ground.context import Scope, number, whole
-from derive.lowering.ground.guard_lowering import is_zero_outside, under
-from derive.lowering.ground.numbers import of_number, quotient_of_numbers
-from derive.lowering.ground.pattern import recognised
+from derive.lowering.ground.context import Scope, fraction_value, whole
+from derive.lowering.ground.guard_lowering import is_zero_outside, under_condition
+from derive.lowering.ground.numbers import math_call, quotient_of_numbers
+from derive.lowering.ground.pattern import first_match
 from derive.lowering.ground.summation import Summation
-from derive.lowering.ground.triangles import only_where
+from derive.lowering.ground.triangles import masked_triangle
 from derive.lowering.ground.value import Value, broadcast
 from derive.lowering.nodes.scatter import lower_placed
 from derive.lowering.nodes.sums import lower_mean
@@ -60,10 +60,10 @@ def lower_product(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) ->
     args = tuple(args)
     if any(isinstance(a, Delta) for a in args):
         return lower_placed(scope, as_summation(Mul(args), order))[0]
-    made = recognised(PRODUCTS, scope, args, order)
+    made = first_match(PRODUCTS, scope, args, order)
     if made is not None:
         return made
-    into = _into_places(args, order)
+    into = _distribute_over_deltas(args, order)
     if into is not None:
         return scope.lower(into, order)
     masks = [a for a in args if isinstance(a, Iverson)]
@@ -71,15 +71,19 @@ def lower_product(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) ->
     if not masks:
         return _unmasked(scope, rest, order)
     condition = conjunction([m.condition for m in masks])
-    rest = [under(a, condition) for a in rest]
+    rest = [under_condition(a, condition) for a in rest]
     coef = prod((a.value for a in rest if isinstance(a, Num)), start=Fraction(1))
     if all(isinstance(a, Num) for a in rest) and coef.denominator == 1:
         return _bracket_product(scope, condition, coef, order)
     value = _unmasked(scope, rest, order)
-    return value if is_zero_outside(rest, condition) else only_where(scope, condition, value, order)
+    return (
+        value
+        if is_zero_outside(rest, condition)
+        else masked_triangle(scope, condition, value, order)
+    )
 
 
-def _into_places(args: Sequence[Expr], order: Sequence[Index]) -> Expr | None:
+def _distribute_over_deltas(args: Sequence[Expr], order: Sequence[Index]) -> Expr | None:
     """Rewrite f*(c*x + a + delta*b) as (f*c)*x + f*a + delta*f*b, if all but x lack an axis.
 
     This saves a pass over the large tensors. Without x, masks are distributed too: the base of the
@@ -92,17 +96,17 @@ def _into_places(args: Sequence[Expr], order: Sequence[Index]) -> Expr | None:
     others = [a for a in args if a is not sums[0]]
     plain = [a for a in addends if not is_placed(a)]
     small = [f for f in others if not isinstance(f, Iverson)]
-    if not _is_spread([*small, *plain], order):
+    if not _lacks_axis([*small, *plain], order):
         masks = [f for f in others if isinstance(f, Iverson)]
         if (
             not small
-            or not _is_spread(small, order)
+            or not _lacks_axis(small, order)
             or not all(_has_small(a, order) for a in plain)
         ):
             return None
         whole = sum_of([product_of([*small, *factors_of(a)]) for a in addends])
         return product_of([*masks, whole])
-    return sum_of([_asked(product_of([*others, *factors_of(a)])) for a in addends])
+    return sum_of([_choice_by_numbers(product_of([*others, *factors_of(a)])) for a in addends])
 
 
 def _addends(e: Add) -> list[Expr]:
@@ -117,7 +121,7 @@ def _addends(e: Add) -> list[Expr]:
     return found
 
 
-def _is_spread(factors: Sequence[Expr], order: Sequence[Index]) -> bool:
+def _lacks_axis(factors: Sequence[Expr], order: Sequence[Index]) -> bool:
     """True if the product of these factors lacks an axis of the order."""
     return bool(frozenset(order).difference(*map(free_indices, factors)))
 
@@ -125,10 +129,10 @@ def _is_spread(factors: Sequence[Expr], order: Sequence[Index]) -> bool:
 def _has_small(e: Expr, order: Sequence[Index]) -> bool:
     """True if e, or a factor of e that is not a number, lacks an axis."""
     factors = [f for f in factors_of(e) if not isinstance(f, Num)]
-    return _is_spread([e], order) or any(_is_spread([f], order) for f in factors)
+    return _lacks_axis([e], order) or any(_lacks_axis([f], order) for f in factors)
 
 
-def _asked(e: Expr) -> Expr:
+def _choice_by_numbers(e: Expr) -> Expr:
     """Rewrite [c]*f as f if c else 0 for conditions on numbers, unless f has a delta."""
     asked = [f for f in factors_of(e) if isinstance(f, Iverson) and is_number(f)]
     if not asked or is_placed(e):
@@ -147,18 +151,18 @@ def _unmasked(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -> Val
         if isinstance(a, Num):
             coef *= a.value
         elif isinstance(a, Pow) and isinstance(a.exponent, Num):
-            value, divides = _power(scope, a.base, a.exponent.value, order)
+            value, divides = _lower_power(scope, a.base, a.exponent.value, order)
             (below if divides else above).append(value)
         elif isinstance(a, Pow):
             raise LoweringError(f"no torch code for a power with the exponent {a.exponent!r}")
         elif n == at:
             assert isinstance(a, Reduce)
-            own = apart(a.indices, order)
+            own = rename_apart(a.indices, order)
             renamed = substitute(a.body, renaming(a.indices, own))
             above.append(lower_mean(scope, Summation(own, factors_of(renamed), tuple(order))))
         else:
             above.append(scope.lower(a, order))
-    return _quotient(scope, coef, above, below, order)
+    return _scaled_quotient(scope, coef, above, below, order)
 
 
 def _bracket_product(
@@ -167,14 +171,14 @@ def _bracket_product(
     """Return coef * [condition] for an integer coef."""
     test = scope.condition(condition, order)
     if test.scalar:
-        code: Code = Conditional(test.code, number(coef).code, literal(0))
+        code: Code = Conditional(test.code, fraction_value(coef).code, literal(0))
         return Value(code, kind="int", scalar=True)
     if coef == 1:
         return replace(test, kind="bool")
-    return _quotient(scope, coef, [scope.as_float(test)], [], order)
+    return _scaled_quotient(scope, coef, [scope.as_float(test)], [], order)
 
 
-def _quotient(
+def _scaled_quotient(
     scope: Scope,
     coef: Fraction,
     above: Sequence[Value],
@@ -186,7 +190,7 @@ def _quotient(
     kind: Kind = "int" if exact and all(v.kind != "float" for v in above) else "float"
     plain = coef.denominator not in (2, 4, 8, 16) and coef.denominator <= _LONGEST
     bottom = coef.denominator if plain else 1
-    factors = _factors(scope, coef, bottom, above, kind)
+    factors = _numerator_factors(scope, coef, bottom, above, kind)
     below = [scope.as_float(v) for v in below]
     divisors = [Value(whole(bottom), kind="int", scalar=True)] if bottom != 1 else []
     divisors += [v for v in below if v.scalar] + [v for v in below if not v.scalar]
@@ -198,13 +202,13 @@ def _quotient(
     small = [v for v in factors if len(v.indices) < largest]
     if small and len(divisor.indices) < largest:
         large = [v for v in factors if len(v.indices) == largest]
-        result = chain(scope, "*", [_over(scope, small, divisor, order), *large], order)
+        result = chain(scope, "*", [_divide_product(scope, small, divisor, order), *large], order)
     else:
-        result = _over(scope, factors, divisor, order)
+        result = _divide_product(scope, factors, divisor, order)
     return replace(result, kind=kind)
 
 
-def _factors(
+def _numerator_factors(
     scope: Scope, coef: Fraction, bottom: int, above: Sequence[Value], kind: Kind
 ) -> list[Value]:
     """Return the numerator, numbers first, then small tensors; the first factor has the sign."""
@@ -223,7 +227,9 @@ def _numerator(coef: Fraction, bottom: int) -> list[Value]:
     return [] if size == 1 else [Value(whole(size), kind="int", scalar=True)]
 
 
-def _over(scope: Scope, factors: Sequence[Value], divisor: Value, order: Sequence[Index]) -> Value:
+def _divide_product(
+    scope: Scope, factors: Sequence[Value], divisor: Value, order: Sequence[Index]
+) -> Value:
     """Return the quotient of a product."""
     above = chain(scope, "*", factors, order)
     if above.scalar and divisor.scalar:
@@ -241,7 +247,7 @@ def chain(scope: Scope, op: str, values: Sequence[Value], order: Sequence[Index]
     return result
 
 
-def _power(
+def _lower_power(
     scope: Scope, base: Expr, exponent: Fraction, order: Sequence[Index]
 ) -> tuple[Value, bool]:
     """Return base ** |exponent|, and whether it is a divisor."""
@@ -256,15 +262,15 @@ def _power(
     if size == 1:
         return value, divides
     if value.scalar:
-        power = number(size).code
+        power = fraction_value(size).code
         if size.denominator == 1:
             return replace(value, code=Binary("**", value.code, power)), divides
         if isinstance(base, Num) and base.value < 0:
             return replace(value, code=Literal("math.nan")), divides
         if size == Fraction(1, 2):
-            return replace(value, code=of_number("sqrt", value.code)), divides
+            return replace(value, code=math_call("sqrt", value.code)), divides
         # A fractional power of a negative Python number would be complex.
-        return replace(value, code=of_number("pow", value.code, power)), divides
+        return replace(value, code=math_call("pow", value.code, power)), divides
     if size == 2:
         return value.call("square"), divides
     if size == Fraction(1, 2):

@@ -10,8 +10,8 @@ from derive.calculus.interval_analysis import may_be_infinite
 from derive.calculus.lets import Let
 from derive.lowering.ground.axis_order import with_binders
 from derive.lowering.ground.context import Scope, neutral
-from derive.lowering.ground.guard_lowering import under
-from derive.lowering.ground.pattern import recognised
+from derive.lowering.ground.guard_lowering import under_condition
+from derive.lowering.ground.pattern import first_match
 from derive.lowering.ground.value import Value, broadcast
 from derive.lowering.patterns import REDUCED
 from derive.program.torch_ir import Attribute, Binary, FunctionCall, Unary
@@ -22,18 +22,18 @@ _BOUNDS = {1: ("clamp_min", "min"), -1: ("clamp_max", "max")}
 
 def lower_reduction(scope: Scope, let: Let) -> Value:
     """Return the reduction of the body over its binders, restricted to the condition."""
-    made = recognised(REDUCED, scope, let)
+    made = first_match(REDUCED, scope, let)
     if made is not None:
         return made
     order = with_binders(let.formals, let.binders, let.body)
-    value = _content(scope, let, order)
+    value = _reduced_body(scope, let, order)
     around = tuple(i for i in value.axes if i not in let.binders)
     if around != let.formals or let.condition is not None:
         value = scope.frame.fit(value, order)
     if any(i not in value.axes for i in let.binders):
         value = scope.frame.expand(value, order, scope.like)
     if let.condition is not None:
-        value = scope.frame.expand(_taken(scope, let, value, order), order, scope.like)
+        value = scope.frame.expand(_masked_members(scope, let, value, order), order, scope.like)
     which = [n for n, i in enumerate(value.axes) if i in let.binders]
     row = let.reduction
     kind = value.kind if row.is_smooth else let.dtype
@@ -42,12 +42,12 @@ def lower_reduction(scope: Scope, let: Let) -> Value:
     return replace(reduced, code=Attribute(reduced.code, row.part)) if row.part else reduced
 
 
-def _content(scope: Scope, let: Let, order: tuple[Index, ...]) -> Value:
+def _reduced_body(scope: Scope, let: Let, order: tuple[Index, ...]) -> Value:
     """Return the reduced tensor in a kind that torch reduces."""
     body = scope.nested(let.body)
     # The comparison with an extremum is exact only if both read the same tensor.
     if let.condition is not None and not let.compared and let.reduction.dtype != "bool":
-        body = under(body, let.condition)
+        body = under_condition(body, let.condition)
     bracket = as_atom(let.body) if let.reduction.dtype == "bool" else None
     if isinstance(bracket, Iverson):
         return scope.condition(bracket.condition, order)
@@ -55,7 +55,7 @@ def _content(scope: Scope, let: Let, order: tuple[Index, ...]) -> Value:
     return scope.as_float(value) if let.reduction.is_smooth else value
 
 
-def _taken(scope: Scope, let: Let, value: Value, order: tuple[Index, ...]) -> Value:
+def _masked_members(scope: Scope, let: Let, value: Value, order: tuple[Index, ...]) -> Value:
     """Return the value where the condition holds, else the neutral element."""
     assert let.condition is not None
     test = scope.condition(let.condition, order)

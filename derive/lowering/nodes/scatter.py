@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from derive.algebra.expr import Expr
 from derive.lowering.ground.context import Scope
-from derive.lowering.ground.pattern import recognised
+from derive.lowering.ground.pattern import first_match
 from derive.lowering.ground.summation import Summation
 from derive.lowering.patterns import PLACED, PLACEMENTS
 from derive.lowering.patterns.scatter_elements import Placed, placement
@@ -16,12 +16,12 @@ def lower_placed(scope: Scope, s: Summation, base: Code | None = None) -> Placed
 
     ``base`` has all axes of the order.
     """
-    made = recognised(PLACED, scope, s)
+    made = first_match(PLACED, scope, s)
     if made is not None:
         return made, False
     p = placement(scope, s, base)
     if isinstance(p, Expr):
         return scope.lower(p, s.order), False
-    found = recognised(PLACEMENTS, scope, p)
+    found = first_match(PLACEMENTS, scope, p)
     assert found is not None
     return found

@@ -8,12 +8,12 @@ from functools import reduce
 
 from derive.algebra.expr import Delta, Index, Iverson, Mul, free_indices, product_of
 from derive.algebra.logic import conditions_of
-from derive.lowering.ground.axis_order import binders_behind, keeps, merged, with_binders
+from derive.lowering.ground.axis_order import binders_behind, common_axis_order, keeps, with_binders
 from derive.lowering.ground.context import Scope
-from derive.lowering.ground.contract import Mask, contract, times
-from derive.lowering.ground.pattern import recognised
+from derive.lowering.ground.contract import Mask, contract, elementwise_product
+from derive.lowering.ground.pattern import first_match
 from derive.lowering.ground.summation import Summation
-from derive.lowering.ground.triangles import only_where
+from derive.lowering.ground.triangles import masked_triangle
 from derive.lowering.ground.value import Value
 from derive.lowering.nodes.scatter import lower_placed
 from derive.lowering.patterns import MEANS, SUMS
@@ -23,35 +23,37 @@ def lower_sum(scope: Scope, s: Summation) -> Value:
     """Lower the sum over binders of a product."""
     if any(isinstance(f, Delta) for f in s.factors):
         return lower_placed(scope, s)[0]
-    made = recognised(SUMS, scope, s)
+    made = first_match(SUMS, scope, s)
     if made is not None:
         return made
-    inner, spread = _around(s), _spread(s)
-    operands = _operands(scope, s, inner)
-    if len(operands) > 1 and _is_contraction(operands):
-        operands, masks = _masked(scope, operands, _uncovered(s), inner)
+    inner, spread = _summand_layout(s), _map_layout(s)
+    operands = _masked_factors(scope, s, inner)
+    if len(operands) > 1 and _is_tensor_contraction(operands):
+        operands, masks = _apply_masks(scope, operands, _uncovered(s), inner)
         return contract(scope.frame, operands, s.binders, inner, masks)
-    return _reduced(scope, s, spread, "sum")
+    return _lower_reduced_product(scope, s, spread, "sum")
 
 
 def lower_mean(scope: Scope, s: Summation) -> Value:
     """Lower the sum over binders of a product, divided by the number of terms."""
-    return recognised(MEANS, scope, s) or _reduced(scope, s, _spread(s), "mean")
+    return first_match(MEANS, scope, s) or _lower_reduced_product(scope, s, _map_layout(s), "mean")
 
 
-def _around(s: Summation) -> tuple[Index, ...]:
+def _summand_layout(s: Summation) -> tuple[Index, ...]:
     """Return the layout of the summand."""
     body = product_of(s.factors)
     return with_binders([i for i in s.order if i in free_indices(body)], s.binders, body)
 
 
-def _spread(s: Summation) -> tuple[Index, ...]:
+def _map_layout(s: Summation) -> tuple[Index, ...]:
     """Return the layout of a summand that maps several tensors."""
     body = product_of(s.factors)
     return binders_behind([i for i in s.order if i in free_indices(body)], s.binders, body)
 
 
-def _reduced(scope: Scope, s: Summation, inner: tuple[Index, ...], name: str) -> Value:
+def _lower_reduced_product(
+    scope: Scope, s: Summation, inner: tuple[Index, ...], name: str
+) -> Value:
     """Return the product as one tensor, reduced along the axes of the binders."""
     used = [i for i in inner if i not in s.binders]
     keep = keeps(inner, s.binders, used, s.order)
@@ -82,13 +84,13 @@ def _uncovered(s: Summation) -> list[Iverson]:
     return [m for m in _masks(s) if not any(free_indices(m) <= own for own in have)]
 
 
-def _operands(scope: Scope, s: Summation, inner: Sequence[Index]) -> list[Value]:
+def _masked_factors(scope: Scope, s: Summation, inner: Sequence[Index]) -> list[Value]:
     """Return the factors, each under the brackets whose indices it has."""
     masks, operands = _masks(s), []
     for a in s.others:
         own = [m for m in masks if free_indices(m) <= free_indices(a)]
         masked = Mul((*own, a)) if own else a
-        operands.append(scope.as_float(scope.lower(masked, merged(masked))))
+        operands.append(scope.as_float(scope.lower(masked, common_axis_order(masked))))
     lost = [i for i in s.binders if operands and all(i not in v.indices for v in operands)]
     if lost:
         # If c is certain, where(c, a, b[i]) is a: it is still summed over every i.
@@ -98,14 +100,14 @@ def _operands(scope: Scope, s: Summation, inner: Sequence[Index]) -> list[Value]
     return operands
 
 
-def _is_contraction(operands: Sequence[Value]) -> bool:
+def _is_tensor_contraction(operands: Sequence[Value]) -> bool:
     """True if some operand lacks an index of another."""
     tensors = [v for v in operands if not v.scalar]
     sets = {frozenset(v.indices) for v in tensors}
     return len(sets) > 1 and len(tensors) == len(operands)
 
 
-def _masked(
+def _apply_masks(
     scope: Scope, operands: list[Value], brackets: Sequence[Iverson], order: Sequence[Index]
 ) -> tuple[list[Value], list[Mask]]:
     """Return the operands, and masks for brackets whose indices no single operand covers.
@@ -120,7 +122,7 @@ def _masked(
             own = [v for v in operands if needed >= frozenset(v.indices)]
             own = own or [max(operands, key=lambda v: len(needed.intersection(v.indices)))]
             inside = [i for i in order if i in needed or i in own[0].indices]
-            whole = reduce(lambda a, b: times(scope.frame, a, b, order), own)
+            whole = reduce(lambda a, b: elementwise_product(scope.frame, a, b, order), own)
             operands = [v for v in operands if v not in own]
             operands.insert(0, scope.frame.expand(whole, inside, scope.like))
         masks.append(mask)
@@ -146,6 +148,6 @@ def _mask(scope: Scope, bracket: Iverson, order: Sequence[Index]) -> Mask:
 
     def applied(value: Value) -> Value:
         inside = [i for i in order if i in value.indices]
-        return only_where(scope, bracket.condition, value, inside)
+        return masked_triangle(scope, bracket.condition, value, inside)
 
     return Mask(free_indices(bracket), applied)

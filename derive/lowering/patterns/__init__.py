@@ -19,7 +19,7 @@ from derive.lowering.patterns.concatenation import (
     sum_over_part,
     zero_outside,
 )
-from derive.lowering.patterns.convolution_calls import convolution, pooled, transposed
+from derive.lowering.patterns.convolution_calls import convolution, pooled, transposed_convolution
 from derive.lowering.patterns.convolution_terms import convolution_within
 from derive.lowering.patterns.cumulative import (
     cumulative_reduction,
@@ -110,7 +110,7 @@ PLACED = (
     Pattern(
         "transposed convolution",
         "Sum_{t,k} delta(u, s*t + d*k) Y[t] W[k] = conv_transpose(Y, W)[u]",
-        transposed,
+        transposed_convolution,
     ),
 )
 """Sums of a product with deltas."""

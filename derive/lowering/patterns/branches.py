@@ -26,7 +26,7 @@ from derive.algebra.expr import (
 )
 from derive.algebra.logic import negate
 from derive.lowering.ground.context import Scope
-from derive.lowering.ground.guard_lowering import under
+from derive.lowering.ground.guard_lowering import under_condition
 from derive.lowering.ground.value import Value
 
 
@@ -37,8 +37,8 @@ def added_branches(
     for pair, (condition, then, other) in complements(addends):
         value = scope.where(
             scope.condition(condition, order),
-            scope.lower(under(then, condition), order),
-            scope.lower(under(other, negate(condition)), order),
+            scope.lower(under_condition(then, condition), order),
+            scope.lower(under_condition(other, negate(condition)), order),
             order,
         )
         return value, [a for a in addends if a not in pair]

@@ -33,7 +33,7 @@ from derive.algebra.expr import (
 from derive.algebra.logic import negate
 from derive.algebra.poly import base_and_power, raised
 from derive.lowering.ground.context import Scope
-from derive.lowering.ground.guard_lowering import under
+from derive.lowering.ground.guard_lowering import under_condition
 from derive.lowering.ground.value import Value
 from derive.lowering.patterns.branches import complements
 from derive.program.torch_ir import Code, FunctionCall, MethodCall, Unary
@@ -48,22 +48,22 @@ def added_clamp(
 ) -> tuple[Value, list[Expr]] | None:
     """Return [c]*a + [not c]*b as one of these calls, and the other addends."""
     for pair, choice in complements(addends):
-        for found in (_within, _between, _beyond):
+        for found in (_clamp_symmetric, _clamp_between, _beyond):
             value = found(scope, choice, order)
             if value is not None:
                 return value, [a for a in addends if a not in pair]
     return None
 
 
-def _within(scope: Scope, choice: _Choice, order: Sequence[Index]) -> Value | None:
+def _clamp_symmetric(scope: Scope, choice: _Choice, order: Sequence[Index]) -> Value | None:
     """where(|x| <= d, s*x, s*d*sign(x))."""
     match choice:
         case Rel("<=" | "<" as op, Call("abs", (x,)), d), then, other if is_number(d):
-            level = _tensor(scope, x, order)
+            level = _float_tensor(scope, x, order)
             positive = Rel("<", num(0), d)
-            inside, outside = _powers(then, positive), _powers(other, positive)
-            scale = _times(inside, x, -1)
-            wanted = _times(_times(scale, d), Call("sign", (x,)))
+            inside, outside = _choice_powers(then, positive), _choice_powers(other, positive)
+            scale = _times_power(inside, x, -1)
+            wanted = _times_power(_times_power(scale, d), Call("sign", (x,)))
             if level is None or wanted != outside or not all(map(is_number, scale)):
                 return None
             low, high = (scope.lower(side, order).code for side in (-d, d))
@@ -77,21 +77,21 @@ def _within(scope: Scope, choice: _Choice, order: Sequence[Index]) -> Value | No
                 return value if d.value >= 0 else None
             asked = any(e is positive for e in (*walk(then), *walk(other)))
             test = positive if asked else Rel("<=", num(0), d)
-            beside = scope.lower(under(other, negate(choice[0])), order)
+            beside = scope.lower(under_condition(other, negate(choice[0])), order)
             return scope.where(scope.condition(test, order), value, beside, order)
     return None
 
 
-def _between(scope: Scope, choice: _Choice, order: Sequence[Index]) -> Value | None:
+def _clamp_between(scope: Scope, choice: _Choice, order: Sequence[Index]) -> Value | None:
     """where(x <= a, a, where(x >= b, b, x)), or with the upper bound first."""
-    outer = _side(choice)
+    outer = _bound_side(choice)
     if outer is None or not isinstance(choice[2], Add) or len(choice[2].args) != 2:
         return None
     for _, inner in complements(choice[2].args):
         x, below = outer
-        if _side(inner) == (x, not below) and inner[2] is x:
+        if _bound_side(inner) == (x, not below) and inner[2] is x:
             low, high = (choice[1], inner[1]) if below else (inner[1], choice[1])
-            level = _tensor(scope, x, order)
+            level = _float_tensor(scope, x, order)
             if level is None or not (isinstance(low, Num) and isinstance(high, Num)):
                 return None
             if low.value <= high.value:
@@ -100,7 +100,7 @@ def _between(scope: Scope, choice: _Choice, order: Sequence[Index]) -> Value | N
     return None
 
 
-def _side(choice: _Choice) -> tuple[Expr, bool] | None:
+def _bound_side(choice: _Choice) -> tuple[Expr, bool] | None:
     """Return x of where(x <= t, t, ..) or where(x >= t, t, ..), and whether t is a lower bound."""
     match choice:
         case Rel("<=", x, t), then, _ if then is t and is_number(t):
@@ -122,19 +122,19 @@ def _beyond(scope: Scope, choice: _Choice, order: Sequence[Index]) -> Value | No
 
 
 def _threshold(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -> Value | None:
-    level = _tensor(scope, args[0], order)
+    level = _float_tensor(scope, args[0], order)
     if level is None:
         return None
     numbers = (scope.lower(number, order).code for number in args[1:])
     return replace(level, code=FunctionCall("torch.threshold", (level.code, *numbers)))
 
 
-def _tensor(scope: Scope, x: Expr, order: Sequence[Index]) -> Value | None:
+def _float_tensor(scope: Scope, x: Expr, order: Sequence[Index]) -> Value | None:
     value = scope.frame.fit(scope.lower(x, order), order)
     return None if value.scalar or value.kind != "float" else value
 
 
-def _powers(e: Expr, positive: Expr) -> _Powers:
+def _choice_powers(e: Expr, positive: Expr) -> _Powers:
     """Return the factors of e with their powers; a choice by ``positive`` is its first branch."""
     powers: _Powers = {}
     for f in factors_of(e):
@@ -143,11 +143,11 @@ def _powers(e: Expr, positive: Expr) -> _Powers:
                 f = then if condition is positive else f
         for part in factors_of(f):
             base, power = base_and_power(part)
-            powers = _times(powers, base, power)
+            powers = _times_power(powers, base, power)
     return powers
 
 
-def _times(powers: _Powers, base: Expr, power: Fraction | int = 1) -> _Powers:
+def _times_power(powers: _Powers, base: Expr, power: Fraction | int = 1) -> _Powers:
     """Return the powers times one more factor; numbers are merged, and 1 is dropped."""
     made = dict(powers)
     if isinstance(base, Num) and abs(power) == 1:

@@ -41,14 +41,14 @@ from derive.algebra.expr import (
 from derive.algebra.inequalities import Bounds
 from derive.algebra.logic import conditions_of, conjunction, negate
 from derive.algebra.substitution import fresh, substitute
-from derive.calculus.guards import settled
+from derive.calculus.guards import simplify_guards
 from derive.calculus.index_ranges import part_of_range
 from derive.calculus.lets import layout
-from derive.kernels.kernel_spec import Attended, KernelResult
+from derive.kernels.kernel_spec import AttentionResult, KernelResult
 from derive.lowering.ground.context import Scope, common_kind
-from derive.lowering.ground.summation import Summation, total
+from derive.lowering.ground.summation import Summation, summed_product
 from derive.lowering.ground.value import NeedsFlatGroups, Value
-from derive.lowering.ground.windows import Window, along, number_of, padded, window
+from derive.lowering.ground.windows import Window, affine_window, along, number_of, zero_padded
 from derive.lowering.patterns.branches import complements
 from derive.notation.operation import Kind
 from derive.program.torch_ir import Code, FunctionCall, Tuple
@@ -92,22 +92,22 @@ def addends_in_pieces(
             continue
         whole = sum_of(chosen)
         for deep in (True, False):
-            pieces = _pieces(scope.frame.bounds, whole, i, _brackets(whole, deep))
+            pieces = _pieces(scope.frame.bounds, whole, i, _nested_brackets(whole, deep))
             if pieces is not None:
-                value = _joined(scope, pieces, i, order)
+                value = _concatenate_pieces(scope, pieces, i, order)
                 if value is not None:
                     return value, [a for a in addends if a not in chosen]
     return None
 
 
-def _brackets(e: Expr, deep: bool) -> Iterator[Iverson]:
+def _nested_brackets(e: Expr, deep: bool) -> Iterator[Iverson]:
     """Yield the brackets of addends; with ``deep`` also those of nested sums."""
     for a in e.args if isinstance(e, Add) else (e,):
         for f in factors_of(a):
             if isinstance(f, Iverson):
                 yield f
             elif deep and isinstance(f, Add):
-                yield from _brackets(f, deep)
+                yield from _nested_brackets(f, deep)
 
 
 def _is_cut(bounds: Bounds, e: Expr, i: Index) -> bool:
@@ -126,14 +126,14 @@ def _pieces(bounds: Bounds, e: Expr, i: Index, brackets: Iterator[Iverson]) -> l
                 edge = bounds.edge(r, i) if isinstance(r, Rel) else None
                 if isinstance(r, Rel) and edge is not None:
                     edges[r] = edge
-    places = _in_turn(bounds, i.extent, [b for _, b in edges.values()])
+    places = _ordered_cuts(bounds, i.extent, [b for _, b in edges.values()])
     if places is None:
         return None
     pieces: list[_Piece] = []
     for n, start in enumerate(places[:-1]):
         stop = places[n + 1]
-        known = {r: _side(bounds, edge, start, stop) for r, edge in edges.items()}
-        body = _within(e, known)
+        known = {r: _edge_truth(bounds, edge, start, stop) for r, edge in edges.items()}
+        body = _substitute_relations(e, known)
         if None in known.values() or body is e:
             return None
         if body is num(0):
@@ -143,12 +143,14 @@ def _pieces(bounds: Bounds, e: Expr, i: Index, brackets: Iterator[Iverson]) -> l
             return None
         new = Index(i.name, extents[0])
         moved = substitute(body, {i: (Polynomial.of(new) + start).expr()})
-        pieces.append(_Piece(start, stop, new, settled(bounds, moved)))
+        pieces.append(_Piece(start, stop, new, simplify_guards(bounds, moved)))
     # One call returns all rows, so it cannot be cut.
-    return None if any(isinstance(x, KernelResult | Attended) for x in walk(e)) else pieces
+    return None if any(isinstance(x, KernelResult | AttentionResult) for x in walk(e)) else pieces
 
 
-def _in_turn(bounds: Bounds, extent: str, places: Sequence[Polynomial]) -> list[Polynomial] | None:
+def _ordered_cuts(
+    bounds: Bounds, extent: str, places: Sequence[Polynomial]
+) -> list[Polynomial] | None:
     """Return 0, the cuts of the extent's range, and its size, if their order is certain."""
     size = bounds.size(extent)
     left = [
@@ -166,7 +168,7 @@ def _in_turn(bounds: Bounds, extent: str, places: Sequence[Polynomial]) -> list[
     return [*result, size]
 
 
-def _side(bounds: Bounds, edge: _Edge, start: Polynomial, stop: Polynomial) -> bool | None:
+def _edge_truth(bounds: Bounds, edge: _Edge, start: Polynomial, stop: Polynomial) -> bool | None:
     """Return the truth of the relation with this edge from start to stop; None if unknown."""
     lower, place = edge
     if bounds.at_most(place, start):
@@ -174,38 +176,40 @@ def _side(bounds: Bounds, edge: _Edge, start: Polynomial, stop: Polynomial) -> b
     return not lower if bounds.at_most(stop, place) else None
 
 
-def _within(e: Expr, known: Mapping[Rel, bool | None]) -> Expr:
+def _substitute_relations(e: Expr, known: Mapping[Rel, bool | None]) -> Expr:
     """Return e with the known relations substituted and their brackets removed."""
     if isinstance(e, Iverson):
-        left = [c for c in conditions_of(e.condition) if _truth(c, known) is not True]
-        if any(_truth(c, known) is False for c in left):
+        left = [c for c in conditions_of(e.condition) if _condition_truth(c, known) is not True]
+        if any(_condition_truth(c, known) is False for c in left):
             return num(0)
         return Iverson(conjunction(left)) if left else num(1)
     if isinstance(e, Mul):
-        factors = [a for a in (_within(a, known) for a in e.args) if a is not num(1)]
+        factors = [a for a in (_substitute_relations(a, known) for a in e.args) if a is not num(1)]
         return num(0) if num(0) in factors else product_of(factors)
     if isinstance(e, Add):
-        return sum_of([a for a in (_within(a, known) for a in e.args) if a is not num(0)])
+        return sum_of(
+            [a for a in (_substitute_relations(a, known) for a in e.args) if a is not num(0)]
+        )
     return e
 
 
-def _truth(c: Expr, known: Mapping[Rel, bool | None]) -> bool | None:
+def _condition_truth(c: Expr, known: Mapping[Rel, bool | None]) -> bool | None:
     match c:
         case Rel():
             return known.get(c)
         case Not(arg):
-            inner = _truth(arg, known)
+            inner = _condition_truth(arg, known)
             return None if inner is None else not inner
         case And(args) | Or(args):
             absorbing = isinstance(c, Or)
-            found = [_truth(a, known) for a in args]
+            found = [_condition_truth(a, known) for a in args]
             if absorbing in found:
                 return absorbing
             return None if None in found else not absorbing
     return None
 
 
-def _joined(
+def _concatenate_pieces(
     scope: Scope, pieces: Sequence[_Piece], i: Index, order: Sequence[Index]
 ) -> Value | None:
     """Concatenate the pieces, with zeros between them."""
@@ -228,7 +232,7 @@ def _joined(
         value = scope.frame.expand(value, own, scope.like)
         stop = ends[m + 1]
         before, after = (number_of(scope, f) for f in (p.start - ends[m], stop - p.stop))
-        made.append(padded(scope, value, n, before, after).code)
+        made.append(zero_padded(scope, value, n, before, after).code)
     code = made[0] if len(made) == 1 else FunctionCall("torch.cat", (Tuple(tuple(made)), place))
     return Value(code, target, kind)
 
@@ -240,7 +244,7 @@ def zero_outside(scope: Scope, factors: Sequence[Expr], order: Sequence[Index]) 
         return None
     brackets = [a for a in factors if isinstance(a, Iverson)]
     conditions = left = [c for a in brackets for c in conditions_of(a.condition)]
-    for w, axis in _windows_read(scope, rest[0]):
+    for w, axis in _guarded_windows(scope, rest[0]):
         left = [c for c in left if not _is_outside(scope.frame.bounds, c, w, axis)]
     if len(left) == len(conditions):
         return None
@@ -268,8 +272,8 @@ def _with_outside(scope: Scope, e: Access, c: Expr, v: Expr) -> Value | None:
     guards = [p for p in e.positions if isinstance(p, Guard)]
     if len(guards) != 1 or guards[0].condition is not c:
         return None
-    for w, axis in _windows_read(scope, e):
-        if all(_is_outside(scope.frame.bounds, part, w, axis) for part in _parts(c)):
+    for w, axis in _guarded_windows(scope, e):
+        if all(_is_outside(scope.frame.bounds, part, w, axis) for part in _conjuncts_of(c)):
             whole = fresh(axis, free_indices(e))
             read = Access(e.tensor, tuple(whole if p is guards[0] else p for p in e.positions))
             value = scope.as_float(scope.lower(read, layout(read)))
@@ -278,18 +282,18 @@ def _with_outside(scope: Scope, e: Access, c: Expr, v: Expr) -> Value | None:
     return None
 
 
-def _parts(c: Expr) -> Sequence[Expr]:
+def _conjuncts_of(c: Expr) -> Sequence[Expr]:
     """Return the conjuncts of a condition, after De Morgan."""
     match c:
         case Not(Or(args)):
-            return [part for a in args for part in _parts(negate(a))]
+            return [part for a in args for part in _conjuncts_of(negate(a))]
     return conditions_of(c)
 
 
-def _windows_read(scope: Scope, e: Access) -> Iterator[tuple[Window, Index]]:
+def _guarded_windows(scope: Scope, e: Access) -> Iterator[tuple[Window, Index]]:
     """Yield the guarded windows that an access reads, with their axes."""
     for p, axis in zip(e.positions, scope.tensor(e.tensor).indices, strict=True):
-        w = window(scope.frame.bounds, p.position) if isinstance(p, Guard) else None
+        w = affine_window(scope.frame.bounds, p.position) if isinstance(p, Guard) else None
         if w is not None and abs(w.step) == 1 and not axis.group:
             if sum(w.index in free_indices(q) for q in e.positions) == 1:
                 yield w, axis
@@ -318,9 +322,9 @@ def sum_over_part(scope: Scope, s: Summation) -> Value | None:
         index, start, rest = part_of_range(bounds, factors, b) or (b, _ZERO, [])
         if any(b in free_indices(a) for a in rest if not isinstance(a, Iverson)):
             shifted = (Polynomial.of(index) + start).expr()
-            factors = [settled(bounds, substitute(a, {b: shifted})) for a in rest]
+            factors = [simplify_guards(bounds, substitute(a, {b: shifted})) for a in rest]
             b = index
         binders.append(b)
     if tuple(factors) == s.factors:
         return None
-    return scope.lower(total(binders, factors), s.order)
+    return scope.lower(summed_product(binders, factors), s.order)

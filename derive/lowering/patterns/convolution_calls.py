@@ -36,20 +36,26 @@ from derive.algebra.logic import conditions_of
 from derive.algebra.substitution import fresh, replace
 from derive.calculus.lets import layout
 from derive.lowering.ground.context import Scope
-from derive.lowering.ground.contract import times
-from derive.lowering.ground.summation import Summation, total
+from derive.lowering.ground.contract import elementwise_product
+from derive.lowering.ground.summation import Summation, summed_product
 from derive.lowering.ground.value import Value
 from derive.lowering.patterns.convolutions import (
     Operands,
     average,
-    conv,
+    conv_forward,
     conv_transpose,
     input_gradient,
     operand_values,
-    spread,
+    pool_gradient,
     weight_gradient,
 )
-from derive.lowering.patterns.unfold import Sliding, bare, gap, runs_over, sliding
+from derive.lowering.patterns.unfold import (
+    Sliding,
+    nonnegative_form,
+    runs_over,
+    sliding,
+    unguarded_position,
+)
 
 _MOST_AXES = 3
 
@@ -57,18 +63,18 @@ _MOST_AXES = 3
 def convolution(scope: Scope, s: Summation) -> Value | None:
     """Lower the sum over binders of a product that reads windows."""
     bounds, positions = scope.frame.bounds, _positions_read(scope, s.factors)
-    windows, of_weight = _windows_read(bounds, positions, s) if positions else ([], False)
+    windows, of_weight = _summed_windows(bounds, positions, s) if positions else ([], False)
     if not windows or len(windows) < len(positions):
         return None
-    factors = _without_range(bounds, [_plain(scope, f) for f in s.factors], windows)
+    factors = _without_range(bounds, [_without_whole_guards(scope, f) for f in s.factors], windows)
     if factors is None:
         return None
     axes, moving = _whole_axes(windows, [*s.binders, *s.order]), _moving(windows)
     summed = tuple(w.place if of_weight else w.within for w in windows)
-    along = [(f, _along(bounds, f, axes, moving)) for f in factors]
+    along = [(f, _along_whole_axes(bounds, f, axes, moving)) for f in factors]
     if any(new is not f and not moving.isdisjoint(free_indices(new)) for f, new in along):
         # A factor mixes window reads and window indices: distribute over the terms of a sum.
-        parts = [convolution(scope, t) for t in _terms(s)]
+        parts = [convolution(scope, t) for t in _distribute_sum(s)]
         held = [scope.held(v) for v in parts if v is not None]
         return scope.lower(sum_of(held), s.order) if held and len(held) == len(parts) else None
     source = [new for f, new in along if new is not f]
@@ -77,18 +83,18 @@ def convolution(scope: Scope, s: Summation) -> Value | None:
     if indices_of(source) & moving or indices_of(weight) & (moving - frozenset(summed)):
         return None
     read = moving | indices_of(source)
-    if any(free_indices(f) <= read and free_indices(f) & moving for f in _brackets(other)):
+    if any(free_indices(f) <= read and free_indices(f) & moving for f in _bracket_factors(other)):
         # A mask on windows excludes what they read; a product with 0 would not.
         return None
-    found = _operands(scope, (source, weight), rest, s, (tuple(axes.values()), summed))
+    found = _convolution_operands(scope, (source, weight), rest, s, (tuple(axes.values()), summed))
     if found is None:
         return None
     operands, after = found
-    made = (weight_gradient if of_weight else conv)(scope, operands, windows)
+    made = (weight_gradient if of_weight else conv_forward)(scope, operands, windows)
     return _with_factors(scope, made, after, s)
 
 
-def transposed(scope: Scope, s: Summation) -> Value | None:
+def transposed_convolution(scope: Scope, s: Summation) -> Value | None:
     """Lower the sum over binders of a product scattered along windows."""
     bounds, deltas = scope.frame.bounds, _deltas(s)
     if not deltas:
@@ -96,16 +102,16 @@ def transposed(scope: Scope, s: Summation) -> Value | None:
     windows = _windows_placed(bounds, deltas, s)
     if len(windows) < len(deltas):
         return None
-    rest = [_plain(scope, f) for f in s.factors if not isinstance(f, Delta)]
+    rest = [_without_whole_guards(scope, f) for f in s.factors if not isinstance(f, Delta)]
     factors = _without_range(bounds, rest, windows)
     if factors is None:
         return None
     # delta(u, e) f(e) = f(u) delta(u, e) is 0 where nothing is placed, so windows must cover all.
     if all(w.reaches_all(bounds) for w in windows):
         reached = {w.edges[0]: u for w, u in zip(windows, deltas, strict=True)}
-        factors = [_along(bounds, f, reached, _moving(windows)) for f in factors]
+        factors = [_along_whole_axes(bounds, f, reached, _moving(windows)) for f in factors]
         if any(_is_mixed(f, set(deltas), _moving(windows)) for f in factors):
-            terms = [t.expr for t in _terms(s)]
+            terms = [t.expr for t in _distribute_sum(s)]
             return scope.lower(sum_of(terms), s.order) if terms else None
     sides = tuple(w.place for w in windows), tuple(w.within for w in windows)
     signal, rest = _with_any(factors, sides[0])
@@ -113,9 +119,9 @@ def transposed(scope: Scope, s: Summation) -> Value | None:
     if not weight:
         # A factor with the target axis multiplies the result.
         after, rest = _with_any([*signal, *rest], list(deltas))
-        made = _spread(scope, s, rest, windows, list(deltas))
+        made = _spread_over_windows(scope, s, rest, windows, list(deltas))
         return None if made is None else _with_factors(scope, made, after, s)
-    found = _operands(scope, (signal, weight), rest, s, sides)
+    found = _convolution_operands(scope, (signal, weight), rest, s, sides)
     if found is None:
         return None
     operands, after = found
@@ -129,7 +135,7 @@ def _is_mixed(f: Expr, axes: AbstractSet[Index], moving: AbstractSet[Index]) -> 
     return not (free.isdisjoint(axes) or free.isdisjoint(moving))
 
 
-def _terms(s: Summation) -> list[Summation]:
+def _distribute_sum(s: Summation) -> list[Summation]:
     """Distribute Sum f*(a + b) to Sum f*a and Sum f*b; empty unless there is exactly one sum."""
     sums = [f for f in s.factors if isinstance(f, Add)]
     others = [f for f in s.factors if f not in sums]
@@ -137,7 +143,7 @@ def _terms(s: Summation) -> list[Summation]:
     return [Summation(s.binders, (*others, *factors_of(a)), s.order) for a in terms]
 
 
-def _spread(
+def _spread_over_windows(
     scope: Scope,
     s: Summation,
     factors: Sequence[Expr],
@@ -147,11 +153,11 @@ def _spread(
     """Lower a value that is constant along whole windows without gaps."""
     plain = all(w.is_torch and w.counted and w.before == Polynomial({}) for w in windows)
     near = all(not w.turned and w.dilation == Polynomial.of(1) for w in windows)
-    if not plain or not near or _brackets(factors) or set(s.binders) != _moving(windows):
+    if not plain or not near or _bracket_factors(factors) or set(s.binders) != _moving(windows):
         return None
     if not indices_of(factors).isdisjoint(w.within for w in windows):
         return None
-    return spread(scope, product_of(factors), tuple(axes), windows)
+    return pool_gradient(scope, product_of(factors), tuple(axes), windows)
 
 
 def _deltas(s: Summation) -> dict[Index, Delta]:
@@ -168,7 +174,7 @@ def _with_any(factors: Sequence[Expr], indices: Sequence[Index]) -> tuple[list[E
     return have, [f for f in factors if f not in have]
 
 
-def _brackets(factors: Sequence[Expr]) -> list[Expr]:
+def _bracket_factors(factors: Sequence[Expr]) -> list[Expr]:
     return [f for f in factors if isinstance(f, Iverson)]
 
 
@@ -181,13 +187,13 @@ def pooled(scope: Scope, s: Summation) -> Value | None:
     for p, extent in positions.items():
         free = [i for i in runs_over(bounds, p) or () if i not in s.binders]
         found.append(sliding(bounds, p, extent, free[0]) if len(free) == 1 else None)
-    windows = _apart(found)
+    windows = _disjoint_windows(found)
     if len(windows) < len(positions) or {w.within for w in windows} != set(s.binders):
         return None
     if any(w.place in w.turned or w.dilation != Polynomial.of(1) for w in windows):
         return None
     axes = _whole_axes(windows, indices_of(s.factors))
-    source = [_along(bounds, f, axes, _moving(windows)) for f in s.factors]
+    source = [_along_whole_axes(bounds, f, axes, _moving(windows)) for f in s.factors]
     if indices_of(source) & _moving(windows):
         return None
     return average(scope, product_of(source), tuple(axes.values()), windows)
@@ -206,11 +212,11 @@ def _positions_read(scope: Scope, factors: Sequence[Expr]) -> dict[Expr, str]:
     found: dict[tuple[Polynomial | None, str], Expr] = {}
     sizes: dict[Polynomial | None, Polynomial] = {}
     for p, extent in (read for f in factors for read in _window_positions(scope, f)):
-        form = bounds.form(bare(p))
+        form = bounds.form(unguarded_position(p))
         if sizes.setdefault(form, bounds.size(extent)) != bounds.size(extent):
             return {}
         other = found.setdefault((form, extent), p)
-        if len(_guards(p)) < len(_guards(other)):
+        if len(_guard_conditions(p)) < len(_guard_conditions(other)):
             found[form, extent] = p
     made = {p: extent for (_, extent), p in found.items()}
     return made if len(made) <= _MOST_AXES else {}
@@ -222,18 +228,18 @@ def _window_positions(
     """Yield the positions of e with two indices, and the extents of their axes."""
     if isinstance(e, Access):
         for n, p in enumerate(e.positions):
-            if len(free_indices(bare(p))) == 2 and bound.isdisjoint(free_indices(p)):
-                if len(runs_over(scope.frame.bounds, bare(p)) or ()) == 2:
+            if len(free_indices(unguarded_position(p))) == 2 and bound.isdisjoint(free_indices(p)):
+                if len(runs_over(scope.frame.bounds, unguarded_position(p)) or ()) == 2:
                     yield p, scope.tensor(e.tensor).indices[n].extent
     for part in e.parts():
         yield from _window_positions(scope, part, bound.union(e.bound()))
 
 
-def _guards(p: Expr) -> tuple[Expr, ...]:
+def _guard_conditions(p: Expr) -> tuple[Expr, ...]:
     return conditions_of(p.condition) if isinstance(p, Guard) else ()
 
 
-def _windows_read(
+def _summed_windows(
     bounds: Bounds, positions: Mapping[Expr, str], s: Summation
 ) -> tuple[list[Sliding], bool]:
     """Return the windows with one summed index, and whether that index counts the windows.
@@ -247,7 +253,7 @@ def _windows_read(
     found: list[Sliding | None] = []
     others: list[Sliding | None] = []
     for p, extent in positions.items():
-        runs = runs_over(bounds, bare(p)) or {}
+        runs = runs_over(bounds, unguarded_position(p)) or {}
         summed, free = ([i for i in runs if (i in s.binders) == is_summed] for is_summed in (1, 0))
         if len(summed) != 1:
             return [], False
@@ -258,7 +264,7 @@ def _windows_read(
         found.append(w)
         others.append(sliding(bounds, p, extent, free[0]))
     of_weight = all(w is not None and w.place in s.binders for w in found)
-    return _apart(found if of_weight else others), of_weight
+    return _disjoint_windows(found if of_weight else others), of_weight
 
 
 def _windows_placed(bounds: Bounds, deltas: Mapping[Index, Delta], s: Summation) -> list[Sliding]:
@@ -282,10 +288,10 @@ def _windows_placed(bounds: Bounds, deltas: Mapping[Index, Delta], s: Summation)
         if w is not None and not w.counted and first(w.within) < first(w.place):
             w = sliding(bounds, d.position, axis.extent, w.within)
         found.append(w)
-    return _apart(found)
+    return _disjoint_windows(found)
 
 
-def _apart(windows: Sequence[Sliding | None]) -> list[Sliding]:
+def _disjoint_windows(windows: Sequence[Sliding | None]) -> list[Sliding]:
     """Return the windows that exist, if no two of them share an index."""
     found = [w for w in windows if w is not None]
     return found if len(_moving(found)) == 2 * len(found) else []
@@ -303,13 +309,13 @@ def _whole_axes(windows: Sequence[Sliding], taken: Iterable[Index]) -> dict[Poly
     return axes
 
 
-def _along(
+def _along_whole_axes(
     bounds: Bounds, e: Expr, axes: Mapping[Polynomial, Index], moving: frozenset[Index]
 ) -> Expr:
     """Return e with window reads replaced by reads along whole axes."""
 
     def axis_of(p: Expr) -> Index | None:
-        inner = bare(p)
+        inner = unguarded_position(p)
         form = bounds.form(inner) if len(free_indices(inner) & moving) == 2 else None
         return None if form is None else axes.get(form)
 
@@ -341,7 +347,10 @@ def _without_range(
     def bare_operand(e: Expr) -> Expr | None:
         if not isinstance(e, Guard) or e.elsewhere == num(0):
             return None
-        certain = (gap(bounds, c) in edges or bounds.holds(c) for c in conditions_of(e.condition))
+        certain = (
+            nonnegative_form(bounds, c) in edges or bounds.holds(c)
+            for c in conditions_of(e.condition)
+        )
         return replace(e.position, bare_operand) if all(certain) else None
 
     for f in args:
@@ -349,7 +358,7 @@ def _without_range(
             factors.append(replace(f, bare_operand))
             continue
         for c in conditions_of(f.condition):
-            form = gap(bounds, c)
+            form = nonnegative_form(bounds, c)
             if form in edges:
                 given.append(form)
             elif bounds.holds(c) is not True:
@@ -357,7 +366,7 @@ def _without_range(
     return factors if all(form in given for w in windows for form in w.needed) else None
 
 
-def _plain(scope: Scope, e: Expr) -> Expr:
+def _without_whole_guards(scope: Scope, e: Expr) -> Expr:
     """Return e without guards around whole indices, which are always on the axis."""
 
     def visit(part: Expr) -> Expr | None:
@@ -365,7 +374,7 @@ def _plain(scope: Scope, e: Expr) -> Expr:
             return None
         positions = []
         for p, axis in zip(part.positions, scope.tensor(part.tensor).indices, strict=True):
-            inner = bare(p)
+            inner = unguarded_position(p)
             whole = isinstance(inner, Index) and inner.extent == axis.extent
             positions.append(inner if whole else replace(p, visit))
         return Access(part.tensor, tuple(positions))
@@ -373,7 +382,7 @@ def _plain(scope: Scope, e: Expr) -> Expr:
     return replace(e, visit)
 
 
-def _operands(
+def _convolution_operands(
     scope: Scope,
     parts: tuple[Sequence[Expr], Sequence[Expr]],
     rest: Sequence[Expr],
@@ -385,7 +394,7 @@ def _operands(
     A factor belongs to an operand that has its indices, a bracket to both if both have them.
     None if an operand lacks an axis or has one of the other, or if a factor belongs nowhere.
     """
-    masks = _brackets((*parts[0], *parts[1], *rest))
+    masks = _bracket_factors((*parts[0], *parts[1], *rest))
     sides = tuple([f for f in part if f not in masks] for part in parts)
     have = [indices_of(side) for side in sides]
     after: list[Expr] = []
@@ -419,7 +428,7 @@ def _with_roles(
     summed = frozenset(s.binders)
     alone = [own & summed for own in (left - right, right - left)]
     totals = [
-        total([i for i in layout(body) if i in lost], [body])
+        summed_product([i for i in layout(body) if i in lost], [body])
         for body, lost in zip(bodies, alone, strict=True)
     ]
     values = operand_values(scope, totals)
@@ -442,5 +451,7 @@ def _with_factors(scope: Scope, value: Value, factors: Sequence[Expr], s: Summat
         if isinstance(f, Iverson):
             value = scope.only_where(f.condition, value, s.order)
         else:
-            value = times(scope.frame, value, scope.as_float(scope.lower(f, s.order)), s.order)
+            value = elementwise_product(
+                scope.frame, value, scope.as_float(scope.lower(f, s.order)), s.order
+            )
     return value

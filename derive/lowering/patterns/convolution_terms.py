@@ -8,7 +8,7 @@ from __future__ import annotations
 from derive.algebra.expr import Expr, Index, accesses, free_indices, indices_of, product_of
 from derive.calculus.lets import layout
 from derive.lowering.ground.context import Scope
-from derive.lowering.ground.summation import Summation, total
+from derive.lowering.ground.summation import Summation, summed_product
 from derive.lowering.ground.value import Value
 from derive.lowering.patterns.convolution_calls import convolution
 
@@ -24,7 +24,7 @@ def convolution_within(scope: Scope, s: Summation) -> Value | None:
             made = _convolved(scope, inside, rest)
             if made is not None:
                 outside = [i for i in s.binders if i not in inside]
-                return scope.lower(total(outside, [beside, scope.held(made)]), s.order)
+                return scope.lower(summed_product(outside, [beside, scope.held(made)]), s.order)
     return None
 
 

@@ -17,7 +17,7 @@ from derive.lowering.ground.context import Scope
 from derive.lowering.ground.value import NeedsFlatGroups, Value, axis_size
 from derive.lowering.ground.views import flattened, unflattened
 from derive.lowering.ground.windows import number_of, pad
-from derive.lowering.patterns.unfold import Sliding, fitted
+from derive.lowering.patterns.unfold import Sliding, fit_windows
 from derive.program.torch_ir import (
     Binary,
     Code,
@@ -70,7 +70,7 @@ class Operands:
         return (*self.groups, *self.second)
 
 
-def conv(scope: Scope, o: Operands, windows: Sequence[Sliding]) -> Value:
+def conv_forward(scope: Scope, o: Operands, windows: Sequence[Sliding]) -> Value:
     """Sum over windows of the first operand, weighted by the second: torch's conv."""
     parts = _batched(o.first, o.read)
     x = _arranged(scope, o, 0, parts, windows)
@@ -80,8 +80,8 @@ def conv(scope: Scope, o: Operands, windows: Sequence[Sliding]) -> Value:
     if o.is_of_one_channel:
         code: Code = FunctionCall("_conv_of_each", (x, w, *how))
     else:
-        code = _call("functional.conv{}d", windows, (x, w), how)
-    return _restored(code, (*parts[:-1], o.made), [s.place for s in windows], windows)
+        code = _convolution_call("functional.conv{}d", windows, (x, w), how)
+    return _from_part_axes(code, (*parts[:-1], o.made), [s.place for s in windows], windows)
 
 
 def weight_gradient(scope: Scope, o: Operands, windows: Sequence[Sliding]) -> Value:
@@ -91,8 +91,10 @@ def weight_gradient(scope: Scope, o: Operands, windows: Sequence[Sliding]) -> Va
     x, padding = _padded(scope, x, 2, windows)
     parts, offsets = (o.made, o.first), [s.within for s in windows]
     how = _keywords(scope, windows, padding, o.groups)
-    code = _call("grad.conv{}d_weight", windows, (x, _shape(parts, offsets), y), how)
-    return _restored(code, parts, offsets, windows)
+    code = _convolution_call(
+        "grad.conv{}d_weight", windows, (x, _part_shape(parts, offsets), y), how
+    )
+    return _from_part_axes(code, parts, offsets, windows)
 
 
 def input_gradient(
@@ -103,12 +105,12 @@ def input_gradient(
     w = _arranged(scope, o, 1, (o.read, o.second), windows)
     parts = (o.first, o.made)
     how = _keywords(scope, windows, [s.before for s in windows], o.groups)
-    args = _shape(parts, axes), w, y
+    args = _part_shape(parts, axes), w, y
     if o.is_of_one_channel:
         code: Code = FunctionCall("_conv_input_of_each", (*args, *how))
     else:
-        code = _call("grad.conv{}d_input", windows, args, how)
-    return _restored(code, parts, axes, windows)
+        code = _convolution_call("grad.conv{}d_input", windows, args, how)
+    return _from_part_axes(code, parts, axes, windows)
 
 
 def conv_transpose(
@@ -124,11 +126,11 @@ def conv_transpose(
     if all(a == -s.before and s.is_padded for s, a in zip(windows, behind, strict=True)):
         padding = [s.before for s in windows]
     how = _keywords(scope, windows, padding, o.groups)
-    code = _call("functional.conv_transpose{}d", windows, (y, w), how)
+    code = _convolution_call("functional.conv_transpose{}d", windows, (y, w), how)
     amounts: list[Code] = []
     for s, p, a in reversed(list(zip(windows, padding, behind, strict=True))):
         amounts += [number_of(scope, f) for f in (p - s.before, a + p)]
-    return _restored(pad(code, amounts), (*parts[:-1], o.made), axes, windows)
+    return _from_part_axes(pad(code, amounts), (*parts[:-1], o.made), axes, windows)
 
 
 def average(scope: Scope, body: Expr, axes: _Part, windows: Sequence[Sliding]) -> Value | None:
@@ -138,18 +140,20 @@ def average(scope: Scope, body: Expr, axes: _Part, windows: Sequence[Sliding]) -
     if value.kind != "float" or any(i.group for i in value.indices):
         return None
     parts = _pooled_apart(around)
-    x = _laid_out(scope, value, parts, axes)
+    x = _with_part_axes(scope, value, parts, axes)
     places = [(literal(len(parts) + n), s) for n, s in enumerate(windows)]
-    x = fitted(scope, x, places, len(windows))
+    x = fit_windows(scope, x, places, len(windows))
     sizes = [scope.frame.bounds.size(s.within.extent) for s in windows]
-    amounts = [_amount(scope, sizes)]
+    amounts = [_amount_per_axis(scope, sizes)]
     if any(s.step != size for s, size in zip(windows, sizes, strict=True)):
-        amounts.append(_amount(scope, [s.step for s in windows]))
-    code = _call("functional.avg_pool{}d", windows, (x, *amounts), ())
-    return _restored(code, parts, [s.place for s in windows], ())
+        amounts.append(_amount_per_axis(scope, [s.step for s in windows]))
+    code = _convolution_call("functional.avg_pool{}d", windows, (x, *amounts), ())
+    return _from_part_axes(code, parts, [s.place for s in windows], ())
 
 
-def spread(scope: Scope, body: Expr, axes: _Part, windows: Sequence[Sliding]) -> Value | None:
+def pool_gradient(
+    scope: Scope, body: Expr, axes: _Part, windows: Sequence[Sliding]
+) -> Value | None:
     """Each window's value added at its positions: the gradient of torch's avg_pool."""
     value = scope.lower(body, layout(body))
     places = tuple(s.place for s in windows)
@@ -157,8 +161,8 @@ def spread(scope: Scope, body: Expr, axes: _Part, windows: Sequence[Sliding]) ->
     if value.kind != "float" or any(i.group for i in value.indices):
         return None
     parts = _pooled_apart(around)
-    y = _laid_out(scope, value, parts, places)
-    shape = _shape(parts, axes)
+    y = _with_part_axes(scope, value, parts, places)
+    shape = _part_shape(parts, axes)
     one, zero = literal(1), literal(0)
     sizes = [number_of(scope, scope.frame.bounds.size(s.within.extent)) for s in windows]
     steps = [number_of(scope, s.step) for s in windows]
@@ -175,7 +179,7 @@ def spread(scope: Scope, body: Expr, axes: _Part, windows: Sequence[Sliding]) ->
     code: Code = FunctionCall(f"torch.ops.aten.avg_pool{len(sizes)}d_backward", (y, whole, *how))
     if flat:
         code = MethodCall(code, "squeeze", (literal(-2),))
-    return _restored(code, parts, axes, ())
+    return _from_part_axes(code, parts, axes, ())
 
 
 # Operands
@@ -205,11 +209,11 @@ def _arranged(
     scope: Scope, o: Operands, n: int, parts: Sequence[_Part], windows: Sequence[Sliding]
 ) -> Code:
     """Return an operand with one axis for each part, then the axes of the convolution."""
-    code = _laid_out(scope, o.values[n], parts, o.axes[n])
-    return _turned(code, len(parts), o.axes[n], windows)
+    code = _with_part_axes(scope, o.values[n], parts, o.axes[n])
+    return _flip_turned_axes(code, len(parts), o.axes[n], windows)
 
 
-def _laid_out(scope: Scope, value: Value, parts: Sequence[_Part], axes: _Part) -> Code:
+def _with_part_axes(scope: Scope, value: Value, parts: Sequence[_Part], axes: _Part) -> Code:
     """Return the value with one axis for each part, then these axes."""
     value = scope.frame.expand(value, [*(i for part in parts for i in part), *axes], scope.like)
     code = value.code
@@ -221,11 +225,11 @@ def _laid_out(scope: Scope, value: Value, parts: Sequence[_Part], axes: _Part) -
     return code
 
 
-def _restored(
+def _from_part_axes(
     code: Code, parts: Sequence[_Part], axes: Sequence[Index], windows: Sequence[Sliding]
 ) -> Value:
     """Return the code as a value with an axis for each index."""
-    code = _turned(code, len(parts), axes, windows)
+    code = _flip_turned_axes(code, len(parts), axes, windows)
     for n, part in reversed(list(enumerate(parts))):
         if not part:
             code = MethodCall(code, "squeeze", (literal(n),))
@@ -234,7 +238,9 @@ def _restored(
     return Value(code, (*(i for part in parts for i in part), *axes))
 
 
-def _turned(code: Code, start: int, axes: Sequence[Index], windows: Sequence[Sliding]) -> Code:
+def _flip_turned_axes(
+    code: Code, start: int, axes: Sequence[Index], windows: Sequence[Sliding]
+) -> Code:
     """Return the code with those axes flipped that a window counts from their end.
 
     The first of ``axes`` is at position ``start``.
@@ -256,13 +262,15 @@ def _padded(
     if all(s.is_torch for s in windows):
         return code, [s.before for s in windows]
     places = [(literal(start + n), s) for n, s in enumerate(windows)]
-    return fitted(scope, code, places, len(windows)), [_ZERO] * len(windows)
+    return fit_windows(scope, code, places, len(windows)), [_ZERO] * len(windows)
 
 
 # Calls
 
 
-def _call(name: str, windows: Sequence[Sliding], args: Sequence[Code], how: Sequence[Code]) -> Code:
+def _convolution_call(
+    name: str, windows: Sequence[Sliding], args: Sequence[Code], how: Sequence[Code]
+) -> Code:
     return FunctionCall(f"torch.nn.{name.format(len(windows))}", (*args, *how))
 
 
@@ -277,25 +285,25 @@ def _keywords(
         ("dilation", [s.dilation for s in windows], _ONE),
     ):
         if any(a != default for a in amounts):
-            made.append(Keyword(name, _amount(scope, amounts)))
+            made.append(Keyword(name, _amount_per_axis(scope, amounts)))
     if groups:
-        made.append(Keyword("groups", _product(groups)))
+        made.append(Keyword("groups", _product_of_sizes(groups)))
     return made
 
 
-def _amount(scope: Scope, amounts: Sequence[Polynomial]) -> Code:
+def _amount_per_axis(scope: Scope, amounts: Sequence[Polynomial]) -> Code:
     """Return one number if it is the same along every axis, else a tuple."""
     codes = tuple(number_of(scope, a) for a in amounts)
     return codes[0] if len(set(codes)) == 1 else Tuple(codes)
 
 
-def _shape(parts: Sequence[_Part], axes: Sequence[Index]) -> Shape:
+def _part_shape(parts: Sequence[_Part], axes: Sequence[Index]) -> Shape:
     """Return the shape of a tensor with one axis for each part, then these axes."""
-    single = (axis_size(part[0]) if len(part) == 1 else _product(part) for part in parts)
+    single = (axis_size(part[0]) if len(part) == 1 else _product_of_sizes(part) for part in parts)
     return Shape((*single, *(axis_size(i) for i in axes)))
 
 
-def _product(part: _Part) -> Code:
+def _product_of_sizes(part: _Part) -> Code:
     """Return the product of the sizes of these indices."""
     code: Code = Dim(part[0].extent) if part else literal(1)
     for i in part[1:]:

@@ -30,12 +30,12 @@ from derive.algebra.expr import (
 from derive.algebra.inequalities import Bounds
 from derive.algebra.logic import conditions_of, conjunction
 from derive.calculus.lets import Let
-from derive.lowering.ground.axis_order import merged, with_binders
+from derive.lowering.ground.axis_order import common_axis_order, with_binders
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.contract import JoinedOperands, contract, joins
-from derive.lowering.ground.summation import Summation, total
+from derive.lowering.ground.summation import Summation, summed_product
 from derive.lowering.ground.value import Value
-from derive.lowering.ground.windows import padded
+from derive.lowering.ground.windows import zero_padded
 from derive.program.torch_ir import Code, Dim, MethodCall, literal
 
 
@@ -57,7 +57,7 @@ def running(bounds: Bounds, binders: Sequence[Index], condition: Expr) -> Runnin
     """Return the condition as a comparison of a binder with an index of the same extent."""
     conditions = conditions_of(condition)
     for c in conditions:
-        found = _compared(bounds, binders, c)
+        found = _compared_indices(bounds, binders, c)
         if found is None:
             continue
         others = [x for x in conditions if x is not c]
@@ -69,7 +69,7 @@ def running(bounds: Bounds, binders: Sequence[Index], condition: Expr) -> Runnin
     return None
 
 
-def _compared(bounds: Bounds, binders: Sequence[Index], c: Expr) -> Running | None:
+def _compared_indices(bounds: Bounds, binders: Sequence[Index], c: Expr) -> Running | None:
     """Return the relation if it is 0 <= +-(binder - index) or 0 < +-(binder - index)."""
     if not isinstance(c, Rel) or c.op not in ("<", "<="):
         return None
@@ -110,7 +110,7 @@ def running_sum(scope: Scope, s: Summation) -> RunningSum | None:
     weights = tuple(f for f in s.others if along.index in free_indices(f))
     kept: list[Expr] = [Iverson(conjunction(along.within))] if along.within else []
     kept += [f for f in s.others if f not in weights]
-    return RunningSum(along, total(beside, kept), weights, s)
+    return RunningSum(along, summed_product(beside, kept), weights, s)
 
 
 def from_either_end(code: Code, place: Code, turned: bool) -> Code:
@@ -136,7 +136,7 @@ def cumulative_sum(scope: Scope, s: Summation) -> Value | None:
     value = scope.frame.fit(scope.lower(found.x, inner), inner)
     if value.kind == "bool":
         value = scope.as_float(value)
-    return where_outside(scope, found, _cumulated(scope, value, found.along, "cumsum"))
+    return where_outside(scope, found, _cumulative_call(scope, value, found.along, "cumsum"))
 
 
 def weighted_cumulative_sum(scope: Scope, s: Summation) -> Value | None:
@@ -154,12 +154,12 @@ def weighted_cumulative_sum(scope: Scope, s: Summation) -> Value | None:
     kept += [Iverson(c) for c in along.within]
     if not _is_cheaper(along, kept, found.weights, shared, inside):
         return None
-    x = total(inside, kept)
+    x = summed_product(inside, kept)
     whole = with_binders([i for i in s.order if i in free_indices(s.expr)], shared, s.expr)
     inner = [along.binder if i is along.index else i for i in whole]
     value = scope.as_float(scope.frame.fit(scope.lower(x, inner), inner))
-    value = scope.frame.squeeze(_cumulated(scope, value, along, "cumsum"))
-    weights = [scope.as_float(scope.lower(w, merged(w))) for w in found.weights]
+    value = scope.frame.squeeze(_cumulative_call(scope, value, along, "cumsum"))
+    weights = [scope.as_float(scope.lower(w, common_axis_order(w))) for w in found.weights]
     return contract(scope.frame, [*weights, value], shared, whole)
 
 
@@ -176,7 +176,9 @@ def cumulative_sum_of_several(scope: Scope, s: Summation) -> Value | None:
     if any(both <= free_indices(f) for part in parts for f in part):
         return None
     beside = [f for f in s.factors if f is not several[0]]
-    return scope.lower(sum_of([total(s.binders, (*beside, *part)) for part in parts]), s.order)
+    return scope.lower(
+        sum_of([summed_product(s.binders, (*beside, *part)) for part in parts]), s.order
+    )
 
 
 def _is_cheaper(
@@ -198,10 +200,10 @@ def _is_cheaper(
     masked = joins(
         [*have, *own], [*shared, *inside, along.binder], [frozenset((along.index, along.binder))]
     )
-    return _cost(cumulative, x) <= _cost(masked, frozenset())
+    return _join_cost(cumulative, x) <= _join_cost(masked, frozenset())
 
 
-def _cost(joints: Iterable[JoinedOperands], least: frozenset[Index]) -> tuple[int, int]:
+def _join_cost(joints: Iterable[JoinedOperands], least: frozenset[Index]) -> tuple[int, int]:
     """Return the number of indices of the largest product, and of the largest tensor."""
     found = [(least, least), *((j.indices, j.result) for j in joints)]
     return max(len(i) for i, _ in found), max(len(r) for _, r in found)
@@ -220,16 +222,16 @@ def cumulative_reduction(scope: Scope, let: Let) -> Value | None:
         return None
     order = [along.binder if i is along.index else i for i in let.formals]
     value = scope.as_float(scope.lower(scope.nested(let.body), order))
-    return _cumulated(scope, scope.frame.fit(value, order), along, name)
+    return _cumulative_call(scope, scope.frame.fit(value, order), along, name)
 
 
-def _cumulated(scope: Scope, value: Value, along: Running, name: str) -> Value:
+def _cumulative_call(scope: Scope, value: Value, along: Running, name: str) -> Value:
     """Return value.name(axis) from either end; its axis has the index instead of the binder."""
     n = value.axes.index(along.binder)
     place = scope.frame.position(value.axes, n)
     value = replace(value, code=from_either_end(value.code, place, along.is_reversed))
     if along.is_strict:
-        value = padded(scope, value, n, literal(1), literal(0))
+        value = zero_padded(scope, value, n, literal(1), literal(0))
     value = value.call(name, place)
     if along.is_strict:
         value = value.call("narrow", place, literal(0), Dim(along.binder.extent))

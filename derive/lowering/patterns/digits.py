@@ -19,7 +19,13 @@ from derive.algebra.inequalities import Bounds
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.value import Value, place_number, zeros
 from derive.lowering.ground.views import flattened
-from derive.lowering.ground.windows import AxisRead, affine, is_given, number_of, padded
+from derive.lowering.ground.windows import (
+    AxisRead,
+    affine_position,
+    is_given,
+    number_of,
+    zero_padded,
+)
 from derive.lowering.patterns.scatter_elements import Placed, Placement
 from derive.program.torch_ir import Binary, Code, Dim, FunctionCall, MethodCall, Tuple, literal
 
@@ -43,9 +49,9 @@ class Digits:
         return total
 
 
-def digits(bounds: Bounds, position: Expr) -> Digits | None:
+def digits_of_position(bounds: Bounds, position: Expr) -> Digits | None:
     """Return the digits of an affine position; None if its coefficients are not row sizes."""
-    found = affine(bounds, position)
+    found = affine_position(bounds, position)
     if found is None or not found.coefficients or any(i.group for i in found.coefficients):
         return None
     left = dict(found.coefficients)
@@ -67,7 +73,7 @@ def digits(bounds: Bounds, position: Expr) -> Digits | None:
 def read_digits(scope: Scope, r: AxisRead) -> Value | None:
     """X[s + size(d)*m + d] = X.narrow(s, ..).unflatten(..)[m, d]."""
     bounds = scope.frame.bounds
-    found = None if r.is_guarded else digits(bounds, r.position)
+    found = None if r.is_guarded else digits_of_position(bounds, r.position)
     if found is None or any(i in r.value.axes for i in found.indices):
         return None
     count = found.count(bounds)
@@ -99,7 +105,7 @@ def _run_of(
 def read_as_one(scope: Scope, value: Value, positions: Sequence[tuple[int, Expr]]) -> Value | None:
     """X[n // size(d), n % size(d)] = X.flatten()[n], for adjacent axes."""
     axes = [value.axes[n] for n, _ in positions]
-    found = _number(scope.frame.bounds, axes, [e for _, e in positions])
+    found = _number_of_digits(scope.frame.bounds, axes, [e for _, e in positions])
     if found is None or found[0] in value.axes:
         return None
     index, start, count = found
@@ -116,7 +122,7 @@ def read_as_one(scope: Scope, value: Value, positions: Sequence[tuple[int, Expr]
     return Value(code, made, value.kind)
 
 
-def _number(
+def _number_of_digits(
     bounds: Bounds, axes: Sequence[Index | None], positions: Sequence[Expr]
 ) -> tuple[Index, Polynomial, Polynomial] | None:
     """Return (n, s, the total number of positions) if these are the digits of n + s."""
@@ -152,7 +158,7 @@ def digits_in_a_run(scope: Scope, p: Placement) -> Placed | None:
     if p.only is None:
         return None
     bounds, (axis, position) = scope.frame.bounds, p.only
-    found = None if isinstance(position, Guard) else digits(bounds, position)
+    found = None if isinstance(position, Guard) else digits_of_position(bounds, position)
     if found is None or not {*found.indices} <= {*p.summed} & {*p.source.indices}:
         return None
     count, size = found.count(bounds), bounds.size(axis.extent)
@@ -183,7 +189,7 @@ def at_digits(scope: Scope, p: Placement) -> Placed | None:
     bounds, axes = scope.frame.bounds, [axis for axis, _ in p.targets]
     order = sorted(range(len(axes)), key=lambda k: p.order.index(axes[k]))
     axes = [axes[k] for k in order]
-    found = _number(bounds, axes, [p.targets[k][1] for k in order])
+    found = _number_of_digits(bounds, axes, [p.targets[k][1] for k in order])
     if found is None or found[0] not in p.summed or found[0] not in p.source.indices:
         return None
     index, start, count = found
@@ -196,7 +202,7 @@ def at_digits(scope: Scope, p: Placement) -> Placed | None:
     n = p.source.axes.index(index)
     value = p.source
     if (start, after) != (_ZERO, _ZERO):
-        value = padded(scope, value, n, number_of(scope, start), number_of(scope, after))
+        value = zero_padded(scope, value, n, number_of(scope, start), number_of(scope, after))
     sizes = Tuple(tuple(Dim(i.extent) for i in axes))
     place = scope.frame.position(value.axes, n)
     return replace(value, code=MethodCall(value.code, "unflatten", (place, sizes))).at(

@@ -27,7 +27,7 @@ from derive.program.torch_ir import (
 )
 
 
-def may_be_nowhere(scope: Scope, position: Expr, extent: str) -> bool:
+def may_be_empty_axis(scope: Scope, position: Expr, extent: str) -> bool:
     """True if the position has a guard that is false everywhere on an empty axis.
 
     A position that a tensor computes is assumed to exist. The exceptions are a comparison with the
@@ -40,7 +40,7 @@ def may_be_nowhere(scope: Scope, position: Expr, extent: str) -> bool:
     bounds = scope.frame.bounds
     size, extents = bounds.size(extent), {i.extent for i in free_indices(position)}
     for tensor, along in bounds.positions.items():
-        own = (axis is not None and axis.extent in extents for axis in _axes(scope, tensor))
+        own = (axis is not None and axis.extent in extents for axis in _tensor_axes(scope, tensor))
         if bounds.size(along) == size and all(own):
             return False
     compared = (
@@ -52,7 +52,7 @@ def may_be_nowhere(scope: Scope, position: Expr, extent: str) -> bool:
     return not read or any(won) or any(compared)
 
 
-def only_where_there_is(
+def zero_if_empty(
     scope: Scope, value: Value, needed: Sequence[str], order: Sequence[Index]
 ) -> Value:
     """Return the value, or zeros if one of the extents is empty."""
@@ -68,6 +68,6 @@ def only_where_there_is(
     return replace(value, code=Conditional(test, value.code, zero.code))
 
 
-def _axes(scope: Scope, tensor: str) -> Sequence[Index | None]:
+def _tensor_axes(scope: Scope, tensor: str) -> Sequence[Index | None]:
     let = scope.find(tensor)
     return scope.tensor(tensor).indices if let is None else let.formals

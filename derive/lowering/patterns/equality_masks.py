@@ -31,9 +31,9 @@ from derive.algebra.substitution import replace as replaced
 from derive.algebra.substitution import substitute
 from derive.calculus.existential_guards import without_witnessed
 from derive.calculus.guard_insertion import safe_where_read
-from derive.calculus.guards import settled, with_guards_outside
+from derive.calculus.guards import simplify_guards, with_guards_outside
 from derive.lowering.ground.context import Scope
-from derive.lowering.ground.summation import Summation, total
+from derive.lowering.ground.summation import Summation, summed_product
 from derive.lowering.ground.value import Value
 from derive.lowering.patterns.unfold import runs_over
 
@@ -51,7 +51,7 @@ def sum_at_known_index(scope: Scope, s: Summation) -> Value | None:
     found: tuple[Sequence[Index], Sequence[Expr]] = s.binders, s.factors
     while (simpler := _without_one(scope, *found)) is not None:
         found = simpler
-    return None if found[1] is s.factors else scope.lower(total(*found), s.order)
+    return None if found[1] is s.factors else scope.lower(summed_product(*found), s.order)
 
 
 def _without_one(
@@ -68,7 +68,7 @@ def _without_one(
                 continue
             left = [x for x in conditions if x is not c]
             rest = [*args[:n], *([Iverson(conjunction(left))] if left else []), *args[n + 1 :]]
-            range_ = _range(bounds, e)
+            range_ = _uncertain_range(bounds, e)
             brackets = [Iverson(x) for x in range_]
             if e.index not in binders:
                 value = Guard(conjunction(range_), e.value) if range_ else e.value
@@ -83,11 +83,13 @@ def with_value(scope: Scope, e: Expr, index: Index, value: Expr, range_: Sequenc
     bounds, here = scope.frame.bounds, free_indices(value)
     met = without_witnessed(scope.find, bounds, e, here, {index: value})
     new = substitute(met, {index: Guard(conjunction(range_), value) if range_ else value})
-    new = settled(bounds, with_guards_outside(_asked_elsewhere(new, value), frozenset(range_)))
+    new = simplify_guards(
+        bounds, with_guards_outside(_without_trivial_guards(new, value), frozenset(range_))
+    )
     return safe_where_read(new, range_) if range_ else new
 
 
-def _asked_elsewhere(e: Expr, value: Expr) -> Expr:
+def _without_trivial_guards(e: Expr, value: Expr) -> Expr:
     """Return e with trivial conditions value == value removed from its guards."""
 
     def visit(part: Expr) -> Expr | None:
@@ -120,16 +122,18 @@ def _equality(bounds: Bounds, c: Expr, binders: Sequence[Index]) -> _Equality | 
             continue
         if index in binders:
             return _Equality(index, value)
-        solved = _solved(bounds, index, value, binders)
+        solved = _solve_summed_index(bounds, index, value, binders)
         if solved is not None:
             return solved
         found = _Equality(index, value)
-        if all(i in binders for i in runs) and (len(runs) == 2 or _is_spread(bounds, found, runs)):
+        if all(i in binders for i in runs) and (
+            len(runs) == 2 or _skips_positions(bounds, found, runs)
+        ):
             return found
     return None
 
 
-def _solved(
+def _solve_summed_index(
     bounds: Bounds, index: Index, value: Expr, binders: Sequence[Index]
 ) -> _Equality | None:
     """Solve for the only summed index of the value; None if there is no single one."""
@@ -141,13 +145,13 @@ def _solved(
     return None if rest is None else _Equality(summed[0], rest.expr())
 
 
-def _is_spread(bounds: Bounds, e: _Equality, runs: Mapping[Index, Polynomial]) -> bool:
+def _skips_positions(bounds: Bounds, e: _Equality, runs: Mapping[Index, Polynomial]) -> bool:
     """True if the value takes some positions of the index with gaps, all of them on the axis."""
     steps = [c.number for c in runs.values()]
-    return len(steps) == 1 and steps[0] not in (None, 1, -1) and not _range(bounds, e)
+    return len(steps) == 1 and steps[0] not in (None, 1, -1) and not _uncertain_range(bounds, e)
 
 
-def _range(bounds: Bounds, e: _Equality) -> list[Expr]:
+def _uncertain_range(bounds: Bounds, e: _Equality) -> list[Expr]:
     """Return the conditions of 0 <= value < size(index) that are not certain."""
     range_: tuple[Expr, ...] = (
         Rel("<=", num(0), e.value),

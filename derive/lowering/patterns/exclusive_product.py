@@ -6,7 +6,7 @@ from derive.algebra.reductions import OTHERS
 from derive.calculus.lets import Let
 from derive.errors import LoweringError
 from derive.lowering.ground.context import Scope, neutral
-from derive.lowering.ground.guard_lowering import under
+from derive.lowering.ground.guard_lowering import under_condition
 from derive.lowering.ground.value import Value
 from derive.program.torch_ir import FunctionCall
 
@@ -18,7 +18,7 @@ def product_of_others(scope: Scope, let: Let) -> Value | None:
     (k,) = let.binders
     body = scope.nested(let.body)
     if let.condition is not None:
-        body = under(body, let.condition)
+        body = under_condition(body, let.condition)
     value = scope.as_float(scope.lower(body, let.formals))
     if let.condition is not None:
         test = scope.condition(let.condition, let.formals)

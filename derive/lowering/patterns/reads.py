@@ -12,7 +12,7 @@ from derive.lowering.ground.gather import of_any_size, read_at
 from derive.lowering.ground.numbers import has_positions
 from derive.lowering.ground.value import Value
 from derive.lowering.ground.windows import AxisRead
-from derive.lowering.patterns.empty_axes import may_be_nowhere, only_where_there_is
+from derive.lowering.patterns.empty_axes import may_be_empty_axis, zero_if_empty
 from derive.program.torch_ir import Name, literal
 
 
@@ -40,10 +40,10 @@ def read_computed(scope: Scope, r: AxisRead) -> Value:
     if index.kind != "int" and not index.scalar:
         # A condition as a position, 1 or 0.
         index = replace(index.call("to", Name("torch.int64")), kind="int")
-    nowhere = may_be_nowhere(scope, r.position, r.extent)
+    nowhere = may_be_empty_axis(scope, r.position, r.extent)
     if index.scalar:
         made = r.value.call("select", r.place, index.code).at(r.n)
-        return only_where_there_is(scope, made, (r.extent,), made.indices) if nowhere else made
+        return zero_if_empty(scope, made, (r.extent,), made.indices) if nowhere else made
     # A gather needs a value without axes of size 1.
     value = scope.frame.squeeze(r.value)
     made = read_at(scope.frame, value, value.axes.index(r.value.axes[r.n]), index)

@@ -19,9 +19,9 @@ from derive.algebra.expr import Access, Expr, Index, free_indices, indices_of
 from derive.algebra.inequalities import Bounds
 from derive.algebra.reductions import OTHERS
 from derive.algebra.substitution import substitute
-from derive.calculus.softmax_recognition import Normal
+from derive.calculus.softmax_recognition import NormalizedExp
 from derive.lowering.ground.context import Scope
-from derive.lowering.ground.contract import times
+from derive.lowering.ground.contract import elementwise_product
 from derive.lowering.ground.summation import Summation
 from derive.lowering.ground.value import Value, broadcast
 from derive.lowering.patterns.cumulative import (
@@ -35,7 +35,9 @@ from derive.lowering.patterns.cumulative import (
 from derive.program.torch_ir import Attribute, Binary, FunctionCall, Unary
 
 
-def _weighted(scope: Scope, s: Summation) -> tuple[RunningSum, Expr, list[Index]] | None:
+def _weighted_running_sum(
+    scope: Scope, s: Summation
+) -> tuple[RunningSum, Expr, list[Index]] | None:
     """Return the running sum, its only weight, and the layout along the axis; else None."""
     found = running_sum(scope, s)
     if found is None or found.along.is_strict or len(found.weights) != 1:
@@ -49,7 +51,7 @@ def _weighted(scope: Scope, s: Summation) -> tuple[RunningSum, Expr, list[Index]
 
 def sum_weighted_by_products(scope: Scope, s: Summation) -> Value | None:
     """The weight is a product over all positions up to l except k."""
-    given = _weighted(scope, s)
+    given = _weighted_running_sum(scope, s)
     if given is None:
         return None
     found, weight, order = given
@@ -63,7 +65,7 @@ def sum_weighted_by_products(scope: Scope, s: Summation) -> Value | None:
     body = substitute(let.body, mapping)
     if mapping[let.binders[0]] is not along.index or along.binder in free_indices(body):
         return None
-    factors = _laid_out(scope, scope.lower(scope.nested(body), order), order)
+    factors = _with_axes_of(scope, scope.lower(scope.nested(body), order), order)
     x = _summand(scope, found, order)
     place, turned = scope.frame.place(x, along.index), not along.is_reversed
     sides = [from_either_end(v.code, place, turned) for v in (factors, x)]
@@ -75,37 +77,37 @@ def sum_weighted_by_products(scope: Scope, s: Summation) -> Value | None:
 
 def sum_weighted_by_exponentials(scope: Scope, s: Summation) -> Value | None:
     """The weight is a softmax over the positions up to l, read at k, or the reverse."""
-    given = _weighted(scope, s)
+    given = _weighted_running_sum(scope, s)
     if given is None:
         return None
     found, weight, order = given
     along = found.along
-    if not isinstance(weight, Normal) or not _is_softmax_along(scope, weight, along):
+    if not isinstance(weight, NormalizedExp) or not _is_softmax_along(scope, weight, along):
         return None
     assert weight.level is not None
     after = weight.position is along.index
     other = along.binder if after else along.index
     at: dict[Index, Expr] = {weight.index: along.index, other: along.index}
     a, level = (scope.lower(substitute(e, at), order) for e in (weight.body, weight.level))
-    a, level = (_laid_out(scope, value, order) for value in (a, level))
+    a, level = (_with_axes_of(scope, value, order) for value in (a, level))
     # exp(-inf - F) is 0 for F = -inf too: such a row has no terms.
     least = Attribute(FunctionCall("torch.finfo", (Attribute(scope.like, "dtype"),)), "min")
     level = level.call("clamp_min", least)
     share = Value(Binary("-", a.code, level.code), broadcast(a.axes, level.axes)).call("exp")
     x = _summand(scope, found, order)
     if not after:
-        x = times(scope.frame, x, share, order)
+        x = elementwise_product(scope.frame, x, share, order)
         level = replace(level, code=Unary("-", level.code))
     place, turned = scope.frame.place(x, along.index), not along.is_reversed
     sides = [from_either_end(v.code, place, turned) for v in (x, level)]
     code = from_either_end(FunctionCall("_decayed_sum", (*sides, place)), place, turned)
     value = replace(x, code=code)
     if after:
-        value = times(scope.frame, value, share, order)
+        value = elementwise_product(scope.frame, value, share, order)
     return where_outside(scope, found, value)
 
 
-def _is_softmax_along(scope: Scope, weight: Normal, along: Running) -> bool:
+def _is_softmax_along(scope: Scope, weight: NormalizedExp, along: Running) -> bool:
     """True if the weight is a softmax over the compared positions, read at one of them."""
     if weight.kind != "softmax" or weight.condition is None or weight.level is None:
         return False
@@ -133,7 +135,7 @@ def _summand(scope: Scope, found: RunningSum, order: Sequence[Index]) -> Value:
     return scope.frame.expand(value, order, scope.like)
 
 
-def _laid_out(scope: Scope, value: Value, order: Sequence[Index]) -> Value:
+def _with_axes_of(scope: Scope, value: Value, order: Sequence[Index]) -> Value:
     """Return the value with one axis for each index of order, of size 1 if it lacks the index."""
     value = scope.frame.fit(scope.as_float(value), order)
     return scope.frame.fill(value, [i if i in value.axes or i.group else None for i in order])

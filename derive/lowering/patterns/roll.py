@@ -48,20 +48,23 @@ def added_ring(
     cut = [a for a in addends if any(isinstance(f, Iverson) for f in factors_of(a))]
     for pair in combinations(cut, 2):
         for i in order:
-            found = None if i.group else _around(scope.frame.bounds, pair, i)
+            found = None if i.group else _ring_branches(scope.frame.bounds, pair, i)
             if found is None:
                 continue
             whole, shift = found
-            rolled = _rolled(scope, scope.lower(whole, order), i, shift)
+            rolled = _roll_axis(scope, scope.lower(whole, order), i, shift)
             if rolled is not None:
                 return rolled, [a for a in addends if a not in pair]
     return None
 
 
-def _around(bounds: Bounds, pair: Sequence[Expr], i: Index) -> tuple[Expr, Polynomial] | None:
+def _ring_branches(
+    bounds: Bounds, pair: Sequence[Expr], i: Index
+) -> tuple[Expr, Polynomial] | None:
     """Return (f, s) if the addends are f(i - s + size) for i < s, and f(i - s) otherwise."""
     sides = {
-        above: (place, f) for above, place, f in filter(None, (_side(bounds, e, i) for e in pair))
+        above: (place, f)
+        for above, place, f in filter(None, (_ring_side(bounds, e, i) for e in pair))
     }
     if len(sides) < 2:
         return None
@@ -69,13 +72,13 @@ def _around(bounds: Bounds, pair: Sequence[Expr], i: Index) -> tuple[Expr, Polyn
     if shift != place or not is_given(shift):
         return None
     turned = shift - bounds.size(i.extent)
-    whole = _shifted(bounds, after, i, shift)
-    if _shifted(bounds, before, i, turned) is not whole or not _is_along(whole, i):
+    whole = _shift_index(bounds, after, i, shift)
+    if _shift_index(bounds, before, i, turned) is not whole or not _is_along(whole, i):
         return None
     return whole, min(shift, turned, key=lambda s: len(s.terms))
 
 
-def _side(bounds: Bounds, e: Expr, i: Index) -> tuple[bool, Polynomial, Expr] | None:
+def _ring_side(bounds: Bounds, e: Expr, i: Index) -> tuple[bool, Polynomial, Expr] | None:
     """Return (True, s, f) for [s <= i] f and (False, s, f) for [i < s] f, without guards of it."""
     brackets = [f for f in factors_of(e) if isinstance(f, Iverson)]
     if len(brackets) != 1 or free_indices(brackets[0]) != {i}:
@@ -88,7 +91,7 @@ def _side(bounds: Bounds, e: Expr, i: Index) -> tuple[bool, Polynomial, Expr] | 
     return *edge, without_guards(rest, frozenset(conditions_of(condition)))
 
 
-def _shifted(bounds: Bounds, e: Expr, i: Index, by: Polynomial) -> Expr:
+def _shift_index(bounds: Bounds, e: Expr, i: Index, by: Polynomial) -> Expr:
     """Return e at i + by, with affine positions in normal form."""
 
     def plain(position: Expr) -> Expr:
@@ -116,7 +119,7 @@ def read_ring(scope: Scope, r: AxisRead) -> Value | None:
     if found is None or found[0] in r.value.axes:
         return None
     i, shift = found
-    return _rolled(scope, r.value.at(r.n, i), i, -shift)
+    return _roll_axis(scope, r.value.at(r.n, i), i, -shift)
 
 
 def at_ring(scope: Scope, p: Placement) -> Placed | None:
@@ -129,7 +132,7 @@ def at_ring(scope: Scope, p: Placement) -> Placed | None:
         return None
     k, shift = found
     value = p.source.at(p.source.axes.index(k), axis)
-    made = _rolled(scope, value, axis, shift)
+    made = _roll_axis(scope, value, axis, shift)
     return None if made is None else (made, False)
 
 
@@ -169,7 +172,7 @@ def _as_quotient(e: Expr) -> Expr | None:
     )
 
 
-def _rolled(scope: Scope, value: Value, i: Index, shift: Polynomial) -> Value | None:
+def _roll_axis(scope: Scope, value: Value, i: Index, shift: Polynomial) -> Value | None:
     """Return the value with position k of an axis moved to k + shift."""
     if i not in value.axes:
         return None

@@ -18,11 +18,16 @@ from derive.algebra.expr import (
     product_of,
     sum_of,
 )
-from derive.algebra.substitution import apart, substitute
+from derive.algebra.substitution import rename_apart, substitute
 from derive.lowering.ground.axis_order import renaming
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.value import Value
-from derive.lowering.patterns.segment_reductions import Match, added_at, at_position, matches_of
+from derive.lowering.patterns.segment_reductions import (
+    Match,
+    added_at,
+    at_matched_position,
+    matches_of,
+)
 
 
 def added_by_place(
@@ -35,7 +40,7 @@ def added_by_place(
             base = scope.lower(sum_of(others), order)
             if base.kind != "float" or base.scalar or base.axes != tuple(order):
                 return None
-            content = product_of([at_position(scope, match, a) for a in match.rest])
+            content = product_of([at_matched_position(scope, match, a) for a in match.rest])
             number = scope.lower(product_of(scale), ()).code if scale else None
             made = added_at(scope, match, content, binders, order, base.code, number)
             if made is not None and made.axes == tuple(order) and made.kind == "float":
@@ -53,7 +58,7 @@ def _by_place(
     numbers = [f for f in factors_of(e) if f is not total]
     if not all(map(is_number, numbers)):
         return
-    own = apart(total.indices, order)
+    own = rename_apart(total.indices, order)
     factors = factors_of(substitute(total.body, renaming(total.indices, own)))
     for match in matches_of(scope, factors):
         read = free_indices(match.position)

@@ -35,17 +35,23 @@ from derive.algebra.expr import (
 from derive.algebra.factor import factor
 from derive.algebra.logic import conjunction
 from derive.algebra.reductions import POSITIONS
-from derive.algebra.substitution import apart, substitute
+from derive.algebra.substitution import rename_apart, substitute
 from derive.calculus.lets import layout
-from derive.lowering.ground.axis_order import in_place_of, renaming
+from derive.lowering.ground.axis_order import binders_for_axis, renaming
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.gather import add_at, of_any_size, placed_axes, put_at
-from derive.lowering.ground.guard_lowering import under
+from derive.lowering.ground.guard_lowering import under_condition
 from derive.lowering.ground.numbers import has_positions
-from derive.lowering.ground.summation import Summation, total
+from derive.lowering.ground.summation import Summation, summed_product
 from derive.lowering.ground.value import Value, axis_size, zeros
-from derive.lowering.ground.windows import Window, lies_inside, number_of, padded_along, window
-from derive.lowering.patterns.empty_axes import may_be_nowhere, only_where_there_is
+from derive.lowering.ground.windows import (
+    Window,
+    affine_window,
+    lies_inside,
+    number_of,
+    padded_along,
+)
+from derive.lowering.patterns.empty_axes import may_be_empty_axis, zero_if_empty
 from derive.notation.smart_constructors import product
 from derive.program.torch_ir import (
     Attribute,
@@ -92,7 +98,7 @@ def as_summation(e: Expr, order: Sequence[Index]) -> Summation:
         if isinstance(a, Num):
             coef *= a.value
         elif isinstance(a, Reduce) and a.kind == "sum":
-            own = apart(a.indices, (*binders, *free_indices(e)))
+            own = rename_apart(a.indices, (*binders, *free_indices(e)))
             inside = factors_of(substitute(a.body, renaming(a.indices, own)))
             if any(isinstance(f, Delta) for f in inside):
                 binders += own
@@ -127,26 +133,26 @@ def at_the_same_places(addends: Sequence[Expr], order: Sequence[Index]) -> list[
             continue
         deltas = [f for f in first.factors if isinstance(f, Delta)]
         inside = _placing(first)
-        contents = [_content(first)]
+        contents = [_scattered_content(first)]
         for s in others:
             names = renaming(_placing(s), inside)
-            contents.append(substitute(_content(s), names))
-        made.append(total(inside, (*deltas, sum_of(contents))))
+            contents.append(substitute(_scattered_content(s), names))
+        made.append(summed_product(inside, (*deltas, sum_of(contents))))
     return made
 
 
 def _placing(s: Summation) -> tuple[Index, ...]:
     """Return the summed indices of the positions, in the order of their first occurrence."""
     deltas = [f for f in s.factors if isinstance(f, Delta)]
-    read = dict.fromkeys(i for d in deltas for e in (d.axis, d.position) for i in _indices(e))
+    read = dict.fromkeys(i for d in deltas for e in (d.axis, d.position) for i in _walk_indices(e))
     return tuple(i for i in read if i in s.binders)
 
 
-def _indices(e: Expr) -> list[Index]:
+def _walk_indices(e: Expr) -> list[Index]:
     return [i for i in walk(e) if isinstance(i, Index)]
 
 
-def _content(s: Summation) -> Expr:
+def _scattered_content(s: Summation) -> Expr:
     """Return the scattered value, summed over the indices that no position has."""
     inside = _placing(s)
     rest = [f for f in s.factors if not isinstance(f, Delta)]
@@ -181,8 +187,8 @@ def only_if(scope: Scope, s: Summation) -> Value | None:
     if not asked:
         return None
     condition = conjunction([b.condition for b in asked])
-    others = total(s.binders, [f for f in s.factors if f not in asked])
-    value = scope.lower(under(others, condition), s.order)
+    others = summed_product(s.binders, [f for f in s.factors if f not in asked])
+    value = scope.lower(under_condition(others, condition), s.order)
     return scope.only_where(condition, value, s.order)
 
 
@@ -197,7 +203,7 @@ def placement(scope: Scope, s: Summation, base: Code | None) -> Placement | Expr
         return content
     axes = [axis for axis, _ in targets]
     order = [i for i in s.order if i not in axes[1:]]
-    inner = in_place_of(axes[0], order, summed, Mul((*(p for _, p in targets), content)))
+    inner = binders_for_axis(axes[0], order, summed, Mul((*(p for _, p in targets), content)))
     source = scope.as_float(scope.lower(content, inner))
     if source.scalar:
         source = scope.frame.expand(source, [i for i in inner if i in free], scope.like)
@@ -286,11 +292,11 @@ def in_a_run(scope: Scope, p: Placement) -> Placed | None:
     if p.only is None:
         return None
     axis, position = p.only
-    w = window(scope.frame.bounds, position)
+    w = affine_window(scope.frame.bounds, position)
     if w is None or w.index not in p.summed or w.step < 0:
         return None
     if isinstance(position, Index) or lies_inside(scope.frame.bounds, w, axis.extent):
-        return _run(scope, p.source, axis, w), False
+        return _scatter_run(scope, p.source, axis, w), False
     return None
 
 
@@ -308,7 +314,9 @@ def at_computed(scope: Scope, p: Placement) -> Placed | None:
     base = p.base if have == set(p.order) else None
     args = p.source, axis, index, p.summed, p.order, base, scope.like
     made = add_at(scope.frame, *args)
-    if may_be_nowhere(scope, position, axis.extent) and not has_positions(scope.frame, axis.extent):
+    if may_be_empty_axis(scope, position, axis.extent) and not has_positions(
+        scope.frame, axis.extent
+    ):
         assert isinstance(made.code, MethodCall)
         made = replace(made, code=of_any_size(made.code, made.code.obj))
     return made, base is not None
@@ -319,7 +327,7 @@ def at_computed(scope: Scope, p: Placement) -> Placed | None:
 
 def at_numbers(scope: Scope, p: Placement) -> Placed | None:
     """delta(i, m) delta(j, n) f: f padded with zeros, at constants or functions of sizes."""
-    found = {axis: _of_sizes(scope, e) for axis, e in p.targets}
+    found = {axis: _size_position(scope, e) for axis, e in p.targets}
     numbers = {axis: at for axis, at in found.items() if at is not None}
     if len(numbers) < len(p.targets) or any(i.group for i in numbers):
         return None
@@ -335,7 +343,7 @@ def at_numbers(scope: Scope, p: Placement) -> Placed | None:
     return padded_along(scope, value, amounts), False
 
 
-def _of_sizes(scope: Scope, position: Expr) -> Polynomial | None:
+def _size_position(scope: Scope, position: Expr) -> Polynomial | None:
     """Return the position as a form in numbers and sizes, else None."""
     if any(isinstance(part, Guard | Param | Access | Index) for part in walk(position)):
         return None
@@ -355,9 +363,9 @@ def along_each_axis(scope: Scope, p: Placement) -> Placed | None:
         around: list[Index] = []
         for i in p.order:
             around += [i] if i not in later else _like_source(source, later[i])
-        w = window(scope.frame.bounds, position)
+        w = affine_window(scope.frame.bounds, position)
         if w is not None and w.step > 0 and lies_inside(scope.frame.bounds, w, axis.extent):
-            source = _run(scope, source, axis, w)
+            source = _scatter_run(scope, source, axis, w)
             continue
         index = scope.lower(factor(position), _like_source(source, position))
         own = [i for i in p.summed if i in index.indices]
@@ -393,7 +401,7 @@ def on_joined_axes(scope: Scope, p: Placement) -> Placed | None:
     value = add_at(scope.frame, *args)
     code = MethodCall(value.code, "reshape", (Shape((*sides[0], *sizes, *sides[1])),))
     made = Value(code, (*around[:n], *axes, *around[n + 1 :]))
-    return _where_there_is(scope, made, p), False
+    return _zero_if_no_axis(scope, made, p), False
 
 
 def on_all_axes(scope: Scope, p: Placement) -> Placed:
@@ -412,13 +420,13 @@ def on_all_axes(scope: Scope, p: Placement) -> Placed:
         for i, v in placed
     ]
     value = put_at(scope.frame, p.source, placed, p.summed, p.order, scope.like)
-    return _where_there_is(scope, value, p), False
+    return _zero_if_no_axis(scope, value, p), False
 
 
-def _where_there_is(scope: Scope, value: Value, p: Placement) -> Value:
+def _zero_if_no_axis(scope: Scope, value: Value, p: Placement) -> Value:
     """Return the value, or zeros if a guarded position may be on an empty axis."""
-    needed = [i.extent for i, e in p.targets if may_be_nowhere(scope, e, i.extent)]
-    return only_where_there_is(scope, value, needed, value.indices)
+    needed = [i.extent for i, e in p.targets if may_be_empty_axis(scope, e, i.extent)]
+    return zero_if_empty(scope, value, needed, value.indices)
 
 
 def _is_free(position: Expr, summed: Sequence[Index]) -> bool:
@@ -435,7 +443,7 @@ def _like_source(source: Value, position: Expr) -> list[Index]:
     return [*known, *(i for i in natural if i not in known)]
 
 
-def _run(scope: Scope, source: Value, axis: Index, w: Window) -> Value:
+def _scatter_run(scope: Scope, source: Value, axis: Index, w: Window) -> Value:
     """f at start, start + step, ... of an axis of zeros."""
     if w.index not in source.indices:
         source = scope.frame.expand(source, [*source.indices, w.index], scope.like)

@@ -38,11 +38,11 @@ from derive.algebra.substitution import replace as replaced
 from derive.algebra.substitution import substitute
 from derive.calculus.interval_analysis import may_be_infinite
 from derive.calculus.lets import Let, layout
-from derive.lowering.ground.axis_order import in_place_of, with_binders
+from derive.lowering.ground.axis_order import binders_for_axis, with_binders
 from derive.lowering.ground.context import Scope, neutral
-from derive.lowering.ground.contract import contract, times
+from derive.lowering.ground.contract import contract, elementwise_product
 from derive.lowering.ground.gather import add_at, extremum_at, kept_inside, placed_axes, read_at
-from derive.lowering.ground.summation import Summation, total
+from derive.lowering.ground.summation import Summation, summed_product
 from derive.lowering.ground.value import Value, axis_size, broadcast, shape_of
 from derive.lowering.patterns.equality_masks import with_value
 from derive.program.torch_ir import (
@@ -70,7 +70,7 @@ class Match:
     @property
     def inside(self) -> Expr:
         """The condition that the position is in the range of the index."""
-        return _inside(self.index, self.position)
+        return _in_index_range(self.index, self.position)
 
 
 def sum_by_lookup(scope: Scope, s: Summation) -> Value | None:
@@ -87,7 +87,7 @@ def sum_by_place(scope: Scope, s: Summation) -> Value | None:
     """Sum_n [s[n] == g] f(n), added at s[n]."""
     for match in matches_of(scope, s.factors):
         if match.index not in s.binders:
-            found = _added(scope, match, s.binders, s.order)
+            found = _segment_sum(scope, match, s.binders, s.order)
             if found is not None:
                 return found
     return None
@@ -100,7 +100,7 @@ def extremum_by_place(scope: Scope, let: Let) -> Value | None:
         return None
     for match in matches_of(scope, (Iverson(let.condition),)):
         if match.index in let.formals and free_indices(match.position).issuperset(let.binders):
-            return _extremum(scope, let, match, neutral(let))
+            return _segment_extremum(scope, let, match, neutral(let))
     return None
 
 
@@ -139,16 +139,16 @@ def matches_of(scope: Scope, args: Sequence[Expr]) -> Iterator[Match]:
             for index, position in (sides, sides[::-1]):
                 if isinstance(index, Index) and not index.group and any(accesses(position)):
                     if index not in free_indices(position):
-                        inside = conditions_of(_inside(index, position))
+                        inside = conditions_of(_in_index_range(index, position))
                         certain = all(scope.frame.bounds.holds(x) is True for x in inside)
                         yield Match(index, position, rest, certain)
 
 
-def _inside(index: Index, position: Expr) -> Expr:
+def _in_index_range(index: Index, position: Expr) -> Expr:
     return conjunction((Rel("<=", num(0), position), Rel("<", position, Size(index.extent))))
 
 
-def at_position(scope: Scope, match: Match, e: Expr) -> Expr:
+def at_matched_position(scope: Scope, match: Match, e: Expr) -> Expr:
     """Return e with the position for the index; sums independent of n become tables."""
     own = free_indices(match.position)
 
@@ -168,7 +168,7 @@ def _given_place(scope: Scope, match: Match) -> Value | None:
     return None if value.kind != "int" or value.scalar else value
 
 
-def _place(scope: Scope, match: Match) -> Value | None:
+def _position_or_spare(scope: Scope, match: Match) -> Value | None:
     """Return the position; one out of range becomes the additional last one."""
     order, value = layout(match.position), _given_place(scope, match)
     if value is None or match.certain:
@@ -177,14 +177,14 @@ def _place(scope: Scope, match: Match) -> Value | None:
     return scope.where(scope.condition(match.inside, order), value, outside, order)
 
 
-def _shape(match: Match, axes: Sequence[Index]) -> Code:
+def _shape_with_spare(match: Match, axes: Sequence[Index]) -> Code:
     """Return a shape with one more position along the index, unless all are in range."""
     one_more: Code = Binary("+", Dim(match.index.extent), literal(1))
     spare = None if match.certain else match.index
     return Shape(tuple(one_more if i is spare else axis_size(i) for i in axes))
 
 
-def _on_axis(scope: Scope, match: Match, value: Value) -> Value:
+def _without_spare(scope: Scope, match: Match, value: Value) -> Value:
     """Return the value without the additional position."""
     if match.certain:
         return value
@@ -195,7 +195,7 @@ def _on_axis(scope: Scope, match: Match, value: Value) -> Value:
 # Values added, or compared, at places
 
 
-def _added(
+def _segment_sum(
     scope: Scope, match: Match, binders: Sequence[Index], order: Sequence[Index]
 ) -> Value | None:
     summed = [i for i in binders if i in free_indices(match.position)]
@@ -211,9 +211,9 @@ def _added(
     taken = indices_of(beside)
     shared = [i for i in binders if i in taken]
     loose = [i for i in binders if i not in (*summed, *shared)]
-    there = [at_position(scope, match, a) for a in inside]
+    there = [at_matched_position(scope, match, a) for a in inside]
     around = with_binders(order, shared, product_of(beside or there))
-    placed = added_at(scope, match, total(loose, there), summed, around)
+    placed = added_at(scope, match, summed_product(loose, there), summed, around)
     if placed is None:
         return None
     if not beside:
@@ -232,7 +232,7 @@ def added_at(
     scale: Code | None = None,
 ) -> Value | None:
     """Return the content added at the positions, summed over their indices, times a number."""
-    inner = in_place_of(match.index, order, summed, Mul((match.position, content)))
+    inner = binders_for_axis(match.index, order, summed, Mul((match.position, content)))
     position = _given_place(scope, match)
     if position is None:
         return None
@@ -254,31 +254,31 @@ def added_at(
     return replace(value, code=code, kind=source.kind)
 
 
-def _extremum(scope: Scope, let: Let, match: Match, nothing: Value) -> Value | None:
+def _segment_extremum(scope: Scope, let: Let, match: Match, nothing: Value) -> Value | None:
     around = [i for i in let.formals if i is not match.index]
-    body = at_position(scope, match, scope.nested(let.body))
+    body = at_matched_position(scope, match, scope.nested(let.body))
     inner = with_binders(around, let.binders, Mul((body, match.position)))
-    position = _place(scope, match)
+    position = _position_or_spare(scope, match)
     if position is None:
         return None
     source = scope.as_float(scope.lower(body, inner))
     for bracket in match.rest:
         assert isinstance(bracket, Iverson)
-        test = scope.condition(at_position(scope, match, bracket.condition), inner)
+        test = scope.condition(at_matched_position(scope, match, bracket.condition), inner)
         source = scope.where(test, source, nothing, inner)
     if source.scalar:
         source = scope.frame.expand(source, position.indices, scope.like)
     source = scope.frame.squeeze(source)
     result = placed_axes(source, match.index, position, let.binders, let.formals)
-    base = MethodCall(scope.like, "new_full", (_shape(match, result), nothing.code))
+    base = MethodCall(scope.like, "new_full", (_shape_with_spare(match, result), nothing.code))
     kind = "amin" if let.kind == "amin" else "amax"
     value = extremum_at(scope.frame, source, match.index, position, let.binders, result, base, kind)
     if let.kind == "logsumexp":
-        value = _logsumexp(scope, match, value, source, position, let.binders)
-    return _on_axis(scope, match, value)
+        value = _segment_logsumexp(scope, match, value, source, position, let.binders)
+    return _without_spare(scope, match, value)
 
 
-def _logsumexp(
+def _segment_logsumexp(
     scope: Scope,
     match: Match,
     top: Value,
@@ -295,7 +295,7 @@ def _logsumexp(
     here = frame.fit(read_at(frame, level, n, position), around)
     whole = frame.fit(source, around)
     shifted = Value(Binary("-", whole.code, here.code), broadcast(whole.axes, here.axes))
-    base = MethodCall(scope.like, "new_zeros", (_shape(match, top.indices),))
+    base = MethodCall(scope.like, "new_zeros", (_shape_with_spare(match, top.indices),))
     parts = shifted.call("exp")
     total_ = add_at(frame, parts, match.index, position, binders, top.indices, base, scope.like)
     return replace(level, code=Binary("+", level.code, MethodCall(total_.code, "log")))
@@ -305,31 +305,33 @@ def _logsumexp(
 
 
 def _lookup(scope: Scope, match: Match, s: Summation) -> Value | None:
-    looked_up, beside = _divided(match)
+    looked_up, beside = _lookup_factors(match)
     if not looked_up:
         return None
-    counts = [a for a in looked_up if _is_share(scope, match, a)]
+    counts = [a for a in looked_up if _is_inverse_count(scope, match, a)]
     kept = free_indices(match.position) | indices_of(beside)
     others = [i for i in s.binders if i is not match.index]
     within, after = ([i for i in others if (i in kept) == is_after] for is_after in (False, True))
     if not _is_table(scope, match, [a for a in looked_up if a not in counts]):
-        there = [at_position(scope, match, a) for a in looked_up]
+        there = [at_matched_position(scope, match, a) for a in looked_up]
         brackets = [] if match.certain else [Iverson(match.inside)]
-        content = total((*within, *after), [*brackets, *there, *beside])
+        content = summed_product((*within, *after), [*brackets, *there, *beside])
         return scope.lower(content, s.order)
-    content = total(within, [_of_some(a) if a in counts else a for a in looked_up])
+    content = summed_product(
+        within, [_clamped_inverse_count(a) if a in counts else a for a in looked_up]
+    )
     around = with_binders(s.order, after, product_of((content, match.position, *beside)))
     value = _read_from_table(scope, match, content, around)
     if value is None:
         return None
     if after and not any(isinstance(a, Iverson) for a in beside):
-        return _contracted(scope, match, value, beside, after, around)
+        return _contract_lookup(scope, match, value, beside, after, around)
     value = _times_beside(scope, match, value, beside, around)
     which = [m for m, i in enumerate(value.axes) if i in after]
     return scope.frame.reduce(value, "sum", which, False, value.kind)
 
 
-def _contracted(
+def _contract_lookup(
     scope: Scope,
     match: Match,
     value: Value,
@@ -348,7 +350,7 @@ def _contracted(
     return scope.only_where(match.inside, made, [i for i in around if i not in summed])
 
 
-def _divided(match: Match) -> tuple[list[Expr], list[Expr]]:
+def _lookup_factors(match: Match) -> tuple[list[Expr], list[Expr]]:
     """Return the factors that are looked up, and the others.
 
     A bracket guards the lookup where that is computed, and also the other factors.
@@ -363,18 +365,18 @@ def _divided(match: Match) -> tuple[list[Expr], list[Expr]]:
     return looked_up, beside
 
 
-def _is_share(scope: Scope, match: Match, a: Expr) -> bool:
+def _is_inverse_count(scope: Scope, match: Match, a: Expr) -> bool:
     """True if a is 1/n for the number n of places with a value; where it is read, n > 0."""
-    return isinstance(a, Pow) and _is_count(match, _opened(scope, a.base))
+    return isinstance(a, Pow) and _is_match_count(match, _sum_definition(scope, a.base))
 
 
-def _of_some(a: Expr) -> Expr:
+def _clamped_inverse_count(a: Expr) -> Expr:
     """Return 1/n for max(n, 1)."""
     assert isinstance(a, Pow)
     return Pow(Call("clamp", (a.base, num(1), Const("inf"))), a.exponent)
 
 
-def _opened(scope: Scope, e: Expr) -> Expr:
+def _sum_definition(scope: Scope, e: Expr) -> Expr:
     """Return the definition of a named sum, else e."""
     let = scope.find(e.tensor) if isinstance(e, Access) else None
     if let is None or let.kind != "sum" or not isinstance(e, Access):
@@ -382,7 +384,7 @@ def _opened(scope: Scope, e: Expr) -> Expr:
     return factor(let.body_at(e.positions))
 
 
-def _is_count(match: Match, e: Expr) -> bool:
+def _is_match_count(match: Match, e: Expr) -> bool:
     """True if e is Sum_n [s[n] == g], the number of all places of the match."""
     if not isinstance(e, Reduce) or e.kind != "sum" or not isinstance(e.body, Iverson):
         return False
@@ -438,7 +440,7 @@ def _times_beside(
         value = scope.only_where(conjunction(conditions), value, around)
     if len(conditions) < len(beside):
         other = scope.as_float(scope.lower(product_of(beside), around))
-        value = times(scope.frame, scope.as_float(value), other, around)
+        value = elementwise_product(scope.frame, scope.as_float(value), other, around)
         if not match.certain:
             value = scope.only_where(match.inside, value, around)
     return value

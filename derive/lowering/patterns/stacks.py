@@ -34,7 +34,7 @@ def stacked(
     """Return the cases along some axes as one tensor, and the other addends."""
     found: dict[tuple[Index, ...], tuple[Cases, list[Expr]]] = {}
     for e in addends:
-        axes, at, content = _case(e, order)
+        axes, at, content = _stacked_case(e, order)
         if axes:
             cases, terms = found.setdefault(axes, ({}, []))
             cases.setdefault(at, []).append(content)
@@ -85,7 +85,9 @@ def _block(
     return padded_along(scope, value, amounts)
 
 
-def _case(e: Expr, order: Sequence[Index]) -> tuple[tuple[Index, ...], tuple[int, ...], Expr]:
+def _stacked_case(
+    e: Expr, order: Sequence[Index]
+) -> tuple[tuple[Index, ...], tuple[int, ...], Expr]:
     """Return (axes, positions, f) if e = delta(axes, positions)*f; no axes otherwise."""
     deltas = [a for a in factors_of(e) if isinstance(a, Delta)]
     at = {

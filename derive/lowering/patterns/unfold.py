@@ -19,7 +19,7 @@ from derive.algebra.inequalities import Bounds
 from derive.algebra.logic import conditions_of
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.value import Value
-from derive.lowering.ground.windows import AxisRead, affine, lies_inside, number_of, pad
+from derive.lowering.ground.windows import AxisRead, affine_position, lies_inside, number_of, pad
 from derive.program.torch_ir import Code, Dim, Literal, MethodCall, Slice, Subscript, literal
 
 _ZERO = Polynomial({})
@@ -76,14 +76,14 @@ class Sliding:
         return places + self.dilation * (bounds.size(self.within.extent) - _ONE) + _ONE
 
 
-def bare(position: Expr) -> Expr:
+def unguarded_position(position: Expr) -> Expr:
     """Return a position without its guard."""
     return position.position if isinstance(position, Guard) else position
 
 
 def runs_over(bounds: Bounds, position: Expr) -> Mapping[Index, Polynomial] | None:
     """Return the coefficient of each index of an affine position; None if it is not affine."""
-    found = affine(bounds, position)
+    found = affine_position(bounds, position)
     return None if found is None else found.coefficients
 
 
@@ -95,7 +95,7 @@ def sliding(
     ``place`` is the index that counts the windows. By default it is the one whose size follows from
     that of the axis.
     """
-    found = affine(bounds, bare(position))
+    found = affine_position(bounds, unguarded_position(position))
     if found is None or len(found.coefficients) != 2:
         return None
     coefficients, start = found.coefficients, found.constant
@@ -123,7 +123,7 @@ def sliding(
         chosen=_follows(bounds, i.extent, extent) > _follows(bounds, k.extent, extent),
         guarded=isinstance(position, Guard),
     )
-    return _in_range(bounds, position, made)
+    return _certain_windows(bounds, position, made)
 
 
 def _may_be_zero(bounds: Bounds, step: Polynomial) -> bool:
@@ -132,16 +132,16 @@ def _may_be_zero(bounds: Bounds, step: Polynomial) -> bool:
     return sizes and not bounds.at_most(_ONE, step)
 
 
-def _in_range(bounds: Bounds, position: Expr, w: Sliding) -> Sliding | None:
+def _certain_windows(bounds: Bounds, position: Expr, w: Sliding) -> Sliding | None:
     """Return the windows with the conditions that keep them on the axis; None if they may leave it.
 
     ``narrow`` rejects a run past the end, and counts a negative start from the end.
     """
-    form = bounds.form(bare(position))
+    form = bounds.form(unguarded_position(position))
     assert form is not None
     low, high = form, bounds.size(w.extent) - _ONE - form
     given = conditions_of(position.condition) if isinstance(position, Guard) else ()
-    gaps = [gap(bounds, c) for c in given]
+    gaps = [nonnegative_form(bounds, c) for c in given]
     needed = []
     for certain, form in ((w.before, low), (w.after, high)):
         if form in gaps:
@@ -151,7 +151,7 @@ def _in_range(bounds: Bounds, position: Expr, w: Sliding) -> Sliding | None:
     return replace(w, edges=(low, high), needed=tuple(needed))
 
 
-def gap(bounds: Bounds, condition: Expr) -> Polynomial | None:
+def nonnegative_form(bounds: Bounds, condition: Expr) -> Polynomial | None:
     """Return a form that is at least 0 exactly where the condition holds."""
     found = room(condition)
     return None if found is None else bounds.form(found)
@@ -222,23 +222,25 @@ def read_sliding(scope: Scope, r: AxisRead) -> Value | None:
         return None
     if w.guarded and any(i is not None and i.group for i in axes[r.n + 1 :]):
         return None
-    code = fitted(scope, r.value.code, [(r.place, w)], len(axes) - r.n)
+    code = fit_windows(scope, r.value.code, [(r.place, w)], len(axes) - r.n)
     size = w.dilation * (bounds.size(w.within.extent) - _ONE) + _ONE
     code = MethodCall(code, "unfold", (r.place, number_of(scope, size), number_of(scope, w.step)))
     if w.dilation != _ONE:
-        code = Subscript(code, (Literal("..."), _every(scope, w.dilation)))
+        code = Subscript(code, (Literal("..."), _slice_by_step(scope, w.dilation)))
     value = Value(code, (*r.value.at(r.n, w.place).axes, w.within), r.value.kind)
     for i in w.turned:
         value = value.call("flip", scope.frame.place(value, i))
     return value
 
 
-def _every(scope: Scope, step: Polynomial) -> Code:
+def _slice_by_step(scope: Scope, step: Polynomial) -> Code:
     """Return the slice of every ``step``-th element."""
     return Slice(None, None, number_of(scope, step))
 
 
-def fitted(scope: Scope, code: Code, axes: Iterable[tuple[Code, Sliding]], behind: int) -> Code:
+def fit_windows(
+    scope: Scope, code: Code, axes: Iterable[tuple[Code, Sliding]], behind: int
+) -> Code:
     """Return the code with each of these axes padded or cropped to its windows.
 
     ``behind`` counts the axes from the first of these to the last of the code.

@@ -18,9 +18,9 @@ from derive.algebra.factor import factor
 from derive.algebra.inequalities import Bounds
 from derive.algebra.logic import conditions_of, conjunction
 from derive.lowering.ground.context import Scope
-from derive.lowering.ground.summation import Summation, total
+from derive.lowering.ground.summation import Summation, summed_product
 from derive.lowering.ground.value import Value
-from derive.lowering.ground.windows import number_of, padded
+from derive.lowering.ground.windows import number_of, zero_padded
 from derive.program.torch_ir import Binary, Code, Dim, MethodCall, literal
 
 _ZERO, _ONE = Polynomial({}), Polynomial.of(1)
@@ -61,20 +61,20 @@ def band_sum(scope: Scope, s: Summation) -> Value | None:
     inside += s.others
     if one.index in indices_of(inside) or one.binder not in indices_of(s.others):
         return None
-    f = total(tuple(i for i in s.binders if i is not one.binder), inside)
+    f = summed_product(tuple(i for i in s.binders if i is not one.binder), inside)
     inner = [one.binder if i is one.index else i for i in s.order]
     value = scope.as_float(scope.frame.fit(scope.lower(f, inner), inner))
     if one.binder not in value.axes:
         return None
-    return _windows(scope, value, before, after)
+    return _window_sums(scope, value, before, after)
 
 
-def _windows(scope: Scope, value: Value, before: Reach, after: Reach) -> Value:
+def _window_sums(scope: Scope, value: Value, before: Reach, after: Reach) -> Value:
     """Return the sums of windows; one more zero at the end, as the axis may be empty."""
     n = value.axes.index(before.binder)
     place = scope.frame.position(value.axes, n)
     left, right = before.code(scope), after.code(scope)
-    wide = padded(scope, value, n, left, Binary("+", right, literal(1)))
+    wide = zero_padded(scope, value, n, left, Binary("+", right, literal(1)))
     size = Binary("+", Binary("+", left, right), literal(1))
     code = MethodCall(
         MethodCall(wide.code, "unfold", (place, size, literal(1))), "sum", (literal(-1),)
@@ -85,8 +85,8 @@ def _windows(scope: Scope, value: Value, before: Reach, after: Reach) -> Value:
 
 def _reach(bounds: Bounds, s: Summation, c: Expr) -> Reach | None:
     """Return the reach of a comparison of two indices."""
-    sides = _sides(c)
-    found = None if sides is None else _scaled(bounds, sides[0])
+    sides = _bounded_below(c)
+    found = None if sides is None else _integer_multiple(bounds, sides[0])
     if sides is None or found is None:
         return None
     room, below = found
@@ -104,7 +104,7 @@ def _reach(bounds: Bounds, s: Summation, c: Expr) -> Reach | None:
     return None
 
 
-def _sides(c: Expr) -> tuple[Expr, bool] | None:
+def _bounded_below(c: Expr) -> tuple[Expr, bool] | None:
     """Return the expression that a comparison bounds below by 0, and whether strictly."""
     match c:
         case Rel("<" | "<=" as op, low, high):
@@ -114,7 +114,7 @@ def _sides(c: Expr) -> tuple[Expr, bool] | None:
     return None
 
 
-def _scaled(bounds: Bounds, e: Expr) -> tuple[Polynomial, int] | None:
+def _integer_multiple(bounds: Bounds, e: Expr) -> tuple[Polynomial, int] | None:
     """Return an integer multiple of e that has a polynomial form, and the multiplier."""
     for n in range(1, _MOST_PARTS + 1):
         form = bounds.form(factor(num(n) * e))

@@ -40,7 +40,7 @@ def _with_text(program: Program, text: str) -> Program | None:
 
 
 def read(text: str) -> syntax.OperationSyntax:
-    (operation,) = text_form._split(text_form._read(text))
+    (operation,) = text_form._group_by_op(text_form._located_statements(text))
     return operation
 
 

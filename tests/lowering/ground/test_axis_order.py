@@ -5,8 +5,8 @@ from __future__ import annotations
 from kit.lowered import assert_code, assert_right
 
 from derive.algebra.expr import Access, Index, Mul
-from derive.algebra.substitution import apart
-from derive.lowering.ground.axis_order import in_place_of, renaming, with_binders
+from derive.algebra.substitution import rename_apart
+from derive.lowering.ground.axis_order import binders_for_axis, renaming, with_binders
 
 i, j, k = (Index(name, name) for name in "ijk")
 
@@ -17,9 +17,9 @@ def test_a_binder_stands_where_the_body_has_it():
 
 
 def test_binders_are_apart_from_what_stands_around():
-    (other,) = apart((k,), (k, i))
+    (other,) = rename_apart((k,), (k, i))
     assert other.name != "k" and other.extent == "k"
-    assert apart((k,), (i,)) == (k,)
+    assert rename_apart((k,), (i,)) == (k,)
     assert renaming((k,), (other,)) == {k: other}
 
 
@@ -31,8 +31,8 @@ def test_a_product_is_summed_where_it_stands():
 
 def test_what_is_placed_along_an_axis_stands_where_it_stood():
     body = Mul((Access("x", (k,)), Access("v", (j,))))
-    assert in_place_of(i, (i, j), (k,), body) == (k, j)
-    assert in_place_of(i, (j, i), (k,), body) == (j, k)
+    assert binders_for_axis(i, (i, j), (k,), body) == (k, j)
+    assert binders_for_axis(i, (j, i), (k,), body) == (j, k)
     beside = Mul((Access("A", (j, k)), Access("x", (k,))))
-    assert in_place_of(i, (i, j), (k,), beside) == with_binders((j,), (k,), beside)
-    assert in_place_of(i, (j,), (k,), body) == with_binders((j,), (k,), body)
+    assert binders_for_axis(i, (i, j), (k,), beside) == with_binders((j,), (k,), beside)
+    assert binders_for_axis(i, (j,), (k,), body) == with_binders((j,), (k,), body)

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from derive.errors import LoweringError
-from derive.lowering.ground.context import common_kind, number, whole
+from derive.lowering.ground.context import common_kind, fraction_value, whole
 from derive.lowering.ground.value import Value
 from derive.program.torch_ir import Name, text
 
@@ -17,7 +17,7 @@ from derive.program.torch_ir import Name, text
     [(Fraction(3), "3"), (Fraction(-1, 2), "-0.5"), (Fraction(10**30), "1e30")],
 )
 def test_numbers(value, code):
-    made = number(value)
+    made = fraction_value(value)
     assert text(made.code) == code and made.scalar
 
 

@@ -10,7 +10,7 @@ from kit.lowered import assert_right
 
 from derive import load, parse, source
 from derive.check.verify import checks_of
-from derive.lowering.ground.numbers import of_number, quotient_of_numbers
+from derive.lowering.ground.numbers import math_call, quotient_of_numbers
 from derive.lowering.ground.value import Frame
 from derive.program.torch_ir import Binary, Dim, Literal, Name, text
 
@@ -36,9 +36,9 @@ def test_a_parameter_has_no_error(body):
 
 def test_what_is_certain_stays_plain():
     p, n = Name("p"), Dim("n")
-    assert text(of_number("tanh", p)) == "math.tanh(p)"
-    assert text(of_number("log", p)) == "_ieee(math.log, p)"
-    assert text(of_number("sqrt", Literal("2"))) == "math.sqrt(2)"
+    assert text(math_call("tanh", p)) == "math.tanh(p)"
+    assert text(math_call("log", p)) == "_ieee(math.log, p)"
+    assert text(math_call("sqrt", Literal("2"))) == "math.sqrt(2)"
     over = [quotient_of_numbers(Frame(), p, q) for q in (Literal("2"), p, Binary("*", p, n))]
     assert text(over[0]) == "p / 2" and text(over[1]) == "_quotient(p, p)"
     assert isinstance(over[2], Binary) and over[2].op == "/"

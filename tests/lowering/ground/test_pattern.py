@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from derive.lowering.ground.pattern import Pattern, recognised
+from derive.lowering.ground.pattern import Pattern, first_match
 
 
 class Notes:
@@ -21,12 +21,12 @@ ANY = Pattern("any", "n = n", lambda scope, n: n)
 
 def test_the_first_that_makes_something_is_taken_and_noted():
     scope = Notes()
-    assert recognised((HALF, ANY), scope, 6) == 3
-    assert recognised((HALF, ANY), scope, 5) == 5
+    assert first_match((HALF, ANY), scope, 6) == 3
+    assert first_match((HALF, ANY), scope, 5) == 5
     assert scope.noted == [("half", "n = 2*m"), ("any", "n = n")]
 
 
 def test_where_none_has_the_form_nothing_is_made():
     scope = Notes()
-    assert recognised((HALF,), scope, 5) is None
+    assert first_match((HALF,), scope, 5) is None
     assert scope.noted == []

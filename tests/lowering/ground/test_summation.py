@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from derive.algebra.expr import Access, And, Index, Iverson, Mul, Reduce, Rel, num
-from derive.lowering.ground.summation import Summation, total
+from derive.lowering.ground.summation import Summation, summed_product
 
 i, k = Index("i", "i"), Index("k", "k")
 A, x = Access("A", (i, k)), Access("x", (k,))
@@ -19,5 +19,5 @@ def test_brackets_are_apart_from_what_is_multiplied():
 
 def test_it_is_an_expression_again():
     assert SUM.expr is Reduce("sum", (k,), Mul(SUM.factors))
-    assert total((), (A, x)) is Mul((A, x))
-    assert total((k,), (x,)) is Reduce("sum", (k,), x)
+    assert summed_product((), (A, x)) is Mul((A, x))
+    assert summed_product((k,), (x,)) is Reduce("sum", (k,), x)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kit.lowered import assert_code
 
-from derive.lowering.ground.views import flattened, in_place_of, is_view, unflattened
+from derive.lowering.ground.views import flattened, is_view, substitute_views, unflattened
 from derive.program.torch_ir import Literal, MethodCall, Name, Tuple, text
 
 x, y = Name("x"), Name("y")
@@ -27,7 +27,7 @@ def test_a_view_is_known():
 
 def test_names_are_replaced_and_what_is_superfluous_left_out():
     code = flattened(y, 1, 2)
-    assert in_place_of(code, {y: unflattened(x, 1, SIZES)}) is x
+    assert substitute_views(code, {y: unflattened(x, 1, SIZES)}) is x
 
 
 def test_a_composite_axis_is_taken_apart_and_put_together():

@@ -6,7 +6,7 @@ import pytest
 from kit.rows import without
 
 from derive import derivation, parse, source
-from derive.lowering.ground.pattern import Pattern, recognised
+from derive.lowering.ground.pattern import Pattern, first_match
 from derive.lowering.patterns import PATTERNS
 
 ROWS = [row for table in PATTERNS.values() for row in table]
@@ -33,7 +33,7 @@ def test_the_first_row_that_has_the_form_is_the_one():
         Pattern("third", "n = 3*m", lambda scope, n: n // 3 if n % 3 == 0 else None),
     )
     scope = Notes()
-    assert [recognised(rows, scope, n) for n in (6, 9, 5)] == [3, 3, None]  # type: ignore[arg-type]
+    assert [first_match(rows, scope, n) for n in (6, 9, 5)] == [3, 3, None]  # type: ignore[arg-type]
     assert scope.noted == ["even: n = 2*m", "third: n = 3*m"]
 
 

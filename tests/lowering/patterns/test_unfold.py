@@ -10,7 +10,7 @@ from kit.windows import random_statistics, tensors
 from derive import load, parse
 from derive.algebra.expr import Access, Guard, Index, Rel, Size, num, walk
 from derive.calculus.valid_positions import bounds_of
-from derive.lowering.patterns.unfold import bare, gap, runs_over, sliding
+from derive.lowering.patterns.unfold import nonnegative_form, runs_over, sliding, unguarded_position
 
 OP = parse("op f(x[n,u], w[k]) -> y\ny[n,t] = sum[k](x[n,3*t+2*k]*w[k])")
 BOUNDS = bounds_of(OP)
@@ -29,14 +29,14 @@ def test_step_and_dilation_are_found():
 def test_one_index_is_no_window():
     t = Index("t", "t")
     assert sliding(BOUNDS, t + num(1), "u") is None
-    assert bare(Guard(Rel("<", t, num(2)), t)) is t
+    assert unguarded_position(Guard(Rel("<", t, num(2)), t)) is t
 
 
 def test_the_gap_of_a_condition_is_at_least_0_where_it_holds():
     t = Index("t", "t")
-    found = gap(BOUNDS, Rel("<", t, Size("t")))
+    found = nonnegative_form(BOUNDS, Rel("<", t, Size("t")))
     assert found is not None
-    assert gap(BOUNDS, Rel("==", t, num(0))) is None
+    assert nonnegative_form(BOUNDS, Rel("==", t, num(0))) is None
 
 
 def test_a_maximum_over_windows_reads_a_view():
