@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from derive.notation import operation
 from derive.notation.original_axes import as_given
-from derive.notation.sympy_form import operation as operation_of_sympy
 from derive.notation.text_form import operation_of, operations_of
 from derive.notation.unparse import written
 from derive.show.formula import equation, sides
@@ -71,6 +70,9 @@ class Operation(operation.Operation):
         Raises:
             SpecError: the equations have no meaning as an operation.
         """
+        # SymPy takes a while to import, and an operation of text does without it.
+        from derive.notation.sympy_form import operation as operation_of_sympy
+
         made = operation_of_sympy(
             name, equations, inputs, parameters or {}, outputs, stable, requires
         )

@@ -60,8 +60,8 @@ def test_keys_of_two_means_have_the_gradients_of_both():
     text = """op f(q[b,i,d], k[b,j,d], p[b,l,d]) -> y, z
 y[b,i,d] = sum[j](softmax[j](sum[e](q[b,i,e]*k[b,j,e]))*k[b,j,d])
 z[b,l,d] = sum[j](softmax[j](sum[e](p[b,l,e]*k[b,j,e]))*k[b,j,d])"""
-    whole = max(map(repr, made(text).values()), key=lambda p: p.count("Attended"))
-    assert whole.count("Attended") == 4 and "exp" not in whole
+    whole = max(map(repr, made(text).values()), key=lambda p: p.count("AttentionResult"))
+    assert whole.count("AttentionResult") == 4 and "exp" not in whole
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from kit.shared import written
 import derive
 from derive import catalog, pipeline
 from derive.errors import LoweringError
-from derive.module.checks import Check
+from derive.module.arguments import ArgumentCheck
 from derive.module.docstrings import Doc
 from derive.module.emit import emit
 from derive.module.function_codegen import Variant
@@ -206,7 +206,7 @@ def test_two_inputs_a_parameter_and_two_outputs():
         ),
         gradients={"x": "grad_x", "w": "grad_w"},
     )
-    check = Check(
+    check = ArgumentCheck(
         ("size = x.shape[0]",), "w.shape[0] != size", message="w has {w.shape[0]}, not {size}"
     )
     assert emit(coded(op), [Variant(None, made)], [check], DOC) == TWO
@@ -337,14 +337,14 @@ def test_an_output_without_gradient_is_marked():
 def test_a_long_message_is_split_between_words_and_a_long_check_refused():
     op = derive.parse("op copy(x[i]) -> y\ny[i] = x[i]")
     message = "copy: " + "word " * 30 + "{x.dim()}"
-    check = Check((), "x.dim() != 1", message=message)
+    check = ArgumentCheck((), "x.dim() != 1", message=message)
     source = emit(coded(op), [Variant(None, program())], [check], DOC)
     (raised,) = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Raise)]
     assert max(map(len, source.splitlines())) <= 88
     texts = [n.value for n in ast.walk(raised) if isinstance(n, ast.Constant)]
     assert "".join(texts) == message.replace("{x.dim()}", "")
     with pytest.raises(LoweringError, match="longer than one line"):
-        emit(coded(op), [Variant(None, program())], [Check((), "x" * 90)], DOC)
+        emit(coded(op), [Variant(None, program())], [ArgumentCheck((), "x" * 90)], DOC)
 
 
 def test_a_size_that_is_longer_than_a_line_is_computed_before_its_check():
