@@ -209,12 +209,14 @@ class Absence:
         return self._of_shape(made, code)
 
     def _product(self, code: Code, left: Code, right: Code) -> Code | Uniform | None:
-        """Return a matrix product with a vector of ones as a sum."""
+        """Return a matrix product with ones as a sum over the axis that the product contracts."""
         for ones, matrix, place in ((right, left, -1), (left, right, -2)):
             if self.reads(matrix) or not self.reads(ones):
                 continue
             if self.without(ones) == Uniform(Fraction(1)) and self._is_float(matrix):
-                return self._of_shape(MethodCall(matrix, "sum", (literal(place),)), code)
+                shape = self.given(matrix)
+                axis = place if shape is None else max(place, -len(shape))
+                return self._of_shape(MethodCall(matrix, "sum", (literal(axis),)), code)
         return None
 
     def _added(

@@ -317,3 +317,15 @@ def test_what_is_compared_for_equality_rounds_alike():
             torch.autograd.grad(y.square().sum(), (x, a, w)) for y in (load(op)(x, a, w), plain)
         )
         torch.testing.assert_close(found, wanted)
+
+
+def test_a_matrix_of_ones_that_an_optional_tensor_stands_for_sums_a_vector():
+    """A vector has no axis -2: the backward raised where the tensor was not given."""
+    op = parse("op f(v[i], x[i,i]=1) -> y\ny[n] = sum[i](x[2*n,i]*log_softmax[i](v[i]**2))")
+    for size in (1, 2, 5):
+        v = torch.linspace(0.2, 1.1, size, dtype=torch.float64).requires_grad_()
+        found, wanted = (
+            torch.autograd.grad(y.square().sum(), v)
+            for y in (load(op)(v), load(op)(v, torch.ones(size, size, dtype=torch.float64)))
+        )
+        torch.testing.assert_close(found, wanted)
