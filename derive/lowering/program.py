@@ -91,10 +91,8 @@ def program(
     """Lower the forward and the backward; ``flat`` returns the input with flattened groups.
 
     ``available`` are the outputs that the backward may read. If it is given, or if ``keeps`` is
-    false,
-    the backward reads no statistics. ``pulled`` derives a backward through a statistic, for use
-    where
-    no input need then be kept for the statistic alone.
+    false, the backward reads no statistics. ``pulled`` derives a backward through a statistic, for
+    use where no input need then be kept for the statistic alone.
 
     Flattened groups are less readable and equally fast. Kernels take groups as they are, so that
     possibly only the body without kernels needs flattening.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from derive.blocks.tiling import Stage
@@ -288,11 +288,3 @@ def none_of(names: Sequence[str], indent: int) -> list[str]:
             chunks.append([])
         chunks[-1].append(name)
     return [" = ".join([*chunk, "None"]) for chunk in chunks if chunk]
-
-
-def arguments_of(stage: Stage, part: StageFunction) -> Iterator[tuple[str, str]]:
-    """Yield (argument, its kind) for each argument of a stage function."""
-    kinds = {g.name: "input" for g in stage.given} | {n: "output" for n in stage.outputs}
-    kinds |= {p.name: "parameter" for p in stage.operation.parameters}
-    for name in part.arguments:
-        yield name, kinds.get(name, "other")

@@ -74,10 +74,8 @@ class InPlaceWriter:
     """Rewrites lines in place, one after another.
 
     ``floats`` are the names of float tensors, and ``results`` the returned names, whose shapes are
-    in
-    ``known``. ``places`` has the positions of inputs among the arguments. ``taken`` are the names
-    in
-    use. ``is_large`` says which shapes are worth the rewrite.
+    in ``known``. ``places`` has the positions of inputs among the arguments. ``taken`` are the
+    names in use. ``is_large`` says which shapes are worth the rewrite.
     """
 
     floats: dict[str, None]

@@ -220,10 +220,8 @@ class Products:
     """Selects the matrix products: without ``vectors`` and without ``positions``.
 
     Half precision cannot represent all positions, which must be exact. If a call adds a product to
-    a
-    tensor that is not a product, it belongs to an expanded square, which cancels. Then no product
-    is
-    selected.
+    a tensor that is not a product, it belongs to an expanded square, which cancels. Then no product
+    is selected.
     """
 
     vectors: frozenset[str]

@@ -63,12 +63,9 @@ class Absence:
     """The facts if an optional tensor is None.
 
     ``numbers`` are the names of constant values, ``floats`` those of float tensors (the first has
-    the
-    dtype of the body), ``python`` those of Python numbers. ``there`` and ``given`` return the shape
-    of
-    a code if the tensor is None, and if it is given. ``dtype`` is that of the body if it has a
-    name,
-    and ``tensors`` are the names of the available tensors.
+    the dtype of the body), ``python`` those of Python numbers. ``there`` and ``given`` return the
+    shape of a code if the tensor is None, and if it is given. ``dtype`` is that of the body if it
+    has a name, and ``tensors`` are the names of the available tensors.
     """
 
     numbers: Mapping[str, Number]

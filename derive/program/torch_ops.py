@@ -42,20 +42,14 @@ class TorchOp:
     """name(x, ...) or x.name(...): its shape rule, its cost and its properties.
 
     A ``view`` computes nothing, and if it ``overlaps``, one element may appear at several
-    positions.
-    The result of an operation that ``ends_in_view`` is a view of a new tensor. ``free`` operations
-    are
-    not counted, and ``light`` ones are repeated rather than named. One that ``makes`` a tensor
-    reads
-    no elements. One that ``contracts`` sums products, and one that ``keeps`` has an argument
-    keepdim.
-    One ``at_positions`` raises an error for a position out of range, a ``limited`` one for some
-    numbers. One that ``slips`` has a forward-mode rule that is somewhere wrong or not finite, or
-    whose
-    derivative is, although the tangent is finite. ``before`` returns the steps before the last. The
-    result is ``new`` if it aliases no operand. It is ``reshaped`` if it has all elements of one
-    tensor,
-    in any order, without overlaps.
+    positions. The result of an operation that ``ends_in_view`` is a view of a new tensor. ``free``
+    operations are not counted, and ``light`` ones are repeated rather than named. One that
+    ``makes`` a tensor reads no elements. One that ``contracts`` sums products, and one that
+    ``keeps`` has an argument keepdim. One ``at_positions`` raises an error for a position out of
+    range, a ``limited`` one for some numbers. One that ``slips`` has a forward-mode rule that is
+    somewhere wrong or not finite, or whose derivative is, although the tangent is finite.
+    ``before`` returns the steps before the last. The result is ``new`` if it aliases no operand. It
+    is ``reshaped`` if it has all elements of one tensor, in any order, without overlaps.
     """
 
     name: str

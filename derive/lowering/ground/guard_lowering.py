@@ -48,10 +48,8 @@ def is_zero_outside(args: Sequence[Expr], condition: Expr) -> bool:
     """True if the product of guarded arguments is 0 where the condition fails.
 
     log(1) is 0, and so is x*log(1) outside x != 0. This is the code for entropies. torch.xlogy does
-    not
-    do: its derivative in the second argument is 0/0 where both are 0, and its value is nan where
-    the
-    first is 0 and the second nan.
+    not do: its derivative in the second argument is 0/0 where both are 0, and its value is nan
+    where the first is 0 and the second nan.
     """
     rest = [a for a in args if not isinstance(a, Iverson)]
     zero = [a for a in rest if _vanishes(a, condition)]

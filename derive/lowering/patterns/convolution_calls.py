@@ -245,8 +245,7 @@ def _summed_windows(
     """Return the windows with one summed index, and whether that index counts the windows.
 
     If the sizes leave open which index counts the windows, it is the summed one if the first axis
-    of
-    the read tensor is summed too: this is torch's layout of a weight gradient.
+    of the read tensor is summed too: this is torch's layout of a weight gradient.
     """
     read = [a for f in s.factors for a in accesses(f) if not set(positions).isdisjoint(a.positions)]
     first = [next((i for i in a.positions if isinstance(i, Index)), None) for a in read]
@@ -271,8 +270,7 @@ def _windows_placed(bounds: Bounds, deltas: Mapping[Index, Delta], s: Summation)
     """Return the windows along which deltas scatter values, both indices summed.
 
     If the sizes leave open which index counts the windows, it is that of the operand whose axes
-    come
-    first in the result.
+    come first in the result.
     """
     factors = [f for f in s.factors if not isinstance(f, Delta)]
 

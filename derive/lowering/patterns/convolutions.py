@@ -42,8 +42,7 @@ class Operands:
     """Two factors of a convolution, and the roles of their indices.
 
     ``first`` and ``second`` are in one operand and the result, ``groups`` in both and the result,
-    and
-    ``shared`` in both and summed.
+    and ``shared`` in both and summed.
     """
 
     values: tuple[Value, Value]

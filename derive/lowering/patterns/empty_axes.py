@@ -32,8 +32,7 @@ def may_be_empty_axis(scope: Scope, position: Expr, extent: str) -> bool:
 
     A position that a tensor computes is assumed to exist. The exceptions are a comparison with the
     size, and the winner of a reduction over joined axes. The axis is also nonempty if another
-    tensor
-    certainly holds positions on it for the same indices.
+    tensor certainly holds positions on it for the same indices.
     """
     if not isinstance(position, Guard):
         return False
