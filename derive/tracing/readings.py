@@ -215,7 +215,7 @@ def _more_than(fact: Fact, time: float, memory: float) -> str:
 
 def _derive_and_cost(function: Any, bound: inspect.BoundArguments) -> tuple[LoadedFunction, Fact]:
     """Derive the code of a function for such arguments, and estimate both costs."""
-    from derive.pipeline import load
+    from derive.api import load
     from derive.tracing.call_cost import cost_of
     from derive.tracing.read import reading_of
 

@@ -44,7 +44,7 @@ def check(
 
     Each function is given with the values of the parameters at which ``op`` should equal it.
     """
-    from derive.pipeline import load
+    from derive.api import load
 
     f = load(op)
     for value in inputs.values():

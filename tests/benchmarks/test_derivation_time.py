@@ -9,7 +9,7 @@ import pytest
 from kit.shared import anew, written
 
 from derive import catalog
-from derive.pipeline import source
+from derive.api import source
 
 
 @pytest.mark.parametrize("name", catalog.names())

@@ -29,8 +29,9 @@ from derive.calculus.inline import inline_adjoints
 from derive.calculus.lets import inline, is_named_sum
 from derive.check import oracle
 from derive.check.samples import cases
+from derive.notation.options import options
 from derive.notation.split import is_plain
-from derive.pipeline import derive_option, options
+from derive.pipeline import derive_option
 
 
 def each_plain_option(op: derive.Operation) -> list[tuple[str | None]]:

@@ -9,11 +9,11 @@ import torch
 import derive
 from derive.algebra.expr import Access, Index, Rel, Size, num
 from derive.algebra.inequalities import Bounds
+from derive.api import load, source
 from derive.calculus.valid_positions import bounds_of, certain_positions, least_sizes
 from derive.check import oracle
 from derive.check.verify import checks_of
 from derive.notation.specification import parse
-from derive.pipeline import load, source
 
 INPUTS = "op f(x[k,n], v[n], s[k]: int, t[k,l]: int, T: int, c[k]: bool, u[l]) -> y\n"
 CERTAIN = {

@@ -9,12 +9,13 @@ import pytest
 import torch
 
 import derive
+from derive.api import load
 from derive.check.checks import ALL
 from derive.check.invoke import tensors_of
 from derive.check.samples import cases, sample
 from derive.check.verify import checks_of
 from derive.kernels.table import FORWARD, KERNELS
-from derive.pipeline import load, program_of
+from derive.pipeline import program_of
 
 
 def kernels(op, option=None):

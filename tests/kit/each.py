@@ -10,7 +10,7 @@ import pytest
 
 from derive import catalog
 from derive.notation.operation import Operation
-from derive.pipeline import options
+from derive.notation.options import options
 
 
 def some_now(seeds: Sequence[Any], count: int) -> list[Any]:

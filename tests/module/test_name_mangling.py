@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from derive.api import derivation, load, source
 from derive.check.verify import verify_source
 from derive.joint import value_and_grad
 from derive.module.name_mangling import OWN, coded
 from derive.notation.names import WORDS
 from derive.notation.specification import parse
-from derive.pipeline import derivation, load, source
 
 NAMES = sorted(OWN)
 NUMBERS = [name for name in NAMES if name not in WORDS]

@@ -16,6 +16,7 @@ from kit.plain import plain  # noqa: E402
 
 import derive  # noqa: E402
 from derive.algebra.expr import Composite, Index, accesses, walk  # noqa: E402
+from derive.api import derivation, load  # noqa: E402
 from derive.check import oracle  # noqa: E402
 from derive.check.samples import cases, sample  # noqa: E402
 from derive.check.verify import gradients_of  # noqa: E402
@@ -25,7 +26,7 @@ from derive.lowering.ground.views import flattened, substitute_views, unflattene
 from derive.lowering.groups import flat_operation  # noqa: E402
 from derive.notation.specification import parse  # noqa: E402
 from derive.notation.split import split_axes, splits  # noqa: E402
-from derive.pipeline import derivation, load, program_of  # noqa: E402
+from derive.pipeline import program_of  # noqa: E402
 from derive.program.torch_ir import Code, MethodCall, Name, Tuple, literal, text  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")

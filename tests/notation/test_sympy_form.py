@@ -31,12 +31,12 @@ from sympy import (
     symbols,
 )
 
+from derive.api import derivation, load
 from derive.errors import SpecError
 from derive.notation import heads as h
 from derive.notation.read import read
 from derive.notation.specification import Operation, parse
 from derive.notation.to_sympy import to_sympy
-from derive.pipeline import derivation, load
 
 c, d, i, j, k, l, n, o, t = symbols("c d i j k l n o t", integer=True)  # noqa: E741
 N, K = symbols("N K", integer=True)

@@ -16,8 +16,10 @@ from kit.shared import anew
 
 import derive.catalog
 from derive import catalog
+from derive.api import costs, derivation, source
 from derive.command.lines import warnings_of
-from derive.pipeline import costs, derivation, derive_option, options, source
+from derive.notation.options import options
+from derive.pipeline import derive_option
 
 FOLDER = Path(derive.catalog.__file__).parent
 FAMILIES = sorted(path for path in FOLDER.glob("*.py") if path.stem != "__init__")

@@ -14,8 +14,8 @@ from kit.shared import kept
 
 import derive
 from derive import budget
+from derive.api import derivation, load, source
 from derive.calculus.build_lets import flatten_operation
-from derive.pipeline import derivation, load, source
 from derive.reports.result import Derivation
 
 torch = pytest.importorskip("torch")

@@ -12,9 +12,9 @@ from kit.plain import plain
 
 import derive
 from derive import catalog
+from derive.api import source
 from derive.check import oracle, reference
 from derive.check.verify import checks_of
-from derive.pipeline import source
 
 
 def made(text):

@@ -15,12 +15,12 @@ from derive import load, parse
 from derive.algebra.affine import Polynomial
 from derive.algebra.expr import Index, Num, Param, Size
 from derive.algebra.inequalities import Bounds
+from derive.api import source
 from derive.calculus.valid_positions import given_sizes
 from derive.check import oracle
 from derive.lowering.patterns.unfold import sliding
 from derive.memory import imported
 from derive.notation.operation import Extent
-from derive.pipeline import source
 
 MAX = "op f(x[n,c,u]; kernel=size(k), stride=1) -> y\ny[n,c,t] = max[k](x[n,c,stride*t+k])"
 DILATED = "op f(x[n,c,u]; kernel=size(k)) -> y\ny[n,c,t] = max[k](x[n,c,t+2*k])"

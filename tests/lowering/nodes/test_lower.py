@@ -20,10 +20,11 @@ import derive  # noqa: E402
 from derive.algebra.expr import Index, walk  # noqa: E402
 from derive.algebra.factor import factor  # noqa: E402
 from derive.algebra.interpret import array  # noqa: E402
+from derive.api import derivation  # noqa: E402
 from derive.check import oracle  # noqa: E402
 from derive.check.samples import cases  # noqa: E402
 from derive.notation.split import is_plain  # noqa: E402
-from derive.pipeline import derivation, derive_option  # noqa: E402
+from derive.pipeline import derive_option  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")
 CLOSE = {"rtol": 1e-10, "atol": 1e-12}

@@ -13,10 +13,11 @@ from kit.rows import without
 from kit.runs import random_runs
 
 from derive import catalog, load, parse
+from derive.api import source
 from derive.check import oracle
 from derive.check.verify import checks_of
 from derive.memory import imported
-from derive.pipeline import derive_option, source
+from derive.pipeline import derive_option
 
 CAT = "op f(a[n,i], b[n,j]) -> y\ny[n,m] = concat[m](a[n,m], b[n,m])"
 UNCUT = "op f(x[t], z[s]) -> y\ny[t] = [t < size(s)]*x[t]*z[0]"

@@ -15,10 +15,10 @@ from kit.recognised import functions, named, nothing_recognised, results, tensor
 from torch.autograd import gradcheck, gradgradcheck
 
 from derive import derivation, load, parse
+from derive.api import source
 from derive.check import oracle
 from derive.check.verify import checks_of
 from derive.memory import imported
-from derive.pipeline import source
 
 VALID = "y[n,o,t] = sum[c,k](x[n,c,t+k]*w[o,c,k])"
 STRIDED = (

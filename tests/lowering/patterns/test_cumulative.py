@@ -8,8 +8,8 @@ import torch
 from kit.lines import lines, made, named, run
 
 from derive import load, parse
+from derive.api import source
 from derive.check.verify import checks_of
-from derive.pipeline import source
 
 CODE = {
     "op f(A[*p,k,*q]; dim=axis(k)) -> y\ny[*p,k,*q] = sum[l | l<=k](A[*p,l,*q])": (

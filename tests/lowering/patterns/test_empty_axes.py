@@ -9,9 +9,9 @@ import pytest
 import torch
 from kit.plain import plain
 
+from derive.api import load, source
 from derive.check import oracle
 from derive.notation.specification import parse
-from derive.pipeline import load, source
 
 EXTREMA = ("max", "min", "amax", "amin", "argmax", "argmin")
 TEXTS = {

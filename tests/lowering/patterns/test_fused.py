@@ -9,8 +9,8 @@ from kit.lines import lines, made, named, run
 from kit.lowered import assert_code, assert_right
 
 from derive import load
+from derive.api import source
 from derive.check.verify import checks_of
-from derive.pipeline import source
 
 CODE = {
     "op f(x[i,d], y[j,d]) -> D\nD[i,j] = sum[d]((x[i,d] - y[j,d])**2)": (

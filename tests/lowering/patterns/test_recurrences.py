@@ -9,8 +9,8 @@ from kit.lines import made, named, run
 from kit.plain import plain
 
 from derive import load
+from derive.api import source
 from derive.check.verify import checks_of
-from derive.pipeline import source
 
 LOGSUMEXP = "op f(A[*p,k,*q]; dim=axis(k)) -> F\nF[*p,k,*q] = logsumexp[l | l<=k](A[*p,l,*q])"
 PROD = "op f(A[*p,k,*q]; dim=axis(k)) -> F\nF[*p,k,*q] = prod[l | l<=k](A[*p,l,*q])"

@@ -10,10 +10,10 @@ import torch
 from kit.lines import run
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from derive.api import load, source
 from derive.check import oracle
 from derive.check.verify import checks_of
 from derive.notation.specification import parse
-from derive.pipeline import load, source
 
 SEGMENTS = "op f(x[n,q], s[n]: int; num=size(g)) -> y\ny[g,q] = {kind}[n | s[n]==g](x[n,q])"
 TEXTS = {
