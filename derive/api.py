@@ -271,7 +271,7 @@ def pass_reports(op: Operation, option: str | None = None) -> list[PassReport]:
     check_operation(op)
     coded_op = coded(op).operation
     unit = Unit.start(dict(options(coded_op))[known_option(coded_op, option)])
-    found = [PassReport("read", "the operation as it is given", (), unit_lines(unit))]
+    found = [PassReport("read", "The operation as it is given", (), unit_lines(unit))]
     with working(op.name):
         for step, made in stages(REVERSE, unit):
             found.append(PassReport(step.name, step.states, unit_lines(unit), unit_lines(made)))

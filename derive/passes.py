@@ -19,6 +19,20 @@ class Pass(Generic[T]):
     run: Callable[[T], T]
 
 
+def as_pass(f: Callable[[T], T]) -> Pass[T]:
+    """Return the pass of a function: its name, and its docstring as the statement.
+
+    >>> @as_pass
+    ... def double(n: int) -> int:
+    ...     "2·n."
+    ...     return 2 * n
+    >>> double.name, double.states, double.run(3)
+    ('double', '2·n', 6)
+    """
+    states = (f.__doc__ or "").partition("\n\n")[0].rstrip(".")
+    return Pass(f.__name__.replace("_", " "), " ".join(states.split()), f)
+
+
 def stages(passes: Iterable[Pass[T]], unit: T) -> Iterator[tuple[Pass[T], T]]:
     """Yield each pass with the unit after it."""
     for step in passes:

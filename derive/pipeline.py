@@ -18,15 +18,17 @@ from typing import TypeVar
 
 from derive.algebra.cost_order import operation_costs
 from derive.budget import working
-from derive.calculus.adjoint import differentiate
-from derive.calculus.alpha_renaming import canonical
-from derive.calculus.build_lets import flatten_operation
-from derive.calculus.centering import with_centres
-from derive.calculus.finalize import safe_backward, safe_forward, solved
-from derive.calculus.guard_insertion import make_safe
-from derive.calculus.inline import inline_adjoints
-from derive.calculus.rematerialize import without_spare_reads
-from derive.calculus.tangent import differentiate_forward
+from derive.calculus import (
+    adjoint,
+    alpha_renaming,
+    build_lets,
+    centering,
+    finalize,
+    guard_insertion,
+    inline,
+    tangent,
+)
+from derive.calculus import rematerialize as spare_reads
 from derive.calculus.unit import Unit
 from derive.errors import no_recursion_leaves
 from derive.lowering.ground.value import NeedsFlatGroups
@@ -34,14 +36,14 @@ from derive.lowering.groups import with_flat_groups
 from derive.lowering.joint import Joint
 from derive.lowering.layout_conversion import Border
 from derive.lowering.lowering_input import LoweringInput
-from derive.lowering.program import Lowered, lower_program, pull_statistics
-from derive.lowering.tangent import tangent
+from derive.lowering.program import Lowered, lower_program, through_statistics
+from derive.lowering.tangent import lower_tangents
 from derive.module.in_place_variants import with_in_place
 from derive.module.none_variants import with_absent
+from derive.notation import split
 from derive.notation.operation import Operation
 from derive.notation.options import options
-from derive.notation.split import is_plain, split_axes
-from derive.passes import Pass, run
+from derive.passes import Pass, as_pass, run
 from derive.program.program import Program, Tangent
 from derive.program.torch_ops import has_forward_mode
 from derive.reports.error_translation import translating_errors
@@ -49,89 +51,94 @@ from derive.reports.error_translation import translating_errors
 # ------------------------------------------------------------------ the derivation
 
 
-def _split_axes(unit: Unit) -> Unit:
+@as_pass
+def split_axes(unit: Unit) -> Unit:
+    """x[(t d)] = x[t,d]: each axis has one index."""
     op = unit.operation
-    return unit if is_plain(op) else replace(unit, operation=split_axes(op).operation)
+    return unit if split.is_plain(op) else replace(unit, operation=split.split_axes(op).operation)
 
 
-def _alpha_rename(unit: Unit) -> Unit:
-    operation, display_names = canonical(unit.operation)
+@as_pass
+def rename(unit: Unit) -> Unit:
+    """Names follow the order of appearance, so that none decides."""
+    operation, display_names = alpha_renaming.canonical(unit.operation)
     return replace(unit, operation=operation, display_names=display_names)
 
 
-def _flatten(unit: Unit) -> Unit:
+@as_pass
+def flatten(unit: Unit) -> Unit:
+    """An equation is a sum of products; other reductions are lets."""
     variables = unit.canonical(unit.wrt) or ()
-    return replace(unit, lets=flatten_operation(unit.operation, unit.display_names, variables))
+    lets = build_lets.flatten_operation(unit.operation, unit.display_names, variables)
+    return replace(unit, lets=lets)
 
 
-def _insert_guards(unit: Unit) -> Unit:
+@as_pass
+def insert_guards(unit: Unit) -> Unit:
+    """[c]·f(u) = [c]·f(u where c, else a harmless number)."""
     unit = unit.apart()
-    make_safe(unit.lets, frozenset(unit.operation.outputs))
+    guard_insertion.make_safe(unit.lets, frozenset(unit.operation.outputs))
     return unit
 
 
-PREPARE: tuple[Pass[Unit], ...] = (
-    Pass("split axes", "x[(t d)] = x[t,d]: each axis has one index", _split_axes),
-    Pass("rename", "names follow the order of appearance, so that none decides", _alpha_rename),
-    Pass("flatten", "an equation is a sum of products; other reductions are lets", _flatten),
-    Pass("insert guards", "[c]·f(u) = [c]·f(u where c, else a harmless number)", _insert_guards),
-)
+PREPARE: tuple[Pass[Unit], ...] = (split_axes, rename, flatten, insert_guards)
 
 
-def _differentiate(unit: Unit) -> Unit:
+@as_pass
+def differentiate(unit: Unit) -> Unit:
+    """grad_X[i] = Σ_F Σⱼ grad_F[j]·∂F[j]/∂X[i], deltas eliminated."""
     (of,) = unit.canonical(unit.of) or (None,)
     wrt, lets = unit.canonical(unit.wrt), unit.lets.apart()
-    return unit.with_backward(differentiate(unit.operation, lets, wrt, of))
+    return unit.with_backward(adjoint.differentiate(unit.operation, lets, wrt, of))
 
 
-def _push_tangents(unit: Unit) -> Unit:
+@as_pass
+def push_tangents(unit: Unit) -> Unit:
+    """d_F[j] = Σ_X Σᵢ ∂F[j]/∂X[i]·d_X[i]."""
     wrt, of, lets = unit.canonical(unit.wrt), unit.canonical(unit.of), unit.lets.apart()
-    return unit.with_backward(differentiate_forward(unit.operation, lets, wrt, of))
+    return unit.with_backward(tangent.differentiate_forward(unit.operation, lets, wrt, of))
 
 
-def _inline_adjoints(unit: Unit) -> Unit:
-    return unit.with_backward(inline_adjoints(unit.apart().backward, operation_costs))
+@as_pass
+def inline_adjoints(unit: Unit) -> Unit:
+    """A name stays if the formulas cost less with it."""
+    return unit.with_backward(inline.inline_adjoints(unit.apart().backward, operation_costs))
 
 
-def _solve_positions(unit: Unit) -> Unit:
-    return unit.with_backward(solved(unit.apart().backward))
+@as_pass
+def solve_positions(unit: Unit) -> Unit:
+    """Σₖ δ(i, s·k)·f(k) = [s divides i]·f(i/s)."""
+    return unit.with_backward(finalize.solved(unit.apart().backward))
 
 
-def _rematerialize(unit: Unit) -> Unit:
-    return unit.with_backward(without_spare_reads(unit.apart().backward, unit.operation.outputs))
+@as_pass
+def rematerialize(unit: Unit) -> Unit:
+    """y = g·x is read as g·x where both are read anyway."""
+    backward, outputs = unit.apart().backward, unit.operation.outputs
+    return unit.with_backward(spare_reads.without_spare_reads(backward, outputs))
 
 
-def _guard_gradients(unit: Unit) -> Unit:
-    return unit.with_backward(safe_backward(unit.apart().backward))
+@as_pass
+def guard_gradients(unit: Unit) -> Unit:
+    """[c]·f'(u) = [c]·f'(u where c, else a number)."""
+    return unit.with_backward(finalize.safe_backward(unit.apart().backward))
 
 
-def _guard_tangents(unit: Unit) -> Unit:
-    return unit.with_backward(safe_forward(unit.backward))
+@as_pass
+def guard_tangents(unit: Unit) -> Unit:
+    """[c]·f'(u) = [c]·f'(u where c, else a number)."""
+    return unit.with_backward(finalize.safe_forward(unit.backward))
 
 
-_INLINE: tuple[Pass[Unit], ...] = (
-    Pass("inline adjoints", "a name stays if the formulas cost less with it", _inline_adjoints),
-    Pass("solve positions", "Σₖ δ(i, s·k)·f(k) = [s divides i]·f(i/s)", _solve_positions),
-)
+_INLINE: tuple[Pass[Unit], ...] = (inline_adjoints, solve_positions)
 REVERSE: tuple[Pass[Unit], ...] = (
     *PREPARE,
-    Pass(
-        "differentiate",
-        "grad_X[i] = Σ_F Σⱼ grad_F[j]·∂F[j]/∂X[i], deltas eliminated",
-        _differentiate,
-    ),
+    differentiate,
     *_INLINE,
-    Pass("rematerialize", "y = g·x is read as g·x where both are read anyway", _rematerialize),
-    Pass("guard gradients", "[c]·f'(u) = [c]·f'(u where c, else a number)", _guard_gradients),
+    rematerialize,
+    guard_gradients,
 )
-FORWARD_MODE: tuple[Pass[Unit], ...] = (
-    *PREPARE,
-    Pass("push tangents", "d_F[j] = Σ_X Σᵢ ∂F[j]/∂X[i]·d_X[i]", _push_tangents),
-    *_INLINE,
-)
-GUARD_TANGENTS: Pass[Unit] = Pass(
-    "guard tangents", "[c]·f'(u) = [c]·f'(u where c, else a number)", _guard_tangents
-)
+FORWARD_MODE: tuple[Pass[Unit], ...] = (*PREPARE, push_tangents, *_INLINE)
 
 
 def derive_unit(passes: Iterable[Pass[Unit]], unit: Unit) -> Unit:
@@ -195,27 +202,29 @@ def lowering_input(unit: Unit, flat: bool) -> LoweringInput:
     return LoweringInput(whole[0], whole[1].apart(), whole[2], Border.of(unit.given, flat=flat))
 
 
-def _center(unit: Unit) -> Unit:
-    lets, backward = with_centres(unit.operation, unit.lets, unit.backward)
+@as_pass
+def center_differences(unit: Unit) -> Unit:
+    """|x − y|² = |x − c|² − 2·(x − c)·(y − c) + |y − c|²."""
+    lets, backward = centering.with_centres(unit.operation, unit.lets, unit.backward)
     return replace(unit, lets=lets, backward=backward)
 
 
-CENTER: Pass[Unit] = Pass(
-    "center differences", "|x − y|² = |x − c|² − 2·(x − c)·(y − c) + |y − c|²", _center
-)
+def _of_unit(step: Pass[Unit]) -> Pass[Code]:
+    """Return a pass over formulas as a pass over the code that is made of them."""
+    return Pass(step.name, step.states, lambda code: replace(code, unit=step.run(code.unit)))
 
 
-def _center_differences(code: Code) -> Code:
-    return replace(code, unit=CENTER.run(code.unit))
-
-
-def _lower_bodies(code: Code) -> Code:
+@as_pass
+def lower_bodies(code: Code) -> Code:
+    """A let is a call of torch; what costs more to recompute than to keep is saved."""
     layouts = partial(lowering_input, code.unit)
     lowered = lower_program(layouts, code.available, code.keeps)
     return replace(code, lowered=lowered, made=lowered.program)
 
 
-def _pull_statistics(code: Code) -> Code:
+@as_pass
+def pull_statistics(code: Code) -> Code:
+    """The graph leads through a saved statistic if fewer inputs are saved then."""
     lowered, given = code.lowered, code.unit.given
     if lowered is None or code.available is not None or not code.keeps:
         return code
@@ -223,37 +232,26 @@ def _pull_statistics(code: Code) -> Code:
 
     def through(names: Sequence[str]) -> LoweringInput:
         said = map(code.unit.lets.display_name, names)
-        unit = derive_unit((*REVERSE, CENTER), Unit.start(given, [*inputs, *said]))
+        unit = derive_unit((*REVERSE, center_differences), Unit.start(given, [*inputs, *said]))
         return lowering_input(unit, lowered.flat)
 
-    return replace(code, made=pull_statistics(lowered, through))
+    return replace(code, made=through_statistics(lowered, through))
 
 
-def _specialize_none(code: Code) -> Code:
+@as_pass
+def specialize_none(code: Code) -> Code:
+    """An input that is None reads as its default."""
     return replace(code, made=with_absent(code.unit.given, code.program))
 
 
-def _reuse_buffers(code: Code) -> Code:
+@as_pass
+def reuse_buffers(code: Code) -> Code:
+    """A result overwrites what nothing reads later."""
     return replace(code, made=with_in_place(code.unit.given, code.program))
 
 
-LOWER: tuple[Pass[Code], ...] = (
-    Pass(CENTER.name, CENTER.states, _center_differences),
-    Pass(
-        "lower bodies",
-        "a let is a call of torch; what costs more to recompute than to keep is saved",
-        _lower_bodies,
-    ),
-    Pass(
-        "pull statistics",
-        "the graph leads through a saved statistic if fewer inputs are saved then",
-        _pull_statistics,
-    ),
-)
-SPECIALIZE: tuple[Pass[Code], ...] = (
-    Pass("specialize None", "an input that is None reads as its default", _specialize_none),
-    Pass("reuse buffers", "a result overwrites what nothing reads later", _reuse_buffers),
-)
+LOWER: tuple[Pass[Code], ...] = (_of_unit(center_differences), lower_bodies, pull_statistics)
+SPECIALIZE: tuple[Pass[Code], ...] = (specialize_none, reuse_buffers)
 
 
 def lower(code: Code, passes: Iterable[Pass[Code]] = LOWER) -> Code:
@@ -292,7 +290,7 @@ _Made = TypeVar("_Made", Joint, Tangent)
 def lowered(unit: Unit, lower_body: Callable[[LoweringInput], _Made]) -> _Made:
     """Lower one body of a derivation; if that needs flat groups, with one axis for each group."""
     with working(unit.given.name), translating_errors(unit.given, unit.shown_names):
-        unit = CENTER.run(unit)
+        unit = center_differences.run(unit)
         try:
             return lower_body(lowering_input(unit, False))
         except NeedsFlatGroups:
@@ -317,5 +315,5 @@ def tangent_program(op: Operation, option: str | None) -> Tangent:
     low = program.forward_precision.has_products
     # Tensors with a graph of their own are outputs for torch, so they need tangents too.
     of = (*program.outputs, *program.pulled) if program.pulled else None
-    unit = GUARD_TANGENTS.run(tangents_of(op, option, None, of))
-    return lowered(unit, partial(tangent, low=low))
+    unit = guard_tangents.run(tangents_of(op, option, None, of))
+    return lowered(unit, partial(lower_tangents, low=low))

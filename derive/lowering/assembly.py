@@ -29,7 +29,7 @@ from derive.lowering.lowering_input import (
 )
 from derive.lowering.saved_tensors import with_kept_shapes, with_saved_shapes
 from derive.notation.operation import Choice, Operation
-from derive.passes import Pass, stages
+from derive.passes import Pass, as_pass, stages
 from derive.program.cse import Line, tidy
 from derive.program.gradient_predication import Needs, needed_by, ordered, softmaxes_shared
 from derive.program.guard_elimination import unguarded
@@ -123,10 +123,12 @@ def assemble(spec: BodySpec, statements: Sequence[Line], passes: Sequence[Pass[B
     return replace(body, log=tuple(log))
 
 
-_LOWERED = "lower", "an equation is a call, a pattern, or arithmetic on named axes"
+_LOWERED = "lower", "An equation is a call, a pattern, or arithmetic on named axes"
 
 
+@as_pass
 def convert_layouts(body: Body) -> Body:
+    """A composite axis (a b) is two axes inside; a name holds the layout that takes fewer views."""
     spec, border = body.spec, body.spec.border
     read = {name for line in body.lines for name in names_in(line.code)}
     held = {name: tensor for name, tensor in spec.entering.items() if name in read}
@@ -138,7 +140,9 @@ def convert_layouts(body: Body) -> Body:
     return replace(body, lines=(*entry, *lines))
 
 
+@as_pass
 def read_sizes(body: Body) -> Body:
+    """A size is an entry of an available shape."""
     spec, border, lets = body.spec, body.spec.border, body.spec.given.lets
     kept = [
         replace(source, shape=Name(f"{source.tensor}_shape"))
@@ -149,12 +153,16 @@ def read_sizes(body: Body) -> Body:
     return replace(body, lines=tuple(own_shapes(lines, set(spec.present) - border.entered)))
 
 
+@as_pass
 def eliminate_guards(body: Body) -> Body:
+    """where(c, a, b) is a if all its readers discard it where not c."""
     entries = unguarded([(line, ()) for line in body.lines], tuple(body.spec.leaving))
     return replace(body, lines=tuple(line for line, _ in entries))
 
 
+@as_pass
 def assign_precision(body: Body) -> Body:
+    """Products are computed in the dtype low, all else in wide."""
     spec, op = body.spec, body.spec.border.op
     integers = integer_tensors(op) | {*spec.integers}
     if spec.low:
@@ -167,24 +175,32 @@ def assign_precision(body: Body) -> Body:
     return replace(body, lines=tuple(lines), precision=precision)
 
 
+@as_pass
 def share_subexpressions(body: Body) -> Body:
+    """What is computed twice gets a name, a name read once is inlined, a long line is cut."""
     reserved = body.spec.reserved
     lines = multiplied_once(body.spec.border, list(body.lines), reserved)
     return replace(body, lines=tuple(tidy(lines, reserved | NAMES, WIDTH)))
 
 
+@as_pass
 def add_kept_axes(body: Body) -> Body:
+    """An argument without the axes that a flag can keep gets them."""
     return replace(body, lines=(*lines_read(body.spec.entry, body.lines), *body.lines))
 
 
+@as_pass
 def predicate_gradients(body: Body) -> Body:
+    """A line runs if a gradient that reads it is wanted; no gradient reads a dead line."""
     needs = needed_by(body.lines, body.spec.gradients)
     read = [(line, own) for line, own in zip(body.lines, needs, strict=True) if own]
     lines = ordered([line for line, _ in read], [own for _, own in read])
     return replace(body, lines=tuple(lines), needs=tuple(needed_by(lines, body.spec.gradients)))
 
 
+@as_pass
 def read_saved_shapes(body: Body) -> Body:
+    """A shape is read from a tensor that is saved anyway, or saved on its own."""
     spec, border = body.spec, body.spec.border
     saved = [name for name in spec.saved if name not in border.entered]
     inputs = [name for name in spec.places if name not in border.entered]
@@ -193,23 +209,31 @@ def read_saved_shapes(body: Body) -> Body:
     return replace(body, lines=tuple(lines))
 
 
+@as_pass
 def share_softmaxes(body: Body) -> Body:
+    """exp(log_softmax(x)) is one softmax for all gradients."""
     return _of_entries(body, softmaxes_shared(body.lines, body.needs, body.spec.places, WIDTH))
 
 
+@as_pass
 def legalize_calls(body: Body) -> Body:
+    """Calls that some tensor types or empty groups refuse are replaced."""
     lines = [replace(line, code=legalize_arange(line.code)) for line in body.lines]
     if body.spec.border.flattens:
         lines = [replace(line, code=legalize_group_axes(line.code)) for line in lines]
     return replace(body, lines=tuple(lines))
 
 
+@as_pass
 def legalize_for_vmap(body: Body) -> Body:
+    """Calls without a batching rule of autograd are replaced."""
     lines = (replace(line, code=legalize_vmap_calls(line.code)) for line in body.lines)
     return replace(body, lines=tuple(lines))
 
 
+@as_pass
 def mask_outputs(body: Body) -> Body:
+    """A call with several results computes those that are wanted."""
     entries = list(zip(body.lines, body.needs, strict=True))
     return _of_entries(body, fill_output_masks(entries, body.spec.places))
 
@@ -219,11 +243,15 @@ def _of_entries(body: Body, entries: Sequence[tuple[Line, Needs]]) -> Body:
     return replace(body, lines=tuple(lines), needs=tuple(needs))
 
 
+@as_pass
 def round_results(body: Body) -> Body:
+    """An output has the dtype to which the arguments promote."""
     return replace(body, lines=tuple(rounded(body.lines, body.precision.returned, WIDTH)))
 
 
+@as_pass
 def separate_aliases(body: Body) -> Body:
+    """No output shares memory with an input or another output."""
     op = body.spec.border.op
     if rearranges(op, body.lines):
         return body
@@ -238,78 +266,39 @@ def rearranges(op: Operation, forward: Sequence[Line]) -> bool:
     return not chosen and is_rearrangement(forward, op.outputs, [t.name for t in op.inputs])
 
 
+@as_pass
 def read_shapes_first(body: Body) -> Body:
+    """Shapes of inputs and groups are read before all else."""
     return replace(body, lines=(*shapes_before(body.spec.border, body.lines), *body.lines))
 
 
-LAYOUTS: Pass[Body] = Pass(
-    "convert layouts",
-    "a composite axis (a b) is two axes inside; a name holds the layout that takes fewer views",
+FORWARD = (
     convert_layouts,
-)
-SIZES: Pass[Body] = Pass("read sizes", "a size is an entry of an available shape", read_sizes)
-GUARDS: Pass[Body] = Pass(
-    "eliminate guards",
-    "where(c, a, b) is a if all its readers discard it where not c",
-    eliminate_guards,
-)
-PRECISION: Pass[Body] = Pass(
-    "assign precision", "products are computed in the dtype low, all else in wide", assign_precision
-)
-SHARED: Pass[Body] = Pass(
-    "share subexpressions",
-    "what is computed twice gets a name, a name read once is inlined, a long line is cut",
+    read_sizes,
+    assign_precision,
     share_subexpressions,
-)
-KEPT_AXES: Pass[Body] = Pass(
-    "add kept axes", "an argument without the axes that a flag can keep gets them", add_kept_axes
-)
-PREDICATES: Pass[Body] = Pass(
-    "predicate gradients",
-    "a line runs if a gradient that reads it is wanted; no gradient reads a dead line",
-    predicate_gradients,
-)
-SAVED_SHAPES: Pass[Body] = Pass(
-    "read saved shapes",
-    "a shape is read from a tensor that is saved anyway, or saved on its own",
-    read_saved_shapes,
-)
-SOFTMAXES: Pass[Body] = Pass(
-    "share softmaxes", "exp(log_softmax(x)) is one softmax for all gradients", share_softmaxes
-)
-VMAP: Pass[Body] = Pass(
-    "legalize for vmap", "calls without a batching rule of autograd are replaced", legalize_for_vmap
-)
-LEGAL: Pass[Body] = Pass(
-    "legalize calls",
-    "calls that some tensor types or empty groups refuse are replaced",
     legalize_calls,
+    round_results,
+    separate_aliases,
+    read_shapes_first,
 )
-MASKS: Pass[Body] = Pass(
-    "mask outputs", "a call with several results computes those that are wanted", mask_outputs
+_READ_LATER = (
+    add_kept_axes,
+    predicate_gradients,
+    read_saved_shapes,
+    share_softmaxes,
+    legalize_for_vmap,
+    legalize_calls,
+    mask_outputs,
 )
-ROUNDED: Pass[Body] = Pass(
-    "round results", "an output has the dtype to which the arguments promote", round_results
+BACKWARD = (convert_layouts, read_sizes, assign_precision, share_subexpressions, *_READ_LATER)
+FIRST_ORDER = (*BACKWARD[:2], eliminate_guards, *BACKWARD[2:])
+TANGENTS = (
+    convert_layouts,
+    read_sizes,
+    add_kept_axes,
+    assign_precision,
+    share_subexpressions,
+    legalize_calls,
+    read_shapes_first,
 )
-ALIASES: Pass[Body] = Pass(
-    "separate aliases", "no output shares memory with an input or another output", separate_aliases
-)
-SHAPES_FIRST: Pass[Body] = Pass(
-    "read shapes first", "shapes of inputs and groups are read before all else", read_shapes_first
-)
-
-FORWARD = (LAYOUTS, SIZES, PRECISION, SHARED, LEGAL, ROUNDED, ALIASES, SHAPES_FIRST)
-_PREDICATED = (
-    PRECISION,
-    SHARED,
-    KEPT_AXES,
-    PREDICATES,
-    SAVED_SHAPES,
-    SOFTMAXES,
-    VMAP,
-    LEGAL,
-    MASKS,
-)
-BACKWARD = (LAYOUTS, SIZES, *_PREDICATED)
-FIRST_ORDER = (LAYOUTS, SIZES, GUARDS, *_PREDICATED)
-TANGENTS = (LAYOUTS, SIZES, KEPT_AXES, PRECISION, SHARED, LEGAL, SHAPES_FIRST)

@@ -212,7 +212,9 @@ class _Planner:
         return first, offered
 
 
-def pull_statistics(lowered: Lowered, derive: Callable[[Sequence[str]], LoweringInput]) -> Program:
+def through_statistics(
+    lowered: Lowered, derive: Callable[[Sequence[str]], LoweringInput]
+) -> Program:
     """Return the program whose graph leads through a statistic if that keeps fewer inputs.
 
     ``derive`` returns the derivation in which the adjoints of these equations are results.

@@ -27,7 +27,7 @@ from derive.program.program import Tangent
 from derive.program.torch_ir import Conditional, MethodCall, Name, names_in
 
 
-def tangent(given: LoweringInput, low: bool) -> Tangent:
+def lower_tangents(given: LoweringInput, low: bool) -> Tangent:
     """Lower the tangents of the outputs of the operation.
 
     ``low`` means that its forward has matrix products, which may have another dtype.
