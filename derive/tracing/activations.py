@@ -7,14 +7,13 @@ from typing import Any
 
 import sympy
 
+from derive.tracing.context import Context, of_each_element
 from derive.tracing.elementwise import call, number, plus, times, where
-from derive.tracing.reader import Reader
-from derive.tracing.registry import of_each_element
 from derive.tracing.values import TracedApply, TracedNode, TracedValue, apply
 
 
 @of_each_element("softplus")
-def softplus(reader: Reader, x: TracedValue, beta: Any = 1, threshold: Any = 20) -> TracedValue:
+def softplus(context: Context, x: TracedValue, beta: Any = 1, threshold: Any = 20) -> TracedValue:
     def smooth(a: TracedNode) -> TracedNode:
         if beta == 1:
             return apply("softplus", a)
@@ -24,8 +23,8 @@ def softplus(reader: Reader, x: TracedValue, beta: Any = 1, threshold: Any = 20)
         return where(apply(">", times(number(beta), a), number(threshold)), a, smooth(a))
 
     if threshold >= _STRAIGHT:
-        return reader.elementwise(smooth, x)
-    return reader.elementwise(straight, reader.simple(x))
+        return context.elementwise(smooth, x)
+    return context.elementwise(straight, context.simple(x))
 
 
 _STRAIGHT = 20
@@ -33,20 +32,20 @@ _STRAIGHT = 20
 
 
 @of_each_element("log_sigmoid", "log_sigmoid_forward")
-def log_sigmoid(reader: Reader, x: TracedValue) -> Any:
-    made = reader.elementwise(call("logsigmoid"), x)
-    return (made, None) if "forward" in str(reader.node.target) else made
+def log_sigmoid(context: Context, x: TracedValue) -> Any:
+    made = context.elementwise(call("logsigmoid"), x)
+    return (made, None) if "forward" in str(context.node.target) else made
 
 
 @of_each_element("silu", "silu_")
-def silu(reader: Reader, x: TracedValue) -> TracedValue:
-    x = reader.simple(x)
-    return reader.elementwise(lambda a: times(a, apply("sigmoid", a)), x)
+def silu(context: Context, x: TracedValue) -> TracedValue:
+    x = context.simple(x)
+    return context.elementwise(lambda a: times(a, apply("sigmoid", a)), x)
 
 
 @of_each_element("gelu")
-def gelu(reader: Reader, x: TracedValue, approximate: str = "none") -> TracedValue:
-    x = reader.simple(x)
+def gelu(context: Context, x: TracedValue, approximate: str = "none") -> TracedValue:
+    x = context.simple(x)
     half = number(sympy.Rational(1, 2))
 
     def exact(a: TracedNode) -> TracedNode:
@@ -59,30 +58,30 @@ def gelu(reader: Reader, x: TracedValue, approximate: str = "none") -> TracedVal
         inner = apply("tanh", times(root, plus(a, cubed)))
         return times(times(half, a), plus(number(1), inner))
 
-    return reader.elementwise(by_tanh if approximate == "tanh" else exact, x)
+    return context.elementwise(by_tanh if approximate == "tanh" else exact, x)
 
 
 @of_each_element("mish")
-def mish(reader: Reader, x: TracedValue) -> TracedValue:
-    x = reader.simple(x)
-    return reader.elementwise(lambda a: times(a, apply("tanh", apply("softplus", a))), x)
+def mish(context: Context, x: TracedValue) -> TracedValue:
+    x = context.simple(x)
+    return context.elementwise(lambda a: times(a, apply("tanh", apply("softplus", a))), x)
 
 
 @of_each_element("leaky_relu", "leaky_relu_")
-def leaky_relu(reader: Reader, x: TracedValue, slope: Any = 0.01) -> TracedValue:
-    x = reader.simple(x)
+def leaky_relu(context: Context, x: TracedValue, slope: Any = 0.01) -> TracedValue:
+    x = context.simple(x)
 
     def f(a: TracedNode) -> TracedNode:
         return where(apply(">", a, number(0)), a, times(number(slope), a))
 
-    return reader.elementwise(f, x)
+    return context.elementwise(f, x)
 
 
 @of_each_element("elu", "elu_")
 def elu(
-    reader: Reader, x: TracedValue, alpha: Any = 1.0, scale: Any = 1.0, input_scale: Any = 1.0
+    context: Context, x: TracedValue, alpha: Any = 1.0, scale: Any = 1.0, input_scale: Any = 1.0
 ) -> TracedValue:
-    x = reader.simple(x)
+    x = context.simple(x)
 
     def f(a: TracedNode) -> TracedNode:
         inner = a if input_scale == 1 else times(a, number(input_scale))
@@ -91,52 +90,52 @@ def elu(
         made = where(apply(">", a, number(0)), a, low)
         return made if scale == 1 else times(number(scale), made)
 
-    return reader.elementwise(f, x)
+    return context.elementwise(f, x)
 
 
 @of_each_element("selu")
-def selu(reader: Reader, x: TracedValue) -> TracedValue:
-    return elu(reader, x, 1.6732632423543772, 1.0507009873554805)
+def selu(context: Context, x: TracedValue) -> TracedValue:
+    return elu(context, x, 1.6732632423543772, 1.0507009873554805)
 
 
 @of_each_element("celu")
-def celu(reader: Reader, x: TracedValue, alpha: Any = 1.0) -> TracedValue:
-    x = reader.simple(x)
+def celu(context: Context, x: TracedValue, alpha: Any = 1.0) -> TracedValue:
+    x = context.simple(x)
 
     def f(a: TracedNode) -> TracedNode:
         low = times(number(alpha), apply("expm1", apply("/", a, number(alpha))))
         return where(apply(">", a, number(0)), a, low)
 
-    return reader.elementwise(f, x)
+    return context.elementwise(f, x)
 
 
 @of_each_element("hardtanh", "hardtanh_")
-def hardtanh(reader: Reader, x: TracedValue, low: Any = -1, high: Any = 1) -> TracedValue:
-    return _piecewise_clamp(reader, x, low, high, (low, high), lambda a: a)
+def hardtanh(context: Context, x: TracedValue, low: Any = -1, high: Any = 1) -> TracedValue:
+    return _piecewise_clamp(context, x, low, high, (low, high), lambda a: a)
 
 
 @of_each_element("relu6")
-def relu6(reader: Reader, x: TracedValue) -> TracedValue:
-    return _piecewise_clamp(reader, x, 0, 6, (0, 6), lambda a: a)
+def relu6(context: Context, x: TracedValue) -> TracedValue:
+    return _piecewise_clamp(context, x, 0, 6, (0, 6), lambda a: a)
 
 
 @of_each_element("hardsigmoid")
-def hardsigmoid(reader: Reader, x: TracedValue) -> TracedValue:
+def hardsigmoid(context: Context, x: TracedValue) -> TracedValue:
     return _piecewise_clamp(
-        reader, x, -3, 3, (0, 1), lambda a: apply("/", plus(a, number(3)), number(6))
+        context, x, -3, 3, (0, 1), lambda a: apply("/", plus(a, number(3)), number(6))
     )
 
 
 @of_each_element("hardswish", "hardswish_")
-def hardswish(reader: Reader, x: TracedValue) -> TracedValue:
+def hardswish(context: Context, x: TracedValue) -> TracedValue:
     def inner(a: TracedNode) -> TracedNode:
         return apply("/", times(a, plus(a, number(3))), number(6))
 
-    return _piecewise_clamp(reader, x, -3, 3, (0, None), inner)
+    return _piecewise_clamp(context, x, -3, 3, (0, None), inner)
 
 
 def _piecewise_clamp(
-    reader: Reader,
+    context: Context,
     x: TracedValue,
     low: Any,
     high: Any,
@@ -154,4 +153,4 @@ def _piecewise_clamp(
         rest = where(apply(">=", a, number(high)), above, f(a))
         return where(apply("<=", a, number(low)), below, rest)
 
-    return reader.elementwise(made, reader.simple(x))
+    return context.elementwise(made, context.simple(x))

@@ -13,9 +13,8 @@ from typing import Any
 
 import sympy
 
+from derive.tracing.context import Context, operation
 from derive.tracing.elementwise import number, op, where
-from derive.tracing.reader import Reader
-from derive.tracing.registry import operation
 from derive.tracing.values import (
     Atom,
     Axis,
@@ -33,7 +32,7 @@ from derive.tracing.windows import Windows, conjunction, per_axis, window_positi
 
 @operation("conv1d", "conv2d", "conv3d")
 def conv(
-    reader: Reader,
+    context: Context,
     x: TracedValue,
     weight: TracedValue,
     bias: TracedValue | None = None,
@@ -44,28 +43,31 @@ def conv(
 ) -> TracedValue:
     spatial = len(weight.axes) - 2
     stride, dilation = per_axis(stride, spatial), per_axis(dilation, spatial)
-    sizes = reader.counted_shape()[-spatial:]
+    sizes = context.counted_shape()[-spatial:]
     if padding == "same":
         sizes = [length_of(x, len(x.axes) - spatial + n) for n in range(spatial)]
         spans = [dilation[n] * (length_of(weight, 2 + n) - 1) for n in range(spatial)]
-        padding = [reader.sizes.quotient_down(span, sympy.Integer(2)) for span in spans]
+        padding = [context.sizes.quotient_down(span, sympy.Integer(2)) for span in spans]
     padding = [sympy.Integer(0)] * spatial if padding == "valid" else per_axis(padding, spatial)
-    x, weight = _grouped(reader, _batch(x, spatial), 1, groups), _grouped(reader, weight, 0, groups)
+    x, weight = (
+        _grouped(context, _batch(x, spatial), 1, groups),
+        _grouped(context, weight, 0, groups),
+    )
     weight = weight.fresh()
     group, out, channels, *inner = weight.axes
     kernel = [tuple(Atom.new(a.size) for a in axis) for axis in inner]
-    windows = Windows(reader, x, sizes, kernel, stride, padding, dilation)
+    windows = Windows(context, x, sizes, kernel, stride, padding, dilation)
     batch, own_group, own_channels, *starts = windows.value.axes
     free = ((),) * spatial
     wide = replace(windows.value, axes=(batch, own_group, (), *starts, own_channels, *kernel))
     weight = replace(weight, axes=((), group, out, *free, channels, *inner))
-    made = _windowed_contraction(reader, wide, weight, windows.inside, 3 + spatial)
-    return _with_bias(reader, made, bias)
+    made = _windowed_contraction(context, wide, weight, windows.inside, 3 + spatial)
+    return _with_bias(context, made, bias)
 
 
 @operation("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
 def conv_transpose(
-    reader: Reader,
+    context: Context,
     x: TracedValue,
     weight: TracedValue,
     bias: TracedValue | None = None,
@@ -78,13 +80,13 @@ def conv_transpose(
     spatial = len(weight.axes) - 2
     stride, dilation = per_axis(stride, spatial), per_axis(dilation, spatial)
     padding = per_axis(padding, spatial)
-    sizes = reader.counted_shape()[-spatial:]
-    x = _grouped(reader, _batch(x, spatial), 1, groups).fresh()
-    weight = _grouped(reader, weight, 0, groups).fresh()
+    sizes = context.counted_shape()[-spatial:]
+    x = _grouped(context, _batch(x, spatial), 1, groups).fresh()
+    weight = _grouped(context, weight, 0, groups).fresh()
     batch, group, channels, *places = x.axes
     for n, axis in enumerate(places):
         if len(axis) > 1:
-            x, atom = reader.single(x, 3 + n)
+            x, atom = context.single(x, 3 + n)
             places[n] = (atom,)
     batch, group, channels, *places = x.axes
     own_group, own_channels, out, *kernel = weight.axes
@@ -100,8 +102,8 @@ def conv_transpose(
     wide = TracedValue((batch, group, (), *ends, channels, *places, *kernel), marked, x.kind)
     weight = replace(weight, axes=((), own_group, out, *free, own_channels, *free, *kernel))
     weight = weight.renamed({a: Atom.new(a.size) for a in weight.atoms})
-    made = _windowed_contraction(reader, wide, weight, None, 3 + spatial)
-    return _with_bias(reader, made, bias)
+    made = _windowed_contraction(context, wide, weight, None, 3 + spatial)
+    return _with_bias(context, made, bias)
 
 
 def _batch(x: TracedValue, spatial: int) -> TracedValue:
@@ -109,26 +111,26 @@ def _batch(x: TracedValue, spatial: int) -> TracedValue:
     return x if len(x.axes) > spatial + 1 else replace(x, axes=((), *x.axes))
 
 
-def _grouped(reader: Reader, x: TracedValue, dim: int, groups: Any) -> TracedValue:
+def _grouped(context: Context, x: TracedValue, dim: int, groups: Any) -> TracedValue:
     """Split an axis of x into groups and the channels of each group."""
     if groups == 1:
         return replace(x, axes=(*x.axes[:dim], (), *x.axes[dim:]))
     shape = [length_of(x, n) for n in range(len(x.axes))]
     groups = sympy.sympify(groups)
-    within = reader.sizes.plain(shape[dim] / groups)
-    if reader.sizes.hint(within) == 1 and reader.sizes.unify(shape[dim], groups):
+    within = context.sizes.plain(shape[dim] / groups)
+    if context.sizes.hint(within) == 1 and context.sizes.unify(shape[dim], groups):
         within = sympy.Integer(1)
-    return reader.regrouped(x, [*shape[:dim], groups, within, *shape[dim + 1 :]])
+    return context.regrouped(x, [*shape[:dim], groups, within, *shape[dim + 1 :]])
 
 
 def _windowed_contraction(
-    reader: Reader, x: TracedValue, weight: TracedValue, inside: TracedNode | None, left: int
+    context: Context, x: TracedValue, weight: TracedValue, inside: TracedNode | None, left: int
 ) -> TracedValue:
     """Return the sum of x*weight over the axes from ``left`` on, where ``inside`` holds."""
     if inside is not None:
         x = replace(x, node=where(inside, x.node, number(0)))
-    values = reader.aligned(x, weight)
-    axes = reader.axes_of(values)
+    values = context.aligned(x, weight)
+    axes = context.axes_of(values)
     one, two = (v.node for v in values)
     condition = None
     match one:
@@ -138,12 +140,12 @@ def _windowed_contraction(
     return TracedValue(axes[:left], reduced("sum", atoms, apply("*", one, two), condition))
 
 
-def _with_bias(reader: Reader, made: TracedValue, bias: TracedValue | None) -> TracedValue:
+def _with_bias(context: Context, made: TracedValue, bias: TracedValue | None) -> TracedValue:
     """Merge the channels to one axis, add the bias, and drop a batch axis that torch lacks."""
     batch, group, out, *rest = made.axes
     made = replace(made, axes=(batch, (*group, *out), *rest))
     if bias is not None:
         wide = TracedValue((bias.axes[0], *((),) * len(rest)), bias.node, bias.kind)
-        made = reader.elementwise(op("+"), made, wide)
-    rank = len(reader.node.meta["val"].shape)
+        made = context.elementwise(op("+"), made, wide)
+    rank = len(context.node.meta["val"].shape)
     return made if rank == len(made.axes) else replace(made, axes=made.axes[1:])

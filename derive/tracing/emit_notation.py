@@ -9,9 +9,9 @@ from typing import Any
 import sympy
 
 from derive.errors import DeriveError
+from derive.tracing.context import Context, TracedEquation
 from derive.tracing.float_literals import spelled
 from derive.tracing.implied_sizes import StatedSizes
-from derive.tracing.reader import Reader, TracedEquation
 from derive.tracing.size_text import FloorQuotient, number_text, size_text
 from derive.tracing.sizes import SymbolicSizes, substitute_symbols
 from derive.tracing.values import (
@@ -281,7 +281,7 @@ def _joined_letters(axis: Axis, names: Mapping[Atom, str]) -> str:
 
 def operation_text(
     name: str,
-    reader: Reader,
+    context: Context,
     inputs: Mapping[str, TracedValue],
     shapes: Mapping[str, tuple[bool, ...]],
     given: Mapping[str, Sequence[str | None]],
@@ -297,9 +297,9 @@ def operation_text(
     even if no equation reads them.
     """
     outputs = list(shapes)
-    names = {*inputs, *(e.name for e in reader.equations), *(numbers or ()), *reader.starts}
-    letters = Letters(reader.sizes, names)
-    equations = _read_in(reader.equations, outputs)
+    names = {*inputs, *(e.name for e in context.equations), *(numbers or ()), *context.starts}
+    letters = Letters(context.sizes, names)
+    equations = _read_in(context.equations, outputs)
     read = {x.name for e in equations for x in walk(e.body) if isinstance(x, TracedRead)}
     read.update(arguments)
     declared = []
@@ -333,7 +333,7 @@ def operation_text(
     if comments:
         lines += [
             f"# {a} (assumes that the tensor is {a.holds}; the function raises an error otherwise)"
-            for a in reader.graph.answers
+            for a in context.answers
         ]
     for e in equations:
         line = writer.equation(e)
@@ -350,7 +350,7 @@ def operation_text(
     read_numbers = {
         x.name for e in equations for x in walk(e.body) if isinstance(x, TracedParameter)
     }
-    known = {**(numbers or {}), **dict.fromkeys(reader.starts, 0)}
+    known = {**(numbers or {}), **dict.fromkeys(context.starts, 0)}
     given_numbers = [f"{k}={v!r}" for k, v in known.items() if k in read_numbers]
     sizes = [*given_numbers, *sizes]
     head = ", ".join(declared) + ("; " + ", ".join(sizes) if sizes else "")

@@ -17,9 +17,8 @@ from itertools import product
 import sympy
 
 from derive.errors import DeriveError
+from derive.tracing.context import Context, operation
 from derive.tracing.elementwise import number, plus, times, where
-from derive.tracing.reader import Reader
-from derive.tracing.registry import operation
 from derive.tracing.values import Axis, TracedNode, TracedValue, apply, substituted
 from derive.tracing.views import length_of
 from derive.tracing.windows import conjunction
@@ -31,37 +30,42 @@ _STEMS = (("slice", "front"), ("row", "top"), ("column", "left"))
 
 @operation("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")
 def grid_sample(
-    reader: Reader, x: TracedValue, grid: TracedValue, mode: int, padding: int, align_corners: bool
+    context: Context,
+    x: TracedValue,
+    grid: TracedValue,
+    mode: int,
+    padding: int,
+    align_corners: bool,
 ) -> TracedValue:
     if mode == _CUBIC:
         raise DeriveError(
             "grid_sample with mode='bicubic' is not supported; use mode='bilinear', or compute "
             "the samples outside and pass them as an argument"
         )
-    x, grid, spatial = reader.simple(x).fresh(), reader.simple(grid), len(x.axes) - 2
+    x, grid, spatial = context.simple(x).fresh(), context.simple(grid), len(x.axes) - 2
     sizes = [length_of(x, 2 + n) for n in range(spatial)]
     for dim in range(2, len(x.axes)):
-        x = reader.single(x, dim)[0] if x.axes[dim] else x
+        x = context.single(x, dim)[0] if x.axes[dim] else x
     places, firsts = [], []
     for n, (name, first) in enumerate(_STEMS[-spatial:]):
-        place = reader.elementwise(
+        place = context.elementwise(
             partial(_grid_position, sizes[n], align_corners), _coordinate(grid, spatial - 1 - n)
         )
         if padding == _REFLECTED and not (align_corners and sizes[n] == 1):
             turned = partial(_reflected_position, sizes[n], align_corners)
-            place = reader.elementwise(turned, reader.named(place, name))
+            place = context.elementwise(turned, context.named(place, name))
         if padding != _ZEROS:
-            place = reader.elementwise(
-                partial(_clamped_position, sizes[n]), reader.named(place, name)
+            place = context.elementwise(
+                partial(_clamped_position, sizes[n]), context.named(place, name)
             )
-        place = reader.named(place, name)
+        place = context.named(place, name)
         whole = partial(_rounded_position, "round" if mode == _NEAREST else "floor")
         places.append(_with_channel_axis(place))
         firsts.append(
-            _with_channel_axis(reader.named(reader.elementwise(whole, place, kind="int"), first))
+            _with_channel_axis(context.named(context.elementwise(whole, place, kind="int"), first))
         )
     rest = replace(x, axes=(*x.axes[:2], *((),) * spatial))
-    rest, *found = reader.aligned(rest, *places, *firsts)
+    rest, *found = context.aligned(rest, *places, *firsts)
     own, low = ([v.node for v in part] for part in (found[:spatial], found[spatial:]))
     terms: list[TracedNode] = []
     for steps in product((0, 1) if mode != _NEAREST else (0,), repeat=spatial):
@@ -73,7 +77,7 @@ def grid_sample(
                 term = times(term, apply("-", u, p) if step else apply("-", plus(p, number(1)), u))
         test = _neighbor_in_bounds(near, steps, sizes, padding)
         terms.append(term if test is None else where(test, term, number(0)))
-    return TracedValue(reader.axes_of([rest, *found]), reduce(plus, terms), x.kind)
+    return TracedValue(context.axes_of([rest, *found]), reduce(plus, terms), x.kind)
 
 
 def _coordinate(grid: TracedValue, n: int) -> TracedValue:

@@ -8,7 +8,7 @@ leaves out, as the notation requires.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import sympy
 
@@ -77,6 +77,11 @@ class InfiniteChoice:
         """Return the same choice between other branches."""
         branches = (infinite, rest) if self.holds else (rest, infinite)
         return apply("where", self.condition, *branches)
+
+    def moved(self, condition: TracedNode, rest: TracedNode) -> TracedNode:
+        """Return the choice with another condition and another finite branch."""
+        infinite = TracedNumber(self.sign * sympy.oo)
+        return replace(self, condition=condition).with_branches(infinite, rest)
 
     def under(self, other: TracedNode) -> TracedNode:
         """Return the condition that ``other`` holds and the infinite branch is taken."""

@@ -8,32 +8,31 @@ from typing import Any
 import sympy
 
 from derive.errors import DeriveError
+from derive.tracing.context import Context, operation
 from derive.tracing.elementwise import number, op
-from derive.tracing.reader import Reader
 from derive.tracing.reductions import reduce_axes
-from derive.tracing.registry import operation
 from derive.tracing.values import TracedRead, TracedValue, apply
 
 
-def _normalised(reader: Reader, x: TracedValue, dims: Sequence[int], eps: Any) -> TracedValue:
+def _normalised(context: Context, x: TracedValue, dims: Sequence[int], eps: Any) -> TracedValue:
     """(x - mean)/sqrt(variance + eps) along these axes."""
-    x = x if isinstance(x.node, TracedRead) else reader.named(x, "h")
-    mean = reader.named(reduce_axes(reader, "mean", x, dims, keepdim=True), "mu")
-    centred = reader.elementwise(op("-"), x, mean)
-    squares = reader.elementwise(lambda a: apply("**", a, number(2)), centred)
-    variance = reader.named(reduce_axes(reader, "mean", squares, dims, keepdim=True), "variance")
+    x = x if isinstance(x.node, TracedRead) else context.named(x, "h")
+    mean = context.named(reduce_axes(context, "mean", x, dims, keepdim=True), "mu")
+    centred = context.elementwise(op("-"), x, mean)
+    squares = context.elementwise(lambda a: apply("**", a, number(2)), centred)
+    variance = context.named(reduce_axes(context, "mean", squares, dims, keepdim=True), "variance")
 
     def f(a: Any, v: Any) -> Any:
         return apply("*", a, apply("rsqrt", apply("+", v, number(eps))))
 
-    return reader.elementwise(f, reader.elementwise(op("-"), x, mean), variance)
+    return context.elementwise(f, context.elementwise(op("-"), x, mean), variance)
 
 
 def _affine_scaled(
-    reader: Reader, x: TracedValue, weight: TracedValue | None, bias: TracedValue | None
+    context: Context, x: TracedValue, weight: TracedValue | None, bias: TracedValue | None
 ) -> TracedValue:
-    x = x if weight is None else reader.elementwise(op("*"), x, weight)
-    return x if bias is None else reader.elementwise(op("+"), x, bias)
+    x = x if weight is None else context.elementwise(op("*"), x, weight)
+    return x if bias is None else context.elementwise(op("+"), x, bias)
 
 
 def _channels(x: TracedValue, rank: int) -> TracedValue:
@@ -43,7 +42,7 @@ def _channels(x: TracedValue, rank: int) -> TracedValue:
 
 @operation("layer_norm")
 def layer_norm(
-    reader: Reader,
+    context: Context,
     x: TracedValue,
     shape: Sequence[Any],
     weight: TracedValue | None = None,
@@ -52,12 +51,12 @@ def layer_norm(
     *_: Any,
 ) -> TracedValue:
     dims = list(range(len(x.axes) - len(shape), len(x.axes)))
-    return _affine_scaled(reader, _normalised(reader, x, dims, eps), weight, bias)
+    return _affine_scaled(context, _normalised(context, x, dims, eps), weight, bias)
 
 
 @operation("group_norm")
 def group_norm(
-    reader: Reader,
+    context: Context,
     x: TracedValue,
     groups: Any,
     weight: TracedValue | None = None,
@@ -67,17 +66,17 @@ def group_norm(
 ) -> TracedValue:
     shape = [sympy.prod([a.size for a in axis]) for axis in x.axes]
     groups = sympy.sympify(groups)
-    split = reader.regrouped(x, [shape[0], groups, shape[1] / groups, *shape[2:]])
-    made = _normalised(reader, split, list(range(2, len(split.axes))), eps)
-    whole = reader.regrouped(made, shape)
+    split = context.regrouped(x, [shape[0], groups, shape[1] / groups, *shape[2:]])
+    made = _normalised(context, split, list(range(2, len(split.axes))), eps)
+    whole = context.regrouped(made, shape)
     rank = len(x.axes)
     each = [None if t is None else _channels(t, rank) for t in (weight, bias)]
-    return _affine_scaled(reader, whole, *each)
+    return _affine_scaled(context, whole, *each)
 
 
 @operation("batch_norm", "instance_norm")
 def batch_norm(
-    reader: Reader,
+    context: Context,
     x: TracedValue,
     weight: TracedValue | None,
     bias: TracedValue | None,
@@ -89,34 +88,34 @@ def batch_norm(
     *_: Any,
 ) -> TracedValue:
     rank = len(x.axes)
-    alone = "instance" in str(reader.node.target)
+    alone = "instance" in str(context.node.target)
     each = [None if t is None else _channels(t, rank) for t in (weight, bias)]
     if training:
         if mean is not None and not alone:
             raise DeriveError("the module updates its running statistics; call it in eval mode")
         dims = [n for n in range(rank) if n != 1 and (n or not alone)]
-        return _affine_scaled(reader, _normalised(reader, x, dims, eps), *each)
+        return _affine_scaled(context, _normalised(context, x, dims, eps), *each)
     assert mean is not None and variance is not None
-    centred = reader.elementwise(op("-"), x, _channels(mean, rank))
+    centred = context.elementwise(op("-"), x, _channels(mean, rank))
 
     def f(a: Any, v: Any) -> Any:
         return apply("*", a, apply("rsqrt", apply("+", v, number(eps))))
 
-    made = reader.elementwise(f, centred, _channels(variance, rank))
-    return _affine_scaled(reader, made, *each)
+    made = context.elementwise(f, centred, _channels(variance, rank))
+    return _affine_scaled(context, made, *each)
 
 
 @operation("cosine_similarity")
 def cosine_similarity(
-    reader: Reader, a: TracedValue, b: TracedValue, dim: int = 1, eps: Any = 1e-8
+    context: Context, a: TracedValue, b: TracedValue, dim: int = 1, eps: Any = 1e-8
 ) -> TracedValue:
-    dim = reader.place_of(a, dim)
+    dim = context.place_of(a, dim)
     norms = [
-        reader.elementwise(
-            lambda n: apply("maximum", n, number(eps)), reduce_axes(reader, "norm2", x, dim)
+        context.elementwise(
+            lambda n: apply("maximum", n, number(eps)), reduce_axes(context, "norm2", x, dim)
         )
         for x in (a, b)
     ]
-    product = reduce_axes(reader, "sum", reader.elementwise(op("*"), a, b), dim)
-    scale = reader.elementwise(op("*"), *norms)
-    return reader.elementwise(op("/"), product, scale)
+    product = reduce_axes(context, "sum", context.elementwise(op("*"), a, b), dim)
+    scale = context.elementwise(op("*"), *norms)
+    return context.elementwise(op("/"), product, scale)

@@ -15,7 +15,7 @@ from typing import Any
 import sympy
 
 from derive.notation.names import WORDS
-from derive.tracing.reader import TracedEquation
+from derive.tracing.context import TracedEquation
 from derive.tracing.values import (
     Position,
     TracedApply,

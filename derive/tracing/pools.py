@@ -9,9 +9,8 @@ from typing import Any
 import sympy
 
 from derive.errors import DeriveError
+from derive.tracing.context import Context, operation
 from derive.tracing.elementwise import number, op, times
-from derive.tracing.reader import Reader
-from derive.tracing.registry import operation
 from derive.tracing.values import (
     Atom,
     Axis,
@@ -32,7 +31,7 @@ def _kernel_axes(sizes: Sequence[Any]) -> list[Axis]:
 
 @operation("avg_pool1d", "avg_pool2d", "avg_pool3d")
 def avg_pool(
-    reader: Reader,
+    context: Context,
     x: TracedValue,
     kernel_size: Any,
     stride: Any = None,
@@ -41,7 +40,7 @@ def avg_pool(
     count_include_pad: bool = True,
     divisor_override: Any = None,
 ) -> TracedValue:
-    spatial = int(reader.called[8])
+    spatial = int(context.called[8])
     sizes = per_axis(kernel_size, spatial)
     stride, padding = per_axis(stride, spatial, sizes), per_axis(padding, spatial)
     kernel = _kernel_axes(sizes)
@@ -49,8 +48,8 @@ def avg_pool(
     if ceil_mode and padded:
         raise DeriveError("an average pool with both padding and ceil_mode is not supported")
     ones = [sympy.Integer(1)] * spatial
-    shape = reader.counted_shape()[-spatial:]
-    windows = Windows(reader, x, shape, kernel, stride, padding, ones, beyond=ceil_mode)
+    shape = context.counted_shape()[-spatial:]
+    windows = Windows(context, x, shape, kernel, stride, padding, ones, beyond=ceil_mode)
     atoms = [a for axis in kernel for a in axis]
     divisor = divisor_override
     if divisor is None and padded and count_include_pad:
@@ -60,14 +59,14 @@ def avg_pool(
     if atoms:
         node = reduced(kind, atoms, node, windows.inside)
     made = replace(windows.value, node=node)
-    return made if divisor is None else reader.elementwise(op("/"), made, divisor)
+    return made if divisor is None else context.elementwise(op("/"), made, divisor)
 
 
 @operation(
     *(f"max_pool{n}d" for n in (1, 2, 3)), *(f"max_pool{n}d_with_indices" for n in (1, 2, 3))
 )
 def max_pool(
-    reader: Reader,
+    context: Context,
     x: TracedValue,
     kernel_size: Any,
     stride: Any = None,
@@ -76,13 +75,13 @@ def max_pool(
     ceil_mode: bool = False,
 ) -> Any:
     """Return the maxima over windows; the gradient goes to the first of equal values."""
-    spatial = int(reader.called[8])
+    spatial = int(context.called[8])
     sizes = per_axis(kernel_size, spatial)
     stride, padding, dilation = (per_axis(s, spatial, sizes) for s in (stride, padding, dilation))
     kernel = _kernel_axes(sizes)
-    found = reader.node.meta["val"]
-    shape = [reader.sizes.counted(n) for n in _first_result(found).shape][-spatial:]
-    windows = Windows(reader, x, shape, kernel, stride, padding, dilation, beyond=ceil_mode)
+    found = context.node.meta["val"]
+    shape = [context.sizes.counted(n) for n in _first_result(found).shape][-spatial:]
+    windows = Windows(context, x, shape, kernel, stride, padding, dilation, beyond=ceil_mode)
     atoms = [a for axis in kernel for a in axis]
     node = windows.value.node
     made = replace(
@@ -96,31 +95,31 @@ def _first_result(found: Any) -> Any:
 
 
 @operation(*(f"adaptive_{kind}_pool{n}d" for kind in ("avg", "max") for n in (1, 2, 3)))
-def adaptive_pool(reader: Reader, x: TracedValue, output_size: Any) -> Any:
+def adaptive_pool(context: Context, x: TracedValue, output_size: Any) -> Any:
     """Pool an axis of size t to size o: position u covers u*t//o to ((u + 1)*t - 1)//o."""
-    spatial, found = int(reader.called[-2]), reader.node.meta["val"]
-    kind = "mean" if "avg" in reader.called else "max"
-    shape = [reader.sizes.counted(n) for n in _first_result(found).shape]
+    spatial, found = int(context.called[-2]), context.node.meta["val"]
+    kind = "mean" if "avg" in context.called else "max"
+    shape = [context.sizes.counted(n) for n in _first_result(found).shape]
     first = len(x.axes) - spatial
-    x = reader.simple(x)
+    x = context.simple(x)
     for dim in range(first, len(x.axes)):
         if x.axes[dim] and shape[dim] != 1:
-            x, _ = reader.single(x, dim)
+            x, _ = context.single(x, dim)
     tests: list[TracedNode] = []
     atoms: list[Atom] = []
     axes = list(x.axes)
     for dim in range(first, len(x.axes)):
         whole, size = length_of(x, dim), shape[dim]
-        if reader.sizes.equal(whole, size):
+        if context.sizes.equal(whole, size):
             continue
         if size == 1:
             atoms += axes[dim]
             axes[dim] = ()
-        elif reader.sizes.hint(whole) % reader.sizes.hint(size) == 0:
+        elif context.sizes.hint(whole) % context.sizes.hint(size) == 0:
             sizes = [length_of(x, n) for n in range(len(x.axes))]
-            inner = reader.sizes.plain(whole / size)
-            reader.sizes.divided.append((whole, size))
-            split = reader.regrouped(x, [*sizes[:dim], size, inner, *sizes[dim + 1 :]])
+            inner = context.sizes.plain(whole / size)
+            context.sizes.divided.append((whole, size))
+            split = context.regrouped(x, [*sizes[:dim], size, inner, *sizes[dim + 1 :]])
             x = replace(
                 split,
                 axes=(
@@ -151,12 +150,12 @@ def adaptive_pool(reader: Reader, x: TracedValue, output_size: Any) -> Any:
     *(f"upsample_nearest{n}d" for n in (1, 2, 3)),
     *(f"_upsample_nearest_exact{n}d" for n in (1, 2, 3)),
 )
-def nearest_upsampling(reader: Reader, x: TracedValue, *_: Any, **__: Any) -> TracedValue:
-    shape = reader.shape()
-    spatial = int(reader.called[-2])
+def nearest_upsampling(context: Context, x: TracedValue, *_: Any, **__: Any) -> TracedValue:
+    shape = context.shape()
+    spatial = int(context.called[-2])
     for dim in range(len(x.axes) - spatial, len(x.axes)):
         whole, size = length_of(x, dim), shape[dim]
-        times_more = reader.sizes.quotient(size, whole)
+        times_more = context.sizes.quotient(size, whole)
         if times_more == 1:
             continue
         if times_more is not None and times_more.is_Integer:
@@ -172,29 +171,29 @@ def nearest_upsampling(reader: Reader, x: TracedValue, *_: Any, **__: Any) -> Tr
 
 @operation("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d")
 def linear_upsampling(
-    reader: Reader, x: TracedValue, output_size: Any, align_corners: bool, *_: Any, **__: Any
+    context: Context, x: TracedValue, output_size: Any, align_corners: bool, *_: Any, **__: Any
 ) -> TracedValue:
     """Interpolate one axis after the other: (1 - a)*x[i] + a*x[i+1] at position i + a."""
-    shape = reader.counted_shape()
+    shape = context.counted_shape()
     for dim in range(2, len(x.axes)):
-        if not reader.sizes.equal(length_of(x, dim), shape[dim]):
-            x = _interpolated_axis(reader, reader.simple(x), dim, shape[dim], align_corners)
+        if not context.sizes.equal(length_of(x, dim), shape[dim]):
+            x = _interpolated_axis(context, context.simple(x), dim, shape[dim], align_corners)
     return x
 
 
 def _interpolated_axis(
-    reader: Reader, x: TracedValue, dim: int, size: sympy.Expr, align_corners: bool
+    context: Context, x: TracedValue, dim: int, size: sympy.Expr, align_corners: bool
 ) -> TracedValue:
-    x, atom = reader.single(x, dim)
+    x, atom = context.single(x, dim)
     new, whole = Atom.new(size), atom.size
     if align_corners:
         above: TracedNode = times(Position(new), number(whole - 1))
-        below = reader.sizes.plain(size - 1)
+        below = context.sizes.plain(size - 1)
     else:
         middle = apply("+", times(number(2), Position(new)), number(1))
         above = apply("-", times(middle, number(whole)), number(size))
         above = apply("maximum", above, number(0))
-        below = reader.sizes.plain(2 * size)
+        below = context.sizes.plain(2 * size)
     low = apply("//", above, number(below))
     high = apply("int", apply("minimum", apply("+", low, number(1)), number(whole - 1)))
     part = apply("-", apply("/", above, number(below)), low)
@@ -208,15 +207,17 @@ def _interpolated_axis(
 
 
 def _count_of_windows(
-    reader: Reader, whole: Any, kernel: Any, stride: Any, padding: Any, dilation: Any
+    context: Context, whole: Any, kernel: Any, stride: Any, padding: Any, dilation: Any
 ) -> Any:
     """Return the number of windows."""
-    return reader.sizes.quotient_down(whole + 2 * padding - dilation * (kernel - 1) - 1, stride) + 1
+    return (
+        context.sizes.quotient_down(whole + 2 * padding - dilation * (kernel - 1) - 1, stride) + 1
+    )
 
 
 @operation("im2col")
 def columns(
-    reader: Reader, x: TracedValue, kernel_size: Any, dilation: Any, padding: Any, stride: Any
+    context: Context, x: TracedValue, kernel_size: Any, dilation: Any, padding: Any, stride: Any
 ) -> TracedValue:
     sizes, dilation, padding, stride = (
         per_axis(s, 2) for s in (kernel_size, dilation, padding, stride)
@@ -224,12 +225,12 @@ def columns(
     first = len(x.axes) - 2
     shape = [
         _count_of_windows(
-            reader, length_of(x, first + n), sizes[n], stride[n], padding[n], dilation[n]
+            context, length_of(x, first + n), sizes[n], stride[n], padding[n], dilation[n]
         )
         for n in range(2)
     ]
     kernel = _kernel_axes(sizes)
-    windows = Windows(reader, x, shape, kernel, stride, padding, dilation)
+    windows = Windows(context, x, shape, kernel, stride, padding, dilation)
     *batch, channels, down, right = windows.value.axes
     node = windows.value.node
     if windows.inside is not None:
@@ -239,7 +240,7 @@ def columns(
 
 @operation("col2im")
 def folded(
-    reader: Reader,
+    context: Context,
     x: TracedValue,
     output_size: Any,
     kernel_size: Any,
@@ -251,14 +252,14 @@ def folded(
     sizes, dilation, padding, stride = (
         per_axis(s, 2) for s in (kernel_size, dilation, padding, stride)
     )
-    out = reader.shape()[-2:]
+    out = context.shape()[-2:]
     counts = [
-        _count_of_windows(reader, out[n], sizes[n], stride[n], padding[n], dilation[n])
+        _count_of_windows(context, out[n], sizes[n], stride[n], padding[n], dilation[n])
         for n in range(2)
     ]
     shape = [length_of(x, n) for n in range(len(x.axes))]
-    channels = reader.sizes.plain(shape[-2] / sympy.prod(sizes))
-    x = reader.regrouped(x, [*shape[:-2], channels, *sizes, *counts]).fresh()
+    channels = context.sizes.plain(shape[-2] / sympy.prod(sizes))
+    x = context.regrouped(x, [*shape[:-2], channels, *sizes, *counts]).fresh()
     ends: list[Axis] = [() if n == 1 else (Atom.new(n),) for n in out]
     *left, rows, columns, down, right = x.axes
     tests: list[TracedNode] = []

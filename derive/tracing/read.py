@@ -28,14 +28,16 @@ from derive.tracing import (
     slicing,
     views,
 )
+from derive.tracing.context import Context, TracedEquation
 from derive.tracing.emit_notation import operation_text
 from derive.tracing.graph import trace_graph
 from derive.tracing.hoist_products import hoisted_products
 from derive.tracing.implied_sizes import with_fewest_sizes
-from derive.tracing.masks import MANY, of_mask
+from derive.tracing.masks import MANY, selection
 from derive.tracing.parameters import Watched, numbers_in, perturbed_number, with_parameter
 from derive.tracing.ragged import Pieces
-from derive.tracing.reader import Reader, TracedEquation
+from derive.tracing.reader import Reader
+from derive.tracing.sizes import SymbolicSizes
 from derive.tracing.source_letters import letters_in
 from derive.tracing.state_guard import restored_attributes
 from derive.tracing.validate import check
@@ -165,7 +167,7 @@ def _reading(
     if not tensors:
         raise DeriveError("the example arguments contain no tensor; pass examples of the arguments")
     title = name or _function_title(function)
-    reader, inputs, made = _traced_equations(call, tensors, title)
+    context, inputs, made = _traced_equations(call, tensors, title)
     shapes = {o[0]: tuple(map(bool, o[1].axes)) for o in made[0] if o is not None}
     numbers: dict[str, float] = {}
     others: list[tuple[Callable[..., Any], dict[str, float]]] = []
@@ -179,16 +181,16 @@ def _reading(
             function, _with_argument_value(bound, own, Watched.of(perturbed_number(value), asked))
         )[0]
         try:
-            other_reader = _traced_equations(watched, tensors, title)[0]
-            again = other_reader.equations
-            if other_reader.sizes.numbers_asked() != reader.sizes.numbers_asked():
+            other_context = _traced_equations(watched, tensors, title)[0]
+            again = other_context.equations
+            if other_context.sizes.numbers_asked() != context.sizes.numbers_asked():
                 asked.append(True)
-            stay = reader.outward.signs
-            found = with_parameter(reader.equations, again, own, value, stay, numbers)
+            stay = context.outward.signs
+            found = with_parameter(context.equations, again, own, value, stay, numbers)
         except DeriveError:
             found = None
         if found is not None and not asked and own not in {e.name for e in found}:
-            reader.equations = found
+            context.equations = found
             numbers[own] = value
             others.append((other, {own: perturbed_number(value)}))
         elif parameters is not None:
@@ -200,16 +202,16 @@ def _reading(
     own_letters = {**seen, **(letters or {})}
     # Parameters and buffers of a module are inputs only if they are read.
     arguments = tuple(collected(bound)[0])
-    said = title, reader, inputs, shapes, own_letters, comments, numbers, arguments
+    said = title, context, inputs, shapes, own_letters, comments, numbers, arguments
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "input .* is not used", DeriveWarning)
         op, text = with_fewest_sizes(partial(operation_text, *said))
         floats = {o[0] for o in made[0] if o is not None and o[1].kind == "float"}
         whole = {e.name for e in op.equations if e.kind == "int"} & floats
         if whole:
-            reader.equations = [_as_float(e) if e.name in whole else e for e in reader.equations]
+            context.equations = [_as_float(e) if e.name in whole else e for e in context.equations]
             op, text = with_fewest_sizes(partial(operation_text, *said))
-    check(op, [(call, {}), *others], tensors, reader.sizes, inputs)
+    check(op, [(call, {}), *others], tensors, context.sizes, inputs)
     known = {p.name for p in op.parameters}
     return Reading(
         operation=op,
@@ -219,29 +221,29 @@ def _reading(
         numbers=tuple(n for n in numbers if n in known),
         outputs=tuple(x is not None for x in made[0]),
         structure=made[1],
-        asked=tuple(map(str, reader.graph.answers)),
+        asked=tuple(map(str, context.answers)),
     )
 
 
 def _traced_equations(
     call: Callable[..., Any], tensors: Mapping[str, Any], title: str
-) -> tuple[Reader, dict[str, TracedValue], tuple[list[tuple[str, TracedValue] | None], Any]]:
-    """Return (the reader with its equations, the inputs, (the named outputs, their pytree))."""
+) -> tuple[Context, dict[str, TracedValue], tuple[list[tuple[str, TracedValue] | None], Any]]:
+    """Return (the context with its equations, the inputs, (the named outputs, their pytree))."""
     from torch.utils._pytree import tree_structure
 
     graph = trace_graph(call, tensors)
-    taken = {title}
-    inputs = _inputs(graph, tensors, taken)
-    reader = Reader(graph, inputs, taken)
-    found = _flat_outputs(reader.read())
+    taken = {title, *tensors}
+    inputs = _inputs(graph, tensors)
+    context = Context(graph, inputs, taken)
+    found = _flat_outputs(Reader(context, graph).read(inputs.values()))
     outputs: list[tuple[str, TracedValue] | None] = []
     for n, x in enumerate(found):
         names = [made[0] for made in outputs if made is not None]
-        outputs.append(None if x is None else (_output_name(reader, x, n, names), x))
+        outputs.append(None if x is None else (_output_name(context, x, n, names), x))
     if all(made is None for made in outputs):
         raise DeriveError("the function returns no tensor")
-    reader.equations = hoisted_products(reader.equations, reader.fresh)
-    return reader, inputs, (outputs, tree_structure(graph.output))
+    context.equations = hoisted_products(context.equations, context.fresh)
+    return context, inputs, (outputs, tree_structure(graph.output))
 
 
 def _flat_outputs(made: Any) -> list[Any]:
@@ -258,9 +260,9 @@ def _flat_outputs(made: Any) -> list[Any]:
     raise DeriveError(f"the function returns {type(made).__name__}, not a tensor")
 
 
-def _output_name(reader: Reader, value: TracedValue, n: int, taken: Collection[str]) -> str:
+def _output_name(context: Context, value: TracedValue, n: int, taken: Collection[str]) -> str:
     """Return the name of an output's equation, which is none of the names taken."""
-    if of_mask(value) is not None:
+    if selection(value) is not None:
         raise DeriveError(MANY)
     if value.kind == "bool":
         raise DeriveError(
@@ -269,11 +271,11 @@ def _output_name(reader: Reader, value: TracedValue, n: int, taken: Collection[s
     whole = tuple(joined(a) for a in value.axes if a)
     if isinstance(value.node, TracedRead) and value.node.positions == whole:
         own = value.node.name
-        if own not in taken and any(e.name == own for e in reader.equations):
+        if own not in taken and any(e.name == own for e in context.equations):
             return own
-    named = reader.named(value, "y" if n == 0 else f"y{n + 1}")
+    named = context.named(value, "y" if n == 0 else f"y{n + 1}")
     if isinstance(named.node, TracedRead) and named.node.name in taken:
-        named = reader.again_named(named, f"y{n + 1}")
+        named = context.again_named(named, f"y{n + 1}")
     if not isinstance(named.node, TracedRead):
         raise DeriveError(
             "an output is infinite where a condition holds, which an equation cannot be; put the "
@@ -291,14 +293,11 @@ def _as_float(e: TracedEquation) -> TracedEquation:
     return replace(e, body=apply("*", one, e.body))
 
 
-def _inputs(graph: Any, tensors: Mapping[str, Any], taken: set[str]) -> dict[str, TracedValue]:
+def _inputs(graph: Any, tensors: Mapping[str, Any]) -> dict[str, TracedValue]:
     """Return a value for each argument, with an index for each axis that is not of size 1."""
-    from derive.tracing.sizes import SymbolicSizes
-
     sizes = SymbolicSizes(graph.shapes)
     holders = [n for n in graph.graph.nodes if n.op == "placeholder"]
     found = {}
-    taken |= set(tensors)
     for (name, t), node in zip(tensors.items(), holders, strict=True):
         axes = []
         for n in node.meta["val"].shape:

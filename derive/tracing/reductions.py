@@ -9,11 +9,10 @@ from typing import Any
 import sympy
 
 from derive.errors import DeriveError
+from derive.tracing.context import Context, of_elements, operation
 from derive.tracing.elementwise import number, op, where
-from derive.tracing.masks import of_mask, over_all
+from derive.tracing.masks import over_all, selection
 from derive.tracing.promotion import as_number
-from derive.tracing.reader import Reader
-from derive.tracing.registry import of_elements, operation
 from derive.tracing.values import (
     Atom,
     Position,
@@ -27,20 +26,20 @@ from derive.tracing.values import (
 )
 
 
-def dims_of(reader: Reader, x: TracedValue, dim: Any) -> list[int]:
+def dims_of(context: Context, x: TracedValue, dim: Any) -> list[int]:
     if dim is None or (isinstance(dim, list | tuple) and not dim):
         return list(range(len(x.axes)))
     dims = dim if isinstance(dim, list | tuple) else [dim]
-    return [reader.place_of(x, d) for d in dims]
+    return [context.place_of(x, d) for d in dims]
 
 
 def reduce_axes(
-    reader: Reader, kind: str, x: TracedValue, dim: Any, keepdim: bool = False
+    context: Context, kind: str, x: TracedValue, dim: Any, keepdim: bool = False
 ) -> TracedValue:
     """Reduce a value over these axes."""
-    if of_mask(x) is not None:
+    if selection(x) is not None:
         return over_all(kind, x, dim)
-    dims = dims_of(reader, x, dim)
+    dims = dims_of(context, x, dim)
     atoms = [a for d in dims for a in x.axes[d]]
     node = reduced(kind, atoms, x.node)
     axes = tuple(
@@ -49,10 +48,10 @@ def reduce_axes(
     return TracedValue(axes, node, x.kind)
 
 
-def _with_single_index(reader: Reader, x: TracedValue, dim: int) -> TracedValue:
+def _with_single_index(context: Context, x: TracedValue, dim: int) -> TracedValue:
     """Return the value with at most one index on an axis."""
-    dim = reader.place_of(x, dim)
-    return reader.single(x, dim)[0] if x.axes[dim] else x
+    dim = context.place_of(x, dim)
+    return context.single(x, dim)[0] if x.axes[dim] else x
 
 
 def _element_count(x: TracedValue, dims: Sequence[int]) -> sympy.Expr:
@@ -62,84 +61,84 @@ def _element_count(x: TracedValue, dims: Sequence[int]) -> sympy.Expr:
 @operation("sum")
 @of_elements
 def total(
-    reader: Reader, x: TracedValue, dim: Any = None, keepdim: bool = False, dtype: Any = None
+    context: Context, x: TracedValue, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> TracedValue:
     if x.kind == "bool":
-        x = reader.elementwise(lambda a: where(a, number(1), number(0)), x, kind="int")
-    return reduce_axes(reader, "sum", x, dim, keepdim)
+        x = context.elementwise(lambda a: where(a, number(1), number(0)), x, kind="int")
+    return reduce_axes(context, "sum", x, dim, keepdim)
 
 
 @operation("mean")
 @of_elements
 def mean(
-    reader: Reader, x: TracedValue, dim: Any = None, keepdim: bool = False, dtype: Any = None
+    context: Context, x: TracedValue, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> TracedValue:
-    return reduce_axes(reader, "mean", x, dim, keepdim)
+    return reduce_axes(context, "mean", x, dim, keepdim)
 
 
 @operation("amax", "amin", "logsumexp")
 @of_elements
-def named(reader: Reader, x: TracedValue, dim: Any = None, keepdim: bool = False) -> TracedValue:
-    name = reader.called
-    return reduce_axes(reader, name, x, dim, keepdim)
+def named(context: Context, x: TracedValue, dim: Any = None, keepdim: bool = False) -> TracedValue:
+    name = context.called
+    return reduce_axes(context, name, x, dim, keepdim)
 
 
 @operation("max", "min")
 @of_elements
-def extremum(reader: Reader, x: TracedValue, *args: Any, **named: Any) -> Any:
-    name = reader.called
+def extremum(context: Context, x: TracedValue, *args: Any, **named: Any) -> Any:
+    name = context.called
     if args and isinstance(args[0], TracedValue):
-        return reader.elementwise(lambda a, b: TracedApply(f"{name}imum", (a, b)), x, args[0])
+        return context.elementwise(lambda a, b: TracedApply(f"{name}imum", (a, b)), x, args[0])
     dim = args[0] if args else named.get("dim")
     keepdim = (args[1] if len(args) > 1 else named.get("keepdim")) or False
     if dim is None:
-        return reduce_axes(reader, f"a{name}", x, None)
-    x = _with_single_index(reader, x, dim)
-    which = reduce_axes(reader, f"arg{name}", x, dim, keepdim)
-    return reduce_axes(reader, name, x, dim, keepdim), TracedValue(which.axes, which.node, "int")
+        return reduce_axes(context, f"a{name}", x, None)
+    x = _with_single_index(context, x, dim)
+    which = reduce_axes(context, f"arg{name}", x, dim, keepdim)
+    return reduce_axes(context, name, x, dim, keepdim), TracedValue(which.axes, which.node, "int")
 
 
 @operation("prod")
 @of_elements
 def product(
-    reader: Reader, x: TracedValue, dim: Any = None, keepdim: bool = False, dtype: Any = None
+    context: Context, x: TracedValue, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> TracedValue:
-    return reduce_axes(reader, "prod", x, dim, keepdim)
+    return reduce_axes(context, "prod", x, dim, keepdim)
 
 
 @operation("any", "all")
-def truth(reader: Reader, x: TracedValue, dim: Any = None, keepdim: bool = False) -> TracedValue:
+def truth(context: Context, x: TracedValue, dim: Any = None, keepdim: bool = False) -> TracedValue:
     if x.kind != "bool":
-        x = reader.elementwise(lambda a: apply("!=", a, number(0)), x, kind="bool")
-    return reduce_axes(reader, reader.called, x, dim, keepdim)
+        x = context.elementwise(lambda a: apply("!=", a, number(0)), x, kind="bool")
+    return reduce_axes(context, context.called, x, dim, keepdim)
 
 
 @operation("argmax", "argmin")
-def which(reader: Reader, x: TracedValue, dim: Any = None, keepdim: bool = False) -> TracedValue:
+def which(context: Context, x: TracedValue, dim: Any = None, keepdim: bool = False) -> TracedValue:
     if dim is None:
         raise DeriveError(
             "the position of an extremum over all axes is not supported; give one axis"
         )
-    name = reader.called
-    x = _with_single_index(reader, x, dim)
-    made = reduce_axes(reader, name, x, dim, keepdim)
+    name = context.called
+    x = _with_single_index(context, x, dim)
+    made = reduce_axes(context, name, x, dim, keepdim)
     return TracedValue(made.axes, made.node, "int")
 
 
 def _deviations(
-    reader: Reader, x: TracedValue, dim: Any, correction: Any, keepdim: bool
+    context: Context, x: TracedValue, dim: Any, correction: Any, keepdim: bool
 ) -> tuple[TracedValue, TracedValue]:
     """Return (the variance, the mean with its axes kept)."""
-    dims = dims_of(reader, x, dim)
-    x = x if isinstance(x.node, TracedRead) else reader.named(x, "h")
-    middle = reduce_axes(reader, "mean", x, dims, keepdim=True)
-    middle = reader.named(middle, "mu")
-    squared = reader.elementwise(lambda a, m: apply("**", apply("-", a, m), number(2)), x, middle)
+    dims = dims_of(context, x, dim)
+    x = x if isinstance(x.node, TracedRead) else context.named(x, "h")
+    middle = reduce_axes(context, "mean", x, dims, keepdim=True)
+    middle = context.named(middle, "mu")
+    squared = context.elementwise(lambda a, m: apply("**", apply("-", a, m), number(2)), x, middle)
     if correction in (0, None, False):
-        return reduce_axes(reader, "mean", squared, dims, keepdim), middle
-    summed = reduce_axes(reader, "sum", squared, dims, keepdim)
+        return reduce_axes(context, "mean", squared, dims, keepdim), middle
+    summed = reduce_axes(context, "sum", squared, dims, keepdim)
     count = _element_count(x, dims) - (1 if correction is True else correction)
-    return reader.elementwise(op("/"), summed, count), middle
+    return context.elementwise(op("/"), summed, count), middle
 
 
 def _correction(named: dict[str, Any], unbiased: Any) -> Any:
@@ -150,7 +149,7 @@ def _correction(named: dict[str, Any], unbiased: Any) -> Any:
 
 @operation("var", "std")
 def variance(
-    reader: Reader,
+    context: Context,
     x: TracedValue,
     dim: Any = None,
     unbiased: Any = None,
@@ -160,19 +159,19 @@ def variance(
     if isinstance(dim, bool):
         dim, unbiased = None, dim
     keepdim = named.pop("keepdim", keepdim)
-    made, _ = _deviations(reader, x, dim, _correction(named, unbiased), keepdim)
-    return _deviation(reader, made) if "std" in reader.called else made
+    made, _ = _deviations(context, x, dim, _correction(named, unbiased), keepdim)
+    return _deviation(context, made) if "std" in context.called else made
 
 
-def _deviation(reader: Reader, variance: TracedValue) -> TracedValue:
+def _deviation(context: Context, variance: TracedValue) -> TracedValue:
     """Return the root of a variance, without a gradient where all values are equal."""
     root = _but_at_zero(lambda a: apply("sqrt", a))
-    return reader.named(reader.elementwise(root, reader.named(variance, "variance")), "std")
+    return context.named(context.elementwise(root, context.named(variance, "variance")), "std")
 
 
 @operation("var_mean", "std_mean")
 def variance_and_mean(
-    reader: Reader,
+    context: Context,
     x: TracedValue,
     dim: Any = None,
     unbiased: Any = None,
@@ -180,17 +179,17 @@ def variance_and_mean(
     **named: Any,
 ) -> tuple[TracedValue, TracedValue]:
     keepdim = named.pop("keepdim", keepdim)
-    made, middle = _deviations(reader, x, dim, _correction(named, unbiased), keepdim)
-    dims = dims_of(reader, x, dim)
+    made, middle = _deviations(context, x, dim, _correction(named, unbiased), keepdim)
+    dims = dims_of(context, x, dim)
     if not keepdim:
         axes = tuple(a for n, a in enumerate(middle.axes) if n not in dims)
         middle = TracedValue(axes, middle.node, middle.kind)
-    return _deviation(reader, made) if "std" in reader.called else made, middle
+    return _deviation(context, made) if "std" in context.called else made, middle
 
 
 @operation("linalg_vector_norm", "norm")
 def norm(
-    reader: Reader,
+    context: Context,
     x: TracedValue,
     ord: Any = 2,
     dim: Any = None,
@@ -200,16 +199,16 @@ def norm(
 ) -> TracedValue:
     ord = 2 if ord is None else ord
     if ord == 0:
-        x = reader.elementwise(lambda a: apply("truth", apply("!=", a, number(0))), x)
-        return reduce_axes(reader, "sum", x, dim, keepdim)
+        x = context.elementwise(lambda a: apply("truth", apply("!=", a, number(0))), x)
+        return reduce_axes(context, "sum", x, dim, keepdim)
     if ord == 2:
-        return reduce_axes(reader, "norm2", x, dim, keepdim)
+        return reduce_axes(context, "norm2", x, dim, keepdim)
     if ord == 1:
-        x = reader.elementwise(lambda a: apply("abs", a), x)
-        return reduce_axes(reader, "sum", x, dim, keepdim)
+        x = context.elementwise(lambda a: apply("abs", a), x)
+        return reduce_axes(context, "sum", x, dim, keepdim)
     if ord in (float("inf"), float("-inf")):
-        x = reader.elementwise(lambda a: apply("abs", a), x)
-        return reduce_axes(reader, "amax" if ord > 0 else "amin", x, dim, keepdim)
+        x = context.elementwise(lambda a: apply("abs", a), x)
+        return reduce_axes(context, "amax" if ord > 0 else "amin", x, dim, keepdim)
 
     def power(a: TracedNode) -> TracedNode:
         return apply("**", apply("abs", a), number(ord))
@@ -219,21 +218,21 @@ def norm(
         return apply("**", a, number(exponent))
 
     # Where |x|**p, or the root of their sum, is infinitely steep, the gradient is 0.
-    powers = reader.elementwise(_but_at_zero(power) if ord < 1 else power, x)
-    total = reader.named(reduce_axes(reader, "sum", powers, dim, keepdim), "total")
-    made = reader.elementwise(_but_at_zero(root), total)
+    powers = context.elementwise(_but_at_zero(power) if ord < 1 else power, x)
+    total = context.named(reduce_axes(context, "sum", powers, dim, keepdim), "total")
+    made = context.elementwise(_but_at_zero(root), total)
     if ord > 0:
         return made
     # One 0 among the values makes an infinite total, whose root is 0.
     least = reduce_axes(
-        reader, "amin", reader.elementwise(lambda a: apply("abs", a), x), dim, keepdim
+        context, "amin", context.elementwise(lambda a: apply("abs", a), x), dim, keepdim
     )
-    least = reader.simple(least)
+    least = context.simple(least)
 
     def unless_zero(a: TracedNode, b: TracedNode) -> TracedNode:
         return where(apply("==", a, number(0)), number(0), b)
 
-    return reader.elementwise(unless_zero, least, made)
+    return context.elementwise(unless_zero, least, made)
 
 
 def _but_at_zero(f: Callable[[TracedNode], TracedNode]) -> Callable[[TracedNode], TracedNode]:
@@ -245,31 +244,31 @@ def _but_at_zero(f: Callable[[TracedNode], TracedNode]) -> Callable[[TracedNode]
 
 
 @operation("softmax", "_softmax", "log_softmax", "_log_softmax", "special_softmax")
-def softmax(reader: Reader, x: TracedValue, dim: int, *_: Any, **__: Any) -> TracedValue:
+def softmax(context: Context, x: TracedValue, dim: int, *_: Any, **__: Any) -> TracedValue:
     """Return a softmax as an equation of its own, because it binds an index that it keeps."""
-    dim = reader.place_of(x, dim)
-    name = "log_softmax" if "log" in str(reader.node.target) else "softmax"
+    dim = context.place_of(x, dim)
+    name = "log_softmax" if "log" in str(context.node.target) else "softmax"
     if not x.axes[dim]:
         return replace(x, node=number(1 if name == "softmax" else 0), kind="float")
-    x, atom = reader.single(x, dim)
-    return softmax_along(reader, name, x, atom)
+    x, atom = context.single(x, dim)
+    return softmax_along(context, name, x, atom)
 
 
-def softmax_along(reader: Reader, name: str, x: TracedValue, atom: Atom) -> TracedValue:
+def softmax_along(context: Context, name: str, x: TracedValue, atom: Atom) -> TracedValue:
     """name[k](x), an equation with index k."""
     made = TracedValue(x.axes, TracedReduce(name, (atom,), x.node))
-    stem = reader.place.variable if reader.place and reader.place.variable else None
-    return reader.named(made, stem or {"softmax": "p", "log_softmax": "logp"}[name])
+    stem = context.place.variable if context.place and context.place.variable else None
+    return context.named(made, stem or {"softmax": "p", "log_softmax": "logp"}[name])
 
 
 @operation("logcumsumexp")
-def up_to(reader: Reader, x: TracedValue, dim: int) -> TracedValue:
+def up_to(context: Context, x: TracedValue, dim: int) -> TracedValue:
     """Return the logsumexp of all elements up to each position."""
-    dim = reader.place_of(x, dim)
+    dim = context.place_of(x, dim)
     x = as_number(x)
     if not x.axes[dim]:
         return x
-    x, atom = reader.single(x, dim)
+    x, atom = context.single(x, dim)
     upto = Atom.new(atom.size)
     axes = tuple((upto,) if n == dim else a for n, a in enumerate(x.axes))
     test = apply("<=", Position(atom), Position(upto))
@@ -277,12 +276,12 @@ def up_to(reader: Reader, x: TracedValue, dim: int) -> TracedValue:
 
 
 @operation("cumsum")
-def cumulative(reader: Reader, x: TracedValue, dim: int, dtype: Any = None) -> TracedValue:
-    dim = reader.place_of(x, dim)
+def cumulative(context: Context, x: TracedValue, dim: int, dtype: Any = None) -> TracedValue:
+    dim = context.place_of(x, dim)
     x = as_number(x)
     if not x.axes[dim]:
         return x
-    x, atom = reader.single(x, dim)
+    x, atom = context.single(x, dim)
     upto = Atom.new(atom.size)
 
     body = apply("where", apply("<=", Position(atom), Position(upto)), x.node, number(0))

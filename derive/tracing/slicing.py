@@ -14,9 +14,8 @@ from typing import Any
 import sympy
 
 from derive.errors import DeriveError
+from derive.tracing.context import Context, operation
 from derive.tracing.elementwise import number, op, plus, times, where
-from derive.tracing.reader import Reader
-from derive.tracing.registry import operation
 from derive.tracing.values import (
     Atom,
     Position,
@@ -45,111 +44,116 @@ def at_position(
 
 
 def beginning_at(
-    reader: Reader, x: TracedValue, dim: int, first: sympy.Expr, length: sympy.Expr, step: Any = 1
+    context: Context, x: TracedValue, dim: int, first: sympy.Expr, length: sympy.Expr, step: Any = 1
 ) -> TracedValue:
     """Return ``length`` positions of an axis from ``first`` on, ``step`` apart."""
     whole = length_of(x, dim)
     if length == 1:
-        one = select(reader, x, dim, first)
+        one = select(context, x, dim, first)
         return replace(one, axes=(*one.axes[:dim], (), *one.axes[dim:]))
     if not x.axes[dim]:
         raise DeriveError("a part of an axis of size 1 is not supported")
-    x, atom = reader.single(with_runs_named(reader, x, dim), dim)
+    x, atom = context.single(with_runs_named(context, x, dim), dim)
     new = Atom.new(length)
-    reader.sizes.at_least(length)
-    reader.sizes.at_least(first)
-    reader.sizes.at_least(whole - first - length * step)
+    context.sizes.at_least(length)
+    context.sizes.at_least(first)
+    context.sizes.at_least(whole - first - length * step)
     position: TracedNode = Position(new) if step == 1 else times(number(step), Position(new))
     if first == 0 and step == 1:
-        position = _with_start(reader, position, length, whole)
+        position = _with_start(context, position, length, whole)
     return at_position(x, dim, atom, moved(position, first), [new])
 
 
 def _with_start(
-    reader: Reader, at: TracedNode, length: sympy.Expr, whole: sympy.Expr
+    context: Context, at: TracedNode, length: sympy.Expr, whole: sympy.Expr
 ) -> TracedNode:
     """Return a position on an axis that may be longer than the index.
 
     A bare index would imply that the axis has its size, so a start parameter, 0, is added.
     """
-    if not isinstance(at, Position) or reader.sizes.equal(length, whole):
+    if not isinstance(at, Position) or context.sizes.equal(length, whole):
         return at
     if whole.is_Symbol and whole in length.free_symbols:
         return at
-    return plus(at, TracedParameter(reader.start()))
+    return plus(at, TracedParameter(context.start()))
 
 
 @operation("slice", "narrow", "slice_copy", "narrow_copy")
 def slice_axis(
-    reader: Reader, x: TracedValue, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
+    context: Context,
+    x: TracedValue,
+    dim: int = 0,
+    start: Any = None,
+    end: Any = None,
+    step: Any = 1,
 ) -> TracedValue:
-    dim = reader.place_of(x, dim)
+    dim = context.place_of(x, dim)
     whole = length_of(x, dim)
-    made = reader.counted_shape()[dim]
-    if reader.sizes.equal(whole, made) and step == 1:
+    made = context.counted_shape()[dim]
+    if context.sizes.equal(whole, made) and step == 1:
         return x
     first = sympy.sympify(0 if start is None else start)
-    first = whole + first if reader.sizes.hint(first) < 0 else first
-    return equal_part(reader, x, dim, reader.sizes.plain(first), made, step)
+    first = whole + first if context.sizes.hint(first) < 0 else first
+    return equal_part(context, x, dim, context.sizes.plain(first), made, step)
 
 
 def equal_part(
-    reader: Reader, x: TracedValue, dim: int, first: sympy.Expr, length: sympy.Expr, step: Any = 1
+    context: Context, x: TracedValue, dim: int, first: sympy.Expr, length: sympy.Expr, step: Any = 1
 ) -> TracedValue:
     """Slice an axis; if it has equal parts of that length for all sizes, select one of them."""
     whole = length_of(x, dim)
     shape = [length_of(x, n) for n in range(len(x.axes))]
     if step != 1:
-        even = reader.sizes.hint(whole) % step == 0 and first.is_Integer and first < step
-        if not even or reader.sizes.hint(length) * step != reader.sizes.hint(whole):
-            return beginning_at(reader, x, dim, first, length, step)
-        rows = reader.sizes.plain(whole / step)
-        if rows.free_symbols and (whole, sympy.sympify(step)) not in reader.sizes.divided:
-            reader.sizes.divided.append((whole, sympy.sympify(step)))
-        split = reader.regrouped(x, [*shape[:dim], rows, sympy.sympify(step), *shape[dim + 1 :]])
-        return select(reader, split, dim + 1, first)
+        even = context.sizes.hint(whole) % step == 0 and first.is_Integer and first < step
+        if not even or context.sizes.hint(length) * step != context.sizes.hint(whole):
+            return beginning_at(context, x, dim, first, length, step)
+        rows = context.sizes.plain(whole / step)
+        if rows.free_symbols and (whole, sympy.sympify(step)) not in context.sizes.divided:
+            context.sizes.divided.append((whole, sympy.sympify(step)))
+        split = context.regrouped(x, [*shape[:dim], rows, sympy.sympify(step), *shape[dim + 1 :]])
+        return select(context, split, dim + 1, first)
     known = bool(length.free_symbols) or not whole.free_symbols
-    count = reader.sizes.quotient(whole, length) if known and length != 1 else None
-    which = reader.sizes.quotient(first, length) if first != 0 else sympy.Integer(0)
+    count = context.sizes.quotient(whole, length) if known and length != 1 else None
+    which = context.sizes.quotient(first, length) if first != 0 else sympy.Integer(0)
     if count is None or which is None or not count.is_Integer:
-        return beginning_at(reader, x, dim, first, length)
-    split = reader.regrouped(x, [*shape[:dim], count, length, *shape[dim + 1 :]])
-    return select(reader, split, dim, which)
+        return beginning_at(context, x, dim, first, length)
+    split = context.regrouped(x, [*shape[:dim], count, length, *shape[dim + 1 :]])
+    return select(context, split, dim, which)
 
 
 @operation("chunk", "split", "split_with_sizes", "tensor_split", "unsafe_split", "unsafe_chunk")
-def split_axis(reader: Reader, x: TracedValue, *args: Any, **named: Any) -> list[TracedValue]:
+def split_axis(context: Context, x: TracedValue, *args: Any, **named: Any) -> list[TracedValue]:
     dim = named.get("dim", args[1] if len(args) > 1 else 0)
-    dim = reader.place_of(x, dim)
+    dim = context.place_of(x, dim)
     whole = length_of(x, dim)
-    sizes = [value.shape[dim] for value in reader.node.meta["val"]]
-    even = len({reader.sizes.example(n) for n in sizes}) == 1
+    sizes = [value.shape[dim] for value in context.node.meta["val"]]
+    even = len({context.sizes.example(n) for n in sizes}) == 1
     made, first = [], sympy.Integer(0)
     for n in sizes:
-        length = reader.sizes.of(n) if even else reader.sizes.counted(n)
-        alone = reader.sizes.equal(length, whole)
-        first = reader.sizes.plain(first)
-        made.append(x if alone else equal_part(reader, x, dim, first, length))
+        length = context.sizes.of(n) if even else context.sizes.counted(n)
+        alone = context.sizes.equal(length, whole)
+        first = context.sizes.plain(first)
+        made.append(x if alone else equal_part(context, x, dim, first, length))
         first = first + length
     return made
 
 
 @operation("diagonal")
 def diagonal(
-    reader: Reader, x: TracedValue, offset: int = 0, dim1: int = 0, dim2: int = 1
+    context: Context, x: TracedValue, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> TracedValue:
     """Return x[k,k+offset], with the axis of k last."""
-    dim1, dim2 = reader.place_of(x, dim1), reader.place_of(x, dim2)
-    length = _diagonal_length(reader, x, offset, dim1, dim2)
+    dim1, dim2 = context.place_of(x, dim1), context.place_of(x, dim2)
+    length = _diagonal_length(context, x, offset, dim1, dim2)
     new = () if length == 1 else (Atom.new(length),)
     at: TracedNode = Position(new[0]) if new else number(0)
     row, column = (at, moved(at, offset)) if offset >= 0 else (moved(at, -offset), at)
     places = [(dim, at) for dim, at in ((dim1, row), (dim2, column)) if x.axes[dim]]
     for dim, _ in places:
-        x, _ = reader.single(x, dim)
+        x, _ = context.single(x, dim)
     for dim, place in places:
         x = replace(x, node=substituted(x.node, {x.axes[dim][0]: place}))
-        within = _with_start(reader, place, length, length_of(x, dim))
+        within = _with_start(context, place, length, length_of(x, dim))
         if within is not place:
             # Only now, because comparisons with the position are folded without a parameter.
             x = replace(x, node=rewritten(x.node, partial(_read_within, place, within)))
@@ -165,12 +169,12 @@ def _read_within(place: TracedNode, within: TracedNode, node: TracedNode) -> Tra
 
 
 def _diagonal_length(
-    reader: Reader, x: TracedValue, offset: int, dim1: int, dim2: int
+    context: Context, x: TracedValue, offset: int, dim1: int, dim2: int
 ) -> sympy.Expr:
     """Return the number of remaining rows or columns, the smaller; Min if sizes decide."""
     rows = length_of(x, dim1) + min(offset, 0)
     columns = length_of(x, dim2) - max(offset, 0)
-    if reader.sizes.equal(rows, columns):
+    if context.sizes.equal(rows, columns):
         return rows
     if not (rows.free_symbols or columns.free_symbols):
         return min(rows, columns)
@@ -178,26 +182,26 @@ def _diagonal_length(
 
 
 @operation("trace")
-def trace(reader: Reader, x: TracedValue) -> TracedValue:
+def trace(context: Context, x: TracedValue) -> TracedValue:
     """sum[k](x[k,k])."""
-    made = diagonal(reader, x)
+    made = diagonal(context, x)
     return TracedValue((), reduced("sum", made.axes[-1], made.node), made.kind)
 
 
 @operation("diag_embed", "diag")
 def on_a_diagonal(
-    reader: Reader, x: TracedValue, offset: int = 0, dim1: int = -2, dim2: int = -1
+    context: Context, x: TracedValue, offset: int = 0, dim1: int = -2, dim2: int = -1
 ) -> TracedValue:
     """where(row + offset == column, x[row], 0)."""
-    if reader.called == "diag":
+    if context.called == "diag":
         if len(x.axes) == 2:
-            return diagonal(reader, x, offset)
+            return diagonal(context, x, offset)
         dim1, dim2 = 0, 1
-    shape = reader.counted_shape()
+    shape = context.counted_shape()
     dim1, dim2 = dim1 % len(shape), dim2 % len(shape)
     if not x.axes[-1] or offset < 0 or 1 in (shape[dim1], shape[dim2]):
-        raise DeriveError(f"{reader.called} of these axes is not supported")
-    x, atom = reader.single(x, len(x.axes) - 1)
+        raise DeriveError(f"{context.called} of these axes is not supported")
+    x, atom = context.single(x, len(x.axes) - 1)
     row, column = Atom.new(shape[dim1]), Atom.new(shape[dim2])
     kept = iter(x.axes[:-1])
     own = {dim1: (row,), dim2: (column,)}
@@ -209,22 +213,22 @@ def on_a_diagonal(
 
 
 @operation("unfold")
-def windows(reader: Reader, x: TracedValue, dim: int, size: Any, step: Any) -> TracedValue:
+def windows(context: Context, x: TracedValue, dim: int, size: Any, step: Any) -> TracedValue:
     """x[n,step*u+k]."""
-    dim = reader.place_of(x, dim)
-    shape = reader.counted_shape()
-    x, atom = reader.single(x, dim)
+    dim = context.place_of(x, dim)
+    shape = context.counted_shape()
+    x, atom = context.single(x, dim)
     starts = () if shape[dim] == 1 else (Atom.new(shape[dim]),)
     inner = () if shape[-1] == 1 else (Atom.new(shape[-1]),)
     position = window_position(starts, inner, step, 1, 0)
-    reader.sizes.at_least(shape[dim] - 1)
+    context.sizes.at_least(shape[dim] - 1)
     made = at_position(x, dim, atom, position, starts)
     return replace(made, axes=(*made.axes, inner))
 
 
 @operation("diff")
 def diff(
-    reader: Reader,
+    context: Context,
     x: TracedValue,
     n: int = 1,
     dim: int = -1,
@@ -233,12 +237,12 @@ def diff(
 ) -> TracedValue:
     if prepend is not None or append is not None:
         raise DeriveError("a diff with prepend or append is not supported; use torch.cat first")
-    dim = reader.place_of(x, dim)
+    dim = context.place_of(x, dim)
     for _ in range(n):
         length = length_of(x, dim) - 1
-        x = reader.simple(x)
-        later, sooner = (beginning_at(reader, x, dim, sympy.Integer(k), length) for k in (1, 0))
-        x = reader.elementwise(op("-"), later, sooner)
+        x = context.simple(x)
+        later, sooner = (beginning_at(context, x, dim, sympy.Integer(k), length) for k in (1, 0))
+        x = context.elementwise(op("-"), later, sooner)
     return x
 
 
@@ -247,7 +251,7 @@ def diff(
 
 @operation("pad", "constant_pad_nd")
 def pad(
-    reader: Reader,
+    context: Context,
     x: TracedValue,
     amounts: Sequence[Any],
     mode: Any = "constant",
@@ -255,23 +259,23 @@ def pad(
 ) -> TracedValue:
     if not isinstance(mode, str):
         mode, value = "constant", mode
-    return padded(reader, x, amounts, mode, 0 if value is None else value)
+    return padded(context, x, amounts, mode, 0 if value is None else value)
 
 
 _KINDS = {"reflection": "reflect", "replication": "replicate"}
 
 
 @operation(*(f"{kind}_pad{n}d" for kind in _KINDS for n in (1, 2, 3)), "_pad_circular")
-def pad_with_itself(reader: Reader, x: TracedValue, amounts: Sequence[Any]) -> TracedValue:
-    mode = _KINDS.get(reader.called.partition("_")[0], "circular")
-    return padded(reader, x, amounts, mode, 0)
+def pad_with_itself(context: Context, x: TracedValue, amounts: Sequence[Any]) -> TracedValue:
+    mode = _KINDS.get(context.called.partition("_")[0], "circular")
+    return padded(context, x, amounts, mode, 0)
 
 
 def padded(
-    reader: Reader, x: TracedValue, amounts: Sequence[Any], mode: str, value: Any
+    context: Context, x: TracedValue, amounts: Sequence[Any], mode: str, value: Any
 ) -> TracedValue:
     """Pad the last axes; ``amounts`` are (before, after) of each, from the last axis on."""
-    shape = reader.counted_shape()
+    shape = context.counted_shape()
     tests: list[TracedNode] = []
     for n in range(len(amounts) // 2):
         dim = len(x.axes) - 1 - n
@@ -280,18 +284,18 @@ def padded(
             continue
         new = Atom.new(shape[dim])
         whole, at = length_of(x, dim), moved(Position(new), -before)
-        reader.sizes.at_least(shape[dim])
+        context.sizes.at_least(shape[dim])
         if mode == "constant":
             if not (before.is_Integer and before <= 0):
                 tests.append(apply(">=", Position(new), number(before)))
             if not (after.is_Integer and after <= 0):
                 tests.append(apply("<", at, number(whole)))
         else:
-            at = _padded_position(reader, mode, at, whole, before, after)
+            at = _padded_position(context, mode, at, whole, before, after)
         if not x.axes[dim]:
             x = replace(x, axes=(*x.axes[:dim], (new,), *x.axes[dim + 1 :]))
             continue
-        x, atom = reader.single(with_runs_named(reader, x, dim), dim)
+        x, atom = context.single(with_runs_named(context, x, dim), dim)
         x = at_position(x, dim, atom, at, [new])
     if not tests:
         return x
@@ -302,7 +306,7 @@ def padded(
 
 
 def _padded_position(
-    reader: Reader,
+    context: Context,
     mode: str,
     at: TracedNode,
     whole: sympy.Expr,
@@ -310,17 +314,17 @@ def _padded_position(
     after: sympy.Expr,
 ) -> TracedNode:
     """Return the position whose element is at a padded position."""
-    last = reader.sizes.plain(whole - 1)
+    last = context.sizes.plain(whole - 1)
     if mode == "replicate":
         return apply("int", apply("clamp", at, number(0), number(last)))
     if mode == "circular":
         for amount in (before, after):
-            reader.sizes.at_least(whole - amount)
+            context.sizes.at_least(whole - amount)
         return apply("%", at, number(whole))
     if mode != "reflect":
         raise DeriveError(f"the padding mode {mode!r} is not supported")
     for amount in (before, after):
-        reader.sizes.at_least(last - amount)
+        context.sizes.at_least(last - amount)
     folded = apply("abs", at) if before != 0 else at
     if after == 0:
         return apply("int", folded)
@@ -329,22 +333,22 @@ def _padded_position(
 
 
 @operation("roll")
-def roll(reader: Reader, x: TracedValue, shifts: Any, dims: Any = ()) -> TracedValue:
+def roll(context: Context, x: TracedValue, shifts: Any, dims: Any = ()) -> TracedValue:
     shifts = list(shifts) if isinstance(shifts, list | tuple) else [shifts]
     dims = list(dims) if isinstance(dims, list | tuple) else [dims]
     if not dims:
         shape = [length_of(x, n) for n in range(len(x.axes))]
-        flat = reader.regrouped(x, [sympy.prod(shape)])
-        return reader.regrouped(_rolled(reader, flat, 0, shifts[0]), shape)
+        flat = context.regrouped(x, [sympy.prod(shape)])
+        return context.regrouped(_rolled(context, flat, 0, shifts[0]), shape)
     for shift, dim in zip(shifts, dims, strict=True):
-        x = _rolled(reader, x, reader.place_of(x, dim), shift)
+        x = _rolled(context, x, context.place_of(x, dim), shift)
     return x
 
 
-def _rolled(reader: Reader, x: TracedValue, dim: int, shift: Any) -> TracedValue:
+def _rolled(context: Context, x: TracedValue, dim: int, shift: Any) -> TracedValue:
     if not x.axes[dim]:
         return x
-    x, atom = reader.single(x, dim)
+    x, atom = context.single(x, dim)
     new = Atom.new(atom.size)
     back = apply("%", moved(Position(new), -sympy.sympify(shift)), number(atom.size))
     return at_position(x, dim, atom, back, [new])

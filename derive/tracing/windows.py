@@ -8,8 +8,8 @@ from typing import Any
 
 import sympy
 
+from derive.tracing.context import Context
 from derive.tracing.elementwise import number, plus, times
-from derive.tracing.reader import Reader
 from derive.tracing.values import (
     Atom,
     Axis,
@@ -64,7 +64,7 @@ class Windows:
 
     def __init__(
         self,
-        reader: Reader,
+        context: Context,
         x: TracedValue,
         sizes: Sequence[sympy.Expr],
         kernel: Sequence[Axis],
@@ -75,18 +75,18 @@ class Windows:
     ) -> None:
         self.starts: list[Axis] = [() if n == 1 else (Atom.new(n),) for n in sizes]
         tests: list[TracedNode] = []
-        x = reader.simple(x)
+        x = context.simple(x)
         first = len(x.axes) - len(kernel)
         for n, (starts, inner) in enumerate(zip(self.starts, kernel, strict=True)):
             at = window_position(starts, inner, stride[n], dilation[n], padding[n])
             whole, dim = length_of(x, first + n), first + n
-            reader.sizes.at_least(sizes[n] - 1)
+            context.sizes.at_least(sizes[n] - 1)
             if padding[n] != 0:
                 tests.append(apply(">=", at, number(0)))
             if padding[n] != 0 or (beyond and (starts or inner)):
                 tests.append(apply("<", at, number(whole)))
             if x.axes[dim]:
-                x, atom = reader.single(x, dim)
+                x, atom = context.single(x, dim)
                 x = replace(x, node=substituted(x.node, {atom: at}))
             x = replace(x, axes=(*x.axes[:dim], starts, *x.axes[dim + 1 :]))
         self.value = x
