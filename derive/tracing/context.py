@@ -11,10 +11,10 @@ import sympy
 
 from derive.errors import DeriveError
 from derive.tracing import masks
+from derive.tracing.choices import InfiniteChoice, Outward, infinite_choice, leaves_out
 from derive.tracing.graph import Graph, SourceStatement, name_of
-from derive.tracing.infinite_branches import InfiniteChoice, Outward, infinite_choice, leaves_out
+from derive.tracing.names import fresh_name, is_simple, value_key
 from derive.tracing.sizes import SymbolicSizes
-from derive.tracing.value_names import fresh_name, is_simple, value_key
 from derive.tracing.values import (
     Atom,
     Axis,

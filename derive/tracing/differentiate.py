@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from derive.errors import DeriveError, DeriveWarning
-from derive.tracing import call_cache
+from derive.tracing.calls import BoundCall, ValueSource, collected, label_of, source_of
 from derive.tracing.readings import (
     READING,
     UNCHANGED,
@@ -138,8 +138,6 @@ def _derived_class(kind: Any) -> Any:
 
 def _module_tensors(module: Any) -> dict[str, Any]:
     """Return the parameters and buffers of a module by their names in a reading."""
-    from derive.tracing.read import label_of
-
     held = [*module.named_parameters(), *module.named_buffers()]
     return {label_of(name): t for name, t in held}
 
@@ -150,14 +148,12 @@ def _prebound_call(
     args: tuple[Any, ...],
     named: Mapping[str, Any],
     module: Any = None,
-) -> call_cache.BoundCall | None:
+) -> BoundCall | None:
     """Return the call without argument binding; None if a tensor is a default."""
-    from derive.tracing.read import collected, label_of
-
     tensors, paths = collected(bound)
     positional = [*bound.arguments]
     sources = {
-        name: call_cache.source_of(path, positional, args, named)
+        name: source_of(path, positional, args, named)
         for name, path in zip(tensors, paths, strict=True)
     }
     if module is not None:
@@ -165,7 +161,7 @@ def _prebound_call(
             label = label_of(name)
             while label in sources:
                 label += "_"
-            sources[label] = call_cache.ValueSource.on_module(name)
+            sources[label] = ValueSource.on_module(name)
     own = {name: sources[name] for name in made.inputs}
     found = {name: s for name, s in own.items() if s is not None}
     if len(found) < len(own):
@@ -175,9 +171,9 @@ def _prebound_call(
         if type(value) is float:
             by_name = bound.signature.parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
             path = (1, name) if by_name else (0, at)
-            place = call_cache.source_of(path, positional, args, named)
-            numbers[name] = place or call_cache.ValueSource(default=value)
-    return call_cache.BoundCall(
+            place = source_of(path, positional, args, named)
+            numbers[name] = place or ValueSource(default=value)
+    return BoundCall(
         made,
         found,
         {name: numbers[name] for name in made.numbers},
@@ -191,8 +187,6 @@ def _run_derived(
     bound: inspect.BoundArguments,
     held: Mapping[str, Any] | None = None,
 ) -> Any:
-    from derive.tracing.read import collected
-
     tensors, _ = collected(bound)
     for name, t in (held or {}).items():
         while name in tensors:

@@ -10,7 +10,7 @@ from typing import Any
 import sympy
 
 from derive.errors import DeriveError
-from derive.tracing.condition_folding import fold_comparison, fold_where, multiplied, negated
+from derive.tracing.choices import fold_comparison, fold_where, multiplied, negated
 from derive.tracing.context import Context, of_each_element
 from derive.tracing.promotion import as_number, as_truth, is_whole, towards_zero
 from derive.tracing.values import (

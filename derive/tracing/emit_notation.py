@@ -10,9 +10,8 @@ import sympy
 
 from derive.errors import DeriveError
 from derive.tracing.context import Context, TracedEquation
-from derive.tracing.float_literals import spelled
 from derive.tracing.implied_sizes import StatedSizes
-from derive.tracing.size_text import FloorQuotient, number_text, size_text
+from derive.tracing.literals import FloorQuotient, number_text, size_text, spelled
 from derive.tracing.sizes import SymbolicSizes, substitute_symbols
 from derive.tracing.values import (
     Atom,

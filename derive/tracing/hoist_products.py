@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from derive.tracing.context import TracedEquation
-from derive.tracing.value_names import value_key
+from derive.tracing.names import value_key
 from derive.tracing.values import (
     Atom,
     Position,

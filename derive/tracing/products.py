@@ -11,8 +11,8 @@ import sympy
 from derive.errors import DeriveError
 from derive.tracing.context import Context, operation
 from derive.tracing.elementwise import number, op
+from derive.tracing.names import is_simple
 from derive.tracing.reductions import norm, reduce_axes, softmax_along
-from derive.tracing.value_names import is_simple
 from derive.tracing.values import (
     Atom,
     Position,

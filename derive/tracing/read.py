@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -16,17 +15,22 @@ from derive.errors import DeriveError, DeriveWarning
 from derive.notation.operation import Operation
 from derive.tracing import (
     activations,
-    convolutions,
     elementwise,
-    grid_sampling,
     indexing,
-    norms,
-    pools,
     products,
     reductions,
+    sampling,
     segments,
     slicing,
     views,
+    windows,
+)
+from derive.tracing.calls import (
+    as_function,
+    bind,
+    collected,
+    restored_attributes,
+    with_argument_value,
 )
 from derive.tracing.context import Context, TracedEquation
 from derive.tracing.emit_notation import operation_text
@@ -34,14 +38,12 @@ from derive.tracing.graph import trace_graph
 from derive.tracing.hoist_products import hoisted_products
 from derive.tracing.implied_sizes import with_fewest_sizes
 from derive.tracing.masks import MANY, selection
+from derive.tracing.names import letters_in, notation_name
 from derive.tracing.parameters import Watched, numbers_in, perturbed_number, with_parameter
 from derive.tracing.ragged import Pieces
 from derive.tracing.reader import Reader
 from derive.tracing.sizes import SymbolicSizes
-from derive.tracing.source_letters import letters_in
-from derive.tracing.state_guard import restored_attributes
 from derive.tracing.validate import check
-from derive.tracing.value_names import notation_name
 from derive.tracing.values import Atom, TracedNumber, TracedRead, TracedValue, apply, joined
 
 FAMILIES = (
@@ -51,11 +53,9 @@ FAMILIES = (
     views,
     slicing,
     products,
-    norms,
     indexing,
-    convolutions,
-    pools,
-    grid_sampling,
+    windows,
+    sampling,
     segments,
 )
 """Modules of readings; an import registers them."""
@@ -176,9 +176,9 @@ def _reading(
         if (parameters is not None and own not in parameters) or own in {*tensors, title}:
             continue
         asked: list[bool] = []
-        other = as_function(function, _with_argument_value(bound, own, perturbed_number(value)))[0]
+        other = as_function(function, with_argument_value(bound, own, perturbed_number(value)))[0]
         watched = as_function(
-            function, _with_argument_value(bound, own, Watched.of(perturbed_number(value), asked))
+            function, with_argument_value(bound, own, Watched.of(perturbed_number(value), asked))
         )[0]
         try:
             other_context = _traced_equations(watched, tensors, title)[0]
@@ -312,136 +312,3 @@ def _inputs(graph: Any, tensors: Mapping[str, Any]) -> dict[str, TracedValue]:
 def _function_title(function: Any) -> str:
     name = getattr(function, "__name__", None) or type(function).__name__
     return notation_name(name) if name.isidentifier() else "f"
-
-
-def bind(
-    function: Any, examples: Sequence[Any], named: Mapping[str, Any]
-) -> inspect.BoundArguments:
-    """Bind the arguments of a call to their names, with defaults."""
-    import torch
-
-    target = function.forward if isinstance(function, torch.nn.Module) else function
-    if isinstance(function, type):
-        name = function.__name__
-        raise DeriveError(f"{name} is a class; pass an instance, {name}(..)")
-    if not callable(target):
-        raise DeriveError(f"{type(function).__name__} is not a function or module")
-    try:
-        bound = _signature(target, len(examples), named).bind(*examples, **named)
-    except TypeError as error:
-        raise DeriveError(
-            f"the examples do not match the arguments of the function: {error}"
-        ) from error
-    bound.apply_defaults()
-    return bound
-
-
-def _signature(target: Any, count: int, named: Mapping[str, Any]) -> inspect.Signature:
-    """Return the signature of a function; for a builtin, made-up names for its arguments."""
-    try:
-        return inspect.signature(target)
-    except ValueError:
-        kinds = inspect.Parameter
-        names = [f"x{n}" if count > 1 else "x" for n in range(count)]
-        own = [kinds(n, kinds.POSITIONAL_OR_KEYWORD) for n in names]
-        return inspect.Signature([*own, *(kinds(n, kinds.KEYWORD_ONLY) for n in named)])
-
-
-def _with_argument_value(
-    bound: inspect.BoundArguments, name: str, value: Any
-) -> inspect.BoundArguments:
-    made = copy(bound)
-    made.arguments = {**bound.arguments, name: value}
-    return made
-
-
-def as_function(
-    function: Any, bound: inspect.BoundArguments
-) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """Return (a function of named tensors, the tensors); the rest is fixed as in the examples."""
-    import torch
-
-    module = function if isinstance(function, torch.nn.Module) else None
-    tensors, places = collected(bound)
-    arguments: Any = (list(bound.args), dict(bound.kwargs))
-    own: dict[str, str] = {}
-    if module is not None:
-        for k, x in [*module.named_parameters(), *module.named_buffers()]:
-            label = label_of(k)
-            while label in tensors:
-                label += "_"
-            tensors[label] = x
-            own[label] = k
-    names = list(tensors)
-
-    def call(**given: Any) -> Any:
-        made = (list(arguments[0]), dict(arguments[1]))
-        for name, path in zip(names, places, strict=False):
-            made = _with_value_at(made, path, given[name])
-        if module is not None:
-            held = {k: given[label] for label, k in own.items()}
-            return torch.func.functional_call(module, held, tuple(made[0]), made[1])
-        return function(*made[0], **made[1])
-
-    call.__wrapped__ = function  # type: ignore[attr-defined]
-    return call, {k: t.detach() for k, t in tensors.items()}
-
-
-def collected(
-    bound: inspect.BoundArguments,
-) -> tuple[dict[str, Any], list[tuple[Any, ...]]]:
-    """Return (the tensors of a call by name, their paths in the arguments)."""
-    import torch
-
-    tensors: dict[str, Any] = {}
-    arguments = (list(bound.args), dict(bound.kwargs))
-    labelled = _labels(list(bound.arguments), bound, len(arguments[0]))
-    places: list[tuple[Any, ...]] = []
-
-    def collect(x: Any, label: str, path: tuple[Any, ...]) -> None:
-        if isinstance(x, torch.Tensor):
-            name, n = notation_name(label), 2
-            while name in tensors:
-                name, n = f"{notation_name(label)}{n}", n + 1
-            tensors[name] = x
-            places.append(path)
-        elif isinstance(x, list | tuple):
-            for k, e in enumerate(x):
-                collect(e, f"{label}{k}", (*path, k))
-        elif isinstance(x, dict):
-            for k, e in x.items():
-                collect(e, f"{label}_{k}", (*path, k))
-
-    for n, x in enumerate(arguments[0]):
-        collect(x, labelled[n] if n < len(labelled) else f"x{n}", (0, n))
-    for k, x in arguments[1].items():
-        collect(x, k, (1, k))
-    return tensors, places
-
-
-def label_of(name: str) -> str:
-    """Return the input name of a module's parameter or buffer."""
-    return notation_name(name.replace(".", "_"))
-
-
-def _labels(labels: Sequence[str], bound: inspect.BoundArguments, count: int) -> list[str]:
-    """The name of each positional argument."""
-    found: list[str] = []
-    for name in labels:
-        kind = bound.signature.parameters[name].kind
-        if kind is inspect.Parameter.VAR_POSITIONAL:
-            found += [f"{name}{n}" for n in range(len(bound.arguments[name]))]
-        elif kind not in (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD):
-            found.append(name)
-    return found[:count]
-
-
-def _with_value_at(x: Any, path: Sequence[Any], value: Any) -> Any:
-    """x with the value at the end of a path."""
-    if not path:
-        return value
-    first, *rest = path
-    if isinstance(x, dict):
-        return {k: _with_value_at(e, rest, value) if k == first else e for k, e in x.items()}
-    made = [_with_value_at(e, rest, value) if n == first else e for n, e in enumerate(x)]
-    return made if isinstance(x, list) else tuple(made)

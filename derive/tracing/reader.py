@@ -12,13 +12,13 @@ import sympy
 
 from derive.errors import DeriveError
 from derive.tracing import masks
-from derive.tracing.constants import written_out
+from derive.tracing.choices import infinite_choice, leaves_out
 from derive.tracing.context import OPERATIONS, Context, takes_elements
 from derive.tracing.graph import UNREAD, Graph, is_write, name_of, unused
-from derive.tracing.infinite_branches import infinite_choice, leaves_out
+from derive.tracing.literals import written_out
+from derive.tracing.names import is_simple
 from derive.tracing.ragged import Pieces, by_pieces, has_pieces
 from derive.tracing.unsupported import COMPLEX, NO_READING, advice, is_complex, is_refused
-from derive.tracing.value_names import is_simple
 from derive.tracing.values import (
     Joined,
     Position,

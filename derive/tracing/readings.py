@@ -13,7 +13,7 @@ from typing import Any
 
 from derive.algebra.expr import tensors
 from derive.errors import DeriveError, DeriveWarning
-from derive.tracing import call_cache
+from derive.tracing.calls import MOST, BoundCall, key_of
 from derive.tracing.cost_report import Fact
 
 READING: ContextVar[bool] = ContextVar("READING", default=False)
@@ -66,7 +66,7 @@ class KnownReadings:
     memory: float = 1.5
     """Maximum ratio of the largest tensors, and of the saved bytes."""
     made: dict[Any, list[LoadedFunction] | None] = field(default_factory=dict)
-    calls: dict[Any, call_cache.BoundCall] = field(default_factory=dict)
+    calls: dict[Any, BoundCall] = field(default_factory=dict)
     """Cached calls, by their exact shapes."""
     facts: dict[Any, Fact] = field(default_factory=dict)
     """Outcome of each reading."""
@@ -84,7 +84,7 @@ class KnownReadings:
 
         if torch.compiler.is_compiling() or READING.get():
             return UncachedCall(None)
-        key = call_cache.key_of(args, named)
+        key = key_of(args, named)
         key = None if key is None else (_mode(owner), key)
         if key in self.unchanged:
             return UNCHANGED
@@ -96,9 +96,9 @@ class KnownReadings:
         except ValueError:
             return UncachedCall(None)
 
-    def remember(self, key: Any, call: call_cache.BoundCall | None) -> None:
+    def remember(self, key: Any, call: BoundCall | None) -> None:
         if key is not None and call is not None:
-            if len(self.calls) >= call_cache.MOST:
+            if len(self.calls) >= MOST:
                 self.calls.clear()
             self.calls[key] = call
 
@@ -107,7 +107,7 @@ class KnownReadings:
         import torch
 
         if key is not None and not torch._C._are_functorch_transforms_active():
-            if len(self.unchanged) >= call_cache.MOST:
+            if len(self.unchanged) >= MOST:
                 self.unchanged.clear()
             self.unchanged.add(key)
 

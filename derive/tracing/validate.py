@@ -13,8 +13,7 @@ from derive.algebra.expr import Access, Num, Rel, walk
 from derive.errors import DeriveError
 from derive.notation.operation import Operation
 from derive.tracing.call_cost import cost_of
-from derive.tracing.size_branches import other_branches
-from derive.tracing.sizes import SymbolicSizes
+from derive.tracing.sizes import SymbolicSizes, other_branches
 from derive.tracing.values import TracedValue
 
 _TOLERANCE = 1e-7

@@ -1,4 +1,10 @@
-"""Windows over the last axes of a tensor, and tests where they extend beyond it."""
+"""Sums over windows of the last axes: convolutions, pools, and windows as columns.
+
+    conv1d            y[n,o,u] = sum[c,k](x[n,c,s*u + d*k - p]*w[o,c,k])
+    conv_transpose1d  y[n,o,u] = sum[c,t,k | u == s*t + d*k - p](x[n,c,t]*w[c,o,k])
+
+Elements outside the tensor are 0. With groups, channel (g c) of x meets channel (g o) of y.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +14,19 @@ from typing import Any
 
 import sympy
 
-from derive.tracing.context import Context
-from derive.tracing.elementwise import number, plus, times
+from derive.errors import DeriveError
+from derive.tracing.context import Context, operation
+from derive.tracing.elementwise import number, op, plus, times, where
 from derive.tracing.values import (
     Atom,
     Axis,
     Position,
+    TracedApply,
     TracedNode,
     TracedNumber,
     TracedValue,
     apply,
+    reduced,
     substituted,
 )
 from derive.tracing.views import length_of, moved
@@ -91,3 +100,315 @@ class Windows:
             x = replace(x, axes=(*x.axes[:dim], starts, *x.axes[dim + 1 :]))
         self.value = x
         self.inside = conjunction(tests)
+
+
+# -------------------------------------------------------------------- convolutions
+
+
+@operation("conv1d", "conv2d", "conv3d")
+def conv(
+    context: Context,
+    x: TracedValue,
+    weight: TracedValue,
+    bias: TracedValue | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: Any = 1,
+) -> TracedValue:
+    spatial = len(weight.axes) - 2
+    stride, dilation = per_axis(stride, spatial), per_axis(dilation, spatial)
+    sizes = context.counted_shape()[-spatial:]
+    if padding == "same":
+        sizes = [length_of(x, len(x.axes) - spatial + n) for n in range(spatial)]
+        spans = [dilation[n] * (length_of(weight, 2 + n) - 1) for n in range(spatial)]
+        padding = [context.sizes.quotient_down(span, sympy.Integer(2)) for span in spans]
+    padding = [sympy.Integer(0)] * spatial if padding == "valid" else per_axis(padding, spatial)
+    x, weight = (
+        _grouped(context, _batch(x, spatial), 1, groups),
+        _grouped(context, weight, 0, groups),
+    )
+    weight = weight.fresh()
+    group, out, channels, *inner = weight.axes
+    kernel = [tuple(Atom.new(a.size) for a in axis) for axis in inner]
+    windows = Windows(context, x, sizes, kernel, stride, padding, dilation)
+    batch, own_group, own_channels, *starts = windows.value.axes
+    free = ((),) * spatial
+    wide = replace(windows.value, axes=(batch, own_group, (), *starts, own_channels, *kernel))
+    weight = replace(weight, axes=((), group, out, *free, channels, *inner))
+    made = _windowed_contraction(context, wide, weight, windows.inside, 3 + spatial)
+    return _with_bias(context, made, bias)
+
+
+@operation("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+def conv_transpose(
+    context: Context,
+    x: TracedValue,
+    weight: TracedValue,
+    bias: TracedValue | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: Any = 1,
+    dilation: Any = 1,
+) -> TracedValue:
+    spatial = len(weight.axes) - 2
+    stride, dilation = per_axis(stride, spatial), per_axis(dilation, spatial)
+    padding = per_axis(padding, spatial)
+    sizes = context.counted_shape()[-spatial:]
+    x = _grouped(context, _batch(x, spatial), 1, groups).fresh()
+    weight = _grouped(context, weight, 0, groups).fresh()
+    batch, group, channels, *places = x.axes
+    for n, axis in enumerate(places):
+        if len(axis) > 1:
+            x, atom = context.single(x, 3 + n)
+            places[n] = (atom,)
+    batch, group, channels, *places = x.axes
+    own_group, own_channels, out, *kernel = weight.axes
+    ends: list[Axis] = [() if n == 1 else (Atom.new(n),) for n in sizes]
+    tests: list[TracedNode] = []
+    for n, end in enumerate(ends):
+        at = window_position(places[n], kernel[n], stride[n], dilation[n], padding[n])
+        tests.append(apply("==", Position(end[0]) if end else number(0), at))
+    free = ((),) * spatial
+    test = conjunction(tests)
+    # The test has the indices of both.
+    marked = apply("where", test, x.node, number(0)) if test is not None else x.node
+    wide = TracedValue((batch, group, (), *ends, channels, *places, *kernel), marked, x.kind)
+    weight = replace(weight, axes=((), own_group, out, *free, own_channels, *free, *kernel))
+    weight = weight.renamed({a: Atom.new(a.size) for a in weight.atoms})
+    made = _windowed_contraction(context, wide, weight, None, 3 + spatial)
+    return _with_bias(context, made, bias)
+
+
+def _batch(x: TracedValue, spatial: int) -> TracedValue:
+    """Return x with a batch axis, of size 1 if x has none."""
+    return x if len(x.axes) > spatial + 1 else replace(x, axes=((), *x.axes))
+
+
+def _grouped(context: Context, x: TracedValue, dim: int, groups: Any) -> TracedValue:
+    """Split an axis of x into groups and the channels of each group."""
+    if groups == 1:
+        return replace(x, axes=(*x.axes[:dim], (), *x.axes[dim:]))
+    shape = [length_of(x, n) for n in range(len(x.axes))]
+    groups = sympy.sympify(groups)
+    within = context.sizes.plain(shape[dim] / groups)
+    if context.sizes.hint(within) == 1 and context.sizes.unify(shape[dim], groups):
+        within = sympy.Integer(1)
+    return context.regrouped(x, [*shape[:dim], groups, within, *shape[dim + 1 :]])
+
+
+def _windowed_contraction(
+    context: Context, x: TracedValue, weight: TracedValue, inside: TracedNode | None, left: int
+) -> TracedValue:
+    """Return the sum of x*weight over the axes from ``left`` on, where ``inside`` holds."""
+    if inside is not None:
+        x = replace(x, node=where(inside, x.node, number(0)))
+    values = context.aligned(x, weight)
+    axes = context.axes_of(values)
+    one, two = (v.node for v in values)
+    condition = None
+    match one:
+        case TracedApply("where", (test, inner, TracedNumber(0))):
+            condition, one = test, inner
+    atoms = [a for axis in axes[left:] for a in axis]
+    return TracedValue(axes[:left], reduced("sum", atoms, apply("*", one, two), condition))
+
+
+def _with_bias(context: Context, made: TracedValue, bias: TracedValue | None) -> TracedValue:
+    """Merge the channels to one axis, add the bias, and drop a batch axis that torch lacks."""
+    batch, group, out, *rest = made.axes
+    made = replace(made, axes=(batch, (*group, *out), *rest))
+    if bias is not None:
+        wide = TracedValue((bias.axes[0], *((),) * len(rest)), bias.node, bias.kind)
+        made = context.elementwise(op("+"), made, wide)
+    rank = len(context.node.meta["val"].shape)
+    return made if rank == len(made.axes) else replace(made, axes=made.axes[1:])
+
+
+# -------------------------------------------------------------------- pools
+
+
+def _kernel_axes(sizes: Sequence[Any]) -> list[Axis]:
+    return [() if n == 1 else (Atom.new(n),) for n in sizes]
+
+
+@operation("avg_pool1d", "avg_pool2d", "avg_pool3d")
+def avg_pool(
+    context: Context,
+    x: TracedValue,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: Any = None,
+) -> TracedValue:
+    spatial = int(context.called[8])
+    sizes = per_axis(kernel_size, spatial)
+    stride, padding = per_axis(stride, spatial, sizes), per_axis(padding, spatial)
+    kernel = _kernel_axes(sizes)
+    padded = any(p != 0 for p in padding)
+    if ceil_mode and padded:
+        raise DeriveError("an average pool with both padding and ceil_mode is not supported")
+    ones = [sympy.Integer(1)] * spatial
+    shape = context.counted_shape()[-spatial:]
+    windows = Windows(context, x, shape, kernel, stride, padding, ones, beyond=ceil_mode)
+    atoms = [a for axis in kernel for a in axis]
+    divisor = divisor_override
+    if divisor is None and padded and count_include_pad:
+        divisor = sympy.prod(sizes)
+    kind = "mean" if divisor is None else "sum"
+    node = windows.value.node
+    if atoms:
+        node = reduced(kind, atoms, node, windows.inside)
+    made = replace(windows.value, node=node)
+    return made if divisor is None else context.elementwise(op("/"), made, divisor)
+
+
+@operation(
+    *(f"max_pool{n}d" for n in (1, 2, 3)), *(f"max_pool{n}d_with_indices" for n in (1, 2, 3))
+)
+def max_pool(
+    context: Context,
+    x: TracedValue,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+) -> Any:
+    """Return the maxima over windows; the gradient goes to the first of equal values."""
+    spatial = int(context.called[8])
+    sizes = per_axis(kernel_size, spatial)
+    stride, padding, dilation = (per_axis(s, spatial, sizes) for s in (stride, padding, dilation))
+    kernel = _kernel_axes(sizes)
+    found = context.node.meta["val"]
+    shape = [context.sizes.counted(n) for n in _first_result(found).shape][-spatial:]
+    windows = Windows(context, x, shape, kernel, stride, padding, dilation, beyond=ceil_mode)
+    atoms = [a for axis in kernel for a in axis]
+    node = windows.value.node
+    made = replace(
+        windows.value, node=reduced("max", atoms, node, windows.inside) if atoms else node
+    )
+    return (made, None) if isinstance(found, tuple | list) else made
+
+
+def _first_result(found: Any) -> Any:
+    return found[0] if isinstance(found, tuple | list) else found
+
+
+@operation(*(f"adaptive_{kind}_pool{n}d" for kind in ("avg", "max") for n in (1, 2, 3)))
+def adaptive_pool(context: Context, x: TracedValue, output_size: Any) -> Any:
+    """Pool an axis of size t to size o: position u covers u*t//o to ((u + 1)*t - 1)//o."""
+    spatial, found = int(context.called[-2]), context.node.meta["val"]
+    kind = "mean" if "avg" in context.called else "max"
+    shape = [context.sizes.counted(n) for n in _first_result(found).shape]
+    first = len(x.axes) - spatial
+    x = context.simple(x)
+    for dim in range(first, len(x.axes)):
+        if x.axes[dim] and shape[dim] != 1:
+            x, _ = context.single(x, dim)
+    tests: list[TracedNode] = []
+    atoms: list[Atom] = []
+    axes = list(x.axes)
+    for dim in range(first, len(x.axes)):
+        whole, size = length_of(x, dim), shape[dim]
+        if context.sizes.equal(whole, size):
+            continue
+        if size == 1:
+            atoms += axes[dim]
+            axes[dim] = ()
+        elif context.sizes.hint(whole) % context.sizes.hint(size) == 0:
+            sizes = [length_of(x, n) for n in range(len(x.axes))]
+            inner = context.sizes.plain(whole / size)
+            context.sizes.divided.append((whole, size))
+            split = context.regrouped(x, [*sizes[:dim], size, inner, *sizes[dim + 1 :]])
+            x = replace(
+                split,
+                axes=(
+                    *split.axes[:dim],
+                    (*split.axes[dim], *split.axes[dim + 1]),
+                    *split.axes[dim + 2 :],
+                ),
+            )
+            axes = [a if n != dim else split.axes[dim] for n, a in enumerate(axes)]
+            atoms += split.axes[dim + 1]
+        else:
+            (atom,), new = x.axes[dim], Atom.new(size)
+            low = apply("//", times(Position(new), number(whole)), number(size))
+            after = times(apply("+", Position(new), number(1)), number(whole))
+            high = apply("//", apply("-", after, number(1)), number(size))
+            tests += [apply(">=", Position(atom), low), apply("<=", Position(atom), high)]
+            atoms.append(atom)
+            axes[dim] = (new,)
+    node = reduced(kind, atoms, x.node, conjunction(tests)) if atoms else x.node
+    made = TracedValue(tuple(axes), node, x.kind)
+    return (made, None) if isinstance(found, tuple | list) else made
+
+
+# -------------------------------------------------------------------- windows as columns
+
+
+def _count_of_windows(
+    context: Context, whole: Any, kernel: Any, stride: Any, padding: Any, dilation: Any
+) -> Any:
+    """Return the number of windows."""
+    return (
+        context.sizes.quotient_down(whole + 2 * padding - dilation * (kernel - 1) - 1, stride) + 1
+    )
+
+
+@operation("im2col")
+def columns(
+    context: Context, x: TracedValue, kernel_size: Any, dilation: Any, padding: Any, stride: Any
+) -> TracedValue:
+    sizes, dilation, padding, stride = (
+        per_axis(s, 2) for s in (kernel_size, dilation, padding, stride)
+    )
+    first = len(x.axes) - 2
+    shape = [
+        _count_of_windows(
+            context, length_of(x, first + n), sizes[n], stride[n], padding[n], dilation[n]
+        )
+        for n in range(2)
+    ]
+    kernel = _kernel_axes(sizes)
+    windows = Windows(context, x, shape, kernel, stride, padding, dilation)
+    *batch, channels, down, right = windows.value.axes
+    node = windows.value.node
+    if windows.inside is not None:
+        node = apply("where", windows.inside, node, number(0))
+    return TracedValue((*batch, (*channels, *kernel[0], *kernel[1]), (*down, *right)), node)
+
+
+@operation("col2im")
+def folded(
+    context: Context,
+    x: TracedValue,
+    output_size: Any,
+    kernel_size: Any,
+    dilation: Any,
+    padding: Any,
+    stride: Any,
+) -> TracedValue:
+    """Return for each element the sum over all columns that contain it."""
+    sizes, dilation, padding, stride = (
+        per_axis(s, 2) for s in (kernel_size, dilation, padding, stride)
+    )
+    out = context.shape()[-2:]
+    counts = [
+        _count_of_windows(context, out[n], sizes[n], stride[n], padding[n], dilation[n])
+        for n in range(2)
+    ]
+    shape = [length_of(x, n) for n in range(len(x.axes))]
+    channels = context.sizes.plain(shape[-2] / sympy.prod(sizes))
+    x = context.regrouped(x, [*shape[:-2], channels, *sizes, *counts]).fresh()
+    ends: list[Axis] = [() if n == 1 else (Atom.new(n),) for n in out]
+    *left, rows, columns, down, right = x.axes
+    tests: list[TracedNode] = []
+    for n, (starts, inner) in enumerate(((down, rows), (right, columns))):
+        at = window_position(starts, inner, stride[n], dilation[n], padding[n])
+        tests.append(apply("==", Position(ends[n][0]) if ends[n] else number(0), at))
+    atoms = [a for axis in (rows, columns, down, right) for a in axis]
+    return TracedValue((*left, *ends), reduced("sum", atoms, x.node, conjunction(tests)), x.kind)

@@ -17,8 +17,8 @@ from typing import Any
 import sympy
 
 from derive.errors import DeriveError
+from derive.tracing.choices import merged_where, without_dead_branches
 from derive.tracing.context import OPERATIONS, Context
-from derive.tracing.dead_branches import merged_where, without_dead_branches
 from derive.tracing.graph import is_write, name_of
 from derive.tracing.sizes import SymbolicSizes
 from derive.tracing.values import (

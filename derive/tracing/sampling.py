@@ -1,4 +1,4 @@
-"""Sample a tensor between its elements, at the coordinates in a grid.
+"""Sample a tensor between its elements: upsampling, and samples at the coordinates in a grid.
 
     row[n,h,w] = ((grid[n,h,w,1] + 1)*size(i) - 1)/2
     top[n,h,w] = int(floor(row[n,h,w]))
@@ -13,15 +13,87 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from itertools import product
+from typing import Any
 
 import sympy
 
 from derive.errors import DeriveError
 from derive.tracing.context import Context, operation
 from derive.tracing.elementwise import number, plus, times, where
-from derive.tracing.values import Axis, TracedNode, TracedValue, apply, substituted
+from derive.tracing.values import (
+    Atom,
+    Axis,
+    Position,
+    TracedNode,
+    TracedValue,
+    apply,
+    substituted,
+)
 from derive.tracing.views import length_of
 from derive.tracing.windows import conjunction
+
+# -------------------------------------------------------------------- upsampling
+
+
+@operation(
+    *(f"upsample_nearest{n}d" for n in (1, 2, 3)),
+    *(f"_upsample_nearest_exact{n}d" for n in (1, 2, 3)),
+)
+def nearest_upsampling(context: Context, x: TracedValue, *_: Any, **__: Any) -> TracedValue:
+    shape = context.shape()
+    spatial = int(context.called[-2])
+    for dim in range(len(x.axes) - spatial, len(x.axes)):
+        whole, size = length_of(x, dim), shape[dim]
+        times_more = context.sizes.quotient(size, whole)
+        if times_more == 1:
+            continue
+        if times_more is not None and times_more.is_Integer:
+            axis = (*x.axes[dim], Atom.new(times_more))
+            x = replace(x, axes=(*x.axes[:dim], axis, *x.axes[dim + 1 :]))
+            continue
+        raise DeriveError(
+            "nearest upsampling requires an integer factor; give an integer scale_factor instead "
+            f"of the size {size}"
+        )
+    return x
+
+
+@operation("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d")
+def linear_upsampling(
+    context: Context, x: TracedValue, output_size: Any, align_corners: bool, *_: Any, **__: Any
+) -> TracedValue:
+    """Interpolate one axis after the other: (1 - a)*x[i] + a*x[i+1] at position i + a."""
+    shape = context.counted_shape()
+    for dim in range(2, len(x.axes)):
+        if not context.sizes.equal(length_of(x, dim), shape[dim]):
+            x = _interpolated_axis(context, context.simple(x), dim, shape[dim], align_corners)
+    return x
+
+
+def _interpolated_axis(
+    context: Context, x: TracedValue, dim: int, size: sympy.Expr, align_corners: bool
+) -> TracedValue:
+    x, atom = context.single(x, dim)
+    new, whole = Atom.new(size), atom.size
+    if align_corners:
+        above: TracedNode = times(Position(new), number(whole - 1))
+        below = context.sizes.plain(size - 1)
+    else:
+        middle = apply("+", times(number(2), Position(new)), number(1))
+        above = apply("-", times(middle, number(whole)), number(size))
+        above = apply("maximum", above, number(0))
+        below = context.sizes.plain(2 * size)
+    low = apply("//", above, number(below))
+    high = apply("int", apply("minimum", apply("+", low, number(1)), number(whole - 1)))
+    part = apply("-", apply("/", above, number(below)), low)
+    one, two = (substituted(x.node, {atom: at}) for at in (low, high))
+    left = times(apply("-", number(1), part), one)
+    node = apply("+", left, times(part, two))
+    return TracedValue((*x.axes[:dim], (new,), *x.axes[dim + 1 :]), node)
+
+
+# -------------------------------------------------------------------- grids
+
 
 _NEAREST, _CUBIC = 1, 2
 _ZEROS, _REFLECTED = 0, 2
