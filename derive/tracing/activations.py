@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import sympy
 
+from derive.tracing.choices import where
 from derive.tracing.context import Context, of_each_element
-from derive.tracing.elementwise import call, number, plus, times, where
-from derive.tracing.values import TracedApply, TracedNode, TracedValue, apply
+from derive.tracing.values import TracedApply, TracedNode, TracedNumber, TracedValue, apply
 
 
 @of_each_element("softplus")
@@ -17,10 +18,10 @@ def softplus(context: Context, x: TracedValue, beta: Any = 1, threshold: Any = 2
     def smooth(a: TracedNode) -> TracedNode:
         if beta == 1:
             return apply("softplus", a)
-        return apply("/", apply("softplus", times(number(beta), a)), number(beta))
+        return apply("softplus", TracedNumber(beta) * a) / TracedNumber(beta)
 
     def straight(a: TracedNode) -> TracedNode:
-        return where(apply(">", times(number(beta), a), number(threshold)), a, smooth(a))
+        return where(TracedNumber(beta) * a > threshold, a, smooth(a))
 
     if threshold >= _STRAIGHT:
         return context.elementwise(smooth, x)
@@ -33,30 +34,30 @@ _STRAIGHT = 20
 
 @of_each_element("log_sigmoid", "log_sigmoid_forward")
 def log_sigmoid(context: Context, x: TracedValue) -> Any:
-    made = context.elementwise(call("logsigmoid"), x)
+    made = context.elementwise(partial(apply, "logsigmoid"), x)
     return (made, None) if "forward" in str(context.node.target) else made
 
 
 @of_each_element("silu", "silu_")
 def silu(context: Context, x: TracedValue) -> TracedValue:
     x = context.simple(x)
-    return context.elementwise(lambda a: times(a, apply("sigmoid", a)), x)
+    return context.elementwise(lambda a: a * apply("sigmoid", a), x)
 
 
 @of_each_element("gelu")
 def gelu(context: Context, x: TracedValue, approximate: str = "none") -> TracedValue:
     x = context.simple(x)
-    half = number(sympy.Rational(1, 2))
+    half = TracedNumber(sympy.Rational(1, 2))
 
     def exact(a: TracedNode) -> TracedNode:
-        inner = apply("erf", apply("/", a, apply("sqrt", number(2))))
-        return times(times(half, a), plus(number(1), inner))
+        inner = apply("erf", a / apply("sqrt", 2))
+        return half * a * (1 + inner)
 
     def by_tanh(a: TracedNode) -> TracedNode:
-        cubed = times(number(0.044715), apply("**", a, number(3)))
-        root = apply("sqrt", apply("/", number(2), TracedApply("pi", ())))
-        inner = apply("tanh", times(root, plus(a, cubed)))
-        return times(times(half, a), plus(number(1), inner))
+        cubed = 0.044715 * a**3
+        root = apply("sqrt", 2 / TracedApply("pi", ()))
+        inner = apply("tanh", root * (a + cubed))
+        return half * a * (1 + inner)
 
     return context.elementwise(by_tanh if approximate == "tanh" else exact, x)
 
@@ -64,7 +65,7 @@ def gelu(context: Context, x: TracedValue, approximate: str = "none") -> TracedV
 @of_each_element("mish")
 def mish(context: Context, x: TracedValue) -> TracedValue:
     x = context.simple(x)
-    return context.elementwise(lambda a: times(a, apply("tanh", apply("softplus", a))), x)
+    return context.elementwise(lambda a: a * apply("tanh", apply("softplus", a)), x)
 
 
 @of_each_element("leaky_relu", "leaky_relu_")
@@ -72,7 +73,7 @@ def leaky_relu(context: Context, x: TracedValue, slope: Any = 0.01) -> TracedVal
     x = context.simple(x)
 
     def f(a: TracedNode) -> TracedNode:
-        return where(apply(">", a, number(0)), a, times(number(slope), a))
+        return where(a > 0, a, TracedNumber(slope) * a)
 
     return context.elementwise(f, x)
 
@@ -84,11 +85,11 @@ def elu(
     x = context.simple(x)
 
     def f(a: TracedNode) -> TracedNode:
-        inner = a if input_scale == 1 else times(a, number(input_scale))
+        inner = a if input_scale == 1 else a * input_scale
         low = apply("expm1", inner)
-        low = low if alpha == 1 else times(number(alpha), low)
-        made = where(apply(">", a, number(0)), a, low)
-        return made if scale == 1 else times(number(scale), made)
+        low = low if alpha == 1 else TracedNumber(alpha) * low
+        made = where(a > 0, a, low)
+        return made if scale == 1 else TracedNumber(scale) * made
 
     return context.elementwise(f, x)
 
@@ -103,8 +104,8 @@ def celu(context: Context, x: TracedValue, alpha: Any = 1.0) -> TracedValue:
     x = context.simple(x)
 
     def f(a: TracedNode) -> TracedNode:
-        low = times(number(alpha), apply("expm1", apply("/", a, number(alpha))))
-        return where(apply(">", a, number(0)), a, low)
+        low = TracedNumber(alpha) * apply("expm1", a / alpha)
+        return where(a > 0, a, low)
 
     return context.elementwise(f, x)
 
@@ -121,15 +122,13 @@ def relu6(context: Context, x: TracedValue) -> TracedValue:
 
 @of_each_element("hardsigmoid")
 def hardsigmoid(context: Context, x: TracedValue) -> TracedValue:
-    return _piecewise_clamp(
-        context, x, -3, 3, (0, 1), lambda a: apply("/", plus(a, number(3)), number(6))
-    )
+    return _piecewise_clamp(context, x, -3, 3, (0, 1), lambda a: (a + 3) / 6)
 
 
 @of_each_element("hardswish", "hardswish_")
 def hardswish(context: Context, x: TracedValue) -> TracedValue:
     def inner(a: TracedNode) -> TracedNode:
-        return apply("/", times(a, plus(a, number(3))), number(6))
+        return a * (a + 3) / 6
 
     return _piecewise_clamp(context, x, -3, 3, (0, None), inner)
 
@@ -149,8 +148,8 @@ def _piecewise_clamp(
     """
 
     def made(a: TracedNode) -> TracedNode:
-        below, above = (a if v is None else number(v) for v in outside)
-        rest = where(apply(">=", a, number(high)), above, f(a))
-        return where(apply("<=", a, number(low)), below, rest)
+        below, above = (a if v is None else TracedNumber(v) for v in outside)
+        rest = where(a >= high, above, f(a))
+        return where(a <= low, below, rest)
 
     return context.elementwise(made, context.simple(x))

@@ -26,6 +26,7 @@ from derive.tracing.values import (
     TracedRead,
     TracedReduce,
     apply,
+    as_node,
     gap_of,
     rewritten,
     substituted,
@@ -56,7 +57,7 @@ def fold_comparison(symbol: str, a: TracedNode, b: TracedNode) -> TracedNode:
         return TracedNumber(bool(RELATIONS[symbol](gap, 0)))
     match a:
         case TracedApply("where", (c, x, y)) if isinstance(b, TracedNumber):
-            made = fold_where(c, fold_comparison(symbol, x, b), fold_comparison(symbol, y, b))
+            made = where(c, fold_comparison(symbol, x, b), fold_comparison(symbol, y, b))
             if isinstance(made, TracedNumber):
                 return made
     match symbol, a, b:
@@ -65,12 +66,12 @@ def fold_comparison(symbol: str, a: TracedNode, b: TracedNode) -> TracedNode:
     return apply(symbol, a, b)
 
 
-def fold_where(c: TracedNode, a: TracedNode, b: TracedNode) -> TracedNode:
+def where(c: TracedNode, a: Any, b: Any) -> TracedNode:
     """Return where(c, a, b), folded if c is constant or a == b."""
     if isinstance(c, TracedNumber) and isinstance(c.value, bool):
-        return a if c.value else b
-    if a == b:
-        return a
+        return as_node(a if c.value else b)
+    if as_node(a) == as_node(b):
+        return as_node(a)
     return apply("where", c, a, b)
 
 
@@ -92,8 +93,8 @@ def multiplied(a: TracedNode, b: TracedNode) -> TracedNode:
     for one, number in ((a, b), (b, a)):
         match one, number:
             case TracedApply("/", (TracedNumber(1), x)), TracedNumber():
-                return apply("/", number, x)
-    return apply("*", a, b)
+                return number / x
+    return a * b
 
 
 def _is_counted(node: TracedNode) -> bool:
@@ -333,7 +334,7 @@ class InfiniteChoice:
     def under(self, other: TracedNode) -> TracedNode:
         """Return the condition that ``other`` holds and the infinite branch is taken."""
         own = self.condition if self.holds else negated(self.condition)
-        return apply("and", other, own)
+        return other & own
 
 
 def infinite_choice(node: TracedNode) -> InfiniteChoice | None:
@@ -385,7 +386,7 @@ class Outward:
             if left is not None:
                 others = (left.rest, b) if branch is a else (a, left.rest)
                 rest = self._chosen(TracedApply("where", (c, *others)))
-                return apply("where", left.under(held), TracedNumber(left.sign * sympy.oo), rest)
+                return apply("where", left.under(held), left.sign * sympy.oo, rest)
         return node
 
     def _limit(self, node: TracedApply, n: int, sign: int) -> TracedNode | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -10,11 +10,10 @@ from typing import Any
 import sympy
 
 from derive.errors import DeriveError
-from derive.tracing.choices import fold_comparison, fold_where, multiplied, negated
+from derive.tracing.choices import fold_comparison, multiplied, negated, where
 from derive.tracing.context import Context, of_each_element
 from derive.tracing.promotion import as_number, as_truth, is_whole, towards_zero
 from derive.tracing.values import (
-    TracedApply,
     TracedNode,
     TracedNumber,
     TracedRead,
@@ -29,31 +28,11 @@ _SAME = (
 ).split()
 
 
-def number(x: Any) -> TracedNode:
-    return TracedNumber(x)
-
-
-def call(name: str) -> Callable[..., TracedNode]:
-    return lambda *args: TracedApply(name, tuple(args))
-
-
-def op(symbol: str) -> Callable[[TracedNode, TracedNode], TracedNode]:
-    return lambda a, b: TracedApply(symbol, (a, b))
-
-
-def plus(a: TracedNode, b: TracedNode) -> TracedNode:
-    return apply("+", a, b)
-
-
-def times(a: TracedNode, b: TracedNode) -> TracedNode:
-    return apply("*", a, b)
-
-
 for _name in _SAME:
 
     def _function(context: Context, x: TracedValue, *, _own: str = _name) -> TracedValue:
         x = as_number(x)
-        return context.elementwise(call(_own), x, kind="float" if _own != "abs" else None)
+        return context.elementwise(partial(apply, _own), x, kind="float" if _own != "abs" else None)
 
     of_each_element(_name, f"special_{_name}", f"{_name}_")(_function)
 
@@ -68,9 +47,9 @@ def rounded(context: Context, x: TracedValue, decimals: int = 0) -> TracedValue:
     """round(x), or round(10**n*x)/10**n."""
     x = as_number(x)
     if not decimals:
-        return context.elementwise(call("round"), x)
-    scale = number(sympy.Integer(10) ** decimals)
-    return context.elementwise(lambda a: apply("/", apply("round", times(scale, a)), scale), x)
+        return context.elementwise(partial(apply, "round"), x)
+    scale = TracedNumber(sympy.Integer(10) ** decimals)
+    return context.elementwise(lambda a: apply("round", scale * a) / scale, x)
 
 
 @of_each_element("xlogy", "special_xlogy", "special_xlog1py")
@@ -80,10 +59,10 @@ def xlogy(context: Context, x: Any, y: Any) -> TracedValue:
     alike = isinstance(x, TracedValue) and isinstance(y, TracedValue) and x.node == y.node
 
     def f(a: TracedNode, b: TracedNode) -> TracedNode:
-        nothing = apply("==", a, number(0))
+        nothing = apply("==", a, 0)
         if not alike:
-            nothing = apply("and", nothing, apply("<=", b, number(least)))
-        return where(nothing, number(0), times(a, apply(name, b)))
+            nothing &= b <= least
+        return where(nothing, 0, a * apply(name, b))
 
     return context.elementwise(f, x, y)
 
@@ -105,16 +84,12 @@ def filled(context: Context, x: TracedValue, value: Any = 0) -> TracedValue:
 
 @of_each_element("neg", "neg_")
 def neg(context: Context, x: TracedValue) -> TracedValue:
-    return context.elementwise(call("neg"), x)
+    return context.elementwise(partial(apply, "neg"), x)
 
 
 @of_each_element("reciprocal")
 def reciprocal(context: Context, x: TracedValue) -> TracedValue:
-    return context.elementwise(lambda a: apply("/", number(1), a), x)
-
-
-def where(c: TracedNode, a: TracedNode, b: TracedNode) -> TracedNode:
-    return fold_where(c, a, b)
+    return context.elementwise(lambda a: 1 / a, x)
 
 
 @of_each_element("clamp", "clamp_", "clamp_min", "clamp_max")
@@ -130,7 +105,7 @@ def clamp(
         return context.elementwise(lambda a, b: apply(name, a, b), x, bound)
     low = sympy.S.NegativeInfinity if low is None else low
     high = sympy.S.Infinity if high is None else high
-    return context.elementwise(call("clamp"), x, low, high)
+    return context.elementwise(partial(apply, "clamp"), x, low, high)
 
 
 # -------------------------------------------------------------------- arithmetic
@@ -140,24 +115,24 @@ def _times_alpha(b: Any, alpha: Any, context: Context) -> Any:
     b = as_number(b)
     if alpha == 1:
         return b
-    return context.elementwise(times, alpha, b)
+    return context.elementwise(operator.mul, alpha, b)
 
 
 @of_each_element("add", "add_", "sub", "sub_", "subtract", "rsub")
 def add(context: Context, a: Any, b: Any, alpha: Any = 1) -> TracedValue:
     name = str(context.node.target)
-    b, symbol = _times_alpha(b, alpha, context), "-" if "sub" in name else "+"
+    b, combine = _times_alpha(b, alpha, context), operator.sub if "sub" in name else operator.add
     a, b = (b, as_number(a)) if "rsub" in name else (as_number(a), b)
     if type(b) is int and b == 0:
         # Python's sum() begins with 0.
         return context.value(a)
-    return context.elementwise(op(symbol), a, b)
+    return context.elementwise(combine, a, b)
 
 
 @of_each_element("mul", "mul_", "multiply")
 def mul(context: Context, a: Any, b: Any) -> TracedValue:
     if context.value(a).kind == context.value(b).kind == "bool":
-        return context.elementwise(op("and"), a, b, kind="bool")
+        return context.elementwise(operator.and_, a, b, kind="bool")
     return context.elementwise(multiplied, as_number(a), as_number(b))
 
 
@@ -165,12 +140,12 @@ def mul(context: Context, a: Any, b: Any) -> TracedValue:
 def div(context: Context, a: Any, b: Any, rounding_mode: str | None = None) -> TracedValue:
     a, b = as_number(a), as_number(b)
     if rounding_mode is None:
-        return context.elementwise(op("/"), a, b, kind="float")
+        return context.elementwise(operator.truediv, a, b, kind="float")
     if rounding_mode != "floor":
-        return context.elementwise(lambda x, y: towards_zero(apply("/", x, y)), a, b)
+        return context.elementwise(lambda x, y: towards_zero(x / y), a, b)
     if context.value(a).kind == context.value(b).kind == "int":
-        return context.elementwise(op("//"), a, b)
-    return context.elementwise(lambda x, y: apply("floor", apply("/", x, y)), a, b)
+        return context.elementwise(operator.floordiv, a, b)
+    return context.elementwise(lambda x, y: apply("floor", x / y), a, b)
 
 
 @of_each_element("floor_divide", "floor_divide_")
@@ -183,19 +158,19 @@ def remainder(context: Context, a: Any, b: Any) -> TracedValue:
     """Return the remainder of a/b, with the sign of b, or for fmod with that of a."""
     name = context.called.rstrip("_")
     if name == "remainder" and context.value(a).kind == context.value(b).kind == "int":
-        return context.elementwise(op("%"), a, b)
-    return context.elementwise(call(name), as_number(a), as_number(b))
+        return context.elementwise(operator.mod, a, b)
+    return context.elementwise(partial(apply, name), as_number(a), as_number(b))
 
 
 @of_each_element("pow", "pow_", "float_power")
 def power(context: Context, a: Any, b: Any) -> TracedValue:
-    return context.elementwise(op("**"), as_number(a), as_number(b))
+    return context.elementwise(operator.pow, as_number(a), as_number(b))
 
 
 @of_each_element("maximum", "minimum", "atan2", "hypot", "logaddexp")
 def binary_function(context: Context, a: Any, b: Any) -> TracedValue:
     name = context.called
-    return context.elementwise(call(name), as_number(a), as_number(b))
+    return context.elementwise(partial(apply, name), as_number(a), as_number(b))
 
 
 @of_each_element("addcmul", "addcmul_")
@@ -203,20 +178,20 @@ def addcmul(
     context: Context, x: TracedValue, a: TracedValue, b: TracedValue, value: Any = 1
 ) -> TracedValue:
     product = mul(context, as_number(a), as_number(b))
-    return context.elementwise(op("+"), as_number(x), _times_alpha(product, value, context))
+    return context.elementwise(operator.add, as_number(x), _times_alpha(product, value, context))
 
 
 @of_each_element("addcdiv", "addcdiv_")
 def addcdiv(
     context: Context, x: TracedValue, a: TracedValue, b: TracedValue, value: Any = 1
 ) -> TracedValue:
-    quotient = context.elementwise(op("/"), a, b)
-    return context.elementwise(op("+"), x, _times_alpha(quotient, value, context))
+    quotient = context.elementwise(operator.truediv, a, b)
+    return context.elementwise(operator.add, x, _times_alpha(quotient, value, context))
 
 
 @of_each_element("lerp")
 def lerp(context: Context, a: TracedValue, b: TracedValue, weight: Any) -> TracedValue:
-    return context.elementwise(lambda x, y, w: plus(x, times(w, apply("-", y, x))), a, b, weight)
+    return context.elementwise(lambda x, y, w: x + w * (y - x), a, b, weight)
 
 
 # -------------------------------------------------------------------- truths
@@ -234,12 +209,12 @@ for _name, _symbol in _COMPARED.items():
 
 @of_each_element("logical_and", "bitwise_and", "__and__")
 def conjunction(context: Context, a: Any, b: Any) -> TracedValue:
-    return context.elementwise(op("and"), a, b, kind="bool")
+    return context.elementwise(operator.and_, a, b, kind="bool")
 
 
 @of_each_element("logical_or", "bitwise_or", "__or__")
 def disjunction(context: Context, a: Any, b: Any) -> TracedValue:
-    return context.elementwise(op("or"), a, b, kind="bool")
+    return context.elementwise(operator.or_, a, b, kind="bool")
 
 
 @of_each_element("logical_not", "bitwise_not")
@@ -297,7 +272,7 @@ def same(context: Context, x: TracedValue, *args: Any, **named: Any) -> TracedVa
     if name.startswith("detach"):
         # Numbers and positions have no gradient.
         plain = x.kind != "float" or not any(isinstance(part, TracedRead) for part in walk(x.node))
-        return x if plain else context.elementwise(call("detach"), x)
+        return x if plain else context.elementwise(partial(apply, "detach"), x)
     return cast(context, x)
 
 
@@ -325,7 +300,7 @@ def cast(context: Context, x: TracedValue) -> TracedValue:
 def float_class_test(context: Context, x: TracedValue) -> TracedValue:
     """Return isnan as x != x, isinf as abs(x) == inf, isfinite as abs(x) < inf."""
     x = context.simple(context.value(as_number(x)))
-    infinite = number(sympy.S.Infinity)
+    infinite = TracedNumber(sympy.S.Infinity)
 
     def f(a: TracedNode) -> TracedNode:
         match context.called:
@@ -333,6 +308,6 @@ def float_class_test(context: Context, x: TracedValue) -> TracedValue:
                 return apply("!=", a, a)
             case "isinf":
                 return apply("==", apply("abs", a), infinite)
-        return apply("<", apply("abs", a), infinite)
+        return apply("abs", a) < infinite
 
     return context.elementwise(f, x, kind="bool")

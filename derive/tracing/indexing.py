@@ -10,7 +10,6 @@ import sympy
 
 from derive.errors import DeriveError
 from derive.tracing.context import Context, operation
-from derive.tracing.elementwise import number
 from derive.tracing.masks import MANY, lifted_mask
 from derive.tracing.ragged import Pieces, first_piece, record_pieces
 from derive.tracing.values import (
@@ -135,9 +134,9 @@ def _axis_position(context: Context, node: TracedNode, atom: Atom) -> TracedNode
     """
     if isinstance(node, Position) and not context.sizes.equal(node.atom.size, atom.size):
         context.sizes.at_least(atom.size - node.atom.size)
-        return apply("+", node, TracedParameter(context.start()))
+        return node + TracedParameter(context.start())
     if isinstance(node, TracedNumber) and sympy.sympify(node.value).is_negative:
-        return number(atom.size + node.value)
+        return TracedNumber(atom.size + node.value)
     return node
 
 
@@ -171,9 +170,9 @@ def arange(context: Context, *args: Any, **named: Any) -> TracedValue:
     axis = () if size == 1 else (Atom.new(size),)
     node = joined(axis)
     if step != 1 and axis:
-        node = apply("*", number(step), node)
+        node = TracedNumber(step) * node
     if start != 0:
-        node = apply("+", node, number(start)) if axis else number(start)
+        node = node + start if axis else TracedNumber(start)
     made = context.node.meta["val"]
     return TracedValue((axis,), node, "float" if made.is_floating_point() else "int")
 
@@ -183,7 +182,7 @@ def linspace(context: Context, start: Any, end: Any, *_: Any, **__: Any) -> Trac
     """Return start + n*(end - start)/(size - 1), or start for size 1."""
     (size,) = context.shape()
     if size == 1:
-        return TracedValue(((),), number(start))
+        return TracedValue(((),), TracedNumber(start))
     if any(isinstance(x, TracedValue) for x in (start, end)):
         raise DeriveError("a linspace between tensors is not supported; use torch.lerp")
     atom = Atom.new(size)
@@ -192,9 +191,9 @@ def linspace(context: Context, start: Any, end: Any, *_: Any, **__: Any) -> Trac
     start = int(start) if whole else start
     node: TracedNode = Position(atom)
     if rise != size - 1:
-        node = node if rise == 1 else apply("*", number(rise), node)
-        node = apply("/", node, number(size - 1))
-    return TracedValue(((atom,),), node if start == 0 else apply("+", node, number(start)))
+        node = node if rise == 1 else TracedNumber(rise) * node
+        node = node / (size - 1)
+    return TracedValue(((atom,),), node if start == 0 else node + start)
 
 
 @operation(
@@ -231,12 +230,12 @@ def triangle(context: Context, x: TracedValue, diagonal: int = 0) -> TracedValue
         x = context.single(x, dim)[0] if x.axes[dim] else x
     row, column = map(joined, x.axes[-2:])
     lower = "tril" in str(context.node.target)
-    edge = apply("+", row, number(diagonal)) if diagonal else row
+    edge = row + diagonal if diagonal else row
     test = apply("<=" if lower else ">=", column, edge)
     if x.kind == "bool":
         whole = isinstance(x.node, TracedNumber) and x.node.value is True
-        return replace(x, node=test if whole else apply("and", test, x.node))
-    return replace(x, node=apply("where", test, x.node, number(0)))
+        return replace(x, node=test if whole else test & x.node)
+    return replace(x, node=apply("where", test, x.node, 0))
 
 
 @operation("eye")
@@ -247,7 +246,7 @@ def eye(context: Context, *_: Any, **__: Any) -> TracedValue:
     same = apply("==", *map(joined, axes))
     if context.node.meta["val"].dtype is torch.bool:
         return TracedValue(axes, same, "bool")
-    return TracedValue(axes, apply("where", same, number(1), number(0)))
+    return TracedValue(axes, apply("where", same, 1, 0))
 
 
 @operation("one_hot")
@@ -255,5 +254,5 @@ def one_hot(context: Context, x: TracedValue, num_classes: Any = -1) -> TracedVa
     (*_, size) = context.shape()
     atom = Atom.new(size)
     x = x if _is_plain_index(x) else context.named(x, "index")
-    node = apply("where", apply("==", x.node, Position(atom)), number(1), number(0))
+    node = apply("where", apply("==", x.node, Position(atom)), 1, 0)
     return TracedValue((*x.axes, (atom,)), node, "int")

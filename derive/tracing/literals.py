@@ -231,7 +231,7 @@ def _element_choice(numbers: Any, atoms: list[Atom]) -> TracedNode:
     made = last
     for n, row in reversed(list(enumerate(first))):
         if row != made:
-            made = apply("where", apply("==", Position(atoms[0]), TracedNumber(n)), row, made)
+            made = apply("where", apply("==", Position(atoms[0]), n), row, made)
     return made
 
 
@@ -243,5 +243,5 @@ def _arithmetic_sequence(numbers: list[Any], atom: Atom) -> TracedNode | None:
     if any(x != start + n * step for n, x in enumerate(numbers)):
         return None
     node: TracedNode = Position(atom)
-    node = node if step == 1 else apply("*", TracedNumber(int(step)), node)
-    return node if start == 0 else apply("+", node, TracedNumber(int(start)))
+    node = node if step == 1 else TracedNumber(int(step)) * node
+    return node if start == 0 else node + int(start)

@@ -28,14 +28,14 @@ from derive.tracing.values import (
 
 _WAYS: tuple[tuple[Callable[[float], float], Callable[[TracedNode], TracedNode]], ...] = (
     (lambda v: v, lambda p: p),
-    (lambda v: -v, lambda p: apply("neg", p)),
-    (lambda v: 1 - v, lambda p: apply("-", TracedNumber(1), p)),
-    (lambda v: 1 + v, lambda p: apply("+", TracedNumber(1), p)),
-    (lambda v: 1 / v, lambda p: apply("/", TracedNumber(1), p)),
-    (lambda v: v - 1, lambda p: apply("-", p, TracedNumber(1))),
-    (lambda v: 2 * v, lambda p: apply("*", TracedNumber(2), p)),
-    (lambda v: 0.5 * v, lambda p: apply("/", p, TracedNumber(2))),
-    (lambda v: v * v, lambda p: apply("**", p, TracedNumber(2))),
+    (lambda v: -v, lambda p: -p),
+    (lambda v: 1 - v, lambda p: 1 - p),
+    (lambda v: 1 + v, lambda p: 1 + p),
+    (lambda v: 1 / v, lambda p: 1 / p),
+    (lambda v: v - 1, lambda p: p - 1),
+    (lambda v: 2 * v, lambda p: 2 * p),
+    (lambda v: 0.5 * v, lambda p: p / 2),
+    (lambda v: v * v, lambda p: p**2),
 )
 """Expressions that Python may compute from a number before torch sees it: of floats, of nodes."""
 
@@ -175,7 +175,7 @@ def _parameter_in_sizes(one: sympy.Expr, other: Any, name: str, value: float) ->
         return None
     match symbol, parts:
         case "*", [TracedApply("neg", (first,)), *rest]:
-            return apply("neg", _product_of_parts([first, *rest]))
+            return -_product_of_parts([first, *rest])
         case "*", _:
             return _product_of_parts(parts)
     parts.sort(key=_is_below_zero)
@@ -186,7 +186,7 @@ def _product_of_parts(parts: Sequence[TracedNode]) -> TracedNode:
     """Return the product of the parts; a factor 1/n is a division by n."""
     below = [p for p in parts if isinstance(p, TracedNumber) and sympy.fraction(p.value)[0] == 1]
     made = reduce(partial(apply, "*"), [p for p in parts if p not in below])
-    return reduce(lambda a, p: apply("/", a, TracedNumber(1 / p.value)), below, made)
+    return reduce(lambda a, p: a / (1 / p.value), below, made)
 
 
 def _is_below_zero(node: TracedNode) -> bool:

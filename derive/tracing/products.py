@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,6 @@ import sympy
 
 from derive.errors import DeriveError
 from derive.tracing.context import Context, operation
-from derive.tracing.elementwise import number, op
 from derive.tracing.names import is_simple
 from derive.tracing.reductions import norm, reduce_axes, softmax_along
 from derive.tracing.values import (
@@ -18,6 +18,7 @@ from derive.tracing.values import (
     Position,
     TracedApply,
     TracedNode,
+    TracedNumber,
     TracedReduce,
     TracedValue,
     apply,
@@ -40,7 +41,7 @@ def contracted(
         axes[pairs[n] if n in pairs else rank + n] = axis
     values = context.aligned(wide, replace(b, axes=tuple(axes)))
     whole = context.axes_of(values)
-    node = apply("*", values[0].node, values[1].node)
+    node = values[0].node * values[1].node
     summed = {n for n, _ in places}
     atoms: list[Atom] = [x for n in summed for x in whole[n]]
     left = [n for n in range(rank + len(b.axes)) if n not in summed and n - rank not in pairs]
@@ -74,7 +75,7 @@ def matrix_product(context: Context, a: TracedValue, b: TracedValue) -> TracedVa
     two = replace(b, axes=(*other, (), columns, inner2))
     values = context.aligned(one, two)
     *axes, summed = context.axes_of(values)
-    node = apply("*", values[0].node, values[1].node)
+    node = values[0].node * values[1].node
     return TracedValue(tuple(axes), reduced("sum", summed, node))
 
 
@@ -88,7 +89,7 @@ def linear(
     context: Context, x: TracedValue, weight: TracedValue, bias: TracedValue | None = None
 ) -> TracedValue:
     made = contracted(context, x, weight, [(len(x.axes) - 1, 1)])
-    return made if bias is None else context.elementwise(op("+"), made, bias)
+    return made if bias is None else context.elementwise(operator.add, made, bias)
 
 
 @operation("addmm", "addmv", "addbmm", "baddbmm")
@@ -99,12 +100,12 @@ def addmm(
     if context.called == "addbmm":
         made = reduce_axes(context, "sum", made, 0)
     if alpha != 1:
-        made = context.elementwise(op("*"), alpha, made)
+        made = context.elementwise(operator.mul, alpha, made)
     if beta == 0:
         return made
     if beta != 1:
-        c = context.elementwise(op("*"), beta, c)
-    return context.elementwise(op("+"), c, made)
+        c = context.elementwise(operator.mul, beta, c)
+    return context.elementwise(operator.add, c, made)
 
 
 @operation("outer", "ger")
@@ -129,7 +130,7 @@ def einsum(
     by_letter = dict(zip(letters, context.axes_of(values), strict=True))
     node = values[0].node
     for v in values[1:]:
-        node = apply("*", node, v.node)
+        node = node * v.node
     atoms = [a for c in letters if c not in right for a in by_letter[c]]
     return TracedValue(tuple(by_letter[c] for c in right), reduced("sum", atoms, node))
 
@@ -211,34 +212,36 @@ def attention(
     width = sympy.prod([a.size for a in q.axes[-1]])
     scores = matrix_product(context, q, keys)
     if scale is None:
-        scores = context.elementwise(op("/"), scores, TracedValue((), apply("sqrt", number(width))))
+        scores = context.elementwise(
+            operator.truediv, scores, TracedValue((), apply("sqrt", width))
+        )
     elif scale != 1:
-        scores = context.elementwise(op("*"), scores, scale)
+        scores = context.elementwise(operator.mul, scores, scale)
     masked = attn_mask is not None and attn_mask.kind == "bool"
     scores = context.named(scores, "scores")
     if attn_mask is not None and not masked:
         # An infinite branch of the mask cannot be named.
-        scores = context.elementwise(op("+"), scores, attn_mask)
+        scores = context.elementwise(operator.add, scores, attn_mask)
         scores = replace(scores, node=context.outward(scores.node))
     if not scores.axes[-1]:
         if masked:
             raise DeriveError("an attention to one key under a mask is not supported")
-        return matrix_product(context, replace(scores, node=number(1)), v)
+        return matrix_product(context, replace(scores, node=TracedNumber(1)), v)
     scores, _ = context.single(scores, len(scores.axes) - 1)
     if masked:
         # The mask applies within the softmax, to named scores.
-        low = number(sympy.S.NegativeInfinity)
+        low = TracedNumber(sympy.S.NegativeInfinity)
         scores = context.elementwise(
             lambda s, m: apply("where", m, s, low), scores, attn_mask, kind="float"
         )
     scores, key = context.single(scores, len(scores.axes) - 1)
     if is_causal:
-        query: TracedNode = number(0)
+        query: TracedNode = TracedNumber(0)
         if scores.axes[-2]:
             scores, atom = context.single(scores, len(scores.axes) - 2)
             query = Position(atom)
-        seen = apply("<=", Position(key), query)
-        low = number(sympy.S.NegativeInfinity)
+        seen = Position(key) <= query
+        low = TracedNumber(sympy.S.NegativeInfinity)
         scores = replace(scores, node=apply("where", seen, scores.node, low))
     weights = softmax_along(context, "softmax", scores, key)
     return matrix_product(context, weights, v)
@@ -250,7 +253,7 @@ def distances(context: Context, a: TracedValue, b: TracedValue, p: Any = 2, *_: 
     a, b = a.fresh(), b.fresh()
     one = replace(a, axes=(*a.axes[:-1], (), a.axes[-1]))
     two = replace(b, axes=(*b.axes[:-2], (), *b.axes[-2:]))
-    return norm(context, context.elementwise(op("-"), one, two), p, -1)
+    return norm(context, context.elementwise(operator.sub, one, two), p, -1)
 
 
 @operation("_trilinear")
@@ -275,7 +278,7 @@ def trilinear(
         wide.append(replace(x, axes=tuple(axes)))
     values = context.aligned(*wide)
     axes = list(context.axes_of(values))
-    node = apply("*", apply("*", values[0].node, values[1].node), values[2].node)
+    node = values[0].node * values[1].node * values[2].node
     atoms = [x for n in summed for x in axes[n]]
     left = tuple(axis for n, axis in enumerate(axes) if n not in summed)
     return TracedValue(left, reduced("sum", atoms, node))

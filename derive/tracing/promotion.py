@@ -47,11 +47,7 @@ def _bool_as_int(node: TracedNode) -> TracedNode:
 
 def as_truth(x: TracedValue) -> TracedValue:
     """Return x != 0 as a bool."""
-    return (
-        x
-        if x.kind == "bool"
-        else replace(x, node=apply("!=", x.node, TracedNumber(0)), kind="bool")
-    )
+    return x if x.kind == "bool" else replace(x, node=apply("!=", x.node, 0), kind="bool")
 
 
 def towards_zero(node: TracedNode) -> TracedNode:

@@ -227,7 +227,7 @@ def _where(c: TracedNode, a: TracedNode, b: TracedNode) -> TracedNode:
 
 
 def _plus(a: TracedNode, b: TracedNode) -> TracedNode:
-    return apply("+", a, b)
+    return a + b
 
 
 def _reduced_pieces(context: Context, f: Any, count: int, args: Any, kwargs: Any) -> TracedValue:
@@ -251,6 +251,6 @@ def _reduced_pieces(context: Context, f: Any, count: int, args: Any, kwargs: Any
             continue
         both = f(context, x, dim, i, s, kind, True)
         x = context.elementwise(_where, met, both, alone, kind=x.kind)
-        met = context.elementwise(lambda a, b: apply("or", a, b), met, any_here, kind="bool")
+        met = context.elementwise(lambda a, b: a | b, met, any_here, kind="bool")
     made: TracedValue = x
     return made

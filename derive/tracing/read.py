@@ -286,11 +286,11 @@ def _output_name(context: Context, value: TracedValue, n: int, taken: Collection
 
 def _as_float(e: TracedEquation) -> TracedEquation:
     """Multiply an equation of integers by exp(0), so that its value is a float."""
-    one = apply("exp", TracedNumber(0))
+    one = apply("exp", 0)
     match e.body:
         case TracedNumber(value) if value in (0, 1):
-            return replace(e, body=one if value else apply("log", TracedNumber(1)))
-    return replace(e, body=apply("*", one, e.body))
+            return replace(e, body=one if value else apply("log", 1))
+    return replace(e, body=one * e.body)
 
 
 def _inputs(graph: Any, tensors: Mapping[str, Any]) -> dict[str, TracedValue]:

@@ -26,7 +26,6 @@ from derive.tracing.values import (
     TracedNode,
     TracedNumber,
     TracedValue,
-    apply,
     walk,
     without_gradient,
 )
@@ -189,7 +188,7 @@ class Reader:
         old = self.context.simple(old)
 
         def f(a: TracedNode, b: TracedNode) -> TracedNode:
-            return apply("+", a, TracedApply("detach", (apply("-", b, a),)))
+            return a + TracedApply("detach", (b - a,))
 
         return self.context.elementwise(f, old, replace(new, node=value))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -9,8 +10,8 @@ from typing import Any
 import sympy
 
 from derive.errors import DeriveError
+from derive.tracing.choices import where
 from derive.tracing.context import Context, of_elements, operation
-from derive.tracing.elementwise import number, op, where
 from derive.tracing.masks import over_all, selection
 from derive.tracing.promotion import as_number
 from derive.tracing.values import (
@@ -18,6 +19,7 @@ from derive.tracing.values import (
     Position,
     TracedApply,
     TracedNode,
+    TracedNumber,
     TracedRead,
     TracedReduce,
     TracedValue,
@@ -64,7 +66,7 @@ def total(
     context: Context, x: TracedValue, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> TracedValue:
     if x.kind == "bool":
-        x = context.elementwise(lambda a: where(a, number(1), number(0)), x, kind="int")
+        x = context.elementwise(lambda a: where(a, 1, 0), x, kind="int")
     return reduce_axes(context, "sum", x, dim, keepdim)
 
 
@@ -109,7 +111,7 @@ def product(
 @operation("any", "all")
 def truth(context: Context, x: TracedValue, dim: Any = None, keepdim: bool = False) -> TracedValue:
     if x.kind != "bool":
-        x = context.elementwise(lambda a: apply("!=", a, number(0)), x, kind="bool")
+        x = context.elementwise(lambda a: apply("!=", a, 0), x, kind="bool")
     return reduce_axes(context, context.called, x, dim, keepdim)
 
 
@@ -133,12 +135,12 @@ def _deviations(
     x = x if isinstance(x.node, TracedRead) else context.named(x, "h")
     middle = reduce_axes(context, "mean", x, dims, keepdim=True)
     middle = context.named(middle, "mu")
-    squared = context.elementwise(lambda a, m: apply("**", apply("-", a, m), number(2)), x, middle)
+    squared = context.elementwise(lambda a, m: (a - m) ** 2, x, middle)
     if correction in (0, None, False):
         return reduce_axes(context, "mean", squared, dims, keepdim), middle
     summed = reduce_axes(context, "sum", squared, dims, keepdim)
     count = _element_count(x, dims) - (1 if correction is True else correction)
-    return context.elementwise(op("/"), summed, count), middle
+    return context.elementwise(operator.truediv, summed, count), middle
 
 
 def _correction(named: dict[str, Any], unbiased: Any) -> Any:
@@ -199,7 +201,7 @@ def norm(
 ) -> TracedValue:
     ord = 2 if ord is None else ord
     if ord == 0:
-        x = context.elementwise(lambda a: apply("truth", apply("!=", a, number(0))), x)
+        x = context.elementwise(lambda a: apply("truth", apply("!=", a, 0)), x)
         return reduce_axes(context, "sum", x, dim, keepdim)
     if ord == 2:
         return reduce_axes(context, "norm2", x, dim, keepdim)
@@ -211,11 +213,11 @@ def norm(
         return reduce_axes(context, "amax" if ord > 0 else "amin", x, dim, keepdim)
 
     def power(a: TracedNode) -> TracedNode:
-        return apply("**", apply("abs", a), number(ord))
+        return apply("abs", a) ** TracedNumber(ord)
 
     def root(a: TracedNode) -> TracedNode:
         exponent = sympy.Rational(1, int(ord)) if ord == int(ord) else 1 / ord
-        return apply("**", a, number(exponent))
+        return a ** TracedNumber(exponent)
 
     # Where |x|**p, or the root of their sum, is infinitely steep, the gradient is 0.
     powers = context.elementwise(_but_at_zero(power) if ord < 1 else power, x)
@@ -230,14 +232,14 @@ def norm(
     least = context.simple(least)
 
     def unless_zero(a: TracedNode, b: TracedNode) -> TracedNode:
-        return where(apply("==", a, number(0)), number(0), b)
+        return where(apply("==", a, 0), 0, b)
 
     return context.elementwise(unless_zero, least, made)
 
 
 def _but_at_zero(f: Callable[[TracedNode], TracedNode]) -> Callable[[TracedNode], TracedNode]:
     """Return f, with the value 0 and no gradient at 0."""
-    return lambda a: apply("where", apply("==", a, number(0)), number(0), f(a))
+    return lambda a: apply("where", apply("==", a, 0), 0, f(a))
 
 
 # -------------------------------------------------------------------- along an axis
@@ -249,7 +251,7 @@ def softmax(context: Context, x: TracedValue, dim: int, *_: Any, **__: Any) -> T
     dim = context.place_of(x, dim)
     name = "log_softmax" if "log" in str(context.node.target) else "softmax"
     if not x.axes[dim]:
-        return replace(x, node=number(1 if name == "softmax" else 0), kind="float")
+        return replace(x, node=TracedNumber(1 if name == "softmax" else 0), kind="float")
     x, atom = context.single(x, dim)
     return softmax_along(context, name, x, atom)
 
@@ -271,7 +273,7 @@ def up_to(context: Context, x: TracedValue, dim: int) -> TracedValue:
     x, atom = context.single(x, dim)
     upto = Atom.new(atom.size)
     axes = tuple((upto,) if n == dim else a for n, a in enumerate(x.axes))
-    test = apply("<=", Position(atom), Position(upto))
+    test = Position(atom) <= Position(upto)
     return TracedValue(axes, reduced("logsumexp", (atom,), x.node, test), x.kind)
 
 
@@ -284,7 +286,7 @@ def cumulative(context: Context, x: TracedValue, dim: int, dtype: Any = None) ->
     x, atom = context.single(x, dim)
     upto = Atom.new(atom.size)
 
-    body = apply("where", apply("<=", Position(atom), Position(upto)), x.node, number(0))
+    body = apply("where", Position(atom) <= Position(upto), x.node, 0)
     axes = tuple((upto,) if n == dim else a for n, a in enumerate(x.axes))
     return TracedValue(axes, reduced("sum", (atom,), body), x.kind)
 
@@ -296,21 +298,21 @@ def _normalised(context: Context, x: TracedValue, dims: Sequence[int], eps: Any)
     """(x - mean)/sqrt(variance + eps) along these axes."""
     x = x if isinstance(x.node, TracedRead) else context.named(x, "h")
     mean = context.named(reduce_axes(context, "mean", x, dims, keepdim=True), "mu")
-    centred = context.elementwise(op("-"), x, mean)
-    squares = context.elementwise(lambda a: apply("**", a, number(2)), centred)
+    centred = context.elementwise(operator.sub, x, mean)
+    squares = context.elementwise(lambda a: a**2, centred)
     variance = context.named(reduce_axes(context, "mean", squares, dims, keepdim=True), "variance")
 
     def f(a: Any, v: Any) -> Any:
-        return apply("*", a, apply("rsqrt", apply("+", v, number(eps))))
+        return a * apply("rsqrt", v + eps)
 
-    return context.elementwise(f, context.elementwise(op("-"), x, mean), variance)
+    return context.elementwise(f, context.elementwise(operator.sub, x, mean), variance)
 
 
 def _affine_scaled(
     context: Context, x: TracedValue, weight: TracedValue | None, bias: TracedValue | None
 ) -> TracedValue:
-    x = x if weight is None else context.elementwise(op("*"), x, weight)
-    return x if bias is None else context.elementwise(op("+"), x, bias)
+    x = x if weight is None else context.elementwise(operator.mul, x, weight)
+    return x if bias is None else context.elementwise(operator.add, x, bias)
 
 
 def _channels(x: TracedValue, rank: int) -> TracedValue:
@@ -374,10 +376,10 @@ def batch_norm(
         dims = [n for n in range(rank) if n != 1 and (n or not alone)]
         return _affine_scaled(context, _normalised(context, x, dims, eps), *each)
     assert mean is not None and variance is not None
-    centred = context.elementwise(op("-"), x, _channels(mean, rank))
+    centred = context.elementwise(operator.sub, x, _channels(mean, rank))
 
     def f(a: Any, v: Any) -> Any:
-        return apply("*", a, apply("rsqrt", apply("+", v, number(eps))))
+        return a * apply("rsqrt", v + eps)
 
     made = context.elementwise(f, centred, _channels(variance, rank))
     return _affine_scaled(context, made, *each)
@@ -390,10 +392,10 @@ def cosine_similarity(
     dim = context.place_of(a, dim)
     norms = [
         context.elementwise(
-            lambda n: apply("maximum", n, number(eps)), reduce_axes(context, "norm2", x, dim)
+            lambda n: apply("maximum", n, eps), reduce_axes(context, "norm2", x, dim)
         )
         for x in (a, b)
     ]
-    product = reduce_axes(context, "sum", context.elementwise(op("*"), a, b), dim)
-    scale = context.elementwise(op("*"), *norms)
-    return context.elementwise(op("/"), product, scale)
+    product = reduce_axes(context, "sum", context.elementwise(operator.mul, a, b), dim)
+    scale = context.elementwise(operator.mul, *norms)
+    return context.elementwise(operator.truediv, product, scale)

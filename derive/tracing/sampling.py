@@ -9,6 +9,7 @@ whose element is outside x.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial, reduce
@@ -18,13 +19,14 @@ from typing import Any
 import sympy
 
 from derive.errors import DeriveError
+from derive.tracing.choices import where
 from derive.tracing.context import Context, operation
-from derive.tracing.elementwise import number, plus, times, where
 from derive.tracing.values import (
     Atom,
     Axis,
     Position,
     TracedNode,
+    TracedNumber,
     TracedValue,
     apply,
     substituted,
@@ -76,19 +78,19 @@ def _interpolated_axis(
     x, atom = context.single(x, dim)
     new, whole = Atom.new(size), atom.size
     if align_corners:
-        above: TracedNode = times(Position(new), number(whole - 1))
+        above: TracedNode = Position(new) * (whole - 1)
         below = context.sizes.plain(size - 1)
     else:
-        middle = apply("+", times(number(2), Position(new)), number(1))
-        above = apply("-", times(middle, number(whole)), number(size))
-        above = apply("maximum", above, number(0))
+        middle = 2 * Position(new) + 1
+        above = middle * whole - size
+        above = apply("maximum", above, 0)
         below = context.sizes.plain(2 * size)
-    low = apply("//", above, number(below))
-    high = apply("int", apply("minimum", apply("+", low, number(1)), number(whole - 1)))
-    part = apply("-", apply("/", above, number(below)), low)
+    low = above // below
+    high = apply("int", apply("minimum", low + 1, whole - 1))
+    part = above / below - low
     one, two = (substituted(x.node, {atom: at}) for at in (low, high))
-    left = times(apply("-", number(1), part), one)
-    node = apply("+", left, times(part, two))
+    left = (1 - part) * one
+    node = left + part * two
     return TracedValue((*x.axes[:dim], (new,), *x.axes[dim + 1 :]), node)
 
 
@@ -141,15 +143,15 @@ def grid_sample(
     own, low = ([v.node for v in part] for part in (found[:spatial], found[spatial:]))
     terms: list[TracedNode] = []
     for steps in product((0, 1) if mode != _NEAREST else (0,), repeat=spatial):
-        near = [plus(p, number(1)) if step else p for p, step in zip(low, steps, strict=True)]
+        near = [p + 1 if step else p for p, step in zip(low, steps, strict=True)]
         at = {a: p for axis, p in zip(x.axes[2:], near, strict=True) for a in axis}
         term = substituted(rest.node, at)
         if mode != _NEAREST:
             for u, p, step in zip(own, low, steps, strict=True):
-                term = times(term, apply("-", u, p) if step else apply("-", plus(p, number(1)), u))
+                term = term * (u - p if step else p + 1 - u)
         test = _neighbor_in_bounds(near, steps, sizes, padding)
-        terms.append(term if test is None else where(test, term, number(0)))
-    return TracedValue(context.axes_of([rest, *found]), reduce(plus, terms), x.kind)
+        terms.append(term if test is None else where(test, term, 0))
+    return TracedValue(context.axes_of([rest, *found]), reduce(operator.add, terms), x.kind)
 
 
 def _coordinate(grid: TracedValue, n: int) -> TracedValue:
@@ -162,7 +164,7 @@ def _axis_element(node: TracedNode, axis: Axis, n: int) -> TracedNode:
     """Return the element at position n of an axis, which determines each index of the axis."""
     for atom in reversed(axis):
         n, inner = divmod(n, int(atom.size))
-        node = substituted(node, {atom: number(inner)})
+        node = substituted(node, {atom: TracedNumber(inner)})
     return node
 
 
@@ -178,23 +180,24 @@ def _rounded_position(rounding: str, a: TracedNode) -> TracedNode:
 def _grid_position(size: sympy.Expr, align_corners: bool, a: TracedNode) -> TracedNode:
     """Map a coordinate in [-1, 1] to a position on an axis."""
     if align_corners:
-        return apply("/", times(plus(a, number(1)), number(size - 1)), number(2))
-    return apply("/", apply("-", times(plus(a, number(1)), number(size)), number(1)), number(2))
+        return (a + 1) * TracedNumber(size - 1) / 2
+    return ((a + 1) * TracedNumber(size) - 1) / 2
 
 
 def _reflected_position(size: sympy.Expr, align_corners: bool, a: TracedNode) -> TracedNode:
     """Reflect a position at the centers of the outermost elements, or at their edges."""
-    span, half = number(size - 1 if align_corners else size), number(sympy.Rational(1, 2))
-    from_edge = apply("remainder", a if align_corners else plus(a, half), times(number(2), span))
-    inner = apply("-", span, apply("abs", apply("-", from_edge, span)))
-    return inner if align_corners else apply("-", inner, half)
+    span = TracedNumber(size - 1 if align_corners else size)
+    half = TracedNumber(sympy.Rational(1, 2))
+    from_edge = apply("remainder", a if align_corners else a + half, 2 * span)
+    inner = span - apply("abs", from_edge - span)
+    return inner if align_corners else inner - half
 
 
 def _clamped_position(size: sympy.Expr, a: TracedNode) -> TracedNode:
     """Clamp a position to the axis; the slope at an end is 0, as in torch."""
-    end = number(size - 1)
-    inner = where(apply(">=", a, end), end, a)
-    return where(apply("<=", a, number(0)), number(0), inner)
+    end = TracedNumber(size - 1)
+    inner = where(a >= end, end, a)
+    return where(a <= 0, 0, inner)
 
 
 def _neighbor_in_bounds(
@@ -207,7 +210,7 @@ def _neighbor_in_bounds(
     tests: list[TracedNode] = []
     for p, step, size in zip(near, steps, sizes, strict=True):
         if padding == _ZEROS:
-            tests.append(apply(">=", p, number(0)))
+            tests.append(p >= 0)
         if padding == _ZEROS or step:
-            tests.append(apply("<", p, number(size)))
+            tests.append(p < size)
     return conjunction(tests)

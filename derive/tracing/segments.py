@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from derive.errors import DeriveError
+from derive.tracing.choices import where
 from derive.tracing.context import Context, of_elements, operation
-from derive.tracing.elementwise import number, plus, where
 from derive.tracing.masks import lifted_mask, selection
 from derive.tracing.values import (
     Atom,
@@ -74,7 +74,7 @@ class MatchedPositions:
         source, *indices = (lifted_mask(v)[1] for v in (source, *indices))
         self.source = source.node
         for i, n in zip(indices, dims, strict=True):
-            at = Position(back[n][0]) if back[n] else number(0)
+            at = Position(back[n][0]) if back[n] else TracedNumber(0)
             if i.node != at:
                 tests.append(apply("==", i.node, at))
         tests = self._without_own_positions(context, tests)
@@ -114,18 +114,18 @@ class MatchedPositions:
         zero = isinstance(self.base, TracedNumber) and self.base.value == 0
         if kind == "sum" and (with_base or zero):
             made = self.reduced("sum")
-            return self.put(made if zero else plus(self.base, made))
+            return self.put(made if zero else self.base + made)
         if not self.atoms:
             made = self.source
         elif kind == "mean" and with_base:
-            count = plus(number(1), reduced("sum", self.atoms, number(1), self.test))
-            return self.put(apply("/", plus(self.base, self.reduced("sum")), count))
+            count = 1 + reduced("sum", self.atoms, TracedNumber(1), self.test)
+            return self.put((self.base + self.reduced("sum")) / count)
         else:
             made = self.reduced(kind)
         if self.test is None and not with_base:
             return self.put(made)
         if with_base and kind == "mean":
-            made = apply("/", plus(self.base, made), number(2))
+            made = (self.base + made) / 2
         elif with_base:
             names = {"amax": "maximum", "amin": "minimum", "prod": "*"}
             made = apply(names[kind], self.base, made)
@@ -192,7 +192,7 @@ def index_add(
     alpha: Any = 1,
 ) -> TracedValue:
     if alpha != 1:
-        source = context.elementwise(lambda a, b: apply("*", a, b), source, alpha)
+        source = context.elementwise(lambda a, b: a * b, source, alpha)
     return _match_along(context, x, dim, index, source).by("sum", True)
 
 

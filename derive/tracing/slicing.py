@@ -6,6 +6,7 @@ pad(x, 1)  is x[n,u-1] where u is in 1 .. size(t), else 0
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,12 +15,13 @@ from typing import Any
 import sympy
 
 from derive.errors import DeriveError
+from derive.tracing.choices import where
 from derive.tracing.context import Context, operation
-from derive.tracing.elementwise import number, op, plus, times, where
 from derive.tracing.values import (
     Atom,
     Position,
     TracedNode,
+    TracedNumber,
     TracedParameter,
     TracedRead,
     TracedValue,
@@ -58,7 +60,7 @@ def beginning_at(
     context.sizes.at_least(length)
     context.sizes.at_least(first)
     context.sizes.at_least(whole - first - length * step)
-    position: TracedNode = Position(new) if step == 1 else times(number(step), Position(new))
+    position: TracedNode = Position(new) if step == 1 else TracedNumber(step) * Position(new)
     if first == 0 and step == 1:
         position = _with_start(context, position, length, whole)
     return at_position(x, dim, atom, moved(position, first), [new])
@@ -75,7 +77,7 @@ def _with_start(
         return at
     if whole.is_Symbol and whole in length.free_symbols:
         return at
-    return plus(at, TracedParameter(context.start()))
+    return at + TracedParameter(context.start())
 
 
 @operation("slice", "narrow", "slice_copy", "narrow_copy")
@@ -146,7 +148,7 @@ def diagonal(
     dim1, dim2 = context.place_of(x, dim1), context.place_of(x, dim2)
     length = _diagonal_length(context, x, offset, dim1, dim2)
     new = () if length == 1 else (Atom.new(length),)
-    at: TracedNode = Position(new[0]) if new else number(0)
+    at: TracedNode = Position(new[0]) if new else TracedNumber(0)
     row, column = (at, moved(at, offset)) if offset >= 0 else (moved(at, -offset), at)
     places = [(dim, at) for dim, at in ((dim1, row), (dim2, column)) if x.axes[dim]]
     for dim, _ in places:
@@ -207,9 +209,7 @@ def on_a_diagonal(
     own = {dim1: (row,), dim2: (column,)}
     axes = tuple(own[n] if n in own else next(kept) for n in range(len(shape)))
     test = apply("==", moved(Position(row), offset), Position(column))
-    return replace(
-        x, axes=axes, node=where(test, substituted(x.node, {atom: Position(row)}), number(0))
-    )
+    return replace(x, axes=axes, node=where(test, substituted(x.node, {atom: Position(row)}), 0))
 
 
 @operation("unfold")
@@ -242,7 +242,7 @@ def diff(
         length = length_of(x, dim) - 1
         x = context.simple(x)
         later, sooner = (beginning_at(context, x, dim, sympy.Integer(k), length) for k in (1, 0))
-        x = context.elementwise(op("-"), later, sooner)
+        x = context.elementwise(operator.sub, later, sooner)
     return x
 
 
@@ -287,9 +287,9 @@ def padded(
         context.sizes.at_least(shape[dim])
         if mode == "constant":
             if not (before.is_Integer and before <= 0):
-                tests.append(apply(">=", Position(new), number(before)))
+                tests.append(Position(new) >= before)
             if not (after.is_Integer and after <= 0):
-                tests.append(apply("<", at, number(whole)))
+                tests.append(at < whole)
         else:
             at = _padded_position(context, mode, at, whole, before, after)
         if not x.axes[dim]:
@@ -301,8 +301,8 @@ def padded(
         return x
     test = tests[0]
     for other in tests[1:]:
-        test = apply("and", test, other)
-    return replace(x, node=where(test, x.node, number(value)))
+        test &= other
+    return replace(x, node=where(test, x.node, value))
 
 
 def _padded_position(
@@ -316,11 +316,11 @@ def _padded_position(
     """Return the position whose element is at a padded position."""
     last = context.sizes.plain(whole - 1)
     if mode == "replicate":
-        return apply("int", apply("clamp", at, number(0), number(last)))
+        return apply("int", apply("clamp", at, 0, last))
     if mode == "circular":
         for amount in (before, after):
             context.sizes.at_least(whole - amount)
-        return apply("%", at, number(whole))
+        return at % TracedNumber(whole)
     if mode != "reflect":
         raise DeriveError(f"the padding mode {mode!r} is not supported")
     for amount in (before, after):
@@ -328,8 +328,8 @@ def _padded_position(
     folded = apply("abs", at) if before != 0 else at
     if after == 0:
         return apply("int", folded)
-    back = apply("abs", apply("-", number(last), folded))
-    return apply("int", apply("-", number(last), back))
+    back = apply("abs", TracedNumber(last) - folded)
+    return apply("int", TracedNumber(last) - back)
 
 
 @operation("roll")
@@ -350,5 +350,5 @@ def _rolled(context: Context, x: TracedValue, dim: int, shift: Any) -> TracedVal
         return x
     x, atom = context.single(x, dim)
     new = Atom.new(atom.size)
-    back = apply("%", moved(Position(new), -sympy.sympify(shift)), number(atom.size))
+    back = moved(Position(new), -sympy.sympify(shift)) % atom.size
     return at_position(x, dim, atom, back, [new])

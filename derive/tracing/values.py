@@ -33,8 +33,27 @@ class Atom:
 Axis = tuple[Atom, ...]
 
 
+def _operator(symbol: str) -> Callable[[TracedNode, Any], TracedNode]:
+    return lambda a, b: apply(symbol, a, b)
+
+
+def _reflected(symbol: str) -> Callable[[TracedNode, Any], TracedNode]:
+    return lambda b, a: apply(symbol, a, b)
+
+
 class TracedNode:
-    """An expression."""
+    """An expression. The operators of Python make others, of nodes and numbers."""
+
+    __add__, __radd__ = _operator("+"), _reflected("+")
+    __sub__, __rsub__ = _operator("-"), _reflected("-")
+    __mul__, __rmul__ = _operator("*"), _reflected("*")
+    __truediv__, __rtruediv__ = _operator("/"), _reflected("/")
+    __floordiv__, __mod__, __pow__ = _operator("//"), _operator("%"), _operator("**")
+    __and__, __or__ = _operator("and"), _operator("or")
+    __lt__, __le__, __gt__, __ge__ = map(_operator, ("<", "<=", ">", ">="))
+
+    def __neg__(self) -> TracedNode:
+        return apply("neg", self)
 
     def parts(self) -> tuple[TracedNode, ...]:
         return ()
@@ -265,8 +284,13 @@ def reduced(
     return TracedReduce(kind, tuple(own.values()), substituted(node, position_map(own)), test)
 
 
-def apply(name: str, *args: TracedNode) -> TracedNode:
-    return TracedApply(name, tuple(args))
+def as_node(x: Any) -> TracedNode:
+    return x if isinstance(x, TracedNode) else TracedNumber(x)
+
+
+def apply(name: str, *args: Any) -> TracedNode:
+    """Return a function or an operator of nodes and numbers."""
+    return TracedApply(name, tuple(map(as_node, args)))
 
 
 def pieces_of(

@@ -12,7 +12,6 @@ from derive.algebra.expr import RELATIONS
 from derive.algebra.reductions import REDUCTIONS
 from derive.errors import DeriveError
 from derive.tracing.context import Context, operation
-from derive.tracing.elementwise import number
 from derive.tracing.values import (
     Atom,
     Joined,
@@ -135,8 +134,8 @@ def moved(position: TracedNode, by: Any) -> TracedNode:
     if by == 0:
         return position
     if by.could_extract_minus_sign():
-        return apply("-", position, number(-by))
-    return apply("+", position, number(by))
+        return position - TracedNumber(-by)
+    return position + TracedNumber(by)
 
 
 @operation("select")
@@ -251,7 +250,7 @@ def _concatenated_by_choice(
     axes = context.axes_of(values)
     *before, node = (v.node for v in values)
     for own, end in reversed(list(zip(before, ends, strict=False))):
-        node = apply("where", apply("<", Position(total), number(end)), own, node)
+        node = apply("where", Position(total) < end, own, node)
     made = TracedValue((*axes[:dim], (total,), *axes[dim:]), node, values[0].kind)
     return context.named(made, context.place.variable or "joined" if context.place else "joined")
 
@@ -277,7 +276,7 @@ def _stacked_choice(which: Atom, nodes: Sequence[TracedNode]) -> TracedNode:
     *first, last = nodes
     node = last
     for n in reversed(range(len(first))):
-        node = apply("where", apply("==", Position(which), number(n)), first[n], node)
+        node = apply("where", apply("==", Position(which), n), first[n], node)
     return node
 
 
@@ -288,6 +287,6 @@ def flip(context: Context, x: TracedValue, dims: Sequence[int]) -> TracedValue:
         if not x.axes[d]:
             continue
         x, atom = context.single(x, d)
-        back = apply("-", TracedNumber(atom.size - 1), Position(atom))
+        back = TracedNumber(atom.size - 1) - Position(atom)
         x = replace(x, node=substituted(x.node, {atom: back}))
     return x

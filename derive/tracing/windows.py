@@ -8,6 +8,7 @@ Elements outside the tensor are 0. With groups, channel (g c) of x meets channel
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,8 +16,8 @@ from typing import Any
 import sympy
 
 from derive.errors import DeriveError
+from derive.tracing.choices import where
 from derive.tracing.context import Context, operation
-from derive.tracing.elementwise import number, op, plus, times, where
 from derive.tracing.values import (
     Atom,
     Axis,
@@ -44,7 +45,7 @@ def per_axis(x: Any, count: int, default: Any = None) -> list[Any]:
 def conjunction(tests: Sequence[TracedNode]) -> TracedNode | None:
     made = None
     for test in tests:
-        made = test if made is None else apply("and", made, test)
+        made = test if made is None else made & test
     return made
 
 
@@ -55,12 +56,12 @@ def window_position(
     terms: list[TracedNode] = []
     for atoms, by in ((starts, step), (inner, dilation)):
         at = [Position(a) for a in atoms]
-        terms += at if by == 1 else [times(number(by), p) for p in at]
+        terms += at if by == 1 else [TracedNumber(by) * p for p in at]
     if not terms:
         return TracedNumber(-sympy.sympify(padding))
     total = terms[0]
     for term in terms[1:]:
-        total = plus(total, term)
+        total = total + term
     return moved(total, -sympy.sympify(padding))
 
 
@@ -91,9 +92,9 @@ class Windows:
             whole, dim = length_of(x, first + n), first + n
             context.sizes.at_least(sizes[n] - 1)
             if padding[n] != 0:
-                tests.append(apply(">=", at, number(0)))
+                tests.append(at >= 0)
             if padding[n] != 0 or (beyond and (starts or inner)):
-                tests.append(apply("<", at, number(whole)))
+                tests.append(at < whole)
             if x.axes[dim]:
                 x, atom = context.single(x, dim)
                 x = replace(x, node=substituted(x.node, {atom: at}))
@@ -169,11 +170,11 @@ def conv_transpose(
     tests: list[TracedNode] = []
     for n, end in enumerate(ends):
         at = window_position(places[n], kernel[n], stride[n], dilation[n], padding[n])
-        tests.append(apply("==", Position(end[0]) if end else number(0), at))
+        tests.append(apply("==", Position(end[0]) if end else TracedNumber(0), at))
     free = ((),) * spatial
     test = conjunction(tests)
     # The test has the indices of both.
-    marked = apply("where", test, x.node, number(0)) if test is not None else x.node
+    marked = apply("where", test, x.node, 0) if test is not None else x.node
     wide = TracedValue((batch, group, (), *ends, channels, *places, *kernel), marked, x.kind)
     weight = replace(weight, axes=((), own_group, out, *free, own_channels, *free, *kernel))
     weight = weight.renamed({a: Atom.new(a.size) for a in weight.atoms})
@@ -203,7 +204,7 @@ def _windowed_contraction(
 ) -> TracedValue:
     """Return the sum of x*weight over the axes from ``left`` on, where ``inside`` holds."""
     if inside is not None:
-        x = replace(x, node=where(inside, x.node, number(0)))
+        x = replace(x, node=where(inside, x.node, 0))
     values = context.aligned(x, weight)
     axes = context.axes_of(values)
     one, two = (v.node for v in values)
@@ -212,7 +213,7 @@ def _windowed_contraction(
         case TracedApply("where", (test, inner, TracedNumber(0))):
             condition, one = test, inner
     atoms = [a for axis in axes[left:] for a in axis]
-    return TracedValue(axes[:left], reduced("sum", atoms, apply("*", one, two), condition))
+    return TracedValue(axes[:left], reduced("sum", atoms, one * two, condition))
 
 
 def _with_bias(context: Context, made: TracedValue, bias: TracedValue | None) -> TracedValue:
@@ -221,7 +222,7 @@ def _with_bias(context: Context, made: TracedValue, bias: TracedValue | None) ->
     made = replace(made, axes=(batch, (*group, *out), *rest))
     if bias is not None:
         wide = TracedValue((bias.axes[0], *((),) * len(rest)), bias.node, bias.kind)
-        made = context.elementwise(op("+"), made, wide)
+        made = context.elementwise(operator.add, made, wide)
     rank = len(context.node.meta["val"].shape)
     return made if rank == len(made.axes) else replace(made, axes=made.axes[1:])
 
@@ -263,7 +264,7 @@ def avg_pool(
     if atoms:
         node = reduced(kind, atoms, node, windows.inside)
     made = replace(windows.value, node=node)
-    return made if divisor is None else context.elementwise(op("/"), made, divisor)
+    return made if divisor is None else context.elementwise(operator.truediv, made, divisor)
 
 
 @operation(
@@ -336,10 +337,10 @@ def adaptive_pool(context: Context, x: TracedValue, output_size: Any) -> Any:
             atoms += split.axes[dim + 1]
         else:
             (atom,), new = x.axes[dim], Atom.new(size)
-            low = apply("//", times(Position(new), number(whole)), number(size))
-            after = times(apply("+", Position(new), number(1)), number(whole))
-            high = apply("//", apply("-", after, number(1)), number(size))
-            tests += [apply(">=", Position(atom), low), apply("<=", Position(atom), high)]
+            low = Position(new) * whole // size
+            after = (Position(new) + 1) * whole
+            high = (after - 1) // size
+            tests += [Position(atom) >= low, Position(atom) <= high]
             atoms.append(atom)
             axes[dim] = (new,)
     node = reduced(kind, atoms, x.node, conjunction(tests)) if atoms else x.node
@@ -378,7 +379,7 @@ def columns(
     *batch, channels, down, right = windows.value.axes
     node = windows.value.node
     if windows.inside is not None:
-        node = apply("where", windows.inside, node, number(0))
+        node = apply("where", windows.inside, node, 0)
     return TracedValue((*batch, (*channels, *kernel[0], *kernel[1]), (*down, *right)), node)
 
 
@@ -409,6 +410,6 @@ def folded(
     tests: list[TracedNode] = []
     for n, (starts, inner) in enumerate(((down, rows), (right, columns))):
         at = window_position(starts, inner, stride[n], dilation[n], padding[n])
-        tests.append(apply("==", Position(ends[n][0]) if ends[n] else number(0), at))
+        tests.append(apply("==", Position(ends[n][0]) if ends[n] else TracedNumber(0), at))
     atoms = [a for axis in (rows, columns, down, right) for a in axis]
     return TracedValue((*left, *ends), reduced("sum", atoms, x.node, conjunction(tests)), x.kind)

@@ -25,7 +25,6 @@ from derive.tracing.values import (
     Atom,
     Position,
     TracedNode,
-    TracedNumber,
     TracedParameter,
     TracedValue,
     apply,
@@ -200,7 +199,7 @@ def _at(context: Context, old: TracedValue, dim: int, at: Any, value: TracedValu
     if not old.axes[dim]:
         return wide
     new = Atom.new(_axis_length(old, dim))
-    return _where(context, old, dim, (new,), apply("==", Position(new), TracedNumber(at)), wide)
+    return _where(context, old, dim, (new,), apply("==", Position(new), at), wide)
 
 
 def _among(
@@ -215,7 +214,7 @@ def _among(
         row, column = Atom.new(length), Atom.new(step)
         both = (*value.axes[dim], Atom.new(step))
         wide = replace(value, axes=(*value.axes[:dim], both, *value.axes[dim + 1 :]))
-        test = apply("==", Position(column), TracedNumber(first))
+        test = apply("==", Position(column), first)
         return _where(context, old, dim, (row, column), test, wide)
     if length == 1:
         dropped = tuple(a for n, a in enumerate(value.axes) if n != dim)
@@ -226,19 +225,19 @@ def _among(
     tests = []
     if first == 0 and step == 1 and not sizes.equal(whole, length):
         # A bare index would imply that the axis of the part has its size.
-        at = apply("+", at, TracedParameter(context.start()))
+        at = at + TracedParameter(context.start())
     if first != 0:
-        at = apply("-", at, TracedNumber(first))
-        tests.append(apply(">=", Position(new), TracedNumber(first)))
+        at = at - first
+        tests.append(Position(new) >= first)
     if step != 1:
-        tests.append(apply("==", apply("%", at, TracedNumber(step)), TracedNumber(0)))
-        at = apply("//", at, TracedNumber(step))
+        tests.append(apply("==", at % step, 0))
+        at = at // step
     elif not sizes.equal(whole, first + length):
         end = sizes.plain(first + length)
-        tests.append(apply("<", Position(new), TracedNumber(end)))
+        tests.append(Position(new) < end)
     test = tests[0]
     for other in tests[1:]:
-        test = apply("and", test, other)
+        test &= other
     axes = (*value.axes[:dim], (new,), *value.axes[dim + 1 :])
     moved = replace(value, axes=axes, node=substituted(value.node, {atom: at}))
     return _where(context, old, dim, (new,), test, moved)
@@ -277,7 +276,7 @@ def _on_diagonal(
     moved = replace(value, axes=axes, node=substituted(value.node, {atom: first}))
     edge: TracedNode = Position(row)
     if offset:
-        edge = apply("+", edge, TracedNumber(offset))
+        edge = edge + offset
     around: list[Any] = [()] * rank
     around[dim1], around[dim2] = (row,), (column,)
     test = TracedValue(tuple(around), apply("==", edge, Position(column)), "bool")
