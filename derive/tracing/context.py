@@ -240,9 +240,6 @@ class Context:
 
     # ---------------------------------------------------------------- axes
 
-    def place_of(self, value: TracedValue, dim: int) -> int:
-        return dim % len(value.axes) if value.axes else 0
-
     def aligned(self, *values: TracedValue) -> list[TracedValue]:
         """Return the values broadcast from the right, with shared indices; size 1 has none."""
         rank = max(len(v.axes) for v in values)
@@ -301,7 +298,7 @@ class Context:
 
         Leading and trailing axes that do not change stay as they are.
         """
-        sizes = [sympy.prod([a.size for a in axis]) for axis in value.axes]
+        sizes = value.shape
         first = 0
         while first < min(map(len, (sizes, shape))) and sizes[first] == shape[first]:
             first += 1
@@ -332,13 +329,17 @@ class Context:
         if (left := infinite_choice(value.node)) is not None:
             return self._single_apart(value, left, dim)
         value = self.named(value, "joined")
-        atom = Atom.new(sympy.prod([a.size for a in value.axes[dim]]))
+        atom = Atom.new(value.shape[dim])
         kept = [n for n, own in enumerate(value.axes) if own]
         assert isinstance(value.node, TracedRead)
         positions = list(value.node.positions)
         positions[kept.index(dim)] = Position(atom)
         axes = tuple((atom,) if n == dim else own for n, own in enumerate(value.axes))
         return replace(value, axes=axes, node=TracedRead(value.node.name, tuple(positions))), atom
+
+    def with_one_index(self, value: TracedValue, dim: int) -> TracedValue:
+        """Return the value with at most one index on an axis."""
+        return self.single(value, dim)[0] if value.axes[dim] else value
 
     def _single_apart(
         self, value: TracedValue, left: InfiniteChoice, dim: int

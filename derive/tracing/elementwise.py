@@ -1,8 +1,9 @@
-"""Elementwise operations: functions, arithmetic, comparisons, choices."""
+"""Elementwise operations: functions, arithmetic, comparisons, choices, activations."""
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,34 +13,130 @@ import sympy
 from derive.errors import DeriveError
 from derive.tracing.choices import fold_comparison, multiplied, negated, where
 from derive.tracing.context import Context, of_each_element
-from derive.tracing.promotion import as_number, as_truth, is_whole, towards_zero
-from derive.tracing.values import (
-    TracedNode,
-    TracedNumber,
-    TracedRead,
-    TracedValue,
-    apply,
-    walk,
-)
+from derive.tracing.promotion import as_number, as_truth, is_whole
+from derive.tracing.values import TracedNode, TracedNumber, TracedRead, TracedValue, apply, walk
+
+Function = Callable[..., TracedNode]
+"""A function of elements."""
+
+
+def _function_of(name: str) -> Function:
+    return partial(apply, name)
+
+
+def _between(
+    low: Any, high: Any, below: Any, above: Any, a: TracedNode, f: TracedNode
+) -> TracedNode:
+    """Return ``f`` where a is between two numbers; at and beyond them ``below`` and ``above``.
+
+    At the two ends, slopes are those of ``below`` and ``above``, as in torch; ``clamp`` takes those
+    of the inside.
+    """
+    return where(a <= low, below, where(a >= high, above, f))
+
+
+def _elu(a: TracedNode, alpha: Any, scale: Any = 1, input_scale: Any = 1) -> TracedNode:
+    low = apply("expm1", a if input_scale == 1 else a * input_scale)
+    made = where(a > 0, a, low if alpha == 1 else TracedNumber(alpha) * low)
+    return made if scale == 1 else TracedNumber(scale) * made
+
+
+def _gelu(a: TracedNode, approximate: str = "none") -> TracedNode:
+    half = TracedNumber(sympy.Rational(1, 2))
+    if approximate == "tanh":
+        root = apply("sqrt", 2 / apply("pi"))
+        return half * a * (1 + apply("tanh", root * (a + 0.044715 * a**3)))
+    return half * a * (1 + apply("erf", a / apply("sqrt", 2)))
+
 
 _SAME = (
     "exp log log1p expm1 exp2 log2 log10 sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh "
-    "sigmoid relu erf erfc erfinv lgamma digamma abs sign floor ceil trunc frac softplus square"
-).split()
+    "sigmoid relu erf erfc erfinv lgamma digamma sign floor ceil trunc frac square"
+)
+"""Functions with the same name in torch and in the notation."""
+
+_OF_NUMBERS: dict[str, Function] = {
+    "abs special_abs abs_": _function_of("abs"),
+    "fix": _function_of("trunc"),
+    "neg neg_": operator.neg,
+    "reciprocal": lambda a: 1 / a,
+    "pow pow_ float_power": operator.pow,
+    "lerp": lambda a, b, w: a + w * (b - a),
+    **{name: _function_of(name) for name in "maximum minimum atan2 hypot logaddexp".split()},
+}
+_OF_TRUTHS: dict[str, Function] = {
+    "logical_and bitwise_and __and__": operator.and_,
+    "logical_or bitwise_or __or__": operator.or_,
+    "logical_not bitwise_not": negated,
+}
+_COMPARED = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+_ACTIVATIONS: dict[str, Function] = {
+    "silu silu_": lambda a: a * apply("sigmoid", a),
+    "gelu": _gelu,
+    "mish": lambda a: a * apply("tanh", apply("softplus", a)),
+    "leaky_relu leaky_relu_": lambda a, slope=0.01: where(a > 0, a, TracedNumber(slope) * a),
+    "elu elu_": lambda a, alpha=1, *scales: _elu(a, alpha, *scales),
+    "selu": lambda a: _elu(a, 1.6732632423543772, 1.0507009873554805),
+    "celu": lambda a, alpha=1: where(a > 0, a, TracedNumber(alpha) * apply("expm1", a / alpha)),
+    "hardtanh hardtanh_": lambda a, low=-1, high=1: _between(low, high, low, high, a, a),
+    "relu6": lambda a: _between(0, 6, 0, 6, a, a),
+    "hardsigmoid": lambda a: _between(-3, 3, 0, 1, a, (a + 3) / 6),
+    "hardswish hardswish_": lambda a: _between(-3, 3, 0, a, a, a * (a + 3) / 6),
+}
+"""Activations, of an element that is read several times, and of settings."""
 
 
-for _name in _SAME:
-
-    def _function(context: Context, x: TracedValue, *, _own: str = _name) -> TracedValue:
-        x = as_number(x)
-        return context.elementwise(partial(apply, _own), x, kind="float" if _own != "abs" else None)
-
-    of_each_element(_name, f"special_{_name}", f"{_name}_")(_function)
+def _read_function(context: Context, *args: Any, own: Function, kind: str | None) -> TracedValue:
+    return context.elementwise(own, *map(as_number, args), kind=kind)
 
 
-@of_each_element("fix")
-def fixed(context: Context, x: TracedValue) -> TracedValue:
-    return context.elementwise(towards_zero, as_number(x))
+def _read_truth(context: Context, *args: Any, own: Function) -> TracedValue:
+    return context.elementwise(own, *args, kind="bool")
+
+
+def _read_activation(
+    context: Context, x: TracedValue, *settings: Any, own: Function, **named: Any
+) -> TracedValue:
+    return context.elementwise(lambda a: own(a, *settings, **named), context.simple(x))
+
+
+for _name in _SAME.split():
+    _names = (_name, f"special_{_name}", f"{_name}_")
+    of_each_element(*_names)(partial(_read_function, own=_function_of(_name), kind="float"))
+for _name, _f in _OF_NUMBERS.items():
+    of_each_element(*_name.split())(partial(_read_function, own=_f, kind=None))
+for _name, _symbol in _COMPARED.items():
+    of_each_element(_name)(
+        partial(_read_function, own=partial(fold_comparison, _symbol), kind="bool")
+    )
+for _name, _f in _OF_TRUTHS.items():
+    of_each_element(*_name.split())(partial(_read_truth, own=_f))
+for _name, _f in _ACTIVATIONS.items():
+    of_each_element(*_name.split())(partial(_read_activation, own=_f))
+
+
+@of_each_element("softplus")
+def softplus(context: Context, x: TracedValue, beta: Any = 1, threshold: Any = 20) -> TracedValue:
+    factor = TracedNumber(beta)
+
+    def smooth(a: TracedNode) -> TracedNode:
+        return apply("softplus", a) if beta == 1 else apply("softplus", factor * a) / factor
+
+    if threshold >= _STRAIGHT:
+        return context.elementwise(smooth, x)
+    return context.elementwise(
+        lambda a: where(factor * a > threshold, a, smooth(a)), context.simple(x)
+    )
+
+
+_STRAIGHT = 20
+"""torch's default threshold, where softplus(x) - x is 2e-9."""
+
+
+@of_each_element("log_sigmoid", "log_sigmoid_forward")
+def log_sigmoid(context: Context, x: TracedValue) -> Any:
+    made = context.elementwise(_function_of("logsigmoid"), x)
+    return (made, None) if "forward" in str(context.node.target) else made
 
 
 @of_each_element("round", "round_")
@@ -47,7 +144,7 @@ def rounded(context: Context, x: TracedValue, decimals: int = 0) -> TracedValue:
     """round(x), or round(10**n*x)/10**n."""
     x = as_number(x)
     if not decimals:
-        return context.elementwise(partial(apply, "round"), x)
+        return context.elementwise(_function_of("round"), x)
     scale = TracedNumber(sympy.Integer(10) ** decimals)
     return context.elementwise(lambda a: apply("round", scale * a) / scale, x)
 
@@ -82,16 +179,6 @@ def filled(context: Context, x: TracedValue, value: Any = 0) -> TracedValue:
     return context.elementwise(lambda a, b: b, x, value, kind=x.kind)
 
 
-@of_each_element("neg", "neg_")
-def neg(context: Context, x: TracedValue) -> TracedValue:
-    return context.elementwise(partial(apply, "neg"), x)
-
-
-@of_each_element("reciprocal")
-def reciprocal(context: Context, x: TracedValue) -> TracedValue:
-    return context.elementwise(lambda a: 1 / a, x)
-
-
 @of_each_element("clamp", "clamp_", "clamp_min", "clamp_max")
 def clamp(
     context: Context, x: TracedValue, low: Any = None, high: Any = None, **named: Any
@@ -105,7 +192,7 @@ def clamp(
         return context.elementwise(lambda a, b: apply(name, a, b), x, bound)
     low = sympy.S.NegativeInfinity if low is None else low
     high = sympy.S.Infinity if high is None else high
-    return context.elementwise(partial(apply, "clamp"), x, low, high)
+    return context.elementwise(_function_of("clamp"), x, low, high)
 
 
 # -------------------------------------------------------------------- arithmetic
@@ -142,7 +229,7 @@ def div(context: Context, a: Any, b: Any, rounding_mode: str | None = None) -> T
     if rounding_mode is None:
         return context.elementwise(operator.truediv, a, b, kind="float")
     if rounding_mode != "floor":
-        return context.elementwise(lambda x, y: towards_zero(x / y), a, b)
+        return context.elementwise(lambda x, y: apply("trunc", x / y), a, b)
     if context.value(a).kind == context.value(b).kind == "int":
         return context.elementwise(operator.floordiv, a, b)
     return context.elementwise(lambda x, y: apply("floor", x / y), a, b)
@@ -159,18 +246,7 @@ def remainder(context: Context, a: Any, b: Any) -> TracedValue:
     name = context.called.rstrip("_")
     if name == "remainder" and context.value(a).kind == context.value(b).kind == "int":
         return context.elementwise(operator.mod, a, b)
-    return context.elementwise(partial(apply, name), as_number(a), as_number(b))
-
-
-@of_each_element("pow", "pow_", "float_power")
-def power(context: Context, a: Any, b: Any) -> TracedValue:
-    return context.elementwise(operator.pow, as_number(a), as_number(b))
-
-
-@of_each_element("maximum", "minimum", "atan2", "hypot", "logaddexp")
-def binary_function(context: Context, a: Any, b: Any) -> TracedValue:
-    name = context.called
-    return context.elementwise(partial(apply, name), as_number(a), as_number(b))
+    return context.elementwise(_function_of(name), as_number(a), as_number(b))
 
 
 @of_each_element("addcmul", "addcmul_")
@@ -189,37 +265,7 @@ def addcdiv(
     return context.elementwise(operator.add, x, _times_alpha(quotient, value, context))
 
 
-@of_each_element("lerp")
-def lerp(context: Context, a: TracedValue, b: TracedValue, weight: Any) -> TracedValue:
-    return context.elementwise(lambda x, y, w: x + w * (y - x), a, b, weight)
-
-
-# -------------------------------------------------------------------- truths
-
-_COMPARED = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
-
-for _name, _symbol in _COMPARED.items():
-
-    def _compared(context: Context, a: Any, b: Any, *, _own: str = _symbol) -> TracedValue:
-        sides = as_number(a), as_number(b)
-        return context.elementwise(partial(fold_comparison, _own), *sides, kind="bool")
-
-    of_each_element(_name)(_compared)
-
-
-@of_each_element("logical_and", "bitwise_and", "__and__")
-def conjunction(context: Context, a: Any, b: Any) -> TracedValue:
-    return context.elementwise(operator.and_, a, b, kind="bool")
-
-
-@of_each_element("logical_or", "bitwise_or", "__or__")
-def disjunction(context: Context, a: Any, b: Any) -> TracedValue:
-    return context.elementwise(operator.or_, a, b, kind="bool")
-
-
-@of_each_element("logical_not", "bitwise_not")
-def negation(context: Context, a: TracedValue) -> TracedValue:
-    return context.elementwise(negated, a, kind="bool")
+# -------------------------------------------------------------------- choices
 
 
 @of_each_element("where")
@@ -246,22 +292,14 @@ def _as_condition(context: Context, x: TracedValue) -> TracedValue:
 # -------------------------------------------------------------------- the same elements
 
 
-@of_each_element(
-    *("clone", "detach", "alias", "contiguous", "lift_fresh_copy", "to", "_to_copy", "type_as"),
-    *(
-        "float",
-        "double",
-        "requires_grad_",
-        "long",
-        "int",
-        "bool",
-        "_conj",
-        "resolve_conj",
-        "positive",
-        "view_as_real",
-    ),
-    *("dropout", "native_dropout", "feature_dropout", "lift_fresh", "detach_"),
+_UNCHANGED = (
+    "clone detach alias contiguous lift_fresh_copy to _to_copy type_as float double requires_grad_ "
+    "long int bool _conj resolve_conj positive view_as_real dropout native_dropout feature_dropout "
+    "lift_fresh detach_"
 )
+
+
+@of_each_element(*_UNCHANGED.split())
 def same(context: Context, x: TracedValue, *args: Any, **named: Any) -> TracedValue:
     name = context.called
     if "dropout" in name:
@@ -272,7 +310,7 @@ def same(context: Context, x: TracedValue, *args: Any, **named: Any) -> TracedVa
     if name.startswith("detach"):
         # Numbers and positions have no gradient.
         plain = x.kind != "float" or not any(isinstance(part, TracedRead) for part in walk(x.node))
-        return x if plain else context.elementwise(partial(apply, "detach"), x)
+        return x if plain else context.elementwise(_function_of("detach"), x)
     return cast(context, x)
 
 
@@ -291,7 +329,7 @@ def cast(context: Context, x: TracedValue) -> TracedValue:
         return replace(x, kind=kind)
 
     def cut(a: TracedNode) -> TracedNode:
-        return apply("int", a if is_whole(a, context.equations) else towards_zero(a))
+        return apply("int", a if is_whole(a, context.equations) else apply("trunc", a))
 
     return context.elementwise(cut, x, kind="int")
 

@@ -25,6 +25,7 @@ from derive.tracing.values import (
     TracedRead,
     TracedReduce,
     TracedValue,
+    size_of,
     walk,
 )
 
@@ -231,7 +232,7 @@ class NotationWriter:
         return self.text(node)
 
     def _is_whole(self, node: Joined, axis: Axis) -> bool:
-        sizes = sympy.prod(node.sizes), sympy.prod([a.size for a in axis])
+        sizes = sympy.prod(node.sizes), size_of(axis)
         return self.letters.sizes.equal(*sizes)
 
     def _joined(self, node: Joined) -> str:
@@ -399,7 +400,7 @@ def _composite_letters(
         found |= {letters.of(a.size) for axis in axes for a in axis}
         if not whole:
             continue
-        wholes = [sympy.prod([a.size for a in axis]) for axis in axes]
+        wholes = [size_of(axis) for axis in axes]
         found |= {c for n, c in letters.known if any(letters.sizes.equal(n, w) for w in wholes)}
     return found
 
@@ -425,7 +426,7 @@ def _unimplied_indices(
     """Map each index whose size follows from no axis to another index of that size."""
 
     def says(position: Position, axis: Axis) -> bool:
-        whole = sympy.prod([a.size for a in axis])
+        whole = size_of(axis)
         return letters.sizes.equal(position.atom.size, whole)
 
     found: dict[str, str] = {}

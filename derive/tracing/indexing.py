@@ -24,6 +24,8 @@ from derive.tracing.values import (
     TracedValue,
     apply,
     joined,
+    kind_of,
+    new_axis,
     substituted,
     walk,
 )
@@ -53,7 +55,7 @@ def embedding(
 
 @operation("index_select")
 def index_select(context: Context, x: TracedValue, dim: int, index: TracedValue) -> TracedValue:
-    return _indexed_axis(context, x.fresh(), context.place_of(x, dim), index)
+    return _indexed_axis(context, x.fresh(), x.place_of(dim), index)
 
 
 @operation("index")
@@ -79,7 +81,7 @@ def index(
         raise DeriveError("indices with axes between them are not supported")
     values = []
     for n, i in given:
-        x = context.single(x, n)[0] if x.axes[n] else x
+        x = context.with_one_index(x, n)
         values.append(_named_index(context, i))
     values = context.aligned(*values)
     axes = context.axes_of(values)
@@ -142,7 +144,7 @@ def _axis_position(context: Context, node: TracedNode, atom: Atom) -> TracedNode
 
 @operation("gather")
 def gather(context: Context, x: TracedValue, dim: int, index: TracedValue, **_: Any) -> TracedValue:
-    dim = context.place_of(x, dim)
+    dim = x.place_of(dim)
     x, index = x.fresh(), index.fresh()
     atom = None
     if x.axes[dim]:
@@ -167,7 +169,7 @@ def arange(context: Context, *args: Any, **named: Any) -> TracedValue:
     plain = [a for a in args if not isinstance(a, str)]
     start, step = (plain[0] if len(plain) > 1 else 0), (plain[2] if len(plain) > 2 else 1)
     (size,) = context.shape()
-    axis = () if size == 1 else (Atom.new(size),)
+    axis = new_axis(size)
     node = joined(axis)
     if step != 1 and axis:
         node = TracedNumber(step) * node
@@ -208,8 +210,8 @@ def full(context: Context, *args: Any, **named: Any) -> TracedValue:
     else:
         value = args[0] if name == "scalar_tensor" else 1 if "ones" in name else 0
     made = context.node.meta["val"]
-    axes = tuple(() if n == 1 else (Atom.new(n),) for n in context.shape())
-    kind = "float" if made.is_floating_point() else "bool" if "bool" in str(made.dtype) else "int"
+    axes = tuple(map(new_axis, context.shape()))
+    kind = kind_of(made)
     if isinstance(value, TracedValue):
         return TracedValue(axes, value.node, kind)
     return TracedValue(axes, TracedNumber(bool(value) if kind == "bool" else value), kind)
@@ -219,15 +221,15 @@ def full(context: Context, *args: Any, **named: Any) -> TracedValue:
 def unset(context: Context, *_: Any, **__: Any) -> TracedValue:
     """Return uninitialized memory; an equation that reads it is an error."""
     made = context.node.meta["val"]
-    axes = tuple(() if n == 1 else (Atom.new(n),) for n in context.shape())
-    kind = "float" if made.is_floating_point() else "bool" if "bool" in str(made.dtype) else "int"
+    axes = tuple(map(new_axis, context.shape()))
+    kind = kind_of(made)
     return TracedValue(axes, apply("unset"), kind)
 
 
 @operation("tril", "triu", "tril_", "triu_")
 def triangle(context: Context, x: TracedValue, diagonal: int = 0) -> TracedValue:
     for dim in (len(x.axes) - 1, len(x.axes) - 2):
-        x = context.single(x, dim)[0] if x.axes[dim] else x
+        x = context.with_one_index(x, dim)
     row, column = map(joined, x.axes[-2:])
     lower = "tril" in str(context.node.target)
     edge = row + diagonal if diagonal else row
@@ -242,7 +244,7 @@ def triangle(context: Context, x: TracedValue, diagonal: int = 0) -> TracedValue
 def eye(context: Context, *_: Any, **__: Any) -> TracedValue:
     import torch
 
-    axes = tuple(() if n == 1 else (Atom.new(n),) for n in context.shape())
+    axes = tuple(map(new_axis, context.shape()))
     same = apply("==", *map(joined, axes))
     if context.node.meta["val"].dtype is torch.bool:
         return TracedValue(axes, same, "bool")

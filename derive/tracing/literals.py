@@ -16,7 +16,15 @@ import sympy
 from sympy.printing.str import StrPrinter
 
 from derive.errors import DeriveError
-from derive.tracing.values import Atom, Position, TracedNode, TracedNumber, TracedValue, apply
+from derive.tracing.values import (
+    Atom,
+    Position,
+    TracedNode,
+    TracedNumber,
+    TracedValue,
+    apply,
+    new_axis,
+)
 
 # -------------------------------------------------------------------- sizes
 
@@ -185,7 +193,7 @@ def written_out(held: Any, name: str) -> TracedValue:
             f"({name}); pass it as an argument, or make it a parameter or buffer of a module"
         )
     kind = "float" if held.is_floating_point() else "bool" if _is_bool(held) else "int"
-    axes = tuple(() if n == 1 else (Atom.new(n),) for n in held.shape)
+    axes = tuple(map(new_axis, held.shape))
     atoms = [axis[0] for axis in axes if axis]
     return TracedValue(axes, _element_choice(_decimal_literals(held.squeeze()), atoms), kind)
 

@@ -209,7 +209,7 @@ def attention(
         x if is_simple(x.node) else context.named(x, s) for x, s in ((q, "q"), (k, "k"), (v, "v"))
     )
     keys = replace(k, axes=(*k.axes[:-2], k.axes[-1], k.axes[-2]))
-    width = sympy.prod([a.size for a in q.axes[-1]])
+    width = q.shape[-1]
     scores = matrix_product(context, q, keys)
     if scale is None:
         scores = context.elementwise(

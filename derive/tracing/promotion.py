@@ -50,11 +50,6 @@ def as_truth(x: TracedValue) -> TracedValue:
     return x if x.kind == "bool" else replace(x, node=apply("!=", x.node, 0), kind="bool")
 
 
-def towards_zero(node: TracedNode) -> TracedNode:
-    """Return a float rounded toward zero."""
-    return apply("trunc", node)
-
-
 def is_whole(node: TracedNode, equations: Sequence[Any]) -> bool:
     """True if an expression is an integer by its form."""
     match node:

@@ -15,8 +15,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import sympy
-
 from derive.errors import DeriveError
 from derive.tracing.context import Context, Length, is_of_each_element, symbol_of
 from derive.tracing.masks import MANY, lifted_mask, selection, under_mask, with_outer_mask
@@ -59,7 +57,7 @@ def first_piece(context: Context, x: TracedValue, dim: int, mask: TracedValue) -
     mask = context.simple(mask)
     around = tuple(mask.axes[0] if n == dim else () for n in range(len(x.axes)))
     x, wide = context.aligned(x, replace(mask, axes=around))
-    record_pieces(context, dim, [(sympy.prod([a.size for a in x.axes[dim]]), mask)])
+    record_pieces(context, dim, [(x.shape[dim], mask)])
     return Pieces((replace(x, node=under_mask(wide.node, x.node)),))
 
 
@@ -193,7 +191,7 @@ def _concatenated_pieces(context: Context, node: Any, tensors: Sequence[Any], di
             lengths += context.lengths[symbol_of(source.meta["val"].shape[dim])]
         else:
             values.append(x)
-            lengths.append((sympy.prod([a.size for a in x.axes[dim]]), None))
+            lengths.append((x.shape[dim], None))
     record_pieces(context, dim, lengths)
     return Pieces(tuple(values))
 

@@ -14,7 +14,6 @@ import sympy
 from derive.errors import DeriveError, DeriveWarning
 from derive.notation.operation import Operation
 from derive.tracing import (
-    activations,
     elementwise,
     indexing,
     products,
@@ -44,10 +43,17 @@ from derive.tracing.ragged import Pieces
 from derive.tracing.reader import Reader
 from derive.tracing.sizes import SymbolicSizes
 from derive.tracing.validate import check
-from derive.tracing.values import Atom, TracedNumber, TracedRead, TracedValue, apply, joined
+from derive.tracing.values import (
+    TracedNumber,
+    TracedRead,
+    TracedValue,
+    apply,
+    joined,
+    kind_of,
+    new_axis,
+)
 
 FAMILIES = (
-    activations,
     elementwise,
     reductions,
     views,
@@ -302,8 +308,8 @@ def _inputs(graph: Any, tensors: Mapping[str, Any]) -> dict[str, TracedValue]:
         axes = []
         for n in node.meta["val"].shape:
             size = sizes.of(n)
-            axes.append(() if size == 1 else (Atom.new(size),))
-        kind = "float" if t.is_floating_point() else "bool" if "bool" in str(t.dtype) else "int"
+            axes.append(new_axis(size))
+        kind = kind_of(t)
         positions = tuple(joined(axis) for axis in axes if axis)
         found[name] = TracedValue(tuple(axes), TracedRead(name, positions), kind)
     return found

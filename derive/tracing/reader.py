@@ -203,7 +203,7 @@ class Reader:
         value = node.meta.get("val")
         if isinstance(made, TracedValue) and hasattr(value, "shape") and not masks.selection(made):
             want = [self.context.sizes.of(n) for n in value.shape]
-            have = [sympy.prod([a.size for a in axis]) for axis in made.axes]
+            have = made.shape
             same = len(want) == len(have) and all(
                 self.context.sizes.hint(a) == self.context.sizes.hint(b)
                 for a, b in zip(want, have, strict=True)

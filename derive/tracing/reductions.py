@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import sympy
@@ -28,11 +29,11 @@ from derive.tracing.values import (
 )
 
 
-def dims_of(context: Context, x: TracedValue, dim: Any) -> list[int]:
+def dims_of(x: TracedValue, dim: Any) -> list[int]:
     if dim is None or (isinstance(dim, list | tuple) and not dim):
         return list(range(len(x.axes)))
-    dims = dim if isinstance(dim, list | tuple) else [dim]
-    return [context.place_of(x, d) for d in dims]
+    dims = [dim] if isinstance(dim, int) else dim
+    return [x.place_of(d) for d in dims]
 
 
 def reduce_axes(
@@ -41,23 +42,13 @@ def reduce_axes(
     """Reduce a value over these axes."""
     if selection(x) is not None:
         return over_all(kind, x, dim)
-    dims = dims_of(context, x, dim)
+    dims = dims_of(x, dim)
     atoms = [a for d in dims for a in x.axes[d]]
     node = reduced(kind, atoms, x.node)
     axes = tuple(
         () if n in dims else axis for n, axis in enumerate(x.axes) if keepdim or n not in dims
     )
     return TracedValue(axes, node, x.kind)
-
-
-def _with_single_index(context: Context, x: TracedValue, dim: int) -> TracedValue:
-    """Return the value with at most one index on an axis."""
-    dim = context.place_of(x, dim)
-    return context.single(x, dim)[0] if x.axes[dim] else x
-
-
-def _element_count(x: TracedValue, dims: Sequence[int]) -> sympy.Expr:
-    return sympy.prod([a.size for d in dims for a in x.axes[d]])
 
 
 @operation("sum")
@@ -70,19 +61,12 @@ def total(
     return reduce_axes(context, "sum", x, dim, keepdim)
 
 
-@operation("mean")
+@operation("mean", "amax", "amin", "logsumexp", "prod")
 @of_elements
-def mean(
+def named(
     context: Context, x: TracedValue, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> TracedValue:
-    return reduce_axes(context, "mean", x, dim, keepdim)
-
-
-@operation("amax", "amin", "logsumexp")
-@of_elements
-def named(context: Context, x: TracedValue, dim: Any = None, keepdim: bool = False) -> TracedValue:
-    name = context.called
-    return reduce_axes(context, name, x, dim, keepdim)
+    return reduce_axes(context, context.called, x, dim, keepdim)
 
 
 @operation("max", "min")
@@ -95,17 +79,9 @@ def extremum(context: Context, x: TracedValue, *args: Any, **named: Any) -> Any:
     keepdim = (args[1] if len(args) > 1 else named.get("keepdim")) or False
     if dim is None:
         return reduce_axes(context, f"a{name}", x, None)
-    x = _with_single_index(context, x, dim)
+    x = context.with_one_index(x, x.place_of(dim))
     which = reduce_axes(context, f"arg{name}", x, dim, keepdim)
-    return reduce_axes(context, name, x, dim, keepdim), TracedValue(which.axes, which.node, "int")
-
-
-@operation("prod")
-@of_elements
-def product(
-    context: Context, x: TracedValue, dim: Any = None, keepdim: bool = False, dtype: Any = None
-) -> TracedValue:
-    return reduce_axes(context, "prod", x, dim, keepdim)
+    return reduce_axes(context, name, x, dim, keepdim), replace(which, kind="int")
 
 
 @operation("any", "all")
@@ -121,35 +97,26 @@ def which(context: Context, x: TracedValue, dim: Any = None, keepdim: bool = Fal
         raise DeriveError(
             "the position of an extremum over all axes is not supported; give one axis"
         )
-    name = context.called
-    x = _with_single_index(context, x, dim)
-    made = reduce_axes(context, name, x, dim, keepdim)
-    return TracedValue(made.axes, made.node, "int")
+    x = context.with_one_index(x, x.place_of(dim))
+    return replace(reduce_axes(context, context.called, x, dim, keepdim), kind="int")
 
 
 def _deviations(
     context: Context, x: TracedValue, dim: Any, correction: Any, keepdim: bool
 ) -> tuple[TracedValue, TracedValue]:
     """Return (the variance, the mean with its axes kept)."""
-    dims = dims_of(context, x, dim)
+    dims = dims_of(x, dim)
     x = x if isinstance(x.node, TracedRead) else context.named(x, "h")
-    middle = reduce_axes(context, "mean", x, dims, keepdim=True)
-    middle = context.named(middle, "mu")
+    middle = context.named(reduce_axes(context, "mean", x, dims, keepdim=True), "mu")
     squared = context.elementwise(lambda a, m: (a - m) ** 2, x, middle)
     if correction in (0, None, False):
         return reduce_axes(context, "mean", squared, dims, keepdim), middle
     summed = reduce_axes(context, "sum", squared, dims, keepdim)
-    count = _element_count(x, dims) - (1 if correction is True else correction)
+    count = sympy.prod([x.shape[d] for d in dims]) - (1 if correction is True else correction)
     return context.elementwise(operator.truediv, summed, count), middle
 
 
-def _correction(named: dict[str, Any], unbiased: Any) -> Any:
-    if "correction" in named:
-        return 1 if named["correction"] is None else named["correction"]
-    return 1 if unbiased in (True, None) else 0
-
-
-@operation("var", "std")
+@operation("var", "std", "var_mean", "std_mean")
 def variance(
     context: Context,
     x: TracedValue,
@@ -157,36 +124,26 @@ def variance(
     unbiased: Any = None,
     keepdim: bool = False,
     **named: Any,
-) -> TracedValue:
+) -> TracedValue | tuple[TracedValue, TracedValue]:
+    """Return the variance or its root, and the mean if asked for.
+
+    The root has no gradient where all values are equal.
+    """
     if isinstance(dim, bool):
         dim, unbiased = None, dim
-    keepdim = named.pop("keepdim", keepdim)
-    made, _ = _deviations(context, x, dim, _correction(named, unbiased), keepdim)
-    return _deviation(context, made) if "std" in context.called else made
-
-
-def _deviation(context: Context, variance: TracedValue) -> TracedValue:
-    """Return the root of a variance, without a gradient where all values are equal."""
-    root = _but_at_zero(lambda a: apply("sqrt", a))
-    return context.named(context.elementwise(root, context.named(variance, "variance")), "std")
-
-
-@operation("var_mean", "std_mean")
-def variance_and_mean(
-    context: Context,
-    x: TracedValue,
-    dim: Any = None,
-    unbiased: Any = None,
-    keepdim: bool = False,
-    **named: Any,
-) -> tuple[TracedValue, TracedValue]:
-    keepdim = named.pop("keepdim", keepdim)
-    made, middle = _deviations(context, x, dim, _correction(named, unbiased), keepdim)
-    dims = dims_of(context, x, dim)
+    correction = named.get("correction", unbiased in (True, None))
+    made, middle = _deviations(context, x, dim, 1 if correction is None else correction, keepdim)
+    if "std" in context.called:
+        made = context.elementwise(
+            _but_at_zero(partial(apply, "sqrt")), context.named(made, "variance")
+        )
+        made = context.named(made, "std")
+    if "mean" not in context.called:
+        return made
     if not keepdim:
-        axes = tuple(a for n, a in enumerate(middle.axes) if n not in dims)
-        middle = TracedValue(axes, middle.node, middle.kind)
-    return _deviation(context, made) if "std" in context.called else made, middle
+        dims = dims_of(x, dim)
+        middle = replace(middle, axes=tuple(a for n, a in enumerate(middle.axes) if n not in dims))
+    return made, middle
 
 
 @operation("linalg_vector_norm", "norm")
@@ -200,41 +157,29 @@ def norm(
     **named: Any,
 ) -> TracedValue:
     ord = 2 if ord is None else ord
+    if ord == 2:
+        return reduce_axes(context, "norm2", x, dim, keepdim)
     if ord == 0:
         x = context.elementwise(lambda a: apply("truth", apply("!=", a, 0)), x)
         return reduce_axes(context, "sum", x, dim, keepdim)
-    if ord == 2:
-        return reduce_axes(context, "norm2", x, dim, keepdim)
-    if ord == 1:
-        x = context.elementwise(lambda a: apply("abs", a), x)
-        return reduce_axes(context, "sum", x, dim, keepdim)
-    if ord in (float("inf"), float("-inf")):
-        x = context.elementwise(lambda a: apply("abs", a), x)
-        return reduce_axes(context, "amax" if ord > 0 else "amin", x, dim, keepdim)
+    sizes = context.elementwise(partial(apply, "abs"), x)
+    kind = {1: "sum", float("inf"): "amax", float("-inf"): "amin"}.get(ord)
+    if kind is not None:
+        return reduce_axes(context, kind, sizes, dim, keepdim)
+    exponent = TracedNumber(sympy.Rational(1, int(ord)) if ord == int(ord) else 1 / ord)
 
     def power(a: TracedNode) -> TracedNode:
         return apply("abs", a) ** TracedNumber(ord)
 
-    def root(a: TracedNode) -> TracedNode:
-        exponent = sympy.Rational(1, int(ord)) if ord == int(ord) else 1 / ord
-        return a ** TracedNumber(exponent)
-
     # Where |x|**p, or the root of their sum, is infinitely steep, the gradient is 0.
     powers = context.elementwise(_but_at_zero(power) if ord < 1 else power, x)
     total = context.named(reduce_axes(context, "sum", powers, dim, keepdim), "total")
-    made = context.elementwise(_but_at_zero(root), total)
+    made = context.elementwise(_but_at_zero(lambda a: a**exponent), total)
     if ord > 0:
         return made
     # One 0 among the values makes an infinite total, whose root is 0.
-    least = reduce_axes(
-        context, "amin", context.elementwise(lambda a: apply("abs", a), x), dim, keepdim
-    )
-    least = context.simple(least)
-
-    def unless_zero(a: TracedNode, b: TracedNode) -> TracedNode:
-        return where(apply("==", a, 0), 0, b)
-
-    return context.elementwise(unless_zero, least, made)
+    least = context.simple(reduce_axes(context, "amin", sizes, dim, keepdim))
+    return context.elementwise(lambda a, b: where(apply("==", a, 0), 0, b), least, made)
 
 
 def _but_at_zero(f: Callable[[TracedNode], TracedNode]) -> Callable[[TracedNode], TracedNode]:
@@ -248,7 +193,7 @@ def _but_at_zero(f: Callable[[TracedNode], TracedNode]) -> Callable[[TracedNode]
 @operation("softmax", "_softmax", "log_softmax", "_log_softmax", "special_softmax")
 def softmax(context: Context, x: TracedValue, dim: int, *_: Any, **__: Any) -> TracedValue:
     """Return a softmax as an equation of its own, because it binds an index that it keeps."""
-    dim = context.place_of(x, dim)
+    dim = x.place_of(dim)
     name = "log_softmax" if "log" in str(context.node.target) else "softmax"
     if not x.axes[dim]:
         return replace(x, node=TracedNumber(1 if name == "softmax" else 0), kind="float")
@@ -263,32 +208,20 @@ def softmax_along(context: Context, name: str, x: TracedValue, atom: Atom) -> Tr
     return context.named(made, stem or {"softmax": "p", "log_softmax": "logp"}[name])
 
 
-@operation("logcumsumexp")
-def up_to(context: Context, x: TracedValue, dim: int) -> TracedValue:
-    """Return the logsumexp of all elements up to each position."""
-    dim = context.place_of(x, dim)
-    x = as_number(x)
-    if not x.axes[dim]:
-        return x
-    x, atom = context.single(x, dim)
-    upto = Atom.new(atom.size)
-    axes = tuple((upto,) if n == dim else a for n, a in enumerate(x.axes))
-    test = Position(atom) <= Position(upto)
-    return TracedValue(axes, reduced("logsumexp", (atom,), x.node, test), x.kind)
-
-
-@operation("cumsum")
+@operation("cumsum", "logcumsumexp")
 def cumulative(context: Context, x: TracedValue, dim: int, dtype: Any = None) -> TracedValue:
-    dim = context.place_of(x, dim)
-    x = as_number(x)
+    """Return the sum or logsumexp of all elements up to each position."""
+    dim, x = x.place_of(dim), as_number(x)
     if not x.axes[dim]:
         return x
     x, atom = context.single(x, dim)
     upto = Atom.new(atom.size)
-
-    body = apply("where", Position(atom) <= Position(upto), x.node, 0)
-    axes = tuple((upto,) if n == dim else a for n, a in enumerate(x.axes))
-    return TracedValue(axes, reduced("sum", (atom,), body), x.kind)
+    test = Position(atom) <= Position(upto)
+    if context.called == "cumsum":
+        node = reduced("sum", (atom,), apply("where", test, x.node, 0))
+    else:
+        node = reduced("logsumexp", (atom,), x.node, test)
+    return replace(x.with_axis(dim, (upto,)), node=node)
 
 
 # -------------------------------------------------------------------- normalizations
@@ -297,15 +230,13 @@ def cumulative(context: Context, x: TracedValue, dim: int, dtype: Any = None) ->
 def _normalised(context: Context, x: TracedValue, dims: Sequence[int], eps: Any) -> TracedValue:
     """(x - mean)/sqrt(variance + eps) along these axes."""
     x = x if isinstance(x.node, TracedRead) else context.named(x, "h")
-    mean = context.named(reduce_axes(context, "mean", x, dims, keepdim=True), "mu")
-    centred = context.elementwise(operator.sub, x, mean)
-    squares = context.elementwise(lambda a: a**2, centred)
-    variance = context.named(reduce_axes(context, "mean", squares, dims, keepdim=True), "variance")
+    variance, mean = _deviations(context, x, dims, 0, keepdim=True)
+    variance = context.named(variance, "variance")
+    return _divided(context, context.elementwise(operator.sub, x, mean), variance, eps)
 
-    def f(a: Any, v: Any) -> Any:
-        return a * apply("rsqrt", v + eps)
 
-    return context.elementwise(f, context.elementwise(operator.sub, x, mean), variance)
+def _divided(context: Context, x: TracedValue, variance: TracedValue, eps: Any) -> TracedValue:
+    return context.elementwise(lambda a, v: a * apply("rsqrt", v + eps), x, variance)
 
 
 def _affine_scaled(
@@ -317,7 +248,7 @@ def _affine_scaled(
 
 def _channels(x: TracedValue, rank: int) -> TracedValue:
     """Append axes of size 1 to a tensor of channels."""
-    return TracedValue((*x.axes, *((),) * (rank - 2)), x.node, x.kind)
+    return replace(x, axes=(*x.axes, *((),) * (rank - 2)))
 
 
 @operation("layer_norm")
@@ -330,7 +261,7 @@ def layer_norm(
     eps: Any = 1e-5,
     *_: Any,
 ) -> TracedValue:
-    dims = list(range(len(x.axes) - len(shape), len(x.axes)))
+    dims = range(len(x.axes) - len(shape), len(x.axes))
     return _affine_scaled(context, _normalised(context, x, dims, eps), weight, bias)
 
 
@@ -344,14 +275,11 @@ def group_norm(
     eps: Any = 1e-5,
     *_: Any,
 ) -> TracedValue:
-    shape = [sympy.prod([a.size for a in axis]) for axis in x.axes]
-    groups = sympy.sympify(groups)
-    split = context.regrouped(x, [shape[0], groups, shape[1] / groups, *shape[2:]])
-    made = _normalised(context, split, list(range(2, len(split.axes))), eps)
-    whole = context.regrouped(made, shape)
-    rank = len(x.axes)
-    each = [None if t is None else _channels(t, rank) for t in (weight, bias)]
-    return _affine_scaled(context, whole, *each)
+    (batch, channels, *rest), groups = x.shape, sympy.sympify(groups)
+    split = context.regrouped(x, [batch, groups, channels / groups, *rest])
+    made = _normalised(context, split, range(2, len(split.axes)), eps)
+    each = (None if t is None else _channels(t, len(x.axes)) for t in (weight, bias))
+    return _affine_scaled(context, context.regrouped(made, x.shape), *each)
 
 
 @operation("batch_norm", "instance_norm")
@@ -377,11 +305,7 @@ def batch_norm(
         return _affine_scaled(context, _normalised(context, x, dims, eps), *each)
     assert mean is not None and variance is not None
     centred = context.elementwise(operator.sub, x, _channels(mean, rank))
-
-    def f(a: Any, v: Any) -> Any:
-        return a * apply("rsqrt", v + eps)
-
-    made = context.elementwise(f, centred, _channels(variance, rank))
+    made = _divided(context, centred, _channels(variance, rank), eps)
     return _affine_scaled(context, made, *each)
 
 
@@ -389,13 +313,9 @@ def batch_norm(
 def cosine_similarity(
     context: Context, a: TracedValue, b: TracedValue, dim: int = 1, eps: Any = 1e-8
 ) -> TracedValue:
-    dim = context.place_of(a, dim)
-    norms = [
-        context.elementwise(
-            lambda n: apply("maximum", n, eps), reduce_axes(context, "norm2", x, dim)
-        )
-        for x in (a, b)
-    ]
+    dim = a.place_of(dim)
+    norms = (reduce_axes(context, "norm2", x, dim) for x in (a, b))
+    norms = (context.elementwise(lambda n: apply("maximum", n, eps), n) for n in norms)
     product = reduce_axes(context, "sum", context.elementwise(operator.mul, a, b), dim)
     scale = context.elementwise(operator.mul, *norms)
     return context.elementwise(operator.truediv, product, scale)

@@ -31,7 +31,6 @@ from derive.tracing.values import (
     apply,
     substituted,
 )
-from derive.tracing.views import length_of
 from derive.tracing.windows import conjunction
 
 # -------------------------------------------------------------------- upsampling
@@ -45,13 +44,13 @@ def nearest_upsampling(context: Context, x: TracedValue, *_: Any, **__: Any) -> 
     shape = context.shape()
     spatial = int(context.called[-2])
     for dim in range(len(x.axes) - spatial, len(x.axes)):
-        whole, size = length_of(x, dim), shape[dim]
+        whole, size = x.shape[dim], shape[dim]
         times_more = context.sizes.quotient(size, whole)
         if times_more == 1:
             continue
         if times_more is not None and times_more.is_Integer:
             axis = (*x.axes[dim], Atom.new(times_more))
-            x = replace(x, axes=(*x.axes[:dim], axis, *x.axes[dim + 1 :]))
+            x = x.with_axis(dim, axis)
             continue
         raise DeriveError(
             "nearest upsampling requires an integer factor; give an integer scale_factor instead "
@@ -67,7 +66,7 @@ def linear_upsampling(
     """Interpolate one axis after the other: (1 - a)*x[i] + a*x[i+1] at position i + a."""
     shape = context.counted_shape()
     for dim in range(2, len(x.axes)):
-        if not context.sizes.equal(length_of(x, dim), shape[dim]):
+        if not context.sizes.equal(x.shape[dim], shape[dim]):
             x = _interpolated_axis(context, context.simple(x), dim, shape[dim], align_corners)
     return x
 
@@ -117,9 +116,9 @@ def grid_sample(
             "the samples outside and pass them as an argument"
         )
     x, grid, spatial = context.simple(x).fresh(), context.simple(grid), len(x.axes) - 2
-    sizes = [length_of(x, 2 + n) for n in range(spatial)]
+    sizes = [x.shape[2 + n] for n in range(spatial)]
     for dim in range(2, len(x.axes)):
-        x = context.single(x, dim)[0] if x.axes[dim] else x
+        x = context.with_one_index(x, dim)
     places, firsts = [], []
     for n, (name, first) in enumerate(_STEMS[-spatial:]):
         place = context.elementwise(

@@ -50,7 +50,7 @@ class MatchedPositions:
     ) -> None:
         """``source`` and ``indices`` share leading axes; the axes of x outside ``dims`` follow."""
         for n in dims:
-            x = x if not x.axes[n] else context.single(x, n)[0]
+            x = context.with_one_index(x, n)
         lead = len(indices[0].axes) - (len(x.axes) - len(dims))
         kept = [n for n in range(len(x.axes)) if n not in dims]
         order = [*dims, *kept]
@@ -142,7 +142,7 @@ def _match_along(
     context: Context, x: TracedValue, dim: int, index: TracedValue, source: TracedValue
 ) -> MatchedPositions:
     """Match the positions of a one-axis index, which is an axis of the source too."""
-    dim = context.place_of(x, dim)
+    dim = x.place_of(dim)
     if source.axes:
         source = source.fresh()
         rest = [a for n, a in enumerate(source.axes) if n != dim]
@@ -156,7 +156,7 @@ def _match_elements(
     context: Context, x: TracedValue, dim: int, index: TracedValue, source: TracedValue
 ) -> MatchedPositions:
     """Match the positions of an index with all axes."""
-    dim = context.place_of(x, dim)
+    dim = x.place_of(dim)
     source, index, x = source.fresh(), _named_position(context, index), x.fresh()
     for n, axis in enumerate(index.axes):
         if n != dim and bool(axis) != bool(x.axes[n]):

@@ -26,11 +26,12 @@ from derive.tracing.values import (
     TracedRead,
     TracedValue,
     apply,
+    new_axis,
     reduced,
     rewritten,
     substituted,
 )
-from derive.tracing.views import length_of, moved, select, with_runs_named
+from derive.tracing.views import moved, select, with_runs_named
 from derive.tracing.windows import window_position
 
 
@@ -49,10 +50,10 @@ def beginning_at(
     context: Context, x: TracedValue, dim: int, first: sympy.Expr, length: sympy.Expr, step: Any = 1
 ) -> TracedValue:
     """Return ``length`` positions of an axis from ``first`` on, ``step`` apart."""
-    whole = length_of(x, dim)
+    whole = x.shape[dim]
     if length == 1:
         one = select(context, x, dim, first)
-        return replace(one, axes=(*one.axes[:dim], (), *one.axes[dim:]))
+        return one.with_unit_axis(dim)
     if not x.axes[dim]:
         raise DeriveError("a part of an axis of size 1 is not supported")
     x, atom = context.single(with_runs_named(context, x, dim), dim)
@@ -89,8 +90,8 @@ def slice_axis(
     end: Any = None,
     step: Any = 1,
 ) -> TracedValue:
-    dim = context.place_of(x, dim)
-    whole = length_of(x, dim)
+    dim = x.place_of(dim)
+    whole = x.shape[dim]
     made = context.counted_shape()[dim]
     if context.sizes.equal(whole, made) and step == 1:
         return x
@@ -103,8 +104,8 @@ def equal_part(
     context: Context, x: TracedValue, dim: int, first: sympy.Expr, length: sympy.Expr, step: Any = 1
 ) -> TracedValue:
     """Slice an axis; if it has equal parts of that length for all sizes, select one of them."""
-    whole = length_of(x, dim)
-    shape = [length_of(x, n) for n in range(len(x.axes))]
+    whole = x.shape[dim]
+    shape = x.shape
     if step != 1:
         even = context.sizes.hint(whole) % step == 0 and first.is_Integer and first < step
         if not even or context.sizes.hint(length) * step != context.sizes.hint(whole):
@@ -126,8 +127,8 @@ def equal_part(
 @operation("chunk", "split", "split_with_sizes", "tensor_split", "unsafe_split", "unsafe_chunk")
 def split_axis(context: Context, x: TracedValue, *args: Any, **named: Any) -> list[TracedValue]:
     dim = named.get("dim", args[1] if len(args) > 1 else 0)
-    dim = context.place_of(x, dim)
-    whole = length_of(x, dim)
+    dim = x.place_of(dim)
+    whole = x.shape[dim]
     sizes = [value.shape[dim] for value in context.node.meta["val"]]
     even = len({context.sizes.example(n) for n in sizes}) == 1
     made, first = [], sympy.Integer(0)
@@ -145,9 +146,9 @@ def diagonal(
     context: Context, x: TracedValue, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> TracedValue:
     """Return x[k,k+offset], with the axis of k last."""
-    dim1, dim2 = context.place_of(x, dim1), context.place_of(x, dim2)
+    dim1, dim2 = x.place_of(dim1), x.place_of(dim2)
     length = _diagonal_length(context, x, offset, dim1, dim2)
-    new = () if length == 1 else (Atom.new(length),)
+    new = new_axis(length)
     at: TracedNode = Position(new[0]) if new else TracedNumber(0)
     row, column = (at, moved(at, offset)) if offset >= 0 else (moved(at, -offset), at)
     places = [(dim, at) for dim, at in ((dim1, row), (dim2, column)) if x.axes[dim]]
@@ -155,7 +156,7 @@ def diagonal(
         x, _ = context.single(x, dim)
     for dim, place in places:
         x = replace(x, node=substituted(x.node, {x.axes[dim][0]: place}))
-        within = _with_start(context, place, length, length_of(x, dim))
+        within = _with_start(context, place, length, x.shape[dim])
         if within is not place:
             # Only now, because comparisons with the position are folded without a parameter.
             x = replace(x, node=rewritten(x.node, partial(_read_within, place, within)))
@@ -174,8 +175,8 @@ def _diagonal_length(
     context: Context, x: TracedValue, offset: int, dim1: int, dim2: int
 ) -> sympy.Expr:
     """Return the number of remaining rows or columns, the smaller; Min if sizes decide."""
-    rows = length_of(x, dim1) + min(offset, 0)
-    columns = length_of(x, dim2) - max(offset, 0)
+    rows = x.shape[dim1] + min(offset, 0)
+    columns = x.shape[dim2] - max(offset, 0)
     if context.sizes.equal(rows, columns):
         return rows
     if not (rows.free_symbols or columns.free_symbols):
@@ -215,11 +216,11 @@ def on_a_diagonal(
 @operation("unfold")
 def windows(context: Context, x: TracedValue, dim: int, size: Any, step: Any) -> TracedValue:
     """x[n,step*u+k]."""
-    dim = context.place_of(x, dim)
+    dim = x.place_of(dim)
     shape = context.counted_shape()
     x, atom = context.single(x, dim)
-    starts = () if shape[dim] == 1 else (Atom.new(shape[dim]),)
-    inner = () if shape[-1] == 1 else (Atom.new(shape[-1]),)
+    starts = new_axis(shape[dim])
+    inner = new_axis(shape[-1])
     position = window_position(starts, inner, step, 1, 0)
     context.sizes.at_least(shape[dim] - 1)
     made = at_position(x, dim, atom, position, starts)
@@ -237,9 +238,9 @@ def diff(
 ) -> TracedValue:
     if prepend is not None or append is not None:
         raise DeriveError("a diff with prepend or append is not supported; use torch.cat first")
-    dim = context.place_of(x, dim)
+    dim = x.place_of(dim)
     for _ in range(n):
-        length = length_of(x, dim) - 1
+        length = x.shape[dim] - 1
         x = context.simple(x)
         later, sooner = (beginning_at(context, x, dim, sympy.Integer(k), length) for k in (1, 0))
         x = context.elementwise(operator.sub, later, sooner)
@@ -283,7 +284,7 @@ def padded(
         if before == 0 and after == 0:
             continue
         new = Atom.new(shape[dim])
-        whole, at = length_of(x, dim), moved(Position(new), -before)
+        whole, at = x.shape[dim], moved(Position(new), -before)
         context.sizes.at_least(shape[dim])
         if mode == "constant":
             if not (before.is_Integer and before <= 0):
@@ -293,7 +294,7 @@ def padded(
         else:
             at = _padded_position(context, mode, at, whole, before, after)
         if not x.axes[dim]:
-            x = replace(x, axes=(*x.axes[:dim], (new,), *x.axes[dim + 1 :]))
+            x = x.with_axis(dim, (new,))
             continue
         x, atom = context.single(with_runs_named(context, x, dim), dim)
         x = at_position(x, dim, atom, at, [new])
@@ -337,11 +338,11 @@ def roll(context: Context, x: TracedValue, shifts: Any, dims: Any = ()) -> Trace
     shifts = list(shifts) if isinstance(shifts, list | tuple) else [shifts]
     dims = list(dims) if isinstance(dims, list | tuple) else [dims]
     if not dims:
-        shape = [length_of(x, n) for n in range(len(x.axes))]
+        shape = x.shape
         flat = context.regrouped(x, [sympy.prod(shape)])
         return context.regrouped(_rolled(context, flat, 0, shifts[0]), shape)
     for shift, dim in zip(shifts, dims, strict=True):
-        x = _rolled(context, x, context.place_of(x, dim), shift)
+        x = _rolled(context, x, x.place_of(dim), shift)
     return x
 
 

@@ -151,6 +151,22 @@ class TracedValue:
     def atoms(self) -> tuple[Atom, ...]:
         return tuple(a for axis in self.axes for a in axis)
 
+    @property
+    def shape(self) -> list[sympy.Expr]:
+        return [*map(size_of, self.axes)]
+
+    def place_of(self, dim: int) -> int:
+        """Return the number of an axis, counted from the first."""
+        return dim % len(self.axes) if self.axes else 0
+
+    def with_axis(self, dim: int, axis: Axis) -> TracedValue:
+        """Return the value with another axis in the place of one."""
+        return replace(self, axes=(*self.axes[:dim], axis, *self.axes[dim + 1 :]))
+
+    def with_unit_axis(self, dim: int) -> TracedValue:
+        """Return the value with one more axis, of size 1."""
+        return replace(self, axes=(*self.axes[:dim], (), *self.axes[dim:]))
+
     def fresh(self) -> TracedValue:
         """Return the value with new indices."""
         return self.renamed({a: Atom.new(a.size) for a in self.atoms})
@@ -166,6 +182,22 @@ class TracedValue:
         axes = tuple(tuple(p for a in axis for p in parts.get(a, (a,))) for axis in self.axes)
         inner = {a: joined(axis) for a, axis in parts.items()}
         return replace(self, axes=axes, node=substituted(self.node, inner))
+
+
+def new_axis(size: Any) -> Axis:
+    """Return an axis with an index of its own, without one if its size is 1."""
+    return () if size == 1 else (Atom.new(size),)
+
+
+def size_of(axis: Sequence[Atom]) -> sympy.Expr:
+    return sympy.prod([a.size for a in axis])
+
+
+def kind_of(tensor: Any) -> str:
+    """Return the kind of a tensor of torch: "float", "int" or "bool"."""
+    if tensor.is_floating_point():
+        return "float"
+    return "bool" if "bool" in str(tensor.dtype) else "int"
 
 
 def position_map(names: Mapping[Atom, Atom]) -> dict[Atom, TracedNode]:

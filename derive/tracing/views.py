@@ -23,6 +23,7 @@ from derive.tracing.values import (
     TracedReduce,
     TracedValue,
     apply,
+    size_of,
     substituted,
     walk,
 )
@@ -83,7 +84,7 @@ def expand(context: Context, x: TracedValue, *args: Any, **_: Any) -> TracedValu
         return _interleaved(context, x, shape)
     made = []
     for axis, size in zip(axes, shape, strict=True):
-        have = sympy.prod([a.size for a in axis])
+        have = size_of(axis)
         if context.sizes.equal(have, size):
             made.append(axis)
         elif name in ("repeat", "tile"):
@@ -99,7 +100,7 @@ def expand(context: Context, x: TracedValue, *args: Any, **_: Any) -> TracedValu
 def _interleaved(context: Context, x: TracedValue, shape: Sequence[sympy.Expr]) -> TracedValue:
     made = []
     for axis, size in zip(x.axes, shape, strict=True):
-        have = sympy.prod([a.size for a in axis])
+        have = size_of(axis)
         times = context.sizes.quotient(size, have)
         if times is None:
             raise DeriveError("repeats that differ between elements are not supported")
@@ -108,10 +109,6 @@ def _interleaved(context: Context, x: TracedValue, shape: Sequence[sympy.Expr]) 
 
 
 # -------------------------------------------------------------------- parts of an axis
-
-
-def length_of(value: TracedValue, dim: int) -> sympy.Expr:
-    return sympy.prod([a.size for a in value.axes[dim]])
 
 
 def with_runs_named(context: Context, x: TracedValue, dim: int) -> TracedValue:
@@ -140,10 +137,10 @@ def moved(position: TracedNode, by: Any) -> TracedNode:
 
 @operation("select")
 def select(context: Context, x: TracedValue, dim: int, index: Any) -> TracedValue:
-    dim = context.place_of(x, dim)
+    dim = x.place_of(dim)
     axis = x.axes[dim]
     node = x.node
-    size = sympy.prod([a.size for a in axis])
+    size = size_of(axis)
     index = sympy.sympify(index)
     if index.is_number and index < 0:
         index = size + index
@@ -164,7 +161,7 @@ def select(context: Context, x: TracedValue, dim: int, index: Any) -> TracedValu
 
 @operation("unbind")
 def unbind(context: Context, x: TracedValue, dim: int = 0) -> list[TracedValue]:
-    dim = context.place_of(x, dim)
+    dim = x.place_of(dim)
     count = len(context.node.meta["val"])
     return [select(context, x, dim, n) for n in range(count)]
 
@@ -172,11 +169,11 @@ def unbind(context: Context, x: TracedValue, dim: int = 0) -> list[TracedValue]:
 @operation("cat", "concat", "concatenate")
 def cat(context: Context, tensors: Sequence[TracedValue], dim: int = 0) -> TracedValue:
     tensors = [t for t in tensors if t.axes]
-    dim = context.place_of(tensors[0], dim)
+    dim = tensors[0].place_of(dim)
     if len(tensors) == 1:
         return tensors[0]
     moved = [replace(t, axes=_without_axis(t.axes, dim)) for t in tensors]
-    lengths = [sympy.prod([a.size for a in t.axes[dim]]) for t in tensors]
+    lengths = [t.shape[dim] for t in tensors]
     if all(context.sizes.equal(n, lengths[0]) for n in lengths):
         which = Atom.new(len(tensors))
         if lengths[0] == 1:
@@ -236,10 +233,10 @@ def _concatenated_by_choice(
     context: Context, tensors: Sequence[TracedValue], dim: int
 ) -> TracedValue:
     """Concatenate tensors, some with one position: where(u < 1, a, b[u-1])."""
-    total = Atom.new(sum(length_of(t, dim) for t in tensors))
+    total = Atom.new(sum(t.shape[dim] for t in tensors))
     first, singles, ends = sympy.Integer(0), [], []
     for t in tensors:
-        length = length_of(t, dim)
+        length = t.shape[dim]
         if t.axes[dim]:
             t, atom = context.single(with_runs_named(context, t, dim), dim)
             t = replace(t, node=substituted(t.node, {atom: moved(Position(total), -first)}))
@@ -283,7 +280,7 @@ def _stacked_choice(which: Atom, nodes: Sequence[TracedNode]) -> TracedNode:
 @operation("flip")
 def flip(context: Context, x: TracedValue, dims: Sequence[int]) -> TracedValue:
     for d in dims:
-        d = context.place_of(x, d)
+        d = x.place_of(d)
         if not x.axes[d]:
             continue
         x, atom = context.single(x, d)

@@ -27,10 +27,11 @@ from derive.tracing.values import (
     TracedNumber,
     TracedValue,
     apply,
+    new_axis,
     reduced,
     substituted,
 )
-from derive.tracing.views import length_of, moved
+from derive.tracing.views import moved
 
 
 def per_axis(x: Any, count: int, default: Any = None) -> list[Any]:
@@ -83,13 +84,13 @@ class Windows:
         dilation: Sequence[Any],
         beyond: bool = False,
     ) -> None:
-        self.starts: list[Axis] = [() if n == 1 else (Atom.new(n),) for n in sizes]
+        self.starts: list[Axis] = [*map(new_axis, sizes)]
         tests: list[TracedNode] = []
         x = context.simple(x)
         first = len(x.axes) - len(kernel)
         for n, (starts, inner) in enumerate(zip(self.starts, kernel, strict=True)):
             at = window_position(starts, inner, stride[n], dilation[n], padding[n])
-            whole, dim = length_of(x, first + n), first + n
+            whole, dim = x.shape[first + n], first + n
             context.sizes.at_least(sizes[n] - 1)
             if padding[n] != 0:
                 tests.append(at >= 0)
@@ -98,7 +99,7 @@ class Windows:
             if x.axes[dim]:
                 x, atom = context.single(x, dim)
                 x = replace(x, node=substituted(x.node, {atom: at}))
-            x = replace(x, axes=(*x.axes[:dim], starts, *x.axes[dim + 1 :]))
+            x = x.with_axis(dim, starts)
         self.value = x
         self.inside = conjunction(tests)
 
@@ -121,8 +122,8 @@ def conv(
     stride, dilation = per_axis(stride, spatial), per_axis(dilation, spatial)
     sizes = context.counted_shape()[-spatial:]
     if padding == "same":
-        sizes = [length_of(x, len(x.axes) - spatial + n) for n in range(spatial)]
-        spans = [dilation[n] * (length_of(weight, 2 + n) - 1) for n in range(spatial)]
+        sizes = [x.shape[len(x.axes) - spatial + n] for n in range(spatial)]
+        spans = [dilation[n] * (weight.shape[2 + n] - 1) for n in range(spatial)]
         padding = [context.sizes.quotient_down(span, sympy.Integer(2)) for span in spans]
     padding = [sympy.Integer(0)] * spatial if padding == "valid" else per_axis(padding, spatial)
     x, weight = (
@@ -166,7 +167,7 @@ def conv_transpose(
             places[n] = (atom,)
     batch, group, channels, *places = x.axes
     own_group, own_channels, out, *kernel = weight.axes
-    ends: list[Axis] = [() if n == 1 else (Atom.new(n),) for n in sizes]
+    ends: list[Axis] = [*map(new_axis, sizes)]
     tests: list[TracedNode] = []
     for n, end in enumerate(ends):
         at = window_position(places[n], kernel[n], stride[n], dilation[n], padding[n])
@@ -190,8 +191,8 @@ def _batch(x: TracedValue, spatial: int) -> TracedValue:
 def _grouped(context: Context, x: TracedValue, dim: int, groups: Any) -> TracedValue:
     """Split an axis of x into groups and the channels of each group."""
     if groups == 1:
-        return replace(x, axes=(*x.axes[:dim], (), *x.axes[dim:]))
-    shape = [length_of(x, n) for n in range(len(x.axes))]
+        return x.with_unit_axis(dim)
+    shape = x.shape
     groups = sympy.sympify(groups)
     within = context.sizes.plain(shape[dim] / groups)
     if context.sizes.hint(within) == 1 and context.sizes.unify(shape[dim], groups):
@@ -230,10 +231,6 @@ def _with_bias(context: Context, made: TracedValue, bias: TracedValue | None) ->
 # -------------------------------------------------------------------- pools
 
 
-def _kernel_axes(sizes: Sequence[Any]) -> list[Axis]:
-    return [() if n == 1 else (Atom.new(n),) for n in sizes]
-
-
 @operation("avg_pool1d", "avg_pool2d", "avg_pool3d")
 def avg_pool(
     context: Context,
@@ -248,7 +245,7 @@ def avg_pool(
     spatial = int(context.called[8])
     sizes = per_axis(kernel_size, spatial)
     stride, padding = per_axis(stride, spatial, sizes), per_axis(padding, spatial)
-    kernel = _kernel_axes(sizes)
+    kernel = [*map(new_axis, sizes)]
     padded = any(p != 0 for p in padding)
     if ceil_mode and padded:
         raise DeriveError("an average pool with both padding and ceil_mode is not supported")
@@ -283,7 +280,7 @@ def max_pool(
     spatial = int(context.called[8])
     sizes = per_axis(kernel_size, spatial)
     stride, padding, dilation = (per_axis(s, spatial, sizes) for s in (stride, padding, dilation))
-    kernel = _kernel_axes(sizes)
+    kernel = [*map(new_axis, sizes)]
     found = context.node.meta["val"]
     shape = [context.sizes.counted(n) for n in _first_result(found).shape][-spatial:]
     windows = Windows(context, x, shape, kernel, stride, padding, dilation, beyond=ceil_mode)
@@ -314,14 +311,14 @@ def adaptive_pool(context: Context, x: TracedValue, output_size: Any) -> Any:
     atoms: list[Atom] = []
     axes = list(x.axes)
     for dim in range(first, len(x.axes)):
-        whole, size = length_of(x, dim), shape[dim]
+        whole, size = x.shape[dim], shape[dim]
         if context.sizes.equal(whole, size):
             continue
         if size == 1:
             atoms += axes[dim]
             axes[dim] = ()
         elif context.sizes.hint(whole) % context.sizes.hint(size) == 0:
-            sizes = [length_of(x, n) for n in range(len(x.axes))]
+            sizes = x.shape
             inner = context.sizes.plain(whole / size)
             context.sizes.divided.append((whole, size))
             split = context.regrouped(x, [*sizes[:dim], size, inner, *sizes[dim + 1 :]])
@@ -369,12 +366,10 @@ def columns(
     )
     first = len(x.axes) - 2
     shape = [
-        _count_of_windows(
-            context, length_of(x, first + n), sizes[n], stride[n], padding[n], dilation[n]
-        )
+        _count_of_windows(context, x.shape[first + n], sizes[n], stride[n], padding[n], dilation[n])
         for n in range(2)
     ]
-    kernel = _kernel_axes(sizes)
+    kernel = [*map(new_axis, sizes)]
     windows = Windows(context, x, shape, kernel, stride, padding, dilation)
     *batch, channels, down, right = windows.value.axes
     node = windows.value.node
@@ -402,10 +397,10 @@ def folded(
         _count_of_windows(context, out[n], sizes[n], stride[n], padding[n], dilation[n])
         for n in range(2)
     ]
-    shape = [length_of(x, n) for n in range(len(x.axes))]
+    shape = x.shape
     channels = context.sizes.plain(shape[-2] / sympy.prod(sizes))
     x = context.regrouped(x, [*shape[:-2], channels, *sizes, *counts]).fresh()
-    ends: list[Axis] = [() if n == 1 else (Atom.new(n),) for n in out]
+    ends: list[Axis] = [*map(new_axis, out)]
     *left, rows, columns, down, right = x.axes
     tests: list[TracedNode] = []
     for n, (starts, inner) in enumerate(((down, rows), (right, columns))):

@@ -154,13 +154,13 @@ def put_into(
     match name:
         case "select":
             dim = args[1] % rank
-            size = _axis_length(old, dim)
+            size = old.shape[dim]
             at = sympy.sympify(args[2])
             return _at(context, old, dim, size + at if context.sizes.hint(at) < 0 else at, value)
         case "slice" | "narrow":
             dim = (args[1] if len(args) > 1 else 0) % rank
             first = sympy.sympify(args[2] if len(args) > 2 and args[2] is not None else 0)
-            first = _axis_length(old, dim) + first if context.sizes.hint(first) < 0 else first
+            first = old.shape[dim] + first if context.sizes.hint(first) < 0 else first
             step = args[4] if len(args) > 4 else named.get("step", 1)
             return _among(context, old, dim, context.sizes.plain(first), step, value)
         case "permute":
@@ -195,17 +195,17 @@ def _put_one_of_many(
 
 
 def _at(context: Context, old: TracedValue, dim: int, at: Any, value: TracedValue) -> TracedValue:
-    wide = replace(value, axes=(*value.axes[:dim], (), *value.axes[dim:]))
+    wide = value.with_unit_axis(dim)
     if not old.axes[dim]:
         return wide
-    new = Atom.new(_axis_length(old, dim))
+    new = Atom.new(old.shape[dim])
     return _where(context, old, dim, (new,), apply("==", Position(new), at), wide)
 
 
 def _among(
     context: Context, old: TracedValue, dim: int, first: Any, step: Any, value: TracedValue
 ) -> TracedValue:
-    whole, length = _axis_length(old, dim), _axis_length(value, dim)
+    whole, length = old.shape[dim], value.shape[dim]
     sizes = context.sizes
     if sizes.equal(whole, length) and step == 1:
         return value
@@ -213,7 +213,7 @@ def _among(
         # x[:, 1::2] is one column of x viewed as rows of 2.
         row, column = Atom.new(length), Atom.new(step)
         both = (*value.axes[dim], Atom.new(step))
-        wide = replace(value, axes=(*value.axes[:dim], both, *value.axes[dim + 1 :]))
+        wide = value.with_axis(dim, both)
         test = apply("==", Position(column), first)
         return _where(context, old, dim, (row, column), test, wide)
     if length == 1:
@@ -266,7 +266,7 @@ def _on_diagonal(
     if not old.axes[dim1] or not old.axes[dim2]:
         raise DeriveError(_NOT_READ)
     value, atom = context.single(value, rank - 2)
-    row, column = (Atom.new(_axis_length(old, d)) for d in (dim1, dim2))
+    row, column = (Atom.new(old.shape[d]) for d in (dim1, dim2))
     first = Position(row if offset >= 0 else column)
     rest = iter(value.axes[:-1])
     axes = tuple(() if n in (dim1, dim2) else next(rest) for n in range(rank))
@@ -280,7 +280,9 @@ def _on_diagonal(
     around: list[Any] = [()] * rank
     around[dim1], around[dim2] = (row,), (column,)
     test = TracedValue(tuple(around), apply("==", edge, Position(column)), "bool")
-    return _chosen(context, test, moved, _one_index(context, _one_index(context, old, dim1), dim2))
+    return _chosen(
+        context, test, moved, context.with_one_index(context.with_one_index(old, dim1), dim2)
+    )
 
 
 def _where(
@@ -288,12 +290,8 @@ def _where(
 ) -> TracedValue:
     around = tuple(axis if n == dim else () for n in range(len(old.axes)))
     if len(axis) == 1:
-        old = _one_index(context, old, dim)
+        old = context.with_one_index(old, dim)
     return _chosen(context, TracedValue(around, test, "bool"), value, old)
-
-
-def _one_index(context: Context, old: TracedValue, dim: int) -> TracedValue:
-    return context.single(old, dim)[0] if old.axes[dim] else old
 
 
 def _chosen(
@@ -301,10 +299,6 @@ def _chosen(
 ) -> TracedValue:
     made = context.elementwise(merged_where, test, value, old, kind=old.kind)
     return replace(made, node=without_dead_branches(made.node, context.sizes))
-
-
-def _axis_length(value: TracedValue, dim: int) -> Any:
-    return sympy.prod([a.size for a in value.axes[dim]])
 
 
 def _storage(node: Any) -> int | None:
