@@ -9,7 +9,9 @@ becomes the branch that a maximum or a softmax leaves out, as the notation requi
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any
 
 import sympy
@@ -28,6 +30,7 @@ from derive.tracing.values import (
     apply,
     as_node,
     gap_of,
+    is_integer,
     rewritten,
     substituted,
     walk,
@@ -47,11 +50,11 @@ def fold_comparison(symbol: str, a: TracedNode, b: TracedNode) -> TracedNode:
     It is constant for two numbers, for an index and a negative number, and for positions with a
     known difference. A bool compared as 1 or 0 is the bool itself: where(c, 1, 0) != 0 is c.
     """
-    if _is_constant_number(a) and _is_constant_number(b):
-        assert isinstance(a, TracedNumber) and isinstance(b, TracedNumber)
-        return TracedNumber(bool(RELATIONS[symbol](a.value, b.value)))
-    for one, other, own in ((a, b, symbol), (b, a, _TURNED.get(symbol, symbol))):
-        if _is_from_zero(one) and _is_negative_constant(other):
+    m, n = map(_constant, (a, b))
+    if m is not None and n is not None:
+        return TracedNumber(bool(RELATIONS[symbol](m, n)))
+    for one, value, own in ((a, n, symbol), (b, m, _TURNED.get(symbol, symbol))):
+        if value is not None and value < 0 and _is_from_zero(one):
             return TracedNumber(_OF_NEGATIVE[own])
     if (gap := gap_of(a, b)) is not None:
         return TracedNumber(bool(RELATIONS[symbol](gap, 0)))
@@ -81,7 +84,9 @@ _NOT = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 def negated(c: TracedNode) -> TracedNode:
     """Return not c; a comparison of positions, which are never nan, is inverted instead."""
     match c:
-        case TracedApply(symbol, (a, b)) if symbol in _NOT and _is_counted(a) and _is_counted(b):
+        case TracedApply(symbol, (a, b)) if symbol in _NOT and all(
+            isinstance(x, TracedNumber) or _is_position(x) for x in (a, b)
+        ):
             return apply(_NOT[symbol], a, b)
         case TracedApply("not", (inner,)):
             return inner
@@ -97,10 +102,6 @@ def multiplied(a: TracedNode, b: TracedNode) -> TracedNode:
     return a * b
 
 
-def _is_counted(node: TracedNode) -> bool:
-    return isinstance(node, TracedNumber) or _is_position(node)
-
-
 def _is_position(node: TracedNode) -> bool:
     items = node.items if isinstance(node, Joined) else (node,)
     return all(isinstance(i, Position) for i in items)
@@ -110,25 +111,24 @@ def _is_from_zero(node: TracedNode) -> bool:
     """True if the node is a position, or a sum of positions and sizes, so never negative."""
     match node:
         case TracedApply("+", parts):
-            return all(_is_from_zero(p) or _is_size_number(p) for p in parts)
+            numbers = (p.value for p in parts if isinstance(p, TracedNumber))
+            return all(getattr(n, "is_nonnegative", False) is True for n in numbers) and all(
+                isinstance(p, TracedNumber) or _is_from_zero(p) for p in parts
+            )
         case Position() | Joined():
             return _is_position(node)
     return False
 
 
-def _is_size_number(node: TracedNode) -> bool:
-    return isinstance(node, TracedNumber) and getattr(node.value, "is_nonnegative", False) is True
-
-
-def _is_constant_number(node: TracedNode) -> bool:
-    """True if the node is a number without symbols."""
+def _constant(node: TracedNode) -> float | None:
+    """Return the value of a number without symbols, else None."""
     value = node.value if isinstance(node, TracedNumber) else None
-    return isinstance(value, int | float)
+    return value if isinstance(value, int | float) else None
 
 
-def _is_negative_constant(node: TracedNode) -> bool:
-    value = node.value if isinstance(node, TracedNumber) else None
-    return isinstance(value, int | float) and not isinstance(value, bool) and value < 0
+def conjunction(tests: Sequence[TracedNode]) -> TracedNode | None:
+    """Return the condition that all tests hold, None without any."""
+    return reduce(operator.and_, tests) if tests else None
 
 
 # -------------------------------------------------------------------- unreachable branches
@@ -154,17 +154,13 @@ def merged_where(test: TracedNode, value: TracedNode, rest: TracedNode) -> Trace
     value = rewritten(value, _moved_once)
     match value:
         case TracedApply("where", (inner, made, other)):
-            if _without_start(other) == _where_it_holds(test, _without_start(rest)):
-                both = TracedApply("and", (test, _without_start(inner)))
-                return TracedApply("where", (both, made, rest))
-    return TracedApply("where", (test, value, rest))
-
-
-def _where_it_holds(test: TracedNode, node: TracedNode) -> TracedNode:
-    match test:
-        case TracedApply("==", (Position(atom), TracedNumber() as n)):
-            return substituted(node, {atom: n})
-    return node
+            outside = _without_start(rest)
+            match test:
+                case TracedApply("==", (Position(atom), TracedNumber() as n)):
+                    outside = substituted(outside, {atom: n})
+            if _without_start(other) == outside:
+                return apply("where", test & _without_start(inner), made, rest)
+    return apply("where", test, value, rest)
 
 
 def _moved_once(node: TracedNode) -> TracedNode:
@@ -227,20 +223,18 @@ def _without_unreachable(node: TracedNode, atom: Atom, left: set[int]) -> Traced
 
 def _tested_index(test: TracedNode) -> Atom | None:
     """Return the only index of a test that depends on positions of one axis alone."""
-    found = {x.atom for x in walk(test) if isinstance(x, Position)}
-    known = all(_is_known(x) for x in walk(test))
-    return found.pop() if len(found) == 1 and known else None
-
-
-def _is_known(x: TracedNode) -> bool:
-    match x:
-        case Position():
-            return True
-        case TracedNumber(value):
-            return not isinstance(value, bool | float) and bool(sympy.sympify(value).is_Integer)
-        case TracedApply(name):
-            return name in ("and", "==", "<", ">=", "-", "%", "//")
-    return False
+    found: set[Atom] = set()
+    for x in walk(test):
+        match x:
+            case Position(atom):
+                found.add(atom)
+            case TracedNumber(value) if is_integer(value):
+                pass
+            case TracedApply(name) if name == "and" or name in _MEANT:
+                pass
+            case _:
+                return None
+    return found.pop() if len(found) == 1 else None
 
 
 def _holds_at(node: TracedNode, n: int) -> Any:
@@ -372,7 +366,8 @@ class Outward:
                 continue
             limit = self._limit(node, n, left.sign)
             if limit is not None:
-                rest = self._out(_with_argument(node, n, left.rest))
+                args = (*node.args[:n], left.rest, *node.args[n + 1 :])
+                rest = self._out(TracedApply(node.name, args))
                 return left.with_branches(limit, _without_added_zero(rest))
         return node
 
@@ -432,10 +427,6 @@ def _signs(node: TracedNode) -> set[int]:
     if isinstance(node, TracedApply) and node.name == "where":
         return _signs(node.args[1]) | _signs(node.args[2])
     return {sign_of(node)} - {0}
-
-
-def _with_argument(node: TracedApply, n: int, arg: TracedNode) -> TracedApply:
-    return TracedApply(node.name, tuple(arg if k == n else x for k, x in enumerate(node.args)))
 
 
 def _without_added_zero(node: TracedNode) -> TracedNode:

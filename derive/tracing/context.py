@@ -43,6 +43,7 @@ def operation(*names: str) -> Callable[[_F], _F]:
     """Register the reading of operations of these names."""
 
     def put(f: _F) -> _F:
+        assert OPERATIONS.keys().isdisjoint(names), names
         OPERATIONS.update(dict.fromkeys(names, f))
         return f
 
@@ -157,6 +158,10 @@ class Context:
         kept = tuple(axis for axis in value.axes if axis)
         read = TracedRead(name, tuple(map(joined, kept)))
         return TracedValue(value.axes, read, value.kind).fresh()
+
+    def named_variable(self, value: TracedValue, stem: str) -> TracedValue:
+        """Name a value as the variable that the current statement assigns, if it does."""
+        return self.named(value, (self.place and self.place.variable) or stem)
 
     def again_named(self, value: TracedValue, stem: str) -> TracedValue:
         """Return the value as a read of one more equation for it."""

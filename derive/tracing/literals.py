@@ -23,6 +23,7 @@ from derive.tracing.values import (
     TracedNumber,
     TracedValue,
     apply,
+    kind_of,
     new_axis,
 )
 
@@ -106,7 +107,11 @@ _PRODUCT, _POWER, _ATOM = 6, 8, 9
 
 def spelled(value: float) -> tuple[str, int] | None:
     """Return (text, precedence) of a positive float; None if the float itself is as short."""
-    if not math.isfinite(value) or value <= 0 or _digits(value) < _LONG:
+    if (
+        not math.isfinite(value)
+        or value <= 0
+        or len(repr(value).partition("e")[0].replace(".", "").strip("0")) < _LONG
+    ):
         return None
     for exact in (True, False):
         if not exact and _single(value) != value:
@@ -114,7 +119,9 @@ def spelled(value: float) -> tuple[str, int] | None:
         for text, level, form in _literal_forms():
             if math.isclose(value, form, rel_tol=_EXACT) if exact else _single(form) == value:
                 return text, level
-    short = _shortest_float32(value)
+    import numpy as np
+
+    short = repr(float(str(np.float32(value))))
     if float(short) > _LARGEST:
         return None
     return (short, _ATOM) if len(short) + _SHORTER < len(repr(value)) else None
@@ -124,23 +131,12 @@ _LARGEST = float(2**128 - 2**104)
 """Largest float32. Its shortest decimal is larger, and torch reads that as an overflow."""
 
 
-def _digits(value: float) -> int:
-    return len(repr(value).partition("e")[0].replace(".", "").strip("0"))
-
-
 def _single(value: float) -> float:
     """Round to the nearest float32."""
     import numpy as np
 
     with np.errstate(over="ignore"):
         return float(np.float32(value))
-
-
-def _shortest_float32(value: float) -> str:
-    """Return the shortest decimal whose nearest float32 is this value."""
-    import numpy as np
-
-    return repr(float(str(np.float32(value))))
 
 
 @cache
@@ -192,16 +188,11 @@ def written_out(held: Any, name: str) -> TracedValue:
             f"the function uses a tensor of {held.numel()} numbers that is not an argument "
             f"({name}); pass it as an argument, or make it a parameter or buffer of a module"
         )
-    kind = "float" if held.is_floating_point() else "bool" if _is_bool(held) else "int"
     axes = tuple(map(new_axis, held.shape))
     atoms = [axis[0] for axis in axes if axis]
-    return TracedValue(axes, _element_choice(_decimal_literals(held.squeeze()), atoms), kind)
-
-
-def _is_bool(held: Any) -> bool:
-    import torch
-
-    return bool(held.dtype is torch.bool)
+    return TracedValue(
+        axes, _element_choice(_decimal_literals(held.squeeze()), atoms), kind_of(held)
+    )
 
 
 def _decimal_literals(held: Any) -> Any:

@@ -27,13 +27,12 @@ _FEW = 16
 def is_simple(node: TracedNode) -> bool:
     """True if the expression is a read, a number or little more."""
     if isinstance(node, TracedRead):
-        return all(isinstance(p, Position) or not _has_read(p) for p in node.positions)
+        return all(
+            isinstance(p, Position) or not any(isinstance(x, TracedRead) for x in walk(p))
+            for p in node.positions
+        )
     parts = list(walk(node))
     return len(parts) <= _FEW and not any(isinstance(x, TracedRead | TracedReduce) for x in parts)
-
-
-def _has_read(node: TracedNode) -> bool:
-    return any(isinstance(x, TracedRead) for x in walk(node))
 
 
 def value_key(value: TracedValue) -> tuple[Any, ...]:

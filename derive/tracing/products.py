@@ -23,7 +23,6 @@ from derive.tracing.values import (
     TracedValue,
     apply,
     reduced,
-    substituted,
     walk,
 )
 
@@ -182,7 +181,7 @@ def _on_diagonals(
         for dim in (k, n):
             x, _ = context.single(x, dim)
         axes[left.index(c)] = x.axes[k]
-        x = replace(x, node=substituted(x.node, {x.axes[n][0]: Position(x.axes[k][0])}))
+        x = x.at({x.axes[n][0]: Position(x.axes[k][0])})
     return replace(x, axes=tuple(axes)), left
 
 

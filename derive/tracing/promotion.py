@@ -13,6 +13,7 @@ from typing import Any
 import sympy
 
 from derive.algebra.functions import STEPS
+from derive.tracing.choices import sign_of
 from derive.tracing.values import (
     Position,
     TracedApply,
@@ -65,15 +66,8 @@ def is_whole(node: TracedNode, equations: Sequence[Any]) -> bool:
         case TracedApply("where", (_, a, b)):
             return is_whole(a, equations) and is_whole(b, equations)
         case TracedApply("clamp", (x, *bounds)):
-            finite = [b for b in bounds if not _is_infinite(b)]
+            finite = [b for b in bounds if not sign_of(b)]
             return all(is_whole(part, equations) for part in (x, *finite))
         case TracedApply(name, args) if name in _KEEP:
             return all(is_whole(part, equations) for part in args)
     return False
-
-
-def _is_infinite(node: TracedNode) -> bool:
-    return isinstance(node, TracedNumber) and node.value in (
-        *(sympy.oo, -sympy.oo),
-        *(float("inf"), float("-inf")),
-    )

@@ -11,8 +11,10 @@ reduction over the axis takes the mask as its condition.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from derive.errors import DeriveError
@@ -21,7 +23,6 @@ from derive.tracing.masks import MANY, lifted_mask, selection, under_mask, with_
 from derive.tracing.segments import match_positions
 from derive.tracing.values import (
     Position,
-    TracedNode,
     TracedValue,
     apply,
     reduced,
@@ -118,7 +119,7 @@ def by_pieces(context: Context, f: Any, node: Any, args: Any, kwargs: Any) -> An
     counts = {len(x.values) for x in _argument_leaves([args, kwargs]) if isinstance(x, Pieces)}
     dims = _dims(context, node)
     if name == "cat":
-        along = (args[1] if len(args) > 1 else 0) % _result_rank(node)
+        along = (args[1] if len(args) > 1 else 0) % len(node.meta["val"].shape)
         if any(symbol_of(x.meta["val"].shape[along]) in context.lengths for x in node.args[0]):
             return _concatenated_pieces(context, node, args[0], along)
     if not counts:
@@ -161,10 +162,6 @@ def by_pieces(context: Context, f: Any, node: Any, args: Any, kwargs: Any) -> An
             value = _masked_like(context, value, dims[0], k, node)
         values.append(with_outer_mask(value))
     return Pieces(tuple(values))
-
-
-def _result_rank(node: Any) -> int:
-    return len(node.meta["val"].shape)
 
 
 def _masked_like(context: Context, value: TracedValue, dim: int, k: int, node: Any) -> TracedValue:
@@ -215,17 +212,9 @@ def _sum_of_pieces(context: Context, node: Any, args: Any, kwargs: Any) -> Trace
         axes = [() if n in dims else axis for n, axis in enumerate(plain.axes)]
         kept = tuple(axis for n, axis in enumerate(axes) if keepdim or n not in dims)
         part = TracedValue(kept, body, plain.kind)
-        made = part if made is None else context.elementwise(_plus, made, part)
+        made = part if made is None else context.elementwise(operator.add, made, part)
     assert made is not None
     return made
-
-
-def _where(c: TracedNode, a: TracedNode, b: TracedNode) -> TracedNode:
-    return apply("where", c, a, b)
-
-
-def _plus(a: TracedNode, b: TracedNode) -> TracedNode:
-    return a + b
 
 
 def _reduced_pieces(context: Context, f: Any, count: int, args: Any, kwargs: Any) -> TracedValue:
@@ -248,7 +237,7 @@ def _reduced_pieces(context: Context, f: Any, count: int, args: Any, kwargs: Any
             x, met = alone, any_here
             continue
         both = f(context, x, dim, i, s, kind, True)
-        x = context.elementwise(_where, met, both, alone, kind=x.kind)
-        met = context.elementwise(lambda a, b: a | b, met, any_here, kind="bool")
+        x = context.elementwise(partial(apply, "where"), met, both, alone, kind=x.kind)
+        met = context.elementwise(operator.or_, met, any_here, kind="bool")
     made: TracedValue = x
     return made

@@ -172,7 +172,8 @@ def _reading(
     call, tensors = as_function(function, bound)
     if not tensors:
         raise DeriveError("the example arguments contain no tensor; pass examples of the arguments")
-    title = name or _function_title(function)
+    own = getattr(function, "__name__", None) or type(function).__name__
+    title = name or (notation_name(own) if own.isidentifier() else "f")
     context, inputs, made = _traced_equations(call, tensors, title)
     shapes = {o[0]: tuple(map(bool, o[1].axes)) for o in made[0] if o is not None}
     numbers: dict[str, float] = {}
@@ -313,8 +314,3 @@ def _inputs(graph: Any, tensors: Mapping[str, Any]) -> dict[str, TracedValue]:
         positions = tuple(joined(axis) for axis in axes if axis)
         found[name] = TracedValue(tuple(axes), TracedRead(name, positions), kind)
     return found
-
-
-def _function_title(function: Any) -> str:
-    name = getattr(function, "__name__", None) or type(function).__name__
-    return notation_name(name) if name.isidentifier() else "f"

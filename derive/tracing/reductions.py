@@ -204,8 +204,7 @@ def softmax(context: Context, x: TracedValue, dim: int, *_: Any, **__: Any) -> T
 def softmax_along(context: Context, name: str, x: TracedValue, atom: Atom) -> TracedValue:
     """name[k](x), an equation with index k."""
     made = TracedValue(x.axes, TracedReduce(name, (atom,), x.node))
-    stem = context.place.variable if context.place and context.place.variable else None
-    return context.named(made, stem or {"softmax": "p", "log_softmax": "logp"}[name])
+    return context.named_variable(made, {"softmax": "p", "log_softmax": "logp"}[name])
 
 
 @operation("cumsum", "logcumsumexp")

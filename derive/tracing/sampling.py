@@ -19,11 +19,10 @@ from typing import Any
 import sympy
 
 from derive.errors import DeriveError
-from derive.tracing.choices import where
+from derive.tracing.choices import conjunction, where
 from derive.tracing.context import Context, operation
 from derive.tracing.values import (
     Atom,
-    Axis,
     Position,
     TracedNode,
     TracedNumber,
@@ -31,7 +30,6 @@ from derive.tracing.values import (
     apply,
     substituted,
 )
-from derive.tracing.windows import conjunction
 
 # -------------------------------------------------------------------- upsampling
 
@@ -155,16 +153,10 @@ def grid_sample(
 
 def _coordinate(grid: TracedValue, n: int) -> TracedValue:
     """Return the n-th coordinate of each sample."""
-    *axes, last = grid.axes
-    return TracedValue(tuple(axes), _axis_element(grid.node, last, n), grid.kind)
-
-
-def _axis_element(node: TracedNode, axis: Axis, n: int) -> TracedNode:
-    """Return the element at position n of an axis, which determines each index of the axis."""
-    for atom in reversed(axis):
+    for atom in reversed(grid.axes[-1]):
         n, inner = divmod(n, int(atom.size))
-        node = substituted(node, {atom: TracedNumber(inner)})
-    return node
+        grid = grid.at({atom: TracedNumber(inner)})
+    return grid.without_axis(len(grid.axes) - 1)
 
 
 def _with_channel_axis(value: TracedValue) -> TracedValue:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from derive.errors import DeriveError
-from derive.tracing.choices import where
+from derive.tracing.choices import conjunction, where
 from derive.tracing.context import Context, of_elements, operation
 from derive.tracing.masks import lifted_mask, selection
 from derive.tracing.values import (
@@ -29,7 +29,6 @@ from derive.tracing.values import (
     substituted,
     walk,
 )
-from derive.tracing.windows import conjunction
 
 _REPEATED = (
     "a write to repeated positions keeps an undefined one of the values; add them (index_add, "

@@ -28,7 +28,7 @@ class SymbolicSizes:
             # torch fixes some numbers made of a size at their values in the example.
             if isinstance(guard.expr, sympy.Eq) and isinstance(guard.expr.rhs, sympy.Float):
                 for symbol in guard.expr.free_symbols if len(guard.expr.free_symbols) == 1 else ():
-                    self.alike[symbol] = _integer_value(shapes.backed_var_to_val[symbol])
+                    self.alike[symbol] = sympy.Integer(int(shapes.backed_var_to_val[symbol]))
         self.divided: list[tuple[sympy.Expr, sympy.Expr]] = []
         """(a size, its assumed divisor)."""
         self.least: list[sympy.Expr] = []
@@ -212,7 +212,7 @@ class SymbolicSizes:
 
     def hint(self, e: sympy.Expr) -> Any:
         """Return the value in the examples."""
-        values = {s: _integer_value(v) for s, v in self.shapes.backed_var_to_val.items()}
+        values = {s: sympy.Integer(int(v)) for s, v in self.shapes.backed_var_to_val.items()}
         found = substitute_symbols(self.meant(e), values)
         return int(found) if found.is_integer else found
 
@@ -253,7 +253,8 @@ class SymbolicSizes:
         if found is None and self.unify(sympy.prod(one), sympy.prod(other)):
             found = self._refined(one, other)
         if found is None:
-            raise DeriveError(f"axes of sizes {_shown(one)} cannot be viewed as {_shown(other)}")
+            ours, theirs = (", ".join(map(str, sizes)) for sizes in (one, other))
+            raise DeriveError(f"axes of sizes ({ours}) cannot be viewed as ({theirs})")
         return found
 
     def _refined(
@@ -342,14 +343,6 @@ def _half(e: sympy.Expr) -> sympy.Expr:
     """Return a multiple of 1/2 as a rational number."""
     twice = 2 * float(e) if e.is_number else 0.5
     return sympy.Rational(int(twice), 2) if twice.is_integer() else e
-
-
-def _shown(sizes: Sequence[sympy.Expr]) -> str:
-    return f"({', '.join(map(str, sizes))})"
-
-
-def _integer_value(value: Any) -> sympy.Expr:
-    return sympy.Integer(int(value))
 
 
 # -------------------------------------------------------------------- other branches

@@ -15,7 +15,7 @@ from typing import Any
 import sympy
 
 from derive.errors import DeriveError
-from derive.tracing.choices import where
+from derive.tracing.choices import conjunction, where
 from derive.tracing.context import Context, operation
 from derive.tracing.values import (
     Atom,
@@ -39,8 +39,7 @@ def at_position(
     x: TracedValue, dim: int, atom: Atom, position: TracedNode, new: Sequence[Atom]
 ) -> TracedValue:
     """Return x with new indices on an axis, read at a position that depends on them."""
-    axes = (*x.axes[:dim], tuple(new), *x.axes[dim + 1 :])
-    return replace(x, axes=axes, node=substituted(x.node, {atom: position}))
+    return x.with_axis(dim, tuple(new)).at({atom: position})
 
 
 # -------------------------------------------------------------------- slices
@@ -155,7 +154,7 @@ def diagonal(
     for dim, _ in places:
         x, _ = context.single(x, dim)
     for dim, place in places:
-        x = replace(x, node=substituted(x.node, {x.axes[dim][0]: place}))
+        x = x.at({x.axes[dim][0]: place})
         within = _with_start(context, place, length, x.shape[dim])
         if within is not place:
             # Only now, because comparisons with the position are folded without a parameter.
@@ -298,12 +297,8 @@ def padded(
             continue
         x, atom = context.single(with_runs_named(context, x, dim), dim)
         x = at_position(x, dim, atom, at, [new])
-    if not tests:
-        return x
-    test = tests[0]
-    for other in tests[1:]:
-        test &= other
-    return replace(x, node=where(test, x.node, value))
+    test = conjunction(tests)
+    return x if test is None else replace(x, node=where(test, x.node, value))
 
 
 def _padded_position(

@@ -151,6 +151,10 @@ class TracedValue:
     def atoms(self) -> tuple[Atom, ...]:
         return tuple(a for axis in self.axes for a in axis)
 
+    def at(self, positions: Mapping[Atom, TracedNode]) -> TracedValue:
+        """Return the value with indices replaced by positions."""
+        return replace(self, node=substituted(self.node, positions))
+
     @property
     def shape(self) -> list[sympy.Expr]:
         return [*map(size_of, self.axes)]
@@ -162,6 +166,9 @@ class TracedValue:
     def with_axis(self, dim: int, axis: Axis) -> TracedValue:
         """Return the value with another axis in the place of one."""
         return replace(self, axes=(*self.axes[:dim], axis, *self.axes[dim + 1 :]))
+
+    def without_axis(self, dim: int) -> TracedValue:
+        return replace(self, axes=(*self.axes[:dim], *self.axes[dim + 1 :]))
 
     def with_unit_axis(self, dim: int) -> TracedValue:
         """Return the value with one more axis, of size 1."""
@@ -254,9 +261,9 @@ def _from_position(node: TracedNode) -> tuple[Position, sympy.Expr] | None:
 def _folded_choice(node: TracedNode) -> TracedNode:
     """Fold a comparison of known positions, and a choice by a known condition."""
     match node:
-        case TracedApply("==", (TracedNumber(a), TracedNumber(b))) if _is_integer(
-            a
-        ) and _is_integer(b):
+        case TracedApply("==", (TracedNumber(a), TracedNumber(b))) if is_integer(a) and is_integer(
+            b
+        ):
             return TracedNumber(bool(a == b))
         case TracedApply(symbol, (a, b)) if (
             symbol in RELATIONS and (gap := gap_of(a, b)) is not None
@@ -267,7 +274,8 @@ def _folded_choice(node: TracedNode) -> TracedNode:
     return node
 
 
-def _is_integer(value: Any) -> bool:
+def is_integer(value: Any) -> bool:
+    """True if the value of a number is an integer, in Python or in SymPy."""
     return not isinstance(value, bool | float) and bool(sympy.sympify(value).is_Integer)
 
 

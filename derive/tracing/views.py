@@ -14,6 +14,7 @@ from derive.errors import DeriveError
 from derive.tracing.context import Context, operation
 from derive.tracing.values import (
     Atom,
+    Axis,
     Joined,
     Position,
     TracedApply,
@@ -23,6 +24,8 @@ from derive.tracing.values import (
     TracedReduce,
     TracedValue,
     apply,
+    joined,
+    new_axis,
     size_of,
     substituted,
     walk,
@@ -58,9 +61,7 @@ def transpose(context: Context, x: TracedValue, a: int, b: int) -> TracedValue:
 
 @operation("t", "numpy_T", "mT", "matrix_H", "adjoint", "t_")
 def transposed(context: Context, x: TracedValue) -> TracedValue:
-    if len(x.axes) < 2:
-        return x
-    return replace(x, axes=(*x.axes[:-2], x.axes[-1], x.axes[-2]))
+    return x if len(x.axes) < 2 else replace(x, axes=(*x.axes[:-2], x.axes[-1], x.axes[-2]))
 
 
 @operation("movedim", "moveaxis")
@@ -77,34 +78,20 @@ def movedim(context: Context, x: TracedValue, source: Any, target: Any) -> Trace
 
 @operation("expand", "expand_as", "broadcast_to", "repeat", "tile", "repeat_interleave")
 def expand(context: Context, x: TracedValue, *args: Any, **_: Any) -> TracedValue:
-    name = context.called
-    shape = context.shape()
+    name, shape = context.called, context.shape()
     axes = ((),) * (len(shape) - len(x.axes)) + x.axes
-    if name == "repeat_interleave":
-        return _interleaved(context, x, shape)
-    made = []
+    made: list[Axis] = []
     for axis, size in zip(axes, shape, strict=True):
         have = size_of(axis)
         if context.sizes.equal(have, size):
             made.append(axis)
-        elif name in ("repeat", "tile"):
-            times = context.sizes.quotient(size, have)
-            if times is None:
-                raise DeriveError("a repeat of a part of a tensor is not supported")
-            made.append((Atom.new(times), *axis))
-        else:
+        elif name not in ("repeat", "tile", "repeat_interleave"):
             made.append((Atom.new(size),))
-    return replace(x, axes=tuple(made))
-
-
-def _interleaved(context: Context, x: TracedValue, shape: Sequence[sympy.Expr]) -> TracedValue:
-    made = []
-    for axis, size in zip(x.axes, shape, strict=True):
-        have = size_of(axis)
-        times = context.sizes.quotient(size, have)
-        if times is None:
+        elif (times := context.sizes.quotient(size, have)) is None:
             raise DeriveError("repeats that differ between elements are not supported")
-        made.append(axis if times == 1 else (*axis, Atom.new(times)))
+        else:
+            new = (Atom.new(times),)
+            made.append((*axis, *new) if name == "repeat_interleave" else (*new, *axis))
     return replace(x, axes=tuple(made))
 
 
@@ -155,15 +142,12 @@ def select(context: Context, x: TracedValue, dim: int, index: Any) -> TracedValu
         axis, node = (atom,), x.node
     if axis:
         node = substituted(node, {axis[0]: TracedNumber(index)})
-    axes = tuple(a for n, a in enumerate(x.axes) if n != dim)
-    return replace(x, axes=axes, node=node)
+    return replace(x.without_axis(dim), node=node)
 
 
 @operation("unbind")
 def unbind(context: Context, x: TracedValue, dim: int = 0) -> list[TracedValue]:
-    dim = x.place_of(dim)
-    count = len(context.node.meta["val"])
-    return [select(context, x, dim, n) for n in range(count)]
+    return [select(context, x, dim, n) for n in range(len(context.node.meta["val"]))]
 
 
 @operation("cat", "concat", "concatenate")
@@ -172,21 +156,13 @@ def cat(context: Context, tensors: Sequence[TracedValue], dim: int = 0) -> Trace
     dim = tensors[0].place_of(dim)
     if len(tensors) == 1:
         return tensors[0]
-    moved = [replace(t, axes=_without_axis(t.axes, dim)) for t in tensors]
     lengths = [t.shape[dim] for t in tensors]
     if all(context.sizes.equal(n, lengths[0]) for n in lengths):
-        which = Atom.new(len(tensors))
         if lengths[0] == 1:
-            values = context.aligned(*moved)
-            node = _stacked_choice(which, [v.node for v in values])
-            axes = context.axes_of(values)
-            return TracedValue((*axes[:dim], (which,), *axes[dim:]), node, values[0].kind)
-        values = context.aligned(*tensors)
-        axes = context.axes_of(values)
-        node = _stacked_choice(which, [v.node for v in values])
-        return TracedValue(
-            tuple((which, *a) if n == dim else a for n, a in enumerate(axes)), node, values[0].kind
-        )
+            return _stacked(context, [t.without_axis(dim) for t in tensors], dim)
+        made = _stacked(context, tensors, dim)
+        which, axis, *rest = made.axes[dim:]
+        return replace(made, axes=(*made.axes[:dim], (*which, *axis), *rest))
     if not all(t.axes[dim] for t in tensors):
         return _concatenated_by_choice(context, tensors, dim)
     total = Atom.new(sum(lengths))
@@ -196,18 +172,12 @@ def cat(context: Context, tensors: Sequence[TracedValue], dim: int = 0) -> Trace
         if not _is_read_alone(context, t.node, atom):
             # The axis of a named part implies its size.
             t, atom = context.single(context.again_named(t, "part"), dim)
-        singles.append(
-            replace(
-                t,
-                axes=_without_axis(t.axes, dim),
-                node=substituted(t.node, {atom: Position(total)}),
-            )
-        )
+        singles.append(t.without_axis(dim).at({atom: Position(total)}))
     values = context.aligned(*singles)
     axes = context.axes_of(values)
     body = TracedApply("concat", (Position(total), *(v.node for v in values)))
     made = TracedValue((*axes[:dim], (total,), *axes[dim:]), body, values[0].kind)
-    return context.named(made, context.place.variable or "joined" if context.place else "joined")
+    return context.named_variable(made, "joined")
 
 
 def _is_read_alone(context: Context, node: TracedNode, atom: Atom) -> bool:
@@ -239,8 +209,8 @@ def _concatenated_by_choice(
         length = t.shape[dim]
         if t.axes[dim]:
             t, atom = context.single(with_runs_named(context, t, dim), dim)
-            t = replace(t, node=substituted(t.node, {atom: moved(Position(total), -first)}))
-        singles.append(replace(t, axes=_without_axis(t.axes, dim)))
+            t = t.at({atom: moved(Position(total), -first)})
+        singles.append(t.without_axis(dim))
         first = first + length
         ends.append(first)
     values = context.aligned(*singles)
@@ -249,32 +219,22 @@ def _concatenated_by_choice(
     for own, end in reversed(list(zip(before, ends, strict=False))):
         node = apply("where", Position(total) < end, own, node)
     made = TracedValue((*axes[:dim], (total,), *axes[dim:]), node, values[0].kind)
-    return context.named(made, context.place.variable or "joined" if context.place else "joined")
+    return context.named_variable(made, "joined")
 
 
 @operation("stack")
 def stack(context: Context, tensors: Sequence[TracedValue], dim: int = 0) -> TracedValue:
-    values = context.aligned(*tensors)
+    return _stacked(context, tensors, dim % (len(tensors[0].axes) + 1))
+
+
+def _stacked(context: Context, tensors: Sequence[TracedValue], dim: int) -> TracedValue:
+    """Return the n-th tensor at position n of a new axis, as nested choices."""
+    values, axis = context.aligned(*tensors), new_axis(len(tensors))
+    *first, node = (v.node for v in values)
+    for n, own in reversed(list(enumerate(first))):
+        node = apply("where", apply("==", joined(axis), n), own, node)
     axes = context.axes_of(values)
-    dim = dim % (len(axes) + 1)
-    if len(tensors) == 1:
-        return replace(values[0], axes=(*axes[:dim], (), *axes[dim:]))
-    which = Atom.new(len(tensors))
-    node = _stacked_choice(which, [v.node for v in values])
-    return TracedValue((*axes[:dim], (which,), *axes[dim:]), node, values[0].kind)
-
-
-def _without_axis(axes: Sequence[Any], dim: int) -> tuple[Any, ...]:
-    return tuple(a for n, a in enumerate(axes) if n != dim)
-
-
-def _stacked_choice(which: Atom, nodes: Sequence[TracedNode]) -> TracedNode:
-    """Return the n-th node at position n, as nested choices."""
-    *first, last = nodes
-    node = last
-    for n in reversed(range(len(first))):
-        node = apply("where", apply("==", Position(which), n), first[n], node)
-    return node
+    return TracedValue((*axes[:dim], axis, *axes[dim:]), node, values[0].kind)
 
 
 @operation("flip")
@@ -285,5 +245,5 @@ def flip(context: Context, x: TracedValue, dims: Sequence[int]) -> TracedValue:
             continue
         x, atom = context.single(x, d)
         back = TracedNumber(atom.size - 1) - Position(atom)
-        x = replace(x, node=substituted(x.node, {atom: back}))
+        x = x.at({atom: back})
     return x

@@ -16,7 +16,7 @@ from typing import Any
 import sympy
 
 from derive.errors import DeriveError
-from derive.tracing.choices import where
+from derive.tracing.choices import conjunction, where
 from derive.tracing.context import Context, operation
 from derive.tracing.values import (
     Atom,
@@ -29,7 +29,6 @@ from derive.tracing.values import (
     apply,
     new_axis,
     reduced,
-    substituted,
 )
 from derive.tracing.views import moved
 
@@ -41,13 +40,6 @@ def per_axis(x: Any, count: int, default: Any = None) -> list[Any]:
     found = list(x) if isinstance(x, list | tuple) else [x]
     found = found * count if len(found) == 1 else found
     return [sympy.sympify(e) for e in found]
-
-
-def conjunction(tests: Sequence[TracedNode]) -> TracedNode | None:
-    made = None
-    for test in tests:
-        made = test if made is None else made & test
-    return made
 
 
 def window_position(
@@ -98,7 +90,7 @@ class Windows:
                 tests.append(at < whole)
             if x.axes[dim]:
                 x, atom = context.single(x, dim)
-                x = replace(x, node=substituted(x.node, {atom: at}))
+                x = x.at({atom: at})
             x = x.with_axis(dim, starts)
         self.value = x
         self.inside = conjunction(tests)

@@ -17,7 +17,7 @@ from typing import Any
 import sympy
 
 from derive.errors import DeriveError
-from derive.tracing.choices import merged_where, without_dead_branches
+from derive.tracing.choices import conjunction, merged_where, without_dead_branches
 from derive.tracing.context import OPERATIONS, Context
 from derive.tracing.graph import is_write, name_of
 from derive.tracing.sizes import SymbolicSizes
@@ -212,13 +212,11 @@ def _among(
     if step != 1 and _are_equal_parts(context, whole, length, first, step):
         # x[:, 1::2] is one column of x viewed as rows of 2.
         row, column = Atom.new(length), Atom.new(step)
-        both = (*value.axes[dim], Atom.new(step))
-        wide = value.with_axis(dim, both)
+        wide = value.with_axis(dim, (*value.axes[dim], Atom.new(step)))
         test = apply("==", Position(column), first)
         return _where(context, old, dim, (row, column), test, wide)
     if length == 1:
-        dropped = tuple(a for n, a in enumerate(value.axes) if n != dim)
-        return _at(context, old, dim, first, replace(value, axes=dropped))
+        return _at(context, old, dim, first, value.without_axis(dim))
     value, atom = context.single(value, dim)
     new = Atom.new(whole)
     at: TracedNode = Position(new)
@@ -233,14 +231,11 @@ def _among(
         tests.append(apply("==", at % step, 0))
         at = at // step
     elif not sizes.equal(whole, first + length):
-        end = sizes.plain(first + length)
-        tests.append(Position(new) < end)
-    test = tests[0]
-    for other in tests[1:]:
-        test &= other
-    axes = (*value.axes[:dim], (new,), *value.axes[dim + 1 :])
-    moved = replace(value, axes=axes, node=substituted(value.node, {atom: at}))
-    return _where(context, old, dim, (new,), test, moved)
+        tests.append(Position(new) < sizes.plain(first + length))
+    inside = conjunction(tests)
+    assert inside is not None
+    moved = value.with_axis(dim, (new,)).at({atom: at})
+    return _where(context, old, dim, (new,), inside, moved)
 
 
 def _are_equal_parts(context: Context, whole: Any, length: Any, first: Any, step: Any) -> bool:
@@ -267,13 +262,12 @@ def _on_diagonal(
         raise DeriveError(_NOT_READ)
     value, atom = context.single(value, rank - 2)
     row, column = (Atom.new(old.shape[d]) for d in (dim1, dim2))
-    first = Position(row if offset >= 0 else column)
     rest = iter(value.axes[:-1])
     axes = tuple(() if n in (dim1, dim2) else next(rest) for n in range(rank))
     own = (row,) if offset >= 0 else (column,)
     place = dim1 if offset >= 0 else dim2
     axes = (*axes[:place], own, *axes[place + 1 :])
-    moved = replace(value, axes=axes, node=substituted(value.node, {atom: first}))
+    moved = replace(value, axes=axes, node=substituted(value.node, {atom: Position(*own)}))
     edge: TracedNode = Position(row)
     if offset:
         edge = edge + offset
