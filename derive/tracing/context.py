@@ -201,13 +201,14 @@ class Context:
 
     def shape(self, node: Any = None) -> list[sympy.Expr]:
         """Return the sizes of a node's result."""
-        made = (node or self.node).meta["val"]
-        return [self._piece_of(n) or self.sizes.of(n) for n in made.shape]
+        shape = (node or self.node).meta["val"].shape
+        return [self._piece_of(n) or self.sizes.of(n) for n in shape]
 
     def counted_shape(self) -> list[sympy.Expr]:
-        """Return the sizes of the current node's result, rounded down for all sizes."""
-        shape = self.node.meta["val"].shape
-        return [self._piece_of(n) or self.sizes.counted(n) for n in shape]
+        """Return the sizes of the current node's first result, rounded down for all sizes."""
+        made = self.node.meta["val"]
+        made = made[0] if isinstance(made, tuple | list) else made
+        return [self._piece_of(n) or self.sizes.counted(n) for n in made.shape]
 
     def _piece_of(self, size: Any) -> sympy.Expr | None:
         """Return the size of the current piece; None if the axis has no pieces."""

@@ -104,28 +104,21 @@ def masked_select(context: Context, x: TracedValue, mask: TracedValue) -> Traced
 
 def _named_index(context: Context, index: TracedValue) -> TracedValue:
     """Return the index in a form that a position may have: a read, or a sum of positions."""
-    return (
-        index
-        if _is_plain_index(index) or not _is_computed_index(index.node)
-        else context.named(index, "index")
+    if _is_plain_index(index):
+        return index
+    is_computed = any(
+        isinstance(x, TracedRead | TracedReduce)
+        or (isinstance(x, TracedApply) and x.name not in _OF_POSITIONS)
+        for x in walk(index.node)
     )
+    return context.named(index, "index") if is_computed else index
+
+
+_OF_POSITIONS = ("+", "-", "*", "neg", "//")
 
 
 def _is_plain_index(x: TracedValue) -> bool:
     return isinstance(lifted_mask(x)[1].node, TracedRead | Position)
-
-
-def _reads_or_reduces(node: TracedNode) -> bool:
-    return any(isinstance(part, TracedRead | TracedReduce) for part in walk(node))
-
-
-def _is_computed_index(node: TracedNode) -> bool:
-    """True if the node reads a tensor, or is more than integer arithmetic on positions."""
-    functions = (x.name for x in walk(node) if isinstance(x, TracedApply))
-    return _reads_or_reduces(node) or any(name not in _OF_POSITIONS for name in functions)
-
-
-_OF_POSITIONS = ("+", "-", "*", "neg", "//")
 
 
 def _axis_position(context: Context, node: TracedNode, atom: Atom) -> TracedNode:
@@ -150,7 +143,7 @@ def gather(context: Context, x: TracedValue, dim: int, index: TracedValue, **_: 
     if x.axes[dim]:
         x, atom = context.single(x, dim)
         index = _named_index(context, index).fresh()
-    rest = replace(x, axes=tuple(() if n == dim else a for n, a in enumerate(x.axes)))
+    rest = x.with_axis(dim, ())
     for n, (a, b) in enumerate(zip(rest.axes, index.axes, strict=True)):
         if n != dim and bool(a) != bool(b):
             raise DeriveError("a gather from a part of an axis is not supported")
@@ -175,8 +168,7 @@ def arange(context: Context, *args: Any, **named: Any) -> TracedValue:
         node = TracedNumber(step) * node
     if start != 0:
         node = node + start if axis else TracedNumber(start)
-    made = context.node.meta["val"]
-    return TracedValue((axis,), node, "float" if made.is_floating_point() else "int")
+    return TracedValue((axis,), node, kind_of(context.node.meta["val"]))
 
 
 @operation("linspace")
@@ -205,25 +197,25 @@ def linspace(context: Context, start: Any, end: Any, *_: Any, **__: Any) -> Trac
 def full(context: Context, *args: Any, **named: Any) -> TracedValue:
     name = context.called
     if "full" in name:
-        value = args[-1] if len(args) > 1 else named["fill_value"]
         value = args[1] if name == "full" or name == "full_like" else args[2]
     else:
         value = args[0] if name == "scalar_tensor" else 1 if "ones" in name else 0
-    made = context.node.meta["val"]
-    axes = tuple(map(new_axis, context.shape()))
-    kind = kind_of(made)
     if isinstance(value, TracedValue):
-        return TracedValue(axes, value.node, kind)
-    return TracedValue(axes, TracedNumber(bool(value) if kind == "bool" else value), kind)
+        return _of_one_element(context, value.node)
+    is_bool = kind_of(context.node.meta["val"]) == "bool"
+    return _of_one_element(context, TracedNumber(bool(value) if is_bool else value))
+
+
+def _of_one_element(context: Context, node: TracedNode) -> TracedValue:
+    """Return a new tensor like the current node's, all elements of which are the same."""
+    axes = tuple(map(new_axis, context.shape()))
+    return TracedValue(axes, node, kind_of(context.node.meta["val"]))
 
 
 @operation("empty", "empty_like", "new_empty", "empty_permuted", "new_empty_strided")
 def unset(context: Context, *_: Any, **__: Any) -> TracedValue:
     """Return uninitialized memory; an equation that reads it is an error."""
-    made = context.node.meta["val"]
-    axes = tuple(map(new_axis, context.shape()))
-    kind = kind_of(made)
-    return TracedValue(axes, apply("unset"), kind)
+    return _of_one_element(context, apply("unset"))
 
 
 @operation("tril", "triu", "tril_", "triu_")
@@ -242,19 +234,16 @@ def triangle(context: Context, x: TracedValue, diagonal: int = 0) -> TracedValue
 
 @operation("eye")
 def eye(context: Context, *_: Any, **__: Any) -> TracedValue:
-    import torch
-
     axes = tuple(map(new_axis, context.shape()))
     same = apply("==", *map(joined, axes))
-    if context.node.meta["val"].dtype is torch.bool:
+    if kind_of(context.node.meta["val"]) == "bool":
         return TracedValue(axes, same, "bool")
     return TracedValue(axes, apply("where", same, 1, 0))
 
 
 @operation("one_hot")
 def one_hot(context: Context, x: TracedValue, num_classes: Any = -1) -> TracedValue:
-    (*_, size) = context.shape()
-    atom = Atom.new(size)
+    atom = Atom.new(context.shape()[-1])
     x = x if _is_plain_index(x) else context.named(x, "index")
     node = apply("where", apply("==", x.node, Position(atom)), 1, 0)
     return TracedValue((*x.axes, (atom,)), node, "int")

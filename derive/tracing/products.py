@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import sympy
@@ -17,11 +18,11 @@ from derive.tracing.values import (
     Atom,
     Position,
     TracedApply,
-    TracedNode,
     TracedNumber,
     TracedReduce,
     TracedValue,
     apply,
+    joined,
     reduced,
     walk,
 )
@@ -59,6 +60,7 @@ def _contraction_operand(context: Context, x: TracedValue) -> TracedValue:
     return (context.simple(x) if normed else x).fresh()
 
 
+@operation("mm", "bmm", "matmul", "dot", "mv", "vdot", "inner_")
 def matrix_product(context: Context, a: TracedValue, b: TracedValue) -> TracedValue:
     """Return the matrix product of the last axes, with the others broadcast."""
     if len(a.axes) == 1 and len(b.axes) == 1:
@@ -76,11 +78,6 @@ def matrix_product(context: Context, a: TracedValue, b: TracedValue) -> TracedVa
     *axes, summed = context.axes_of(values)
     node = values[0].node * values[1].node
     return TracedValue(tuple(axes), reduced("sum", summed, node))
-
-
-@operation("mm", "bmm", "matmul", "dot", "mv", "vdot", "inner_")
-def matmul(context: Context, a: TracedValue, b: TracedValue) -> TracedValue:
-    return matrix_product(context, a, b)
 
 
 @operation("linear")
@@ -127,9 +124,7 @@ def einsum(
         wide.append(replace(x, axes=own))
     values = context.aligned(*wide)
     by_letter = dict(zip(letters, context.axes_of(values), strict=True))
-    node = values[0].node
-    for v in values[1:]:
-        node = node * v.node
+    node = reduce(operator.mul, (v.node for v in values))
     atoms = [a for c in letters if c not in right for a in by_letter[c]]
     return TracedValue(tuple(by_letter[c] for c in right), reduced("sum", atoms, node))
 
@@ -208,12 +203,10 @@ def attention(
         x if is_simple(x.node) else context.named(x, s) for x, s in ((q, "q"), (k, "k"), (v, "v"))
     )
     keys = replace(k, axes=(*k.axes[:-2], k.axes[-1], k.axes[-2]))
-    width = q.shape[-1]
     scores = matrix_product(context, q, keys)
     if scale is None:
-        scores = context.elementwise(
-            operator.truediv, scores, TracedValue((), apply("sqrt", width))
-        )
+        root = TracedValue((), apply("sqrt", q.shape[-1]))
+        scores = context.elementwise(operator.truediv, scores, root)
     elif scale != 1:
         scores = context.elementwise(operator.mul, scores, scale)
     masked = attn_mask is not None and attn_mask.kind == "bool"
@@ -229,19 +222,14 @@ def attention(
     scores, _ = context.single(scores, len(scores.axes) - 1)
     if masked:
         # The mask applies within the softmax, to named scores.
-        low = TracedNumber(sympy.S.NegativeInfinity)
         scores = context.elementwise(
-            lambda s, m: apply("where", m, s, low), scores, attn_mask, kind="float"
+            lambda s, m: apply("where", m, s, -sympy.oo), scores, attn_mask, kind="float"
         )
     scores, key = context.single(scores, len(scores.axes) - 1)
     if is_causal:
-        query: TracedNode = TracedNumber(0)
-        if scores.axes[-2]:
-            scores, atom = context.single(scores, len(scores.axes) - 2)
-            query = Position(atom)
-        seen = Position(key) <= query
-        low = TracedNumber(sympy.S.NegativeInfinity)
-        scores = replace(scores, node=apply("where", seen, scores.node, low))
+        scores = context.with_one_index(scores, len(scores.axes) - 2)
+        seen = Position(key) <= joined(scores.axes[-2])
+        scores = replace(scores, node=apply("where", seen, scores.node, -sympy.oo))
     weights = softmax_along(context, "softmax", scores, key)
     return matrix_product(context, weights, v)
 

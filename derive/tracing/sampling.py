@@ -118,6 +118,10 @@ def grid_sample(
     for dim in range(2, len(x.axes)):
         x = context.with_one_index(x, dim)
     places, firsts = [], []
+
+    def rounded(a: TracedNode) -> TracedNode:
+        return apply("int", apply("round" if mode == _NEAREST else "floor", a))
+
     for n, (name, first) in enumerate(_STEMS[-spatial:]):
         place = context.elementwise(
             partial(_grid_position, sizes[n], align_corners), _coordinate(grid, spatial - 1 - n)
@@ -130,11 +134,9 @@ def grid_sample(
                 partial(_clamped_position, sizes[n]), context.named(place, name)
             )
         place = context.named(place, name)
-        whole = partial(_rounded_position, "round" if mode == _NEAREST else "floor")
-        places.append(_with_channel_axis(place))
-        firsts.append(
-            _with_channel_axis(context.named(context.elementwise(whole, place, kind="int"), first))
-        )
+        whole = context.elementwise(rounded, place, kind="int")
+        places.append(place.with_unit_axis(1))
+        firsts.append(context.named(whole, first).with_unit_axis(1))
     rest = replace(x, axes=(*x.axes[:2], *((),) * spatial))
     rest, *found = context.aligned(rest, *places, *firsts)
     own, low = ([v.node for v in part] for part in (found[:spatial], found[spatial:]))
@@ -157,15 +159,6 @@ def _coordinate(grid: TracedValue, n: int) -> TracedValue:
         n, inner = divmod(n, int(atom.size))
         grid = grid.at({atom: TracedNumber(inner)})
     return grid.without_axis(len(grid.axes) - 1)
-
-
-def _with_channel_axis(value: TracedValue) -> TracedValue:
-    """Insert a channel axis of size 1."""
-    return replace(value, axes=(value.axes[0], (), *value.axes[1:]))
-
-
-def _rounded_position(rounding: str, a: TracedNode) -> TracedNode:
-    return apply("int", apply(rounding, a))
 
 
 def _grid_position(size: sympy.Expr, align_corners: bool, a: TracedNode) -> TracedNode:

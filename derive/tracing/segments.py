@@ -25,6 +25,7 @@ from derive.tracing.values import (
     TracedReduce,
     TracedValue,
     apply,
+    joined,
     reduced,
     substituted,
     walk,
@@ -73,7 +74,7 @@ class MatchedPositions:
         source, *indices = (lifted_mask(v)[1] for v in (source, *indices))
         self.source = source.node
         for i, n in zip(indices, dims, strict=True):
-            at = Position(back[n][0]) if back[n] else TracedNumber(0)
+            at = joined(back[n])
             if i.node != at:
                 tests.append(apply("==", i.node, at))
         tests = self._without_own_positions(context, tests)
@@ -137,15 +138,17 @@ def _named_position(context: Context, index: TracedValue) -> TracedValue:
     return index.fresh()
 
 
+def _with_first(x: TracedValue, dim: int) -> TracedValue:
+    """Return the value with one axis before the others."""
+    return replace(x, axes=(x.axes[dim], *x.without_axis(dim).axes)) if x.axes else x
+
+
 def _match_along(
     context: Context, x: TracedValue, dim: int, index: TracedValue, source: TracedValue
 ) -> MatchedPositions:
     """Match the positions of a one-axis index, which is an axis of the source too."""
     dim = x.place_of(dim)
-    if source.axes:
-        source = source.fresh()
-        rest = [a for n, a in enumerate(source.axes) if n != dim]
-        source = replace(source, axes=(source.axes[dim], *rest))
+    source = _with_first(source.fresh(), dim)
     index = _named_position(context, index)
     index = replace(index, axes=(*(index.axes or ((),)), *((),) * (len(x.axes) - 1)))
     return MatchedPositions(context, x.fresh(), [dim], [index], source)
@@ -165,12 +168,7 @@ def _match_elements(
             if bool(a) != bool(b):
                 raise DeriveError("a scatter of a part of a tensor is not supported")
 
-    def first(v: TracedValue) -> TracedValue:
-        if not v.axes:
-            return v
-        return replace(v, axes=(v.axes[dim], *(a for n, a in enumerate(v.axes) if n != dim)))
-
-    return MatchedPositions(context, x, [dim], [first(index)], first(source))
+    return MatchedPositions(context, x, [dim], [_with_first(index, dim)], _with_first(source, dim))
 
 
 def match_positions(

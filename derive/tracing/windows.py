@@ -11,6 +11,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import sympy
@@ -27,6 +28,7 @@ from derive.tracing.values import (
     TracedNumber,
     TracedValue,
     apply,
+    joined,
     new_axis,
     reduced,
 )
@@ -52,48 +54,41 @@ def window_position(
         terms += at if by == 1 else [TracedNumber(by) * p for p in at]
     if not terms:
         return TracedNumber(-sympy.sympify(padding))
-    total = terms[0]
-    for term in terms[1:]:
-        total = total + term
-    return moved(total, -sympy.sympify(padding))
+    return moved(reduce(operator.add, terms), -sympy.sympify(padding))
 
 
-class Windows:
-    """x read in windows: the last axes of ``value`` are the starts of the windows.
+def windowed(
+    context: Context,
+    x: TracedValue,
+    sizes: Sequence[sympy.Expr],
+    kernel: Sequence[Axis],
+    stride: Sequence[Any],
+    padding: Sequence[Any],
+    dilation: Sequence[Any],
+    beyond: bool = False,
+) -> tuple[TracedValue, TracedNode | None]:
+    """Return (x read in windows, the condition that an element is one of x, None if all are).
 
-    Its elements depend on the indices of the ``kernel`` too. ``inside`` is the condition that they
-    are elements of x, None if all are.
+    The last axes of the value are the starts of the windows. Its elements depend on the indices of
+    the ``kernel`` too.
     """
-
-    def __init__(
-        self,
-        context: Context,
-        x: TracedValue,
-        sizes: Sequence[sympy.Expr],
-        kernel: Sequence[Axis],
-        stride: Sequence[Any],
-        padding: Sequence[Any],
-        dilation: Sequence[Any],
-        beyond: bool = False,
-    ) -> None:
-        self.starts: list[Axis] = [*map(new_axis, sizes)]
-        tests: list[TracedNode] = []
-        x = context.simple(x)
-        first = len(x.axes) - len(kernel)
-        for n, (starts, inner) in enumerate(zip(self.starts, kernel, strict=True)):
-            at = window_position(starts, inner, stride[n], dilation[n], padding[n])
-            whole, dim = x.shape[first + n], first + n
-            context.sizes.at_least(sizes[n] - 1)
-            if padding[n] != 0:
-                tests.append(at >= 0)
-            if padding[n] != 0 or (beyond and (starts or inner)):
-                tests.append(at < whole)
-            if x.axes[dim]:
-                x, atom = context.single(x, dim)
-                x = x.at({atom: at})
-            x = x.with_axis(dim, starts)
-        self.value = x
-        self.inside = conjunction(tests)
+    tests: list[TracedNode] = []
+    x = context.simple(x)
+    first = len(x.axes) - len(kernel)
+    for n, (size, inner) in enumerate(zip(sizes, kernel, strict=True)):
+        dim, starts = first + n, new_axis(size)
+        at = window_position(starts, inner, stride[n], dilation[n], padding[n])
+        whole = x.shape[dim]
+        context.sizes.at_least(size - 1)
+        if padding[n] != 0:
+            tests.append(at >= 0)
+        if padding[n] != 0 or (beyond and (starts or inner)):
+            tests.append(at < whole)
+        if x.axes[dim]:
+            x, atom = context.single(x, dim)
+            x = x.at({atom: at})
+        x = x.with_axis(dim, starts)
+    return x, conjunction(tests)
 
 
 # -------------------------------------------------------------------- convolutions
@@ -114,23 +109,20 @@ def conv(
     stride, dilation = per_axis(stride, spatial), per_axis(dilation, spatial)
     sizes = context.counted_shape()[-spatial:]
     if padding == "same":
-        sizes = [x.shape[len(x.axes) - spatial + n] for n in range(spatial)]
+        sizes = x.shape[-spatial:]
         spans = [dilation[n] * (weight.shape[2 + n] - 1) for n in range(spatial)]
         padding = [context.sizes.quotient_down(span, sympy.Integer(2)) for span in spans]
     padding = [sympy.Integer(0)] * spatial if padding == "valid" else per_axis(padding, spatial)
-    x, weight = (
-        _grouped(context, _batch(x, spatial), 1, groups),
-        _grouped(context, weight, 0, groups),
-    )
-    weight = weight.fresh()
+    x = _grouped(context, _batch(x, spatial), 1, groups)
+    weight = _grouped(context, weight, 0, groups).fresh()
     group, out, channels, *inner = weight.axes
     kernel = [tuple(Atom.new(a.size) for a in axis) for axis in inner]
-    windows = Windows(context, x, sizes, kernel, stride, padding, dilation)
-    batch, own_group, own_channels, *starts = windows.value.axes
+    x, inside = windowed(context, x, sizes, kernel, stride, padding, dilation)
+    batch, own_group, own_channels, *starts = x.axes
     free = ((),) * spatial
-    wide = replace(windows.value, axes=(batch, own_group, (), *starts, own_channels, *kernel))
+    wide = replace(x, axes=(batch, own_group, (), *starts, own_channels, *kernel))
     weight = replace(weight, axes=((), group, out, *free, channels, *inner))
-    made = _windowed_contraction(context, wide, weight, windows.inside, 3 + spatial)
+    made = _windowed_contraction(context, wide, weight, inside, 3 + spatial)
     return _with_bias(context, made, bias)
 
 
@@ -152,18 +144,15 @@ def conv_transpose(
     sizes = context.counted_shape()[-spatial:]
     x = _grouped(context, _batch(x, spatial), 1, groups).fresh()
     weight = _grouped(context, weight, 0, groups).fresh()
-    batch, group, channels, *places = x.axes
-    for n, axis in enumerate(places):
-        if len(axis) > 1:
-            x, atom = context.single(x, 3 + n)
-            places[n] = (atom,)
+    for dim in range(3, len(x.axes)):
+        x = context.with_one_index(x, dim)
     batch, group, channels, *places = x.axes
     own_group, own_channels, out, *kernel = weight.axes
     ends: list[Axis] = [*map(new_axis, sizes)]
     tests: list[TracedNode] = []
     for n, end in enumerate(ends):
         at = window_position(places[n], kernel[n], stride[n], dilation[n], padding[n])
-        tests.append(apply("==", Position(end[0]) if end else TracedNumber(0), at))
+        tests.append(apply("==", joined(end), at))
     free = ((),) * spatial
     test = conjunction(tests)
     # The test has the indices of both.
@@ -184,8 +173,7 @@ def _grouped(context: Context, x: TracedValue, dim: int, groups: Any) -> TracedV
     """Split an axis of x into groups and the channels of each group."""
     if groups == 1:
         return x.with_unit_axis(dim)
-    shape = x.shape
-    groups = sympy.sympify(groups)
+    shape, groups = x.shape, sympy.sympify(groups)
     within = context.sizes.plain(shape[dim] / groups)
     if context.sizes.hint(within) == 1 and context.sizes.unify(shape[dim], groups):
         within = sympy.Integer(1)
@@ -243,17 +231,20 @@ def avg_pool(
         raise DeriveError("an average pool with both padding and ceil_mode is not supported")
     ones = [sympy.Integer(1)] * spatial
     shape = context.counted_shape()[-spatial:]
-    windows = Windows(context, x, shape, kernel, stride, padding, ones, beyond=ceil_mode)
-    atoms = [a for axis in kernel for a in axis]
+    x, inside = windowed(context, x, shape, kernel, stride, padding, ones, beyond=ceil_mode)
     divisor = divisor_override
     if divisor is None and padded and count_include_pad:
         divisor = sympy.prod(sizes)
-    kind = "mean" if divisor is None else "sum"
-    node = windows.value.node
-    if atoms:
-        node = reduced(kind, atoms, node, windows.inside)
-    made = replace(windows.value, node=node)
+    made = _pooled("mean" if divisor is None else "sum", x, kernel, inside)
     return made if divisor is None else context.elementwise(operator.truediv, made, divisor)
+
+
+def _pooled(
+    kind: str, x: TracedValue, kernel: Sequence[Axis], inside: TracedNode | None
+) -> TracedValue:
+    """Reduce x over the indices of a kernel."""
+    atoms = [a for axis in kernel for a in axis]
+    return replace(x, node=reduced(kind, atoms, x.node, inside)) if atoms else x
 
 
 @operation(
@@ -273,28 +264,17 @@ def max_pool(
     sizes = per_axis(kernel_size, spatial)
     stride, padding, dilation = (per_axis(s, spatial, sizes) for s in (stride, padding, dilation))
     kernel = [*map(new_axis, sizes)]
-    found = context.node.meta["val"]
-    shape = [context.sizes.counted(n) for n in _first_result(found).shape][-spatial:]
-    windows = Windows(context, x, shape, kernel, stride, padding, dilation, beyond=ceil_mode)
-    atoms = [a for axis in kernel for a in axis]
-    node = windows.value.node
-    made = replace(
-        windows.value, node=reduced("max", atoms, node, windows.inside) if atoms else node
-    )
-    return (made, None) if isinstance(found, tuple | list) else made
-
-
-def _first_result(found: Any) -> Any:
-    return found[0] if isinstance(found, tuple | list) else found
+    shape = context.counted_shape()[-spatial:]
+    x, inside = windowed(context, x, shape, kernel, stride, padding, dilation, beyond=ceil_mode)
+    made = _pooled("max", x, kernel, inside)
+    return (made, None) if isinstance(context.node.meta["val"], tuple | list) else made
 
 
 @operation(*(f"adaptive_{kind}_pool{n}d" for kind in ("avg", "max") for n in (1, 2, 3)))
 def adaptive_pool(context: Context, x: TracedValue, output_size: Any) -> Any:
     """Pool an axis of size t to size o: position u covers u*t//o to ((u + 1)*t - 1)//o."""
-    spatial, found = int(context.called[-2]), context.node.meta["val"]
     kind = "mean" if "avg" in context.called else "max"
-    shape = [context.sizes.counted(n) for n in _first_result(found).shape]
-    first = len(x.axes) - spatial
+    shape, first = context.counted_shape(), len(x.axes) - int(context.called[-2])
     x = context.simple(x)
     for dim in range(first, len(x.axes)):
         if x.axes[dim] and shape[dim] != 1:
@@ -310,43 +290,34 @@ def adaptive_pool(context: Context, x: TracedValue, output_size: Any) -> Any:
             atoms += axes[dim]
             axes[dim] = ()
         elif context.sizes.hint(whole) % context.sizes.hint(size) == 0:
-            sizes = x.shape
-            inner = context.sizes.plain(whole / size)
+            parts = [size, context.sizes.plain(whole / size)]
             context.sizes.divided.append((whole, size))
-            split = context.regrouped(x, [*sizes[:dim], size, inner, *sizes[dim + 1 :]])
-            x = replace(
-                split,
-                axes=(
-                    *split.axes[:dim],
-                    (*split.axes[dim], *split.axes[dim + 1]),
-                    *split.axes[dim + 2 :],
-                ),
-            )
-            axes = [a if n != dim else split.axes[dim] for n, a in enumerate(axes)]
-            atoms += split.axes[dim + 1]
+            split = context.regrouped(x, [*x.shape[:dim], *parts, *x.shape[dim + 1 :]])
+            axes[dim], inner = split.axes[dim : dim + 2]
+            x = split.without_axis(dim + 1).with_axis(dim, (*axes[dim], *inner))
+            atoms += inner
         else:
             (atom,), new = x.axes[dim], Atom.new(size)
             low = Position(new) * whole // size
-            after = (Position(new) + 1) * whole
-            high = (after - 1) // size
+            high = ((Position(new) + 1) * whole - 1) // size
             tests += [Position(atom) >= low, Position(atom) <= high]
             atoms.append(atom)
             axes[dim] = (new,)
     node = reduced(kind, atoms, x.node, conjunction(tests)) if atoms else x.node
     made = TracedValue(tuple(axes), node, x.kind)
-    return (made, None) if isinstance(found, tuple | list) else made
+    return (made, None) if isinstance(context.node.meta["val"], tuple | list) else made
 
 
 # -------------------------------------------------------------------- windows as columns
 
 
-def _count_of_windows(
+def _counts_of_windows(
     context: Context, whole: Any, kernel: Any, stride: Any, padding: Any, dilation: Any
-) -> Any:
-    """Return the number of windows."""
-    return (
-        context.sizes.quotient_down(whole + 2 * padding - dilation * (kernel - 1) - 1, stride) + 1
-    )
+) -> list[sympy.Expr]:
+    """Return the number of windows along each axis."""
+    settings = zip(whole, kernel, stride, padding, dilation, strict=True)
+    down = context.sizes.quotient_down
+    return [down(n + 2 * p - d * (k - 1) - 1, step) + 1 for n, k, step, p, d in settings]
 
 
 @operation("im2col")
@@ -356,17 +327,11 @@ def columns(
     sizes, dilation, padding, stride = (
         per_axis(s, 2) for s in (kernel_size, dilation, padding, stride)
     )
-    first = len(x.axes) - 2
-    shape = [
-        _count_of_windows(context, x.shape[first + n], sizes[n], stride[n], padding[n], dilation[n])
-        for n in range(2)
-    ]
+    shape = _counts_of_windows(context, x.shape[-2:], sizes, stride, padding, dilation)
     kernel = [*map(new_axis, sizes)]
-    windows = Windows(context, x, shape, kernel, stride, padding, dilation)
-    *batch, channels, down, right = windows.value.axes
-    node = windows.value.node
-    if windows.inside is not None:
-        node = apply("where", windows.inside, node, 0)
+    x, inside = windowed(context, x, shape, kernel, stride, padding, dilation)
+    *batch, channels, down, right = x.axes
+    node = x.node if inside is None else apply("where", inside, x.node, 0)
     return TracedValue((*batch, (*channels, *kernel[0], *kernel[1]), (*down, *right)), node)
 
 
@@ -385,18 +350,14 @@ def folded(
         per_axis(s, 2) for s in (kernel_size, dilation, padding, stride)
     )
     out = context.shape()[-2:]
-    counts = [
-        _count_of_windows(context, out[n], sizes[n], stride[n], padding[n], dilation[n])
-        for n in range(2)
-    ]
-    shape = x.shape
-    channels = context.sizes.plain(shape[-2] / sympy.prod(sizes))
-    x = context.regrouped(x, [*shape[:-2], channels, *sizes, *counts]).fresh()
+    counts = _counts_of_windows(context, out, sizes, stride, padding, dilation)
+    channels = context.sizes.plain(x.shape[-2] / sympy.prod(sizes))
+    x = context.regrouped(x, [*x.shape[:-2], channels, *sizes, *counts]).fresh()
     ends: list[Axis] = [*map(new_axis, out)]
     *left, rows, columns, down, right = x.axes
     tests: list[TracedNode] = []
     for n, (starts, inner) in enumerate(((down, rows), (right, columns))):
         at = window_position(starts, inner, stride[n], dilation[n], padding[n])
-        tests.append(apply("==", Position(ends[n][0]) if ends[n] else TracedNumber(0), at))
+        tests.append(apply("==", joined(ends[n]), at))
     atoms = [a for axis in (rows, columns, down, right) for a in axis]
     return TracedValue((*left, *ends), reduced("sum", atoms, x.node, conjunction(tests)), x.kind)
