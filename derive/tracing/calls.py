@@ -7,7 +7,7 @@ call with exact shapes, the cache records where each tensor and each number is i
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
@@ -68,22 +68,15 @@ def as_function(
     module = function if isinstance(function, torch.nn.Module) else None
     tensors, places = collected(bound)
     arguments: Any = (list(bound.args), dict(bound.kwargs))
-    own: dict[str, str] = {}
-    if module is not None:
-        for k, x in [*module.named_parameters(), *module.named_buffers()]:
-            label = label_of(k)
-            while label in tensors:
-                label += "_"
-            tensors[label] = x
-            own[label] = k
-    names = list(tensors)
+    names, own = list(tensors), module_tensors(module, tensors)
+    tensors |= {label: t for label, (_, t) in own.items()}
 
     def call(**given: Any) -> Any:
         made = (list(arguments[0]), dict(arguments[1]))
-        for name, path in zip(names, places, strict=False):
+        for name, path in zip(names, places, strict=True):
             made = _with_value_at(made, path, given[name])
         if module is not None:
-            held = {k: given[label] for label, k in own.items()}
+            held = {name: given[label] for label, (name, _) in own.items()}
             return torch.func.functional_call(module, held, tuple(made[0]), made[1])
         return function(*made[0], **made[1])
 
@@ -123,9 +116,16 @@ def collected(
     return tensors, places
 
 
-def label_of(name: str) -> str:
-    """Return the input name of a module's parameter or buffer."""
-    return notation_name(name.replace(".", "_"))
+def module_tensors(module: Any, taken: Collection[str]) -> dict[str, tuple[str, Any]]:
+    """Return (dotted name, tensor) of the parameters and buffers of a module, by input name."""
+    found: dict[str, tuple[str, Any]] = {}
+    if module is not None:
+        for name, t in (*module.named_parameters(), *module.named_buffers()):
+            label = notation_name(name.replace(".", "_"))
+            while label in taken or label in found:
+                label += "_"
+            found[label] = name, t
+    return found
 
 
 def _labels(labels: Sequence[str], bound: inspect.BoundArguments, count: int) -> list[str]:

@@ -155,9 +155,7 @@ class Context:
         if said not in self._said:
             self._said[said] = name
             self._stated(name, value)
-        kept = tuple(axis for axis in value.axes if axis)
-        read = TracedRead(name, tuple(map(joined, kept)))
-        return TracedValue(value.axes, read, value.kind).fresh()
+        return _read_of(name, value).fresh()
 
     def named_variable(self, value: TracedValue, stem: str) -> TracedValue:
         """Name a value as the variable that the current statement assigns, if it does."""
@@ -167,7 +165,7 @@ class Context:
         """Return the value as a read of one more equation for it."""
         name = self.fresh(stem)
         self._stated(name, value)
-        return replace(value, node=TracedRead(name, tuple(map(joined, filter(None, value.axes)))))
+        return _read_of(name, value)
 
     def _stated(self, name: str, value: TracedValue) -> None:
         self.equations.append(TracedEquation(name, value.axes, value.node, value.kind, self.place))
@@ -367,6 +365,11 @@ class Context:
             )
             test = substituted(own.node, {place: Position(atom)})
         return replace(rest, node=left.moved(substituted(test, there), rest.node)), atom
+
+
+def _read_of(name: str, value: TracedValue) -> TracedValue:
+    """Return a value as a read of the equation of this name."""
+    return replace(value, node=TracedRead(name, tuple(map(joined, filter(None, value.axes)))))
 
 
 def symbol_of(size: Any) -> Any:

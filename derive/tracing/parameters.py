@@ -82,7 +82,10 @@ def _anti_unified(
 ) -> TracedNode | None:
     """Return the expression that equals ``one`` and ``other`` for two values of a parameter."""
     if isinstance(one, TracedNumber) and isinstance(other, TracedNumber):
-        if _same_number(one.value, other.value):
+        a, b = one.value, other.value
+        # Each reading has its own symbols, so their floats are compared.
+        has_sizes = isinstance(a, sympy.Expr) and a.free_symbols
+        if _float_atoms(a) == _float_atoms(b) if has_sizes else a == b:
             return one
         return None if one.value in stay else _parameter_in_number(one, other, name, value)
     if isinstance(other, TracedNumber) and not isinstance(one, TracedNumber):
@@ -131,13 +134,6 @@ def _label(node: TracedNode) -> Any:
     if isinstance(node, TracedReduce):
         return node.kind, len(node.atoms), node.condition is None
     return getattr(node, "name", None)
-
-
-def _same_number(a: Any, b: Any) -> bool:
-    """True if two numbers are equal; each reading has its own symbols, so floats are compared."""
-    if isinstance(a, sympy.Expr) and a.free_symbols:
-        return _float_atoms(a) == _float_atoms(b)
-    return bool(a == b)
 
 
 def _float_atoms(e: Any) -> list[float]:

@@ -103,12 +103,12 @@ def _piece(x: Any, k: int) -> Any:
     return x
 
 
-def _argument_leaves(x: Any) -> Iterator[Any]:
+def leaves_of(x: Any) -> Iterator[Any]:
     if isinstance(x, tuple | list):
         for e in x:
-            yield from _argument_leaves(e)
+            yield from leaves_of(e)
     elif isinstance(x, dict):
-        yield from _argument_leaves(list(x.values()))
+        yield from leaves_of(list(x.values()))
     else:
         yield x
 
@@ -116,7 +116,7 @@ def _argument_leaves(x: Any) -> Iterator[Any]:
 def by_pieces(context: Context, f: Any, node: Any, args: Any, kwargs: Any) -> Any:
     """Apply an operation to each piece, or to all of them."""
     name = context.called
-    counts = {len(x.values) for x in _argument_leaves([args, kwargs]) if isinstance(x, Pieces)}
+    counts = {len(x.values) for x in leaves_of([args, kwargs]) if isinstance(x, Pieces)}
     dims = _dims(context, node)
     if name == "cat":
         along = (args[1] if len(args) > 1 else 0) % len(node.meta["val"].shape)

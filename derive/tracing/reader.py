@@ -17,7 +17,7 @@ from derive.tracing.context import OPERATIONS, Context, takes_elements
 from derive.tracing.graph import UNREAD, Graph, is_write, name_of, unused
 from derive.tracing.literals import written_out
 from derive.tracing.names import is_simple
-from derive.tracing.ragged import Pieces, by_pieces, has_pieces
+from derive.tracing.ragged import Pieces, by_pieces, has_pieces, leaves_of
 from derive.tracing.unsupported import COMPLEX, NO_READING, advice, is_complex, is_refused
 from derive.tracing.values import (
     Joined,
@@ -88,11 +88,8 @@ class Reader:
                 return without_gradient(known)
             return known
         if isinstance(x, tuple | list):
-            return (
-                type(x)(self._given(e) for e in x)
-                if isinstance(x, list)
-                else tuple(self._given(e) for e in x)
-            )
+            # Those of torch.fx are subclasses of both.
+            return (list if isinstance(x, list) else tuple)(map(self._given, x))
         if isinstance(x, dict):
             return {k: self._given(e) for k, e in x.items()}
         if isinstance(x, slice):
@@ -122,11 +119,10 @@ class Reader:
                 raise DeriveError(COMPLEX)
             if f is None:
                 return self._taken_apart(node)
-            if has_pieces(self.context, node, _flat_arguments([args, kwargs])):
+            flat = list(leaves_of([args, kwargs]))
+            if has_pieces(self.context, node, flat):
                 return by_pieces(self.context, f, node, args, kwargs)
-            if not takes_elements(f) and any(
-                masks.selection(x) for x in _flat_arguments([args, kwargs])
-            ):
+            if not takes_elements(f) and any(map(masks.selection, flat)):
                 raise DeriveError(masks.MANY)
             made = f(self.context, *args, **kwargs)
             self._check(node, made)
@@ -215,13 +211,12 @@ class Reader:
 
     def _taken_apart(self, node: Any) -> Any:
         """Read an operation without a reading of its own by torch's decomposition of it."""
-        import torch
-        from torch.fx.experimental.proxy_tensor import make_fx
-
-        name = name_of(node.target)
         import torch.fx
+        from torch._decomp import decomposition_table
+        from torch.fx.experimental.proxy_tensor import make_fx
         from torch.utils._pytree import tree_flatten, tree_unflatten
 
+        name = name_of(node.target)
         flat, spec = tree_flatten((node.args, node.kwargs))
         places = [n for n, x in enumerate(flat) if isinstance(x, torch.fx.Node)]
         fakes = [flat[n].meta.get("val") for n in places]
@@ -237,7 +232,7 @@ class Reader:
             raise DeriveError(f"{name} is not supported: {advice(name)}")
         try:
             mode = next(f.fake_mode for f in fakes if hasattr(f, "fake_mode"))
-            table = _decompositions()
+            table = {k: f for k, f in decomposition_table.items() if name_of(k) not in OPERATIONS}
             with mode:
                 module = make_fx(call, tracing_mode="real", decomposition_table=table)(*fakes)
         except Exception as error:
@@ -303,16 +298,12 @@ class Reader:
             return made
         if leaves_out(made.node):
             return self._kept_within(node, made, name)
-        if is_simple(masks.lifted_mask(made)[1].node):
+        if is_simple(masks.lifted_mask(made)[1].node) or masks.selection(made) is not None:
             return made
-        if masks.selection(made) is not None:
+        if name is None and len([u for u in node.users if u.op != "output"]) < 2:
             return made
-        often = len([u for u in node.users if u.op != "output"]) > 1
-        if name is None and not often:
-            return made
-        return self.context.named(
-            made, name or name_of(node.target).strip("_").partition(".")[0] or "part"
-        )
+        stem = name_of(node.target).strip("_").partition(".")[0]
+        return self.context.named(made, name or stem or "part")
 
     def _kept_within(self, node: Any, made: TracedValue, name: str | None) -> TracedValue:
         """Name the finite branch of a choice, as an infinite one cannot be named."""
@@ -338,18 +329,3 @@ def _constant(node: Any) -> Any:
         f"the function uses a tensor that is not an argument ({node.target}); pass it as an "
         "argument, or make it a parameter or buffer of a module"
     )
-
-
-def _flat_arguments(x: Any) -> list[Any]:
-    if isinstance(x, tuple | list):
-        return [e for part in x for e in _flat_arguments(part)]
-    if isinstance(x, dict):
-        return _flat_arguments(list(x.values()))
-    return [x]
-
-
-def _decompositions() -> dict[Any, Any]:
-    """Return torch's decompositions of operations that have no reading."""
-    from torch._decomp import decomposition_table
-
-    return {k: v for k, v in decomposition_table.items() if name_of(k) not in OPERATIONS}

@@ -13,6 +13,7 @@ from typing import Any
 
 from derive.algebra.expr import tensors
 from derive.errors import DeriveError, DeriveWarning
+from derive.tracing.call_cost import cost_of, dearer
 from derive.tracing.calls import MOST, BoundCall, key_of
 from derive.tracing.cost_report import Fact
 
@@ -153,7 +154,7 @@ class KnownReadings:
             self.made[key] = [*found, new]
         elif warn and not again:
             message = f"{name} runs unchanged, under torch's autograd: {fact.refused}"
-            warnings.warn(message, DeriveWarning, stacklevel=3)
+            warnings.warn(message, DeriveWarning, stacklevel=4)
         return new
 
 
@@ -206,8 +207,6 @@ def numbers_of(bound: inspect.BoundArguments) -> dict[str, float]:
 
 def _more_than(fact: Fact, time: float, memory: float) -> str:
     """Describe what derived code takes more of than the limits allow; '' if nothing."""
-    from derive.tracing.call_cost import dearer
-
     if fact.ours is None or fact.plain is None:
         return ""
     return dearer(fact.ours, fact.plain, time, memory)
@@ -216,7 +215,6 @@ def _more_than(fact: Fact, time: float, memory: float) -> str:
 def _derive_and_cost(function: Any, bound: inspect.BoundArguments) -> tuple[LoadedFunction, Fact]:
     """Derive the code of a function for such arguments, and estimate both costs."""
     from derive.pipeline import load
-    from derive.tracing.call_cost import cost_of
     from derive.tracing.read import reading_of
 
     reading = READING.set(True)

@@ -13,8 +13,8 @@ import sympy
 from derive.errors import DeriveError
 from derive.tracing.choices import where
 from derive.tracing.context import Context, of_elements, operation
+from derive.tracing.elementwise import as_number
 from derive.tracing.masks import over_all, selection
-from derive.tracing.promotion import as_number
 from derive.tracing.values import (
     Atom,
     Position,

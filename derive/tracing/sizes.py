@@ -57,7 +57,8 @@ class SymbolicSizes:
         node = getattr(size, "node", None)
         e = sympy.sympify(size) if node is None else _plain_numbers(self._resolved(node.expr))
         for x in sorted(e.atoms(FloorDiv), key=lambda x: len(str(x))):
-            if not self._is_quotient(x):
+            a, b = x.args
+            if not any((whole, b) in self.divided for whole in (a, a - (b - 1))):
                 self._rounded(x)
         return self.plain(e)
 
@@ -162,10 +163,6 @@ class SymbolicSizes:
     def value(self, e: Any, way: Mapping[Any, int]) -> sympy.Expr:
         """Evaluate a size at these values of the symbols of the inputs."""
         return substitute_symbols(self.meant(self._resolved(e)), way)
-
-    def _is_quotient(self, x: sympy.Expr) -> bool:
-        a, b = x.args
-        return any((whole, b) in self.divided for whole in (a, a - (b - 1)))
 
     def _quotient_of(self, x: sympy.Expr) -> sympy.Expr:
         """Return a floor division as a quotient if it is exact or rounds up, else as a symbol."""
@@ -376,7 +373,11 @@ def _falsified(
         way = {**hints, **dict(zip(symbols, values, strict=True))}
         if holds(values) or _guard_holds(asked, way) or not sizes.takes(way):
             continue
-        if all(_element_total(v, sizes, way) <= _MOST for v in inputs.values()):
+        counts = (
+            sympy.prod([sizes.value(sizes.plain(a.size), way) for a in v.atoms])
+            for v in inputs.values()
+        )
+        if all(n <= _MOST for n in counts):
             yield way
         large = True
     if large:
@@ -413,10 +414,6 @@ def _guard_holds(asked: Any, way: Mapping[Any, int]) -> bool:
         return bool(substitute_symbols(asked, way) != sympy.false)
     except (ZeroDivisionError, ValueError):
         return True
-
-
-def _element_total(value: TracedValue, sizes: SymbolicSizes, way: Mapping[Any, int]) -> int:
-    return int(sympy.prod([sizes.value(sizes.plain(a.size), way) for a in value.atoms]))
 
 
 def guard_text(asked: Any, sizes: SymbolicSizes, inputs: Mapping[str, TracedValue]) -> str:
