@@ -150,6 +150,18 @@ def unused(graph: Any) -> set[Any]:
     return found
 
 
+def is_write(node: Any) -> bool:
+    """True if a node changes its first argument."""
+    schema = getattr(node.target, "_schema", None)
+    return bool(schema is not None and schema.is_mutable and node.args)
+
+
+def name_of(target: Any) -> str:
+    """The name of an operation."""
+    packet = getattr(target, "overloadpacket", None)
+    return str(getattr(packet, "__name__", None) or getattr(target, "__name__", target))
+
+
 # -------------------------------------------------------------------- statements
 
 _LIBRARIES = ("torch", "derive/tracing", "derive/auditing")

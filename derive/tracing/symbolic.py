@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -34,7 +34,9 @@ def kept_sizes(function: Any) -> Iterator[None]:
         return of
 
     changed = [vars(math), *_globals(function)]
-    names = [(own, n, x) for own in changed for n, x in own.items() if _is_of(x, of_sizes)]
+    names = [
+        (own, n, x) for own in changed for n, x in own.items() if any(x is f for f in of_sizes)
+    ]
     instead = {plain: kept(plain) for plain in of_sizes}
     for own, name, plain in names:
         own[name] = instead[plain]
@@ -44,10 +46,6 @@ def kept_sizes(function: Any) -> Iterator[None]:
     finally:
         for own, name, plain in names:
             own[name] = plain
-
-
-def _is_of(x: Any, functions: Collection[Any]) -> bool:
-    return any(x is f for f in functions)
 
 
 def _globals(function: Any) -> list[dict[str, Any]]:
@@ -90,15 +88,13 @@ def _symbolic_replacements() -> Any:
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             named = dict(kwargs or {})
-            if func not in others or (func in pools and _says_where(args, named)):
+            if func not in others or (
+                func in pools and (len(args) > 6 or named.get("return_indices"))
+            ):
                 return func(*args, **named)
             return others[func](*args, **{k: v for k, v in named.items() if k != "return_indices"})
 
     return Others()
-
-
-def _says_where(args: Any, named: Any) -> bool:
-    return len(args) > 6 or bool(named.get("return_indices", False))
 
 
 def _max_pool1d(

@@ -6,6 +6,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -142,6 +143,22 @@ def test_a_room_imports_only_what_stands_above_it():
         (relative(p), name) for p in files for name in imported(p) if room(name) > room(dotted(p))
     ]
     assert not below
+
+
+def test_no_file_imports_itself_through_others():
+    """Nor by imports within functions or for types alone; a CycleError names the files."""
+    files = {dotted(p).removesuffix(".__init__"): p for p in FILES}
+    imports: dict[str, set[str]] = {name: set() for name in files}
+    for name, path in files.items():
+        for node in nodes_of(path):
+            if isinstance(node, ast.Import):
+                imports[name] |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                inner = {f"{node.module}.{alias.name}" for alias in node.names}
+                imports[name] |= inner & files.keys() or {node.module}
+    within = {name: (found & files.keys()) - {name} for name, found in imports.items()}
+    assert sum(map(len, within.values())) > len(files)
+    TopologicalSorter(within).prepare()
 
 
 def test_every_file_has_a_room():
