@@ -7,11 +7,11 @@ from itertools import combinations, pairwise
 from random import Random
 
 import pytest
+from campaigns.race import main
 from kit.race import chart
 from kit.race.run import Entry
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
-from race import main
 
 LONG = "an_operation_whose_name_is_much_longer_than_any_name_of_the_catalog_and_has_no_spaces"
 WAYS = ["torch", "composite"]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from itertools import product
 
 import pytest
-from fuzz import summary
+from campaigns.fuzz import summary
 from kit.examine import Result, Run, drawn, examine
 from kit.programs import Program, deep_program, random_program
 from kit.programs.constructs import EVERY, constructs
@@ -19,7 +19,7 @@ from derive.errors import DeriveError
 from derive.notation.specification import parse
 
 COUNT = 400
-"""The others are a campaign: tests/fuzz.py."""
+"""The others are a campaign: tests/campaigns/fuzz.py."""
 CHUNK = 50
 
 
