@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 from campaigns.race import main
+from kit.each import each_row
 from kit.race import chart
 from kit.race.run import Entry
 from matplotlib.figure import Figure
@@ -66,10 +67,10 @@ def boxes(figure: Figure) -> dict[str, list[Bbox]]:
     }
 
 
-@pytest.mark.parametrize("name", ["relu", "binary_cross_entropy_with_logits", LONG])
-@pytest.mark.parametrize("ways", [WAYS, WAYS[1:]])
-@pytest.mark.parametrize(
-    ("low", "high"),
+@each_row("name", ["relu", "binary_cross_entropy_with_logits", LONG])
+@each_row("ways", [WAYS, WAYS[1:]])
+@each_row(
+    "low, high",
     [(0.99, 1.02), (0.0156, 5.2), (0.07, 16.6), (0.01, 0.02), (3, 9), (1e-9, 1e6), (0.5, 1e30)],
 )
 def test_all_texts_are_on_the_canvas_and_apart(low, high, ways, name):

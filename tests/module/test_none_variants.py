@@ -8,6 +8,7 @@ from itertools import product
 
 import pytest
 import torch
+from kit.each import each_row
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -106,7 +107,7 @@ def with_optional():
     return [name for name, op in operations if any(t.default is not None for t in op.inputs)]
 
 
-@pytest.mark.parametrize("name", SPECS)
+@each_row("name", SPECS)
 def test_none_is_the_constant(name):
     compared(derive.parse(SPECS[name]))
 

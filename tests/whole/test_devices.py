@@ -3,13 +3,13 @@
 import ast
 from pathlib import Path
 
-import pytest
+from kit.each import each_row
 
 GENERATED = sorted((Path(__file__).parents[2] / "generated").glob("*.py"))
 MAKES = "arange empty eye full linspace ones randn scalar_tensor tensor zeros".split()
 
 
-@pytest.mark.parametrize("path", GENERATED, ids=lambda p: p.stem)
+@each_row("path", GENERATED)
 def test_each_new_tensor_says_its_device(path):
     for part in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute):

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kit.each import each_row
 
 torch = pytest.importorskip("torch")
 
@@ -285,7 +286,7 @@ def test_the_seeds_invariant_says_something_else_in_python():
     assert (False == (grad is not None)) is True  # noqa: E712
 
 
-@pytest.mark.parametrize("name", catalog.names())
+@each_row("name", catalog.names())
 def test_every_name_in_the_generated_code_exists(name):
     """The seed's linear cross-entropy reads ``x.shape``, and nothing there is called x."""
     tree = ast.parse(text(name))
@@ -326,7 +327,7 @@ def _bound(body: list[ast.stmt]) -> set[str]:
     return names
 
 
-@pytest.mark.parametrize("name", catalog.names())
+@each_row("name", catalog.names())
 def test_backward_gives_one_gradient_for_each_argument_of_forward(name):
     """Seed: linear cross-entropy gives three for (A, L, T, bias, ..), so that of b is T's."""
     functions = [
@@ -378,7 +379,7 @@ SEEDED = (
 """The operations of the seeds: none is a diagonal, a triangle or a position."""
 
 
-@pytest.mark.parametrize("name", SEEDED)
+@each_row("name", SEEDED)
 def test_no_delta_is_a_matrix(name):
     called = {
         node.attr if isinstance(node, ast.Attribute) else node.id

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.each import each_row
 
 torch = pytest.importorskip("torch")
 
@@ -57,9 +58,9 @@ def assert_stable(name: str, tensors: list[Any], **parameters: Any) -> None:
         )
 
 
-@pytest.mark.parametrize("name", "softmax log_softmax logsumexp".split())
-@pytest.mark.parametrize("dim", (0, 1, -1))
-@pytest.mark.parametrize("shift", (0.0, 1000.0, -1000.0))
+@each_row("name", "softmax log_softmax logsumexp".split())
+@each_row("dim", (0, 1, -1))
+@each_row("shift", (0.0, 1000.0, -1000.0))
 def test_large_logits(name, dim, shift):
     assert_stable(name, [SCALE * randn(4, 7, 5) + shift], dim=dim)
 
@@ -79,8 +80,8 @@ def test_nll_loss_of_large_logits(reduction, weighted):
     assert_stable("nll_loss", [A, T, weight], reduction=reduction)
 
 
-@pytest.mark.parametrize(
-    ("reduction", "weighted", "biased", "smoothing"),
+@each_row(
+    "reduction, weighted, biased, smoothing",
     list(product(REDUCTIONS, (False, True), (False, True), (0.0, 0.1))),
 )
 def test_linear_cross_entropy_of_large_logits(reduction, weighted, biased, smoothing):

@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from kit.each import each_row
 from kit.recognised import functions
 from kit.rows import without
 from kit.runs import random_runs
@@ -172,7 +173,7 @@ def named(text: str) -> str:
     return text.replace("\n", " ; ")
 
 
-@pytest.mark.parametrize("text", CODE, ids=named)
+@each_row("text", CODE)
 def test_the_code_that_an_expert_writes(text):
     forward, backward = CODE[text]
     made = functions(source(parse(text)))
@@ -232,7 +233,7 @@ def assert_the_same(op, tensors):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("text", CODE, ids=named)
+@each_row("text", CODE)
 def test_what_is_recognised_equals_the_general_lowering(text):
     op = parse(text)
     for sizes in ((4, 5, 6, 7, 3, 2), (7, 6, 5, 4, 3, 8)):
@@ -281,7 +282,7 @@ FULL = [
 ]
 
 
-@pytest.mark.parametrize("seed", FULL)
+@each_row("seed", FULL)
 def test_random_runs_equal_the_general_lowering(seed):
     op, _ = by_loops(PROGRAMS[seed].text, PROGRAMS[seed].tensors)
     assert_the_same(op, PROGRAMS[seed].tensors)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from kit.each import each_row
 from kit.lines import lines, made, named, run
 
 from derive import load, parse
@@ -131,7 +132,7 @@ CODE = {
 }
 
 
-@pytest.mark.parametrize("text", [t for t, code in CODE.items() if any(code)], ids=named)
+@each_row("text", [t for t, code in CODE.items() if any(code)])
 def test_the_code_that_an_expert_writes(text):
     code = source(made(text))
     for function, expected in zip(("_f_forward", "backward"), CODE[text], strict=True):
@@ -146,12 +147,8 @@ def test_the_whole_family_of_checks(text):
     assert not failed
 
 
-@pytest.mark.parametrize("size", [0, 1])
-@pytest.mark.parametrize(
-    "text",
-    [t for t in CODE if not any(part in t for part in ("s[n", "B[t]", "size(u)"))],
-    ids=named,
-)
+@each_row("size", [0, 1])
+@each_row("text", [t for t in CODE if not any(part in t for part in ("s[n", "B[t]", "size(u)"))])
 def test_axes_without_or_with_one_value(text, size):
     op = made(text)
     sizes = {"k": size, "n": 3, "d": 4, "p": 2, "q": 3, "b": 5, "e": 6}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from kit.each import each_row
 from kit.lines import lines, made, named, run
 from kit.lowered import assert_code, assert_right
 
@@ -66,9 +67,9 @@ def test_the_whole_family_of_checks(text):
     assert not failed
 
 
-@pytest.mark.parametrize("k", [0, 1, 4])
-@pytest.mark.parametrize("i", [0, 1, 3])
-@pytest.mark.parametrize("text", CODE, ids=named)
+@each_row("k", [0, 1, 4])
+@each_row("i", [0, 1, 3])
+@each_row("text", CODE)
 def test_axes_of_any_size(text, i, k):
     op = made(text)
     sizes = {"i": i, "j": 2, "k": k, "d": k, "b": 2}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from kit.each import each_row
 from kit.lines import made, named, run
 from kit.plain import plain
 
@@ -56,8 +57,8 @@ def test_the_whole_family_of_checks(text):
     assert not failed
 
 
-@pytest.mark.parametrize("size", [0, 1, 2, 3, 7, 8, 13])
-@pytest.mark.parametrize("text", [*CODE, *PAIRS], ids=named)
+@each_row("size", [0, 1, 2, 3, 7, 8, 13])
+@each_row("text", [*CODE, *PAIRS])
 def test_any_number_of_positions(text, size):
     op = made(text)
     sizes = {"k": size, "n": 3, "d": 4, "p": 2, "q": 3}

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from kit.each import each_row
 from kit.lines import run
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -62,8 +63,8 @@ def test_the_whole_family_of_checks(name, kind):
     assert not [c for c in checks_of(op, load(op)) if not c.ok]
 
 
-@pytest.mark.parametrize("kind", ["amax", "logsumexp"])
-@pytest.mark.parametrize("name", TEXTS)
+@each_row("kind", ["amax", "logsumexp"])
+@each_row("name", TEXTS)
 def test_no_mask_of_all_pairs_is_made(name, kind):
     code = source(made(name, kind))
     assert "scatter_reduce" in code
