@@ -170,7 +170,7 @@ def test_the_gradients_are_those_of_an_expert(name):
     }
 
 
-@each_operation(share=3)
+@each_operation(share=15)
 def test_an_operation_is_derived_and_emitted_in_so_many_calls(op):
     """Calls, which are as many on any machine; a million take about 0.3 s on a slow one.
 
@@ -193,6 +193,5 @@ def test_an_operation_is_derived_without_warnings(op):
     """Neither of what stands in the equations nor of the axes of what is computed."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        source(op)
         found = [text for option, cost in costs(op) for text in warnings_of(op, option, cost)]
     assert found == []
