@@ -67,11 +67,16 @@ def boxes(figure: Figure) -> dict[str, list[Bbox]]:
     }
 
 
-@each_row("name", ["relu", "binary_cross_entropy_with_logits", LONG])
-@each_row("ways", [WAYS, WAYS[1:]])
+RANGES = ((0.99, 1.02), (0.0156, 5.2), (0.07, 16.6), (0.01, 0.02), (3, 9), (1e-9, 1e6), (0.5, 1e30))
+NAMES = ("relu", "binary_cross_entropy_with_logits", LONG)
+
+
 @each_row(
-    "low, high",
-    [(0.99, 1.02), (0.0156, 5.2), (0.07, 16.6), (0.01, 0.02), (3, 9), (1e-9, 1e6), (0.5, 1e30)],
+    "low, high, ways, name",
+    [
+        *((*ends, WAYS, LONG) for ends in RANGES),
+        *((0.0156, 5.2, ways, name) for ways in (WAYS, WAYS[1:]) for name in NAMES),
+    ],
 )
 def test_all_texts_are_on_the_canvas_and_apart(low, high, ways, name):
     figure = drawn(entries(12, low, high, name), ways)

@@ -8,13 +8,14 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from kit.each import each_row
+from kit.each import each_row, some_now
 from kit.recognised import functions
 from kit.rows import without
 from kit.runs import random_runs
 
 from derive import catalog, load, parse
 from derive.check import oracle
+from derive.check.checks import QUICK, VALUES
 from derive.check.verify import checks_of
 from derive.memory import imported
 from derive.pipeline import derive_option, source
@@ -191,12 +192,12 @@ def test_the_catalogs_concat_is_torchs():
     assert "reshape" not in text
 
 
-@pytest.mark.parametrize("text", CODE, ids=named)
-def test_the_whole_family_of_checks(text):
-    """gradcheck, gradgradcheck, vmap, layouts, float32, both modes: on sizes of every kind."""
+@pytest.mark.parametrize("columns", some_now([VALUES, QUICK], 1), ids=len)
+@each_row("text", CODE)
+def test_the_family_of_checks(text, columns):
+    """Values and gradients now; all checks, on sizes of every kind, in the long campaign."""
     op = parse(text)
-    failed = [c for c in checks_of(op, load(op)) if not c.ok]
-    assert failed == []
+    assert [c for c in checks_of(op, load(op), columns=columns) if not c.ok] == []
 
 
 # ------------------------------------------------------------- recognised or not, it is the same

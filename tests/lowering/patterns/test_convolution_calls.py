@@ -16,6 +16,7 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from derive import derivation, load, parse
 from derive.check import oracle
+from derive.check.checks import QUICK, VALUES
 from derive.check.verify import checks_of
 from derive.memory import imported
 from derive.pipeline import source
@@ -196,11 +197,12 @@ def test_long_calls_have_their_arguments_on_lines_of_their_own(text):
     assert max(len(line) for line in lines if "torch.nn." in line) <= 88
 
 
-@pytest.mark.parametrize("text", [VALID, CAUSAL, BARE, INSIDE], ids=named)
-def test_the_whole_family_of_checks(text):
-    """gradcheck, gradgradcheck, vmap, layouts, float32, both modes: on sizes of every kind."""
+@pytest.mark.parametrize("columns", some_now([VALUES, QUICK], 1), ids=len)
+@each_row("text", [VALID, CAUSAL, BARE, INSIDE])
+def test_the_family_of_checks(text, columns):
+    """Values and gradients now; all checks, on sizes of every kind, in the long campaign."""
     op = parse(text)
-    assert [c for c in checks_of(op, load(op)) if not c.ok] == []
+    assert [c for c in checks_of(op, load(op), columns=columns) if not c.ok] == []
 
 
 SMALL = {

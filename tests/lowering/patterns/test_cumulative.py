@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from kit.each import each_row
-from kit.lines import lines, made, named, run
+from kit.each import each_row, some_now
+from kit.lines import lines, made, run
 
 from derive import load, parse
+from derive.check.checks import QUICK, VALUES
 from derive.check.verify import checks_of
 from derive.pipeline import source
 
@@ -140,11 +141,12 @@ def test_the_code_that_an_expert_writes(text):
             assert line in lines(code, function)
 
 
-@pytest.mark.parametrize("text", CODE, ids=named)
-def test_the_whole_family_of_checks(text):
+@pytest.mark.parametrize("columns", some_now([VALUES, QUICK], 1), ids=len)
+@each_row("text", CODE)
+def test_the_family_of_checks(text, columns):
+    """Values and gradients now; all checks, on sizes of every kind, in the long campaign."""
     op = made(text)
-    failed = [c for c in checks_of(op, load(op)) if not c.ok]
-    assert not failed
+    assert not [c for c in checks_of(op, load(op), columns=columns) if not c.ok]
 
 
 @each_row("size", [0, 1])
