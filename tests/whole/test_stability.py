@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
-from importlib.util import module_from_spec, spec_from_file_location
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,19 +10,10 @@ from kit.each import each_row
 
 torch = pytest.importorskip("torch")
 
-GENERATED = Path(__file__).parents[2] / "generated"
+from kit.cases.case import generated  # noqa: E402
+
 SCALE = 300
 REDUCTIONS = ("mean", "sum", "none")
-
-
-@cache
-def generated(name: str) -> Any:
-    path = GENERATED / f"{name}.py"
-    assert path.is_file(), f"{path} is missing: run derive generate"
-    spec = spec_from_file_location(f"generated_{name}", path)
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return getattr(module, name)
 
 
 def randn(*shape: int, seed: int = 0) -> torch.Tensor:
