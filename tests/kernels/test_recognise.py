@@ -7,6 +7,7 @@ from itertools import product
 
 import pytest
 import torch
+from kit.each import each_row
 
 import derive
 from derive.api import load
@@ -75,7 +76,7 @@ NONE = (
 """Texts that are nearly such equations."""
 
 
-@pytest.mark.parametrize("text", FOUND, ids=lambda t: t.replace("\n", "; "))
+@each_row("text", FOUND)
 def test_they_stand_where_their_equations_do(text):
     op = derive.parse(text)
     assert kernels(op) == FOUND[text]

@@ -9,6 +9,7 @@ from functools import partial
 
 import pytest
 import torch
+from kit.each import each_row
 from kit.shared import written
 
 import derive
@@ -404,8 +405,8 @@ def test_what_a_person_wrote_cannot_leave_the_docstring():
 # ------------------------------------------------------------------- the text of code
 
 
-@pytest.mark.parametrize(
-    ("code", "written"),
+@each_row(
+    "code, written",
     [
         (Binary("*", Binary("+", a, b), c), "(a + b) * c"),
         (Binary("+", Binary("*", a, b), c), "a * b + c"),

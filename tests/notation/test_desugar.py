@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.each import each_row
 
 torch = pytest.importorskip("torch")
 
@@ -108,14 +109,14 @@ def parsed(spec: str) -> Any:
         return parse(spec)
 
 
-@pytest.mark.parametrize("name", READ)
+@each_row("name", READ)
 def test_values_and_gradients(name):
     op = parsed(READ[name])
     for check in gradients_of(op, load(op)):
         assert check.ok, f"{check.check}, {check.case}: {check.detail}"
 
 
-@pytest.mark.parametrize("name", READ)
+@each_row("name", READ)
 def test_the_split_operation_computes_the_same(name):
     """The oracle knows nothing of parts: it reads a composite axis at a row-major number."""
     op = parsed(READ[name])
@@ -138,7 +139,7 @@ def test_the_split_operation_computes_the_same(name):
         np.testing.assert_allclose(array.ravel(), outer[output].ravel(), rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", READ)
+@each_row("name", READ)
 def test_gradients_of_equations_have_their_axes(name):
     """Without autograd the same gradients, and each in the shape of what it is the gradient of."""
     op = parsed(READ[name])

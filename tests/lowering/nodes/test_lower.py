@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
-from kit.each import each_operation, each_option
+from kit.each import each_operation, each_option, each_row
 from kit.equations import numbers, operations, samples, with_lets
 from kit.once import sample
 from kit.shared import written
@@ -158,8 +158,8 @@ TEXTS = {
 }
 
 
-@pytest.mark.parametrize("rank", ["(0, 0)", "(1, 1)", "(2, 0)", "(0, 2)", "(2, 2)"])
-@pytest.mark.parametrize("name", TEXTS)
+@each_row("rank", ["(0, 0)", "(1, 1)", "(2, 0)", "(0, 2)", "(2, 2)"])
+@each_row("name", TEXTS)
 def test_groups_of_every_rank(name, rank):
     op = derive.parse(TEXTS[name])
     first, others = (int(r) for r in rank.strip("()").split(", "))
@@ -210,7 +210,7 @@ ACCESSES = {
 }
 
 
-@pytest.mark.parametrize("name", ACCESSES)
+@each_row("name", ACCESSES)
 def test_accesses_conditions_and_reductions(name):
     op = derive.parse(ACCESSES[name])
     square = name not in ("an element of each row", "a sum of what is picked")
@@ -259,12 +259,12 @@ def test_a_position_out_of_range_is_an_error(name, position):
         derive.load(op)(*given)
 
 
-@pytest.mark.parametrize("name", TEXTS | ACCESSES)
+@each_row("name", TEXTS | ACCESSES)
 def test_no_tensor_is_subscripted_by_a_tensor(name):
     assert_no_subscript(derive.source(derive.parse((TEXTS | ACCESSES)[name])))
 
 
-@each_operation()
+@each_operation(together=True)
 def test_no_tensor_of_the_catalog_is_subscripted_by_a_tensor(op):
     assert_no_subscript(written(op))
 
