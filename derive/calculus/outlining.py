@@ -15,6 +15,7 @@ for tanh(sum_r b_r*c_r).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import replace
 from itertools import permutations
 
 from derive.algebra.expr import (
@@ -24,6 +25,7 @@ from derive.algebra.expr import (
     Const,
     Delta,
     Expr,
+    Guard,
     Index,
     Iverson,
     Mul,
@@ -39,7 +41,7 @@ from derive.algebra.expr import (
 from derive.algebra.functions import derivative_copies, derives_from_value
 from derive.algebra.reductions import REDUCTIONS
 from derive.algebra.substitution import substitute
-from derive.calculus.interval_analysis import is_everywhere
+from derive.calculus.value_analysis import Facts, ValueFacts
 
 _LARGEST = 24
 """An argument or an operand with more nodes than this gets a name."""
@@ -68,7 +70,7 @@ class _OutlinedParts:
         self._name = name
         self._new: dict[_Place, Expr] = {}
         self._size: dict[Expr, int] = {}
-        self._normalised: set[str] = set()
+        self._values = ValueFacts(lambda name: None)
         self._told: Expr | None = None
 
     def of(self, e: Expr) -> Expr:
@@ -94,7 +96,7 @@ class _OutlinedParts:
                     if self._may_be_named(new, own):
                         name = inside[part] = self._name(new)
                         if _normaliser(new) is not None:
-                            self._normalised.add(name.tensor)
+                            self._values.named[name.tensor] = Facts(high=0)
         made: Expr = e.map(lambda part: inside.get(part, part)) if inside else e
         return self._grouped(made, held) if isinstance(made, Add | Mul) else made
 
@@ -137,20 +139,25 @@ class _OutlinedParts:
             return False
         if not held:
             return True
-        known = self._log_softmaxes(parts)
-        return all(part in known or is_everywhere(part) for part in parts)
-
-    def _log_softmaxes(self, parts: Iterable[Expr]) -> set[Expr]:
-        """The softmaxes, their logarithms and their normalizers."""
-        found: set[Expr] = set()
-        for part in parts:
-            of = part.args[0] if isinstance(part, Call) and part.function == "exp" else part
-            total = _normaliser(of)
+        totals = {_normaliser(part): part for part in parts}
+        for total, share in totals.items():
             if total is not None:
-                found |= {part, of, total}
-            elif isinstance(of, Access) and of.tensor in self._normalised:
-                found |= {part}
-        return found
+                self._values.known[share] = replace(self._values.facts(share), high=0)
+        return (
+            self._values.facts(e).defined
+            and all(part in totals or _is_whole_read(part) for part in parts)
+            and not any(map(self._values.may_overflow, parts))
+        )
+
+
+def _is_whole_read(part: Expr) -> bool:
+    """True if a node reads within its axes, and sums without a condition if it reduces."""
+    match part:
+        case Access(_, positions):
+            return all(isinstance(p, Index) for p in positions)
+        case Reduce(kind, _, _, condition):
+            return kind == "sum" and condition is None
+    return not isinstance(part, Guard | Delta)
 
 
 def _is_square(e: Expr) -> bool:

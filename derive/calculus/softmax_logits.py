@@ -29,7 +29,7 @@ from derive.algebra.expr import (
     walk,
 )
 from derive.algebra.substitution import replace, replace_inside_out, substitute
-from derive.calculus.interval_analysis import is_finite_alike
+from derive.calculus.value_analysis import ValueFacts
 from derive.notation.smart_constructors import total
 
 
@@ -90,15 +90,22 @@ def _has_contraction(f: Expr) -> bool:
 
     A named value is computed everywhere, also where a condition excludes it.
     """
-    return all(map(is_finite_alike, walk(f))) and any(
+    return _is_finite(f) and any(
         isinstance(part, Reduce) and len(set(accesses(part.body))) > 1 for part in walk(f)
     )
+
+
+def _is_finite(f: Expr) -> bool:
+    """True if f is finite wherever its tensors are; an exponential counts as a score."""
+    values = ValueFacts(lambda name: None)
+    calls = (part for part in walk(f) if isinstance(part, Call) and part.function != "exp")
+    return values.facts(f).defined and not any(map(values.may_overflow, calls))
 
 
 def _scales_a_sum(f: Expr) -> bool:
     """True if f, finite wherever its tensors are, multiplies a sum by a possibly large number."""
     products = [part for part in walk(f) if isinstance(part, Mul)]
-    return all(map(is_finite_alike, walk(f))) and any(
+    return _is_finite(f) and any(
         any(isinstance(a, Add) for a in p.args) and any(map(_is_large, p.args)) for p in products
     )
 

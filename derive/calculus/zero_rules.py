@@ -12,19 +12,21 @@ from __future__ import annotations
 from derive.algebra.expr import Access, Call, Expr, Iverson, Not, Num, Param, Pow, Rel, num, walk
 from derive.algebra.poly import ZERO, Poly, Term, as_atom, base_and_power, make_term, poly
 from derive.algebra.rules import Rule
-from derive.calculus.interval_analysis import may_be_infinite
 from derive.calculus.lets import Lets
+from derive.calculus.value_analysis import ValueFacts
 
 
 def zero_rule(lets: Lets) -> Rule:
     """The rule for terms that read none of these equations."""
+
+    values = ValueFacts(lets.get)
 
     def apply(t: Term) -> Poly | None:
         if any(isinstance(e, Access) and lets.get(e.tensor) for e in walk(t)):
             return None
         gone = [f for f in t.factors if _is_needless(f, t)]
         rest = [f for f in t.factors if f not in gone]
-        if not gone or any(may_be_infinite(lets.get, f) for f in rest):
+        if not gone or not all(values.facts(f).defined for f in rest):
             return None
         return poly([make_term(t.coef, t.binders, rest)])
 
