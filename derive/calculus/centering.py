@@ -46,10 +46,10 @@ from derive.algebra.rules import Rules
 from derive.algebra.simplify import simplify
 from derive.algebra.squares import RobustCenter, Square, square_to_open
 from derive.calculus.adjoint import Adjoint, Backward
-from derive.calculus.common_multiples import Multiple, multiples
 from derive.calculus.fold import fold_rules
+from derive.calculus.instances import Multiple, multiples
 from derive.calculus.lets import Let, Lets
-from derive.calculus.softmax_recognition import recognise_under
+from derive.calculus.softmax import recognise_under
 from derive.calculus.value_analysis import Facts, ValueFacts
 from derive.notation.operation import Operation
 

@@ -45,7 +45,7 @@ from derive.algebra.rules import Rule, Rules
 from derive.algebra.substitution import substitute
 from derive.budget import tick
 from derive.calculus.guards import guard_rule
-from derive.calculus.head_index import DefinitionIndex
+from derive.calculus.instances import DefinitionIndex
 from derive.calculus.lets import Find, Let, Lets
 from derive.calculus.sum_rules import total_rules
 from derive.calculus.value_analysis import ValueFacts

@@ -44,7 +44,7 @@ from derive.algebra.logic import conjunction, negate
 from derive.algebra.poly import FactoredSum, Poly, Term
 from derive.algebra.reductions import REDUCTIONS, Reduction
 from derive.calculus.lets import Find, Let
-from derive.calculus.softmax_recognition import NormalizedExp, recognise_under
+from derive.calculus.softmax import NormalizedExp, log_normalizer, recognise_under
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,8 @@ class ValueFacts:
             case FactoredSum(body):
                 return self.facts(body)
             case Poly(parts) | Add(parts):
-                return _sum_facts([self.facts(t) for t in parts])
+                whole = _sum_facts([self.facts(t) for t in parts])
+                return whole if log_normalizer(e) is None else replace(whole, high=0)
             case Mul(args):
                 return _product_facts([self.facts(a) for a in args])
             case Term(coef, binders, factors):
@@ -295,6 +296,8 @@ def _summed_facts(inner: Facts) -> Facts:
 
 def _reduced_facts(row: Reduction, inner: Facts, condition: Expr | None) -> Facts:
     """The facts of a reduction of such values where a condition holds, over a nonempty axis."""
+    if not row.is_smooth:
+        return _ANY
     if condition is not None and not isfinite(row.of_nothing):
         return _OF_NOTHING
     moderate = row.linear and condition is None and inner.moderate

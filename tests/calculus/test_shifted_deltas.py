@@ -43,8 +43,8 @@ from derive.algebra.poly import (
     scale,
 )
 from derive.algebra.simplify import simplify
+from derive.calculus.positions import given_sizes
 from derive.calculus.shifted_deltas import shift_rules
-from derive.calculus.valid_positions import given_sizes
 from derive.notation.operation import Extent
 from derive.pipeline import derivation
 
