@@ -30,10 +30,10 @@ from derive.algebra.rules import DELTA_RULES, FUNCTION_RULES, PAIRED, Rules, Ste
 from derive.algebra.simplify import Log, eliminate_deltas, simplify
 from derive.budget import at
 from derive.calculus.adjoint import Adjoint, Backward, with_subject
+from derive.calculus.bracket_rules import zero_rule
 from derive.calculus.fold import fold_rules, naming_rules
 from derive.calculus.lets import Lets, inline, is_named_sum
 from derive.calculus.ratio_rules import quotient_rules
-from derive.calculus.zero_rules import zero_rule
 
 _MOST_TERMS = 6
 """An adjoint with more terms than this is never inlined: products of sums multiply out."""

@@ -9,7 +9,7 @@ from fractions import Fraction
 from derive.algebra.expr import Index, Num
 from derive.calculus.adjoint import Backward
 from derive.calculus.lets import Lets
-from derive.calculus.valid_positions import bounds_of
+from derive.calculus.positions import bounds_of
 from derive.errors import LoweringError
 from derive.kernels.gather_pattern import Floats
 from derive.kernels.stack_pattern import Short

@@ -45,8 +45,8 @@ from derive.algebra.poly import (
 )
 from derive.algebra.simplify import simplify
 from derive.api import derivation
+from derive.calculus.positions import given_sizes
 from derive.calculus.shifted_deltas import shift_rules
-from derive.calculus.valid_positions import given_sizes
 from derive.notation.operation import Extent
 
 EXTENTS = (

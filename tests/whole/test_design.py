@@ -254,8 +254,8 @@ def test_no_evaluation_and_no_calculus_of_sympy():
                 assert node.attr not in forbidden, place(path, node)
 
 
-FINITENESS = {f"calculus/{name}.py" for name in ("interval_analysis", "growth", "guard_insertion")}
-"""The analyses of which values may be infinite; lowering/ground/numbers has that of numbers."""
+FINITENESS = {"calculus/value_analysis.py", "calculus/guard_insertion.py"}
+"""Which values may be infinite, and guards of these; lowering/ground/numbers has numbers."""
 
 
 def test_the_facts_about_infinite_values_are_read_by_their_analyses_alone():

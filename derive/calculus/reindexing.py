@@ -1,6 +1,15 @@
-"""Reverse a summed index whose condition compares it with another index counted from the end.
+"""Substitute an index of a sum or a branch: its subrange, or its positions from the end.
 
-    Sum_j [j <= size(j) - 1 - i] f(j)  =  Sum_j [i <= j] f(size(j) - 1 - j)
+    Sum_i [s <= i and i < s + size(j)] f(i)  =  Sum_j f(s + j)
+    Sum_j [j <= size(j) - 1 - i] f(j)        =  Sum_j [i <= j] f(size(j) - 1 - j)
+
+A reduction in a branch runs over the subrange of an index that the branch admits.
+
+    where(t < size(a), max_k x[t,k], y)  =  where(t < size(a), top[t], y)
+    top[t] = max_k x[t,k]  for t of a
+
+Over the whole axis it would also reduce the other entries, or nothing. That is wasted work, and an
+infinity that the branch not taken multiplies by 0.
 
 A sum over the positions on one side of an index is a cumulative sum. Code that flips an axis,
 accumulates and flips the result has one of the two indices counted from the end.
@@ -9,11 +18,13 @@ accumulates and flips the result has one of the two indices counted from the end
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 
 from derive.algebra.affine import Polynomial
 from derive.algebra.expr import (
     Expr,
+    Guard,
     Index,
     Iverson,
     Num,
@@ -23,13 +34,109 @@ from derive.algebra.expr import (
     Where,
     accesses,
     free_indices,
+    sort_key,
 )
 from derive.algebra.inequalities import Bounds
 from derive.algebra.logic import conditions_of, conjunction, negate
 from derive.algebra.poly import Poly, Term, add, as_atom, poly
 from derive.algebra.reductions import REDUCTIONS
-from derive.algebra.substitution import replace_inside_out, substitute
-from derive.calculus.guards import plain_positions, rebuilt_term, simplify_guards
+from derive.algebra.substitution import fresh, replace_inside_out, substitute
+from derive.calculus.guards import (
+    plain_positions,
+    rebuilt_term,
+    simplify_guards,
+    with_guards_outside,
+)
+
+
+def part_of_range(
+    bounds: Bounds, factors: Sequence[Expr], i: Index
+) -> tuple[Index, Polynomial, list[Expr]] | None:
+    """(j, s, remaining factors) if brackets restrict i to s + j for an index j of the operation.
+
+    None if no bracket bounds i alone, or no extent has the remaining size.
+    """
+    edges: list[tuple[bool, Polynomial]] = []
+    rest: list[Expr] = []
+    for f in factors:
+        found = _index_bounds(bounds, f, i)
+        edges += found
+        if not found:
+            rest.append(f)
+    if i.group or not edges:
+        return None
+    start = _provable_extremum(bounds, [Polynomial({}), *(b for lower, b in edges if lower)], True)
+    size = bounds.size(i.extent)
+    stop = _provable_extremum(bounds, [size, *(b for lower, b in edges if not lower)], False)
+    if start is None or stop is None:
+        return None
+    for extent in bounds.extents_of(stop - start):
+        return Index(i.name, extent), start, rest
+    return None
+
+
+def _index_bounds(bounds: Bounds, f: Expr, i: Index) -> list[tuple[bool, Polynomial]]:
+    """The bounds that a bracket puts on this index; empty if it has other conditions or indices."""
+    if not isinstance(f, Iverson) or free_indices(f) != {i}:
+        return []
+    found = [bounds.edge(c, i) for c in conditions_of(f.condition)]
+    return [] if None in found else [edge for edge in found if edge is not None]
+
+
+def _provable_extremum(
+    bounds: Bounds, forms: Sequence[Polynomial], greatest: bool
+) -> Polynomial | None:
+    """The form that is provably the greatest, or the least; None if the order is unknown."""
+    for one in forms:
+        pairs = ((other, one) if greatest else (one, other) for other in forms)
+        if all(bounds.at_most(low, high) for low, high in pairs):
+            return one
+    return None
+
+
+@dataclass(frozen=True)
+class SubRange:
+    """The values of an index where conditions hold: ``start`` + an index of the subrange."""
+
+    bounds: Bounds
+    conditions: tuple[Expr, ...]
+    whole: Index
+    start: Polynomial
+    own: Index
+
+    def inside(self, e: Expr) -> Expr:
+        """e, evaluated where the conditions hold, in the subrange's index."""
+        place = (Polynomial.of(self.own) + self.start).poly()
+        return simplify_guards(self.bounds, substitute(e, {self.whole: place}))
+
+    def outside(self, p: Poly) -> Poly:
+        """p in the whole index again, with its positions guarded by the conditions."""
+        place = as_atom((Polynomial.of(self.whole) - self.start).poly())
+        moved = substitute(p, {self.own: Guard(conjunction(self.conditions), place)})
+        made = with_guards_outside(moved, frozenset(self.conditions))
+        assert isinstance(made, Poly)
+        return made
+
+
+def part_in_branch(
+    bounds: Bounds,
+    conditions: Sequence[Expr],
+    indices: AbstractSet[Index],
+    binders: Sequence[Index],
+) -> SubRange | None:
+    """The subrange that conditions leave of a free index, if an extent has its size."""
+    brackets = [Iverson(c) for c in conditions]
+    for i in sorted(indices - set(binders), key=sort_key) if brackets else ():
+        found = part_of_range(bounds, brackets, i)
+        if found is None:
+            continue
+        index, start, rest = found
+        if bounds.size(index.extent) != bounds.size(i.extent):
+            own = fresh(index, (indices | set(binders)) - {i})
+            about = tuple(b.condition for b in brackets if b not in rest)
+            return SubRange(bounds, about, i, start, own)
+    return None
+
 
 _ONE = Polynomial.of(1)
 

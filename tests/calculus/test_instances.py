@@ -1,14 +1,16 @@
-"""Equations found by what they read."""
+"""Equations found by what they read, and multiples of a sum."""
 
 from __future__ import annotations
 
 import pytest
 from kit.chains import CHAINS
+from kit.equations import flat, index
 
 import derive
-from derive.algebra.expr import tensors
+from derive.algebra.expr import Access, Add, Mul, num, tensors
+from derive.algebra.poly import ZERO, add, mul
 from derive.calculus.build_lets import flatten_operation
-from derive.calculus.head_index import DefinitionIndex
+from derive.calculus.instances import DefinitionIndex, multiples
 from derive.calculus.lets import Let, Lets
 
 
@@ -66,3 +68,23 @@ def test_few_come_into_question_in_a_network_of_any_depth(name):
         if plain(let):
             like = found.like(let.body)
             assert let in like and len(like) <= 3
+
+
+i, j = index("i"), index("j")
+x, z, y = Access("x", (i,)), Access("A", (i, j)), Access("y", (j,))
+BASE = flat(Add((x, z)))[0]
+
+
+def test_a_multiple_and_the_rest_make_the_whole():
+    p = add(mul(flat(Mul((num(2), y)))[0], BASE), flat(Mul((num(3), x)))[0])
+    found = list(multiples(p, BASE, lambda q: q))
+    assert found
+    for multiple, rest in found:
+        assert add(multiple.of(BASE), rest) is p
+        assert len(rest.terms) < len(p.terms)
+
+
+def test_half_of_the_sum_is_no_multiple():
+    p = flat(Mul((num(2), y, x)))[0]
+    assert list(multiples(p, BASE, lambda q: q)) == []
+    assert list(multiples(ZERO, BASE, lambda q: q)) == []

@@ -1,23 +1,67 @@
-"""Reductions whose condition counts an index from the other end: turned, by value and by form."""
+"""Sums over what brackets leave of the range of an index, and over positions from the end."""
 
 from __future__ import annotations
 
 import pytest
 import torch
+from kit.lowered import assert_right
 
 from derive import derivation, load, parse, read_torch
-from derive.algebra.expr import Access, Index, Num, Reduce, Rel, Size, Where, num
+from derive.algebra.expr import Access, Index, Iverson, Num, Reduce, Rel, Size, Where, num
 from derive.algebra.inequalities import Bounds
-from derive.calculus.reversed_sums import reverse_reduction
+from derive.calculus.build_lets import flatten_operation
+from derive.calculus.reindexing import part_of_range, reverse_reduction
 
-BOUNDS = Bounds({"k": None, "l": None})
-k, j, l = Index("k", "k"), Index("j", "k"), Index("l", "l")  # noqa: E741
-FROM_END = Size("k") + num(-1) - k
-ONE = num(1)
+t, s = Index("t", "t"), Index("s", "t")
+BOUNDS = Bounds({"t": None, "u": Size("t") - num(1), "k": None, "l": None})
 
 
 def x(*positions):
     return Access("x", positions)
+
+
+def test_a_bracket_cuts_the_first_positions_off():
+    factors = (x(t), Iverson(Rel("<=", num(1), t)))
+    found = part_of_range(BOUNDS, factors, t)
+    assert found is not None
+    own, start, rest = found
+    assert (own.extent, start.number, rest) == ("u", 1, [x(t)])
+
+
+def test_a_bracket_cuts_the_last_ones_off():
+    found = part_of_range(BOUNDS, (Iverson(Rel("<", t, Size("t") - num(1))), x(t)), t)
+    assert found is not None and (found[0].extent, found[1].number) == ("u", 0)
+
+
+def test_without_an_extent_of_that_size_or_a_bracket_of_the_index_alone_there_is_no_part():
+    assert part_of_range(BOUNDS, (Iverson(Rel("<=", num(5), t)), x(t)), t) is None
+    assert part_of_range(BOUNDS, (Iverson(Rel("<=", s, t)), x(t)), t) is None
+    assert part_of_range(BOUNDS, (x(t),), t) is None
+
+
+def axes(text: str) -> dict[str, list[str]]:
+    """The extents of the axes of each definition that the engine made."""
+    return {let.name: [i.extent for i in let.formals] for let in flatten_operation(parse(text))}
+
+
+CUT = "op f(a[i,d], b[j,d]) -> y\ny[m] = concat[m](logsumexp[d](a[m,d]), max[d](b[m,d]))"
+
+
+def test_each_reduction_runs_over_its_piece():
+    made = axes(CUT)
+    assert made["lse"] == ["i"] and made["top"] == ["j"]
+    assert_right(CUT)
+
+
+def test_what_the_branch_leaves_whole_is_not_cut():
+    text = "op f(a[m,d], w[m]) -> y\ny[m] = where(w[m] > 0, logsumexp[d](a[m,d]), 0)"
+    assert axes(text)["lse"] == ["m"]
+    assert_right(text)
+
+
+k, j, l = Index("k", "k"), Index("j", "k"), Index("l", "l")  # noqa: E741
+FROM_END = Size("k") + num(-1) - k
+ONE = num(1)
 
 
 def test_the_condition_has_both_indices_as_they_stand():

@@ -1,12 +1,16 @@
-"""A factor that is 0 where a bracket is needs it no more, unless beside what may be infinite."""
+"""A bracket that another part of its term implies is gone; slopes of what is rectified."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from kit.each import each_row
+from kit.lowered import assert_right
 
 import derive
+from derive import derivation, parse
+from derive.check.verify import checks_of
 
 HEAD = "op f(x[n], w[n]; a=0.0) -> y\n"
 
@@ -73,3 +77,46 @@ def test_a_squared_relu_is_as_in_torch_at(special):
         (found,) = torch.autograd.grad(f(x).sum(), x, create_graph=create_graph)
         (wanted,) = torch.autograd.grad((x.relu() ** 2).sum(), x)
         assert torch.equal(found.nan_to_num(7), wanted.nan_to_num(7))
+
+
+def test_a_maximum_read_at_the_place_of_what_it_takes_asks_for_nothing():
+    op = parse("op f(x[k], s[k]: int) -> y\ny[k] = max[j | s[j] == s[k]](x[j])*x[k]")
+    found = str(derivation(op))
+    assert "some" not in found and "any" not in found
+    assert "grad_x[k] = G[k]·top[k] + " in found
+
+
+def test_elsewhere_it_is_asked():
+    op = parse("op f(m[k]: bool, z[n]) -> y\ny[n] = where(any[k](m[k]), z[n], 0)")
+    assert str(derivation(op).gradients["z"]) == "grad_z[n] = [some]·G[n]"
+
+
+SLOPES = {
+    "op f(x[n,k], W[k,c], b[c]) -> y\ny[n,c] = relu(sum[k](x[n,k]*W[k,c]) + b[c])": "[y[n,c] > 0]",
+    "op f(x[n,k], W[k,c]) -> y\nh[n,c] = relu(sum[k](x[n,k]*W[k,c]))\ny[n] = sum[c](h[n,c])": (
+        "[h[n,c] > 0]"
+    ),
+    "op f(x[n], t[n]) -> y\ny = mean[n](relu(1 - t[n]*x[n]))": "[1 − x[n]·t[n] > 0]",
+    "op f(x[n]) -> y\ny[n] = relu(x[n])": "[x[n] > 0]",
+    "op f(x[n,k], W[k,c], v[c]) -> y\ny[n] = sum[c](v[c]*relu(sum[k](x[n,k]*W[k,c])))": (
+        "[u[n,c] > 0]"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", SLOPES)
+def test_the_bracket_is_of_what_is_at_hand(text):
+    op = derive.parse(text)
+    assert SLOPES[text] in str(derive.derivation(op)) and "relu(" not in "".join(
+        line for line in str(derive.derivation(op)).splitlines() if "> 0]" in line
+    )
+    assert_right(text)
+    assert all(c.ok for c in checks_of(op, derive.load(op)))
+
+
+def test_a_slope_at_0_is_0_and_that_of_a_nan_is_1():
+    text = next(iter(SLOPES))
+    x = torch.tensor([[0.0], [torch.nan], [1.0]], requires_grad=True)
+    y = derive.load(derive.parse(text))(x, torch.ones(1, 1), torch.zeros(1))
+    (grad,) = torch.autograd.grad(y.sum(), x)
+    np.testing.assert_array_equal(grad.numpy(), [[0], [1], [1]])

@@ -1,4 +1,4 @@
-"""A bracket that an index equals something leaves one term of a sum over it."""
+"""Sums in which a bracket leaves one term, at a number, an index or an element."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kit.each import each_row
 
 from derive import derivation, load, parse
 from derive.algebra.inequalities import Bounds
-from derive.calculus.delta_solving import equality_rules
+from derive.calculus.equality_rules import equality_rules
 
 BORDER = "op f(x[j], z[i]) -> y\ny[i,j] = where(i == {}, x[j], z[i])"
 
@@ -140,3 +140,16 @@ def test_every_rule_is_used_above():
     )
     used = {s.rule for text in texts for s in derivation(parse(text)).gradients["x"].steps}
     assert used >= {rule.name for rule in equality_rules(Bounds())}
+
+
+def test_the_gradient_of_a_read_is_placed_and_that_of_what_is_placed_read():
+    text = "op f(x[n,c], T[n]: int) -> y\ny[n] = x[n,T[n]]"
+    assert gradient(text, "x") == "δ[c,T[n]]·G[n]"
+    placed = "op f(x[n], T[n]: int; num=size(c)) -> y\ny[c] = sum[n | T[n] == c](x[n])"
+    assert gradient(placed, "x") == "Σ[c] [T[n] = c]·G[c]"
+
+
+def test_a_sum_over_what_is_picked_is_a_read_where_the_position_is_certain():
+    """T[n] is a position of c, since w is read there."""
+    text = "op f(x[c], w[c], T[n]: int) -> y\ny[n] = sum[c]([c == T[n]]*x[c])*w[T[n]]"
+    assert gradient(text, "w") == "Σₙ δ[c,T[n]]·G[n]·x[c]"
