@@ -84,9 +84,7 @@ def as_function(
     return call, {k: t.detach() for k, t in tensors.items()}
 
 
-def collected(
-    bound: inspect.BoundArguments,
-) -> tuple[dict[str, Any], list[tuple[Any, ...]]]:
+def collected(bound: inspect.BoundArguments) -> tuple[dict[str, Any], list[tuple[Any, ...]]]:
     """Return (the tensors of a call by name, their paths in the arguments)."""
     import torch
 

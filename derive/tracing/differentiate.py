@@ -179,10 +179,7 @@ def _prebound_call(
 
 
 def _run_derived(
-    made: LoadedFunction,
-    function: Callable[..., Any],
-    bound: inspect.BoundArguments,
-    module: Any,
+    made: LoadedFunction, function: Callable[..., Any], bound: inspect.BoundArguments, module: Any
 ) -> Any:
     tensors, _ = collected(bound)
     tensors |= {label: t for label, (_, t) in module_tensors(module, tensors).items()}

@@ -223,12 +223,6 @@ class Watched(float):
         return made
 
 
-def _is_symbolic_size(x: Any = None) -> bool:
-    import torch
-
-    return isinstance(x, torch.SymInt | torch.SymFloat)
-
-
 def _watch() -> None:
     """Make comparisons of `Watched` record themselves, and arithmetic return `Watched`."""
 
@@ -248,7 +242,7 @@ def _watch() -> None:
 
         def method(self: Watched, *others: Any) -> Any:
             made = plain(self, *others)
-            if made is NotImplemented and _is_symbolic_size(*others):
+            if made is NotImplemented and hasattr(others[0], "node"):
                 # Sizes take plain numbers only.
                 pair = (*others, float(self)) if reflected else (float(self), *others)
                 return getattr(operator, plainly)(*pair)

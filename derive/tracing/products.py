@@ -94,7 +94,7 @@ def addmm(
 ) -> TracedValue:
     made = matrix_product(context, a, b)
     if context.called == "addbmm":
-        made = reduce_axes(context, "sum", made, 0)
+        made = reduce_axes("sum", made, 0)
     if alpha != 1:
         made = context.elementwise(operator.mul, alpha, made)
     if beta == 0:

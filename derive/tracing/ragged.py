@@ -21,13 +21,7 @@ from derive.errors import DeriveError
 from derive.tracing.context import Context, Length, is_of_each_element, symbol_of
 from derive.tracing.masks import MANY, lifted_mask, selection, under_mask, with_outer_mask
 from derive.tracing.segments import match_positions
-from derive.tracing.values import (
-    Position,
-    TracedValue,
-    apply,
-    reduced,
-    walk,
-)
+from derive.tracing.values import Position, TracedValue, apply, reduced, walk
 
 
 @dataclass(frozen=True)

@@ -183,10 +183,11 @@ def _reading(
         if (parameters is not None and own not in parameters) or own in {*tensors, title}:
             continue
         asked: list[bool] = []
-        other = as_function(function, with_argument_value(bound, own, perturbed_number(value)))[0]
-        watched = as_function(
-            function, with_argument_value(bound, own, Watched.of(perturbed_number(value), asked))
-        )[0]
+        near = perturbed_number(value)
+        other, watched = (
+            as_function(function, with_argument_value(bound, own, x))[0]
+            for x in (near, Watched.of(near, asked))
+        )
         try:
             other_context = _traced_equations(watched, tensors, title)[0]
             again = other_context.equations
@@ -199,7 +200,7 @@ def _reading(
         if found is not None and not asked and own not in {e.name for e in found}:
             context.equations = found
             numbers[own] = value
-            others.append((other, {own: perturbed_number(value)}))
+            others.append((other, {own: near}))
         elif parameters is not None:
             raise DeriveError(
                 f"the role of {own} in the function is unclear, so it cannot become a "

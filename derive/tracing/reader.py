@@ -232,7 +232,9 @@ class Reader:
             raise DeriveError(f"{name} is not supported: {advice(name)}")
         try:
             mode = next(f.fake_mode for f in fakes if hasattr(f, "fake_mode"))
-            table = {k: f for k, f in decomposition_table.items() if name_of(k) not in OPERATIONS}
+            table: Any = {
+                k: f for k, f in decomposition_table.items() if name_of(k) not in OPERATIONS
+            }
             with mode:
                 module = make_fx(call, tracing_mode="real", decomposition_table=table)(*fakes)
         except Exception as error:

@@ -118,11 +118,7 @@ class KnownReadings:
         return KnownReadings(self.time, self.memory, dict(self.made), {}, *held)
 
     def find(
-        self,
-        function: Any,
-        bound: inspect.BoundArguments,
-        name: str,
-        warn: bool,
+        self, function: Any, bound: inspect.BoundArguments, name: str, warn: bool
     ) -> LoadedFunction | None:
         """Return the code for these arguments, read now if it is new; else None."""
         import torch
@@ -253,10 +249,7 @@ def _as_of_tensors(function: Any) -> Iterator[None]:
     import torch
 
     own = function.__globals__
-    answers = {
-        "_alone": lambda *_: not torch.is_grad_enabled(),
-        "_are_inside": lambda *_: True,
-    }
+    answers = {"_alone": lambda *_: not torch.is_grad_enabled(), "_are_inside": lambda *_: True}
     before = {name: own[name] for name in answers.keys() & own.keys()}
     own.update({name: answers[name] for name in before})
     try:

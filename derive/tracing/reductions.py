@@ -36,9 +36,7 @@ def dims_of(x: TracedValue, dim: Any) -> list[int]:
     return [x.place_of(d) for d in dims]
 
 
-def reduce_axes(
-    context: Context, kind: str, x: TracedValue, dim: Any, keepdim: bool = False
-) -> TracedValue:
+def reduce_axes(kind: str, x: TracedValue, dim: Any, keepdim: bool = False) -> TracedValue:
     """Reduce a value over these axes."""
     if selection(x) is not None:
         return over_all(kind, x, dim)
@@ -58,7 +56,7 @@ def total(
 ) -> TracedValue:
     if x.kind == "bool":
         x = context.elementwise(lambda a: where(a, 1, 0), x, kind="int")
-    return reduce_axes(context, "sum", x, dim, keepdim)
+    return reduce_axes("sum", x, dim, keepdim)
 
 
 @operation("mean", "amax", "amin", "logsumexp", "prod")
@@ -66,7 +64,7 @@ def total(
 def named(
     context: Context, x: TracedValue, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> TracedValue:
-    return reduce_axes(context, context.called, x, dim, keepdim)
+    return reduce_axes(context.called, x, dim, keepdim)
 
 
 @operation("max", "min")
@@ -78,17 +76,17 @@ def extremum(context: Context, x: TracedValue, *args: Any, **named: Any) -> Any:
     dim = args[0] if args else named.get("dim")
     keepdim = (args[1] if len(args) > 1 else named.get("keepdim")) or False
     if dim is None:
-        return reduce_axes(context, f"a{name}", x, None)
+        return reduce_axes(f"a{name}", x, None)
     x = context.with_one_index(x, x.place_of(dim))
-    which = reduce_axes(context, f"arg{name}", x, dim, keepdim)
-    return reduce_axes(context, name, x, dim, keepdim), replace(which, kind="int")
+    which = reduce_axes(f"arg{name}", x, dim, keepdim)
+    return reduce_axes(name, x, dim, keepdim), replace(which, kind="int")
 
 
 @operation("any", "all")
 def truth(context: Context, x: TracedValue, dim: Any = None, keepdim: bool = False) -> TracedValue:
     if x.kind != "bool":
         x = context.elementwise(lambda a: apply("!=", a, 0), x, kind="bool")
-    return reduce_axes(context, context.called, x, dim, keepdim)
+    return reduce_axes(context.called, x, dim, keepdim)
 
 
 @operation("argmax", "argmin")
@@ -98,7 +96,7 @@ def which(context: Context, x: TracedValue, dim: Any = None, keepdim: bool = Fal
             "the position of an extremum over all axes is not supported; give one axis"
         )
     x = context.with_one_index(x, x.place_of(dim))
-    return replace(reduce_axes(context, context.called, x, dim, keepdim), kind="int")
+    return replace(reduce_axes(context.called, x, dim, keepdim), kind="int")
 
 
 def _deviations(
@@ -107,11 +105,11 @@ def _deviations(
     """Return (the variance, the mean with its axes kept)."""
     dims = dims_of(x, dim)
     x = x if isinstance(x.node, TracedRead) else context.named(x, "h")
-    middle = context.named(reduce_axes(context, "mean", x, dims, keepdim=True), "mu")
+    middle = context.named(reduce_axes("mean", x, dims, keepdim=True), "mu")
     squared = context.elementwise(lambda a, m: (a - m) ** 2, x, middle)
     if correction in (0, None, False):
-        return reduce_axes(context, "mean", squared, dims, keepdim), middle
-    summed = reduce_axes(context, "sum", squared, dims, keepdim)
+        return reduce_axes("mean", squared, dims, keepdim), middle
+    summed = reduce_axes("sum", squared, dims, keepdim)
     count = sympy.prod([x.shape[d] for d in dims]) - (1 if correction is True else correction)
     return context.elementwise(operator.truediv, summed, count), middle
 
@@ -158,14 +156,14 @@ def norm(
 ) -> TracedValue:
     ord = 2 if ord is None else ord
     if ord == 2:
-        return reduce_axes(context, "norm2", x, dim, keepdim)
+        return reduce_axes("norm2", x, dim, keepdim)
     if ord == 0:
         x = context.elementwise(lambda a: apply("truth", apply("!=", a, 0)), x)
-        return reduce_axes(context, "sum", x, dim, keepdim)
+        return reduce_axes("sum", x, dim, keepdim)
     sizes = context.elementwise(partial(apply, "abs"), x)
     kind = {1: "sum", float("inf"): "amax", float("-inf"): "amin"}.get(ord)
     if kind is not None:
-        return reduce_axes(context, kind, sizes, dim, keepdim)
+        return reduce_axes(kind, sizes, dim, keepdim)
     exponent = TracedNumber(sympy.Rational(1, int(ord)) if ord == int(ord) else 1 / ord)
 
     def power(a: TracedNode) -> TracedNode:
@@ -173,12 +171,12 @@ def norm(
 
     # Where |x|**p, or the root of their sum, is infinitely steep, the gradient is 0.
     powers = context.elementwise(_but_at_zero(power) if ord < 1 else power, x)
-    total = context.named(reduce_axes(context, "sum", powers, dim, keepdim), "total")
+    total = context.named(reduce_axes("sum", powers, dim, keepdim), "total")
     made = context.elementwise(_but_at_zero(lambda a: a**exponent), total)
     if ord > 0:
         return made
     # One 0 among the values makes an infinite total, whose root is 0.
-    least = context.simple(reduce_axes(context, "amin", sizes, dim, keepdim))
+    least = context.simple(reduce_axes("amin", sizes, dim, keepdim))
     return context.elementwise(lambda a, b: where(apply("==", a, 0), 0, b), least, made)
 
 
@@ -313,8 +311,8 @@ def cosine_similarity(
     context: Context, a: TracedValue, b: TracedValue, dim: int = 1, eps: Any = 1e-8
 ) -> TracedValue:
     dim = a.place_of(dim)
-    norms = (reduce_axes(context, "norm2", x, dim) for x in (a, b))
+    norms = (reduce_axes("norm2", x, dim) for x in (a, b))
     norms = (context.elementwise(lambda n: apply("maximum", n, eps), n) for n in norms)
-    product = reduce_axes(context, "sum", context.elementwise(operator.mul, a, b), dim)
+    product = reduce_axes("sum", context.elementwise(operator.mul, a, b), dim)
     scale = context.elementwise(operator.mul, *norms)
     return context.elementwise(operator.truediv, product, scale)

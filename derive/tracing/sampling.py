@@ -42,18 +42,14 @@ def nearest_upsampling(context: Context, x: TracedValue, *_: Any, **__: Any) -> 
     shape = context.shape()
     spatial = int(context.called[-2])
     for dim in range(len(x.axes) - spatial, len(x.axes)):
-        whole, size = x.shape[dim], shape[dim]
-        times_more = context.sizes.quotient(size, whole)
-        if times_more == 1:
-            continue
-        if times_more is not None and times_more.is_Integer:
-            axis = (*x.axes[dim], Atom.new(times_more))
-            x = x.with_axis(dim, axis)
-            continue
-        raise DeriveError(
-            "nearest upsampling requires an integer factor; give an integer scale_factor instead "
-            f"of the size {size}"
-        )
+        times = context.sizes.quotient(shape[dim], x.shape[dim])
+        if times is None or not (times == 1 or times.is_Integer):
+            raise DeriveError(
+                "nearest upsampling requires an integer factor; give an integer scale_factor "
+                f"instead of the size {shape[dim]}"
+            )
+        if times != 1:
+            x = x.with_axis(dim, (*x.axes[dim], Atom.new(times)))
     return x
 
 
@@ -78,17 +74,13 @@ def _interpolated_axis(
         above: TracedNode = Position(new) * (whole - 1)
         below = context.sizes.plain(size - 1)
     else:
-        middle = 2 * Position(new) + 1
-        above = middle * whole - size
-        above = apply("maximum", above, 0)
+        above = apply("maximum", (2 * Position(new) + 1) * whole - size, 0)
         below = context.sizes.plain(2 * size)
     low = above // below
     high = apply("int", apply("minimum", low + 1, whole - 1))
     part = above / below - low
     one, two = (substituted(x.node, {atom: at}) for at in (low, high))
-    left = (1 - part) * one
-    node = left + part * two
-    return TracedValue((*x.axes[:dim], (new,), *x.axes[dim + 1 :]), node)
+    return replace(x.with_axis(dim, (new,)), node=(1 - part) * one + part * two, kind="float")
 
 
 # -------------------------------------------------------------------- grids
