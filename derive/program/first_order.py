@@ -22,6 +22,7 @@ def with_first_order(program: Program, first: Program) -> Program:
         recognised=_merge_recognised(program.recognised, first.recognised),
         statistics=first.statistics,
         first_order=first.backward,
+        log={**program.log, "first order": first.log.get("backward", ())},
         first_order_precision=first.backward_precision,
     )
 

@@ -35,6 +35,16 @@ class Recognised:
 
 
 @dataclass(frozen=True)
+class Logged:
+    """A pass that changed the lines of a body."""
+
+    name: str
+    states: str
+    before: tuple[Line, ...]
+    after: tuple[Line, ...]
+
+
+@dataclass(frozen=True)
 class Program:
     """Forward and backward of one operation (one option of a choice)."""
 
@@ -73,6 +83,8 @@ class Program:
     composed_precision: Precision = PLAIN
     forward_in_place: tuple[Line, ...] = ()
     """The forward that may overwrite its local tensors, if it differs."""
+    log: Mapping[str, tuple[Logged, ...]] = field(default_factory=dict)
+    """body -> its passes."""
     rearranges: bool = False
     """True if each output is a view of an input, as for torch's view operations."""
 
@@ -94,3 +106,5 @@ class Tangent:
     results: Mapping[str, str]
     """output -> the name of its tangent, for those that have one."""
     precision: Precision
+    log: tuple[Logged, ...] = ()
+    """The passes over its lines."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from kit.each import each_row
 from kit.lowered import assert_right
 
 import derive
@@ -33,8 +34,8 @@ def test_what_is_infinite_keeps_it(a):
     assert torch.equal(grad, a * x.detach().log() if a else torch.zeros(2, dtype=grad.dtype))
 
 
-@pytest.mark.parametrize("base", ["x[n]", "abs(x[n])", "(1 - sum[n](x[n]))", "relu(x[n])"])
-@pytest.mark.parametrize("p", [0, 1, 2, 3])
+@each_row("base", ["x[n]", "abs(x[n])", "(1 - sum[n](x[n]))", "relu(x[n])"])
+@each_row("p", [0, 1, 2, 3])
 def test_a_power_of_zero_is_flat_at_zero(base, p):
     """p*x^(p - 1) is 0*inf for p = 0 and x = 0, where torch has 0."""
     f = derive.load(derive.parse(f"op f(x[n]; p=2) -> y\ny[n] = {base}**p"))

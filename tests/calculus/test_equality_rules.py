@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from kit.each import each_row
 
 from derive import derivation, load, parse
 from derive.algebra.inequalities import Bounds
@@ -56,8 +57,8 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize(("n", "m"), [(3, 5), (4, 2), (0, 2), (1, 3)])
+@each_row("case", CASES)
+@each_row("n, m", [(3, 5), (4, 2), (0, 2), (1, 3)])
 def test_an_equality_of_a_summed_index_is_solved(case, n, m):
     text, expected, plain = CASES[case]
     assert gradient(text) == expected

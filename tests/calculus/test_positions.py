@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from kit.each import each_row
 from kit.lowered import assert_right
 
 import derive
@@ -40,7 +41,7 @@ CERTAIN = {
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("equations", CERTAIN)
+@each_row("equations", CERTAIN)
 def test_only_what_is_always_read_is_certain(equations):
     assert certain_positions(parse(INPUTS + equations)) == CERTAIN[equations]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from kit.each import each_row
 
 from derive.algebra.expr import Size
 from derive.algebra.poly import atom
@@ -54,8 +55,8 @@ def last(*lines, **given):
     return written(*lines, **given)[-1]
 
 
-@pytest.mark.parametrize(
-    ("code", "want"),
+@each_row(
+    "code, want",
     [
         (Binary("*", a, G), "a.mul_(G)"),
         (Binary("*", G, a), "a.mul_(G)"),
@@ -100,7 +101,6 @@ def last(*lines, **given):
         (Binary("*", MethodCall(a, "to", (Name("wide"),)), x), "a.to(wide).mul_(x)"),
         (Binary("*", MethodCall(a, "expand", (Name("t"),)), literal(2)), None),
     ],
-    ids=lambda given: given if isinstance(given, str) else "",
 )
 def test_an_operand_that_was_made_here_is_written_over(code, want):
     found = last(("a", MADE), ("c", code))

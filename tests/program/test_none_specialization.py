@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
+from kit.each import each_row
 
 from derive.algebra.expr import Size
 from derive.algebra.poly import atom
@@ -51,8 +52,8 @@ PLACED = MethodCall(w, "index_select", (literal(0), T))
 ONES = FunctionCall("torch.where", (mask, ROW, literal(0)))
 
 
-@pytest.mark.parametrize(
-    ("number", "code", "want"),
+@each_row(
+    "number, code, want",
     [
         (1, Binary("*", ROW, x), "x"),
         (1, Binary("/", x, w), "x"),
@@ -74,7 +75,6 @@ ONES = FunctionCall("torch.where", (mask, ROW, literal(0)))
         (3, Unary("-", PLACED), Uniform(Fraction(-3))),
         (1, Binary("*", G, w), Uniform(G)),
     ],
-    ids=lambda given: text(given) if isinstance(given, Code) else str(given),
 )
 def test_what_is_left_without_a_tensor(number, code, want):
     assert left(number, code) == want

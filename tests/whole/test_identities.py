@@ -10,6 +10,7 @@ import ast
 
 import pytest
 from kit.command import ROOT
+from kit.each import each_row
 
 import derive
 from derive.algebra.inequalities import Bounds
@@ -33,7 +34,7 @@ EVERY = (
 )
 
 
-@pytest.mark.parametrize("rule", EVERY, ids=lambda rule: rule.name)
+@each_row("rule", EVERY)
 def test_a_rule_states_an_identity_and_why_it_ends(rule):
     assert rule.name and rule.states and rule.shrinks
     assert "=" in rule.states or " is " in rule.states

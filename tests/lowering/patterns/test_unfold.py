@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from kit.each import each_row
 from kit.lowered import assert_code, assert_right
 from kit.windows import random_statistics, tensors
 
@@ -65,7 +66,7 @@ def test_what_is_compared_with_a_statistic_of_its_window(text):
     assert torch.autograd.gradcheck(f, tensors) and torch.autograd.gradgradcheck(f, tensors)
 
 
-@pytest.mark.parametrize("seed", range(16))
+@each_row("seed", range(16))
 def test_statistics_of_windows_are_what_a_person_writes(seed):
     program = random_statistics(seed)
     f, (x, z) = load(parse(program.text)), tensors(program, seed)

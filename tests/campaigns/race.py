@@ -1,12 +1,12 @@
 """Race the generated functions against torch's own operations and against plain autograd.
 
-    python tests/race.py --out FOLDER
-    python tests/race.py --only 'softmax' --only '*_norm' --size large --rounds 50 --out FOLDER
-    python tests/race.py --compiled --out FOLDER    # also each under torch.compile
-    python tests/race.py --forward --out FOLDER     # time the forward alone
-    python tests/race.py --dtype bfloat16 --out FOLDER
-    python tests/race.py --extra --out FOLDER       # also the long rows
-    python tests/race.py --redraw FOLDER            # draw the charts again, run nothing
+    python tests/campaigns race --out FOLDER
+    python tests/campaigns race --only 'softmax' --only '*_norm' --size large --out FOLDER
+    python tests/campaigns race --compiled --out FOLDER    # also each under torch.compile
+    python tests/campaigns race --forward --out FOLDER     # time the forward alone
+    python tests/campaigns race --dtype bfloat16 --out FOLDER
+    python tests/campaigns race --extra --out FOLDER       # also the long rows
+    python tests/campaigns race --redraw FOLDER            # draw the charts again, run nothing
 
 All implementations of an operation run interleaved in one process, on one thread, in one dtype,
 with a pause between samples. The result is the ratio of the least times of forward and backward; it
@@ -192,7 +192,3 @@ def main(arguments: list[str] | None = None) -> int:
     for message in wrong:
         progress(message)
     return 1 if wrong else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,10 +1,10 @@
 """Random operations through the whole pipeline: a campaign of any length.
 
-``python tests/fuzz.py --count 100000 --seed 0 --jobs 2`` prints each failure with its seed as it
-comes, and at the end how many programs there were and what came of them. One program is looked at
-with ``python tests/fuzz.py --seed 17 --count 1 --verbose``; a campaign that was stopped goes on
-with ``--seed``, which the last progress line names. ``--deep`` writes deep bodies over a few small
-tensors instead of programs over the whole notation.
+``python tests/campaigns fuzz --count 100000 --seed 0 --jobs 2`` prints each failure with its seed
+as it comes, and at the end how many programs there were and what came of them. One program is
+looked at with ``python tests/campaigns fuzz --seed 17 --count 1 --verbose``; a campaign that was
+stopped goes on with ``--seed``, which the last progress line names. ``--deep`` writes deep bodies
+over a few small tensors instead of programs over the whole notation.
 """
 
 from __future__ import annotations
@@ -112,7 +112,3 @@ def main() -> int:
                   file=sys.stderr, flush=True)  # fmt: skip
     print(summary(kinds))
     return int(any(Result(0, kind).failed for kind in kinds))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -7,7 +7,7 @@ import pytest
 import derive
 from derive.calculus.build_lets import flatten_operation
 from derive.errors import LoweringError
-from derive.lowering.assembly import (
+from derive.lowering.lowering_input import (
     float_outputs,
     input_values,
     integers_of,

@@ -1,7 +1,7 @@
 """Specs with mistakes: every one is an operation that is derived, or a DeriveError, and soon.
 
-``python tests/mutations.py --count 20000`` mutates the operations of the catalog and random ones
-(characters, tokens, splices of two, nesting, large numbers) and prints each text that ends in
+``python tests/campaigns mutations --count 20000`` mutates the operations of the catalog and random
+ones (characters, tokens, splices of two, nesting, large numbers), prints each text that ends in
 another exception, takes above 5 s or above 500 MB, with its seed. A text is read in a process of
 its own, so that one that hangs is found; ``--seed`` goes on where a campaign was stopped.
 """
@@ -265,7 +265,3 @@ def main() -> int:
             print(f"{dict(kinds)}, next --seed {outcome.seed + 1}", file=sys.stderr, flush=True)
     print(f"{dict(kinds)}; the slowest took {slowest:.1f} s")
     return int(any(Outcome(0, kind).failed for kind in kinds))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,6 @@
 """Killing ``derive generate`` at random moments: what the folder of modules holds afterwards.
 
-    python tests/kills.py --count 200
+    python tests/campaigns kills --count 200
 
 A project has two versions of its specs. Each round generates the other one, in a process that is
 killed with all of its might (SIGKILL) at a random moment, every fourth time while it writes,
@@ -160,7 +160,3 @@ def main() -> None:
     for kind, times in sorted(found.items()):
         print(f"{times:4d} {kind}")
     print(f"{given.count} kills: all recovered")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Mutants of the engine, and which of them the tests kill.
 
-    python tests/engine_mutants.py --count 40 --seed 0
+    python tests/campaigns engine_mutants --count 40 --seed 0
 
 A mutant is the engine with one small change of a file of ``derive/calculus`` or
 ``derive/lowering``: a comparison turned, an operand or a statement dropped, a condition negated,
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 ORDER = (
     *("tests/whole/test_golden.py", "tests/calculus", "tests/lowering", "tests/program"),
     *("tests/cost", "tests/algebra", "tests/module", "tests/check", "tests/whole"),
@@ -233,7 +233,3 @@ def main() -> None:
             print(f"{n:3d} {mutant}\n      {by or 'SURVIVES'} ({time.monotonic() - began:.0f} s)",
                   flush=True)  # fmt: skip
     print(f"{killed} of {len(numbers)} killed")
-
-
-if __name__ == "__main__":
-    main()
