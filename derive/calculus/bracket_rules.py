@@ -41,7 +41,7 @@ from derive.algebra.poly import ZERO, Poly, Term, as_atom, base_and_power, make_
 from derive.algebra.rules import Rule, Step
 from derive.algebra.simplify import Log
 from derive.algebra.substitution import replace, substitute
-from derive.calculus.guards import rebuilt_term
+from derive.calculus.guards import lone_atom, rebuilt_term
 from derive.calculus.lets import Find, Lets
 from derive.calculus.value_analysis import ValueFacts
 
@@ -73,7 +73,7 @@ def _is_needless(f: Expr, t: Term) -> bool:
         return c.op == "<=" and c.right is ZERO and of in rectified
     if not isinstance(condition, Rel) or condition.op != "!=":
         return False
-    sides = tuple(e if not isinstance(e, Poly) else as_atom(e) for e in condition.parts())
+    sides = tuple(map(lone_atom, condition.parts()))
     return any(
         isinstance(p, Param) and zero is num(0) and any(_is_zero_with(g, p) for g in t.factors)
         for p, zero in (sides, sides[::-1])
@@ -82,7 +82,7 @@ def _is_needless(f: Expr, t: Term) -> bool:
 
 def _rectified(e: Expr) -> Expr | None:
     """u if e is relu(u)."""
-    e = as_atom(e) if isinstance(e, Poly) else e
+    e = lone_atom(e)
     return e.args[0] if isinstance(e, Call) and e.function == "relu" else None
 
 

@@ -40,7 +40,7 @@ from derive.algebra.logic import conditions_of, conjunction
 from derive.algebra.poly import ZERO, Poly, Term, as_atom, poly
 from derive.algebra.rules import Rule, SumRule
 from derive.algebra.substitution import substitute
-from derive.calculus.guards import plain_positions, rebuilt_term, simplify_guards
+from derive.calculus.guards import lone_atom, plain_positions, rebuilt_term, simplify_guards
 from derive.calculus.shifted_deltas import Solution, range_of, read_at
 
 _FEW = 16
@@ -256,7 +256,7 @@ def _equal_to(index: Index, c: Expr) -> Access | None:
     """The access that the condition equates with the index."""
     if not isinstance(c, Rel) or c.op != "==":
         return None
-    sides = [as_atom(s) if isinstance(s, Poly) else s for s in (c.left, c.right)]
+    sides = [lone_atom(c.left), lone_atom(c.right)]
     for one, other in (sides, sides[::-1]):
         if one is index and isinstance(other, Access) and index not in free_indices(other):
             return other

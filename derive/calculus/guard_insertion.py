@@ -57,9 +57,10 @@ from derive.algebra.poly import (
 )
 from derive.algebra.substitution import replace as replaced
 from derive.algebra.substitution import substitute
-from derive.calculus.guards import at_deltas, has_a_member, known
+from derive.calculus.guards import at_deltas, has_a_member, held_conditions, known, lone_atom
 from derive.calculus.lets import Let, Lets
 from derive.calculus.value_analysis import ValueFacts, taken_where
+from derive.notation.guards import added_conditions
 
 _ONE = num(1)
 Over = tuple[Expr, ...]
@@ -133,7 +134,7 @@ class GuardInserter:
         inner = over
         if let.condition is not None:
             self._note(let.condition, over)
-            inner = _with_conditions_of(over, let.condition)
+            inner = added_conditions(over, let.condition)
         if let.compared:
             # An extremum equals one of its operands exactly only if both read the same tensor.
             self._note(let.body, ())
@@ -153,13 +154,13 @@ class GuardInserter:
             rename_binders(t, outside) if outside & set(t.binders) else (t.binders, t.factors)
         )
         own = frozenset(binders)
-        masks = [c for f in factors if isinstance(f, Iverson) for c in conditions_of(f.condition)]
+        masks = held_conditions(factors)
         several = sum(bool(tensors(f)) for f in factors if not is_mask(f)) > 1
         made = []
         for f in factors:
             # An operand that lacks a summed index was guarded when the sum was made.
             lacking = own - free_indices(f)
-            held = _with_conditions_of(over, *(c for c in masks if not free_indices(c) & lacking))
+            held = added_conditions(over, *(c for c in masks if not free_indices(c) & lacking))
             made.append(self._factor(f, over, held, several))
         return t if made == list(factors) else make_term(t.coef, binders, made)
 
@@ -206,7 +207,7 @@ class GuardInserter:
             numbers = tuple(filter(is_number, over))
             return Guard(conjunction(numbers), e, _ONE) if 0 < len(numbers) < len(over) else e
         inside, known = (e.position, e.condition) if _is_operand(e) else (e, None)
-        asked = _with_conditions_of(
+        asked = added_conditions(
             () if known is None else conditions_of(known), *self._seen_from(over, free_indices(e))
         )
         return Guard(conjunction(asked), inside, _ONE) if asked else e
@@ -233,7 +234,7 @@ class GuardInserter:
         if not isinstance(condition, Rel) or condition.op != "==":
             return False
         for side, other in permutations((condition.left, condition.right)):
-            top = _as_atom(side)
+            top = lone_atom(side)
             let = self.lets.get(top.tensor) if isinstance(top, Access) else None
             if let is None or let.kind not in ("amax", "amin") or let.condition is not None:
                 continue
@@ -254,7 +255,7 @@ class _SummandGuards(GuardInserter):
 
     def summand(self, t: Term, indices: frozenset[Index]) -> Term:
         """Guard the factors that lack some of these indices, by the brackets on them."""
-        masks = [c for f in t.factors if isinstance(f, Iverson) for c in conditions_of(f.condition)]
+        masks = held_conditions(t.factors)
         made = []
         for f in t.factors:
             lacking = indices - free_indices(f)
@@ -309,20 +310,12 @@ def safe_where_read(e: Expr, conditions: Sequence[Expr]) -> Expr:
     return replaced(e, visit)
 
 
-def _as_atom(e: Expr) -> Expr:
-    return as_atom(e) if isinstance(e, Poly) else e
-
-
 def _is_operand(e: Expr) -> TypeGuard[Guard]:
     return isinstance(e, Guard) and e.elsewhere is _ONE
 
 
 def _operand_poly(e: Expr) -> Poly:
     return e if isinstance(e, Poly) else atom(e)
-
-
-def _with_conditions_of(over: Over, *more: Expr) -> Over:
-    return tuple(dict.fromkeys((*over, *(p for c in more for p in conditions_of(c)))))
 
 
 def exists_bracket(lets: Lets, condition: Expr, indices: Sequence[Index]) -> Poly:

@@ -6,7 +6,7 @@ position of a read or of a scattering delta. Elsewhere it has no effect.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import TypeGuard
 
@@ -90,19 +90,18 @@ def plain_positions(e: Expr) -> Expr:
 
     def plain(part: Expr) -> Expr:
         if isinstance(part, Access):
-            return Access(part.tensor, tuple(map(_position_atom, part.positions)))
+            return Access(part.tensor, tuple(map(lone_atom, part.positions)))
         if isinstance(part, Guard | PositionedExpr):
-            made: Expr = part.map(lambda p: _position_atom(p) if p is part.position else p)
-            return (
-                Delta(_position_atom(made.axis), made.position) if isinstance(made, Delta) else made
-            )
+            made: Expr = part.map(lambda p: lone_atom(p) if p is part.position else p)
+            return Delta(lone_atom(made.axis), made.position) if isinstance(made, Delta) else made
         return part
 
     return replace_inside_out(e, plain)
 
 
-def _position_atom(position: Expr) -> Expr:
-    return as_atom(position) if isinstance(position, Poly) else position
+def lone_atom(e: Expr) -> Expr:
+    """The single atom of a sum that consists of it; anything else unchanged."""
+    return as_atom(e) if isinstance(e, Poly) else e
 
 
 def without_guards(e: Expr, beside: frozenset[Expr]) -> Expr:
@@ -136,7 +135,7 @@ def with_guards_outside(e: Expr, beside: frozenset[Expr]) -> Expr:
         if made is None:
             found: list[Expr] = []
             inner = replace(position, lambda e: within(e, found))
-            made = Guard(conjunction(found), _position_atom(inner)) if found else inner
+            made = Guard(conjunction(found), lone_atom(inner)) if found else inner
             known[position] = made
         return made
 
@@ -155,10 +154,14 @@ def _both(
     return made
 
 
+def held_conditions(factors: Iterable[Expr]) -> tuple[Expr, ...]:
+    """The conditions of the brackets among these factors."""
+    return tuple(c for f in factors if isinstance(f, Iverson) for c in conditions_of(f.condition))
+
+
 def beside(t: Term, factor: Expr) -> frozenset[Expr]:
     """The conditions of the other brackets of a term."""
-    others = [f for f in t.factors if isinstance(f, Iverson) and f is not factor]
-    return frozenset(c for f in others for c in conditions_of(f.condition))
+    return frozenset(held_conditions(f for f in t.factors if f is not factor))
 
 
 def move_guards_out(t: Term) -> Poly | None:
@@ -229,9 +232,7 @@ def guard_rule() -> Rule:
     """The rule that drops a guard beside a bracket of the same condition."""
 
     def apply(t: Term) -> Poly | None:
-        held = frozenset(
-            c for f in t.factors if isinstance(f, Iverson) for c in conditions_of(f.condition)
-        )
+        held = frozenset(held_conditions(t.factors))
         powers = dict(map(base_and_power, t.factors))
         for base, power in powers.items():
             if not isinstance(base, Guard) or not held.issuperset(conditions_of(base.condition)):

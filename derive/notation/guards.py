@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from derive.algebra.affine import Affine, Polynomial, affine, room
 from derive.algebra.expr import (
-    RELATIONS,
     Access,
     And,
     Composite,
@@ -33,7 +32,7 @@ from derive.algebra.expr import (
     sort_key,
     walk,
 )
-from derive.algebra.logic import conjunction, connected
+from derive.algebra.logic import conditions_of, conjunction, connected, decided
 from derive.algebra.substitution import substitute
 from derive.notation.operation import Extent, Kind
 from derive.notation.smart_constructors import difference
@@ -68,8 +67,8 @@ class Guards:
                 condition = self.body(condition, over)
                 return Where(
                     condition,
-                    self.body(then, _added_conditions(over, condition)),
-                    self.body(other, _added_conditions(over, _not(condition))),
+                    self.body(then, added_conditions(over, condition)),
+                    self.body(other, added_conditions(over, _not(condition))),
                 )
             case Mul(args):
                 return self._product(args, over)
@@ -78,13 +77,13 @@ class Guards:
                 done: list[Expr] = []
                 known: list[Expr] = []
                 for arg in args:
-                    done.append(self.body(arg, _added_conditions(over, *known)))
+                    done.append(self.body(arg, added_conditions(over, *known)))
                     known.append(done[-1] if isinstance(e, And) else _not(done[-1]))
                 return type(e)(tuple(done))
             case Reduce(kind, indices, body, condition) if condition is not None:
                 condition = self.body(condition, over)
                 return Reduce(
-                    kind, indices, self.body(body, _added_conditions(over, condition)), condition
+                    kind, indices, self.body(body, added_conditions(over, condition)), condition
                 )
         mapped: Expr = e.map(lambda part: self.body(part, over))
         return mapped
@@ -94,10 +93,10 @@ class Guards:
         made: dict[int, Expr] = {}
         for n, arg in enumerate(args):
             if isinstance(arg, Iverson):
-                condition = self.body(arg.condition, _added_conditions(over, *brackets))
+                condition = self.body(arg.condition, added_conditions(over, *brackets))
                 brackets.append(condition)
                 made[n] = Iverson(condition)
-        inner = _added_conditions(over, *brackets)
+        inner = added_conditions(over, *brackets)
         return Mul(tuple(made.get(n) or self.body(arg, inner) for n, arg in enumerate(args)))
 
     def _position(self, tensor: str, n: int, e: Expr, over: tuple[Expr, ...]) -> Expr:
@@ -242,19 +241,8 @@ class Guards:
 
 
 def _holds_numerically(c: Expr) -> bool:
-    """True if it is a comparison of numbers, or a negation of one, and holds."""
-    if isinstance(c, Not):
-        return _is_of_numbers(c.arg) and not _holds_numerically(c.arg)
-    if isinstance(c, And):
-        return all(map(_holds_numerically, c.args))
-    if not _is_of_numbers(c):
-        return False
-    assert isinstance(c, Rel) and isinstance(c.left, Num) and isinstance(c.right, Num)
-    return bool(RELATIONS[c.op](c.left.value, c.right.value))
-
-
-def _is_of_numbers(c: Expr) -> bool:
-    return isinstance(c, Rel) and isinstance(c.left, Num) and isinstance(c.right, Num)
+    """True if it is a condition on exact numbers that holds."""
+    return decided(c, lambda e: e.value if isinstance(e, Num) else None) is True
 
 
 def _guarded_by_range(e: Expr, value: Expr, range_: tuple[Expr, ...]) -> Expr:
@@ -265,7 +253,7 @@ def _guarded_by_range(e: Expr, value: Expr, range_: tuple[Expr, ...]) -> Expr:
         if not any(part is value for part in walk(made)):
             return made
         if isinstance(made, Guard):
-            return Guard(conjunction(_added_conditions(range_, made.condition)), made.position)
+            return Guard(conjunction(added_conditions(range_, made.condition)), made.position)
         return Guard(conjunction(range_), made)
 
     if isinstance(e, Access):
@@ -274,13 +262,9 @@ def _guarded_by_range(e: Expr, value: Expr, range_: tuple[Expr, ...]) -> Expr:
     return mapped
 
 
-def _added_conditions(over: tuple[Expr, ...], *more: Expr) -> tuple[Expr, ...]:
-    result = list(over)
-    for condition in more:
-        for part in condition.args if isinstance(condition, And) else (condition,):
-            if all(part is not known for known in result):
-                result.append(part)
-    return tuple(result)
+def added_conditions(over: tuple[Expr, ...], *more: Expr) -> tuple[Expr, ...]:
+    """These conditions and the conjuncts of more, without duplicates."""
+    return tuple(dict.fromkeys((*over, *(part for c in more for part in conditions_of(c)))))
 
 
 def _not(condition: Expr) -> Expr:
