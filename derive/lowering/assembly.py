@@ -20,8 +20,7 @@ from derive.lowering.groups import named_axes
 from derive.lowering.layout_conversion import Border
 from derive.notation.operation import Number, Operation, SizeOf
 from derive.program.cse import Line
-from derive.program.legalize_axes import legalize_group_axes
-from derive.program.legalize_positions import legalize_arange
+from derive.program.legalize import legalize_arange, legalize_group_axes
 from derive.program.program import Recognised
 from derive.program.roundings import is_short
 from derive.program.torch_ir import Attribute, Code, Dim, Name, literal

@@ -37,9 +37,9 @@ from derive.lowering.layout_conversion import (
 from derive.lowering.nodes.lower import Lowering
 from derive.lowering.saved_values import Offer, offered
 from derive.notation.operation import Choice, Operation
+from derive.program.aliasing import is_rearrangement, unalias_outputs
 from derive.program.cse import Line, tidy
 from derive.program.mixed_precision import NAMES, Precision, in_precision, rounded
-from derive.program.output_aliasing import is_rearrangement, unalias_outputs
 from derive.program.program import Recognised
 from derive.program.roundings import Roundings
 from derive.program.torch_ir import (

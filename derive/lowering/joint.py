@@ -36,8 +36,8 @@ from derive.lowering.layout_conversion import (
 )
 from derive.lowering.nodes.lower import Lowering
 from derive.notation.operation import Operation
+from derive.program.aliasing import copy_aliases
 from derive.program.cse import Line, tidy
-from derive.program.output_aliasing import copy_aliases
 from derive.program.torch_ir import Attribute, Code, Conditional, MethodCall, Name, names_in
 
 

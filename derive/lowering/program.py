@@ -60,13 +60,16 @@ from derive.lowering.saved_tensors import readers_of, saved_of, with_kept_shapes
 from derive.lowering.saved_values import Offer, Statistics
 from derive.notation.operation import Choice, Operation, Tensor
 from derive.program.cse import Line, tidy
-from derive.program.first_order import with_first_order
-from derive.program.gradient_predication import needed_by, ordered, softmaxes_shared
+from derive.program.gradient_predication import (
+    fill_output_masks,
+    needed_by,
+    ordered,
+    softmaxes_shared,
+)
 from derive.program.guard_elimination import unguarded
-from derive.program.legalize_vmap import legalize_vmap_calls
+from derive.program.legalize import legalize_vmap_calls
 from derive.program.mixed_precision import NAMES, all_wide, in_precision
-from derive.program.output_masks import fill_output_masks
-from derive.program.program import BackwardLine, Program
+from derive.program.program import BackwardLine, Program, with_first_order
 from derive.program.torch_ir import (
     Conditional,
     FunctionCall,
