@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 from derive.notation.sympy_hooks import teach
 
 if TYPE_CHECKING:
+    from derive.api import derivation, load, source
     from derive.auditing.audit import audit
     from derive.budget import limits
     from derive.check.comparison import Comparison, compare, compare_gradients
@@ -62,7 +63,6 @@ if TYPE_CHECKING:
     )
     from derive.notation.read import read
     from derive.notation.specification import Operation, parse
-    from derive.pipeline import derivation, load, source
     from derive.tracing.cost_report import report
     from derive.tracing.differentiate import differentiate, replace
     from derive.tracing.read import read_torch
@@ -126,7 +126,7 @@ _HOMES = {
     "derive.tracing.read": "read_torch",
     "derive.tracing.cost_report": "report",
     "derive.joint": "value_and_grad value_and_grad_source",
-    "derive.pipeline": "derivation load source",
+    "derive.api": "derivation load source",
 }
 """Module to its public names; SymPy heads that come from table rows are not listed."""
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from derive.calculus.unit import Unit
 from derive.errors import no_recursion_leaves
 from derive.loaded import function
-from derive.lowering.assembly import frame_of
 from derive.lowering.joint import Joint, joint
+from derive.lowering.lowering_input import frame_of
 from derive.module.checks import checks, fill_absent_lines, one_dtype
 from derive.module.docstrings import document_joint
 from derive.module.joint import emit_joint
@@ -18,7 +19,6 @@ from derive.notation.operation import Operation
 from derive.notation.option_checks import check_operation, known_names, known_option, known_target
 from derive.notation.options import without_choice
 from derive.pipeline import differentiated, lowered
-from derive.reports.derivation import Derived
 from derive.reports.presentation_names import PresentationNames, formula
 
 
@@ -68,10 +68,10 @@ def _joint_name(op: Operation) -> str:
     return f"{op.name}_value_and_grad"
 
 
-def _derive_joint(op: Operation, wrt: Sequence[str] | None, of: str) -> tuple[Derived, Joint]:
+def _derive_joint(op: Operation, wrt: Sequence[str] | None, of: str) -> tuple[Unit, Joint]:
     """Return the derivation and the joint program of outputs and gradients."""
     derived = differentiated(op, wrt, of)
-    return derived, lowered(op, derived, joint)
+    return derived, lowered(derived, joint)
 
 
 def value_and_grad(

@@ -1,70 +1,164 @@
-"""The pipeline of all stages: an operation in, its derivation or its source out."""
+"""The pipeline: the passes that lead from an operation to its derivation and to its code.
+
+    an operation          Unit        PREPARE
+    its gradients         Unit        REVERSE
+    its tangents          Unit        FORWARD_MODE
+    its program           Code        LOWER, and for each body the lists of lowering/assembly.py
+    its module            text        derive.api.source
+
+Each pass is a function from a unit to a new one. No pass looks at the name of an operation.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from derive.algebra.cost_order import operation_costs
-from derive.blocks.tiling import block_plan
-from derive.budget import check_code, working
-from derive.calculus.adjoint import Backward, differentiate
-from derive.calculus.alpha_renaming import canonical_parts
-from derive.calculus.build_lets import flatten_operation
-from derive.calculus.centering import with_centres
-from derive.calculus.finalize import safe_backward, safe_forward
-from derive.calculus.inline import inline_adjoints
-from derive.calculus.lets import Lets
-from derive.calculus.rematerialize import without_spare_reads
-from derive.calculus.tangent import differentiate_forward
-from derive.cost.costs import Costs, costs_of
-from derive.errors import DeriveError, no_recursion_leaves
-from derive.loaded import function
-from derive.lowering.assembly import LoweringInput, frame_of
+from derive.budget import working
+from derive.calculus import (
+    adjoint,
+    alpha_renaming,
+    build_lets,
+    centering,
+    finalize,
+    guard_insertion,
+    inline,
+    tangent,
+)
+from derive.calculus import rematerialize as spare_reads
+from derive.calculus.unit import Unit
+from derive.errors import no_recursion_leaves
 from derive.lowering.ground.value import NeedsFlatGroups
 from derive.lowering.groups import with_flat_groups
 from derive.lowering.joint import Joint
 from derive.lowering.layout_conversion import Border
-from derive.lowering.program import Pulled, program
-from derive.lowering.tangent import tangent
-from derive.module.blocked import blocked, emit_blocked
-from derive.module.checks import checks
-from derive.module.docstrings import document, kernels_of
-from derive.module.emit import emit
-from derive.module.function_codegen import Variant
+from derive.lowering.lowering_input import LoweringInput
+from derive.lowering.program import Lowered, lower_program, through_statistics
+from derive.lowering.tangent import lower_tangents
 from derive.module.in_place_variants import with_in_place
-from derive.module.name_mangling import coded
 from derive.module.none_variants import with_absent
-from derive.module.stage_functions import own_names
+from derive.notation import split
 from derive.notation.operation import Operation
-from derive.notation.option_checks import (
-    check_operation,
-    known_names,
-    known_option,
-    saves_least,
-)
 from derive.notation.options import options
-from derive.program.cse import Line
+from derive.passes import Pass, as_pass, run
 from derive.program.program import Program, Tangent
 from derive.program.torch_ops import has_forward_mode
-from derive.reports.derivation import (
-    Derived,
-    as_formulas,
-    as_shown,
-    cost_of,
-    steps_and_names,
-    trees,
-)
 from derive.reports.error_translation import translating_errors
-from derive.reports.presentation_names import PresentationNames, definitions, formula
-from derive.reports.result import Cost, Derivation, Formulas, Tangents
+
+# ------------------------------------------------------------------ the derivation
+
+
+@as_pass
+def split_axes(unit: Unit) -> Unit:
+    """x[(t d)] = x[t,d]: each axis has one index."""
+    op = unit.operation
+    return unit if split.is_plain(op) else replace(unit, operation=split.split_axes(op).operation)
+
+
+@as_pass
+def rename(unit: Unit) -> Unit:
+    """Names follow the order of appearance, so that none decides."""
+    operation, display_names = alpha_renaming.canonical(unit.operation)
+    return replace(unit, operation=operation, display_names=display_names)
+
+
+@as_pass
+def flatten(unit: Unit) -> Unit:
+    """An equation is a sum of products; other reductions are lets."""
+    variables = unit.canonical(unit.wrt) or ()
+    lets = build_lets.flatten_operation(unit.operation, unit.display_names, variables)
+    return replace(unit, lets=lets)
+
+
+@as_pass
+def insert_guards(unit: Unit) -> Unit:
+    """[c]·f(u) = [c]·f(u where c, else a harmless number)."""
+    unit = unit.apart()
+    guard_insertion.make_safe(unit.lets, frozenset(unit.operation.outputs))
+    return unit
+
+
+PREPARE: tuple[Pass[Unit], ...] = (split_axes, rename, flatten, insert_guards)
+
+
+@as_pass
+def differentiate(unit: Unit) -> Unit:
+    """grad_X[i] = Σ_F Σⱼ grad_F[j]·∂F[j]/∂X[i], deltas eliminated."""
+    (of,) = unit.canonical(unit.of) or (None,)
+    wrt, lets = unit.canonical(unit.wrt), unit.lets.apart()
+    return unit.with_backward(adjoint.differentiate(unit.operation, lets, wrt, of))
+
+
+@as_pass
+def push_tangents(unit: Unit) -> Unit:
+    """d_F[j] = Σ_X Σᵢ ∂F[j]/∂X[i]·d_X[i]."""
+    wrt, of, lets = unit.canonical(unit.wrt), unit.canonical(unit.of), unit.lets.apart()
+    return unit.with_backward(tangent.differentiate_forward(unit.operation, lets, wrt, of))
+
+
+@as_pass
+def inline_adjoints(unit: Unit) -> Unit:
+    """A name stays if the formulas cost less with it."""
+    return unit.with_backward(inline.inline_adjoints(unit.apart().backward, operation_costs))
+
+
+@as_pass
+def solve_positions(unit: Unit) -> Unit:
+    """Σₖ δ(i, s·k)·f(k) = [s divides i]·f(i/s)."""
+    return unit.with_backward(finalize.solved(unit.apart().backward))
+
+
+@as_pass
+def rematerialize(unit: Unit) -> Unit:
+    """y = g·x is read as g·x where both are read anyway."""
+    backward, outputs = unit.apart().backward, unit.operation.outputs
+    return unit.with_backward(spare_reads.without_spare_reads(backward, outputs))
+
+
+@as_pass
+def guard_gradients(unit: Unit) -> Unit:
+    """[c]·f'(u) = [c]·f'(u where c, else a number)."""
+    return unit.with_backward(finalize.safe_backward(unit.apart().backward))
+
+
+@as_pass
+def guard_tangents(unit: Unit) -> Unit:
+    """[c]·f'(u) = [c]·f'(u where c, else a number)."""
+    return unit.with_backward(finalize.safe_forward(unit.backward))
+
+
+_INLINE: tuple[Pass[Unit], ...] = (inline_adjoints, solve_positions)
+REVERSE: tuple[Pass[Unit], ...] = (
+    *PREPARE,
+    differentiate,
+    *_INLINE,
+    rematerialize,
+    guard_gradients,
+)
+FORWARD_MODE: tuple[Pass[Unit], ...] = (*PREPARE, push_tangents, *_INLINE)
+
+
+def derive_unit(passes: Iterable[Pass[Unit]], unit: Unit) -> Unit:
+    """Run the passes of a derivation; errors have the names of the user."""
+    with working(unit.given.name):
+        for step in passes:
+            with translating_errors(unit.given, unit.shown_names):
+                unit = step.run(unit)
+    return unit
+
+
+def differentiated(op: Operation, wrt: Sequence[str] | None = None, of: str | None = None) -> Unit:
+    """Return the gradients of op, each axis read by an index."""
+    return derive_unit(REVERSE, Unit.start(op, wrt, None if of is None else (of,)))
 
 
 @lru_cache(maxsize=256)
 @no_recursion_leaves
-def derive_option(op: Operation, option: str | None, wrt: tuple[str, ...] | None = None) -> Derived:
-    """Return the backward of one option: adjoints and gradients, deltas eliminated."""
+def derive_option(op: Operation, option: str | None, wrt: tuple[str, ...] | None = None) -> Unit:
+    """Return the gradients of one option: adjoints and gradients, deltas eliminated."""
     return differentiated(dict(options(op))[option], wrt)
 
 
@@ -75,296 +169,140 @@ def tangents_of(
     option: str | None,
     wrt: tuple[str, ...] | None = None,
     of: tuple[str, ...] | None = None,
-) -> Derived:
+) -> Unit:
     """Return the forward-mode derivatives of one option, deltas eliminated."""
-    chosen = dict(options(op))[option]
-    plain, display_names, given = canonical_parts(chosen)
-    asked = [None if names is None else [given[n] for n in names] for names in (wrt, of)]
-    with working(op.name), translating_errors(chosen, display_names):
-        lets = flatten_operation(plain, display_names)
-        forward = differentiate_forward(plain, lets, *asked)
-        return Derived(plain, lets, inline_adjoints(forward, operation_costs))
+    return derive_unit(FORWARD_MODE, Unit.start(dict(options(op))[option], wrt, of))
 
 
-def differentiated(
-    op: Operation, wrt: Sequence[str] | None = None, of: str | None = None
-) -> Derived:
-    """Return the backward of op under canonical names, each axis read by an index."""
-    plain, display_names, given = canonical_parts(op)
-    wanted = None if wrt is None else [given[name] for name in wrt]
-    with working(op.name), translating_errors(op, display_names):
-        lets = flatten_operation(plain, display_names, wanted or ())
-        backward = differentiate(plain, lets, wanted, None if of is None else given[of])
-        backward = without_spare_reads(inline_adjoints(backward, operation_costs), plain.outputs)
-        return Derived(plain, lets, safe_backward(backward))
+# ------------------------------------------------------------------ the code
 
 
-_Made = TypeVar("_Made", Joint, Tangent)
+@dataclass(frozen=True)
+class Code:
+    """A derivation on its way to a program."""
+
+    unit: Unit
+    available: tuple[str, ...] | None = None
+    """The outputs that the backward may read; None stands for all."""
+    keeps: bool = True
+    """True if the forward may save intermediates for the backward."""
+    lowered: Lowered | None = None
+    made: Program | None = None
+
+    @property
+    def program(self) -> Program:
+        assert self.made is not None, "the bodies are not lowered yet"
+        return self.made
 
 
-def lowered(
-    op: Operation, derived: Derived, lower: Callable[[Operation, Lets, Backward, Border], _Made]
-) -> _Made:
-    """Lower the derivation of op; if that needs flat groups, retry with one axis per group."""
-    with working(op.name):
-        lets, backward = with_centres(derived.operation, derived.lets, derived.backward)
-    with working(op.name), translating_errors(op, lets.display_names):
-        try:
-            return lower(derived.operation, lets, backward, Border.of(op))
-        except NeedsFlatGroups:
-            # The code runs as fast; it only loses the names of the axes.
-            flat = with_flat_groups(derived.operation, lets, backward)
-            return lower(*flat, Border.of(op, flat=True))
+def lowering_input(unit: Unit, flat: bool) -> LoweringInput:
+    """Return the lowering input of a derivation; with ``flat``, each group is one axis."""
+    whole = unit.operation, unit.lets, unit.backward
+    whole = with_flat_groups(*whole) if flat else whole
+    return LoweringInput(whole[0], whole[1].apart(), whole[2], Border.of(unit.given, flat=flat))
 
 
-@no_recursion_leaves
-def derivation(
-    op: Operation, option: str | None = None, wrt: Sequence[str] | None = None
-) -> Derivation:
-    """Derive the gradients of an operation as formulas.
-
-    With ``G`` the cotangent of an output ``Y``, the gradient of an input ``A`` is
-
-        grad_A[i] = Sum_Y Sum_n G[n] * dY[n]/dA[i]
-
-    Args:
-        op: the operation.
-        option: an option of its choice parameter. Default: the first one.
-        wrt: the float inputs and equations to differentiate with respect to. Default: all float
-            inputs. The adjoint of a named equation is kept as a formula of its own.
-
-    Returns:
-        A `Derivation`: ``gradients``, ``tangents``, ``saved``, ``cost``, and ``text(steps=True)``.
-
-    Raises:
-        DeriveError: a name has no gradient, or the operation cannot be derived.
-
-    >>> import derive
-    >>> d = derive.derivation(derive.parse("y[i] = sum[k](W[i,k]*tanh(x[k]))"))
-    >>> print(d.gradients["x"])
-    grad_x[k] = (1 − tanh(x[k])²)·Σᵢ G[i]·W[i,k]
-    """
-    check_operation(op)
-    option = known_option(op, option)
-    found = formulas_of(op, option, wrt)
-    names = known_names(dict(options(op))[option], wrt)
-    told, made = (
-        partial(steps_and_names, derive_option, op, option, names),
-        partial(_code_facts, op, option),
-    )
-    return Derivation(**vars(found), told=told, made=made, moved=partial(tangents, op, option, wrt))
+@as_pass
+def center_differences(unit: Unit) -> Unit:
+    """|x − y|² = |x − c|² − 2·(x − c)·(y − c) + |y − c|²."""
+    lets, backward = centering.with_centres(unit.operation, unit.lets, unit.backward)
+    return replace(unit, lets=lets, backward=backward)
 
 
-@no_recursion_leaves
-def tangents(
-    op: Operation,
-    option: str | None = None,
-    wrt: Sequence[str] | None = None,
-    of: Sequence[str] | None = None,
-) -> Tangents:
-    """Return the tangents of the outputs of op, or of the equations ``of``.
-
-    ``wrt`` names the float inputs with a tangent (all by default); the others are constant.
-    """
-    check_operation(op)
-    option = known_option(op, option)
-    given = dict(options(op))[option]
-    inputs = [t.name for t in op.inputs if t.kind == "float"]
-    for name in wrt or ():
-        if name not in inputs:
-            raise DeriveError(
-                f"{op.name} has no tangents along {name}; it has tangents along {', '.join(inputs)}"
-            )
-    asked = [None if names is None else tuple(dict.fromkeys(names)) for names in (wrt, of)]
-    derived = tangents_of(op, option, *asked)
-    lets, speech = derived.lets, PresentationNames.of(given, derived.lets)
-    return Tangents(
-        name=op.name,
-        option=option,
-        given=tuple(
-            (lets.display_name(t), lets.display_name(own)) for t, own in derived.backward.cotangents
-        ),
-        equations=as_formulas(given),
-        definitions=definitions(lets, trees(derived, speech), speech),
-        formulas={
-            lets.display_name(a.tensor): formula(a, speech) for a in derived.backward.adjoints
-        },
-        told=partial(steps_and_names, tangents_of, op, option, *asked),
-    )
+def _of_unit(step: Pass[Unit]) -> Pass[Code]:
+    """Return a pass over formulas as a pass over the code that is made of them."""
+    return Pass(step.name, step.states, lambda code: replace(code, unit=step.run(code.unit)))
 
 
-@no_recursion_leaves
-def _code_facts(
-    op: Operation, option: str | None
-) -> tuple[tuple[tuple[str, str, str], ...], tuple[str, ...], Cost]:
-    """Return (recognized patterns, saved tensors, cost) of the code of an option."""
-    named = coded(op)
-    code = program_of(named.operation, option)
-    recognised = tuple(
-        (named.display_name(r.equation), r.pattern, r.states) for r in code.recognised
-    )
-    return (
-        recognised,
-        tuple(named.display_name(s.name) for s in code.saved),
-        cost_of(named.operation, option, code),
-    )
+@as_pass
+def lower_bodies(code: Code) -> Code:
+    """A let is a call of torch; what costs more to recompute than to keep is saved."""
+    layouts = partial(lowering_input, code.unit)
+    lowered = lower_program(layouts, code.available, code.keeps)
+    return replace(code, lowered=lowered, made=lowered.program)
 
 
-def formulas_of(op: Operation, option: str | None, wrt: Sequence[str] | None = None) -> Formulas:
-    """Return the formulas of one option."""
-    given = dict(options(op))[option]
-    wanted = known_names(given, wrt)
-    derived = derive_option(op, option, wanted)
-    backward, lets = derived.backward, derived.lets
-    speech = PresentationNames.of(given, lets, (*backward.adjoints, *backward.gradients))
-    results = [a for a in backward.adjoints if a.tensor in backward.wanted]
-    kept = [a for a in backward.adjoints if a.tensor not in backward.wanted]
-    found = {
-        lets.display_name(a.tensor): formula(a, speech) for a in (*backward.gradients, *results)
-    }
-    return Formulas(
-        name=op.name,
-        option=option,
-        cotangents=tuple(
-            (lets.display_name(o), lets.display_name(c)) for o, c in backward.cotangents
-        ),
-        equations=as_formulas(given),
-        definitions=definitions(lets, trees(derived, speech), speech),
-        adjoints=tuple(formula(a, speech) for a in kept),
-        gradients={name: found[name] for name in wanted or found},
-        printed=partial(as_shown, derived, speech, wanted),
-    )
+@as_pass
+def pull_statistics(code: Code) -> Code:
+    """The graph leads through a saved statistic if fewer inputs are saved then."""
+    lowered, given = code.lowered, code.unit.given
+    if lowered is None or code.available is not None or not code.keeps:
+        return code
+    inputs = [t.name for t in given.inputs if t.kind == "float"]
+
+    def through(names: Sequence[str]) -> LoweringInput:
+        said = map(code.unit.lets.display_name, names)
+        unit = derive_unit((*REVERSE, center_differences), Unit.start(given, [*inputs, *said]))
+        return lowering_input(unit, lowered.flat)
+
+    return replace(code, made=through_statistics(lowered, through))
 
 
-@no_recursion_leaves
-def source(op: Operation, blocks: str | None = None, save: str = "balanced") -> str:
-    """Return the Python source of the torch module of an operation.
-
-    The module defines a function with the name of the operation. Its tensors are positional, its
-    parameters are keyword arguments. It imports only torch.
-
-    Args:
-        op: the operation.
-        blocks: an index to process in blocks, so that a large intermediate never exists in full.
-        save: "balanced" saves inputs, outputs, and intermediates that are cheaper to keep than to
-            recompute; "least" saves inputs and outputs only.
-
-    Raises:
-        LoweringError: torch operations cannot express the operation.
-        DeriveError: the index cannot be processed in blocks.
-
-    >>> import derive
-    >>> text = derive.source(derive.parse("op cube(x[n]) -> y; y[n] = x[n]**3"))
-    >>> "class _Cube(Function):" in text
-    True
-    """
-    check_operation(op)
-    least = saves_least(save)
-    if blocks is not None:
-        if least:
-            raise DeriveError(f"{op.name}: a module in blocks already saves little; omit save=")
-        return _source_in_blocks(op, blocks)
-    with working(op.name):
-        code = coded(op)
-        names = [option for option, _ in options(op)]
-        tests = checks(code.operation, frame_of(code.operation))
-        chosen = dict(options(code.operation))
-        made = least_program_of if least else program_of
-        programs = {name: made(code.operation, name) for name in names}
-        whole = {n: with_absent(chosen[n], p) for n, p in programs.items()}
-        variants = [
-            Variant(n, with_in_place(chosen[n], p), own_tangent(code.operation, n))
-            for n, p in whole.items()
-        ]
-        derivations = [formulas_of(op, option) for option in names]
-        moved = [tangents(op, v.option) for v in variants if v.tangent is not None]
-        doc = document(op, derivations, moved, kernels_of(programs.values()), least=least)
-        text = emit(code, variants, tests, doc)
-        return check_code(op.name, text)
+@as_pass
+def specialize_none(code: Code) -> Code:
+    """An input that is None reads as its default."""
+    return replace(code, made=with_absent(code.unit.given, code.program))
 
 
-def _source_in_blocks(op: Operation, letter: str) -> str:
-    """Return the source of a module that processes an index in blocks."""
-    with working(op.name):
-        code = coded(op, own_names(op))
-        named = code.operation
-        variants = [
-            blocked(option, block_plan(chosen, letter), program_of(named, option), _stage_backward)
-            for option, chosen in options(named)
-        ]
-        kernels = kernels_of(s.program for v in variants for s in v.stages)
-        derivations = [formulas_of(op, option) for option, _ in options(op)]
-        doc = document(op, derivations, kernels=kernels, blocks=letter)
-        text = emit_blocked(code, variants, checks(named, frame_of(named)), doc)
-        return check_code(op.name, text)
+@as_pass
+def reuse_buffers(code: Code) -> Code:
+    """A result overwrites what nothing reads later."""
+    return replace(code, made=with_in_place(code.unit.given, code.program))
 
 
-def _stage_backward(
-    op: Operation, wrt: Sequence[str], of: str | None, available: Collection[str] | None
-) -> Program:
-    """Return the backward of op with respect to ``wrt``, given ``available`` outputs."""
-    return with_absent(op, _lower_program(op, differentiated(op, wrt, of), available))
+LOWER: tuple[Pass[Code], ...] = (_of_unit(center_differences), lower_bodies, pull_statistics)
+SPECIALIZE: tuple[Pass[Code], ...] = (specialize_none, reuse_buffers)
+
+
+def lower(code: Code, passes: Iterable[Pass[Code]] = LOWER) -> Code:
+    """Run the passes of the lowering; errors have the names of the user."""
+    given = code.unit.given
+    with working(given.name), translating_errors(given, code.unit.shown_names):
+        return run(passes, code)
 
 
 @lru_cache(maxsize=256)
 @no_recursion_leaves
 def program_of(op: Operation, option: str | None) -> Program:
-    """Return the program of one option."""
-    chosen, derived = dict(options(op))[option], derive_option(op, option, None)
-    inputs = [t.name for t in chosen.inputs if t.kind == "float"]
-
-    def pulled(names: Sequence[str], flat: bool) -> LoweringInput | None:
-        said = map(derived.lets.display_name, names)
-        return _lowering_input(chosen, differentiated(chosen, [*inputs, *said]), flat)
-
-    return _lower_program(chosen, derived, pulled=pulled)
+    """Return the program of one option, before it is specialized."""
+    return lower(Code(derive_option(op, option, None))).program
 
 
-def _forward_mode_slips(op: Operation) -> bool:
-    """True if torch's own forward mode is wrong for some option."""
-    bodies = (_differentiable_forward(op, option) for option, _ in options(op))
-    return not all(has_forward_mode(line.code for line in body) for body in bodies)
+def specialized(op: Operation, option: str | None, least: bool = False) -> Program:
+    """Return the program of one option; with ``least`` it saves only inputs and outputs."""
+    unit = derive_option(op, option, None)
+    made = lower(Code(unit, keeps=False)).program if least else program_of(op, option)
+    return lower(Code(unit, made=made), SPECIALIZE).program
 
 
-@lru_cache(maxsize=256)
-def _differentiable_forward(op: Operation, option: str | None) -> tuple[Line, ...]:
-    """Return the forward of one option as lines that torch can differentiate."""
-    made = _lower_program(dict(options(op))[option], derive_option(op, option, None))
-    return made.composed or made.forward
-
-
-def least_program_of(op: Operation, option: str | None) -> Program:
-    """Return the program of one option that saves only inputs and outputs."""
-    given = dict(options(op))[option], derive_option(op, option, None)
-    return _lower_program(*given, keeps=False)
-
-
-def _lower_program(
-    op: Operation,
-    derived: Derived,
-    available: Collection[str] | None = None,
-    keeps: bool = True,
-    pulled: Pulled | None = None,
+def stage_backward(
+    op: Operation, wrt: Sequence[str], of: str | None, available: Collection[str] | None
 ) -> Program:
-    """Lower the derivation of op; ``available`` outputs (default: all) need no recomputation."""
-    with working(op.name), translating_errors(op, derived.lets.display_names):
-        plain, flat = (partial(_lowering_input, op, derived, flat) for flat in (False, True))
-        return program(plain(), flat, available, keeps, pulled)
+    """Return the backward of op with respect to ``wrt``, given ``available`` outputs."""
+    unit = differentiated(op, wrt, of)
+    known = None if available is None else tuple(available)
+    return lower(Code(unit, known), (*LOWER, *SPECIALIZE[:1])).program
 
 
-def _lowering_input(op: Operation, derived: Derived, flat: bool) -> LoweringInput:
-    """Return the lowering input of a derivation; with ``flat``, each group is one axis."""
-    made = with_centres(derived.operation, derived.lets, derived.backward)
-    whole = derived.operation, *made
-    whole = with_flat_groups(*whole) if flat else whole
-    return LoweringInput(whole[0], whole[1].apart(), whole[2], Border.of(op, flat=flat))
+_Made = TypeVar("_Made", Joint, Tangent)
+
+
+def lowered(unit: Unit, lower_body: Callable[[LoweringInput], _Made]) -> _Made:
+    """Lower one body of a derivation; if that needs flat groups, with one axis for each group."""
+    with working(unit.given.name), translating_errors(unit.given, unit.shown_names):
+        unit = center_differences.run(unit)
+        try:
+            return lower_body(lowering_input(unit, False))
+        except NeedsFlatGroups:
+            return lower_body(lowering_input(unit, True))
 
 
 def own_tangent(op: Operation, option: str | None) -> Tangent | None:
     """Return the tangent code of one option, or None where torch's forward mode suffices."""
-    if not _forward_mode_slips(op):
-        return None
     every = {name: program_of(op, name) for name, _ in options(op)}
+    forwards = [p.composed or p.forward for p in every.values()]
+    if all(has_forward_mode(line.code for line in body) for body in forwards):
+        return None
     still = any(
         p.rearranges or not tangents_of(op, n, None, None).backward.wanted for n, p in every.items()
     )
@@ -377,32 +315,5 @@ def tangent_program(op: Operation, option: str | None) -> Tangent:
     low = program.forward_precision.has_products
     # Tensors with a graph of their own are outputs for torch, so they need tangents too.
     of = (*program.outputs, *program.pulled) if program.pulled else None
-    derived = tangents_of(op, option, None, of)
-    safe = safe_forward(derived.backward)
-    guarded = Derived(derived.operation, safe.lets, safe)
-    return lowered(dict(options(op))[option], guarded, partial(tangent, low=low))
-
-
-def costs(op: Operation) -> Iterator[tuple[str | None, Costs]]:
-    """Yield (option, cost of its code) for each option."""
-    op = coded(op).operation
-    for option, chosen in options(op):
-        yield option, costs_of(chosen, program_of(op, option))
-
-
-def load(op: Operation, blocks: str | None = None, save: str = "balanced") -> Any:
-    """Return the generated function of an operation.
-
-    Its module is a file in the cache folder (DERIVE_CACHE), so that other processes can import it.
-    ``blocks`` and ``save`` are those of `source`; with ``blocks``, the function also takes the
-    block size, ``block=``.
-
-    >>> import derive, torch
-    >>> f = derive.load(derive.parse("op cube(x[n]) -> y; y[n] = x[n]**3"))
-    >>> x = torch.tensor([1.0, 2.0], requires_grad=True)
-    >>> f(x).sum().backward()
-    >>> x.grad
-    tensor([ 3., 12.])
-    """
-    check_operation(op)
-    return function(op.name, source(op, blocks, save))
+    unit = guard_tangents.run(tangents_of(op, option, None, of))
+    return lowered(unit, partial(lower_tangents, low=low))

@@ -12,11 +12,6 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
 def _applied(function, *args):
     """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -25,7 +20,7 @@ def _applied(function, *args):
 
 
 def _diag_embed_forward(input):
-    return _no_view(input.diag_embed().mT)
+    return input.diag_embed()
 
 
 class _DiagEmbed(Function):

@@ -15,10 +15,11 @@ from difflib import unified_diff
 from pathlib import Path
 
 from derive import catalog
+from derive.api import derivation
 from derive.command.lines import one_line
 from derive.notation.operation import Operation
+from derive.notation.options import options
 from derive.notation.read import read
-from derive.pipeline import derivation, options
 
 FILE = Path(__file__).parent / "formulas.txt"
 RULE = "─" * 80

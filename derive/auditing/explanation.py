@@ -213,7 +213,7 @@ def _has_reliable_gradient(made: Outcome, n: int) -> bool:
 def _derived_source(model: Model | None) -> str:
     if model is None:
         return ""
-    from derive.pipeline import source
+    from derive.api import source
 
     return _none_on_error(lambda: source(model.operation)) or ""
 

@@ -10,10 +10,10 @@ from typing import Any
 from derive.algebra.expr import Access, Composite, Expr, Index, Num, walk
 from derive.algebra.interpret import Array, Machine
 from derive.algebra.substitution import replace, substitute
+from derive.api import derivation
 from derive.auditing.points import is_float, is_tensor
 from derive.check import oracle
 from derive.notation.operation import Operation
-from derive.pipeline import derivation
 from derive.reports.formula import Formula
 from derive.reports.result import Derivation
 from derive.show.formula import equation, sides

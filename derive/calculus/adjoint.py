@@ -31,16 +31,15 @@ from derive.algebra.simplify import Log, eliminate_deltas, simplify
 from derive.algebra.substitution import rename_apart, substitute
 from derive.algebra.to_tree import to_tree
 from derive.budget import at
+from derive.calculus.bracket_rules import without_rectified, zero_rule
 from derive.calculus.chain_rule import partial_of_let, reads
 from derive.calculus.fold import fold_rules, masked_fold
-from derive.calculus.interval_analysis import ValueFacts
 from derive.calculus.lets import Let, Lets, is_named_sum
+from derive.calculus.positions import bounds_of
 from derive.calculus.ratio_rules import quotient_rules
-from derive.calculus.sign_rules import without_rectified
-from derive.calculus.softmax_mean import with_values_named
+from derive.calculus.softmax import with_values_named
 from derive.calculus.step_log import StepLog
-from derive.calculus.valid_positions import bounds_of
-from derive.calculus.zero_rules import zero_rule
+from derive.calculus.value_analysis import ValueFacts
 from derive.notation.operation import Operation
 
 

@@ -9,12 +9,10 @@ from derive.algebra.poly import Poly, as_atom, atom
 from derive.algebra.rules import Step
 from derive.budget import at
 from derive.calculus.flatten import FLAT, flatten, flatten_condition, reduced_body
-from derive.calculus.guard_insertion import make_safe
 from derive.calculus.lets import Let, Lets
-from derive.calculus.outlining import with_named_parts
-from derive.calculus.reversed_sums import reverse_reduction
-from derive.calculus.softmax_logits import with_named_scores
-from derive.calculus.valid_positions import bounds_of, freely_read
+from derive.calculus.outlining import with_named_parts, with_named_scores
+from derive.calculus.positions import bounds_of, freely_read
+from derive.calculus.reindexing import reverse_reduction
 from derive.errors import LoweringError
 from derive.notation.operation import Equation, Operation
 
@@ -42,7 +40,6 @@ def flatten_operation(
         if identities and let.kind == "sum":
             subject = (let.name, let.formals)
             lets.steps.append(Step("stable form", identities, equation.body, let.body, subject))
-    make_safe(lets, frozenset(op.outputs))
     return lets
 
 

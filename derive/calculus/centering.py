@@ -46,10 +46,11 @@ from derive.algebra.rules import Rules
 from derive.algebra.simplify import simplify
 from derive.algebra.squares import RobustCenter, Square, square_to_open
 from derive.calculus.adjoint import Adjoint, Backward
-from derive.calculus.common_multiples import Multiple, multiples
 from derive.calculus.fold import fold_rules
-from derive.calculus.growth import GrowthBounds
+from derive.calculus.instances import Multiple, multiples
 from derive.calculus.lets import Let, Lets
+from derive.calculus.softmax import recognise_under
+from derive.calculus.value_analysis import Facts, ValueFacts
 from derive.notation.operation import Operation
 
 
@@ -89,7 +90,7 @@ class _Differences:
 
     lets: Lets
     integers: frozenset[str]
-    moderate: GrowthBounds
+    values: ValueFacts
     formed: set[str] = field(default_factory=set)
     _known: dict[Expr, Expr] = field(default_factory=dict)
     _centred: dict[Poly, Poly | None] = field(default_factory=dict)
@@ -99,7 +100,7 @@ class _Differences:
         """The pass for this operation; it adds lets to ``lets``."""
         kinds = {t.name: t.kind for t in op.inputs} | {let.name: let.dtype for let in lets}
         integers = frozenset(name for name, kind in kinds.items() if kind != "float")
-        return cls(lets, integers, GrowthBounds(lets.get))
+        return cls(lets, integers, ValueFacts(lets.get))
 
     # ---------------------------------------------------------------- squares
 
@@ -122,7 +123,11 @@ class _Differences:
             if self.centred(square.base) is None
             else _unshared_axes(square.base)
         )
-        return all(self.moderate(f) for f in (*square.inside, *factors) if free_indices(f) & own)
+        inside = (f for f in (*square.inside, *factors) if free_indices(f) & own)
+        return all(self._facts(f).moderate for f in inside)
+
+    def _facts(self, e: Expr) -> Facts:
+        return self.values.facts(recognise_under(e, self.lets.get, ()))
 
     def _as_let(self, base: Poly) -> Access:
         found = as_atom(self.lets.reduction("sum", (), base))
@@ -164,7 +169,7 @@ class _Differences:
             return poly([t])
         if self._is_formed(square.base):
             return square.with_base(atom(self._as_let(square.base)))
-        above = self.moderate.are_never_below(square.inside)
+        above = all(self._facts(f).low >= 0 for f in square.inside)
         return square.opened(self.centred(square.base) or square.base, above)
 
     # ---------------------------------------------------------------- centres

@@ -12,10 +12,9 @@ from dataclasses import replace
 from derive.algebra.rules import Rules
 from derive.algebra.simplify import Log, simplify
 from derive.calculus.adjoint import Adjoint, Backward, with_subject
-from derive.calculus.delta_solving import equality_rules
-from derive.calculus.existential_guards import witness_rule
+from derive.calculus.bracket_rules import witness_rule
+from derive.calculus.equality_rules import equality_rules, lookup_rule
 from derive.calculus.fold import fold_rules
-from derive.calculus.gather_rules import lookup_rule
 from derive.calculus.guard_insertion import DerivativeGuards, guarded_sums
 from derive.calculus.shifted_deltas import shift_rules
 

@@ -45,10 +45,10 @@ from derive.algebra.rules import Rule, Rules
 from derive.algebra.substitution import substitute
 from derive.budget import tick
 from derive.calculus.guards import guard_rule
-from derive.calculus.head_index import DefinitionIndex
-from derive.calculus.interval_analysis import may_be_infinite
-from derive.calculus.lets import Let, Lets
+from derive.calculus.instances import DefinitionIndex
+from derive.calculus.lets import Find, Let, Lets
 from derive.calculus.sum_rules import total_rules
+from derive.calculus.value_analysis import ValueFacts
 
 
 def fold_rules(lets: Lets, adjoints: Mapping[str, Let]) -> Rules:
@@ -61,8 +61,10 @@ def naming_rules(lets: Lets) -> Rules:
     products = DefinitionIndex(lets, _is_foldable_product)
     sums = DefinitionIndex(lets, _is_foldable_sum)
 
+    values = ValueFacts(lets.get)
+
     def fold(t: Term) -> Poly | None:
-        return _fold_all(lets, products, t)
+        return _fold_all(values, products, t)
 
     def fold_sums(t: Term) -> Poly | None:
         return _fold_sums(sums, t)
@@ -84,10 +86,10 @@ def masked_fold(lets: Lets) -> Rule:
 
     The name absorbs its bracket if no other factor needs the bracket as a guard.
     """
-    masked = DefinitionIndex(lets, _is_masked_product)
+    masked, values = DefinitionIndex(lets, _is_masked_product), ValueFacts(lets.get)
 
     def apply(t: Term) -> Poly | None:
-        return _fold_all(lets, masked, t) or _masked_power(masked, t)
+        return _fold_all(values, masked, t) or _masked_power(masked, t)
 
     return Rule("fold", "a defining expression is its name", "the number of factors", apply)
 
@@ -199,7 +201,7 @@ def _with_sums_named(f: Expr, named: Callable[[Expr], Expr]) -> Expr:
     return f
 
 
-def _fold_all(lets: Lets, products: DefinitionIndex, t: Term) -> Poly | None:
+def _fold_all(values: ValueFacts, products: DefinitionIndex, t: Term) -> Poly | None:
     """Replace every defining product by its name; the name absorbs the product's brackets.
 
     The brackets stay if another factor may be infinite where they do not hold.
@@ -207,7 +209,7 @@ def _fold_all(lets: Lets, products: DefinitionIndex, t: Term) -> Poly | None:
     folded = t
     while (made := _fold(products, folded)) is not None:
         folded = made
-    return None if folded is t else poly([_drop_implied_masks(lets, folded)])
+    return None if folded is t else poly([_drop_implied_masks(values, folded)])
 
 
 def _fold(products: DefinitionIndex, t: Term) -> Term | None:
@@ -222,21 +224,21 @@ def _fold(products: DefinitionIndex, t: Term) -> Term | None:
     return None
 
 
-def _drop_implied_masks(lets: Lets, t: Term) -> Term:
+def _drop_implied_masks(values: ValueFacts, t: Term) -> Term:
     """t without the brackets that its names contain, unless they guard another factor."""
     own: dict[Expr, None] = {}
     for f in t.factors:
         base, power = base_and_power(f)
-        masks = _definition_masks(lets, base) if power > 0 else ()
+        masks = _definition_masks(values.find, base) if power > 0 else ()
         own |= dict.fromkeys(masks)
-        if not masks and may_be_infinite(lets.get, f):
+        if not masks and not values.facts(f).defined:
             return t
     return make_term(t.coef, t.binders, [f for f in t.factors if f not in own])
 
 
-def _definition_masks(lets: Lets, f: Expr) -> tuple[Expr, ...]:
+def _definition_masks(find: Find, f: Expr) -> tuple[Expr, ...]:
     """The brackets in the defining product of a name."""
-    let = lets.get(f.tensor) if isinstance(f, Access) else None
+    let = find(f.tensor) if isinstance(f, Access) else None
     if let is None or let.kind != "sum" or len(let.body.terms) != 1:
         return ()
     assert isinstance(f, Access)

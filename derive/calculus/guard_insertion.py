@@ -58,8 +58,8 @@ from derive.algebra.poly import (
 from derive.algebra.substitution import replace as replaced
 from derive.algebra.substitution import substitute
 from derive.calculus.guards import at_deltas, has_a_member, known
-from derive.calculus.interval_analysis import ValueFacts, taken_where
 from derive.calculus.lets import Let, Lets
+from derive.calculus.value_analysis import ValueFacts, taken_where
 
 _ONE = num(1)
 Over = tuple[Expr, ...]

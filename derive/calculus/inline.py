@@ -30,11 +30,10 @@ from derive.algebra.rules import DELTA_RULES, FUNCTION_RULES, PAIRED, Rules, Ste
 from derive.algebra.simplify import Log, eliminate_deltas, simplify
 from derive.budget import at
 from derive.calculus.adjoint import Adjoint, Backward, with_subject
-from derive.calculus.finalize import solved
+from derive.calculus.bracket_rules import zero_rule
 from derive.calculus.fold import fold_rules, naming_rules
 from derive.calculus.lets import Lets, inline, is_named_sum
 from derive.calculus.ratio_rules import quotient_rules
-from derive.calculus.zero_rules import zero_rule
 
 _MOST_TERMS = 6
 """An adjoint with more terms than this is never inlined: products of sums multiply out."""
@@ -172,12 +171,11 @@ def inline_adjoints(backward: Backward, pieces: Pieces) -> Backward:
         shorter = _collected(_without_names(a, lets, naming, pieces), lets, pieces)
         if shorter is not a:
             formulas.replace(a, [shorter])
-    kept = replace(
+    return replace(
         backward,
         adjoints=tuple(formulas[a.name] for a in backward.adjoints if a in formulas),
         gradients=tuple(formulas[a.name] for a in backward.gradients),
     )
-    return solved(kept)
 
 
 def _is_repeated(adjoint: Adjoint, readers: Sequence[Adjoint]) -> bool:

@@ -46,7 +46,7 @@ from derive.algebra.poly import (
 from derive.algebra.reductions import KINDS, OTHERS, Reduction
 from derive.algebra.rules import Step
 from derive.algebra.substitution import fresh_numbered, numbers, substitute
-from derive.calculus.range_splitting import part_in_branch
+from derive.calculus.reindexing import part_in_branch
 from derive.calculus.scaled_names import scaled_call
 from derive.notation.operation import Kind
 

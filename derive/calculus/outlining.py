@@ -1,21 +1,27 @@
-"""Outline large parts of an equation as variables of their own.
+"""Outline large parts of an equation, and the scores of a softmax, as variables of their own.
 
-    tanh(tanh(... tanh(x)))    =  tanh(tanh(u)),    u = tanh(... tanh(x))
-    a*b*c*...                  =  u*v*...,          u = a*b*c,  v = ...
-    (x - sum_r a_r*b_r)^2      =  u^2,              u = x - sum_r a_r*b_r
-    a*tanh(sum_r b_r*c_r)      =  a*tanh(u),        u = sum_r b_r*c_r
+    tanh(tanh(... tanh(x)))      =  tanh(tanh(u)),    u = tanh(... tanh(x))
+    a*b*c*...                    =  u*v*...,          u = a*b*c,  v = ...
+    (x - sum_r a_r*b_r)^2        =  u^2,              u = x - sum_r a_r*b_r
+    a*tanh(sum_r b_r*c_r)        =  a*tanh(u),        u = sum_r b_r*c_r
+    f[i,k] - logsumexp_k f[i,k]  =  u[i,k] - logsumexp_k u[i,k],  u = f, a contraction
 
 The derivative of f(g) repeats g, and that of a product repeats every other factor. A name replaces
 the repeated part and has an adjoint. So the formulas of a deep equation are as short as those of a
 network of short ones. A contraction inside of a function is expensive to recompute, and a named
 value may be saved. No name is needed if the derivative is a function of the equation's value, as
 for tanh(sum_r b_r*c_r).
+
+The gradient of a softmax in its scores is a product with a difference, P*(grad_P - Sum P*grad_P).
+Without a name for the scores, this difference is multiplied out into an extra contraction per
+tensor in the scores. A name also keeps an additive mask c*(1 - m[k]) from being multiplied out:
+c*m[k] alone would swamp the digits of the other scores.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from itertools import permutations
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import product
 
 from derive.algebra.expr import (
     Access,
@@ -24,10 +30,12 @@ from derive.algebra.expr import (
     Const,
     Delta,
     Expr,
+    Guard,
     Index,
     Iverson,
     Mul,
     Num,
+    Param,
     Pow,
     Reduce,
     Where,
@@ -38,8 +46,9 @@ from derive.algebra.expr import (
 )
 from derive.algebra.functions import derivative_copies, derives_from_value
 from derive.algebra.reductions import REDUCTIONS
-from derive.algebra.substitution import substitute
-from derive.calculus.interval_analysis import is_everywhere
+from derive.algebra.substitution import replace, replace_inside_out, substitute
+from derive.calculus.softmax import binder_renaming, log_normalizer, log_shares
+from derive.calculus.value_analysis import Facts, ValueFacts
 
 _LARGEST = 24
 """An argument or an operand with more nodes than this gets a name."""
@@ -68,7 +77,7 @@ class _OutlinedParts:
         self._name = name
         self._new: dict[_Place, Expr] = {}
         self._size: dict[Expr, int] = {}
-        self._normalised: set[str] = set()
+        self._values = ValueFacts(lambda name: None)
         self._told: Expr | None = None
 
     def of(self, e: Expr) -> Expr:
@@ -93,8 +102,8 @@ class _OutlinedParts:
                 if large or (multiplied and _is_partial_sum(new)):
                     if self._may_be_named(new, own):
                         name = inside[part] = self._name(new)
-                        if _normaliser(new) is not None:
-                            self._normalised.add(name.tensor)
+                        if log_normalizer(new) is not None:
+                            self._values.named[name.tensor] = Facts(high=0)
         made: Expr = e.map(lambda part: inside.get(part, part)) if inside else e
         return self._grouped(made, held) if isinstance(made, Add | Mul) else made
 
@@ -137,20 +146,22 @@ class _OutlinedParts:
             return False
         if not held:
             return True
-        known = self._log_softmaxes(parts)
-        return all(part in known or is_everywhere(part) for part in parts)
+        levels = set(map(log_normalizer, parts))
+        return (
+            self._values.facts(e).defined
+            and all(part in levels or _is_whole_read(part) for part in parts)
+            and not any(map(self._values.may_overflow, parts))
+        )
 
-    def _log_softmaxes(self, parts: Iterable[Expr]) -> set[Expr]:
-        """The softmaxes, their logarithms and their normalizers."""
-        found: set[Expr] = set()
-        for part in parts:
-            of = part.args[0] if isinstance(part, Call) and part.function == "exp" else part
-            total = _normaliser(of)
-            if total is not None:
-                found |= {part, of, total}
-            elif isinstance(of, Access) and of.tensor in self._normalised:
-                found |= {part}
-        return found
+
+def _is_whole_read(part: Expr) -> bool:
+    """True if a node reads within its axes, and sums without a condition if it reduces."""
+    match part:
+        case Access(_, positions):
+            return all(isinstance(p, Index) for p in positions)
+        case Reduce(kind, _, _, condition):
+            return kind == "sum" and condition is None
+    return not isinstance(part, Guard | Delta)
 
 
 def _is_square(e: Expr) -> bool:
@@ -302,18 +313,67 @@ def _may_be_grouped(f: Expr) -> bool:
     return isinstance(f, Access | Add) or (isinstance(f, Call) and f.function != "exp")
 
 
-def _normaliser(e: Expr) -> Reduce | None:
-    """The logsumexp_k'(x') of x - logsumexp_k'(x'), which is finite wherever x is."""
-    for n, term in enumerate(e.args if isinstance(e, Add) else ()):
-        match term:
-            case Mul((Num(-1), Reduce("logsumexp", indices, body, None) as total)):
-                assert isinstance(e, Add)
-                rest = e.args[:n] + e.args[n + 1 :]
-                x = rest[0] if len(rest) == 1 else Add(rest)
-                own = [i for i in free_indices(x) if i not in free_indices(total)]
-                if len(own) == len(indices) and any(
-                    substitute(x, dict(zip(own, bound, strict=True))) is body
-                    for bound in permutations(indices)
-                ):
-                    return total
-    return None
+def with_named_scores(e: Expr, name: Callable[[Expr], Expr]) -> Expr:
+    """e with the argument of each softmax or logsumexp replaced by ``name`` of it.
+
+    Only contractions and additive masks are named.
+    """
+
+    def named(e: Expr) -> Expr:
+        for whole, scores, bound, body in _possible_softmaxes(e):
+            along = binder_renaming(scores, bound, body)
+            if along is not None and (_has_contraction(scores) or _scales_a_sum(scores)):
+                name_of_them = name(scores)
+                new = {scores: name_of_them, body: substitute(name_of_them, along)}
+                return replace(whole, new.get)
+        return e
+
+    def named_alone(e: Expr) -> Expr:
+        if isinstance(e, Reduce) and e.kind == "logsumexp" and _scales_a_sum(e.body):
+            return Reduce(e.kind, e.indices, name(e.body), e.condition)
+        return e
+
+    return replace_inside_out(replace_inside_out(e, named), named_alone)
+
+
+def _possible_softmaxes(e: Expr) -> Iterator[tuple[Expr, Expr, Sequence[Index], Expr]]:
+    """(e, f, k', f') where e may be f - logsumexp_k' f' or exp(f)/Sum_k' exp(f')."""
+    for scores, level in log_shares(e):
+        yield Add((scores, Mul((num(-1), level)))), scores, level.indices, level.body
+    for above, below in product(e.args, e.args) if isinstance(e, Mul) else ():
+        match above, below:
+            case (
+                Call("exp", (scores,)),
+                Pow(Reduce("sum", bound, Call("exp", (body,))), Num(-1)),
+            ):
+                yield e, scores, bound, body
+
+
+def _has_contraction(f: Expr) -> bool:
+    """True if f contains a sum of products of tensors, and is finite wherever they are.
+
+    A named value is computed everywhere, also where a condition excludes it.
+    """
+    return _is_finite(f) and any(
+        isinstance(part, Reduce) and len(set(accesses(part.body))) > 1 for part in walk(f)
+    )
+
+
+def _is_finite(f: Expr) -> bool:
+    """True if f is finite wherever its tensors are; an exponential counts as a score."""
+    values = ValueFacts(lambda name: None)
+    calls = (part for part in walk(f) if isinstance(part, Call) and part.function != "exp")
+    return values.facts(f).defined and not any(map(values.may_overflow, calls))
+
+
+def _scales_a_sum(f: Expr) -> bool:
+    """True if f, finite wherever its tensors are, multiplies a sum by a possibly large number."""
+    products = [part for part in walk(f) if isinstance(part, Mul)]
+    return _is_finite(f) and any(
+        any(isinstance(a, Add) for a in p.args) and any(map(_is_large, p.args)) for p in products
+    )
+
+
+def _is_large(e: Expr) -> bool:
+    """True if e may be a number of a larger magnitude than the computed values."""
+    return isinstance(e, Param) or (isinstance(e, Num) and abs(e.value) >= 1000)

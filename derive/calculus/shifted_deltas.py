@@ -43,8 +43,7 @@ from derive.calculus.guards import (
     with_guards_outside,
     without_guards,
 )
-from derive.calculus.index_ranges import part_of_range
-from derive.calculus.reversed_sums import reverse_term
+from derive.calculus.reindexing import part_of_range, reverse_term
 
 _ONE = Polynomial.of(1)
 

@@ -49,7 +49,7 @@ from derive.algebra.to_tree import to_tree
 from derive.calculus.guard_insertion import has_positions
 from derive.calculus.guards import has_a_member
 from derive.calculus.lets import Find, Let, Lets, inline, tensors_of
-from derive.calculus.softmax_mean import is_compared, sums_apart
+from derive.calculus.softmax import is_compared, sums_apart
 
 _NAMED = "a defining sum of products is its name"
 

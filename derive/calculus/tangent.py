@@ -27,8 +27,8 @@ from derive.calculus.adjoint import (
 from derive.calculus.chain_rule import reads, tangent_of_let
 from derive.calculus.fold import fold_rules, masked_fold
 from derive.calculus.lets import Let, Lets
+from derive.calculus.positions import bounds_of
 from derive.calculus.ratio_rules import quotient_rules
-from derive.calculus.valid_positions import bounds_of
 from derive.notation.operation import Operation
 
 

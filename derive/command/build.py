@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from derive.api import costs, source
 from derive.command.lines import warnings_of
 from derive.command.parallel import each
 from derive.errors import DeriveError
 from derive.notation.operation import Operation
-from derive.pipeline import costs, source
 
 if TYPE_CHECKING:
     from derive.check.check import Column

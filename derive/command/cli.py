@@ -180,6 +180,9 @@ def show(
     steps: Annotated[
         bool, typer.Option("--steps", help="Show every step of the derivation.")
     ] = False,
+    passes: Annotated[
+        bool, typer.Option("--passes", help="Show what each pass of the engine changes.")
+    ] = False,
     format_: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.unicode,
     wrt: Annotated[
         list[str] | None,
@@ -224,14 +227,19 @@ def show(
         )
     if size and not cost:
         raise typer.BadParameter("--size requires --cost")
+    if passes and (wrt or every or steps or tangent or cost or format_ is not Format.unicode):
+        raise typer.BadParameter("--passes shows the whole way to the code: omit other options")
     # Imported before a spec is read, so that the forked reader has them.
+    from derive.api import derivation, source, tangents
     from derive.joint import value_and_grad_source
     from derive.notation.option_checks import names_with_gradient
     from derive.notation.options import options
-    from derive.pipeline import derivation, source, tangents
 
     hush(quiet)
     op = _selected_operation(name, spec, limit)
+    if passes:
+        _print_passes(op)
+        return
     if cost:
         _show_cost(op, format_, size or ())
         return
@@ -257,6 +265,17 @@ def show(
         return
     derivations = [derivation(op, option, names) for option, names in asked.items()]
     _print_derivations(op, derivations, format_, steps)
+
+
+def _print_passes(op: Operation) -> None:
+    """Print the passes of every option."""
+    from derive.api import pass_reports
+    from derive.notation.options import options
+
+    for option, _ in options(op):
+        typer.echo(op.name if option is None else f"{op.name} ({option})")
+        for report in pass_reports(op, option):
+            typer.echo(f"\n{report}")
 
 
 def _print_derivations(
@@ -285,11 +304,11 @@ def _selected_operation(name: str | None, spec: str | None, limit: float) -> Ope
 
 def _show_cost(op: Operation, format_: Format, given: Sequence[str]) -> None:
     """Print the cost of every option; a group of several sizes counts as their product."""
+    from derive.api import costs, derivation
     from derive.check.inputs import sizes_of
     from derive.command.build import warned
     from derive.command.lines import as_json, cost_as_text
     from derive.notation.options import options
-    from derive.pipeline import costs, derivation
 
     sizes = {letter: prod(several) for letter, several in sizes_of(given).items()}
     known = {letter for _, found in costs(op) for letter in found.letters}

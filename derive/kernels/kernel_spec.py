@@ -14,6 +14,7 @@ from derive.algebra.hashcons import node
 from derive.algebra.poly import Poly
 from derive.calculus.alpha_renaming import canonical
 from derive.calculus.build_lets import flatten_operation
+from derive.calculus.guard_insertion import make_safe
 from derive.calculus.lets import Lets
 from derive.kernels.instantiate import expand_names
 from derive.notation.operation import Operation
@@ -185,6 +186,7 @@ class KernelSpec:
     def _read(self) -> tuple[Mapping[str, tuple[Poly, Axes]], Mapping[str, str]]:
         op, display_names = canonical(self.operation)
         lets: Lets = flatten_operation(op, display_names)
+        make_safe(lets, frozenset(op.outputs))
         found = (lets[name] for name in op.outputs)
         return {
             display_names[let.name]: (expand_names(let.body, lets.definition), let.formals)

@@ -16,7 +16,7 @@ from derive.algebra.poly import ZERO, Poly, Term, add, make_term, poly
 from derive.algebra.substitution import replace_inside_out
 from derive.calculus.lets import Find, Let
 from derive.calculus.scaled_names import scaled_call
-from derive.calculus.softmax_recognition import NormalizedExp, split_log_shares
+from derive.calculus.softmax import NormalizedExp, split_log_shares
 from derive.kernels.attention_rewrite import Attentions
 from derive.kernels.axis_pattern import AxisPattern
 from derive.kernels.gather_pattern import Floats, GatherPattern

@@ -1,195 +1,307 @@
-"""Parts shared by forward and backward: available tensors, sizes, and statements as lines."""
+"""Assemble the lines of a body: every body goes through a list of passes over its lines.
+
+A body is a forward, a backward of any order, a first-order backward, the tangents of forward mode,
+or outputs and gradients in one function. Their lists differ only in the passes that a body needs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from fractions import Fraction
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from derive.algebra.expr import Index, Num
-from derive.calculus.adjoint import Backward
-from derive.calculus.lets import Lets
-from derive.calculus.valid_positions import bounds_of
-from derive.errors import LoweringError
-from derive.kernels.gather_pattern import Floats
-from derive.kernels.stack_pattern import Short
-from derive.lowering.ground.context import Scope
-from derive.lowering.ground.runtime_sizes import ShapeSource
-from derive.lowering.ground.value import Frame, Value
-from derive.lowering.groups import named_axes
-from derive.lowering.layout_conversion import Border
-from derive.notation.operation import Number, Operation, SizeOf
-from derive.program.cse import Line
-from derive.program.legalize import legalize_arange, legalize_group_axes
-from derive.program.program import Recognised
-from derive.program.roundings import is_short
-from derive.program.torch_ir import Attribute, Code, Dim, Name, literal
+from derive.lowering.ground.value import Value
+from derive.lowering.layout_conversion import (
+    Border,
+    enter_layout,
+    leave_layout,
+    lines_read,
+    multiplied_once,
+    own_shapes,
+    resolve_sizes,
+    shapes_before,
+    store_layout,
+)
+from derive.lowering.lowering_input import (
+    LoweringInput,
+    integer_tensors,
+    sources_of,
+    vectors_of,
+)
+from derive.lowering.saved_tensors import with_kept_shapes, with_saved_shapes
+from derive.notation.operation import Choice, Operation
+from derive.passes import Pass, as_pass, stages
+from derive.program.aliasing import is_rearrangement, unalias_outputs
+from derive.program.cse import Line, tidy
+from derive.program.gradient_predication import (
+    Needs,
+    fill_output_masks,
+    needed_by,
+    ordered,
+    softmaxes_shared,
+)
+from derive.program.guard_elimination import unguarded
+from derive.program.legalize import legalize_arange, legalize_group_axes, legalize_vmap_calls
+from derive.program.mixed_precision import NAMES, Precision, all_wide, in_precision, rounded
+from derive.program.program import Logged
+from derive.program.roundings import Roundings
+from derive.program.torch_ir import Name, names_in
 
 WIDTH = 76
 """The greatest width of a line of code, without its indentation."""
 
+NO_PRECISION = Precision()
+
 
 @dataclass(frozen=True)
-class LoweringInput:
-    """The input of the lowering: an operation and everything derived from it, in one layout."""
+class BodySpec:
+    """What a body reads and returns. All names are display names."""
 
-    op: Operation
-    lets: Lets
-    backward: Backward
+    given: LoweringInput
     border: Border
+    entering: Mapping[str, str]
+    """name -> the tensor whose outer layout it has before the body."""
+    leaving: Mapping[str, str]
+    """result -> the tensor whose outer layout it has after the body."""
+    inside: Mapping[str, str] = field(default_factory=dict)
+    """name -> the tensor that the body computes for itself; either layout may be stored."""
+    layouts: Mapping[str, bool] = field(default_factory=dict)
+    """name -> True if its outer layout is stored, where that is decided already."""
+    keeps_axes: bool = False
+    """True if flags may keep reduced axes of the results."""
+    entry: Sequence[Line] = ()
+    """Lines that add the axes to arguments that flags may have kept."""
+    sizes: Mapping[str, Value] = field(default_factory=dict)
+    """The tensors whose shapes may be read, by canonical name."""
+    sizes_kept: Mapping[str, Value] = field(default_factory=dict)
+    """The tensors of which only the shape is kept, by canonical name."""
+    stored: Collection[str] = ()
+    """The arguments that hold a computed tensor in its outer layout, by canonical name."""
+    present: Collection[str] = ()
+    """The arguments whose shapes are read from the tensors themselves."""
+    floats: Sequence[str] = ()
+    """The float arguments."""
+    returned: Collection[str] = ()
+    """The float results that are rounded to the dtype of the arguments."""
+    integers: Collection[str] = ()
+    """The integer arguments that are not tensors of the operation."""
+    low: bool = True
+    """True if matrix products may have a lower precision."""
+    exact: bool = False
+    """True if results keep the precision of float32, as other bodies read them."""
+    gradients: Mapping[str, str] = field(default_factory=dict)
+    """input -> the name of its gradient, in a backward."""
+    places: Mapping[str, int] = field(default_factory=dict)
+    """input -> its number among the arguments of the operation."""
+    saved: Sequence[str] = ()
+    """The names that a backward can save."""
+    unaliased: Collection[str] = ()
+    """The results that may not share memory with an argument or with each other."""
 
-    def taken(self) -> set[str]:
-        """Return the reserved names."""
-        return {*self.lets.reserved, *(self.lets.display_name(let.name) for let in self.lets)}
-
-
-def integers_of(op: Operation) -> frozenset[str]:
-    """Return the names of the integer parameters."""
-    return frozenset(
-        p.name for p in op.parameters if isinstance(p, SizeOf) or getattr(p, "integer", False)
-    )
-
-
-def frame_of(op: Operation) -> Frame:
-    """Return the frame of an operation: axes named at run time, bounds, and given sizes."""
-    given = frozenset(p.extent for p in op.parameters if isinstance(p, SizeOf))
-    return Frame(named_axes(op), bounds_of(op), given)
-
-
-def input_values(op: Operation) -> dict[str, Value]:
-    """Return the inputs as values, by name."""
-    return {
-        t.name: Value(Name(t.name), tuple(i for i in t.axes if isinstance(i, Index)), t.kind)
-        for t in op.inputs
-    }
-
-
-def short_axes(op: Operation, lets: Lets) -> Short:
-    """Return a function from a tensor's name to its axes of constant size, {n: (index, size)}."""
-    inputs = input_values(op)
-
-    def short(name: str) -> dict[int, tuple[Index, int]]:
-        let = lets.get(name)
-        axes = let.formals if let is not None else inputs[name].indices if name in inputs else ()
-        sizes = (None if i.group else lets.bounds.size(i.extent).number for i in axes)
-        found = enumerate(zip(axes, sizes, strict=True))
-        return {n: (i, int(size)) for n, (i, size) in found if size is not None}
-
-    return short
-
-
-def float_axes(op: Operation, lets: Lets) -> Floats:
-    """Return a function from a name to the axes of a float tensor; None for other names."""
-    inputs = input_values(op)
-    numbers = {p.name for p in op.parameters if isinstance(p, Number) and not p.integer}
-
-    def floats(name: str) -> tuple[Index, ...] | None:
-        if name in numbers:
-            return ()
-        if (let := lets.get(name)) is not None:
-            return let.formals if let.dtype == "float" else None
-        value = inputs.get(name)
-        return value.indices if value is not None and value.kind == "float" else None
-
-    return floats
+    @property
+    def reserved(self) -> set[str]:
+        return self.given.taken()
 
 
-def like_input(op: Operation) -> Code:
-    """Return the input from which new tensors take dtype and device."""
-    floats = sorted(
-        (t for t in op.inputs if t.kind == "float"), key=lambda t: t.default is not None
-    )
-    if not floats:
-        raise LoweringError(
-            "the operation has no floating-point input, so there is nothing to differentiate"
-        )
-    return Name(floats[0].name)
+@dataclass(frozen=True)
+class Body:
+    """The lines of a body between two passes."""
+
+    spec: BodySpec
+    lines: tuple[Line, ...]
+    precision: Precision = NO_PRECISION
+    needs: tuple[Needs, ...] = ()
+    """The gradients that need each line, once they are predicated."""
+    log: tuple[Logged, ...] = ()
+    """The lines after each pass that changed them."""
 
 
-def sources_of(
-    border: Border, lets: Lets, tensors: Mapping[str, Value], stored: Collection[str] = ()
-) -> list[ShapeSource]:
-    """Return the shapes of the available tensors that are never None, under their display names.
-
-    Inputs, outputs and ``stored`` tensors have the axes of their outer layout.
-    """
-    found = []
-    absent = {t.name for t in border.op.inputs if t.default is not None}
-    crossing = {*border.op.outputs, *(t.name for t in border.op.inputs), *stored}
-    for name, value in tensors.items():
-        ((said, tensor),) = named_tensors(lets, [name]).items()
-        if tensor in absent:
-            continue
-        axes = tuple(i and Index(i.name, lets.display_name(i.extent), i.group) for i in value.axes)
-        if tensor in crossing and border.changes(tensor) and said not in border.entered:
-            axes = border.axes_outside(tensor)
-        found.append(ShapeSource(said, Attribute(Name(said), "shape"), axes))
-    return found
+def assemble(spec: BodySpec, statements: Sequence[Line], passes: Sequence[Pass[Body]]) -> Body:
+    """Run the passes over the statements of a body."""
+    body = Body(spec, tuple(statements))
+    log = [Logged(*_LOWERED, (), body.lines)]
+    for step, made in stages(passes, body):
+        if made.lines != body.lines:
+            log.append(Logged(step.name, step.states, body.lines, made.lines))
+        body = made
+    return replace(body, log=tuple(log))
 
 
-def named_tensors(lets: Lets, names: Iterable[str]) -> dict[str, str]:
-    """Map each name to the tensor whose axes it has, both as display names."""
-    return {lets.display_name(n): lets.display_name(lets.derived_from.get(n, n)) for n in names}
+_LOWERED = "lower", "An equation is a call, a pattern, or arithmetic on named axes"
 
 
-def scope_statements(scope: Scope) -> list[Line]:
-    """Return the statements of a scope as lines."""
-    lines = []
-    for s in scope.statements:
-        let = scope.find(s.name)
-        assert let is not None
-        lines.append(Line(s.name, s.code, kept=not let.internal))
-    return lines
+@as_pass
+def convert_layouts(body: Body) -> Body:
+    """A composite axis (a b) is two axes inside; a name holds the layout that takes fewer views."""
+    spec, border = body.spec, body.spec.border
+    read = {name for line in body.lines for name in names_in(line.code)}
+    held = {name: tensor for name, tensor in spec.entering.items() if name in read}
+    lines, entry = enter_layout(border, list(body.lines), held)
+    lines = store_layout(border, lines, spec.inside, spec.layouts)
+    for name, tensor in spec.leaving.items():
+        lines, code = leave_layout(border, lines, name, tensor, spec.keeps_axes)
+        lines += [] if code is Name(name) else [Line(name, code)]
+    return replace(body, lines=(*entry, *lines))
 
 
-def noted_patterns(scope: Scope, lets: Lets) -> tuple[Recognised, ...]:
-    return tuple(Recognised(lets.display_name(name), *row) for name, *row in scope.noted)
+@as_pass
+def read_sizes(body: Body) -> Body:
+    """A size is an entry of an available shape."""
+    spec, border, lets = body.spec, body.spec.border, body.spec.given.lets
+    kept = [
+        replace(source, shape=Name(f"{source.tensor}_shape"))
+        for source in sources_of(border, lets, spec.sizes_kept)
+    ]
+    sources = sources_of(border, lets, spec.sizes, spec.stored)
+    lines = resolve_sizes(border, body.lines, sources, kept)
+    return replace(body, lines=tuple(own_shapes(lines, set(spec.present) - border.entered)))
 
 
-def with_display_names(lines: Sequence[Line], lets: Lets) -> list[Line]:
-    """Return the lines with display names for all tensors and extents."""
-
-    def display_name(code: Code) -> Code:
-        if isinstance(code, Name):
-            bare = code.id.removesuffix("_shape")
-            return Name(lets.display_name(bare) + code.id[len(bare) :])
-        if isinstance(code, Dim):
-            return Dim(lets.display_name(code.extent))
-        return code.map(display_name)  # type: ignore[no-any-return]
-
-    return [replace(x, name=lets.display_name(x.name), code=display_name(x.code)) for x in lines]
+@as_pass
+def eliminate_guards(body: Body) -> Body:
+    """where(c, a, b) is a if all its readers discard it where not c."""
+    entries = unguarded([(line, ()) for line in body.lines], tuple(body.spec.leaving))
+    return replace(body, lines=tuple(line for line, _ in entries))
 
 
-def legalize_lines(border: Border, lines: Sequence[Line]) -> list[Line]:
-    """Return the lines with softmax calls made legal for empty groups and computed positions."""
-    lines = [replace(line, code=legalize_arange(line.code)) for line in lines]
-    if not border.flattens:
-        return lines
-    return [replace(line, code=legalize_group_axes(line.code)) for line in lines]
+@as_pass
+def assign_precision(body: Body) -> Body:
+    """Products are computed in the dtype low, all else in wide."""
+    spec, op = body.spec, body.spec.border.op
+    integers = integer_tensors(op) | {*spec.integers}
+    if spec.low:
+        made = in_precision(body.lines, spec.floats, spec.returned, vectors_of(op), integers)
+    else:
+        made = all_wide(body.lines, spec.floats, integers)
+    lines, precision = made
+    if spec.exact and precision.roundings is Roundings.ONCE:
+        precision = replace(precision, roundings=Roundings.MORE)
+    return replace(body, lines=tuple(lines), precision=precision)
 
 
-def vectors_of(op: Operation) -> set[str]:
-    """Return the inputs and equations with at most one axis."""
-    inputs = {t.name for t in op.inputs if len(t.axes) < 2}
-    return inputs | {e.name for e in op.equations if len(e.axes) < 2}
+@as_pass
+def share_subexpressions(body: Body) -> Body:
+    """What is computed twice gets a name, a name read once is inlined, a long line is cut."""
+    reserved = body.spec.reserved
+    lines = multiplied_once(body.spec.border, list(body.lines), reserved)
+    return replace(body, lines=tuple(tidy(lines, reserved | NAMES, WIDTH)))
 
 
-def integer_tensors(op: Operation) -> set[str]:
-    """Return the inputs and equations that are not float, and inputs with a long default.
-
-    A long default is a number that half precision cannot represent; it replaces an input that is
-    None.
-    """
-    inputs = {t.name for t in op.inputs if t.kind != "float" or _is_long(t.default)}
-    return inputs | {e.name for e in op.equations if e.kind != "float"}
+@as_pass
+def add_kept_axes(body: Body) -> Body:
+    """An argument without the axes that a flag can keep gets them."""
+    return replace(body, lines=(*lines_read(body.spec.entry, body.lines), *body.lines))
 
 
-def _is_long(default: object) -> bool:
-    match default:
-        case Num(value) | (Fraction() | int() as value):
-            return not is_short(literal(float(value)))
-    return default is not None
+@as_pass
+def predicate_gradients(body: Body) -> Body:
+    """A line runs if a gradient that reads it is wanted; no gradient reads a dead line."""
+    needs = needed_by(body.lines, body.spec.gradients)
+    read = [(line, own) for line, own in zip(body.lines, needs, strict=True) if own]
+    lines = ordered([line for line, _ in read], [own for _, own in read])
+    return replace(body, lines=tuple(lines), needs=tuple(needed_by(lines, body.spec.gradients)))
 
 
-def float_outputs(op: Operation) -> list[str]:
-    return [e.name for e in op.equations if e.name in op.outputs and e.kind == "float"]
+@as_pass
+def read_saved_shapes(body: Body) -> Body:
+    """A shape is read from a tensor that is saved anyway, or saved on its own."""
+    spec, border = body.spec, body.spec.border
+    saved = [name for name in spec.saved if name not in border.entered]
+    inputs = [name for name in spec.places if name not in border.entered]
+    lines = with_saved_shapes(body.lines, body.needs, saved)
+    lines = with_kept_shapes(lines, body.needs, inputs, border)
+    return replace(body, lines=tuple(lines))
+
+
+@as_pass
+def share_softmaxes(body: Body) -> Body:
+    """exp(log_softmax(x)) is one softmax for all gradients."""
+    return _of_entries(body, softmaxes_shared(body.lines, body.needs, body.spec.places, WIDTH))
+
+
+@as_pass
+def legalize_calls(body: Body) -> Body:
+    """Calls that some tensor types or empty groups refuse are replaced."""
+    lines = [replace(line, code=legalize_arange(line.code)) for line in body.lines]
+    if body.spec.border.flattens:
+        lines = [replace(line, code=legalize_group_axes(line.code)) for line in lines]
+    return replace(body, lines=tuple(lines))
+
+
+@as_pass
+def legalize_for_vmap(body: Body) -> Body:
+    """Calls without a batching rule of autograd are replaced."""
+    lines = (replace(line, code=legalize_vmap_calls(line.code)) for line in body.lines)
+    return replace(body, lines=tuple(lines))
+
+
+@as_pass
+def mask_outputs(body: Body) -> Body:
+    """A call with several results computes those that are wanted."""
+    entries = list(zip(body.lines, body.needs, strict=True))
+    return _of_entries(body, fill_output_masks(entries, body.spec.places))
+
+
+def _of_entries(body: Body, entries: Sequence[tuple[Line, Needs]]) -> Body:
+    lines, needs = (line for line, _ in entries), (own for _, own in entries)
+    return replace(body, lines=tuple(lines), needs=tuple(needs))
+
+
+@as_pass
+def round_results(body: Body) -> Body:
+    """An output has the dtype to which the arguments promote."""
+    return replace(body, lines=tuple(rounded(body.lines, body.precision.returned, WIDTH)))
+
+
+@as_pass
+def separate_aliases(body: Body) -> Body:
+    """No output shares memory with an input or another output."""
+    op = body.spec.border.op
+    if rearranges(op, body.lines):
+        return body
+    inputs = [t.name for t in op.inputs]
+    lines = unalias_outputs(body.lines, tuple(body.spec.unaliased), inputs)
+    return replace(body, lines=tuple(lines))
+
+
+def rearranges(op: Operation, forward: Sequence[Line]) -> bool:
+    """True if the forward returns only views of its inputs, for every option of a choice."""
+    chosen = any(isinstance(p, Choice) for p in op.parameters)
+    return not chosen and is_rearrangement(forward, op.outputs, [t.name for t in op.inputs])
+
+
+@as_pass
+def read_shapes_first(body: Body) -> Body:
+    """Shapes of inputs and groups are read before all else."""
+    return replace(body, lines=(*shapes_before(body.spec.border, body.lines), *body.lines))
+
+
+FORWARD = (
+    convert_layouts,
+    read_sizes,
+    assign_precision,
+    share_subexpressions,
+    legalize_calls,
+    round_results,
+    separate_aliases,
+    read_shapes_first,
+)
+_READ_LATER = (
+    add_kept_axes,
+    predicate_gradients,
+    read_saved_shapes,
+    share_softmaxes,
+    legalize_for_vmap,
+    legalize_calls,
+    mask_outputs,
+)
+BACKWARD = (convert_layouts, read_sizes, assign_precision, share_subexpressions, *_READ_LATER)
+FIRST_ORDER = (*BACKWARD[:2], eliminate_guards, *BACKWARD[2:])
+TANGENTS = (
+    convert_layouts,
+    read_sizes,
+    add_kept_axes,
+    assign_precision,
+    share_subexpressions,
+    legalize_calls,
+    read_shapes_first,
+)

@@ -11,17 +11,7 @@ from dataclasses import dataclass
 
 from derive.calculus.adjoint import Backward
 from derive.calculus.lets import Let, Lets
-from derive.lowering.assembly import (
-    WIDTH,
-    frame_of,
-    input_values,
-    integers_of,
-    like_input,
-    named_tensors,
-    scope_statements,
-    sources_of,
-    with_display_names,
-)
+from derive.lowering.assembly import WIDTH
 from derive.lowering.ground.value import Frame, Value
 from derive.lowering.keepdim import added_axes, entered_axes
 from derive.lowering.layout_conversion import (
@@ -33,6 +23,17 @@ from derive.lowering.layout_conversion import (
     resolve_sizes,
     shapes_before,
     store_layout,
+)
+from derive.lowering.lowering_input import (
+    LoweringInput,
+    frame_of,
+    input_values,
+    integers_of,
+    like_input,
+    named_tensors,
+    scope_statements,
+    sources_of,
+    with_display_names,
 )
 from derive.lowering.nodes.lower import Lowering
 from derive.notation.operation import Operation
@@ -66,8 +67,9 @@ class Joint:
     """(input or equation, variable of its gradient, returned code)."""
 
 
-def joint(op: Operation, lets: Lets, backward: Backward, border: Border) -> Joint:
-    """Lower the outputs of ``op``, then the wanted gradients."""
+def joint(given: LoweringInput) -> Joint:
+    """Lower the outputs of the operation, then the wanted gradients."""
+    op, lets, backward, border = given.op, given.lets, given.backward, given.border.again()
     display_name, tensors = lets.display_name, input_values(op)
     wanted = [*backward.gradients, *(a for a in backward.adjoints if a.tensor in backward.wanted)]
     available, entered = _joint_inputs(op, lets, backward, tensors)
@@ -86,13 +88,12 @@ def joint(op: Operation, lets: Lets, backward: Backward, border: Border) -> Join
         )
     lines = resolve_sizes(border, lines, sources_of(border, lets, tensors))
     plain = {t.name for t in border.op.inputs} - border.entered
-    first, second = _in_halves(border, lets, lines, entry, plain, results.keys())
+    first, second = _in_halves(given, border, lines, entry, plain, results.keys())
     second = [*_read_lines(with_display_names(entered, lets), second), *second]
     results, shapes, returned = (_on_tensors(c, plain) for c in (results, shapes, returned))
-    given = [t.name for t in border.op.inputs] + [
-        display_name(name) for _, name in backward.cotangents
-    ]
-    parted = copy_aliases([*first, *second], {**results, **returned}, given)
+    own = [display_name(name) for _, name in backward.cotangents]
+    arguments = [*(t.name for t in border.op.inputs), *own]
+    parted = copy_aliases([*first, *second], {**results, **returned}, arguments)
     returned = {name: parted[name] for name in returned}
     codes = (*results.values(), *shapes.values(), *returned.values())
     whole = [*first, *second, *(Line("", code) for code in codes)]
@@ -175,8 +176,8 @@ def _joint_results(
 
 
 def _in_halves(
+    given: LoweringInput,
     border: Border,
-    lets: Lets,
     lines: Sequence[Line],
     entry: Sequence[Line],
     plain: set[str],
@@ -186,7 +187,7 @@ def _in_halves(
     first, second = _halves(lines, outputs)
     before = [line for line in entry if line.name in border.outside]
     after = [line for line in entry if line not in before]
-    taken = {*lets.reserved, *(lets.display_name(let.name) for let in lets)}
+    taken = given.taken()
     whole = own_shapes([*before, *first, *after, *second], plain)
     return _halves(tidy(multiplied_once(border, whole, taken), taken, WIDTH), outputs)
 

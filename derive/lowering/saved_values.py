@@ -17,9 +17,9 @@ from derive.algebra.expr import Access, Index, accesses, free_indices, tensors, 
 from derive.algebra.poly import Poly, Term, as_atom
 from derive.algebra.substitution import fresh_numbered
 from derive.calculus.lets import Let, Lets
-from derive.lowering.assembly import LoweringInput
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.value import Value
+from derive.lowering.lowering_input import LoweringInput
 from derive.program.torch_ir import Code, FunctionCall, Name
 
 

@@ -10,8 +10,8 @@ from derive.algebra.substitution import fresh_numbered
 from derive.blocks.index_roles import block_error
 from derive.blocks.tiling import Plan, Stage, StageInput
 from derive.errors import DeriveError
-from derive.lowering.assembly import frame_of
 from derive.lowering.ground.value import Frame, NeedsFlatGroups
+from derive.lowering.lowering_input import frame_of
 from derive.module.arguments import in_turn
 from derive.module.pretty_printer import call_lines
 from derive.module.shape_checks import shapes_from

@@ -262,7 +262,7 @@ class Aliases(Forward[Memory]):
             case Attribute(_, "values" | "indices" as name):
                 return self._item(parts[0], f".{name}")
             case Subscript(_, items) if parts[0].several:
-                return self._item(parts[0], text(items[0]))
+                return self._item(parts[0], f"[{text(items[0])}]")
             case FunctionCall("_no_view"):
                 return replace(parts[0], view=False)
             case Keyword():

@@ -35,6 +35,16 @@ class Recognised:
 
 
 @dataclass(frozen=True)
+class Logged:
+    """A pass that changed the lines of a body."""
+
+    name: str
+    states: str
+    before: tuple[Line, ...]
+    after: tuple[Line, ...]
+
+
+@dataclass(frozen=True)
 class Program:
     """Forward and backward of one operation (one option of a choice)."""
 
@@ -73,6 +83,8 @@ class Program:
     composed_precision: Precision = PLAIN
     forward_in_place: tuple[Line, ...] = ()
     """The forward that may overwrite its local tensors, if it differs."""
+    log: Mapping[str, tuple[Logged, ...]] = field(default_factory=dict)
+    """body -> its passes."""
     rearranges: bool = False
     """True if each output is a view of an input, as for torch's view operations."""
 
@@ -94,6 +106,8 @@ class Tangent:
     results: Mapping[str, str]
     """output -> the name of its tangent, for those that have one."""
     precision: Precision
+    log: tuple[Logged, ...] = ()
+    """The passes over its lines."""
 
 
 def with_first_order(program: Program, first: Program) -> Program:
@@ -110,6 +124,7 @@ def with_first_order(program: Program, first: Program) -> Program:
         recognised=tuple(dict.fromkeys((*program.recognised, *first.recognised))),
         statistics=first.statistics,
         first_order=first.backward,
+        log={**program.log, "first order": first.log.get("backward", ())},
         first_order_precision=first.backward_precision,
     )
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from derive.algebra.expr import Expr
 from derive.algebra.factor import factor
-from derive.calculus.adjoint import Adjoint, Backward
-from derive.calculus.lets import Lets
+from derive.calculus.adjoint import Adjoint
+from derive.calculus.unit import Unit
 from derive.cost.costs import costs_of
 from derive.errors import no_recursion_leaves
 from derive.notation.operation import Operation
@@ -25,21 +24,12 @@ from derive.reports.shared_gradients import reused, written_in
 from derive.reports.symmetric_kernels import sort_symmetric_reads, symmetric
 
 
-@dataclass(frozen=True)
-class Derived:
-    """An operation under canonical names, differentiated in one direction."""
-
-    operation: Operation
-    lets: Lets
-    backward: Backward
-
-
 def as_formulas(op: Operation) -> tuple[Formula, ...]:
     """Return the equations as the user wrote them."""
     return tuple(Formula(e.name, e.axes, as_given(op, e.body)) for e in op.equations)
 
 
-def trees(derived: Derived, speech: PresentationNames) -> list[Expr]:
+def trees(derived: Unit, speech: PresentationNames) -> list[Expr]:
     """Return the tensors of all adjoints and gradients, then their bodies as formulas show them."""
     every = (*derived.backward.adjoints, *derived.backward.gradients)
     lets = (derived.lets.get(a.tensor) for a in every)
@@ -48,7 +38,7 @@ def trees(derived: Derived, speech: PresentationNames) -> list[Expr]:
 
 
 def as_shown(
-    derived: Derived, speech: PresentationNames, wanted: Sequence[str] | None
+    derived: Unit, speech: PresentationNames, wanted: Sequence[str] | None
 ) -> tuple[Formula, ...]:
     """Return the kept adjoints, then the gradients, in the short form of the printed text.
 
@@ -73,7 +63,7 @@ def as_shown(
 
 @no_recursion_leaves
 def steps_and_names(
-    derive: Callable[..., Derived], op: Operation, option: str | None, *asked: Any
+    derive: Callable[..., Unit], op: Operation, option: str | None, *asked: Any
 ) -> tuple[tuple[DerivationStep, ...], tuple[Formula, ...]]:
     """Return the rewrites to the stable form, and the definitions that any step reads."""
     given = dict(options(op))[option]

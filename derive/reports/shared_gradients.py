@@ -21,7 +21,7 @@ from derive.algebra.rules import Step
 from derive.algebra.substitution import substitute
 from derive.calculus.adjoint import Adjoint, with_subject
 from derive.calculus.lets import inline
-from derive.calculus.softmax_mean import sums_apart
+from derive.calculus.softmax import sums_apart
 from derive.calculus.sum_rules import divided
 
 

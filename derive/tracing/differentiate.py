@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from derive.errors import DeriveError, DeriveWarning
-from derive.tracing import call_cache
+from derive.tracing.calls import BoundCall, ValueSource, collected, module_tensors, source_of
 from derive.tracing.readings import (
     READING,
     UNCHANGED,
@@ -71,15 +71,7 @@ def differentiate(
         if not isinstance(found, UncachedCall):
             return found
         bound = signature.bind(*args, **named)
-        bound.apply_defaults()
-        if _traced(bound):
-            return function(*args, **named)
-        made = known.find(function, bound, name, warn=True)
-        if made is None:
-            known.leave(found.key)
-            return function(*args, **named)
-        known.remember(found.key, _prebound_call(made, bound, args, named))
-        return _run_derived(made, function, bound)
+        return _run_uncached(found.key, known, name, function, bound, (args, named))
 
     derived.known = known  # type: ignore[attr-defined]
     return derived
@@ -122,26 +114,33 @@ def _derived_class(kind: Any) -> Any:
             return found
         plain = functools.partial(kind.forward, self)
         bound = inspect.signature(plain).bind(*args, **named)
-        bound.apply_defaults()
-        if _traced(bound):
-            return plain(*args, **named)
-        made = self._derived.find(self, bound, kind.__name__, warn=False)
-        if made is None:
-            self._derived.leave(found.key)
-            return plain(*args, **named)
-        self._derived.remember(found.key, _prebound_call(made, bound, args, named, self))
-        return _run_derived(made, plain, bound, _module_tensors(self))
+        name, known = kind.__name__, self._derived
+        return _run_uncached(found.key, known, name, plain, bound, (args, named), self)
 
     own = {"forward": functools.wraps(kind.forward)(forward), "__module__": kind.__module__}
     return type(kind.__name__, (kind,), own)
 
 
-def _module_tensors(module: Any) -> dict[str, Any]:
-    """Return the parameters and buffers of a module by their names in a reading."""
-    from derive.tracing.read import label_of
-
-    held = [*module.named_parameters(), *module.named_buffers()]
-    return {label_of(name): t for name, t in held}
+def _run_uncached(
+    key: Any,
+    known: KnownReadings,
+    name: str,
+    plain: Callable[..., Any],
+    bound: inspect.BoundArguments,
+    arguments: tuple[tuple[Any, ...], dict[str, Any]],
+    module: Any = None,
+) -> Any:
+    """Run derived code, which is made now if it is new; or the original, if there is none."""
+    args, named = arguments
+    bound.apply_defaults()
+    if _traced(bound):
+        return plain(*args, **named)
+    made = known.find(plain if module is None else module, bound, name, warn=module is None)
+    if made is None:
+        known.leave(key)
+        return plain(*args, **named)
+    known.remember(key, _prebound_call(made, bound, args, named, module))
+    return _run_derived(made, plain, bound, module)
 
 
 def _prebound_call(
@@ -150,22 +149,16 @@ def _prebound_call(
     args: tuple[Any, ...],
     named: Mapping[str, Any],
     module: Any = None,
-) -> call_cache.BoundCall | None:
+) -> BoundCall | None:
     """Return the call without argument binding; None if a tensor is a default."""
-    from derive.tracing.read import collected, label_of
-
     tensors, paths = collected(bound)
     positional = [*bound.arguments]
     sources = {
-        name: call_cache.source_of(path, positional, args, named)
+        name: source_of(path, positional, args, named)
         for name, path in zip(tensors, paths, strict=True)
     }
-    if module is not None:
-        for name, _ in [*module.named_parameters(), *module.named_buffers()]:
-            label = label_of(name)
-            while label in sources:
-                label += "_"
-            sources[label] = call_cache.ValueSource.on_module(name)
+    for label, (name, _) in module_tensors(module, sources).items():
+        sources[label] = ValueSource.on_module(name)
     own = {name: sources[name] for name in made.inputs}
     found = {name: s for name, s in own.items() if s is not None}
     if len(found) < len(own):
@@ -175,9 +168,9 @@ def _prebound_call(
         if type(value) is float:
             by_name = bound.signature.parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
             path = (1, name) if by_name else (0, at)
-            place = call_cache.source_of(path, positional, args, named)
-            numbers[name] = place or call_cache.ValueSource(default=value)
-    return call_cache.BoundCall(
+            place = source_of(path, positional, args, named)
+            numbers[name] = place or ValueSource(default=value)
+    return BoundCall(
         made,
         found,
         {name: numbers[name] for name in made.numbers},
@@ -186,18 +179,10 @@ def _prebound_call(
 
 
 def _run_derived(
-    made: LoadedFunction,
-    function: Callable[..., Any],
-    bound: inspect.BoundArguments,
-    held: Mapping[str, Any] | None = None,
+    made: LoadedFunction, function: Callable[..., Any], bound: inspect.BoundArguments, module: Any
 ) -> Any:
-    from derive.tracing.read import collected
-
     tensors, _ = collected(bound)
-    for name, t in (held or {}).items():
-        while name in tensors:
-            name += "_"
-        tensors[name] = t
+    tensors |= {label: t for label, (_, t) in module_tensors(module, tensors).items()}
     try:
         return made(tensors, numbers_of(bound))
     except ValueError as error:
@@ -207,7 +192,7 @@ def _run_derived(
             made.refused.append(str(error))
             name = getattr(function, "__qualname__", "a function").removesuffix(".forward")
             message = f"{name} runs unchanged at sizes that derived code does not take: {error}"
-            warnings.warn(message, DeriveWarning, stacklevel=3)
+            warnings.warn(message, DeriveWarning, stacklevel=4)
         return result
 
 

@@ -1,20 +1,25 @@
-"""Elementwise operations: functions, arithmetic, comparisons, choices."""
+"""Elementwise operations: functions, arithmetic, comparisons, choices, activations, casts.
+
+A bool is the number [c]. A float that becomes an integer loses its fraction by trunc, which makes
+it an integer by its form: x.long() is int(trunc(x)).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import sympy
 
+from derive.algebra.functions import STEPS
 from derive.errors import DeriveError
-from derive.tracing.condition_folding import fold_comparison, fold_where, multiplied, negated
-from derive.tracing.promotion import as_number, as_truth, is_whole, towards_zero
-from derive.tracing.reader import Reader
-from derive.tracing.registry import of_each_element
+from derive.tracing.choices import fold_comparison, multiplied, negated, sign_of, where
+from derive.tracing.context import Context, of_each_element
 from derive.tracing.values import (
+    Position,
     TracedApply,
     TracedNode,
     TracedNumber,
@@ -24,272 +29,347 @@ from derive.tracing.values import (
     walk,
 )
 
+# -------------------------------------------------------------------- bool, int and float
+
+
+_KEEP = ("+", "-", "*", "neg", "abs", "sign", "maximum", "minimum", "clamp", "where", "%", "//")
+"""Operations that map integers to integers."""
+
+
+def as_number(x: Any) -> Any:
+    """Return a bool as 1 or 0; anything else as it is."""
+    if not isinstance(x, TracedValue) or x.kind != "bool":
+        return x
+    return replace(x, node=_bool_as_int(x.node), kind="int")
+
+
+def _bool_as_int(node: TracedNode) -> TracedNode:
+    match node:
+        case TracedRead():
+            return node
+        case TracedNumber(value):
+            return TracedNumber(int(bool(value)))
+        case TracedApply("masked", (mask, element)):
+            return apply("masked", mask, _bool_as_int(element))
+    return apply("truth", node)
+
+
+def as_truth(x: TracedValue) -> TracedValue:
+    """Return x != 0 as a bool."""
+    return x if x.kind == "bool" else replace(x, node=apply("!=", x.node, 0), kind="bool")
+
+
+def is_whole(node: TracedNode, equations: Sequence[Any]) -> bool:
+    """True if an expression is an integer by its form."""
+    match node:
+        case TracedNumber(value):
+            return not isinstance(value, float) and bool(sympy.sympify(value).is_integer)
+        case Position() | TracedApply("int" | "truth"):
+            return True
+        case TracedApply(name) if name in STEPS:
+            return True
+        case TracedRead(name):
+            body = next((e for e in equations if e.name == name), None)
+            return body is not None and (body.kind != "float" or is_whole(body.body, equations))
+        case TracedApply("where", (_, a, b)):
+            return is_whole(a, equations) and is_whole(b, equations)
+        case TracedApply("clamp", (x, *bounds)):
+            finite = [b for b in bounds if not sign_of(b)]
+            return all(is_whole(part, equations) for part in (x, *finite))
+        case TracedApply(name, args) if name in _KEEP:
+            return all(is_whole(part, equations) for part in args)
+    return False
+
+
+# -------------------------------------------------------------------- functions
+
+
+Function = Callable[..., TracedNode]
+"""A function of elements."""
+
+
+def _function_of(name: str) -> Function:
+    return partial(apply, name)
+
+
+def _between(
+    low: Any, high: Any, below: Any, above: Any, a: TracedNode, f: TracedNode
+) -> TracedNode:
+    """Return ``f`` where a is between two numbers; at and beyond them ``below`` and ``above``.
+
+    At the two ends, slopes are those of ``below`` and ``above``, as in torch; ``clamp`` takes those
+    of the inside.
+    """
+    return where(a <= low, below, where(a >= high, above, f))
+
+
+def _elu(a: TracedNode, alpha: Any, scale: Any = 1, input_scale: Any = 1) -> TracedNode:
+    low = apply("expm1", a if input_scale == 1 else a * input_scale)
+    made = where(a > 0, a, low if alpha == 1 else TracedNumber(alpha) * low)
+    return made if scale == 1 else TracedNumber(scale) * made
+
+
+def _gelu(a: TracedNode, approximate: str = "none") -> TracedNode:
+    half = TracedNumber(sympy.Rational(1, 2))
+    if approximate == "tanh":
+        root = apply("sqrt", 2 / apply("pi"))
+        return half * a * (1 + apply("tanh", root * (a + 0.044715 * a**3)))
+    return half * a * (1 + apply("erf", a / apply("sqrt", 2)))
+
+
 _SAME = (
     "exp log log1p expm1 exp2 log2 log10 sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh "
-    "sigmoid relu erf erfc erfinv lgamma digamma abs sign floor ceil trunc frac softplus square"
-).split()
+    "sigmoid relu erf erfc erfinv lgamma digamma sign floor ceil trunc frac square"
+)
+"""Functions with the same name in torch and in the notation."""
+
+_OF_NUMBERS: dict[str, Function] = {
+    "abs special_abs abs_": _function_of("abs"),
+    "fix": _function_of("trunc"),
+    "neg neg_": operator.neg,
+    "reciprocal": lambda a: 1 / a,
+    "pow pow_ float_power": operator.pow,
+    "lerp": lambda a, b, w: a + w * (b - a),
+    **{name: _function_of(name) for name in "maximum minimum atan2 hypot logaddexp".split()},
+}
+_OF_TRUTHS: dict[str, Function] = {
+    "logical_and bitwise_and __and__": operator.and_,
+    "logical_or bitwise_or __or__": operator.or_,
+    "logical_not bitwise_not": negated,
+}
+_COMPARED = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+_ACTIVATIONS: dict[str, Function] = {
+    "silu silu_": lambda a: a * apply("sigmoid", a),
+    "gelu": _gelu,
+    "mish": lambda a: a * apply("tanh", apply("softplus", a)),
+    "leaky_relu leaky_relu_": lambda a, slope=0.01: where(a > 0, a, TracedNumber(slope) * a),
+    "elu elu_": lambda a, alpha=1, *scales: _elu(a, alpha, *scales),
+    "selu": lambda a: _elu(a, 1.6732632423543772, 1.0507009873554805),
+    "celu": lambda a, alpha=1: where(a > 0, a, TracedNumber(alpha) * apply("expm1", a / alpha)),
+    "hardtanh hardtanh_": lambda a, low=-1, high=1: _between(low, high, low, high, a, a),
+    "relu6": lambda a: _between(0, 6, 0, 6, a, a),
+    "hardsigmoid": lambda a: _between(-3, 3, 0, 1, a, (a + 3) / 6),
+    "hardswish hardswish_": lambda a: _between(-3, 3, 0, a, a, a * (a + 3) / 6),
+}
+"""Activations, of an element that is read several times, and of settings."""
 
 
-def number(x: Any) -> TracedNode:
-    return TracedNumber(x)
+def _read_function(context: Context, *args: Any, own: Function, kind: str | None) -> TracedValue:
+    return context.elementwise(own, *map(as_number, args), kind=kind)
 
 
-def call(name: str) -> Callable[..., TracedNode]:
-    return lambda *args: TracedApply(name, tuple(args))
+def _read_truth(context: Context, *args: Any, own: Function) -> TracedValue:
+    return context.elementwise(own, *args, kind="bool")
 
 
-def op(symbol: str) -> Callable[[TracedNode, TracedNode], TracedNode]:
-    return lambda a, b: TracedApply(symbol, (a, b))
+def _read_activation(
+    context: Context, x: TracedValue, *settings: Any, own: Function, **named: Any
+) -> TracedValue:
+    return context.elementwise(lambda a: own(a, *settings, **named), context.simple(x))
 
 
-def plus(a: TracedNode, b: TracedNode) -> TracedNode:
-    return apply("+", a, b)
+for _name in _SAME.split():
+    _names = (_name, f"special_{_name}", f"{_name}_")
+    of_each_element(*_names)(partial(_read_function, own=_function_of(_name), kind="float"))
+for _name, _f in _OF_NUMBERS.items():
+    of_each_element(*_name.split())(partial(_read_function, own=_f, kind=None))
+for _name, _symbol in _COMPARED.items():
+    of_each_element(_name)(
+        partial(_read_function, own=partial(fold_comparison, _symbol), kind="bool")
+    )
+for _name, _f in _OF_TRUTHS.items():
+    of_each_element(*_name.split())(partial(_read_truth, own=_f))
+for _name, _f in _ACTIVATIONS.items():
+    of_each_element(*_name.split())(partial(_read_activation, own=_f))
 
 
-def times(a: TracedNode, b: TracedNode) -> TracedNode:
-    return apply("*", a, b)
+@of_each_element("softplus")
+def softplus(context: Context, x: TracedValue, beta: Any = 1, threshold: Any = 20) -> TracedValue:
+    factor = TracedNumber(beta)
+
+    def smooth(a: TracedNode) -> TracedNode:
+        return apply("softplus", a) if beta == 1 else apply("softplus", factor * a) / factor
+
+    if threshold >= _STRAIGHT:
+        return context.elementwise(smooth, x)
+    return context.elementwise(
+        lambda a: where(factor * a > threshold, a, smooth(a)), context.simple(x)
+    )
 
 
-for _name in _SAME:
-
-    def _function(reader: Reader, x: TracedValue, *, _own: str = _name) -> TracedValue:
-        x = as_number(x)
-        return reader.elementwise(call(_own), x, kind="float" if _own != "abs" else None)
-
-    of_each_element(_name, f"special_{_name}", f"{_name}_")(_function)
+_STRAIGHT = 20
+"""torch's default threshold, where softplus(x) - x is 2e-9."""
 
 
-@of_each_element("fix")
-def fixed(reader: Reader, x: TracedValue) -> TracedValue:
-    return reader.elementwise(towards_zero, as_number(x))
+@of_each_element("log_sigmoid", "log_sigmoid_forward")
+def log_sigmoid(context: Context, x: TracedValue) -> Any:
+    made = context.elementwise(_function_of("logsigmoid"), x)
+    return (made, None) if "forward" in str(context.node.target) else made
 
 
 @of_each_element("round", "round_")
-def rounded(reader: Reader, x: TracedValue, decimals: int = 0) -> TracedValue:
+def rounded(context: Context, x: TracedValue, decimals: int = 0) -> TracedValue:
     """round(x), or round(10**n*x)/10**n."""
     x = as_number(x)
     if not decimals:
-        return reader.elementwise(call("round"), x)
-    scale = number(sympy.Integer(10) ** decimals)
-    return reader.elementwise(lambda a: apply("/", apply("round", times(scale, a)), scale), x)
+        return context.elementwise(_function_of("round"), x)
+    scale = TracedNumber(sympy.Integer(10) ** decimals)
+    return context.elementwise(lambda a: apply("round", scale * a) / scale, x)
 
 
 @of_each_element("xlogy", "special_xlogy", "special_xlog1py")
-def xlogy(reader: Reader, x: Any, y: Any) -> TracedValue:
+def xlogy(context: Context, x: Any, y: Any) -> TracedValue:
     """Return x*log(y) or x*log(1 + y); 0 where x is 0 and the logarithm is not finite."""
-    name, least = ("log1p", -1) if "1p" in reader.called else ("log", 0)
+    name, least = ("log1p", -1) if "1p" in context.called else ("log", 0)
     alike = isinstance(x, TracedValue) and isinstance(y, TracedValue) and x.node == y.node
 
     def f(a: TracedNode, b: TracedNode) -> TracedNode:
-        nothing = apply("==", a, number(0))
+        nothing = apply("==", a, 0)
         if not alike:
-            nothing = apply("and", nothing, apply("<=", b, number(least)))
-        return where(nothing, number(0), times(a, apply(name, b)))
+            nothing &= b <= least
+        return where(nothing, 0, a * apply(name, b))
 
-    return reader.elementwise(f, x, y)
+    return context.elementwise(f, x, y)
 
 
 @of_each_element("copy_", "copy")
-def copy(reader: Reader, x: TracedValue, source: Any, *_: Any) -> TracedValue:
-    kinds = x.kind, reader.value(source).kind
+def copy(context: Context, x: TracedValue, source: Any, *_: Any) -> TracedValue:
+    kinds = x.kind, context.value(source).kind
     if kinds == ("int", "float"):
         raise DeriveError("a copy of floats into an integer tensor is not supported")
     source = as_truth(source) if kinds[0] == "bool" else as_number(source)
-    return reader.elementwise(lambda a, b: b, x, source, kind=x.kind)
+    return context.elementwise(lambda a, b: b, x, source, kind=x.kind)
 
 
 @of_each_element("fill_", "fill", "zero_")
-def filled(reader: Reader, x: TracedValue, value: Any = 0) -> TracedValue:
+def filled(context: Context, x: TracedValue, value: Any = 0) -> TracedValue:
     """Return a tensor of one value."""
-    return reader.elementwise(lambda a, b: b, x, value, kind=x.kind)
-
-
-@of_each_element("neg", "neg_")
-def neg(reader: Reader, x: TracedValue) -> TracedValue:
-    return reader.elementwise(call("neg"), x)
-
-
-@of_each_element("reciprocal")
-def reciprocal(reader: Reader, x: TracedValue) -> TracedValue:
-    return reader.elementwise(lambda a: apply("/", number(1), a), x)
-
-
-def where(c: TracedNode, a: TracedNode, b: TracedNode) -> TracedNode:
-    return fold_where(c, a, b)
+    return context.elementwise(lambda a, b: b, x, value, kind=x.kind)
 
 
 @of_each_element("clamp", "clamp_", "clamp_min", "clamp_max")
 def clamp(
-    reader: Reader, x: TracedValue, low: Any = None, high: Any = None, **named: Any
+    context: Context, x: TracedValue, low: Any = None, high: Any = None, **named: Any
 ) -> TracedValue:
     low, high = named.get("min", low), named.get("max", high)
-    if reader.called == "clamp_max":
+    if context.called == "clamp_max":
         low, high = None, low
     if x.kind == "int" and (low is None or high is None):
         # An integer has no infinite bound.
         name, bound = ("minimum", high) if low is None else ("maximum", low)
-        return reader.elementwise(lambda a, b: apply(name, a, b), x, bound)
+        return context.elementwise(lambda a, b: apply(name, a, b), x, bound)
     low = sympy.S.NegativeInfinity if low is None else low
     high = sympy.S.Infinity if high is None else high
-    return reader.elementwise(call("clamp"), x, low, high)
+    return context.elementwise(_function_of("clamp"), x, low, high)
 
 
 # -------------------------------------------------------------------- arithmetic
 
 
-def _times_alpha(b: Any, alpha: Any, reader: Reader) -> Any:
+def _times_alpha(b: Any, alpha: Any, context: Context) -> Any:
     b = as_number(b)
     if alpha == 1:
         return b
-    return reader.elementwise(times, alpha, b)
+    return context.elementwise(operator.mul, alpha, b)
 
 
 @of_each_element("add", "add_", "sub", "sub_", "subtract", "rsub")
-def add(reader: Reader, a: Any, b: Any, alpha: Any = 1) -> TracedValue:
-    name = str(reader.node.target)
-    b, symbol = _times_alpha(b, alpha, reader), "-" if "sub" in name else "+"
+def add(context: Context, a: Any, b: Any, alpha: Any = 1) -> TracedValue:
+    name = str(context.node.target)
+    b, combine = _times_alpha(b, alpha, context), operator.sub if "sub" in name else operator.add
     a, b = (b, as_number(a)) if "rsub" in name else (as_number(a), b)
     if type(b) is int and b == 0:
         # Python's sum() begins with 0.
-        return reader.value(a)
-    return reader.elementwise(op(symbol), a, b)
+        return context.value(a)
+    return context.elementwise(combine, a, b)
 
 
 @of_each_element("mul", "mul_", "multiply")
-def mul(reader: Reader, a: Any, b: Any) -> TracedValue:
-    if reader.value(a).kind == reader.value(b).kind == "bool":
-        return reader.elementwise(op("and"), a, b, kind="bool")
-    return reader.elementwise(multiplied, as_number(a), as_number(b))
+def mul(context: Context, a: Any, b: Any) -> TracedValue:
+    if context.value(a).kind == context.value(b).kind == "bool":
+        return context.elementwise(operator.and_, a, b, kind="bool")
+    return context.elementwise(multiplied, as_number(a), as_number(b))
 
 
 @of_each_element("div", "div_", "true_divide", "divide")
-def div(reader: Reader, a: Any, b: Any, rounding_mode: str | None = None) -> TracedValue:
+def div(context: Context, a: Any, b: Any, rounding_mode: str | None = None) -> TracedValue:
     a, b = as_number(a), as_number(b)
     if rounding_mode is None:
-        return reader.elementwise(op("/"), a, b, kind="float")
+        return context.elementwise(operator.truediv, a, b, kind="float")
     if rounding_mode != "floor":
-        return reader.elementwise(lambda x, y: towards_zero(apply("/", x, y)), a, b)
-    if reader.value(a).kind == reader.value(b).kind == "int":
-        return reader.elementwise(op("//"), a, b)
-    return reader.elementwise(lambda x, y: apply("floor", apply("/", x, y)), a, b)
+        return context.elementwise(lambda x, y: apply("trunc", x / y), a, b)
+    if context.value(a).kind == context.value(b).kind == "int":
+        return context.elementwise(operator.floordiv, a, b)
+    return context.elementwise(lambda x, y: apply("floor", x / y), a, b)
 
 
 @of_each_element("floor_divide", "floor_divide_")
-def quotient(reader: Reader, a: Any, b: Any) -> TracedValue:
-    return div(reader, a, b, "floor")
+def quotient(context: Context, a: Any, b: Any) -> TracedValue:
+    return div(context, a, b, "floor")
 
 
 @of_each_element("remainder", "remainder_", "fmod", "fmod_")
-def remainder(reader: Reader, a: Any, b: Any) -> TracedValue:
+def remainder(context: Context, a: Any, b: Any) -> TracedValue:
     """Return the remainder of a/b, with the sign of b, or for fmod with that of a."""
-    name = reader.called.rstrip("_")
-    if name == "remainder" and reader.value(a).kind == reader.value(b).kind == "int":
-        return reader.elementwise(op("%"), a, b)
-    return reader.elementwise(call(name), as_number(a), as_number(b))
-
-
-@of_each_element("pow", "pow_", "float_power")
-def power(reader: Reader, a: Any, b: Any) -> TracedValue:
-    return reader.elementwise(op("**"), as_number(a), as_number(b))
-
-
-@of_each_element("maximum", "minimum", "atan2", "hypot", "logaddexp")
-def binary_function(reader: Reader, a: Any, b: Any) -> TracedValue:
-    name = reader.called
-    return reader.elementwise(call(name), as_number(a), as_number(b))
+    name = context.called.rstrip("_")
+    if name == "remainder" and context.value(a).kind == context.value(b).kind == "int":
+        return context.elementwise(operator.mod, a, b)
+    return context.elementwise(_function_of(name), as_number(a), as_number(b))
 
 
 @of_each_element("addcmul", "addcmul_")
 def addcmul(
-    reader: Reader, x: TracedValue, a: TracedValue, b: TracedValue, value: Any = 1
+    context: Context, x: TracedValue, a: TracedValue, b: TracedValue, value: Any = 1
 ) -> TracedValue:
-    product = mul(reader, as_number(a), as_number(b))
-    return reader.elementwise(op("+"), as_number(x), _times_alpha(product, value, reader))
+    product = mul(context, as_number(a), as_number(b))
+    return context.elementwise(operator.add, as_number(x), _times_alpha(product, value, context))
 
 
 @of_each_element("addcdiv", "addcdiv_")
 def addcdiv(
-    reader: Reader, x: TracedValue, a: TracedValue, b: TracedValue, value: Any = 1
+    context: Context, x: TracedValue, a: TracedValue, b: TracedValue, value: Any = 1
 ) -> TracedValue:
-    quotient = reader.elementwise(op("/"), a, b)
-    return reader.elementwise(op("+"), x, _times_alpha(quotient, value, reader))
+    quotient = context.elementwise(operator.truediv, a, b)
+    return context.elementwise(operator.add, x, _times_alpha(quotient, value, context))
 
 
-@of_each_element("lerp")
-def lerp(reader: Reader, a: TracedValue, b: TracedValue, weight: Any) -> TracedValue:
-    return reader.elementwise(lambda x, y, w: plus(x, times(w, apply("-", y, x))), a, b, weight)
-
-
-# -------------------------------------------------------------------- truths
-
-_COMPARED = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
-
-for _name, _symbol in _COMPARED.items():
-
-    def _compared(reader: Reader, a: Any, b: Any, *, _own: str = _symbol) -> TracedValue:
-        sides = as_number(a), as_number(b)
-        return reader.elementwise(partial(fold_comparison, _own), *sides, kind="bool")
-
-    of_each_element(_name)(_compared)
-
-
-@of_each_element("logical_and", "bitwise_and", "__and__")
-def conjunction(reader: Reader, a: Any, b: Any) -> TracedValue:
-    return reader.elementwise(op("and"), a, b, kind="bool")
-
-
-@of_each_element("logical_or", "bitwise_or", "__or__")
-def disjunction(reader: Reader, a: Any, b: Any) -> TracedValue:
-    return reader.elementwise(op("or"), a, b, kind="bool")
-
-
-@of_each_element("logical_not", "bitwise_not")
-def negation(reader: Reader, a: TracedValue) -> TracedValue:
-    return reader.elementwise(negated, a, kind="bool")
+# -------------------------------------------------------------------- choices
 
 
 @of_each_element("where")
-def choice(reader: Reader, c: TracedValue, a: Any, b: Any) -> TracedValue:
-    kinds = {reader.value(x).kind for x in (a, b)}
+def choice(context: Context, c: TracedValue, a: Any, b: Any) -> TracedValue:
+    kinds = {context.value(x).kind for x in (a, b)}
     if kinds != {"bool"}:
         a, b = as_number(a), as_number(b)
     kind = next(k for k in ("float", "int", "bool") if k in kinds)
-    return reader.elementwise(where, _as_condition(reader, c), a, b, kind=kind)
+    return context.elementwise(where, _as_condition(context, c), a, b, kind=kind)
 
 
 @of_each_element("masked_fill", "masked_fill_")
-def masked_fill(reader: Reader, x: TracedValue, mask: TracedValue, value: Any) -> TracedValue:
+def masked_fill(context: Context, x: TracedValue, mask: TracedValue, value: Any) -> TracedValue:
     value = value if x.kind == "bool" else as_number(value)
-    return reader.elementwise(where, _as_condition(reader, mask), value, x, kind=x.kind)
+    return context.elementwise(where, _as_condition(context, mask), value, x, kind=x.kind)
 
 
-def _as_condition(reader: Reader, x: TracedValue) -> TracedValue:
+def _as_condition(context: Context, x: TracedValue) -> TracedValue:
     if x.kind == "bool":
         return x
-    return reader.elementwise(partial(fold_comparison, "!="), x, 0, kind="bool")
+    return context.elementwise(partial(fold_comparison, "!="), x, 0, kind="bool")
 
 
 # -------------------------------------------------------------------- the same elements
 
 
-@of_each_element(
-    *("clone", "detach", "alias", "contiguous", "lift_fresh_copy", "to", "_to_copy", "type_as"),
-    *(
-        "float",
-        "double",
-        "requires_grad_",
-        "long",
-        "int",
-        "bool",
-        "_conj",
-        "resolve_conj",
-        "positive",
-        "view_as_real",
-    ),
-    *("dropout", "native_dropout", "feature_dropout", "lift_fresh", "detach_"),
+_UNCHANGED = (
+    "clone detach alias contiguous lift_fresh_copy to _to_copy type_as float double requires_grad_ "
+    "long int bool _conj resolve_conj positive view_as_real dropout native_dropout feature_dropout "
+    "lift_fresh detach_"
 )
-def same(reader: Reader, x: TracedValue, *args: Any, **named: Any) -> TracedValue:
-    name = reader.called
+
+
+@of_each_element(*_UNCHANGED.split())
+def same(context: Context, x: TracedValue, *args: Any, **named: Any) -> TracedValue:
+    name = context.called
     if "dropout" in name:
         p, train = (*args, *named.values())[:2]
         if p and train:
@@ -298,13 +378,13 @@ def same(reader: Reader, x: TracedValue, *args: Any, **named: Any) -> TracedValu
     if name.startswith("detach"):
         # Numbers and positions have no gradient.
         plain = x.kind != "float" or not any(isinstance(part, TracedRead) for part in walk(x.node))
-        return x if plain else reader.elementwise(call("detach"), x)
-    return cast(reader, x)
+        return x if plain else context.elementwise(_function_of("detach"), x)
+    return cast(context, x)
 
 
-def cast(reader: Reader, x: TracedValue) -> TracedValue:
+def cast(context: Context, x: TracedValue) -> TracedValue:
     """Convert to float, int or bool, by the dtype of the node."""
-    dtype = str(reader.node.meta["val"].dtype)
+    dtype = str(context.node.meta["val"].dtype)
     kind = "bool" if "bool" in dtype else "int" if "int" in dtype else "float"
     if kind == x.kind:
         return x
@@ -317,23 +397,23 @@ def cast(reader: Reader, x: TracedValue) -> TracedValue:
         return replace(x, kind=kind)
 
     def cut(a: TracedNode) -> TracedNode:
-        return apply("int", a if is_whole(a, reader.equations) else towards_zero(a))
+        return apply("int", a if is_whole(a, context.equations) else apply("trunc", a))
 
-    return reader.elementwise(cut, x, kind="int")
+    return context.elementwise(cut, x, kind="int")
 
 
 @of_each_element("isnan", "isfinite", "isinf")
-def float_class_test(reader: Reader, x: TracedValue) -> TracedValue:
+def float_class_test(context: Context, x: TracedValue) -> TracedValue:
     """Return isnan as x != x, isinf as abs(x) == inf, isfinite as abs(x) < inf."""
-    x = reader.simple(reader.value(as_number(x)))
-    infinite = number(sympy.S.Infinity)
+    x = context.simple(context.value(as_number(x)))
+    infinite = TracedNumber(sympy.S.Infinity)
 
     def f(a: TracedNode) -> TracedNode:
-        match reader.called:
+        match context.called:
             case "isnan":
                 return apply("!=", a, a)
             case "isinf":
                 return apply("==", apply("abs", a), infinite)
-        return apply("<", apply("abs", a), infinite)
+        return apply("abs", a) < infinite
 
-    return reader.elementwise(f, x, kind="bool")
+    return context.elementwise(f, x, kind="bool")

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import sympy
 
 from derive.errors import DeriveError
-from derive.tracing.float_literals import spelled
+from derive.tracing.choices import sign_of
+from derive.tracing.context import Context, TracedEquation
 from derive.tracing.implied_sizes import StatedSizes
-from derive.tracing.reader import Reader, TracedEquation
-from derive.tracing.size_text import FloorQuotient, number_text, size_text
+from derive.tracing.literals import FloorQuotient, number_text, size_text, spelled
 from derive.tracing.sizes import SymbolicSizes, substitute_symbols
 from derive.tracing.values import (
     Atom,
@@ -26,6 +26,8 @@ from derive.tracing.values import (
     TracedRead,
     TracedReduce,
     TracedValue,
+    is_integer,
+    size_of,
     walk,
 )
 
@@ -57,7 +59,11 @@ class Letters:
     def in_equation(self, axes: Iterable[Axis], body: TracedNode) -> dict[Atom, str]:
         """Return distinct letters for the indices of an equation."""
         atoms = dict.fromkeys(a for axis in axes for a in axis)
-        atoms |= dict.fromkeys(_atoms(body))
+        for x in walk(body):
+            if isinstance(x, Position):
+                atoms[x.atom] = None
+            elif isinstance(x, TracedReduce):
+                atoms |= dict.fromkeys(x.atoms)
         found: dict[Atom, str] = {}
         used: set[str] = set()
         for a in atoms:
@@ -68,14 +74,6 @@ class Letters:
             used.add(name)
             found[a] = name
         return found
-
-
-def _atoms(node: TracedNode) -> Iterator[Atom]:
-    for x in walk(node):
-        if isinstance(x, Position):
-            yield x.atom
-        if isinstance(x, TracedReduce):
-            yield from x.atoms
 
 
 @dataclass
@@ -207,33 +205,24 @@ class NotationWriter:
     def _number(self, value: Any) -> tuple[str, int]:
         if isinstance(value, bool):
             return ("0 == 0" if value else "0 == 1"), 4
+        if sign := sign_of(TracedNumber(value)):
+            return ("inf", 9) if sign > 0 else ("-inf", _UNARY)
         value = sympy.sympify(value) if not isinstance(value, float) else value
         if isinstance(value, float):
-            if value in (float("inf"), float("-inf")):
-                return ("inf", 9) if value > 0 else ("-inf", _UNARY)
             text, level = spelled(abs(value)) or (repr(abs(value)), 9)
             if value >= 0:
                 return text, level
             return f"-({text})" if level == 5 else f"-{text}", min(level, _UNARY)
-        if value in (sympy.oo, -sympy.oo):
-            return ("inf", 9) if value == sympy.oo else ("-inf", _UNARY)
         text = self.size(value, self.whole)
         plain = all(c.isalnum() or c in "._()" for c in text) and text.count("(") < 2
         return text, 9 if plain else (5 if " " in text or "//" in text or text[0] == "-" else 6)
 
     def _position(self, node: TracedNode, axis: Axis) -> str:
         """Return a position on an axis; indices that make up the whole axis are (i j)."""
-        if (
-            isinstance(node, Joined)
-            and all(isinstance(i, Position) for i in node.items)
-            and self._is_whole(node, axis)
-        ):
-            return f"({' '.join(self.text(i) for i in node.items)})"
+        if isinstance(node, Joined) and all(isinstance(i, Position) for i in node.items):
+            if self.letters.sizes.equal(sympy.prod(node.sizes), size_of(axis)):
+                return f"({' '.join(map(self.text, node.items))})"
         return self.text(node)
-
-    def _is_whole(self, node: Joined, axis: Axis) -> bool:
-        sizes = sympy.prod(node.sizes), sympy.prod([a.size for a in axis])
-        return self.letters.sizes.equal(*sizes)
 
     def _joined(self, node: Joined) -> str:
         """Return a row-major position as arithmetic: i*size(j) + j."""
@@ -247,7 +236,8 @@ class NotationWriter:
 
     def equation(self, e: TracedEquation) -> str:
         self.names = self.letters.in_equation(e.axes, e.body)
-        axes = [_joined_letters(axis, self.names) for axis in e.axes if axis]
+        letters = [[self.names[a] for a in axis] for axis in e.axes if axis]
+        axes = [own[0] if len(own) == 1 else f"({' '.join(own)})" for own in letters]
         return f"{e.name}{self._with_units(e.name, axes)} = {self.text(e.body)}"
 
 
@@ -259,29 +249,20 @@ def _merged_constant(a: TracedNode, name: str, value: Any) -> TracedNode | None:
     """Fold (x + n) + value, with either sign, to x and one number; None if a is no such sum."""
     match a:
         case TracedApply("+" | "-" as own, (x, TracedNumber(n))) if all(
-            map(_is_sympy_integer, (n, value))
+            map(is_integer, (n, value))
         ):
             left = (n if own == "+" else -n) + (value if name == "+" else -value)
             return x if left == 0 else TracedApply("+", (x, TracedNumber(left)))
     return None
 
 
-def _is_sympy_integer(value: Any) -> bool:
-    return not isinstance(value, bool | float) and bool(sympy.sympify(value).is_Integer)
-
-
 def _is_negative_literal(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value < 0
 
 
-def _joined_letters(axis: Axis, names: Mapping[Atom, str]) -> str:
-    letters = [names[a] for a in axis]
-    return letters[0] if len(letters) == 1 else f"({' '.join(letters)})"
-
-
 def operation_text(
     name: str,
-    reader: Reader,
+    context: Context,
     inputs: Mapping[str, TracedValue],
     shapes: Mapping[str, tuple[bool, ...]],
     given: Mapping[str, Sequence[str | None]],
@@ -297,9 +278,9 @@ def operation_text(
     even if no equation reads them.
     """
     outputs = list(shapes)
-    names = {*inputs, *(e.name for e in reader.equations), *(numbers or ()), *reader.starts}
-    letters = Letters(reader.sizes, names)
-    equations = _read_in(reader.equations, outputs)
+    names = {*inputs, *(e.name for e in context.equations), *(numbers or ()), *context.starts}
+    letters = Letters(context.sizes, names)
+    equations = _read_in(context.equations, outputs)
     read = {x.name for e in equations for x in walk(e.body) if isinstance(x, TracedRead)}
     read.update(arguments)
     declared = []
@@ -333,14 +314,14 @@ def operation_text(
     if comments:
         lines += [
             f"# {a} (assumes that the tensor is {a.holds}; the function raises an error otherwise)"
-            for a in reader.graph.answers
+            for a in context.answers
         ]
     for e in equations:
         line = writer.equation(e)
         if comments and e.place is not None:
             lines.append(f"# line {e.place.line}: {e.place.text[:100]}")
         lines.append(line)
-    fixed = _numeric_sizes(letters)
+    fixed = [f"size({c})={n}" for n, c in letters.known if n.is_Integer]
     composed = _composite_letters(equations, letters)
     sums, products = _dependent_sizes(letters, _concatenated(equations, letters), composed)
     others = [c for c in (*sums, *products) if c not in unsaid]
@@ -350,7 +331,7 @@ def operation_text(
     read_numbers = {
         x.name for e in equations for x in walk(e.body) if isinstance(x, TracedParameter)
     }
-    known = {**(numbers or {}), **dict.fromkeys(reader.starts, 0)}
+    known = {**(numbers or {}), **dict.fromkeys(context.starts, 0)}
     given_numbers = [f"{k}={v!r}" for k, v in known.items() if k in read_numbers]
     sizes = [*given_numbers, *sizes]
     head = ", ".join(declared) + ("; " + ", ".join(sizes) if sizes else "")
@@ -367,11 +348,6 @@ def _read_in(equations: Sequence[TracedEquation], outputs: Sequence[str]) -> lis
             kept.append(e)
             wanted |= {x.name for x in walk(e.body) if isinstance(x, TracedRead)}
     return kept[::-1]
-
-
-def _numeric_sizes(letters: Letters) -> list[str]:
-    """Return ``size(c)=n`` for each size that is a number."""
-    return [f"size({c})={n}" for n, c in letters.known if n.is_Integer]
 
 
 def _dependent_sizes(
@@ -400,7 +376,7 @@ def _composite_letters(
         found |= {letters.of(a.size) for axis in axes for a in axis}
         if not whole:
             continue
-        wholes = [sympy.prod([a.size for a in axis]) for axis in axes]
+        wholes = [size_of(axis) for axis in axes]
         found |= {c for n, c in letters.known if any(letters.sizes.equal(n, w) for w in wholes)}
     return found
 
@@ -426,7 +402,7 @@ def _unimplied_indices(
     """Map each index whose size follows from no axis to another index of that size."""
 
     def says(position: Position, axis: Axis) -> bool:
-        whole = sympy.prod([a.size for a in axis])
+        whole = size_of(axis)
         return letters.sizes.equal(position.atom.size, whole)
 
     found: dict[str, str] = {}

@@ -90,11 +90,7 @@ def trace_graph(
 def without_data(tensors: Mapping[str, Any]) -> tuple[Any, list[Any], Any]:
     """Return (fake tensor mode, fake tensors, shape environment) for these tensors."""
     from torch._subclasses.fake_tensor import FakeTensorMode
-    from torch.fx.experimental.symbolic_shapes import (
-        DimDynamic,
-        ShapeEnv,
-        StatelessSymbolicContext,
-    )
+    from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
     shapes = ShapeEnv(duck_shape=False)
     mode = FakeTensorMode(shape_env=shapes, allow_non_fake_inputs=True)
@@ -150,9 +146,19 @@ def unused(graph: Any) -> set[Any]:
     return found
 
 
-# -------------------------------------------------------------------- statements
+def is_write(node: Any) -> bool:
+    """True if a node changes its first argument."""
+    schema = getattr(node.target, "_schema", None)
+    return bool(schema is not None and schema.is_mutable and node.args)
 
-_LIBRARIES = ("torch", "derive/tracing", "derive/auditing")
+
+def name_of(target: Any) -> str:
+    """The name of an operation."""
+    packet = getattr(target, "overloadpacket", None)
+    return str(getattr(packet, "__name__", None) or getattr(target, "__name__", target))
+
+
+# -------------------------------------------------------------------- statements
 
 
 def _is_own(file: str) -> bool:
@@ -180,12 +186,15 @@ def recorded_statements() -> Iterator[dict[str, SourceStatement]]:
         node = create(self, *args, **kwargs)
         node.meta["held"] = not torch.is_grad_enabled()
         own, frame = None, sys._getframe(1).f_back
-        while frame is not None and not _is_the_call(frame):
+        # Down to the frame that calls the user's function.
+        while frame and (frame.f_code.co_filename, frame.f_code.co_name) != (__file__, "flat"):
             if own is None and _is_own(frame.f_code.co_filename):
                 own = frame
             frame = frame.f_back
         if frame is not None and own is not None:
-            place = _statement_at(own.f_code.co_filename, own.f_lineno, _columns(own))
+            line, _, column, _ = list(own.f_code.co_positions())[own.f_lasti // 2]
+            at = None if line is None or column is None else (line, column)
+            place = _statement_at(own.f_code.co_filename, own.f_lineno, at)
             if place is not None and own.f_code.co_name == "<lambda>":
                 # The statement around a lambda assigns the function, not this value.
                 place = replace(place, variable=None)
@@ -200,11 +209,6 @@ def recorded_statements() -> Iterator[dict[str, SourceStatement]]:
         PythonKeyTracer.create_node = create  # type: ignore[method-assign]
 
 
-def _is_the_call(frame: Any) -> bool:
-    """True if a frame is the one that calls the user's function."""
-    return bool(frame.f_code.co_filename == __file__ and frame.f_code.co_name == "flat")
-
-
 @lru_cache(maxsize=256)
 def _simple_statements(file: str, version: tuple[int, int]) -> Sequence[ast.stmt]:
     """Return the simple statements of this version of a file."""
@@ -215,12 +219,6 @@ def _simple_statements(file: str, version: tuple[int, int]) -> Sequence[ast.stmt
         return ()
     plain = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Expr)
     return [n for n in ast.walk(tree) if isinstance(n, plain)]
-
-
-def _columns(frame: Any) -> tuple[int, int] | None:
-    """Return (line, column) of the expression that a frame executes."""
-    line, _, column, _ = list(frame.f_code.co_positions())[frame.f_lasti // 2]
-    return None if line is None or column is None else (line, column)
 
 
 def _statement_at(

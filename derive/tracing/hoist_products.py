@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from derive.tracing.reader import TracedEquation
-from derive.tracing.value_names import value_key
+from derive.tracing.context import TracedEquation
+from derive.tracing.names import value_key
 from derive.tracing.values import (
     Atom,
     Position,

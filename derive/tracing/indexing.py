@@ -9,11 +9,9 @@ from typing import Any
 import sympy
 
 from derive.errors import DeriveError
-from derive.tracing.elementwise import number
-from derive.tracing.masks import MANY, masked
-from derive.tracing.ragged import Pieces, first_piece, inner, record_pieces
-from derive.tracing.reader import Reader
-from derive.tracing.registry import operation
+from derive.tracing.context import Context, operation
+from derive.tracing.masks import MANY, lifted_mask
+from derive.tracing.ragged import Pieces, first_piece, record_pieces
 from derive.tracing.values import (
     Atom,
     Position,
@@ -26,41 +24,43 @@ from derive.tracing.values import (
     TracedValue,
     apply,
     joined,
+    kind_of,
+    new_axis,
     substituted,
     walk,
 )
 
 
-def _indexed_axis(reader: Reader, x: TracedValue, dim: int, index: TracedValue) -> TracedValue:
+def _indexed_axis(context: Context, x: TracedValue, dim: int, index: TracedValue) -> TracedValue:
     """Return x with one axis replaced by the axes of an integer index."""
     if not x.axes[dim]:
         # An axis of size 1 has one element, whatever the index is.
         return replace(x, axes=(*x.axes[:dim], *index.fresh().axes, *x.axes[dim + 1 :]))
-    x, atom = reader.single(x, dim)
-    index = _named_index(reader, index).fresh()
-    node = substituted(x.node, {atom: _axis_position(reader, index.node, atom)})
+    x, atom = context.single(x, dim)
+    index = _named_index(context, index).fresh()
+    node = substituted(x.node, {atom: _axis_position(context, index.node, atom)})
     return TracedValue((*x.axes[:dim], *index.axes, *x.axes[dim + 1 :]), node, x.kind)
 
 
 @operation("embedding")
 def embedding(
-    reader: Reader, weight: TracedValue, index: TracedValue, padding: int = -1, *_: Any
+    context: Context, weight: TracedValue, index: TracedValue, padding: int = -1, *_: Any
 ) -> TracedValue:
     if padding >= 0:
         raise DeriveError(
             "an embedding with padding_idx is not supported, because its gradient is 0 there"
         )
-    return _indexed_axis(reader, weight.fresh(), 0, index)
+    return _indexed_axis(context, weight.fresh(), 0, index)
 
 
 @operation("index_select")
-def index_select(reader: Reader, x: TracedValue, dim: int, index: TracedValue) -> TracedValue:
-    return _indexed_axis(reader, x.fresh(), reader.place_of(x, dim), index)
+def index_select(context: Context, x: TracedValue, dim: int, index: TracedValue) -> TracedValue:
+    return _indexed_axis(context, x.fresh(), x.place_of(dim), index)
 
 
 @operation("index")
 def index(
-    reader: Reader, x: TracedValue, indices: Sequence[TracedValue | None]
+    context: Context, x: TracedValue, indices: Sequence[TracedValue | None]
 ) -> TracedValue | Pieces:
     x = x.fresh()
     given = [(n, i) for n, i in enumerate(indices) if i is not None]
@@ -68,25 +68,25 @@ def index(
         if len(given) > 1:
             raise DeriveError(MANY)
         if len(given[0][1].axes) == 1 and given[0][0] > 0:
-            return first_piece(reader, x, *given[0])
+            return first_piece(context, x, *given[0])
         if given[0][0] != 0:
             raise DeriveError(MANY)
         if len(given[0][1].axes) == 1 and given[0][1].axes[0]:
-            record_pieces(reader, 0, [(given[0][1].axes[0][0].size, reader.simple(given[0][1]))])
-        return masked(reader, x, given[0][1])
+            record_pieces(context, 0, [(given[0][1].axes[0][0].size, context.simple(given[0][1]))])
+        return context.masked(x, given[0][1])
     if len(given) == 1:
-        return _indexed_axis(reader, x, *given[0])
+        return _indexed_axis(context, x, *given[0])
     places = [n for n, _ in given]
     if places != list(range(places[0], places[0] + len(places))):
         raise DeriveError("indices with axes between them are not supported")
     values = []
     for n, i in given:
-        x = reader.single(x, n)[0] if x.axes[n] else x
-        values.append(_named_index(reader, i))
-    values = reader.aligned(*values)
-    axes = reader.axes_of(values)
+        x = context.with_one_index(x, n)
+        values.append(_named_index(context, i))
+    values = context.aligned(*values)
+    axes = context.axes_of(values)
     inner = {
-        x.axes[n][0]: _axis_position(reader, v.node, x.axes[n][0])
+        x.axes[n][0]: _axis_position(context, v.node, x.axes[n][0])
         for (n, _), v in zip(given, values, strict=True)
         if x.axes[n]
     }
@@ -96,95 +96,87 @@ def index(
 
 
 @operation("masked_select")
-def masked_select(reader: Reader, x: TracedValue, mask: TracedValue) -> TracedValue:
+def masked_select(context: Context, x: TracedValue, mask: TracedValue) -> TracedValue:
     if len(mask.axes) != len(x.axes):
         raise DeriveError(MANY)
-    return masked(reader, x.fresh(), mask)
+    return context.masked(x.fresh(), mask)
 
 
-def _named_index(reader: Reader, index: TracedValue) -> TracedValue:
+def _named_index(context: Context, index: TracedValue) -> TracedValue:
     """Return the index in a form that a position may have: a read, or a sum of positions."""
-    return (
-        index
-        if _is_plain_index(index) or not _is_computed_index(index.node)
-        else reader.named(index, "index")
+    if _is_plain_index(index):
+        return index
+    is_computed = any(
+        isinstance(x, TracedRead | TracedReduce)
+        or (isinstance(x, TracedApply) and x.name not in _OF_POSITIONS)
+        for x in walk(index.node)
     )
-
-
-def _is_plain_index(x: TracedValue) -> bool:
-    return isinstance(inner(x), TracedRead | Position)
-
-
-def _reads_or_reduces(node: TracedNode) -> bool:
-    return any(isinstance(part, TracedRead | TracedReduce) for part in walk(node))
-
-
-def _is_computed_index(node: TracedNode) -> bool:
-    """True if the node reads a tensor, or is more than integer arithmetic on positions."""
-    functions = (x.name for x in walk(node) if isinstance(x, TracedApply))
-    return _reads_or_reduces(node) or any(name not in _OF_POSITIONS for name in functions)
+    return context.named(index, "index") if is_computed else index
 
 
 _OF_POSITIONS = ("+", "-", "*", "neg", "//")
 
 
-def _axis_position(reader: Reader, node: TracedNode, atom: Atom) -> TracedNode:
+def _is_plain_index(x: TracedValue) -> bool:
+    return isinstance(lifted_mask(x)[1].node, TracedRead | Position)
+
+
+def _axis_position(context: Context, node: TracedNode, atom: Atom) -> TracedNode:
     """Return a node as a position on an axis.
 
     A bare index would imply that the axis has its size. On a longer axis the position is index +
     start, with the parameter start = 0. A negative number counts from the end.
     """
-    if isinstance(node, Position) and not reader.sizes.equal(node.atom.size, atom.size):
-        reader.sizes.at_least(atom.size - node.atom.size)
-        return apply("+", node, TracedParameter(reader.start()))
+    if isinstance(node, Position) and not context.sizes.equal(node.atom.size, atom.size):
+        context.sizes.at_least(atom.size - node.atom.size)
+        return node + TracedParameter(context.start())
     if isinstance(node, TracedNumber) and sympy.sympify(node.value).is_negative:
-        return number(atom.size + node.value)
+        return TracedNumber(atom.size + node.value)
     return node
 
 
 @operation("gather")
-def gather(reader: Reader, x: TracedValue, dim: int, index: TracedValue, **_: Any) -> TracedValue:
-    dim = reader.place_of(x, dim)
+def gather(context: Context, x: TracedValue, dim: int, index: TracedValue, **_: Any) -> TracedValue:
+    dim = x.place_of(dim)
     x, index = x.fresh(), index.fresh()
     atom = None
     if x.axes[dim]:
-        x, atom = reader.single(x, dim)
-        index = _named_index(reader, index).fresh()
-    rest = replace(x, axes=tuple(() if n == dim else a for n, a in enumerate(x.axes)))
+        x, atom = context.single(x, dim)
+        index = _named_index(context, index).fresh()
+    rest = x.with_axis(dim, ())
     for n, (a, b) in enumerate(zip(rest.axes, index.axes, strict=True)):
         if n != dim and bool(a) != bool(b):
             raise DeriveError("a gather from a part of an axis is not supported")
-    values = reader.aligned(index, rest)
+    values = context.aligned(index, rest)
     node = values[1].node
     if atom is not None:
-        node = substituted(node, {atom: _axis_position(reader, values[0].node, atom)})
-    return TracedValue(reader.axes_of(values), node, x.kind)
+        node = substituted(node, {atom: _axis_position(context, values[0].node, atom)})
+    return TracedValue(context.axes_of(values), node, x.kind)
 
 
 # -------------------------------------------------------------------- positions and numbers
 
 
 @operation("arange")
-def arange(reader: Reader, *args: Any, **named: Any) -> TracedValue:
+def arange(context: Context, *args: Any, **named: Any) -> TracedValue:
     plain = [a for a in args if not isinstance(a, str)]
     start, step = (plain[0] if len(plain) > 1 else 0), (plain[2] if len(plain) > 2 else 1)
-    (size,) = reader.shape()
-    axis = () if size == 1 else (Atom.new(size),)
+    (size,) = context.shape()
+    axis = new_axis(size)
     node = joined(axis)
     if step != 1 and axis:
-        node = apply("*", number(step), node)
+        node = TracedNumber(step) * node
     if start != 0:
-        node = apply("+", node, number(start)) if axis else number(start)
-    made = reader.node.meta["val"]
-    return TracedValue((axis,), node, "float" if made.is_floating_point() else "int")
+        node = node + start if axis else TracedNumber(start)
+    return TracedValue((axis,), node, kind_of(context.node.meta["val"]))
 
 
 @operation("linspace")
-def linspace(reader: Reader, start: Any, end: Any, *_: Any, **__: Any) -> TracedValue:
+def linspace(context: Context, start: Any, end: Any, *_: Any, **__: Any) -> TracedValue:
     """Return start + n*(end - start)/(size - 1), or start for size 1."""
-    (size,) = reader.shape()
+    (size,) = context.shape()
     if size == 1:
-        return TracedValue(((),), number(start))
+        return TracedValue(((),), TracedNumber(start))
     if any(isinstance(x, TracedValue) for x in (start, end)):
         raise DeriveError("a linspace between tensors is not supported; use torch.lerp")
     atom = Atom.new(size)
@@ -193,68 +185,65 @@ def linspace(reader: Reader, start: Any, end: Any, *_: Any, **__: Any) -> Traced
     start = int(start) if whole else start
     node: TracedNode = Position(atom)
     if rise != size - 1:
-        node = node if rise == 1 else apply("*", number(rise), node)
-        node = apply("/", node, number(size - 1))
-    return TracedValue(((atom,),), node if start == 0 else apply("+", node, number(start)))
+        node = node if rise == 1 else TracedNumber(rise) * node
+        node = node / (size - 1)
+    return TracedValue(((atom,),), node if start == 0 else node + start)
 
 
 @operation(
     *("zeros", "zeros_like", "new_zeros", "ones", "ones_like", "new_ones", "full", "full_like"),
     *("new_full", "scalar_tensor", "empty_like_"),
 )
-def full(reader: Reader, *args: Any, **named: Any) -> TracedValue:
-    name = reader.called
+def full(context: Context, *args: Any, **named: Any) -> TracedValue:
+    name = context.called
     if "full" in name:
-        value = args[-1] if len(args) > 1 else named["fill_value"]
         value = args[1] if name == "full" or name == "full_like" else args[2]
     else:
         value = args[0] if name == "scalar_tensor" else 1 if "ones" in name else 0
-    made = reader.node.meta["val"]
-    axes = tuple(() if n == 1 else (Atom.new(n),) for n in reader.shape())
-    kind = "float" if made.is_floating_point() else "bool" if "bool" in str(made.dtype) else "int"
     if isinstance(value, TracedValue):
-        return TracedValue(axes, value.node, kind)
-    return TracedValue(axes, TracedNumber(bool(value) if kind == "bool" else value), kind)
+        return _of_one_element(context, value.node)
+    is_bool = kind_of(context.node.meta["val"]) == "bool"
+    return _of_one_element(context, TracedNumber(bool(value) if is_bool else value))
+
+
+def _of_one_element(context: Context, node: TracedNode) -> TracedValue:
+    """Return a new tensor like the current node's, all elements of which are the same."""
+    axes = tuple(map(new_axis, context.shape()))
+    return TracedValue(axes, node, kind_of(context.node.meta["val"]))
 
 
 @operation("empty", "empty_like", "new_empty", "empty_permuted", "new_empty_strided")
-def unset(reader: Reader, *_: Any, **__: Any) -> TracedValue:
+def unset(context: Context, *_: Any, **__: Any) -> TracedValue:
     """Return uninitialized memory; an equation that reads it is an error."""
-    made = reader.node.meta["val"]
-    axes = tuple(() if n == 1 else (Atom.new(n),) for n in reader.shape())
-    kind = "float" if made.is_floating_point() else "bool" if "bool" in str(made.dtype) else "int"
-    return TracedValue(axes, apply("unset"), kind)
+    return _of_one_element(context, apply("unset"))
 
 
 @operation("tril", "triu", "tril_", "triu_")
-def triangle(reader: Reader, x: TracedValue, diagonal: int = 0) -> TracedValue:
+def triangle(context: Context, x: TracedValue, diagonal: int = 0) -> TracedValue:
     for dim in (len(x.axes) - 1, len(x.axes) - 2):
-        x = reader.single(x, dim)[0] if x.axes[dim] else x
+        x = context.with_one_index(x, dim)
     row, column = map(joined, x.axes[-2:])
-    lower = "tril" in str(reader.node.target)
-    edge = apply("+", row, number(diagonal)) if diagonal else row
+    lower = "tril" in str(context.node.target)
+    edge = row + diagonal if diagonal else row
     test = apply("<=" if lower else ">=", column, edge)
     if x.kind == "bool":
         whole = isinstance(x.node, TracedNumber) and x.node.value is True
-        return replace(x, node=test if whole else apply("and", test, x.node))
-    return replace(x, node=apply("where", test, x.node, number(0)))
+        return replace(x, node=test if whole else test & x.node)
+    return replace(x, node=apply("where", test, x.node, 0))
 
 
 @operation("eye")
-def eye(reader: Reader, *_: Any, **__: Any) -> TracedValue:
-    import torch
-
-    axes = tuple(() if n == 1 else (Atom.new(n),) for n in reader.shape())
+def eye(context: Context, *_: Any, **__: Any) -> TracedValue:
+    axes = tuple(map(new_axis, context.shape()))
     same = apply("==", *map(joined, axes))
-    if reader.node.meta["val"].dtype is torch.bool:
+    if kind_of(context.node.meta["val"]) == "bool":
         return TracedValue(axes, same, "bool")
-    return TracedValue(axes, apply("where", same, number(1), number(0)))
+    return TracedValue(axes, apply("where", same, 1, 0))
 
 
 @operation("one_hot")
-def one_hot(reader: Reader, x: TracedValue, num_classes: Any = -1) -> TracedValue:
-    (*_, size) = reader.shape()
-    atom = Atom.new(size)
-    x = x if _is_plain_index(x) else reader.named(x, "index")
-    node = apply("where", apply("==", x.node, Position(atom)), number(1), number(0))
+def one_hot(context: Context, x: TracedValue, num_classes: Any = -1) -> TracedValue:
+    atom = Atom.new(context.shape()[-1])
+    x = x if _is_plain_index(x) else context.named(x, "index")
+    node = apply("where", apply("==", x.node, Position(atom)), 1, 0)
     return TracedValue((*x.axes, (atom,)), node, "int")

@@ -1,7 +1,8 @@
-"""Elements selected by a boolean mask, x[m], whose number depends on the mask's values.
+"""Elements that a boolean mask selects, whose number depends on the mask's values.
 
-(x[m] - y[m])**2  has the axes of m, and is defined where m holds
+(x[m] - y[m])**2  has the axes of m, and is defined where m holds: `masked`
 x[m].mean()       is mean[n,c | m[n,c]](x[n,c])
+x[:, m]           has all elements of the axis, under the axis's mask: `held`
 """
 
 from __future__ import annotations
@@ -11,7 +12,17 @@ from dataclasses import replace
 from typing import Any
 
 from derive.errors import DeriveError
-from derive.tracing.values import TracedApply, TracedNode, TracedValue, apply, reduced
+from derive.tracing.values import (
+    Atom,
+    Position,
+    TracedApply,
+    TracedNode,
+    TracedReduce,
+    TracedValue,
+    apply,
+    reduced,
+    walk,
+)
 
 MANY = (
     "the number of elements depends on the values of a mask, which is not supported; use "
@@ -19,7 +30,7 @@ MANY = (
 )
 
 
-def of_mask(x: Any) -> tuple[TracedNode, TracedNode] | None:
+def selection(x: Any) -> tuple[TracedNode, TracedNode] | None:
     """Return (mask, element) of a value that has selected elements, else None."""
     match getattr(x, "node", None):
         case TracedApply("masked", (mask, node)):
@@ -27,21 +38,9 @@ def of_mask(x: Any) -> tuple[TracedNode, TracedNode] | None:
     return None
 
 
-def masked(reader: Any, x: TracedValue, mask: TracedValue) -> TracedValue:
-    """Return the elements of x where a mask of its first axes holds."""
-    for a, b in zip(x.axes, mask.axes, strict=False):
-        if bool(a) != bool(b):
-            raise DeriveError(MANY)
-    if of_mask(x) is not None:
-        raise DeriveError(MANY)
-    wide = replace(mask, axes=(*mask.axes, *((),) * (len(x.axes) - len(mask.axes))))
-    x, wide = reader.aligned(x, wide)
-    return replace(x, node=apply("masked", wide.node, x.node))
-
-
 def elementwise(f: Callable[..., TracedNode], values: list[TracedValue]) -> TracedNode:
     """Apply f to elements; selected ones may meet numbers, and others of the same mask."""
-    found = [of_mask(v) for v in values]
+    found = [selection(v) for v in values]
     masks = [m[0] for m in found if m is not None]
     if not masks:
         return f(*(v.node for v in values))
@@ -54,7 +53,47 @@ def elementwise(f: Callable[..., TracedNode], values: list[TracedValue]) -> Trac
 
 def over_all(kind: str, x: TracedValue, dim: Any) -> TracedValue:
     """Reduce all selected elements."""
-    found = of_mask(x)
+    found = selection(x)
     if found is None or dim not in (None, [], ()) or kind.startswith("arg") or kind == "norm2":
         raise DeriveError(MANY)
     return TracedValue((), reduced(kind, x.atoms, found[1], found[0]), x.kind)
+
+
+# -------------------------------------------------------------------- the mask of an axis
+
+
+def under_mask(mask: TracedNode, node: TracedNode) -> TracedNode:
+    return apply("held", mask, node)
+
+
+def lifted_mask(value: TracedValue) -> tuple[TracedNode | None, TracedValue]:
+    """Return (the mask in a value, the value without it)."""
+    if not any(isinstance(x, TracedApply) and x.name == "held" for x in walk(value.node)):
+        return None, value
+    found: list[TracedNode] = []
+
+    def without(node: TracedNode, bound: frozenset[Atom]) -> TracedNode:
+        if isinstance(node, TracedApply) and node.name == "held":
+            mask, inner = node.args
+            if any(isinstance(x, Position) and x.atom in bound for x in walk(mask)):
+                raise DeriveError(MANY)
+            found.append(mask)
+            return without(inner, bound)
+        if isinstance(node, TracedReduce):
+            bound = bound | set(node.atoms)
+        parts = node.parts()
+        return node.with_parts([without(p, bound) for p in parts]) if parts else node
+
+    node = without(value.node, frozenset())
+    if any(mask != found[0] for mask in found):
+        raise DeriveError(MANY)
+    if not any(isinstance(x, Position) and x.atom in value.atoms for x in walk(found[0])):
+        # A single selected element: which one depends on the values of the mask.
+        raise DeriveError(MANY)
+    return found[0], replace(value, node=node)
+
+
+def with_outer_mask(value: TracedValue) -> TracedValue:
+    """Return the value with its mask outermost."""
+    mask, plain = lifted_mask(value)
+    return plain if mask is None else replace(plain, node=under_mask(mask, plain.node))

@@ -15,7 +15,7 @@ from typing import Any
 import sympy
 
 from derive.notation.names import WORDS
-from derive.tracing.reader import TracedEquation
+from derive.tracing.context import TracedEquation
 from derive.tracing.values import (
     Position,
     TracedApply,
@@ -28,14 +28,14 @@ from derive.tracing.values import (
 
 _WAYS: tuple[tuple[Callable[[float], float], Callable[[TracedNode], TracedNode]], ...] = (
     (lambda v: v, lambda p: p),
-    (lambda v: -v, lambda p: apply("neg", p)),
-    (lambda v: 1 - v, lambda p: apply("-", TracedNumber(1), p)),
-    (lambda v: 1 + v, lambda p: apply("+", TracedNumber(1), p)),
-    (lambda v: 1 / v, lambda p: apply("/", TracedNumber(1), p)),
-    (lambda v: v - 1, lambda p: apply("-", p, TracedNumber(1))),
-    (lambda v: 2 * v, lambda p: apply("*", TracedNumber(2), p)),
-    (lambda v: 0.5 * v, lambda p: apply("/", p, TracedNumber(2))),
-    (lambda v: v * v, lambda p: apply("**", p, TracedNumber(2))),
+    (lambda v: -v, lambda p: -p),
+    (lambda v: 1 - v, lambda p: 1 - p),
+    (lambda v: 1 + v, lambda p: 1 + p),
+    (lambda v: 1 / v, lambda p: 1 / p),
+    (lambda v: v - 1, lambda p: p - 1),
+    (lambda v: 2 * v, lambda p: 2 * p),
+    (lambda v: 0.5 * v, lambda p: p / 2),
+    (lambda v: v * v, lambda p: p**2),
 )
 """Expressions that Python may compute from a number before torch sees it: of floats, of nodes."""
 
@@ -82,7 +82,10 @@ def _anti_unified(
 ) -> TracedNode | None:
     """Return the expression that equals ``one`` and ``other`` for two values of a parameter."""
     if isinstance(one, TracedNumber) and isinstance(other, TracedNumber):
-        if _same_number(one.value, other.value):
+        a, b = one.value, other.value
+        # Each reading has its own symbols, so their floats are compared.
+        has_sizes = isinstance(a, sympy.Expr) and a.free_symbols
+        if _float_atoms(a) == _float_atoms(b) if has_sizes else a == b:
             return one
         return None if one.value in stay else _parameter_in_number(one, other, name, value)
     if isinstance(other, TracedNumber) and not isinstance(one, TracedNumber):
@@ -133,13 +136,6 @@ def _label(node: TracedNode) -> Any:
     return getattr(node, "name", None)
 
 
-def _same_number(a: Any, b: Any) -> bool:
-    """True if two numbers are equal; each reading has its own symbols, so floats are compared."""
-    if isinstance(a, sympy.Expr) and a.free_symbols:
-        return _float_atoms(a) == _float_atoms(b)
-    return bool(a == b)
-
-
 def _float_atoms(e: Any) -> list[float]:
     return sorted(map(float, e.atoms(sympy.Float))) if isinstance(e, sympy.Expr) else [float(e)]
 
@@ -175,7 +171,7 @@ def _parameter_in_sizes(one: sympy.Expr, other: Any, name: str, value: float) ->
         return None
     match symbol, parts:
         case "*", [TracedApply("neg", (first,)), *rest]:
-            return apply("neg", _product_of_parts([first, *rest]))
+            return -_product_of_parts([first, *rest])
         case "*", _:
             return _product_of_parts(parts)
     parts.sort(key=_is_below_zero)
@@ -186,7 +182,7 @@ def _product_of_parts(parts: Sequence[TracedNode]) -> TracedNode:
     """Return the product of the parts; a factor 1/n is a division by n."""
     below = [p for p in parts if isinstance(p, TracedNumber) and sympy.fraction(p.value)[0] == 1]
     made = reduce(partial(apply, "*"), [p for p in parts if p not in below])
-    return reduce(lambda a, p: apply("/", a, TracedNumber(1 / p.value)), below, made)
+    return reduce(lambda a, p: a / (1 / p.value), below, made)
 
 
 def _is_below_zero(node: TracedNode) -> bool:
@@ -227,12 +223,6 @@ class Watched(float):
         return made
 
 
-def _is_symbolic_size(x: Any = None) -> bool:
-    import torch
-
-    return isinstance(x, torch.SymInt | torch.SymFloat)
-
-
 def _watch() -> None:
     """Make comparisons of `Watched` record themselves, and arithmetic return `Watched`."""
 
@@ -252,7 +242,7 @@ def _watch() -> None:
 
         def method(self: Watched, *others: Any) -> Any:
             made = plain(self, *others)
-            if made is NotImplemented and _is_symbolic_size(*others):
+            if made is NotImplemented and hasattr(others[0], "node"):
                 # Sizes take plain numbers only.
                 pair = (*others, float(self)) if reflected else (float(self), *others)
                 return getattr(operator, plainly)(*pair)

@@ -2,53 +2,53 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import sympy
 
 from derive.errors import DeriveError
-from derive.tracing.elementwise import number, op
-from derive.tracing.reader import Reader
+from derive.tracing.context import Context, operation
+from derive.tracing.names import is_simple
 from derive.tracing.reductions import norm, reduce_axes, softmax_along
-from derive.tracing.registry import operation
-from derive.tracing.value_names import is_simple
 from derive.tracing.values import (
     Atom,
     Position,
     TracedApply,
-    TracedNode,
+    TracedNumber,
     TracedReduce,
     TracedValue,
     apply,
+    joined,
     reduced,
-    substituted,
     walk,
 )
 
 
 def contracted(
-    reader: Reader, a: TracedValue, b: TracedValue, places: Sequence[tuple[int, int]]
+    context: Context, a: TracedValue, b: TracedValue, places: Sequence[tuple[int, int]]
 ) -> TracedValue:
     """Contract pairs of axes of a and b; the result has the other axes of a, then of b."""
-    a, b = _contraction_operand(reader, a), _contraction_operand(reader, b)
+    a, b = _contraction_operand(context, a), _contraction_operand(context, b)
     rank = len(a.axes)
     wide = replace(a, axes=(*a.axes, *((),) * len(b.axes)))
     axes: list[Any] = [()] * (rank + len(b.axes))
     pairs = {m: n for n, m in places}
     for n, axis in enumerate(b.axes):
         axes[pairs[n] if n in pairs else rank + n] = axis
-    values = reader.aligned(wide, replace(b, axes=tuple(axes)))
-    whole = reader.axes_of(values)
-    node = apply("*", values[0].node, values[1].node)
+    values = context.aligned(wide, replace(b, axes=tuple(axes)))
+    whole = context.axes_of(values)
+    node = values[0].node * values[1].node
     summed = {n for n, _ in places}
     atoms: list[Atom] = [x for n in summed for x in whole[n]]
     left = [n for n in range(rank + len(b.axes)) if n not in summed and n - rank not in pairs]
     return TracedValue(tuple(whole[n] for n in left), reduced("sum", atoms, node))
 
 
-def _contraction_operand(reader: Reader, x: TracedValue) -> TracedValue:
+def _contraction_operand(context: Context, x: TracedValue) -> TracedValue:
     """Return the factor of a contraction, named if its elements are divided by a reduction.
 
     A row divided by its norm is then computed once, not for each row that it is multiplied by.
@@ -57,78 +57,74 @@ def _contraction_operand(reader: Reader, x: TracedValue) -> TracedValue:
         part.args[1] for part in walk(x.node) if isinstance(part, TracedApply) and part.name == "/"
     )
     normed = any(isinstance(part, TracedReduce) for divisor in divisors for part in walk(divisor))
-    return (reader.simple(x) if normed else x).fresh()
+    return (context.simple(x) if normed else x).fresh()
 
 
-def matrix_product(reader: Reader, a: TracedValue, b: TracedValue) -> TracedValue:
+@operation("mm", "bmm", "matmul", "dot", "mv", "vdot", "inner_")
+def matrix_product(context: Context, a: TracedValue, b: TracedValue) -> TracedValue:
     """Return the matrix product of the last axes, with the others broadcast."""
     if len(a.axes) == 1 and len(b.axes) == 1:
-        return contracted(reader, a, b, [(0, 0)])
+        return contracted(context, a, b, [(0, 0)])
     if len(b.axes) == 1:
-        return contracted(reader, a, b, [(len(a.axes) - 1, 0)])
+        return contracted(context, a, b, [(len(a.axes) - 1, 0)])
     if len(a.axes) == 1:
-        return contracted(reader, a, b, [(0, len(b.axes) - 2)])
-    a, b = _contraction_operand(reader, a), _contraction_operand(reader, b)
+        return contracted(context, a, b, [(0, len(b.axes) - 2)])
+    a, b = _contraction_operand(context, a), _contraction_operand(context, b)
     *batch, rows, inner = a.axes
     *other, inner2, columns = b.axes
     one = replace(a, axes=(*batch, rows, (), inner))
     two = replace(b, axes=(*other, (), columns, inner2))
-    values = reader.aligned(one, two)
-    *axes, summed = reader.axes_of(values)
-    node = apply("*", values[0].node, values[1].node)
+    values = context.aligned(one, two)
+    *axes, summed = context.axes_of(values)
+    node = values[0].node * values[1].node
     return TracedValue(tuple(axes), reduced("sum", summed, node))
-
-
-@operation("mm", "bmm", "matmul", "dot", "mv", "vdot", "inner_")
-def matmul(reader: Reader, a: TracedValue, b: TracedValue) -> TracedValue:
-    return matrix_product(reader, a, b)
 
 
 @operation("linear")
 def linear(
-    reader: Reader, x: TracedValue, weight: TracedValue, bias: TracedValue | None = None
+    context: Context, x: TracedValue, weight: TracedValue, bias: TracedValue | None = None
 ) -> TracedValue:
-    made = contracted(reader, x, weight, [(len(x.axes) - 1, 1)])
-    return made if bias is None else reader.elementwise(op("+"), made, bias)
+    made = contracted(context, x, weight, [(len(x.axes) - 1, 1)])
+    return made if bias is None else context.elementwise(operator.add, made, bias)
 
 
 @operation("addmm", "addmv", "addbmm", "baddbmm")
 def addmm(
-    reader: Reader, c: TracedValue, a: TracedValue, b: TracedValue, beta: Any = 1, alpha: Any = 1
+    context: Context, c: TracedValue, a: TracedValue, b: TracedValue, beta: Any = 1, alpha: Any = 1
 ) -> TracedValue:
-    made = matrix_product(reader, a, b)
-    if reader.called == "addbmm":
-        made = reduce_axes(reader, "sum", made, 0)
+    made = matrix_product(context, a, b)
+    if context.called == "addbmm":
+        made = reduce_axes("sum", made, 0)
     if alpha != 1:
-        made = reader.elementwise(op("*"), alpha, made)
+        made = context.elementwise(operator.mul, alpha, made)
     if beta == 0:
         return made
     if beta != 1:
-        c = reader.elementwise(op("*"), beta, c)
-    return reader.elementwise(op("+"), c, made)
+        c = context.elementwise(operator.mul, beta, c)
+    return context.elementwise(operator.add, c, made)
 
 
 @operation("outer", "ger")
-def outer(reader: Reader, a: TracedValue, b: TracedValue) -> TracedValue:
-    return contracted(reader, a, b, [])
+def outer(context: Context, a: TracedValue, b: TracedValue) -> TracedValue:
+    return contracted(context, a, b, [])
 
 
 @operation("einsum")
-def einsum(reader: Reader, equation: str, operands: Sequence[TracedValue], **_: Any) -> TracedValue:
+def einsum(
+    context: Context, equation: str, operands: Sequence[TracedValue], **_: Any
+) -> TracedValue:
     names, right = _einsum_terms(equation, [len(x.axes) for x in operands])
     letters = list(dict.fromkeys(c for term in names for c in term))
     # As in torch, ellipsis axes that some operands lack come first.
     letters.sort(key=lambda c: (not isinstance(c, int), -c if isinstance(c, int) else 0))
     wide = []
     for term, x in zip(names, operands, strict=True):
-        x, term = _on_diagonals(reader, x.fresh(), term)
+        x, term = _on_diagonals(context, x.fresh(), term)
         own = tuple(x.axes[term.index(c)] if c in term else () for c in letters)
         wide.append(replace(x, axes=own))
-    values = reader.aligned(*wide)
-    by_letter = dict(zip(letters, reader.axes_of(values), strict=True))
-    node = values[0].node
-    for v in values[1:]:
-        node = apply("*", node, v.node)
+    values = context.aligned(*wide)
+    by_letter = dict(zip(letters, context.axes_of(values), strict=True))
+    node = reduce(operator.mul, (v.node for v in values))
     atoms = [a for c in letters if c not in right for a in by_letter[c]]
     return TracedValue(tuple(by_letter[c] for c in right), reduced("sum", atoms, node))
 
@@ -161,7 +157,7 @@ def _einsum_terms(equation: str, ranks: Sequence[int]) -> tuple[list[list[_Lette
 
 
 def _on_diagonals(
-    reader: Reader, x: TracedValue, term: Sequence[_Letter]
+    context: Context, x: TracedValue, term: Sequence[_Letter]
 ) -> tuple[TracedValue, list[_Letter]]:
     """Return the diagonal of x for each repeated letter, and the distinct letters."""
     left: list[_Letter] = []
@@ -178,15 +174,15 @@ def _on_diagonals(
                 "is not supported"
             )
         for dim in (k, n):
-            x, _ = reader.single(x, dim)
+            x, _ = context.single(x, dim)
         axes[left.index(c)] = x.axes[k]
-        x = replace(x, node=substituted(x.node, {x.axes[n][0]: Position(x.axes[k][0])}))
+        x = x.at({x.axes[n][0]: Position(x.axes[k][0])})
     return replace(x, axes=tuple(axes)), left
 
 
 @operation("scaled_dot_product_attention")
 def attention(
-    reader: Reader,
+    context: Context,
     q: TracedValue,
     k: TracedValue,
     v: TracedValue,
@@ -204,57 +200,52 @@ def attention(
     if enable_gqa:
         raise DeriveError("enable_gqa is not supported; repeat the heads")
     q, k, v = (
-        x if is_simple(x.node) else reader.named(x, s) for x, s in ((q, "q"), (k, "k"), (v, "v"))
+        x if is_simple(x.node) else context.named(x, s) for x, s in ((q, "q"), (k, "k"), (v, "v"))
     )
     keys = replace(k, axes=(*k.axes[:-2], k.axes[-1], k.axes[-2]))
-    width = sympy.prod([a.size for a in q.axes[-1]])
-    scores = matrix_product(reader, q, keys)
+    scores = matrix_product(context, q, keys)
     if scale is None:
-        scores = reader.elementwise(op("/"), scores, TracedValue((), apply("sqrt", number(width))))
+        root = TracedValue((), apply("sqrt", q.shape[-1]))
+        scores = context.elementwise(operator.truediv, scores, root)
     elif scale != 1:
-        scores = reader.elementwise(op("*"), scores, scale)
+        scores = context.elementwise(operator.mul, scores, scale)
     masked = attn_mask is not None and attn_mask.kind == "bool"
-    scores = reader.named(scores, "scores")
+    scores = context.named(scores, "scores")
     if attn_mask is not None and not masked:
         # An infinite branch of the mask cannot be named.
-        scores = reader.elementwise(op("+"), scores, attn_mask)
-        scores = replace(scores, node=reader.outward(scores.node))
+        scores = context.elementwise(operator.add, scores, attn_mask)
+        scores = replace(scores, node=context.outward(scores.node))
     if not scores.axes[-1]:
         if masked:
             raise DeriveError("an attention to one key under a mask is not supported")
-        return matrix_product(reader, replace(scores, node=number(1)), v)
-    scores, _ = reader.single(scores, len(scores.axes) - 1)
+        return matrix_product(context, replace(scores, node=TracedNumber(1)), v)
+    scores, _ = context.single(scores, len(scores.axes) - 1)
     if masked:
         # The mask applies within the softmax, to named scores.
-        low = number(sympy.S.NegativeInfinity)
-        scores = reader.elementwise(
-            lambda s, m: apply("where", m, s, low), scores, attn_mask, kind="float"
+        scores = context.elementwise(
+            lambda s, m: apply("where", m, s, -sympy.oo), scores, attn_mask, kind="float"
         )
-    scores, key = reader.single(scores, len(scores.axes) - 1)
+    scores, key = context.single(scores, len(scores.axes) - 1)
     if is_causal:
-        query: TracedNode = number(0)
-        if scores.axes[-2]:
-            scores, atom = reader.single(scores, len(scores.axes) - 2)
-            query = Position(atom)
-        seen = apply("<=", Position(key), query)
-        low = number(sympy.S.NegativeInfinity)
-        scores = replace(scores, node=apply("where", seen, scores.node, low))
-    weights = softmax_along(reader, "softmax", scores, key)
-    return matrix_product(reader, weights, v)
+        scores = context.with_one_index(scores, len(scores.axes) - 2)
+        seen = Position(key) <= joined(scores.axes[-2])
+        scores = replace(scores, node=apply("where", seen, scores.node, -sympy.oo))
+    weights = softmax_along(context, "softmax", scores, key)
+    return matrix_product(context, weights, v)
 
 
 @operation("cdist", "_cdist_forward")
-def distances(reader: Reader, a: TracedValue, b: TracedValue, p: Any = 2, *_: Any) -> TracedValue:
+def distances(context: Context, a: TracedValue, b: TracedValue, p: Any = 2, *_: Any) -> TracedValue:
     """Return the norm of the difference of each row of a and each row of b."""
     a, b = a.fresh(), b.fresh()
     one = replace(a, axes=(*a.axes[:-1], (), a.axes[-1]))
     two = replace(b, axes=(*b.axes[:-2], (), *b.axes[-2:]))
-    return norm(reader, reader.elementwise(op("-"), one, two), p, -1)
+    return norm(context, context.elementwise(operator.sub, one, two), p, -1)
 
 
 @operation("_trilinear")
 def trilinear(
-    reader: Reader,
+    context: Context,
     a: TracedValue,
     b: TracedValue,
     c: TracedValue,
@@ -272,9 +263,9 @@ def trilinear(
         for n in sorted(places):
             axes.insert(n, ())
         wide.append(replace(x, axes=tuple(axes)))
-    values = reader.aligned(*wide)
-    axes = list(reader.axes_of(values))
-    node = apply("*", apply("*", values[0].node, values[1].node), values[2].node)
+    values = context.aligned(*wide)
+    axes = list(context.axes_of(values))
+    node = values[0].node * values[1].node * values[2].node
     atoms = [x for n in summed for x in axes[n]]
     left = tuple(axis for n, axis in enumerate(axes) if n not in summed)
     return TracedValue(left, reduced("sum", atoms, node))

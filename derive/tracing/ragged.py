@@ -11,31 +11,17 @@ reduction over the axis takes the mask as its condition.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
-
-import sympy
+from functools import partial
+from typing import Any
 
 from derive.errors import DeriveError
-from derive.tracing.masks import MANY, of_mask
-from derive.tracing.registry import is_of_each_element
-from derive.tracing.values import (
-    Atom,
-    Position,
-    TracedApply,
-    TracedNode,
-    TracedReduce,
-    TracedValue,
-    apply,
-    position_map,
-    reduced,
-    substituted,
-    walk,
-)
-
-if TYPE_CHECKING:
-    from derive.tracing.reader import Reader
+from derive.tracing.context import Context, Length, is_of_each_element, symbol_of
+from derive.tracing.masks import MANY, lifted_mask, selection, under_mask, with_outer_mask
+from derive.tracing.segments import match_positions
+from derive.tracing.values import Position, TracedValue, apply, reduced, walk
 
 
 @dataclass(frozen=True)
@@ -44,9 +30,6 @@ class Pieces:
 
     values: tuple[TracedValue, ...]
 
-
-Length = tuple[Any, TracedValue | None]
-"""The size of a piece with all its elements, and its mask, of one axis."""
 
 _CARRIED = frozenset(
     "index index_select gather embedding linear matmul mm view reshape _unsafe_view unsqueeze "
@@ -62,155 +45,80 @@ _ADDED = ("index_add", "index_add_", "scatter_add", "scatter_add_")
 _REDUCED = ("scatter_reduce", "scatter_reduce_", "index_reduce", "index_reduce_")
 
 
-# -------------------------------------------------------------------- masks
-
-
-def under_mask(mask: TracedNode, node: TracedNode) -> TracedNode:
-    return apply("held", mask, node)
-
-
-def lifted_mask(value: TracedValue) -> tuple[TracedNode | None, TracedValue]:
-    """Return (the mask in a value, the value without it)."""
-    found: list[TracedNode] = []
-
-    def without(node: TracedNode, bound: frozenset[Atom]) -> TracedNode:
-        if isinstance(node, TracedApply) and node.name == "held":
-            mask, inner = node.args
-            if any(isinstance(x, Position) and x.atom in bound for x in walk(mask)):
-                raise DeriveError(MANY)
-            found.append(mask)
-            return without(inner, bound)
-        if isinstance(node, TracedReduce):
-            bound = bound | set(node.atoms)
-        parts = node.parts()
-        return node.with_parts([without(p, bound) for p in parts]) if parts else node
-
-    node = without(value.node, frozenset())
-    if not found:
-        return None, value
-    if any(mask != found[0] for mask in found):
-        raise DeriveError(MANY)
-    if not any(isinstance(x, Position) and x.atom in value.atoms for x in walk(found[0])):
-        # A single selected element: which one depends on the values of the mask.
-        raise DeriveError(MANY)
-    return found[0], replace(value, node=node)
-
-
-def mask_of(value: TracedValue) -> TracedNode | None:
-    """Return the mask in a value, None without one."""
-    return lifted_mask(value)[0] if has_mask(value) else None
-
-
-def without_mask(value: TracedValue) -> TracedValue:
-    return lifted_mask(value)[1] if has_mask(value) else value
-
-
-def inner(value: TracedValue) -> TracedNode:
-    """Return the element of a value without its mask."""
-    return lifted_mask(value)[1].node
-
-
-def has_mask(value: TracedValue) -> bool:
-    return any(isinstance(x, TracedApply) and x.name == "held" for x in walk(value.node))
-
-
-def with_outer_mask(value: TracedValue) -> TracedValue:
-    """Return the value with its mask outermost."""
-    mask, plain = lifted_mask(value)
-    return plain if mask is None else replace(plain, node=under_mask(mask, plain.node))
-
-
-def named_under_mask(reader: Reader, value: TracedValue, stem: str) -> TracedValue:
-    """Return the value as a read of an equation for all elements, under its mask."""
-    mask, plain = lifted_mask(value)
-    made = reader.named(plain, stem)
-    if mask is None:
-        return made
-    names = dict(zip(plain.atoms, made.atoms, strict=True))
-    return replace(made, node=under_mask(substituted(mask, position_map(names)), made.node))
-
-
-# -------------------------------------------------------------------- pieces
-
-
-def first_piece(reader: Reader, x: TracedValue, dim: int, mask: TracedValue) -> Pieces:
+def first_piece(context: Context, x: TracedValue, dim: int, mask: TracedValue) -> Pieces:
     """Return x at the positions of one axis where a mask holds."""
     if bool(x.axes[dim]) != bool(mask.axes[0]) or not mask.axes[0]:
         raise DeriveError(MANY)
-    mask = reader.simple(mask)
+    mask = context.simple(mask)
     around = tuple(mask.axes[0] if n == dim else () for n in range(len(x.axes)))
-    x, wide = reader.aligned(x, replace(mask, axes=around))
-    record_pieces(reader, dim, [(sympy.prod([a.size for a in x.axes[dim]]), mask)])
+    x, wide = context.aligned(x, replace(mask, axes=around))
+    record_pieces(context, dim, [(x.shape[dim], mask)])
     return Pieces((replace(x, node=under_mask(wide.node, x.node)),))
 
 
-def record_pieces(reader: Reader, dim: int, lengths: Sequence[Length]) -> None:
+def record_pieces(context: Context, dim: int, lengths: Sequence[Length]) -> None:
     """Record the pieces that the axis of a node's result consists of."""
-    size = reader.node.meta["val"].shape[dim]
+    size = context.node.meta["val"].shape[dim]
     if hasattr(size, "node"):
-        reader.lengths[size.node.expr] = list(lengths)
+        context.lengths[size.node.expr] = list(lengths)
 
 
-def has_pieces(reader: Reader, node: Any, given: Sequence[Any]) -> bool:
+def has_pieces(context: Context, node: Any, given: Sequence[Any]) -> bool:
     """True if an operation takes or makes pieces."""
     if any(isinstance(x, Pieces) for x in given):
         return True
-    if reader.called in _MADE:
-        return bool(_dims(reader, node))
-    return reader.called in _CARRIED and any(map(_of_one_axis, given))
+    if context.called in _MADE:
+        return bool(_dims(context, node))
+    return context.called in _CARRIED and any(map(_of_one_axis, given))
 
 
 def _of_one_axis(x: Any) -> bool:
-    found = of_mask(x)
+    found = selection(x)
     if found is None:
         return False
     atoms = {p.atom for p in walk(found[0]) if isinstance(p, Position)}
     return any(set(axis) == atoms for axis in x.axes)
 
 
-def _dims(reader: Reader, node: Any) -> list[int]:
+def _dims(context: Context, node: Any) -> list[int]:
     """Return the axes of a node's result that consist of pieces."""
     shape = getattr(node.meta.get("val"), "shape", ())
-    return [n for n, size in enumerate(shape) if _symbolic_expr(size) in reader.lengths]
-
-
-def _symbolic_expr(size: Any) -> Any:
-    return getattr(getattr(size, "node", None), "expr", None)
+    return [n for n, size in enumerate(shape) if symbol_of(size) in context.lengths]
 
 
 def _piece(x: Any, k: int) -> Any:
     """Return the arguments for the k-th piece."""
     if isinstance(x, Pieces):
         return x.values[k]
-    if isinstance(x, TracedValue) and (found := of_mask(x)) is not None:
+    if isinstance(x, TracedValue) and (found := selection(x)) is not None:
         return replace(x, node=under_mask(*found))
     if isinstance(x, tuple | list):
         return type(x)(_piece(e, k) for e in x)
     return x
 
 
-def _argument_leaves(x: Any) -> Iterator[Any]:
+def leaves_of(x: Any) -> Iterator[Any]:
     if isinstance(x, tuple | list):
         for e in x:
-            yield from _argument_leaves(e)
+            yield from leaves_of(e)
     elif isinstance(x, dict):
-        yield from _argument_leaves(list(x.values()))
+        yield from leaves_of(list(x.values()))
     else:
         yield x
 
 
-def by_pieces(reader: Reader, f: Any, node: Any, args: Any, kwargs: Any) -> Any:
+def by_pieces(context: Context, f: Any, node: Any, args: Any, kwargs: Any) -> Any:
     """Apply an operation to each piece, or to all of them."""
-    name = reader.called
-    counts = {len(x.values) for x in _argument_leaves([args, kwargs]) if isinstance(x, Pieces)}
-    dims = _dims(reader, node)
+    name = context.called
+    counts = {len(x.values) for x in leaves_of([args, kwargs]) if isinstance(x, Pieces)}
+    dims = _dims(context, node)
     if name == "cat":
-        along = (args[1] if len(args) > 1 else 0) % _result_rank(node)
-        if any(_symbolic_expr(x.meta["val"].shape[along]) in reader.lengths for x in node.args[0]):
-            return _concatenated_pieces(reader, node, args[0], along)
+        along = (args[1] if len(args) > 1 else 0) % len(node.meta["val"].shape)
+        if any(symbol_of(x.meta["val"].shape[along]) in context.lengths for x in node.args[0]):
+            return _concatenated_pieces(context, node, args[0], along)
     if not counts:
-        made = _symbolic_expr(node.meta["val"].shape[dims[0]]) if dims else None
-        counts = {len(reader.lengths[made]) if made is not None else 1}
+        made = symbol_of(node.meta["val"].shape[dims[0]]) if dims else None
+        counts = {len(context.lengths[made]) if made is not None else 1}
     if len(counts) > 1:
         raise DeriveError(MANY)
     count = counts.pop()
@@ -219,11 +127,8 @@ def by_pieces(reader: Reader, f: Any, node: Any, args: Any, kwargs: Any) -> Any:
         own = _piece(args, k)
         named_ = {key: _piece(x, k) for key, x in kwargs.items()}
         own = (*instead, *own[len(instead) :])
-        before, reader.piece = reader.piece, k
-        try:
-            return f(reader, *own, **named_)
-        finally:
-            reader.piece = before
+        with context.in_piece(k):
+            return f(context, *own, **named_)
 
     if name in _MADE and not dims:
         return of(0)
@@ -233,9 +138,9 @@ def by_pieces(reader: Reader, f: Any, node: Any, args: Any, kwargs: Any) -> Any:
             whole = of(k, whole)
         return whole
     if name in _REDUCED:
-        return _reduced_pieces(reader, f, count, args, kwargs)
+        return _reduced_pieces(context, f, count, args, kwargs)
     if name == "sum" and not dims:
-        return _sum_of_pieces(reader, node, args, kwargs)
+        return _sum_of_pieces(context, node, args, kwargs)
     is_carried = name in _CARRIED or is_of_each_element(f)
     if not is_carried:
         raise DeriveError(MANY)
@@ -248,48 +153,44 @@ def by_pieces(reader: Reader, f: Any, node: Any, args: Any, kwargs: Any) -> Any:
     for k in range(count):
         value = of(k)
         if name in _MADE:
-            value = _masked_like(reader, value, dims[0], k, node)
+            value = _masked_like(context, value, dims[0], k, node)
         values.append(with_outer_mask(value))
     return Pieces(tuple(values))
 
 
-def _result_rank(node: Any) -> int:
-    return len(node.meta["val"].shape)
-
-
-def _masked_like(reader: Reader, value: TracedValue, dim: int, k: int, node: Any) -> TracedValue:
+def _masked_like(context: Context, value: TracedValue, dim: int, k: int, node: Any) -> TracedValue:
     """Put a new tensor under the mask that determines its length."""
-    _, mask = reader.lengths[_symbolic_expr(node.meta["val"].shape[dim])][k]
+    _, mask = context.lengths[symbol_of(node.meta["val"].shape[dim])][k]
     value = lifted_mask(value)[1]
     if mask is None:
         return value
     around = tuple(mask.axes[0] if n == dim else () for n in range(len(value.axes)))
-    value, wide = reader.aligned(value, replace(mask, axes=around))
+    value, wide = context.aligned(value, replace(mask, axes=around))
     return replace(value, node=under_mask(wide.node, value.node))
 
 
-def _concatenated_pieces(reader: Reader, node: Any, tensors: Sequence[Any], dim: int) -> Pieces:
+def _concatenated_pieces(context: Context, node: Any, tensors: Sequence[Any], dim: int) -> Pieces:
     """Concatenate tensors along an axis of pieces."""
     values: list[TracedValue] = []
     lengths: list[Length] = []
     for x, source in zip(tensors, node.args[0], strict=True):
         if isinstance(x, Pieces):
             values += x.values
-            lengths += reader.lengths[_symbolic_expr(source.meta["val"].shape[dim])]
+            lengths += context.lengths[symbol_of(source.meta["val"].shape[dim])]
         elif _of_one_axis(x):
             values.append(_piece(x, 0))
-            lengths += reader.lengths[_symbolic_expr(source.meta["val"].shape[dim])]
+            lengths += context.lengths[symbol_of(source.meta["val"].shape[dim])]
         else:
             values.append(x)
-            lengths.append((sympy.prod([a.size for a in x.axes[dim]]), None))
-    record_pieces(reader, dim, lengths)
+            lengths.append((x.shape[dim], None))
+    record_pieces(context, dim, lengths)
     return Pieces(tuple(values))
 
 
-def _sum_of_pieces(reader: Reader, node: Any, args: Any, kwargs: Any) -> TracedValue:
+def _sum_of_pieces(context: Context, node: Any, args: Any, kwargs: Any) -> TracedValue:
     """Return the sum over the pieces, where their masks hold."""
     source = node.args[0].meta["val"].shape
-    places = [n for n, size in enumerate(source) if _symbolic_expr(size) in reader.lengths]
+    places = [n for n, size in enumerate(source) if symbol_of(size) in context.lengths]
     wanted = args[1] if len(args) > 1 else kwargs.get("dim")
     keepdim = args[2] if len(args) > 2 else kwargs.get("keepdim", False)
     if wanted is None or wanted == []:
@@ -305,23 +206,13 @@ def _sum_of_pieces(reader: Reader, node: Any, args: Any, kwargs: Any) -> TracedV
         axes = [() if n in dims else axis for n, axis in enumerate(plain.axes)]
         kept = tuple(axis for n, axis in enumerate(axes) if keepdim or n not in dims)
         part = TracedValue(kept, body, plain.kind)
-        made = part if made is None else reader.elementwise(_plus, made, part)
+        made = part if made is None else context.elementwise(operator.add, made, part)
     assert made is not None
     return made
 
 
-def _where(c: TracedNode, a: TracedNode, b: TracedNode) -> TracedNode:
-    return apply("where", c, a, b)
-
-
-def _plus(a: TracedNode, b: TracedNode) -> TracedNode:
-    return apply("+", a, b)
-
-
-def _reduced_pieces(reader: Reader, f: Any, count: int, args: Any, kwargs: Any) -> TracedValue:
+def _reduced_pieces(context: Context, f: Any, count: int, args: Any, kwargs: Any) -> TracedValue:
     """Reduce the values of all pieces at each position; positions without values keep theirs."""
-    from derive.tracing.segments import match_positions
-
     x, dim, index, source, kind, *rest = args
     include = rest[0] if rest else kwargs.get("include_self", True)
     if kind not in ("amax", "amin", "sum", "prod"):
@@ -329,18 +220,18 @@ def _reduced_pieces(reader: Reader, f: Any, count: int, args: Any, kwargs: Any) 
     met: TracedValue | None = None
     for k in range(count):
         i, s = _piece(index, k), _piece(source, k)
-        x = reader.simple(x)
+        x = context.simple(x)
         if include:
-            x = f(reader, x, dim, i, s, kind, True)
+            x = f(context, x, dim, i, s, kind, True)
             continue
-        here = match_positions(reader, x, dim, i, s)
-        any_here = reader.simple(replace(here.put(here.any()), kind="bool"))
-        alone = f(reader, x, dim, i, s, kind, False)
+        here = match_positions(context, x, dim, i, s)
+        any_here = context.simple(replace(here.put(here.any()), kind="bool"))
+        alone = f(context, x, dim, i, s, kind, False)
         if met is None:
             x, met = alone, any_here
             continue
-        both = f(reader, x, dim, i, s, kind, True)
-        x = reader.elementwise(_where, met, both, alone, kind=x.kind)
-        met = reader.elementwise(lambda a, b: apply("or", a, b), met, any_here, kind="bool")
+        both = f(context, x, dim, i, s, kind, True)
+        x = context.elementwise(partial(apply, "where"), met, both, alone, kind=x.kind)
+        met = context.elementwise(operator.or_, met, any_here, kind="bool")
     made: TracedValue = x
     return made

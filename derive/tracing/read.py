@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -15,45 +14,54 @@ import sympy
 from derive.errors import DeriveError, DeriveWarning
 from derive.notation.operation import Operation
 from derive.tracing import (
-    activations,
-    convolutions,
     elementwise,
-    grid_sampling,
     indexing,
-    norms,
-    pools,
     products,
     reductions,
+    sampling,
     segments,
     slicing,
     views,
+    windows,
 )
+from derive.tracing.calls import (
+    as_function,
+    bind,
+    collected,
+    restored_attributes,
+    with_argument_value,
+)
+from derive.tracing.context import Context, TracedEquation
 from derive.tracing.emit_notation import operation_text
 from derive.tracing.graph import trace_graph
 from derive.tracing.hoist_products import hoisted_products
 from derive.tracing.implied_sizes import with_fewest_sizes
-from derive.tracing.masks import MANY, of_mask
+from derive.tracing.masks import MANY, selection
+from derive.tracing.names import letters_in, notation_name
 from derive.tracing.parameters import Watched, numbers_in, perturbed_number, with_parameter
 from derive.tracing.ragged import Pieces
-from derive.tracing.reader import Reader, TracedEquation
-from derive.tracing.source_letters import letters_in
-from derive.tracing.state_guard import restored_attributes
+from derive.tracing.reader import Reader
+from derive.tracing.sizes import SymbolicSizes
 from derive.tracing.validate import check
-from derive.tracing.value_names import notation_name
-from derive.tracing.values import Atom, TracedNumber, TracedRead, TracedValue, apply, joined
+from derive.tracing.values import (
+    TracedNumber,
+    TracedRead,
+    TracedValue,
+    apply,
+    joined,
+    kind_of,
+    new_axis,
+)
 
 FAMILIES = (
-    activations,
     elementwise,
     reductions,
     views,
     slicing,
     products,
-    norms,
     indexing,
-    convolutions,
-    pools,
-    grid_sampling,
+    windows,
+    sampling,
     segments,
 )
 """Modules of readings; an import registers them."""
@@ -164,8 +172,9 @@ def _reading(
     call, tensors = as_function(function, bound)
     if not tensors:
         raise DeriveError("the example arguments contain no tensor; pass examples of the arguments")
-    title = name or _function_title(function)
-    reader, inputs, made = _traced_equations(call, tensors, title)
+    own = getattr(function, "__name__", None) or type(function).__name__
+    title = name or (notation_name(own) if own.isidentifier() else "f")
+    context, inputs, made = _traced_equations(call, tensors, title)
     shapes = {o[0]: tuple(map(bool, o[1].axes)) for o in made[0] if o is not None}
     numbers: dict[str, float] = {}
     others: list[tuple[Callable[..., Any], dict[str, float]]] = []
@@ -174,23 +183,24 @@ def _reading(
         if (parameters is not None and own not in parameters) or own in {*tensors, title}:
             continue
         asked: list[bool] = []
-        other = as_function(function, _with_argument_value(bound, own, perturbed_number(value)))[0]
-        watched = as_function(
-            function, _with_argument_value(bound, own, Watched.of(perturbed_number(value), asked))
-        )[0]
+        near = perturbed_number(value)
+        other, watched = (
+            as_function(function, with_argument_value(bound, own, x))[0]
+            for x in (near, Watched.of(near, asked))
+        )
         try:
-            other_reader = _traced_equations(watched, tensors, title)[0]
-            again = other_reader.equations
-            if other_reader.sizes.numbers_asked() != reader.sizes.numbers_asked():
+            other_context = _traced_equations(watched, tensors, title)[0]
+            again = other_context.equations
+            if other_context.sizes.numbers_asked() != context.sizes.numbers_asked():
                 asked.append(True)
-            stay = reader.outward.signs
-            found = with_parameter(reader.equations, again, own, value, stay, numbers)
+            stay = context.outward.signs
+            found = with_parameter(context.equations, again, own, value, stay, numbers)
         except DeriveError:
             found = None
         if found is not None and not asked and own not in {e.name for e in found}:
-            reader.equations = found
+            context.equations = found
             numbers[own] = value
-            others.append((other, {own: perturbed_number(value)}))
+            others.append((other, {own: near}))
         elif parameters is not None:
             raise DeriveError(
                 f"the role of {own} in the function is unclear, so it cannot become a "
@@ -200,16 +210,16 @@ def _reading(
     own_letters = {**seen, **(letters or {})}
     # Parameters and buffers of a module are inputs only if they are read.
     arguments = tuple(collected(bound)[0])
-    said = title, reader, inputs, shapes, own_letters, comments, numbers, arguments
+    said = title, context, inputs, shapes, own_letters, comments, numbers, arguments
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "input .* is not used", DeriveWarning)
         op, text = with_fewest_sizes(partial(operation_text, *said))
         floats = {o[0] for o in made[0] if o is not None and o[1].kind == "float"}
         whole = {e.name for e in op.equations if e.kind == "int"} & floats
         if whole:
-            reader.equations = [_as_float(e) if e.name in whole else e for e in reader.equations]
+            context.equations = [_as_float(e) if e.name in whole else e for e in context.equations]
             op, text = with_fewest_sizes(partial(operation_text, *said))
-    check(op, [(call, {}), *others], tensors, reader.sizes, inputs)
+    check(op, [(call, {}), *others], tensors, context.sizes, inputs)
     known = {p.name for p in op.parameters}
     return Reading(
         operation=op,
@@ -219,29 +229,29 @@ def _reading(
         numbers=tuple(n for n in numbers if n in known),
         outputs=tuple(x is not None for x in made[0]),
         structure=made[1],
-        asked=tuple(map(str, reader.graph.answers)),
+        asked=tuple(map(str, context.answers)),
     )
 
 
 def _traced_equations(
     call: Callable[..., Any], tensors: Mapping[str, Any], title: str
-) -> tuple[Reader, dict[str, TracedValue], tuple[list[tuple[str, TracedValue] | None], Any]]:
-    """Return (the reader with its equations, the inputs, (the named outputs, their pytree))."""
+) -> tuple[Context, dict[str, TracedValue], tuple[list[tuple[str, TracedValue] | None], Any]]:
+    """Return (the context with its equations, the inputs, (the named outputs, their pytree))."""
     from torch.utils._pytree import tree_structure
 
     graph = trace_graph(call, tensors)
-    taken = {title}
-    inputs = _inputs(graph, tensors, taken)
-    reader = Reader(graph, inputs, taken)
-    found = _flat_outputs(reader.read())
+    taken = {title, *tensors}
+    inputs = _inputs(graph, tensors)
+    context = Context(graph, inputs, taken)
+    found = _flat_outputs(Reader(context, graph).read(inputs.values()))
     outputs: list[tuple[str, TracedValue] | None] = []
     for n, x in enumerate(found):
         names = [made[0] for made in outputs if made is not None]
-        outputs.append(None if x is None else (_output_name(reader, x, n, names), x))
+        outputs.append(None if x is None else (_output_name(context, x, n, names), x))
     if all(made is None for made in outputs):
         raise DeriveError("the function returns no tensor")
-    reader.equations = hoisted_products(reader.equations, reader.fresh)
-    return reader, inputs, (outputs, tree_structure(graph.output))
+    context.equations = hoisted_products(context.equations, context.fresh)
+    return context, inputs, (outputs, tree_structure(graph.output))
 
 
 def _flat_outputs(made: Any) -> list[Any]:
@@ -258,9 +268,9 @@ def _flat_outputs(made: Any) -> list[Any]:
     raise DeriveError(f"the function returns {type(made).__name__}, not a tensor")
 
 
-def _output_name(reader: Reader, value: TracedValue, n: int, taken: Collection[str]) -> str:
+def _output_name(context: Context, value: TracedValue, n: int, taken: Collection[str]) -> str:
     """Return the name of an output's equation, which is none of the names taken."""
-    if of_mask(value) is not None:
+    if selection(value) is not None:
         raise DeriveError(MANY)
     if value.kind == "bool":
         raise DeriveError(
@@ -269,11 +279,11 @@ def _output_name(reader: Reader, value: TracedValue, n: int, taken: Collection[s
     whole = tuple(joined(a) for a in value.axes if a)
     if isinstance(value.node, TracedRead) and value.node.positions == whole:
         own = value.node.name
-        if own not in taken and any(e.name == own for e in reader.equations):
+        if own not in taken and any(e.name == own for e in context.equations):
             return own
-    named = reader.named(value, "y" if n == 0 else f"y{n + 1}")
+    named = context.named(value, "y" if n == 0 else f"y{n + 1}")
     if isinstance(named.node, TracedRead) and named.node.name in taken:
-        named = reader.again_named(named, f"y{n + 1}")
+        named = context.again_named(named, f"y{n + 1}")
     if not isinstance(named.node, TracedRead):
         raise DeriveError(
             "an output is infinite where a condition holds, which an equation cannot be; put the "
@@ -284,165 +294,24 @@ def _output_name(reader: Reader, value: TracedValue, n: int, taken: Collection[s
 
 def _as_float(e: TracedEquation) -> TracedEquation:
     """Multiply an equation of integers by exp(0), so that its value is a float."""
-    one = apply("exp", TracedNumber(0))
+    one = apply("exp", 0)
     match e.body:
         case TracedNumber(value) if value in (0, 1):
-            return replace(e, body=one if value else apply("log", TracedNumber(1)))
-    return replace(e, body=apply("*", one, e.body))
+            return replace(e, body=one if value else apply("log", 1))
+    return replace(e, body=one * e.body)
 
 
-def _inputs(graph: Any, tensors: Mapping[str, Any], taken: set[str]) -> dict[str, TracedValue]:
+def _inputs(graph: Any, tensors: Mapping[str, Any]) -> dict[str, TracedValue]:
     """Return a value for each argument, with an index for each axis that is not of size 1."""
-    from derive.tracing.sizes import SymbolicSizes
-
     sizes = SymbolicSizes(graph.shapes)
     holders = [n for n in graph.graph.nodes if n.op == "placeholder"]
     found = {}
-    taken |= set(tensors)
     for (name, t), node in zip(tensors.items(), holders, strict=True):
         axes = []
         for n in node.meta["val"].shape:
             size = sizes.of(n)
-            axes.append(() if size == 1 else (Atom.new(size),))
-        kind = "float" if t.is_floating_point() else "bool" if "bool" in str(t.dtype) else "int"
+            axes.append(new_axis(size))
+        kind = kind_of(t)
         positions = tuple(joined(axis) for axis in axes if axis)
         found[name] = TracedValue(tuple(axes), TracedRead(name, positions), kind)
     return found
-
-
-def _function_title(function: Any) -> str:
-    name = getattr(function, "__name__", None) or type(function).__name__
-    return notation_name(name) if name.isidentifier() else "f"
-
-
-def bind(
-    function: Any, examples: Sequence[Any], named: Mapping[str, Any]
-) -> inspect.BoundArguments:
-    """Bind the arguments of a call to their names, with defaults."""
-    import torch
-
-    target = function.forward if isinstance(function, torch.nn.Module) else function
-    if isinstance(function, type):
-        name = function.__name__
-        raise DeriveError(f"{name} is a class; pass an instance, {name}(..)")
-    if not callable(target):
-        raise DeriveError(f"{type(function).__name__} is not a function or module")
-    try:
-        bound = _signature(target, len(examples), named).bind(*examples, **named)
-    except TypeError as error:
-        raise DeriveError(
-            f"the examples do not match the arguments of the function: {error}"
-        ) from error
-    bound.apply_defaults()
-    return bound
-
-
-def _signature(target: Any, count: int, named: Mapping[str, Any]) -> inspect.Signature:
-    """Return the signature of a function; for a builtin, made-up names for its arguments."""
-    try:
-        return inspect.signature(target)
-    except ValueError:
-        kinds = inspect.Parameter
-        names = [f"x{n}" if count > 1 else "x" for n in range(count)]
-        own = [kinds(n, kinds.POSITIONAL_OR_KEYWORD) for n in names]
-        return inspect.Signature([*own, *(kinds(n, kinds.KEYWORD_ONLY) for n in named)])
-
-
-def _with_argument_value(
-    bound: inspect.BoundArguments, name: str, value: Any
-) -> inspect.BoundArguments:
-    made = copy(bound)
-    made.arguments = {**bound.arguments, name: value}
-    return made
-
-
-def as_function(
-    function: Any, bound: inspect.BoundArguments
-) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """Return (a function of named tensors, the tensors); the rest is fixed as in the examples."""
-    import torch
-
-    module = function if isinstance(function, torch.nn.Module) else None
-    tensors, places = collected(bound)
-    arguments: Any = (list(bound.args), dict(bound.kwargs))
-    own: dict[str, str] = {}
-    if module is not None:
-        for k, x in [*module.named_parameters(), *module.named_buffers()]:
-            label = label_of(k)
-            while label in tensors:
-                label += "_"
-            tensors[label] = x
-            own[label] = k
-    names = list(tensors)
-
-    def call(**given: Any) -> Any:
-        made = (list(arguments[0]), dict(arguments[1]))
-        for name, path in zip(names, places, strict=False):
-            made = _with_value_at(made, path, given[name])
-        if module is not None:
-            held = {k: given[label] for label, k in own.items()}
-            return torch.func.functional_call(module, held, tuple(made[0]), made[1])
-        return function(*made[0], **made[1])
-
-    call.__wrapped__ = function  # type: ignore[attr-defined]
-    return call, {k: t.detach() for k, t in tensors.items()}
-
-
-def collected(
-    bound: inspect.BoundArguments,
-) -> tuple[dict[str, Any], list[tuple[Any, ...]]]:
-    """Return (the tensors of a call by name, their paths in the arguments)."""
-    import torch
-
-    tensors: dict[str, Any] = {}
-    arguments = (list(bound.args), dict(bound.kwargs))
-    labelled = _labels(list(bound.arguments), bound, len(arguments[0]))
-    places: list[tuple[Any, ...]] = []
-
-    def collect(x: Any, label: str, path: tuple[Any, ...]) -> None:
-        if isinstance(x, torch.Tensor):
-            name, n = notation_name(label), 2
-            while name in tensors:
-                name, n = f"{notation_name(label)}{n}", n + 1
-            tensors[name] = x
-            places.append(path)
-        elif isinstance(x, list | tuple):
-            for k, e in enumerate(x):
-                collect(e, f"{label}{k}", (*path, k))
-        elif isinstance(x, dict):
-            for k, e in x.items():
-                collect(e, f"{label}_{k}", (*path, k))
-
-    for n, x in enumerate(arguments[0]):
-        collect(x, labelled[n] if n < len(labelled) else f"x{n}", (0, n))
-    for k, x in arguments[1].items():
-        collect(x, k, (1, k))
-    return tensors, places
-
-
-def label_of(name: str) -> str:
-    """Return the input name of a module's parameter or buffer."""
-    return notation_name(name.replace(".", "_"))
-
-
-def _labels(labels: Sequence[str], bound: inspect.BoundArguments, count: int) -> list[str]:
-    """The name of each positional argument."""
-    found: list[str] = []
-    for name in labels:
-        kind = bound.signature.parameters[name].kind
-        if kind is inspect.Parameter.VAR_POSITIONAL:
-            found += [f"{name}{n}" for n in range(len(bound.arguments[name]))]
-        elif kind not in (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD):
-            found.append(name)
-    return found[:count]
-
-
-def _with_value_at(x: Any, path: Sequence[Any], value: Any) -> Any:
-    """x with the value at the end of a path."""
-    if not path:
-        return value
-    first, *rest = path
-    if isinstance(x, dict):
-        return {k: _with_value_at(e, rest, value) if k == first else e for k, e in x.items()}
-    made = [_with_value_at(e, rest, value) if n == first else e for n, e in enumerate(x)]
-    return made if isinstance(x, list) else tuple(made)

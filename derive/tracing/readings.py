@@ -13,7 +13,8 @@ from typing import Any
 
 from derive.algebra.expr import tensors
 from derive.errors import DeriveError, DeriveWarning
-from derive.tracing import call_cache
+from derive.tracing.call_cost import cost_of, dearer
+from derive.tracing.calls import MOST, BoundCall, key_of
 from derive.tracing.cost_report import Fact
 
 READING: ContextVar[bool] = ContextVar("READING", default=False)
@@ -66,7 +67,7 @@ class KnownReadings:
     memory: float = 1.5
     """Maximum ratio of the largest tensors, and of the saved bytes."""
     made: dict[Any, list[LoadedFunction] | None] = field(default_factory=dict)
-    calls: dict[Any, call_cache.BoundCall] = field(default_factory=dict)
+    calls: dict[Any, BoundCall] = field(default_factory=dict)
     """Cached calls, by their exact shapes."""
     facts: dict[Any, Fact] = field(default_factory=dict)
     """Outcome of each reading."""
@@ -84,7 +85,7 @@ class KnownReadings:
 
         if torch.compiler.is_compiling() or READING.get():
             return UncachedCall(None)
-        key = call_cache.key_of(args, named)
+        key = key_of(args, named)
         key = None if key is None else (_mode(owner), key)
         if key in self.unchanged:
             return UNCHANGED
@@ -96,9 +97,9 @@ class KnownReadings:
         except ValueError:
             return UncachedCall(None)
 
-    def remember(self, key: Any, call: call_cache.BoundCall | None) -> None:
+    def remember(self, key: Any, call: BoundCall | None) -> None:
         if key is not None and call is not None:
-            if len(self.calls) >= call_cache.MOST:
+            if len(self.calls) >= MOST:
                 self.calls.clear()
             self.calls[key] = call
 
@@ -107,7 +108,7 @@ class KnownReadings:
         import torch
 
         if key is not None and not torch._C._are_functorch_transforms_active():
-            if len(self.unchanged) >= call_cache.MOST:
+            if len(self.unchanged) >= MOST:
                 self.unchanged.clear()
             self.unchanged.add(key)
 
@@ -117,11 +118,7 @@ class KnownReadings:
         return KnownReadings(self.time, self.memory, dict(self.made), {}, *held)
 
     def find(
-        self,
-        function: Any,
-        bound: inspect.BoundArguments,
-        name: str,
-        warn: bool,
+        self, function: Any, bound: inspect.BoundArguments, name: str, warn: bool
     ) -> LoadedFunction | None:
         """Return the code for these arguments, read now if it is new; else None."""
         import torch
@@ -153,7 +150,7 @@ class KnownReadings:
             self.made[key] = [*found, new]
         elif warn and not again:
             message = f"{name} runs unchanged, under torch's autograd: {fact.refused}"
-            warnings.warn(message, DeriveWarning, stacklevel=3)
+            warnings.warn(message, DeriveWarning, stacklevel=4)
         return new
 
 
@@ -206,8 +203,6 @@ def numbers_of(bound: inspect.BoundArguments) -> dict[str, float]:
 
 def _more_than(fact: Fact, time: float, memory: float) -> str:
     """Describe what derived code takes more of than the limits allow; '' if nothing."""
-    from derive.tracing.call_cost import dearer
-
     if fact.ours is None or fact.plain is None:
         return ""
     return dearer(fact.ours, fact.plain, time, memory)
@@ -215,8 +210,7 @@ def _more_than(fact: Fact, time: float, memory: float) -> str:
 
 def _derive_and_cost(function: Any, bound: inspect.BoundArguments) -> tuple[LoadedFunction, Fact]:
     """Derive the code of a function for such arguments, and estimate both costs."""
-    from derive.pipeline import load
-    from derive.tracing.call_cost import cost_of
+    from derive.api import load
     from derive.tracing.read import reading_of
 
     reading = READING.set(True)
@@ -255,10 +249,7 @@ def _as_of_tensors(function: Any) -> Iterator[None]:
     import torch
 
     own = function.__globals__
-    answers = {
-        "_alone": lambda *_: not torch.is_grad_enabled(),
-        "_are_inside": lambda *_: True,
-    }
+    answers = {"_alone": lambda *_: not torch.is_grad_enabled(), "_are_inside": lambda *_: True}
     before = {name: own[name] for name in answers.keys() & own.keys()}
     own.update({name: answers[name] for name in before})
     try:

@@ -1,24 +1,26 @@
-"""Reductions, and softmax and cumulative operations along an axis."""
+"""Reductions, normalizations, and softmax and cumulative operations along an axis."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import sympy
 
 from derive.errors import DeriveError
-from derive.tracing.elementwise import number, op, where
-from derive.tracing.masks import of_mask, over_all
-from derive.tracing.promotion import as_number
-from derive.tracing.reader import Reader
-from derive.tracing.registry import of_elements, operation
+from derive.tracing.choices import where
+from derive.tracing.context import Context, of_elements, operation
+from derive.tracing.elementwise import as_number
+from derive.tracing.masks import over_all, selection
 from derive.tracing.values import (
     Atom,
     Position,
     TracedApply,
     TracedNode,
+    TracedNumber,
     TracedRead,
     TracedReduce,
     TracedValue,
@@ -27,20 +29,18 @@ from derive.tracing.values import (
 )
 
 
-def dims_of(reader: Reader, x: TracedValue, dim: Any) -> list[int]:
+def dims_of(x: TracedValue, dim: Any) -> list[int]:
     if dim is None or (isinstance(dim, list | tuple) and not dim):
         return list(range(len(x.axes)))
-    dims = dim if isinstance(dim, list | tuple) else [dim]
-    return [reader.place_of(x, d) for d in dims]
+    dims = [dim] if isinstance(dim, int) else dim
+    return [x.place_of(d) for d in dims]
 
 
-def reduce_axes(
-    reader: Reader, kind: str, x: TracedValue, dim: Any, keepdim: bool = False
-) -> TracedValue:
+def reduce_axes(kind: str, x: TracedValue, dim: Any, keepdim: bool = False) -> TracedValue:
     """Reduce a value over these axes."""
-    if of_mask(x) is not None:
+    if selection(x) is not None:
         return over_all(kind, x, dim)
-    dims = dims_of(reader, x, dim)
+    dims = dims_of(x, dim)
     atoms = [a for d in dims for a in x.axes[d]]
     node = reduced(kind, atoms, x.node)
     axes = tuple(
@@ -49,148 +49,104 @@ def reduce_axes(
     return TracedValue(axes, node, x.kind)
 
 
-def _with_single_index(reader: Reader, x: TracedValue, dim: int) -> TracedValue:
-    """Return the value with at most one index on an axis."""
-    dim = reader.place_of(x, dim)
-    return reader.single(x, dim)[0] if x.axes[dim] else x
-
-
-def _element_count(x: TracedValue, dims: Sequence[int]) -> sympy.Expr:
-    return sympy.prod([a.size for d in dims for a in x.axes[d]])
-
-
 @operation("sum")
 @of_elements
 def total(
-    reader: Reader, x: TracedValue, dim: Any = None, keepdim: bool = False, dtype: Any = None
+    context: Context, x: TracedValue, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> TracedValue:
     if x.kind == "bool":
-        x = reader.elementwise(lambda a: where(a, number(1), number(0)), x, kind="int")
-    return reduce_axes(reader, "sum", x, dim, keepdim)
+        x = context.elementwise(lambda a: where(a, 1, 0), x, kind="int")
+    return reduce_axes("sum", x, dim, keepdim)
 
 
-@operation("mean")
+@operation("mean", "amax", "amin", "logsumexp", "prod")
 @of_elements
-def mean(
-    reader: Reader, x: TracedValue, dim: Any = None, keepdim: bool = False, dtype: Any = None
+def named(
+    context: Context, x: TracedValue, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> TracedValue:
-    return reduce_axes(reader, "mean", x, dim, keepdim)
-
-
-@operation("amax", "amin", "logsumexp")
-@of_elements
-def named(reader: Reader, x: TracedValue, dim: Any = None, keepdim: bool = False) -> TracedValue:
-    name = reader.called
-    return reduce_axes(reader, name, x, dim, keepdim)
+    return reduce_axes(context.called, x, dim, keepdim)
 
 
 @operation("max", "min")
 @of_elements
-def extremum(reader: Reader, x: TracedValue, *args: Any, **named: Any) -> Any:
-    name = reader.called
+def extremum(context: Context, x: TracedValue, *args: Any, **named: Any) -> Any:
+    name = context.called
     if args and isinstance(args[0], TracedValue):
-        return reader.elementwise(lambda a, b: TracedApply(f"{name}imum", (a, b)), x, args[0])
+        return context.elementwise(lambda a, b: TracedApply(f"{name}imum", (a, b)), x, args[0])
     dim = args[0] if args else named.get("dim")
     keepdim = (args[1] if len(args) > 1 else named.get("keepdim")) or False
     if dim is None:
-        return reduce_axes(reader, f"a{name}", x, None)
-    x = _with_single_index(reader, x, dim)
-    which = reduce_axes(reader, f"arg{name}", x, dim, keepdim)
-    return reduce_axes(reader, name, x, dim, keepdim), TracedValue(which.axes, which.node, "int")
-
-
-@operation("prod")
-@of_elements
-def product(
-    reader: Reader, x: TracedValue, dim: Any = None, keepdim: bool = False, dtype: Any = None
-) -> TracedValue:
-    return reduce_axes(reader, "prod", x, dim, keepdim)
+        return reduce_axes(f"a{name}", x, None)
+    x = context.with_one_index(x, x.place_of(dim))
+    which = reduce_axes(f"arg{name}", x, dim, keepdim)
+    return reduce_axes(name, x, dim, keepdim), replace(which, kind="int")
 
 
 @operation("any", "all")
-def truth(reader: Reader, x: TracedValue, dim: Any = None, keepdim: bool = False) -> TracedValue:
+def truth(context: Context, x: TracedValue, dim: Any = None, keepdim: bool = False) -> TracedValue:
     if x.kind != "bool":
-        x = reader.elementwise(lambda a: apply("!=", a, number(0)), x, kind="bool")
-    return reduce_axes(reader, reader.called, x, dim, keepdim)
+        x = context.elementwise(lambda a: apply("!=", a, 0), x, kind="bool")
+    return reduce_axes(context.called, x, dim, keepdim)
 
 
 @operation("argmax", "argmin")
-def which(reader: Reader, x: TracedValue, dim: Any = None, keepdim: bool = False) -> TracedValue:
+def which(context: Context, x: TracedValue, dim: Any = None, keepdim: bool = False) -> TracedValue:
     if dim is None:
         raise DeriveError(
             "the position of an extremum over all axes is not supported; give one axis"
         )
-    name = reader.called
-    x = _with_single_index(reader, x, dim)
-    made = reduce_axes(reader, name, x, dim, keepdim)
-    return TracedValue(made.axes, made.node, "int")
+    x = context.with_one_index(x, x.place_of(dim))
+    return replace(reduce_axes(context.called, x, dim, keepdim), kind="int")
 
 
 def _deviations(
-    reader: Reader, x: TracedValue, dim: Any, correction: Any, keepdim: bool
+    context: Context, x: TracedValue, dim: Any, correction: Any, keepdim: bool
 ) -> tuple[TracedValue, TracedValue]:
     """Return (the variance, the mean with its axes kept)."""
-    dims = dims_of(reader, x, dim)
-    x = x if isinstance(x.node, TracedRead) else reader.named(x, "h")
-    middle = reduce_axes(reader, "mean", x, dims, keepdim=True)
-    middle = reader.named(middle, "mu")
-    squared = reader.elementwise(lambda a, m: apply("**", apply("-", a, m), number(2)), x, middle)
+    dims = dims_of(x, dim)
+    x = x if isinstance(x.node, TracedRead) else context.named(x, "h")
+    middle = context.named(reduce_axes("mean", x, dims, keepdim=True), "mu")
+    squared = context.elementwise(lambda a, m: (a - m) ** 2, x, middle)
     if correction in (0, None, False):
-        return reduce_axes(reader, "mean", squared, dims, keepdim), middle
-    summed = reduce_axes(reader, "sum", squared, dims, keepdim)
-    count = _element_count(x, dims) - (1 if correction is True else correction)
-    return reader.elementwise(op("/"), summed, count), middle
+        return reduce_axes("mean", squared, dims, keepdim), middle
+    summed = reduce_axes("sum", squared, dims, keepdim)
+    count = sympy.prod([x.shape[d] for d in dims]) - (1 if correction is True else correction)
+    return context.elementwise(operator.truediv, summed, count), middle
 
 
-def _correction(named: dict[str, Any], unbiased: Any) -> Any:
-    if "correction" in named:
-        return 1 if named["correction"] is None else named["correction"]
-    return 1 if unbiased in (True, None) else 0
-
-
-@operation("var", "std")
+@operation("var", "std", "var_mean", "std_mean")
 def variance(
-    reader: Reader,
+    context: Context,
     x: TracedValue,
     dim: Any = None,
     unbiased: Any = None,
     keepdim: bool = False,
     **named: Any,
-) -> TracedValue:
+) -> TracedValue | tuple[TracedValue, TracedValue]:
+    """Return the variance or its root, and the mean if asked for.
+
+    The root has no gradient where all values are equal.
+    """
     if isinstance(dim, bool):
         dim, unbiased = None, dim
-    keepdim = named.pop("keepdim", keepdim)
-    made, _ = _deviations(reader, x, dim, _correction(named, unbiased), keepdim)
-    return _deviation(reader, made) if "std" in reader.called else made
-
-
-def _deviation(reader: Reader, variance: TracedValue) -> TracedValue:
-    """Return the root of a variance, without a gradient where all values are equal."""
-    root = _but_at_zero(lambda a: apply("sqrt", a))
-    return reader.named(reader.elementwise(root, reader.named(variance, "variance")), "std")
-
-
-@operation("var_mean", "std_mean")
-def variance_and_mean(
-    reader: Reader,
-    x: TracedValue,
-    dim: Any = None,
-    unbiased: Any = None,
-    keepdim: bool = False,
-    **named: Any,
-) -> tuple[TracedValue, TracedValue]:
-    keepdim = named.pop("keepdim", keepdim)
-    made, middle = _deviations(reader, x, dim, _correction(named, unbiased), keepdim)
-    dims = dims_of(reader, x, dim)
+    correction = named.get("correction", unbiased in (True, None))
+    made, middle = _deviations(context, x, dim, 1 if correction is None else correction, keepdim)
+    if "std" in context.called:
+        made = context.elementwise(
+            _but_at_zero(partial(apply, "sqrt")), context.named(made, "variance")
+        )
+        made = context.named(made, "std")
+    if "mean" not in context.called:
+        return made
     if not keepdim:
-        axes = tuple(a for n, a in enumerate(middle.axes) if n not in dims)
-        middle = TracedValue(axes, middle.node, middle.kind)
-    return _deviation(reader, made) if "std" in reader.called else made, middle
+        dims = dims_of(x, dim)
+        middle = replace(middle, axes=tuple(a for n, a in enumerate(middle.axes) if n not in dims))
+    return made, middle
 
 
 @operation("linalg_vector_norm", "norm")
 def norm(
-    reader: Reader,
+    context: Context,
     x: TracedValue,
     ord: Any = 2,
     dim: Any = None,
@@ -199,92 +155,164 @@ def norm(
     **named: Any,
 ) -> TracedValue:
     ord = 2 if ord is None else ord
-    if ord == 0:
-        x = reader.elementwise(lambda a: apply("truth", apply("!=", a, number(0))), x)
-        return reduce_axes(reader, "sum", x, dim, keepdim)
     if ord == 2:
-        return reduce_axes(reader, "norm2", x, dim, keepdim)
-    if ord == 1:
-        x = reader.elementwise(lambda a: apply("abs", a), x)
-        return reduce_axes(reader, "sum", x, dim, keepdim)
-    if ord in (float("inf"), float("-inf")):
-        x = reader.elementwise(lambda a: apply("abs", a), x)
-        return reduce_axes(reader, "amax" if ord > 0 else "amin", x, dim, keepdim)
+        return reduce_axes("norm2", x, dim, keepdim)
+    if ord == 0:
+        x = context.elementwise(lambda a: apply("truth", apply("!=", a, 0)), x)
+        return reduce_axes("sum", x, dim, keepdim)
+    sizes = context.elementwise(partial(apply, "abs"), x)
+    kind = {1: "sum", float("inf"): "amax", float("-inf"): "amin"}.get(ord)
+    if kind is not None:
+        return reduce_axes(kind, sizes, dim, keepdim)
+    exponent = TracedNumber(sympy.Rational(1, int(ord)) if ord == int(ord) else 1 / ord)
 
     def power(a: TracedNode) -> TracedNode:
-        return apply("**", apply("abs", a), number(ord))
-
-    def root(a: TracedNode) -> TracedNode:
-        exponent = sympy.Rational(1, int(ord)) if ord == int(ord) else 1 / ord
-        return apply("**", a, number(exponent))
+        return apply("abs", a) ** TracedNumber(ord)
 
     # Where |x|**p, or the root of their sum, is infinitely steep, the gradient is 0.
-    powers = reader.elementwise(_but_at_zero(power) if ord < 1 else power, x)
-    total = reader.named(reduce_axes(reader, "sum", powers, dim, keepdim), "total")
-    made = reader.elementwise(_but_at_zero(root), total)
+    powers = context.elementwise(_but_at_zero(power) if ord < 1 else power, x)
+    total = context.named(reduce_axes("sum", powers, dim, keepdim), "total")
+    made = context.elementwise(_but_at_zero(lambda a: a**exponent), total)
     if ord > 0:
         return made
     # One 0 among the values makes an infinite total, whose root is 0.
-    least = reduce_axes(
-        reader, "amin", reader.elementwise(lambda a: apply("abs", a), x), dim, keepdim
-    )
-    least = reader.simple(least)
-
-    def unless_zero(a: TracedNode, b: TracedNode) -> TracedNode:
-        return where(apply("==", a, number(0)), number(0), b)
-
-    return reader.elementwise(unless_zero, least, made)
+    least = context.simple(reduce_axes("amin", sizes, dim, keepdim))
+    return context.elementwise(lambda a, b: where(apply("==", a, 0), 0, b), least, made)
 
 
 def _but_at_zero(f: Callable[[TracedNode], TracedNode]) -> Callable[[TracedNode], TracedNode]:
     """Return f, with the value 0 and no gradient at 0."""
-    return lambda a: apply("where", apply("==", a, number(0)), number(0), f(a))
+    return lambda a: apply("where", apply("==", a, 0), 0, f(a))
 
 
 # -------------------------------------------------------------------- along an axis
 
 
 @operation("softmax", "_softmax", "log_softmax", "_log_softmax", "special_softmax")
-def softmax(reader: Reader, x: TracedValue, dim: int, *_: Any, **__: Any) -> TracedValue:
+def softmax(context: Context, x: TracedValue, dim: int, *_: Any, **__: Any) -> TracedValue:
     """Return a softmax as an equation of its own, because it binds an index that it keeps."""
-    dim = reader.place_of(x, dim)
-    name = "log_softmax" if "log" in str(reader.node.target) else "softmax"
+    dim = x.place_of(dim)
+    name = "log_softmax" if "log" in str(context.node.target) else "softmax"
     if not x.axes[dim]:
-        return replace(x, node=number(1 if name == "softmax" else 0), kind="float")
-    x, atom = reader.single(x, dim)
-    return softmax_along(reader, name, x, atom)
+        return replace(x, node=TracedNumber(1 if name == "softmax" else 0), kind="float")
+    x, atom = context.single(x, dim)
+    return softmax_along(context, name, x, atom)
 
 
-def softmax_along(reader: Reader, name: str, x: TracedValue, atom: Atom) -> TracedValue:
+def softmax_along(context: Context, name: str, x: TracedValue, atom: Atom) -> TracedValue:
     """name[k](x), an equation with index k."""
     made = TracedValue(x.axes, TracedReduce(name, (atom,), x.node))
-    stem = reader.place.variable if reader.place and reader.place.variable else None
-    return reader.named(made, stem or {"softmax": "p", "log_softmax": "logp"}[name])
+    return context.named_variable(made, {"softmax": "p", "log_softmax": "logp"}[name])
 
 
-@operation("logcumsumexp")
-def up_to(reader: Reader, x: TracedValue, dim: int) -> TracedValue:
-    """Return the logsumexp of all elements up to each position."""
-    dim = reader.place_of(x, dim)
-    x = as_number(x)
+@operation("cumsum", "logcumsumexp")
+def cumulative(context: Context, x: TracedValue, dim: int, dtype: Any = None) -> TracedValue:
+    """Return the sum or logsumexp of all elements up to each position."""
+    dim, x = x.place_of(dim), as_number(x)
     if not x.axes[dim]:
         return x
-    x, atom = reader.single(x, dim)
+    x, atom = context.single(x, dim)
     upto = Atom.new(atom.size)
-    axes = tuple((upto,) if n == dim else a for n, a in enumerate(x.axes))
-    test = apply("<=", Position(atom), Position(upto))
-    return TracedValue(axes, reduced("logsumexp", (atom,), x.node, test), x.kind)
+    test = Position(atom) <= Position(upto)
+    if context.called == "cumsum":
+        node = reduced("sum", (atom,), apply("where", test, x.node, 0))
+    else:
+        node = reduced("logsumexp", (atom,), x.node, test)
+    return replace(x.with_axis(dim, (upto,)), node=node)
 
 
-@operation("cumsum")
-def cumulative(reader: Reader, x: TracedValue, dim: int, dtype: Any = None) -> TracedValue:
-    dim = reader.place_of(x, dim)
-    x = as_number(x)
-    if not x.axes[dim]:
-        return x
-    x, atom = reader.single(x, dim)
-    upto = Atom.new(atom.size)
+# -------------------------------------------------------------------- normalizations
 
-    body = apply("where", apply("<=", Position(atom), Position(upto)), x.node, number(0))
-    axes = tuple((upto,) if n == dim else a for n, a in enumerate(x.axes))
-    return TracedValue(axes, reduced("sum", (atom,), body), x.kind)
+
+def _normalised(context: Context, x: TracedValue, dims: Sequence[int], eps: Any) -> TracedValue:
+    """(x - mean)/sqrt(variance + eps) along these axes."""
+    x = x if isinstance(x.node, TracedRead) else context.named(x, "h")
+    variance, mean = _deviations(context, x, dims, 0, keepdim=True)
+    variance = context.named(variance, "variance")
+    return _divided(context, context.elementwise(operator.sub, x, mean), variance, eps)
+
+
+def _divided(context: Context, x: TracedValue, variance: TracedValue, eps: Any) -> TracedValue:
+    return context.elementwise(lambda a, v: a * apply("rsqrt", v + eps), x, variance)
+
+
+def _affine_scaled(
+    context: Context, x: TracedValue, weight: TracedValue | None, bias: TracedValue | None
+) -> TracedValue:
+    x = x if weight is None else context.elementwise(operator.mul, x, weight)
+    return x if bias is None else context.elementwise(operator.add, x, bias)
+
+
+def _channels(x: TracedValue, rank: int) -> TracedValue:
+    """Append axes of size 1 to a tensor of channels."""
+    return replace(x, axes=(*x.axes, *((),) * (rank - 2)))
+
+
+@operation("layer_norm")
+def layer_norm(
+    context: Context,
+    x: TracedValue,
+    shape: Sequence[Any],
+    weight: TracedValue | None = None,
+    bias: TracedValue | None = None,
+    eps: Any = 1e-5,
+    *_: Any,
+) -> TracedValue:
+    dims = range(len(x.axes) - len(shape), len(x.axes))
+    return _affine_scaled(context, _normalised(context, x, dims, eps), weight, bias)
+
+
+@operation("group_norm")
+def group_norm(
+    context: Context,
+    x: TracedValue,
+    groups: Any,
+    weight: TracedValue | None = None,
+    bias: TracedValue | None = None,
+    eps: Any = 1e-5,
+    *_: Any,
+) -> TracedValue:
+    (batch, channels, *rest), groups = x.shape, sympy.sympify(groups)
+    split = context.regrouped(x, [batch, groups, channels / groups, *rest])
+    made = _normalised(context, split, range(2, len(split.axes)), eps)
+    each = (None if t is None else _channels(t, len(x.axes)) for t in (weight, bias))
+    return _affine_scaled(context, context.regrouped(made, x.shape), *each)
+
+
+@operation("batch_norm", "instance_norm")
+def batch_norm(
+    context: Context,
+    x: TracedValue,
+    weight: TracedValue | None,
+    bias: TracedValue | None,
+    mean: TracedValue | None,
+    variance: TracedValue | None,
+    training: bool,
+    momentum: Any = 0.1,
+    eps: Any = 1e-5,
+    *_: Any,
+) -> TracedValue:
+    rank = len(x.axes)
+    alone = "instance" in str(context.node.target)
+    each = [None if t is None else _channels(t, rank) for t in (weight, bias)]
+    if training:
+        if mean is not None and not alone:
+            raise DeriveError("the module updates its running statistics; call it in eval mode")
+        dims = [n for n in range(rank) if n != 1 and (n or not alone)]
+        return _affine_scaled(context, _normalised(context, x, dims, eps), *each)
+    assert mean is not None and variance is not None
+    centred = context.elementwise(operator.sub, x, _channels(mean, rank))
+    made = _divided(context, centred, _channels(variance, rank), eps)
+    return _affine_scaled(context, made, *each)
+
+
+@operation("cosine_similarity")
+def cosine_similarity(
+    context: Context, a: TracedValue, b: TracedValue, dim: int = 1, eps: Any = 1e-8
+) -> TracedValue:
+    dim = a.place_of(dim)
+    norms = (reduce_axes("norm2", x, dim) for x in (a, b))
+    norms = (context.elementwise(lambda n: apply("maximum", n, eps), n) for n in norms)
+    product = reduce_axes("sum", context.elementwise(operator.mul, a, b), dim)
+    scale = context.elementwise(operator.mul, *norms)
+    return context.elementwise(operator.truediv, product, scale)

@@ -11,11 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from derive.errors import DeriveError
-from derive.tracing.elementwise import number, plus, where
-from derive.tracing.masks import masked, of_mask
-from derive.tracing.ragged import inner, mask_of, without_mask
-from derive.tracing.reader import Reader
-from derive.tracing.registry import of_elements, operation
+from derive.tracing.choices import conjunction, where
+from derive.tracing.context import Context, of_elements, operation
+from derive.tracing.masks import lifted_mask, selection
 from derive.tracing.values import (
     Atom,
     Axis,
@@ -27,11 +25,11 @@ from derive.tracing.values import (
     TracedReduce,
     TracedValue,
     apply,
+    joined,
     reduced,
     substituted,
     walk,
 )
-from derive.tracing.windows import conjunction
 
 _REPEATED = (
     "a write to repeated positions keeps an undefined one of the values; add them (index_add, "
@@ -44,7 +42,7 @@ class MatchedPositions:
 
     def __init__(
         self,
-        reader: Reader,
+        context: Context,
         x: TracedValue,
         dims: Sequence[int],
         indices: Sequence[TracedValue],
@@ -52,7 +50,7 @@ class MatchedPositions:
     ) -> None:
         """``source`` and ``indices`` share leading axes; the axes of x outside ``dims`` follow."""
         for n in dims:
-            x = x if not x.axes[n] else reader.single(x, n)[0]
+            x = context.with_one_index(x, n)
         lead = len(indices[0].axes) - (len(x.axes) - len(dims))
         kept = [n for n in range(len(x.axes)) if n not in dims]
         order = [*dims, *kept]
@@ -62,8 +60,8 @@ class MatchedPositions:
             rest = len(x.axes) - len(dims)
             v = replace(v, axes=((),) * (lead + rest - len(v.axes)) + v.axes)
             wide.append(replace(v, axes=(*v.axes[:lead], *around, *v.axes[lead:])))
-        base, source, *indices = reader.aligned(*wide)
-        axes = reader.axes_of([base, source, *indices])
+        base, source, *indices = context.aligned(*wide)
+        axes = context.axes_of([base, source, *indices])
         back = {n: axes[lead + k] for k, n in enumerate(order)}
         self.axes = tuple(back[n] for n in range(len(order)))
         self.atoms: list[Atom] = [a for axis in axes[:lead] for a in axis]
@@ -71,23 +69,23 @@ class MatchedPositions:
         tests = []
         for v in (source, *indices):
             # Elements outside a mask match no position.
-            if (mask := mask_of(v)) is not None and mask not in tests:
+            if (mask := lifted_mask(v)[0]) is not None and mask not in tests:
                 tests.append(mask)
-        source, *indices = map(without_mask, (source, *indices))
+        source, *indices = (lifted_mask(v)[1] for v in (source, *indices))
         self.source = source.node
         for i, n in zip(indices, dims, strict=True):
-            at = Position(back[n][0]) if back[n] else number(0)
+            at = joined(back[n])
             if i.node != at:
                 tests.append(apply("==", i.node, at))
-        tests = self._without_own_positions(reader, tests)
+        tests = self._without_own_positions(context, tests)
         self.test = conjunction(tests)
 
-    def _without_own_positions(self, reader: Reader, tests: list[TracedNode]) -> list[TracedNode]:
+    def _without_own_positions(self, context: Context, tests: list[TracedNode]) -> list[TracedNode]:
         """Drop k == n if k runs over all positions n: exactly one k matches each n.
 
         Sizes that are equal in the examples count as equal.
         """
-        for alike in (reader.sizes.equal, reader.sizes.unify):
+        for alike in (context.sizes.equal, context.sizes.unify):
             for test in tests:
                 match test:
                     case TracedApply("==", (Position(own), Position(at))) if own in self.atoms:
@@ -97,7 +95,7 @@ class MatchedPositions:
                         self.atoms.remove(own)
                         self.source = substituted(self.source, inner)
                         left = [substituted(t, inner) for t in tests if t is not test]
-                        return self._without_own_positions(reader, left)
+                        return self._without_own_positions(context, left)
         return tests
 
     def reduced(self, kind: str) -> TracedNode:
@@ -116,50 +114,52 @@ class MatchedPositions:
         zero = isinstance(self.base, TracedNumber) and self.base.value == 0
         if kind == "sum" and (with_base or zero):
             made = self.reduced("sum")
-            return self.put(made if zero else plus(self.base, made))
+            return self.put(made if zero else self.base + made)
         if not self.atoms:
             made = self.source
         elif kind == "mean" and with_base:
-            count = plus(number(1), reduced("sum", self.atoms, number(1), self.test))
-            return self.put(apply("/", plus(self.base, self.reduced("sum")), count))
+            count = 1 + reduced("sum", self.atoms, TracedNumber(1), self.test)
+            return self.put((self.base + self.reduced("sum")) / count)
         else:
             made = self.reduced(kind)
         if self.test is None and not with_base:
             return self.put(made)
         if with_base and kind == "mean":
-            made = apply("/", plus(self.base, made), number(2))
+            made = (self.base + made) / 2
         elif with_base:
             names = {"amax": "maximum", "amin": "minimum", "prod": "*"}
             made = apply(names[kind], self.base, made)
         return self.put(where(self.any(), made, self.base))
 
 
-def _named_position(reader: Reader, index: TracedValue) -> TracedValue:
-    plain = isinstance(inner(index), TracedRead | Position | TracedNumber)
-    index = index if plain else reader.named(index, "index")
+def _named_position(context: Context, index: TracedValue) -> TracedValue:
+    plain = isinstance(lifted_mask(index)[1].node, TracedRead | Position | TracedNumber)
+    index = index if plain else context.named(index, "index")
     return index.fresh()
 
 
+def _with_first(x: TracedValue, dim: int) -> TracedValue:
+    """Return the value with one axis before the others."""
+    return replace(x, axes=(x.axes[dim], *x.without_axis(dim).axes)) if x.axes else x
+
+
 def _match_along(
-    reader: Reader, x: TracedValue, dim: int, index: TracedValue, source: TracedValue
+    context: Context, x: TracedValue, dim: int, index: TracedValue, source: TracedValue
 ) -> MatchedPositions:
     """Match the positions of a one-axis index, which is an axis of the source too."""
-    dim = reader.place_of(x, dim)
-    if source.axes:
-        source = source.fresh()
-        rest = [a for n, a in enumerate(source.axes) if n != dim]
-        source = replace(source, axes=(source.axes[dim], *rest))
-    index = _named_position(reader, index)
+    dim = x.place_of(dim)
+    source = _with_first(source.fresh(), dim)
+    index = _named_position(context, index)
     index = replace(index, axes=(*(index.axes or ((),)), *((),) * (len(x.axes) - 1)))
-    return MatchedPositions(reader, x.fresh(), [dim], [index], source)
+    return MatchedPositions(context, x.fresh(), [dim], [index], source)
 
 
 def _match_elements(
-    reader: Reader, x: TracedValue, dim: int, index: TracedValue, source: TracedValue
+    context: Context, x: TracedValue, dim: int, index: TracedValue, source: TracedValue
 ) -> MatchedPositions:
     """Match the positions of an index with all axes."""
-    dim = reader.place_of(x, dim)
-    source, index, x = source.fresh(), _named_position(reader, index), x.fresh()
+    dim = x.place_of(dim)
+    source, index, x = source.fresh(), _named_position(context, index), x.fresh()
     for n, axis in enumerate(index.axes):
         if n != dim and bool(axis) != bool(x.axes[n]):
             raise DeriveError("a scatter into a part of an axis is not supported")
@@ -168,25 +168,20 @@ def _match_elements(
             if bool(a) != bool(b):
                 raise DeriveError("a scatter of a part of a tensor is not supported")
 
-    def first(v: TracedValue) -> TracedValue:
-        if not v.axes:
-            return v
-        return replace(v, axes=(v.axes[dim], *(a for n, a in enumerate(v.axes) if n != dim)))
-
-    return MatchedPositions(reader, x, [dim], [first(index)], first(source))
+    return MatchedPositions(context, x, [dim], [_with_first(index, dim)], _with_first(source, dim))
 
 
 def match_positions(
-    reader: Reader, x: TracedValue, dim: int, index: TracedValue, source: TracedValue
+    context: Context, x: TracedValue, dim: int, index: TracedValue, source: TracedValue
 ) -> MatchedPositions:
     """Match the positions of the current operation's index."""
-    find = _match_along if "index" in reader.called else _match_elements
-    return find(reader, x, dim, index, source)
+    find = _match_along if "index" in context.called else _match_elements
+    return find(context, x, dim, index, source)
 
 
 @operation("index_add", "index_add_")
 def index_add(
-    reader: Reader,
+    context: Context,
     x: TracedValue,
     dim: int,
     index: TracedValue,
@@ -194,23 +189,23 @@ def index_add(
     alpha: Any = 1,
 ) -> TracedValue:
     if alpha != 1:
-        source = reader.elementwise(lambda a, b: apply("*", a, b), source, alpha)
-    return _match_along(reader, x, dim, index, source).by("sum", True)
+        source = context.elementwise(lambda a, b: a * b, source, alpha)
+    return _match_along(context, x, dim, index, source).by("sum", True)
 
 
 @operation("index_fill", "index_fill_")
 def index_fill(
-    reader: Reader, x: TracedValue, dim: int, index: TracedValue, value: Any
+    context: Context, x: TracedValue, dim: int, index: TracedValue, value: Any
 ) -> TracedValue:
-    found = _match_along(reader, x, dim, index, reader.value(0))
-    return found.put(where(found.any(), reader.value(value).node, found.base))
+    found = _match_along(context, x, dim, index, context.value(0))
+    return found.put(where(found.any(), context.value(value).node, found.base))
 
 
 @operation("scatter_add", "scatter_add_")
 def scatter_add(
-    reader: Reader, x: TracedValue, dim: int, index: TracedValue, source: TracedValue
+    context: Context, x: TracedValue, dim: int, index: TracedValue, source: TracedValue
 ) -> TracedValue:
-    return _match_elements(reader, x, dim, index, source).by("sum", True)
+    return _match_elements(context, x, dim, index, source).by("sum", True)
 
 
 _KINDS = {"add": "sum", "multiply": "prod"}
@@ -218,7 +213,7 @@ _KINDS = {"add": "sum", "multiply": "prod"}
 
 @operation("scatter_reduce", "scatter_reduce_", "index_reduce", "index_reduce_")
 def scatter_reduce(
-    reader: Reader,
+    context: Context,
     x: TracedValue,
     dim: int,
     index: TracedValue,
@@ -226,21 +221,21 @@ def scatter_reduce(
     reduce: str,
     include_self: bool = True,
 ) -> TracedValue:
-    return match_positions(reader, x, dim, index, source).by(
+    return match_positions(context, x, dim, index, source).by(
         _KINDS.get(reduce, reduce), include_self
     )
 
 
 @operation("scatter", "scatter_")
 def scatter(
-    reader: Reader,
+    context: Context,
     x: TracedValue,
     dim: int,
     index: TracedValue,
     source: Any,
     reduce: str | None = None,
 ) -> TracedValue:
-    found = _match_elements(reader, x, dim, index, reader.value(source))
+    found = _match_elements(context, x, dim, index, context.value(source))
     if reduce is not None:
         return found.by(_KINDS[reduce], True)
     return _put_unique(found)
@@ -260,7 +255,7 @@ def _put_unique(found: MatchedPositions) -> TracedValue:
 @operation("index_put", "index_put_")
 @of_elements
 def index_put(
-    reader: Reader,
+    context: Context,
     x: TracedValue,
     indices: Sequence[TracedValue | None],
     values: TracedValue,
@@ -270,13 +265,13 @@ def index_put(
     if len(given) == 1 and given[0][1].kind == "bool":
         if given[0][0] != 0 or accumulate:
             raise DeriveError("a mask of later axes is not supported; use torch.where")
-        return _where_mask(reader, x, given[0][1], values)
+        return _where_mask(context, x, given[0][1], values)
     if any(i.kind == "bool" for _, i in given):
         raise DeriveError("a mask beside other indices is not supported; use torch.where")
     dims = [n for n, _ in given]
     if dims != list(range(dims[0], dims[0] + len(dims))):
         raise DeriveError("a write at indices with whole axes between them is not supported")
-    own = reader.aligned(*(_named_position(reader, i) for _, i in given))
+    own = context.aligned(*(_named_position(context, i) for _, i in given))
     lead, rest = len(own[0].axes), len(x.axes) - len(dims)
     values = values.fresh()
     if dims[0]:
@@ -285,24 +280,24 @@ def index_put(
         first, after = dims[0], dims[0] + lead
         values = replace(values, axes=(*wide[first:after], *wide[:first], *wide[after:]))
     places = [replace(i, axes=(*i.axes, *((),) * rest)) for i in own]
-    found = MatchedPositions(reader, x.fresh(), dims, places, values)
+    found = MatchedPositions(context, x.fresh(), dims, places, values)
     return found.by("sum", True) if accumulate else _put_unique(found)
 
 
 def _where_mask(
-    reader: Reader, x: TracedValue, mask: TracedValue, values: TracedValue
+    context: Context, x: TracedValue, mask: TracedValue, values: TracedValue
 ) -> TracedValue:
-    if values.axes and of_mask(values) is None:
+    if values.axes and selection(values) is None:
         raise DeriveError(
             "a write of as many values as a mask selects is not supported; use torch.where"
         )
-    whole = masked(reader, x, mask)
-    test, base = of_mask(whole) or (whole.node, whole.node)
+    whole = context.masked(x, mask)
+    test, base = selection(whole) or (whole.node, whole.node)
     if not values.axes:
         return replace(whole, node=where(test, values.node, base))
-    whole, values = reader.aligned(whole, values)
-    test, base = of_mask(whole) or (whole.node, whole.node)
-    other, node = of_mask(values) or (None, values.node)
+    whole, values = context.aligned(whole, values)
+    test, base = selection(whole) or (whole.node, whole.node)
+    other, node = selection(values) or (None, values.node)
     if other != test:
         raise DeriveError(
             "a write of values selected by another mask is not supported; use torch.where"

@@ -1,14 +1,20 @@
-"""Sizes of axes: expressions of the symbols of a trace, compared and divided."""
+"""Sizes of axes: expressions of the symbols of a trace, compared and divided.
+
+A trace follows one branch of ``if x.shape[0] < 100``, and its guards record the comparisons. A
+reading is compared with the function at sizes where a guard is false (`other_branches`).
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice, product
 from typing import Any
 
 import sympy
 
 from derive.errors import DeriveError
+from derive.tracing.values import TracedValue
 
 
 class SymbolicSizes:
@@ -22,7 +28,7 @@ class SymbolicSizes:
             # torch fixes some numbers made of a size at their values in the example.
             if isinstance(guard.expr, sympy.Eq) and isinstance(guard.expr.rhs, sympy.Float):
                 for symbol in guard.expr.free_symbols if len(guard.expr.free_symbols) == 1 else ():
-                    self.alike[symbol] = _integer_value(shapes.backed_var_to_val[symbol])
+                    self.alike[symbol] = sympy.Integer(int(shapes.backed_var_to_val[symbol]))
         self.divided: list[tuple[sympy.Expr, sympy.Expr]] = []
         """(a size, its assumed divisor)."""
         self.least: list[sympy.Expr] = []
@@ -51,7 +57,8 @@ class SymbolicSizes:
         node = getattr(size, "node", None)
         e = sympy.sympify(size) if node is None else _plain_numbers(self._resolved(node.expr))
         for x in sorted(e.atoms(FloorDiv), key=lambda x: len(str(x))):
-            if not self._is_quotient(x):
+            a, b = x.args
+            if not any((whole, b) in self.divided for whole in (a, a - (b - 1))):
                 self._rounded(x)
         return self.plain(e)
 
@@ -157,10 +164,6 @@ class SymbolicSizes:
         """Evaluate a size at these values of the symbols of the inputs."""
         return substitute_symbols(self.meant(self._resolved(e)), way)
 
-    def _is_quotient(self, x: sympy.Expr) -> bool:
-        a, b = x.args
-        return any((whole, b) in self.divided for whole in (a, a - (b - 1)))
-
     def _quotient_of(self, x: sympy.Expr) -> sympy.Expr:
         """Return a floor division as a quotient if it is exact or rounds up, else as a symbol."""
         if x in self.rounded:
@@ -206,7 +209,7 @@ class SymbolicSizes:
 
     def hint(self, e: sympy.Expr) -> Any:
         """Return the value in the examples."""
-        values = {s: _integer_value(v) for s, v in self.shapes.backed_var_to_val.items()}
+        values = {s: sympy.Integer(int(v)) for s, v in self.shapes.backed_var_to_val.items()}
         found = substitute_symbols(self.meant(e), values)
         return int(found) if found.is_integer else found
 
@@ -247,7 +250,8 @@ class SymbolicSizes:
         if found is None and self.unify(sympy.prod(one), sympy.prod(other)):
             found = self._refined(one, other)
         if found is None:
-            raise DeriveError(f"axes of sizes {_shown(one)} cannot be viewed as {_shown(other)}")
+            ours, theirs = (", ".join(map(str, sizes)) for sizes in (one, other))
+            raise DeriveError(f"axes of sizes ({ours}) cannot be viewed as ({theirs})")
         return found
 
     def _refined(
@@ -338,9 +342,87 @@ def _half(e: sympy.Expr) -> sympy.Expr:
     return sympy.Rational(int(twice), 2) if twice.is_integer() else e
 
 
-def _shown(sizes: Sequence[sympy.Expr]) -> str:
-    return f"({', '.join(map(str, sizes))})"
+# -------------------------------------------------------------------- other branches
 
 
-def _integer_value(value: Any) -> sympy.Expr:
-    return sympy.Integer(int(value))
+_SMALL = (4, 5, 2, 3, 6, 7, 8, 9)
+_TRIED = 5000
+_MOST = 4_000_000
+"""Maximum number of elements of a tensor that is made to take another branch."""
+
+
+def other_branches(
+    sizes: SymbolicSizes, inputs: Mapping[str, TracedValue], hints: Mapping[Any, int]
+) -> Iterator[tuple[dict[Any, int], str]]:
+    """Yield (sizes at which a guard is false, the guard as text)."""
+    for asked in sizes.asked():
+        found = next(_falsified(asked, sizes, inputs, hints), None)
+        if found is not None:
+            yield found, guard_text(asked, sizes, inputs)
+
+
+def _falsified(
+    asked: Any, sizes: SymbolicSizes, inputs: Mapping[str, TracedValue], hints: Mapping[Any, int]
+) -> Iterator[dict[Any, int]]:
+    symbols = sorted(asked.free_symbols, key=str)
+    around = {int(c) + d for c in asked.atoms(sympy.Integer) for d in (-1, 0, 1)}
+    tried = [n for n in dict.fromkeys((*_SMALL, *sorted(around))) if n >= 2]
+    large = False
+    holds = _quick(asked, symbols)
+    for values in islice(product(tried, repeat=len(symbols)), _TRIED):
+        way = {**hints, **dict(zip(symbols, values, strict=True))}
+        if holds(values) or _guard_holds(asked, way) or not sizes.takes(way):
+            continue
+        counts = (
+            sympy.prod([sizes.value(sizes.plain(a.size), way) for a in v.atoms])
+            for v in inputs.values()
+        )
+        if all(n <= _MOST for n in counts):
+            yield way
+        large = True
+    if large:
+        guard = guard_text(asked, sizes, inputs)
+        raise DeriveError(
+            f"the branch for sizes where {guard} is false cannot be checked, "
+            "because its tensors would be too large; write the branch as a function of its own"
+        )
+
+
+def _quick(asked: Any, symbols: Sequence[Any]) -> Callable[[Sequence[int]], bool]:
+    """Return a function that evaluates a guard in plain Python; False if it cannot."""
+    down = {"FloorDiv": lambda a, b: a // b, "CeilDiv": lambda a, b: -(-a // b)}
+    try:
+        compiled = sympy.lambdify(symbols, asked, modules=[down, "math"])
+    except Exception:
+        return lambda values: False
+
+    def holds(values: Sequence[int]) -> bool:
+        try:
+            return compiled(*values) is True
+        except Exception:
+            return False
+
+    return holds
+
+
+def _guard_holds(asked: Any, way: Mapping[Any, int]) -> bool:
+    """True if a guard holds or is undefined.
+
+    It is undefined if it divides by 0, or if a part of an axis would be no integer.
+    """
+    try:
+        return bool(substitute_symbols(asked, way) != sympy.false)
+    except (ZeroDivisionError, ValueError):
+        return True
+
+
+def guard_text(asked: Any, sizes: SymbolicSizes, inputs: Mapping[str, TracedValue]) -> str:
+    """Return a guard as text, in terms of the shapes of inputs."""
+    names: dict[Any, Any] = {}
+    for name, value in inputs.items():
+        for n, axis in enumerate(value.axes):
+            for a in axis:
+                size = sizes.plain(a.size)
+                if size.is_Symbol:
+                    names.setdefault(size, sympy.Symbol(f"{name}.shape[{n}]", integer=True))
+    return str(substitute_symbols(asked, names))

@@ -6,6 +6,7 @@ pad(x, 1)  is x[n,u-1] where u is in 1 .. size(t), else 0
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,22 +15,23 @@ from typing import Any
 import sympy
 
 from derive.errors import DeriveError
-from derive.tracing.elementwise import number, op, plus, times, where
-from derive.tracing.reader import Reader
-from derive.tracing.registry import operation
+from derive.tracing.choices import conjunction, where
+from derive.tracing.context import Context, operation
 from derive.tracing.values import (
     Atom,
     Position,
     TracedNode,
+    TracedNumber,
     TracedParameter,
     TracedRead,
     TracedValue,
     apply,
+    new_axis,
     reduced,
     rewritten,
     substituted,
 )
-from derive.tracing.views import length_of, moved, select, with_runs_named
+from derive.tracing.views import moved, select, with_runs_named
 from derive.tracing.windows import window_position
 
 
@@ -37,119 +39,123 @@ def at_position(
     x: TracedValue, dim: int, atom: Atom, position: TracedNode, new: Sequence[Atom]
 ) -> TracedValue:
     """Return x with new indices on an axis, read at a position that depends on them."""
-    axes = (*x.axes[:dim], tuple(new), *x.axes[dim + 1 :])
-    return replace(x, axes=axes, node=substituted(x.node, {atom: position}))
+    return x.with_axis(dim, tuple(new)).at({atom: position})
 
 
 # -------------------------------------------------------------------- slices
 
 
 def beginning_at(
-    reader: Reader, x: TracedValue, dim: int, first: sympy.Expr, length: sympy.Expr, step: Any = 1
+    context: Context, x: TracedValue, dim: int, first: sympy.Expr, length: sympy.Expr, step: Any = 1
 ) -> TracedValue:
     """Return ``length`` positions of an axis from ``first`` on, ``step`` apart."""
-    whole = length_of(x, dim)
+    whole = x.shape[dim]
     if length == 1:
-        one = select(reader, x, dim, first)
-        return replace(one, axes=(*one.axes[:dim], (), *one.axes[dim:]))
+        one = select(context, x, dim, first)
+        return one.with_unit_axis(dim)
     if not x.axes[dim]:
         raise DeriveError("a part of an axis of size 1 is not supported")
-    x, atom = reader.single(with_runs_named(reader, x, dim), dim)
+    x, atom = context.single(with_runs_named(context, x, dim), dim)
     new = Atom.new(length)
-    reader.sizes.at_least(length)
-    reader.sizes.at_least(first)
-    reader.sizes.at_least(whole - first - length * step)
-    position: TracedNode = Position(new) if step == 1 else times(number(step), Position(new))
+    context.sizes.at_least(length)
+    context.sizes.at_least(first)
+    context.sizes.at_least(whole - first - length * step)
+    position: TracedNode = Position(new) if step == 1 else TracedNumber(step) * Position(new)
     if first == 0 and step == 1:
-        position = _with_start(reader, position, length, whole)
+        position = _with_start(context, position, length, whole)
     return at_position(x, dim, atom, moved(position, first), [new])
 
 
 def _with_start(
-    reader: Reader, at: TracedNode, length: sympy.Expr, whole: sympy.Expr
+    context: Context, at: TracedNode, length: sympy.Expr, whole: sympy.Expr
 ) -> TracedNode:
     """Return a position on an axis that may be longer than the index.
 
     A bare index would imply that the axis has its size, so a start parameter, 0, is added.
     """
-    if not isinstance(at, Position) or reader.sizes.equal(length, whole):
+    if not isinstance(at, Position) or context.sizes.equal(length, whole):
         return at
     if whole.is_Symbol and whole in length.free_symbols:
         return at
-    return plus(at, TracedParameter(reader.start()))
+    return at + TracedParameter(context.start())
 
 
 @operation("slice", "narrow", "slice_copy", "narrow_copy")
 def slice_axis(
-    reader: Reader, x: TracedValue, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
+    context: Context,
+    x: TracedValue,
+    dim: int = 0,
+    start: Any = None,
+    end: Any = None,
+    step: Any = 1,
 ) -> TracedValue:
-    dim = reader.place_of(x, dim)
-    whole = length_of(x, dim)
-    made = reader.counted_shape()[dim]
-    if reader.sizes.equal(whole, made) and step == 1:
+    dim = x.place_of(dim)
+    whole = x.shape[dim]
+    made = context.counted_shape()[dim]
+    if context.sizes.equal(whole, made) and step == 1:
         return x
     first = sympy.sympify(0 if start is None else start)
-    first = whole + first if reader.sizes.hint(first) < 0 else first
-    return equal_part(reader, x, dim, reader.sizes.plain(first), made, step)
+    first = whole + first if context.sizes.hint(first) < 0 else first
+    return equal_part(context, x, dim, context.sizes.plain(first), made, step)
 
 
 def equal_part(
-    reader: Reader, x: TracedValue, dim: int, first: sympy.Expr, length: sympy.Expr, step: Any = 1
+    context: Context, x: TracedValue, dim: int, first: sympy.Expr, length: sympy.Expr, step: Any = 1
 ) -> TracedValue:
     """Slice an axis; if it has equal parts of that length for all sizes, select one of them."""
-    whole = length_of(x, dim)
-    shape = [length_of(x, n) for n in range(len(x.axes))]
+    whole = x.shape[dim]
+    shape = x.shape
     if step != 1:
-        even = reader.sizes.hint(whole) % step == 0 and first.is_Integer and first < step
-        if not even or reader.sizes.hint(length) * step != reader.sizes.hint(whole):
-            return beginning_at(reader, x, dim, first, length, step)
-        rows = reader.sizes.plain(whole / step)
-        if rows.free_symbols and (whole, sympy.sympify(step)) not in reader.sizes.divided:
-            reader.sizes.divided.append((whole, sympy.sympify(step)))
-        split = reader.regrouped(x, [*shape[:dim], rows, sympy.sympify(step), *shape[dim + 1 :]])
-        return select(reader, split, dim + 1, first)
+        even = context.sizes.hint(whole) % step == 0 and first.is_Integer and first < step
+        if not even or context.sizes.hint(length) * step != context.sizes.hint(whole):
+            return beginning_at(context, x, dim, first, length, step)
+        rows = context.sizes.plain(whole / step)
+        if rows.free_symbols and (whole, sympy.sympify(step)) not in context.sizes.divided:
+            context.sizes.divided.append((whole, sympy.sympify(step)))
+        split = context.regrouped(x, [*shape[:dim], rows, sympy.sympify(step), *shape[dim + 1 :]])
+        return select(context, split, dim + 1, first)
     known = bool(length.free_symbols) or not whole.free_symbols
-    count = reader.sizes.quotient(whole, length) if known and length != 1 else None
-    which = reader.sizes.quotient(first, length) if first != 0 else sympy.Integer(0)
+    count = context.sizes.quotient(whole, length) if known and length != 1 else None
+    which = context.sizes.quotient(first, length) if first != 0 else sympy.Integer(0)
     if count is None or which is None or not count.is_Integer:
-        return beginning_at(reader, x, dim, first, length)
-    split = reader.regrouped(x, [*shape[:dim], count, length, *shape[dim + 1 :]])
-    return select(reader, split, dim, which)
+        return beginning_at(context, x, dim, first, length)
+    split = context.regrouped(x, [*shape[:dim], count, length, *shape[dim + 1 :]])
+    return select(context, split, dim, which)
 
 
 @operation("chunk", "split", "split_with_sizes", "tensor_split", "unsafe_split", "unsafe_chunk")
-def split_axis(reader: Reader, x: TracedValue, *args: Any, **named: Any) -> list[TracedValue]:
+def split_axis(context: Context, x: TracedValue, *args: Any, **named: Any) -> list[TracedValue]:
     dim = named.get("dim", args[1] if len(args) > 1 else 0)
-    dim = reader.place_of(x, dim)
-    whole = length_of(x, dim)
-    sizes = [value.shape[dim] for value in reader.node.meta["val"]]
-    even = len({reader.sizes.example(n) for n in sizes}) == 1
+    dim = x.place_of(dim)
+    whole = x.shape[dim]
+    sizes = [value.shape[dim] for value in context.node.meta["val"]]
+    even = len({context.sizes.example(n) for n in sizes}) == 1
     made, first = [], sympy.Integer(0)
     for n in sizes:
-        length = reader.sizes.of(n) if even else reader.sizes.counted(n)
-        alone = reader.sizes.equal(length, whole)
-        first = reader.sizes.plain(first)
-        made.append(x if alone else equal_part(reader, x, dim, first, length))
+        length = context.sizes.of(n) if even else context.sizes.counted(n)
+        alone = context.sizes.equal(length, whole)
+        first = context.sizes.plain(first)
+        made.append(x if alone else equal_part(context, x, dim, first, length))
         first = first + length
     return made
 
 
 @operation("diagonal")
 def diagonal(
-    reader: Reader, x: TracedValue, offset: int = 0, dim1: int = 0, dim2: int = 1
+    context: Context, x: TracedValue, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> TracedValue:
     """Return x[k,k+offset], with the axis of k last."""
-    dim1, dim2 = reader.place_of(x, dim1), reader.place_of(x, dim2)
-    length = _diagonal_length(reader, x, offset, dim1, dim2)
-    new = () if length == 1 else (Atom.new(length),)
-    at: TracedNode = Position(new[0]) if new else number(0)
+    dim1, dim2 = x.place_of(dim1), x.place_of(dim2)
+    length = _diagonal_length(context, x, offset, dim1, dim2)
+    new = new_axis(length)
+    at: TracedNode = Position(new[0]) if new else TracedNumber(0)
     row, column = (at, moved(at, offset)) if offset >= 0 else (moved(at, -offset), at)
     places = [(dim, at) for dim, at in ((dim1, row), (dim2, column)) if x.axes[dim]]
     for dim, _ in places:
-        x, _ = reader.single(x, dim)
+        x, _ = context.single(x, dim)
     for dim, place in places:
-        x = replace(x, node=substituted(x.node, {x.axes[dim][0]: place}))
-        within = _with_start(reader, place, length, length_of(x, dim))
+        x = x.at({x.axes[dim][0]: place})
+        within = _with_start(context, place, length, x.shape[dim])
         if within is not place:
             # Only now, because comparisons with the position are folded without a parameter.
             x = replace(x, node=rewritten(x.node, partial(_read_within, place, within)))
@@ -165,12 +171,12 @@ def _read_within(place: TracedNode, within: TracedNode, node: TracedNode) -> Tra
 
 
 def _diagonal_length(
-    reader: Reader, x: TracedValue, offset: int, dim1: int, dim2: int
+    context: Context, x: TracedValue, offset: int, dim1: int, dim2: int
 ) -> sympy.Expr:
     """Return the number of remaining rows or columns, the smaller; Min if sizes decide."""
-    rows = length_of(x, dim1) + min(offset, 0)
-    columns = length_of(x, dim2) - max(offset, 0)
-    if reader.sizes.equal(rows, columns):
+    rows = x.shape[dim1] + min(offset, 0)
+    columns = x.shape[dim2] - max(offset, 0)
+    if context.sizes.equal(rows, columns):
         return rows
     if not (rows.free_symbols or columns.free_symbols):
         return min(rows, columns)
@@ -178,53 +184,51 @@ def _diagonal_length(
 
 
 @operation("trace")
-def trace(reader: Reader, x: TracedValue) -> TracedValue:
+def trace(context: Context, x: TracedValue) -> TracedValue:
     """sum[k](x[k,k])."""
-    made = diagonal(reader, x)
+    made = diagonal(context, x)
     return TracedValue((), reduced("sum", made.axes[-1], made.node), made.kind)
 
 
 @operation("diag_embed", "diag")
 def on_a_diagonal(
-    reader: Reader, x: TracedValue, offset: int = 0, dim1: int = -2, dim2: int = -1
+    context: Context, x: TracedValue, offset: int = 0, dim1: int = -2, dim2: int = -1
 ) -> TracedValue:
     """where(row + offset == column, x[row], 0)."""
-    if reader.called == "diag":
+    if context.called == "diag":
         if len(x.axes) == 2:
-            return diagonal(reader, x, offset)
+            return diagonal(context, x, offset)
         dim1, dim2 = 0, 1
-    shape = reader.counted_shape()
+    shape = context.counted_shape()
     dim1, dim2 = dim1 % len(shape), dim2 % len(shape)
     if not x.axes[-1] or offset < 0 or 1 in (shape[dim1], shape[dim2]):
-        raise DeriveError(f"{reader.called} of these axes is not supported")
-    x, atom = reader.single(x, len(x.axes) - 1)
+        raise DeriveError(f"{context.called} of these axes is not supported")
+    x, atom = context.single(x, len(x.axes) - 1)
     row, column = Atom.new(shape[dim1]), Atom.new(shape[dim2])
     kept = iter(x.axes[:-1])
     own = {dim1: (row,), dim2: (column,)}
     axes = tuple(own[n] if n in own else next(kept) for n in range(len(shape)))
     test = apply("==", moved(Position(row), offset), Position(column))
-    return replace(
-        x, axes=axes, node=where(test, substituted(x.node, {atom: Position(row)}), number(0))
-    )
+    return replace(x, axes=axes, node=where(test, substituted(x.node, {atom: Position(row)}), 0))
 
 
 @operation("unfold")
-def windows(reader: Reader, x: TracedValue, dim: int, size: Any, step: Any) -> TracedValue:
+def windows(context: Context, x: TracedValue, dim: int, size: Any, step: Any) -> TracedValue:
     """x[n,step*u+k]."""
-    dim = reader.place_of(x, dim)
-    shape = reader.counted_shape()
-    x, atom = reader.single(x, dim)
-    starts = () if shape[dim] == 1 else (Atom.new(shape[dim]),)
-    inner = () if shape[-1] == 1 else (Atom.new(shape[-1]),)
+    dim = x.place_of(dim)
+    shape = context.counted_shape()
+    x, atom = context.single(x, dim)
+    starts = new_axis(shape[dim])
+    inner = new_axis(shape[-1])
     position = window_position(starts, inner, step, 1, 0)
-    reader.sizes.at_least(shape[dim] - 1)
+    context.sizes.at_least(shape[dim] - 1)
     made = at_position(x, dim, atom, position, starts)
     return replace(made, axes=(*made.axes, inner))
 
 
 @operation("diff")
 def diff(
-    reader: Reader,
+    context: Context,
     x: TracedValue,
     n: int = 1,
     dim: int = -1,
@@ -233,12 +237,12 @@ def diff(
 ) -> TracedValue:
     if prepend is not None or append is not None:
         raise DeriveError("a diff with prepend or append is not supported; use torch.cat first")
-    dim = reader.place_of(x, dim)
+    dim = x.place_of(dim)
     for _ in range(n):
-        length = length_of(x, dim) - 1
-        x = reader.simple(x)
-        later, sooner = (beginning_at(reader, x, dim, sympy.Integer(k), length) for k in (1, 0))
-        x = reader.elementwise(op("-"), later, sooner)
+        length = x.shape[dim] - 1
+        x = context.simple(x)
+        later, sooner = (beginning_at(context, x, dim, sympy.Integer(k), length) for k in (1, 0))
+        x = context.elementwise(operator.sub, later, sooner)
     return x
 
 
@@ -247,7 +251,7 @@ def diff(
 
 @operation("pad", "constant_pad_nd")
 def pad(
-    reader: Reader,
+    context: Context,
     x: TracedValue,
     amounts: Sequence[Any],
     mode: Any = "constant",
@@ -255,23 +259,23 @@ def pad(
 ) -> TracedValue:
     if not isinstance(mode, str):
         mode, value = "constant", mode
-    return padded(reader, x, amounts, mode, 0 if value is None else value)
+    return padded(context, x, amounts, mode, 0 if value is None else value)
 
 
 _KINDS = {"reflection": "reflect", "replication": "replicate"}
 
 
 @operation(*(f"{kind}_pad{n}d" for kind in _KINDS for n in (1, 2, 3)), "_pad_circular")
-def pad_with_itself(reader: Reader, x: TracedValue, amounts: Sequence[Any]) -> TracedValue:
-    mode = _KINDS.get(reader.called.partition("_")[0], "circular")
-    return padded(reader, x, amounts, mode, 0)
+def pad_with_itself(context: Context, x: TracedValue, amounts: Sequence[Any]) -> TracedValue:
+    mode = _KINDS.get(context.called.partition("_")[0], "circular")
+    return padded(context, x, amounts, mode, 0)
 
 
 def padded(
-    reader: Reader, x: TracedValue, amounts: Sequence[Any], mode: str, value: Any
+    context: Context, x: TracedValue, amounts: Sequence[Any], mode: str, value: Any
 ) -> TracedValue:
     """Pad the last axes; ``amounts`` are (before, after) of each, from the last axis on."""
-    shape = reader.counted_shape()
+    shape = context.counted_shape()
     tests: list[TracedNode] = []
     for n in range(len(amounts) // 2):
         dim = len(x.axes) - 1 - n
@@ -279,30 +283,26 @@ def padded(
         if before == 0 and after == 0:
             continue
         new = Atom.new(shape[dim])
-        whole, at = length_of(x, dim), moved(Position(new), -before)
-        reader.sizes.at_least(shape[dim])
+        whole, at = x.shape[dim], moved(Position(new), -before)
+        context.sizes.at_least(shape[dim])
         if mode == "constant":
             if not (before.is_Integer and before <= 0):
-                tests.append(apply(">=", Position(new), number(before)))
+                tests.append(Position(new) >= before)
             if not (after.is_Integer and after <= 0):
-                tests.append(apply("<", at, number(whole)))
+                tests.append(at < whole)
         else:
-            at = _padded_position(reader, mode, at, whole, before, after)
+            at = _padded_position(context, mode, at, whole, before, after)
         if not x.axes[dim]:
-            x = replace(x, axes=(*x.axes[:dim], (new,), *x.axes[dim + 1 :]))
+            x = x.with_axis(dim, (new,))
             continue
-        x, atom = reader.single(with_runs_named(reader, x, dim), dim)
+        x, atom = context.single(with_runs_named(context, x, dim), dim)
         x = at_position(x, dim, atom, at, [new])
-    if not tests:
-        return x
-    test = tests[0]
-    for other in tests[1:]:
-        test = apply("and", test, other)
-    return replace(x, node=where(test, x.node, number(value)))
+    test = conjunction(tests)
+    return x if test is None else replace(x, node=where(test, x.node, value))
 
 
 def _padded_position(
-    reader: Reader,
+    context: Context,
     mode: str,
     at: TracedNode,
     whole: sympy.Expr,
@@ -310,41 +310,41 @@ def _padded_position(
     after: sympy.Expr,
 ) -> TracedNode:
     """Return the position whose element is at a padded position."""
-    last = reader.sizes.plain(whole - 1)
+    last = context.sizes.plain(whole - 1)
     if mode == "replicate":
-        return apply("int", apply("clamp", at, number(0), number(last)))
+        return apply("int", apply("clamp", at, 0, last))
     if mode == "circular":
         for amount in (before, after):
-            reader.sizes.at_least(whole - amount)
-        return apply("%", at, number(whole))
+            context.sizes.at_least(whole - amount)
+        return at % TracedNumber(whole)
     if mode != "reflect":
         raise DeriveError(f"the padding mode {mode!r} is not supported")
     for amount in (before, after):
-        reader.sizes.at_least(last - amount)
+        context.sizes.at_least(last - amount)
     folded = apply("abs", at) if before != 0 else at
     if after == 0:
         return apply("int", folded)
-    back = apply("abs", apply("-", number(last), folded))
-    return apply("int", apply("-", number(last), back))
+    back = apply("abs", TracedNumber(last) - folded)
+    return apply("int", TracedNumber(last) - back)
 
 
 @operation("roll")
-def roll(reader: Reader, x: TracedValue, shifts: Any, dims: Any = ()) -> TracedValue:
+def roll(context: Context, x: TracedValue, shifts: Any, dims: Any = ()) -> TracedValue:
     shifts = list(shifts) if isinstance(shifts, list | tuple) else [shifts]
     dims = list(dims) if isinstance(dims, list | tuple) else [dims]
     if not dims:
-        shape = [length_of(x, n) for n in range(len(x.axes))]
-        flat = reader.regrouped(x, [sympy.prod(shape)])
-        return reader.regrouped(_rolled(reader, flat, 0, shifts[0]), shape)
+        shape = x.shape
+        flat = context.regrouped(x, [sympy.prod(shape)])
+        return context.regrouped(_rolled(context, flat, 0, shifts[0]), shape)
     for shift, dim in zip(shifts, dims, strict=True):
-        x = _rolled(reader, x, reader.place_of(x, dim), shift)
+        x = _rolled(context, x, x.place_of(dim), shift)
     return x
 
 
-def _rolled(reader: Reader, x: TracedValue, dim: int, shift: Any) -> TracedValue:
+def _rolled(context: Context, x: TracedValue, dim: int, shift: Any) -> TracedValue:
     if not x.axes[dim]:
         return x
-    x, atom = reader.single(x, dim)
+    x, atom = context.single(x, dim)
     new = Atom.new(atom.size)
-    back = apply("%", moved(Position(new), -sympy.sympify(shift)), number(atom.size))
+    back = moved(Position(new), -sympy.sympify(shift)) % atom.size
     return at_position(x, dim, atom, back, [new])

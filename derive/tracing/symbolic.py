@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from derive.tracing.sizes import is_one
@@ -34,7 +35,9 @@ def kept_sizes(function: Any) -> Iterator[None]:
         return of
 
     changed = [vars(math), *_globals(function)]
-    names = [(own, n, x) for own in changed for n, x in own.items() if _is_of(x, of_sizes)]
+    names = [
+        (own, n, x) for own in changed for n, x in own.items() if any(x is f for f in of_sizes)
+    ]
     instead = {plain: kept(plain) for plain in of_sizes}
     for own, name, plain in names:
         own[name] = instead[plain]
@@ -44,10 +47,6 @@ def kept_sizes(function: Any) -> Iterator[None]:
     finally:
         for own, name, plain in names:
             own[name] = plain
-
-
-def _is_of(x: Any, functions: Collection[Any]) -> bool:
-    return any(x is f for f in functions)
 
 
 def _globals(function: Any) -> list[dict[str, Any]]:
@@ -70,18 +69,18 @@ def _symbolic_replacements() -> Any:
     from torch.overrides import TorchFunctionMode
 
     pools = (torch.max_pool1d, torch.nn.functional.max_pool1d)
-    others: dict[Any, Any] = dict.fromkeys(pools, _max_pool1d)
-    others |= {torch.gru_cell: _gru_cell, torch.lstm_cell: _lstm_cell}
-    others |= {
-        torch.rnn_tanh_cell: _rnn_cell(torch.tanh),
-        torch.rnn_relu_cell: _rnn_cell(torch.relu),
+    others: dict[Any, Any] = {
+        torch.gru_cell: _gru_cell,
+        torch.lstm_cell: _lstm_cell,
+        torch.rnn_tanh_cell: partial(_rnn_cell, torch.tanh),
+        torch.rnn_relu_cell: partial(_rnn_cell, torch.relu),
+        torch.nn.functional.scaled_dot_product_attention: _symbolic_attention,
+        torch.tensor: _symbolic_tensor,
+        torch.nn.functional.multilabel_margin_loss: _multilabel_margin,
+        torch.Tensor.fill_diagonal_: _filled_on_diagonal,
+        torch.nn.functional.one_hot: _one_hot,
     }
-
-    others[torch.nn.functional.scaled_dot_product_attention] = _symbolic_attention
-    others[torch.tensor] = _symbolic_tensor
-    others[torch.nn.functional.multilabel_margin_loss] = _multilabel_margin
-    others[torch.Tensor.fill_diagonal_] = _filled_on_diagonal
-    others[torch.nn.functional.one_hot] = _one_hot
+    others |= dict.fromkeys(pools, _max_pool1d)
     others |= dict.fromkeys((torch.diagonal, torch.Tensor.diagonal), _diagonal)
     others |= dict.fromkeys((torch.diag, torch.Tensor.diag), _diag)
 
@@ -90,15 +89,13 @@ def _symbolic_replacements() -> Any:
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             named = dict(kwargs or {})
-            if func not in others or (func in pools and _says_where(args, named)):
+            if func not in others or (
+                func in pools and (len(args) > 6 or named.get("return_indices"))
+            ):
                 return func(*args, **named)
             return others[func](*args, **{k: v for k, v in named.items() if k != "return_indices"})
 
     return Others()
-
-
-def _says_where(args: Any, named: Any) -> bool:
-    return len(args) > 6 or bool(named.get("return_indices", False))
 
 
 def _max_pool1d(
@@ -172,9 +169,7 @@ def _filled_on_diagonal(x: Any, value: Any, wrap: bool = False) -> Any:
 
 def _diagonal(x: Any, offset: Any = 0, dim1: int = 0, dim2: int = 1) -> Any:
     """Return a diagonal; for an offset that is a size, that of a part of x."""
-    import torch
-
-    if not isinstance(offset, torch.SymInt):
+    if not hasattr(offset, "node"):
         return x.diagonal(offset, dim1, dim2)
     dim, first = (dim2, offset) if offset >= 0 else (dim1, -offset)
     return x.narrow(dim, first, x.shape[dim] - first).diagonal(0, dim1, dim2)
@@ -196,30 +191,25 @@ def _diag(x: Any, diagonal: Any = 0) -> Any:
 
 def _gru_cell(x: Any, h: Any, w: Any, u: Any, b: Any = None, c: Any = None) -> Any:
     """n + z*(h - n), with gates r and z and the new state n."""
-    import torch
     from torch.nn.functional import linear
 
     given, kept = linear(x, w, b).chunk(3, -1), linear(h, u, c).chunk(3, -1)
-    r, z = (torch.sigmoid(given[k] + kept[k]) for k in (0, 1))
-    n = torch.tanh(given[2] + r * kept[2])
+    r, z = ((given[k] + kept[k]).sigmoid() for k in (0, 1))
+    n = (given[2] + r * kept[2]).tanh()
     return n + z * (h - n)
 
 
 def _lstm_cell(x: Any, states: Any, w: Any, u: Any, b: Any = None, c: Any = None) -> Any:
     """The state and the cell, with gates i, f and o."""
-    import torch
     from torch.nn.functional import linear
 
     h, cell = states
     i, f, g, o = (linear(x, w, b) + linear(h, u, c)).chunk(4, -1)
-    cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
-    return torch.sigmoid(o) * torch.tanh(cell), cell
+    cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
+    return o.sigmoid() * cell.tanh(), cell
 
 
-def _rnn_cell(function: Any) -> Any:
-    def cell(x: Any, h: Any, w: Any, u: Any, b: Any = None, c: Any = None) -> Any:
-        from torch.nn.functional import linear
+def _rnn_cell(f: Any, x: Any, h: Any, w: Any, u: Any, b: Any = None, c: Any = None) -> Any:
+    from torch.nn.functional import linear
 
-        return function(linear(x, w, b) + linear(h, u, c))
-
-    return cell
+    return f(linear(x, w, b) + linear(h, u, c))

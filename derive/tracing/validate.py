@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -13,8 +14,7 @@ from derive.algebra.expr import Access, Num, Rel, walk
 from derive.errors import DeriveError
 from derive.notation.operation import Operation
 from derive.tracing.call_cost import cost_of
-from derive.tracing.size_branches import other_branches
-from derive.tracing.sizes import SymbolicSizes
+from derive.tracing.sizes import SymbolicSizes, other_branches
 from derive.tracing.values import TracedValue
 
 _TOLERANCE = 1e-7
@@ -44,29 +44,27 @@ def check(
 
     Each function is given with the values of the parameters at which ``op`` should equal it.
     """
-    from derive.pipeline import load
+    from derive.api import load
 
     f = load(op)
-    for value in inputs.values():
-        for a in value.atoms:
-            sizes.at_least(a.size - 1)
+    for a in (a for value in inputs.values() for a in value.atoms):
+        sizes.at_least(a.size - 1)
+    samples = Samples(tensors, sizes, inputs, _marks(op, tensors))
+    known = {p.name for p in op.parameters}
     for function, parameters in functions:
-        given_names = {p.name for p in op.parameters}
-        own = {k: v for k, v in parameters.items() if k in given_names}
-        _held(op, partial(f, **own), function, tensors, sizes, inputs)
+        own = {k: v for k, v in parameters.items() if k in known}
+        _held(op, partial(f, **own), function, samples)
 
 
 def _held(
-    op: Operation,
-    f: Callable[..., Any],
-    function: Callable[..., Any],
-    tensors: Mapping[str, Any],
-    sizes: SymbolicSizes,
-    inputs: Mapping[str, TracedValue],
+    op: Operation, f: Callable[..., Any], function: Callable[..., Any], samples: Samples
 ) -> None:
+    import torch
+
     held, large, silent = 0, 0, None
-    marks, dtype = _marks(op, tensors), _dtype(tensors)
-    for drawn, asked, spare in _samples(tensors, sizes, inputs, marks):
+    floats = (t.dtype for t in samples.tensors.values() if t.is_floating_point())
+    dtype = next(floats, torch.float64)
+    for drawn, asked, spare in samples.draws():
         if spare and held >= _ENOUGH:
             break
         for attempt in range(_DRAWS):
@@ -81,16 +79,18 @@ def _held(
             except Exception:
                 # The function rejects these sizes, or values out of its range.
                 want = None
-            if (want is not None and not _is_nan(want)) or (want is None and attempt):
+            if (
+                want is not None and not any(bool(t.isnan().any()) for own in want for t in own)
+            ) or (want is None and attempt):
                 break
         if want is None:
             continue
-        names = [t.name for t in op.inputs]
-        if _is_too_large(f, {n: given[n] for n in names}):
+        read = {t.name: given[t.name] for t in op.inputs}
+        if _is_too_large(f, read):
             large += 1
             continue
         try:
-            have = _values_and_gradients(f(*(given[n] for n in names)), given)
+            have = _values_and_gradients(f(*read.values()), given)
         except Exception as error:
             raise DeriveError(
                 f"the spec fails on inputs that the function takes: {error}\n{op}"
@@ -115,58 +115,95 @@ def _held(
         )
 
 
-def _samples(
-    tensors: Mapping[str, Any],
-    sizes: SymbolicSizes,
-    inputs: Mapping[str, TracedValue],
-    marks: Mapping[str, Sequence[int]],
-) -> Iterator[tuple[Callable[[int], dict[str, Any]], str, bool]]:
-    """Yield (a draw of inputs, the guard that is false at their sizes or '', whether it is spare).
+@dataclass(frozen=True)
+class Samples:
+    """Inputs of a function like the examples, at several sizes."""
 
-    The sizes are those of the examples, odd ones, equal ones, and those of other branches. Spare
-    draws change one size of the examples, because a function may restrict the others. They are used
-    only if the others are too few.
-    """
-    symbols = sorted(
-        {s for v in inputs.values() for a in v.atoms for s in a.size.free_symbols}, key=str
-    )
-    hints = {s: sizes.hint(s) for s in symbols}
-    odd = {s: 3 + 2 * n for n, s in enumerate(symbols)}
-    even = {s: 2 * (n + 2) for n, s in enumerate(symbols)}
-    plain = [hints, odd, dict.fromkeys(symbols, 4), even]
-    plain += [{s: k * h for s, h in hints.items()} for k in (2, 3)]
-    ways = [(way, "", False) for way in plain if sizes.takes(way)]
-    ways += [(way, asked, False) for way, asked in other_branches(sizes, inputs, hints)]
-    near = ({**hints, s: 2 * h + 1} for s, h in hints.items())
-    ways += [(way, "", True) for way in near if sizes.takes(way)]
-    for seed, (way, asked, spare) in enumerate(ways):
-        yield partial(_draw, tensors, sizes, inputs, marks, way, 100 * seed), asked, spare
-    if sizes.takes(hints):
-        yield partial(_example_draw, tensors, sizes, inputs, hints), "", False
+    tensors: Mapping[str, Any]
+    sizes: SymbolicSizes
+    inputs: Mapping[str, TracedValue]
+    marks: Mapping[str, Sequence[int]]
+    """Marker values of each integer input, such as -100."""
 
+    def draws(self) -> Iterator[tuple[Callable[[int], dict[str, Any]], str, bool]]:
+        """Yield (a draw of inputs, the guard that is false at their sizes or '', if it is spare).
 
-def _example_draw(
-    tensors: Mapping[str, Any],
-    sizes: SymbolicSizes,
-    inputs: Mapping[str, TracedValue],
-    way: Mapping[Any, int],
-    attempt: int,
-) -> dict[str, Any]:
-    """Return the examples; after the first attempt only their integers, with other floats.
+        The sizes are those of the examples, odd ones, equal ones, and those of other branches.
+        Spare draws change one size of the examples, because a function may restrict the others.
+        They are used only if the others are too few.
+        """
+        sizes, atoms = self.sizes, [a for v in self.inputs.values() for a in v.atoms]
+        symbols = sorted({s for a in atoms for s in a.size.free_symbols}, key=str)
+        hints = {s: sizes.hint(s) for s in symbols}
+        odd = {s: 3 + 2 * n for n, s in enumerate(symbols)}
+        even = {s: 2 * (n + 2) for n, s in enumerate(symbols)}
+        plain = [hints, odd, dict.fromkeys(symbols, 4), even]
+        plain += [{s: k * h for s, h in hints.items()} for k in (2, 3)]
+        ways = [(way, "", False) for way in plain if sizes.takes(way)]
+        ways += [(way, asked, False) for way, asked in other_branches(sizes, self.inputs, hints)]
+        near = ({**hints, s: 2 * h + 1} for s, h in hints.items())
+        ways += [(way, "", True) for way in near if sizes.takes(way)]
+        for seed, (way, asked, spare) in enumerate(ways):
+            yield partial(self._draw, way, 100 * seed), asked, spare
+        if sizes.takes(hints):
+            yield partial(self._example, hints), "", False
 
-    Integers of examples may have a pattern. Gradients are compared only if all elements are
-    distinct and nonzero, so that none is at a kink.
-    """
-    if attempt:
-        made = _draw(tensors, sizes, inputs, {}, way, 7, attempt)
-        return {n: tensors[n] if inputs[n].kind == "int" else t for n, t in made.items()}
-    floats = [t for t in tensors.values() if t.is_floating_point()]
-    smooth = all(t.numel() <= _FEW and bool(t.all()) for t in floats)
-    smooth = smooth and all(t.unique().numel() == t.numel() for t in floats)
-    return {
-        n: t.detach().double().requires_grad_(smooth) if t.is_floating_point() else t
-        for n, t in tensors.items()
-    }
+    def _draw(self, way: Mapping[Any, int], seed: int, attempt: int) -> dict[str, Any]:
+        """Draw inputs of these sizes, different at each attempt."""
+        return {
+            name: self._drawn(name, way, seed + n, attempt) for n, name in enumerate(self.inputs)
+        }
+
+    def _example(self, way: Mapping[Any, int], attempt: int) -> dict[str, Any]:
+        """Return the examples; after the first attempt only their integers, with other floats.
+
+        Integers of examples may have a pattern. Gradients are compared only if all elements are
+        distinct and nonzero, so that none is at a kink.
+        """
+        tensors, inputs = self.tensors, self.inputs
+        if attempt:
+            made = replace(self, marks={})._draw(way, 7, attempt)
+            return {n: tensors[n] if inputs[n].kind == "int" else t for n, t in made.items()}
+        floats = [t for t in tensors.values() if t.is_floating_point()]
+        smooth = all(t.numel() <= _FEW and bool(t.all()) for t in floats)
+        smooth = smooth and all(t.unique().numel() == t.numel() for t in floats)
+        return {
+            n: t.detach().double().requires_grad_(smooth) if t.is_floating_point() else t
+            for n, t in tensors.items()
+        }
+
+    def _drawn(self, name: str, way: Mapping[Any, int], seed: int, attempt: int) -> Any:
+        """Draw values like those of the example.
+
+        After the first attempt, values stay below 1 if those of the example do. Integers have
+        markers at the first attempt only, because not every function takes them.
+        """
+        import torch
+
+        example, value = self.tensors[name], self.inputs[name]
+        marks, sizes = self.marks.get(name, ()), self.sizes
+        shape = [
+            int(sympy.prod([sizes.value(sizes.plain(a.size), way) for a in axis]))
+            for axis in value.axes
+        ]
+        generator = torch.Generator().manual_seed(seed + 10007 * attempt)
+        if value.kind == "bool":
+            return torch.rand(shape, generator=generator) < _HELD[attempt % len(_HELD)]
+        if value.kind == "int":
+            top = int(example.max()) + 1 if example.numel() else 1
+            positions = torch.randint(0, max(1, min(top, 3)), shape, generator=generator)
+            if attempt or not marks:
+                return positions
+            marked = torch.rand(shape, generator=generator) < _MARKED
+            which = torch.randint(0, len(marks), shape, generator=generator)
+            return torch.where(marked, torch.tensor(marks)[which], positions)
+        positive = example.numel() > 0 and bool((example > 0).all())
+        if attempt and example.numel() and bool((example.abs() < 1).all()):
+            x = 0.05 + 0.9 * torch.rand(shape, generator=generator, dtype=torch.float64)
+            return (x if positive else 2 * x - 1).requires_grad_()
+        x = torch.randn(shape, generator=generator, dtype=torch.float64)
+        x = x.abs() + 0.3 if positive else x
+        return x.requires_grad_()
 
 
 def _marks(op: Operation, tensors: Mapping[str, Any]) -> dict[str, list[int]]:
@@ -187,22 +224,6 @@ def _marks(op: Operation, tensors: Mapping[str, Any]) -> dict[str, list[int]]:
     return {name: sorted(numbers) for name, numbers in found.items()}
 
 
-def _draw(
-    tensors: Mapping[str, Any],
-    sizes: SymbolicSizes,
-    inputs: Mapping[str, TracedValue],
-    marks: Mapping[str, Sequence[int]],
-    way: Mapping[Any, int],
-    seed: int,
-    attempt: int,
-) -> dict[str, Any]:
-    """Draw inputs of these sizes, different at each attempt."""
-    return {
-        name: _drawn_tensor(tensors[name], v, marks.get(name, ()), way, sizes, seed + n, attempt)
-        for n, (name, v) in enumerate(inputs.items())
-    }
-
-
 @contextmanager
 def exact(dtype: Any) -> Iterator[None]:
     """Compute in float64: drop casts between floating-point dtypes.
@@ -213,16 +234,8 @@ def exact(dtype: Any) -> Iterator[None]:
     import torch
     from torch.overrides import TorchFunctionMode
 
-    casts = {
-        torch.Tensor.float,
-        torch.Tensor.double,
-        torch.Tensor.half,
-        torch.Tensor.bfloat16,
-        torch.Tensor.type_as,
-        torch.Tensor.to,
-        torch.Tensor.type,
-    }
-
+    names = "float double half bfloat16 type_as to type"
+    casts = {getattr(torch.Tensor, name) for name in names.split()}
     norms = {torch.rms_norm, torch.nn.functional.rms_norm}
     asked = torch.Tensor.dtype.__get__  # type: ignore[attr-defined]
 
@@ -263,13 +276,6 @@ def _is_too_large(f: Callable[..., Any], given: Mapping[str, Any]) -> bool:
     return cost is not None and cost.largest > _ROOM
 
 
-def _dtype(tensors: Mapping[str, Any]) -> Any:
-    """Return the dtype of the first floating-point example; float64 without any."""
-    import torch
-
-    return next((t.dtype for t in tensors.values() if t.is_floating_point()), torch.float64)
-
-
 def _without_gradient(
     function: Callable[..., Any], given: Mapping[str, Any], dtype: Any
 ) -> list[str]:
@@ -288,50 +294,6 @@ def _without_gradient(
     if runs(()):
         return []
     return [n for n in floats if not runs([m for m in floats if m != n])]
-
-
-def _is_nan(results: tuple[list[Any], list[Any]]) -> bool:
-    return any(bool(t.isnan().any()) for own in results for t in own if t.is_floating_point())
-
-
-def _drawn_tensor(
-    example: Any,
-    value: TracedValue,
-    marks: Sequence[int],
-    way: Mapping[Any, int],
-    sizes: SymbolicSizes,
-    seed: int,
-    attempt: int,
-) -> Any:
-    """Draw values like those of the example.
-
-    After the first attempt, values stay below 1 if those of the example do. Integers have markers
-    at the first attempt only, because not every function takes them.
-    """
-    import torch
-
-    shape = [
-        int(sympy.prod([sizes.value(sizes.plain(a.size), way) for a in axis]))
-        for axis in value.axes
-    ]
-    generator = torch.Generator().manual_seed(seed + 10007 * attempt)
-    if value.kind == "bool":
-        return torch.rand(shape, generator=generator) < _HELD[attempt % len(_HELD)]
-    if value.kind == "int":
-        top = int(example.max()) + 1 if example.numel() else 1
-        positions = torch.randint(0, max(1, min(top, 3)), shape, generator=generator)
-        if attempt or not marks:
-            return positions
-        marked = torch.rand(shape, generator=generator) < _MARKED
-        which = torch.randint(0, len(marks), shape, generator=generator)
-        return torch.where(marked, torch.tensor(marks)[which], positions)
-    positive = example.numel() > 0 and bool((example > 0).all())
-    if attempt and example.numel() and bool((example.abs() < 1).all()):
-        x = 0.05 + 0.9 * torch.rand(shape, generator=generator, dtype=torch.float64)
-        return (x if positive else 2 * x - 1).requires_grad_()
-    x = torch.randn(shape, generator=generator, dtype=torch.float64)
-    x = x.abs() + 0.3 if positive else x
-    return x.requires_grad_()
 
 
 def _values_and_gradients(made: Any, given: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:

@@ -33,8 +33,27 @@ class Atom:
 Axis = tuple[Atom, ...]
 
 
+def _operator(symbol: str) -> Callable[[TracedNode, Any], TracedNode]:
+    return lambda a, b: apply(symbol, a, b)
+
+
+def _reflected(symbol: str) -> Callable[[TracedNode, Any], TracedNode]:
+    return lambda b, a: apply(symbol, a, b)
+
+
 class TracedNode:
-    """An expression."""
+    """An expression. The operators of Python make others, of nodes and numbers."""
+
+    __add__, __radd__ = _operator("+"), _reflected("+")
+    __sub__, __rsub__ = _operator("-"), _reflected("-")
+    __mul__, __rmul__ = _operator("*"), _reflected("*")
+    __truediv__, __rtruediv__ = _operator("/"), _reflected("/")
+    __floordiv__, __mod__, __pow__ = _operator("//"), _operator("%"), _operator("**")
+    __and__, __or__ = _operator("and"), _operator("or")
+    __lt__, __le__, __gt__, __ge__ = map(_operator, ("<", "<=", ">", ">="))
+
+    def __neg__(self) -> TracedNode:
+        return apply("neg", self)
 
     def parts(self) -> tuple[TracedNode, ...]:
         return ()
@@ -132,6 +151,29 @@ class TracedValue:
     def atoms(self) -> tuple[Atom, ...]:
         return tuple(a for axis in self.axes for a in axis)
 
+    def at(self, positions: Mapping[Atom, TracedNode]) -> TracedValue:
+        """Return the value with indices replaced by positions."""
+        return replace(self, node=substituted(self.node, positions))
+
+    @property
+    def shape(self) -> list[sympy.Expr]:
+        return [*map(size_of, self.axes)]
+
+    def place_of(self, dim: int) -> int:
+        """Return the number of an axis, counted from the first."""
+        return dim % len(self.axes) if self.axes else 0
+
+    def with_axis(self, dim: int, axis: Axis) -> TracedValue:
+        """Return the value with another axis in the place of one."""
+        return replace(self, axes=(*self.axes[:dim], axis, *self.axes[dim + 1 :]))
+
+    def without_axis(self, dim: int) -> TracedValue:
+        return replace(self, axes=(*self.axes[:dim], *self.axes[dim + 1 :]))
+
+    def with_unit_axis(self, dim: int) -> TracedValue:
+        """Return the value with one more axis, of size 1."""
+        return replace(self, axes=(*self.axes[:dim], (), *self.axes[dim:]))
+
     def fresh(self) -> TracedValue:
         """Return the value with new indices."""
         return self.renamed({a: Atom.new(a.size) for a in self.atoms})
@@ -147,6 +189,22 @@ class TracedValue:
         axes = tuple(tuple(p for a in axis for p in parts.get(a, (a,))) for axis in self.axes)
         inner = {a: joined(axis) for a, axis in parts.items()}
         return replace(self, axes=axes, node=substituted(self.node, inner))
+
+
+def new_axis(size: Any) -> Axis:
+    """Return an axis with an index of its own, without one if its size is 1."""
+    return () if size == 1 else (Atom.new(size),)
+
+
+def size_of(axis: Sequence[Atom]) -> sympy.Expr:
+    return sympy.prod([a.size for a in axis])
+
+
+def kind_of(tensor: Any) -> str:
+    """Return the kind of a tensor of torch: "float", "int" or "bool"."""
+    if tensor.is_floating_point():
+        return "float"
+    return "bool" if "bool" in str(tensor.dtype) else "int"
 
 
 def position_map(names: Mapping[Atom, Atom]) -> dict[Atom, TracedNode]:
@@ -203,9 +261,9 @@ def _from_position(node: TracedNode) -> tuple[Position, sympy.Expr] | None:
 def _folded_choice(node: TracedNode) -> TracedNode:
     """Fold a comparison of known positions, and a choice by a known condition."""
     match node:
-        case TracedApply("==", (TracedNumber(a), TracedNumber(b))) if _is_integer(
-            a
-        ) and _is_integer(b):
+        case TracedApply("==", (TracedNumber(a), TracedNumber(b))) if is_integer(a) and is_integer(
+            b
+        ):
             return TracedNumber(bool(a == b))
         case TracedApply(symbol, (a, b)) if (
             symbol in RELATIONS and (gap := gap_of(a, b)) is not None
@@ -216,7 +274,8 @@ def _folded_choice(node: TracedNode) -> TracedNode:
     return node
 
 
-def _is_integer(value: Any) -> bool:
+def is_integer(value: Any) -> bool:
+    """True if the value of a number is an integer, in Python or in SymPy."""
     return not isinstance(value, bool | float) and bool(sympy.sympify(value).is_Integer)
 
 
@@ -265,8 +324,13 @@ def reduced(
     return TracedReduce(kind, tuple(own.values()), substituted(node, position_map(own)), test)
 
 
-def apply(name: str, *args: TracedNode) -> TracedNode:
-    return TracedApply(name, tuple(args))
+def as_node(x: Any) -> TracedNode:
+    return x if isinstance(x, TracedNode) else TracedNumber(x)
+
+
+def apply(name: str, *args: Any) -> TracedNode:
+    """Return a function or an operator of nodes and numbers."""
+    return TracedApply(name, tuple(map(as_node, args)))
 
 
 def pieces_of(

@@ -11,11 +11,10 @@ import sympy
 from derive.algebra.expr import RELATIONS
 from derive.algebra.reductions import REDUCTIONS
 from derive.errors import DeriveError
-from derive.tracing.elementwise import number
-from derive.tracing.reader import Reader
-from derive.tracing.registry import operation
+from derive.tracing.context import Context, operation
 from derive.tracing.values import (
     Atom,
+    Axis,
     Joined,
     Position,
     TracedApply,
@@ -25,6 +24,9 @@ from derive.tracing.values import (
     TracedReduce,
     TracedValue,
     apply,
+    joined,
+    new_axis,
+    size_of,
     substituted,
     walk,
 )
@@ -34,38 +36,36 @@ from derive.tracing.values import (
     *("view", "reshape", "_unsafe_view", "flatten", "unflatten", "unsqueeze", "squeeze"),
     *("view_as", "reshape_as", "unsqueeze_", "squeeze_", "_reshape_alias", "ravel"),
 )
-def view(reader: Reader, x: TracedValue, *args: Any, **__: Any) -> TracedValue:
-    shape = reader.shape()
-    if reader.called in ("view", "reshape", "_unsafe_view") and isinstance(args[0], list):
+def view(context: Context, x: TracedValue, *args: Any, **__: Any) -> TracedValue:
+    shape = context.shape()
+    if context.called in ("view", "reshape", "_unsafe_view") and isinstance(args[0], list):
         for given, size in zip(args[0], shape, strict=True):
             # Beside a -1, torch may keep the old symbol of a size that is given as a number.
             if sympy.sympify(given).is_Integer and given >= 0:
-                reader.sizes.unify(size, sympy.sympify(given))
-        shape = reader.shape()
-    return reader.regrouped(x, shape)
+                context.sizes.unify(size, sympy.sympify(given))
+        shape = context.shape()
+    return context.regrouped(x, shape)
 
 
 @operation("permute")
-def permute(reader: Reader, x: TracedValue, dims: Sequence[int]) -> TracedValue:
+def permute(context: Context, x: TracedValue, dims: Sequence[int]) -> TracedValue:
     return replace(x, axes=tuple(x.axes[d] for d in dims))
 
 
 @operation("transpose", "transpose_", "swapaxes", "swapdims")
-def transpose(reader: Reader, x: TracedValue, a: int, b: int) -> TracedValue:
+def transpose(context: Context, x: TracedValue, a: int, b: int) -> TracedValue:
     axes = list(x.axes)
     axes[a], axes[b] = axes[b], axes[a]
     return replace(x, axes=tuple(axes))
 
 
 @operation("t", "numpy_T", "mT", "matrix_H", "adjoint", "t_")
-def transposed(reader: Reader, x: TracedValue) -> TracedValue:
-    if len(x.axes) < 2:
-        return x
-    return replace(x, axes=(*x.axes[:-2], x.axes[-1], x.axes[-2]))
+def transposed(context: Context, x: TracedValue) -> TracedValue:
+    return x if len(x.axes) < 2 else replace(x, axes=(*x.axes[:-2], x.axes[-1], x.axes[-2]))
 
 
 @operation("movedim", "moveaxis")
-def movedim(reader: Reader, x: TracedValue, source: Any, target: Any) -> TracedValue:
+def movedim(context: Context, x: TracedValue, source: Any, target: Any) -> TracedValue:
     sources = [source] if isinstance(source, int) else list(source)
     targets = [target] if isinstance(target, int) else list(target)
     rank = len(x.axes)
@@ -77,46 +77,28 @@ def movedim(reader: Reader, x: TracedValue, source: Any, target: Any) -> TracedV
 
 
 @operation("expand", "expand_as", "broadcast_to", "repeat", "tile", "repeat_interleave")
-def expand(reader: Reader, x: TracedValue, *args: Any, **_: Any) -> TracedValue:
-    name = reader.called
-    shape = reader.shape()
+def expand(context: Context, x: TracedValue, *args: Any, **_: Any) -> TracedValue:
+    name, shape = context.called, context.shape()
     axes = ((),) * (len(shape) - len(x.axes)) + x.axes
-    if name == "repeat_interleave":
-        return _interleaved(reader, x, shape)
-    made = []
+    made: list[Axis] = []
     for axis, size in zip(axes, shape, strict=True):
-        have = sympy.prod([a.size for a in axis])
-        if reader.sizes.equal(have, size):
+        have = size_of(axis)
+        if context.sizes.equal(have, size):
             made.append(axis)
-        elif name in ("repeat", "tile"):
-            times = reader.sizes.quotient(size, have)
-            if times is None:
-                raise DeriveError("a repeat of a part of a tensor is not supported")
-            made.append((Atom.new(times), *axis))
-        else:
+        elif name not in ("repeat", "tile", "repeat_interleave"):
             made.append((Atom.new(size),))
-    return replace(x, axes=tuple(made))
-
-
-def _interleaved(reader: Reader, x: TracedValue, shape: Sequence[sympy.Expr]) -> TracedValue:
-    made = []
-    for axis, size in zip(x.axes, shape, strict=True):
-        have = sympy.prod([a.size for a in axis])
-        times = reader.sizes.quotient(size, have)
-        if times is None:
+        elif (times := context.sizes.quotient(size, have)) is None:
             raise DeriveError("repeats that differ between elements are not supported")
-        made.append(axis if times == 1 else (*axis, Atom.new(times)))
+        else:
+            new = (Atom.new(times),)
+            made.append((*axis, *new) if name == "repeat_interleave" else (*new, *axis))
     return replace(x, axes=tuple(made))
 
 
 # -------------------------------------------------------------------- parts of an axis
 
 
-def length_of(value: TracedValue, dim: int) -> sympy.Expr:
-    return sympy.prod([a.size for a in value.axes[dim]])
-
-
-def with_runs_named(reader: Reader, x: TracedValue, dim: int) -> TracedValue:
+def with_runs_named(context: Context, x: TracedValue, dim: int) -> TracedValue:
     """Name x if a cumulative reduction in it ends at the index of the axis.
 
     Parts are then read of the name. A shifted end would be no position of the summed axis.
@@ -126,7 +108,7 @@ def with_runs_named(reader: Reader, x: TracedValue, dim: int) -> TracedValue:
             if isinstance(c, TracedApply) and c.name in RELATIONS:
                 read = {p.atom for p in walk(c) if isinstance(p, Position)}
                 if not read.isdisjoint(r.atoms) and not read.isdisjoint(x.axes[dim]):
-                    return reader.named(x, REDUCTIONS[r.kind].stem)
+                    return context.named(x, REDUCTIONS[r.kind].stem)
     return x
 
 
@@ -136,16 +118,16 @@ def moved(position: TracedNode, by: Any) -> TracedNode:
     if by == 0:
         return position
     if by.could_extract_minus_sign():
-        return apply("-", position, number(-by))
-    return apply("+", position, number(by))
+        return position - TracedNumber(-by)
+    return position + TracedNumber(by)
 
 
 @operation("select")
-def select(reader: Reader, x: TracedValue, dim: int, index: Any) -> TracedValue:
-    dim = reader.place_of(x, dim)
+def select(context: Context, x: TracedValue, dim: int, index: Any) -> TracedValue:
+    dim = x.place_of(dim)
     axis = x.axes[dim]
     node = x.node
-    size = sympy.prod([a.size for a in axis])
+    size = size_of(axis)
     index = sympy.sympify(index)
     if index.is_number and index < 0:
         index = size + index
@@ -153,142 +135,115 @@ def select(reader: Reader, x: TracedValue, dim: int, index: Any) -> TracedValue:
         isinstance(j, Joined) and Position(axis[0]) in j.items for j in walk(node)
     ):
         # A position with a constant part reads an equation of its own.
-        x = reader.named(x, "parts")
+        x = context.named(x, "parts")
         axis, node = x.axes[dim], x.node
     if len(axis) > 1:
-        x, atom = reader.single(x, dim)
+        x, atom = context.single(x, dim)
         axis, node = (atom,), x.node
     if axis:
         node = substituted(node, {axis[0]: TracedNumber(index)})
-    axes = tuple(a for n, a in enumerate(x.axes) if n != dim)
-    return replace(x, axes=axes, node=node)
+    return replace(x.without_axis(dim), node=node)
 
 
 @operation("unbind")
-def unbind(reader: Reader, x: TracedValue, dim: int = 0) -> list[TracedValue]:
-    dim = reader.place_of(x, dim)
-    count = len(reader.node.meta["val"])
-    return [select(reader, x, dim, n) for n in range(count)]
+def unbind(context: Context, x: TracedValue, dim: int = 0) -> list[TracedValue]:
+    return [select(context, x, dim, n) for n in range(len(context.node.meta["val"]))]
 
 
 @operation("cat", "concat", "concatenate")
-def cat(reader: Reader, tensors: Sequence[TracedValue], dim: int = 0) -> TracedValue:
+def cat(context: Context, tensors: Sequence[TracedValue], dim: int = 0) -> TracedValue:
     tensors = [t for t in tensors if t.axes]
-    dim = reader.place_of(tensors[0], dim)
+    dim = tensors[0].place_of(dim)
     if len(tensors) == 1:
         return tensors[0]
-    moved = [replace(t, axes=_without_axis(t.axes, dim)) for t in tensors]
-    lengths = [sympy.prod([a.size for a in t.axes[dim]]) for t in tensors]
-    if all(reader.sizes.equal(n, lengths[0]) for n in lengths):
-        which = Atom.new(len(tensors))
+    lengths = [t.shape[dim] for t in tensors]
+    if all(context.sizes.equal(n, lengths[0]) for n in lengths):
         if lengths[0] == 1:
-            values = reader.aligned(*moved)
-            node = _stacked_choice(which, [v.node for v in values])
-            axes = reader.axes_of(values)
-            return TracedValue((*axes[:dim], (which,), *axes[dim:]), node, values[0].kind)
-        values = reader.aligned(*tensors)
-        axes = reader.axes_of(values)
-        node = _stacked_choice(which, [v.node for v in values])
-        return TracedValue(
-            tuple((which, *a) if n == dim else a for n, a in enumerate(axes)), node, values[0].kind
-        )
+            return _stacked(context, [t.without_axis(dim) for t in tensors], dim)
+        made = _stacked(context, tensors, dim)
+        which, axis, *rest = made.axes[dim:]
+        return replace(made, axes=(*made.axes[:dim], (*which, *axis), *rest))
     if not all(t.axes[dim] for t in tensors):
-        return _concatenated_by_choice(reader, tensors, dim)
+        return _concatenated_by_choice(context, tensors, dim)
     total = Atom.new(sum(lengths))
     singles = []
     for t in tensors:
-        t, atom = reader.single(t, dim)
-        if not _is_read_alone(reader, t.node, atom):
+        t, atom = context.single(t, dim)
+        if not _is_read_alone(context, t.node, atom):
             # The axis of a named part implies its size.
-            t, atom = reader.single(reader.again_named(t, "part"), dim)
-        singles.append(
-            replace(
-                t,
-                axes=_without_axis(t.axes, dim),
-                node=substituted(t.node, {atom: Position(total)}),
-            )
-        )
-    values = reader.aligned(*singles)
-    axes = reader.axes_of(values)
+            t, atom = context.single(context.again_named(t, "part"), dim)
+        singles.append(t.without_axis(dim).at({atom: Position(total)}))
+    values = context.aligned(*singles)
+    axes = context.axes_of(values)
     body = TracedApply("concat", (Position(total), *(v.node for v in values)))
     made = TracedValue((*axes[:dim], (total,), *axes[dim:]), body, values[0].kind)
-    return reader.named(made, reader.place.variable or "joined" if reader.place else "joined")
+    return context.named_variable(made, "joined")
 
 
-def _is_read_alone(reader: Reader, node: TracedNode, atom: Atom) -> bool:
+def _is_read_alone(context: Context, node: TracedNode, atom: Atom) -> bool:
     """True if an undivided axis of the index's size is read at the bare index.
 
     No read may be at a sum with the index, which would imply another size.
     """
-    axes = {name: value.axes for name, value in reader.inputs.items()}
-    axes |= {e.name: e.axes for e in reader.equations}
+    axes = {name: value.axes for name, value in context.inputs.items()}
+    axes |= {e.name: e.axes for e in context.equations}
     found = False
     for x in walk(node):
         if not isinstance(x, TracedRead):
             continue
         for p, axis in zip(x.positions, filter(None, axes.get(x.name, ())), strict=False):
             if p == Position(atom):
-                found |= len(axis) == 1 and reader.sizes.equal(axis[0].size, atom.size)
+                found |= len(axis) == 1 and context.sizes.equal(axis[0].size, atom.size)
             elif isinstance(p, TracedApply) and Position(atom) in walk(p):
                 return False
     return found
 
 
 def _concatenated_by_choice(
-    reader: Reader, tensors: Sequence[TracedValue], dim: int
+    context: Context, tensors: Sequence[TracedValue], dim: int
 ) -> TracedValue:
     """Concatenate tensors, some with one position: where(u < 1, a, b[u-1])."""
-    total = Atom.new(sum(length_of(t, dim) for t in tensors))
+    total = Atom.new(sum(t.shape[dim] for t in tensors))
     first, singles, ends = sympy.Integer(0), [], []
     for t in tensors:
-        length = length_of(t, dim)
+        length = t.shape[dim]
         if t.axes[dim]:
-            t, atom = reader.single(with_runs_named(reader, t, dim), dim)
-            t = replace(t, node=substituted(t.node, {atom: moved(Position(total), -first)}))
-        singles.append(replace(t, axes=_without_axis(t.axes, dim)))
+            t, atom = context.single(with_runs_named(context, t, dim), dim)
+            t = t.at({atom: moved(Position(total), -first)})
+        singles.append(t.without_axis(dim))
         first = first + length
         ends.append(first)
-    values = reader.aligned(*singles)
-    axes = reader.axes_of(values)
+    values = context.aligned(*singles)
+    axes = context.axes_of(values)
     *before, node = (v.node for v in values)
     for own, end in reversed(list(zip(before, ends, strict=False))):
-        node = apply("where", apply("<", Position(total), number(end)), own, node)
+        node = apply("where", Position(total) < end, own, node)
     made = TracedValue((*axes[:dim], (total,), *axes[dim:]), node, values[0].kind)
-    return reader.named(made, reader.place.variable or "joined" if reader.place else "joined")
+    return context.named_variable(made, "joined")
 
 
 @operation("stack")
-def stack(reader: Reader, tensors: Sequence[TracedValue], dim: int = 0) -> TracedValue:
-    values = reader.aligned(*tensors)
-    axes = reader.axes_of(values)
-    dim = dim % (len(axes) + 1)
-    if len(tensors) == 1:
-        return replace(values[0], axes=(*axes[:dim], (), *axes[dim:]))
-    which = Atom.new(len(tensors))
-    node = _stacked_choice(which, [v.node for v in values])
-    return TracedValue((*axes[:dim], (which,), *axes[dim:]), node, values[0].kind)
+def stack(context: Context, tensors: Sequence[TracedValue], dim: int = 0) -> TracedValue:
+    return _stacked(context, tensors, dim % (len(tensors[0].axes) + 1))
 
 
-def _without_axis(axes: Sequence[Any], dim: int) -> tuple[Any, ...]:
-    return tuple(a for n, a in enumerate(axes) if n != dim)
-
-
-def _stacked_choice(which: Atom, nodes: Sequence[TracedNode]) -> TracedNode:
-    """Return the n-th node at position n, as nested choices."""
-    *first, last = nodes
-    node = last
-    for n in reversed(range(len(first))):
-        node = apply("where", apply("==", Position(which), number(n)), first[n], node)
-    return node
+def _stacked(context: Context, tensors: Sequence[TracedValue], dim: int) -> TracedValue:
+    """Return the n-th tensor at position n of a new axis, as nested choices."""
+    values, axis = context.aligned(*tensors), new_axis(len(tensors))
+    *first, node = (v.node for v in values)
+    for n, own in reversed(list(enumerate(first))):
+        node = apply("where", apply("==", joined(axis), n), own, node)
+    axes = context.axes_of(values)
+    return TracedValue((*axes[:dim], axis, *axes[dim:]), node, values[0].kind)
 
 
 @operation("flip")
-def flip(reader: Reader, x: TracedValue, dims: Sequence[int]) -> TracedValue:
+def flip(context: Context, x: TracedValue, dims: Sequence[int]) -> TracedValue:
     for d in dims:
-        d = reader.place_of(x, d)
+        d = x.place_of(d)
         if not x.axes[d]:
             continue
-        x, atom = reader.single(x, d)
-        back = apply("-", TracedNumber(atom.size - 1), Position(atom))
-        x = replace(x, node=substituted(x.node, {atom: back}))
+        x, atom = context.single(x, d)
+        back = TracedNumber(atom.size - 1) - Position(atom)
+        x = x.at({atom: back})
     return x

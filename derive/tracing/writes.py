@@ -10,30 +10,26 @@ put into the node below, and so on down to the base. Then every other view is re
 from __future__ import annotations
 
 import operator
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sympy
 
 from derive.errors import DeriveError
-from derive.tracing.dead_branches import merged_where, without_dead_branches
-from derive.tracing.infinite_branches import leaves_out
-from derive.tracing.masks import MANY
-from derive.tracing.value_names import is_simple
+from derive.tracing.choices import conjunction, merged_where, without_dead_branches
+from derive.tracing.context import OPERATIONS, Context
+from derive.tracing.graph import is_write, name_of
+from derive.tracing.sizes import SymbolicSizes
 from derive.tracing.values import (
     Atom,
     Position,
     TracedNode,
-    TracedNumber,
     TracedParameter,
     TracedValue,
     apply,
     substituted,
 )
-
-if TYPE_CHECKING:
-    from derive.tracing.reader import Reader
 
 _ARGUMENT = (
     "the function changes an argument, parameter or buffer in place; change a copy, x.clone(), "
@@ -46,20 +42,24 @@ _OVER = ("copy_", "fill_", "zero_")
 """Operations that do not read the values that they overwrite."""
 
 
-class Writes:
+class Memory:
     """Nodes of a graph by the memory that they share."""
 
-    def __init__(self, reader: Reader) -> None:
-        self.reader = reader
-        self.order = {node: n for n, node in enumerate(reader.graph.graph.nodes)}
-        self.groups: dict[int, list[Any]] = {}
+    def __init__(self, graph: Any, sizes: SymbolicSizes) -> None:
+        self.sizes = sizes
+        self.order = {node: n for n, node in enumerate(graph.nodes)}
+        self._groups: dict[int, list[Any]] = {}
         for node in self.order:
             if (held := _storage(node)) is not None:
-                self.groups.setdefault(held, []).append(node)
+                self._groups.setdefault(held, []).append(node)
 
-    def allowed(self, node: Any, whole: bool) -> None:
+    def group(self, node: Any) -> list[Any]:
+        """Return all nodes that share memory with a node."""
+        return self._groups.get(_storage(node) or 0, [])
+
+    def check(self, node: Any) -> None:
         """Check that a node writes into a tensor that the function made."""
-        if is_write(node) and whole and self._chain(node.args[0])[-1].op != "call_function":
+        if is_write(node) and self.chain(node.args[0])[-1].op != "call_function":
             raise DeriveError(_ARGUMENT)
 
     def is_view_without_graph(self, node: Any) -> bool:
@@ -83,39 +83,11 @@ class Writes:
         here, there = (x.meta["val"] for x in node.args[:2])
 
         def said(x: Any) -> list[Any]:
-            return [self.reader.sizes.of(n) for n in (x.storage_offset(), *x.shape, *x.stride())]
+            return [self.sizes.of(n) for n in (x.storage_offset(), *x.shape, *x.stride())]
 
         return said(here) == said(there)
 
-    def written(self, node: Any, made: Any) -> None:
-        """Update the values of all nodes that share memory with a written node."""
-        if not is_write(node) or self.is_idle(node):
-            return
-        chain = self._chain(node.args[0])
-        group = self.groups.get(_storage(node) or 0, [])
-        if not isinstance(made, TracedValue):
-            left = (u for x in group if x is not node for u in x.users)
-            if any(self.order[u] > self.order[node] for u in left):
-                raise DeriveError(MANY)
-            return
-        if len(group) < 2:
-            return
-        known, value = self.reader.known, made
-        for child, parent in pairwise(chain):
-            value = self._put(child, known[parent], parent, value)
-        first = chain[-1]
-        unnamed = is_simple(value.node) or leaves_out(value.node)
-        if not unnamed and self._reads_of(group, node) > 1:
-            place = self.reader.graph.places.get(first.name)
-            value = self.reader.named(value, (place and place.variable) or "written")
-        known[first] = value
-        for other in self._read_later(group, node):
-            if other in known and other is not first:
-                known[other] = self._again(other)
-
-    # ---------------------------------------------------------------- what is read
-
-    def _chain(self, node: Any) -> list[Any]:
+    def chain(self, node: Any) -> list[Any]:
         """Return a node, the node that it is a view of, and so on to the base."""
         found = [node]
         while (before := self._before(found[-1])) is not None:
@@ -129,17 +101,17 @@ class Writes:
         held = _storage(node)
         return next((x for x in source.all_input_nodes if _storage(x) == held), None)
 
-    def _read_later(self, group: list[Any], node: Any) -> list[Any]:
+    def read_later(self, group: list[Any], node: Any) -> list[Any]:
         """Return the nodes of a group that are read after a node, with their bases."""
         found = {
             x
             for other in group
             if any(self.order[u] > self.order[node] for u in other.users)
-            for x in self._chain(other)
+            for x in self.chain(other)
         }
         return [x for x in group if x in found]
 
-    def _reads_of(self, group: list[Any], node: Any) -> int:
+    def reads_of(self, group: list[Any], node: Any) -> int:
         """Return how often written memory is read before the next write."""
         count, own = 0, set(group)
         for later, n in self.order.items():
@@ -155,188 +127,172 @@ class Writes:
             )
         return count
 
-    def _again(self, node: Any) -> Any:
-        """Return a view of the current values."""
-        reader = self.reader
-        if is_write(node):
-            return reader.known[node.args[0]]
-        outer = reader.node, reader.place
-        try:
-            if node.target is operator.getitem:
-                reader.known[node.args[0]] = self._again(node.args[0])
-            reader.node, reader.place = node, reader.graph.places.get(node.name, outer[1])
-            return reader.again(node)
-        finally:
-            reader.node, reader.place = outer
 
-    # ---------------------------------------------------------------- what is put
+def put_into(
+    context: Context,
+    old: TracedValue,
+    value: TracedValue,
+    nodes: tuple[Any, Any],
+    args: Sequence[Any],
+    named: Mapping[str, Any],
+) -> TracedValue:
+    """Return ``old`` with a value in the place of a view of it.
 
-    def _put(self, child: Any, old: TracedValue, parent: Any, value: TracedValue) -> TracedValue:
-        """Return ``old`` with the value in the place of a view of it."""
-        reader, args, name = self.reader, child.args, name_of(child.target)
-        args = reader.given(args)
-        if old.kind != value.kind:
-            if value.kind == "float":
-                raise DeriveError("a write of floats into an integer tensor is not supported")
-            value = replace(value, kind=old.kind)
-        if is_write(child) or name in ("alias", "contiguous", "to", "view_as", "_to_copy"):
-            return value
-        if child.target is operator.getitem:
-            return self._put_one_of_many(child, old, value)
-        named = reader.given(child.kwargs)
-        rank = len(old.axes)
-        match name:
-            case "select":
-                dim = args[1] % rank
-                size = _axis_length(old, dim)
-                at = sympy.sympify(args[2])
-                return self._at(old, dim, size + at if reader.sizes.hint(at) < 0 else at, value)
-            case "slice" | "narrow":
-                dim = (args[1] if len(args) > 1 else 0) % rank
-                first = sympy.sympify(args[2] if len(args) > 2 and args[2] is not None else 0)
-                first = _axis_length(old, dim) + first if reader.sizes.hint(first) < 0 else first
-                step = args[4] if len(args) > 4 else named.get("step", 1)
-                return self._among(old, dim, reader.sizes.plain(first), step, value)
-            case "permute":
-                order = [d % rank for d in args[1]]
-                return replace(value, axes=tuple(value.axes[order.index(n)] for n in range(rank)))
-            case "transpose" | "swapaxes" | "swapdims" | "t" | "numpy_T" | "mT":
-                made: TracedValue = reader.again(child, value)
-                return made
-            case "view" | "reshape" | "unsqueeze" | "squeeze" | "flatten" | "unflatten":
-                return reader.regrouped(value, reader.shape(parent))
-            case "diagonal":
-                return self._on_diagonal(old, value, *args[1:], **named)
+    ``nodes`` are the view and the node of ``old``; ``args`` and ``named``, the view's arguments.
+    """
+    child, parent = nodes
+    name = name_of(child.target)
+    if old.kind != value.kind:
+        if value.kind == "float":
+            raise DeriveError("a write of floats into an integer tensor is not supported")
+        value = replace(value, kind=old.kind)
+    if is_write(child) or name in ("alias", "contiguous", "to", "view_as", "_to_copy"):
+        return value
+    if child.target is operator.getitem:
+        return _put_one_of_many(context, child, old, value)
+    rank = len(old.axes)
+    match name:
+        case "select":
+            dim = args[1] % rank
+            size = old.shape[dim]
+            at = sympy.sympify(args[2])
+            return _at(context, old, dim, size + at if context.sizes.hint(at) < 0 else at, value)
+        case "slice" | "narrow":
+            dim = (args[1] if len(args) > 1 else 0) % rank
+            first = sympy.sympify(args[2] if len(args) > 2 and args[2] is not None else 0)
+            first = old.shape[dim] + first if context.sizes.hint(first) < 0 else first
+            step = args[4] if len(args) > 4 else named.get("step", 1)
+            return _among(context, old, dim, context.sizes.plain(first), step, value)
+        case "permute":
+            order = [d % rank for d in args[1]]
+            return replace(value, axes=tuple(value.axes[order.index(n)] for n in range(rank)))
+        case "transpose" | "swapaxes" | "swapdims" | "t" | "numpy_T" | "mT":
+            made: TracedValue = OPERATIONS[name](context, value, *args[1:], **named)
+            return made
+        case "view" | "reshape" | "unsqueeze" | "squeeze" | "flatten" | "unflatten":
+            return context.regrouped(value, context.shape(parent))
+        case "diagonal":
+            return _on_diagonal(context, old, value, *args[1:], **named)
+    raise DeriveError(_NOT_READ)
+
+
+def _put_one_of_many(
+    context: Context, child: Any, old: TracedValue, value: TracedValue
+) -> TracedValue:
+    """Put a value in the place of one of the results of chunk, split or unbind."""
+    source, which = child.args
+    name = name_of(source.target)
+    at = 1 if name == "unbind" else 2
+    dim = source.kwargs.get("dim", source.args[at] if len(source.args) > at else 0)
+    dim = dim % len(old.axes)
+    if name == "unbind":
+        return _at(context, old, dim, sympy.Integer(which), value)
+    if name not in ("chunk", "split", "split_with_sizes", "tensor_split"):
         raise DeriveError(_NOT_READ)
-
-    def _put_one_of_many(self, child: Any, old: TracedValue, value: TracedValue) -> TracedValue:
-        """Put a value in the place of one of the results of chunk, split or unbind."""
-        source, which = child.args
-        name = name_of(source.target)
-        at = 1 if name == "unbind" else 2
-        dim = source.kwargs.get("dim", source.args[at] if len(source.args) > at else 0)
-        dim = dim % len(old.axes)
-        if name == "unbind":
-            return self._at(old, dim, sympy.Integer(which), value)
-        if name not in ("chunk", "split", "split_with_sizes", "tensor_split"):
-            raise DeriveError(_NOT_READ)
-        dim = (dim if name != "split" or len(source.args) > 2 or source.kwargs else 0) % len(
-            old.axes
-        )
-        first = sum(self.reader.sizes.of(x.shape[dim]) for x in source.meta["val"][:which])
-        return self._among(old, dim, self.reader.sizes.plain(sympy.sympify(first)), 1, value)
-
-    def _at(self, old: TracedValue, dim: int, at: Any, value: TracedValue) -> TracedValue:
-        wide = replace(value, axes=(*value.axes[:dim], (), *value.axes[dim:]))
-        if not old.axes[dim]:
-            return wide
-        new = Atom.new(_axis_length(old, dim))
-        return self._where(old, dim, (new,), apply("==", Position(new), TracedNumber(at)), wide)
-
-    def _among(
-        self, old: TracedValue, dim: int, first: Any, step: Any, value: TracedValue
-    ) -> TracedValue:
-        whole, length = _axis_length(old, dim), _axis_length(value, dim)
-        sizes = self.reader.sizes
-        if sizes.equal(whole, length) and step == 1:
-            return value
-        if step != 1 and self._are_equal_parts(whole, length, first, step):
-            # x[:, 1::2] is one column of x viewed as rows of 2.
-            row, column = Atom.new(length), Atom.new(step)
-            both = (*value.axes[dim], Atom.new(step))
-            wide = replace(value, axes=(*value.axes[:dim], both, *value.axes[dim + 1 :]))
-            test = apply("==", Position(column), TracedNumber(first))
-            return self._where(old, dim, (row, column), test, wide)
-        if length == 1:
-            dropped = tuple(a for n, a in enumerate(value.axes) if n != dim)
-            return self._at(old, dim, first, replace(value, axes=dropped))
-        value, atom = self.reader.single(value, dim)
-        new = Atom.new(whole)
-        at: TracedNode = Position(new)
-        tests = []
-        if first == 0 and step == 1 and not sizes.equal(whole, length):
-            # A bare index would imply that the axis of the part has its size.
-            at = apply("+", at, TracedParameter(self.reader.start()))
-        if first != 0:
-            at = apply("-", at, TracedNumber(first))
-            tests.append(apply(">=", Position(new), TracedNumber(first)))
-        if step != 1:
-            tests.append(apply("==", apply("%", at, TracedNumber(step)), TracedNumber(0)))
-            at = apply("//", at, TracedNumber(step))
-        elif not sizes.equal(whole, first + length):
-            end = sizes.plain(first + length)
-            tests.append(apply("<", Position(new), TracedNumber(end)))
-        test = tests[0]
-        for other in tests[1:]:
-            test = apply("and", test, other)
-        axes = (*value.axes[:dim], (new,), *value.axes[dim + 1 :])
-        moved = replace(value, axes=axes, node=substituted(value.node, {atom: at}))
-        return self._where(old, dim, (new,), test, moved)
-
-    def _are_equal_parts(self, whole: Any, length: Any, first: Any, step: Any) -> bool:
-        """True if an axis is ``length`` rows of ``step`` positions."""
-        sizes = self.reader.sizes
-        if sizes.hint(length) * step != sizes.hint(whole) or not first.is_Integer or first >= step:
-            return False
-        pair = (whole, sympy.sympify(step))
-        return not whole.free_symbols or pair in sizes.divided or sizes.equal(length * step, whole)
-
-    def _on_diagonal(
-        self, old: TracedValue, value: TracedValue, offset: int = 0, dim1: int = 0, dim2: int = 1
-    ) -> TracedValue:
-        """where(row + offset == column, value[row], old)."""
-        reader = self.reader
-        rank = len(old.axes)
-        dim1, dim2 = dim1 % rank, dim2 % rank
-        if not old.axes[dim1] or not old.axes[dim2]:
-            raise DeriveError(_NOT_READ)
-        value, atom = reader.single(value, rank - 2)
-        row, column = (Atom.new(_axis_length(old, d)) for d in (dim1, dim2))
-        first = Position(row if offset >= 0 else column)
-        rest = iter(value.axes[:-1])
-        axes = tuple(() if n in (dim1, dim2) else next(rest) for n in range(rank))
-        own = (row,) if offset >= 0 else (column,)
-        place = dim1 if offset >= 0 else dim2
-        axes = (*axes[:place], own, *axes[place + 1 :])
-        moved = replace(value, axes=axes, node=substituted(value.node, {atom: first}))
-        edge: TracedNode = Position(row)
-        if offset:
-            edge = apply("+", edge, TracedNumber(offset))
-        around: list[Any] = [()] * rank
-        around[dim1], around[dim2] = (row,), (column,)
-        test = TracedValue(tuple(around), apply("==", edge, Position(column)), "bool")
-        return self._chosen(test, moved, self._one_index(self._one_index(old, dim1), dim2))
-
-    def _where(
-        self, old: TracedValue, dim: int, axis: Any, test: TracedNode, value: TracedValue
-    ) -> TracedValue:
-        around = tuple(axis if n == dim else () for n in range(len(old.axes)))
-        if len(axis) == 1:
-            old = self._one_index(old, dim)
-        return self._chosen(TracedValue(around, test, "bool"), value, old)
-
-    def _one_index(self, old: TracedValue, dim: int) -> TracedValue:
-        return self.reader.single(old, dim)[0] if old.axes[dim] else old
-
-    def _chosen(self, test: TracedValue, value: TracedValue, old: TracedValue) -> TracedValue:
-        made = self.reader.elementwise(merged_where, test, value, old, kind=old.kind)
-        return replace(made, node=without_dead_branches(made.node, self.reader.sizes))
+    dim = (dim if name != "split" or len(source.args) > 2 or source.kwargs else 0) % len(old.axes)
+    first = sum(context.sizes.of(x.shape[dim]) for x in source.meta["val"][:which])
+    return _among(context, old, dim, context.sizes.plain(sympy.sympify(first)), 1, value)
 
 
-def is_write(node: Any) -> bool:
-    """True if a node changes its first argument."""
-    schema = getattr(node.target, "_schema", None)
-    return bool(schema is not None and schema.is_mutable and node.args)
+def _at(context: Context, old: TracedValue, dim: int, at: Any, value: TracedValue) -> TracedValue:
+    wide = value.with_unit_axis(dim)
+    if not old.axes[dim]:
+        return wide
+    new = Atom.new(old.shape[dim])
+    return _where(context, old, dim, (new,), apply("==", Position(new), at), wide)
 
 
-def name_of(target: Any) -> str:
-    """The name of an operation."""
-    packet = getattr(target, "overloadpacket", None)
-    return str(getattr(packet, "__name__", None) or getattr(target, "__name__", target))
+def _among(
+    context: Context, old: TracedValue, dim: int, first: Any, step: Any, value: TracedValue
+) -> TracedValue:
+    whole, length = old.shape[dim], value.shape[dim]
+    sizes = context.sizes
+    if sizes.equal(whole, length) and step == 1:
+        return value
+    if step != 1 and _are_equal_parts(context, whole, length, first, step):
+        # x[:, 1::2] is one column of x viewed as rows of 2.
+        row, column = Atom.new(length), Atom.new(step)
+        wide = value.with_axis(dim, (*value.axes[dim], Atom.new(step)))
+        test = apply("==", Position(column), first)
+        return _where(context, old, dim, (row, column), test, wide)
+    if length == 1:
+        return _at(context, old, dim, first, value.without_axis(dim))
+    value, atom = context.single(value, dim)
+    new = Atom.new(whole)
+    at: TracedNode = Position(new)
+    tests = []
+    if first == 0 and step == 1 and not sizes.equal(whole, length):
+        # A bare index would imply that the axis of the part has its size.
+        at = at + TracedParameter(context.start())
+    if first != 0:
+        at = at - first
+        tests.append(Position(new) >= first)
+    if step != 1:
+        tests.append(apply("==", at % step, 0))
+        at = at // step
+    elif not sizes.equal(whole, first + length):
+        tests.append(Position(new) < sizes.plain(first + length))
+    inside = conjunction(tests)
+    assert inside is not None
+    moved = value.with_axis(dim, (new,)).at({atom: at})
+    return _where(context, old, dim, (new,), inside, moved)
 
 
-def _axis_length(value: TracedValue, dim: int) -> Any:
-    return sympy.prod([a.size for a in value.axes[dim]])
+def _are_equal_parts(context: Context, whole: Any, length: Any, first: Any, step: Any) -> bool:
+    """True if an axis is ``length`` rows of ``step`` positions."""
+    sizes = context.sizes
+    if sizes.hint(length) * step != sizes.hint(whole) or not first.is_Integer or first >= step:
+        return False
+    pair = (whole, sympy.sympify(step))
+    return not whole.free_symbols or pair in sizes.divided or sizes.equal(length * step, whole)
+
+
+def _on_diagonal(
+    context: Context,
+    old: TracedValue,
+    value: TracedValue,
+    offset: int = 0,
+    dim1: int = 0,
+    dim2: int = 1,
+) -> TracedValue:
+    """where(row + offset == column, value[row], old)."""
+    rank = len(old.axes)
+    dim1, dim2 = dim1 % rank, dim2 % rank
+    if not old.axes[dim1] or not old.axes[dim2]:
+        raise DeriveError(_NOT_READ)
+    value, atom = context.single(value, rank - 2)
+    row, column = (Atom.new(old.shape[d]) for d in (dim1, dim2))
+    rest = iter(value.axes[:-1])
+    axes = tuple(() if n in (dim1, dim2) else next(rest) for n in range(rank))
+    own = (row,) if offset >= 0 else (column,)
+    place = dim1 if offset >= 0 else dim2
+    axes = (*axes[:place], own, *axes[place + 1 :])
+    moved = replace(value, axes=axes, node=substituted(value.node, {atom: Position(*own)}))
+    edge: TracedNode = Position(row)
+    if offset:
+        edge = edge + offset
+    around: list[Any] = [()] * rank
+    around[dim1], around[dim2] = (row,), (column,)
+    test = TracedValue(tuple(around), apply("==", edge, Position(column)), "bool")
+    return _chosen(
+        context, test, moved, context.with_one_index(context.with_one_index(old, dim1), dim2)
+    )
+
+
+def _where(
+    context: Context, old: TracedValue, dim: int, axis: Any, test: TracedNode, value: TracedValue
+) -> TracedValue:
+    around = tuple(axis if n == dim else () for n in range(len(old.axes)))
+    if len(axis) == 1:
+        old = context.with_one_index(old, dim)
+    return _chosen(context, TracedValue(around, test, "bool"), value, old)
+
+
+def _chosen(
+    context: Context, test: TracedValue, value: TracedValue, old: TracedValue
+) -> TracedValue:
+    made = context.elementwise(merged_where, test, value, old, kind=old.kind)
+    return replace(made, node=without_dead_branches(made.node, context.sizes))
 
 
 def _storage(node: Any) -> int | None:

@@ -6,6 +6,7 @@ import math
 from itertools import product
 
 import pytest
+from kit.each import each_row
 
 from derive.algebra.exact import constant_value, function_at
 from derive.algebra.expr import Access, Call, Const, Index, Pow, num
@@ -15,7 +16,7 @@ POINTS = (0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 2.5, 3.7, 30.0, -30.0, 710.0, -8
 OF_WHOLE_NUMBERS = {"int", "floordiv"}
 
 
-@pytest.mark.parametrize("name", sorted(set(FUNCTIONS) - OF_WHOLE_NUMBERS))
+@each_row("name", sorted(set(FUNCTIONS) - OF_WHOLE_NUMBERS))
 def test_a_function_has_the_value_that_numpy_has(name):
     function = FUNCTIONS[name]
     for arguments in product(POINTS, repeat=function.arity):

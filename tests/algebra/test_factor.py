@@ -29,7 +29,7 @@ from derive.algebra.poly import (
     scale,
     sum_over,
 )
-from derive.pipeline import derivation
+from derive.api import derivation
 from derive.show.formula import unicode
 
 i, i1, j, j1, k = map(index, ("i", "i'", "j", "j'", "k"))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import sympy
 import torch
+from kit.each import each_row
 from sympy.codegen import cfunctions
 
 import derive
@@ -129,7 +130,7 @@ def call(name: str) -> Call:
     return Call(name, ARGUMENTS[: FUNCTIONS[name].arity])
 
 
-@pytest.mark.parametrize(("name", "arguments"), ROWS)
+@each_row("name, arguments", ROWS)
 def test_value_and_gradient_are_those_of_torch(name, arguments):
     leaves = [torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in arguments]
     expected = torch_function(name)(*leaves)
@@ -142,8 +143,8 @@ def test_value_and_gradient_are_those_of_torch(name, arguments):
         )
 
 
-@pytest.mark.parametrize("name", SMOOTH)
-@pytest.mark.parametrize("order", [1, 2])
+@each_row("name", SMOOTH)
+@each_row("order", [1, 2])
 def test_partials_are_differences(name, order):
     for x in SMOOTH[name]:
         f, derived = call(name), partial(call(name), 0)
@@ -203,7 +204,7 @@ def test_polygamma_closes_at_every_order(n):
     assert partial(Call("digamma", ARGUMENTS[:1]), 0) is Call("polygamma", (num(1), ARGUMENTS[0]))
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@each_row("name", FUNCTIONS)
 def test_derivatives_are_closed(name):
     row = FUNCTIONS[name]
     assert len(row.partials) == row.arity
@@ -217,13 +218,13 @@ def test_derivatives_are_closed(name):
         todo = following
 
 
-@pytest.mark.parametrize("name", [n for n, f in FUNCTIONS.items() if f.torch_method])
+@each_row("name", [n for n, f in FUNCTIONS.items() if f.torch_method])
 def test_tensor_methods_exist(name):
     assert hasattr(torch.Tensor, FUNCTIONS[name].torch_method)
     assert callable(torch_function(name)) or name == "detach"
 
 
-@pytest.mark.parametrize("name", [*SMOOTH, "detach"])
+@each_row("name", [*SMOOTH, "detach"])
 def test_numpy_takes_arrays(name):
     xs = SMOOTH.get(name, (1.0, 2.0))
     array = FUNCTIONS[name].numpy(np.array(xs))
@@ -334,7 +335,7 @@ def is_regular(name: str, arguments: tuple[float, ...]) -> bool:
     return all(g is None or math.isfinite(g.detach()) for g in (y, *slopes))
 
 
-@pytest.mark.parametrize("name", OF_FLOATS)
+@each_row("name", OF_FLOATS)
 def test_values_lie_where_the_table_says(name):
     row = FUNCTIONS[name]
     values = [float(row.numpy(*at)) for at in places(name)]
@@ -345,7 +346,7 @@ def test_values_lie_where_the_table_says(name):
     assert all(any(abs(v - e) < 0.01 for v in values) for e in ends)
 
 
-@pytest.mark.parametrize("name", OF_FLOATS)
+@each_row("name", OF_FLOATS)
 def test_what_is_total_and_what_overflows(name):
     row = FUNCTIONS[name]
     moderate = tuple(x for x in POINTS if abs(x) < 4)
@@ -358,7 +359,7 @@ def test_what_is_total_and_what_overflows(name):
         assert not all(is_regular(name, at) for at in places(name, (*moderate, -INF)))
 
 
-@pytest.mark.parametrize("name", OF_FLOATS)
+@each_row("name", OF_FLOATS)
 def test_what_grows_no_faster_than_its_arguments(name):
     row = FUNCTIONS[name]
     grows = any(not abs(row.numpy(*at)) <= 2 + sum(map(abs, at)) for at in places(name))
@@ -368,7 +369,7 @@ def test_what_grows_no_faster_than_its_arguments(name):
         assert grows
 
 
-@pytest.mark.parametrize("name", OF_FLOATS)
+@each_row("name", OF_FLOATS)
 def test_what_is_whole_and_what_the_math_module_has(name):
     row = FUNCTIONS[name]
     whole = tuple(x for x in POINTS if x == int(x))

@@ -9,6 +9,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from kit.each import each_row
 
 from derive import parse
 from derive.algebra import inequalities as module
@@ -31,7 +32,7 @@ from derive.algebra.expr import (
 )
 from derive.algebra.inequalities import Bounds
 from derive.algebra.poly import add, atom, constant, scale
-from derive.calculus.valid_positions import bounds_of, given_sizes
+from derive.calculus.positions import bounds_of, given_sizes
 from derive.check import oracle
 from derive.notation.operation import Extent
 
@@ -87,7 +88,7 @@ KNOWN = [
 ]
 
 
-@pytest.mark.parametrize(("extents", "condition", "holds"), KNOWN, ids=str)
+@each_row("extents, condition, holds", KNOWN)
 def test_what_is_known(extents, condition, holds):
     assert Bounds(given_sizes(extents)).holds(condition) is holds
 

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from kit.each import each_row
 from kit.programs.sympy_form import through_sympy
 
 from derive import derivation, load, parse
@@ -69,8 +70,8 @@ def test_value_and_gradient_are_those_of_torch(name):
         np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", SMOOTH)
-@pytest.mark.parametrize("over", ["k", "k | k < n", "m,k | x[n,m,k] > 0.4", "k | s[k] == n"])
+@each_row("name", SMOOTH)
+@each_row("over", ["k", "k | k < n", "m,k | x[n,m,k] > 0.4", "k | s[k] == n"])
 def test_under_a_condition_the_value_and_gradient_are_the_oracles(name, over):
     axes = "n" if "m" in over else "n,m"
     op = parse(f"op f(x[n,m,k], s[k]: int) -> y ; y[{axes}] = {name}[{over}](x[n,m,k] + s[k])")

@@ -13,6 +13,15 @@ import derive
 FUNCTIONS = pytest.mark.parametrize("function", EXAMPLES, ids=lambda f: f.__name__)
 
 
+def each_mistake(share):
+    """One of so many in a row now, and all in the long campaign."""
+    rows = [
+        pytest.param(*row, marks=[pytest.mark.long] if n % share else [])
+        for n, row in enumerate(MISTAKES)
+    ]
+    return pytest.mark.parametrize(("function", "old", "new", "name", "said"), rows)
+
+
 def wanting(args):
     """The arguments, each float tensor of them with a gradient: None is none for any."""
     return [a.clone().requires_grad_() if is_float(a) else a for a in args]
@@ -45,7 +54,7 @@ def test_a_right_function_is_right_beside_its_operation(function):
     assert report.right, str(report)
 
 
-@pytest.mark.parametrize(("function", "old", "new", "name", "said"), MISTAKES)
+@each_mistake(3)
 def test_a_mistake_is_named(function, old, new, name, said):
     report = report_of(function, old, new)
     row = row_of(report, name)
@@ -54,10 +63,7 @@ def test_a_mistake_is_named(function, old, new, name, said):
     assert row.wrong in str(report) and name in str(report)
 
 
-@pytest.mark.parametrize(
-    ("function", "old", "new", "name", "said"),
-    [pytest.param(*m, marks=[pytest.mark.long] if n % 4 else []) for n, m in enumerate(MISTAKES)],
-)
+@each_mistake(8)
 def test_a_mistake_is_found_where_no_operation_is_known(function, old, new, name, said):
     report = report_of(function, old, new, known=False)
     assert not row_of(report, name).right

@@ -66,7 +66,10 @@ EDITS = [
 ]
 
 
-@pytest.mark.parametrize(("function", "old", "new", "name", "said"), EDITS)
+@pytest.mark.parametrize(
+    ("function", "old", "new", "name", "said"),
+    [pytest.param(*row, marks=[pytest.mark.long] if n % 2 else []) for n, row in enumerate(EDITS)],
+)
 def test_the_edit_that_mends_a_gradient_is_named(function, old, new, name, said):
     torch.manual_seed(0)
     report = derive.audit(seeded(function, old, new), *EXAMPLE[function]())

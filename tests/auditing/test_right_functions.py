@@ -1,21 +1,19 @@
 """The right Functions of the corpus are right, by oracles that are not derive."""
 
-import pytest
 import torch
+from kit.each import each_row
 from kit.right import KINDS, RIGHT
 from kit.right.oracle import arguments, gradients, places, prove, same
 
-ENTRIES = pytest.mark.parametrize("entry", RIGHT, ids=lambda entry: entry.name)
 
-
-@ENTRIES
+@each_row("entry", RIGHT)
 def test_a_function_is_right_at_its_example_and_at_other_sizes(entry):
     assert len(entry.oracle_examples) >= 2
     for example in (entry.example, *entry.oracle_examples):
         prove(entry, arguments(example))
 
 
-@ENTRIES
+@each_row("entry", RIGHT)
 def test_a_function_is_right_in_the_dtypes_of_its_example(entry):
     args = arguments(entry.example, torch.float32)
     assert not any(

@@ -1,6 +1,6 @@
 """Every seeded mistake is found, and all but two are named.
 
-CI takes one of twelve, ``-m long`` all.
+CI takes one of twenty-four, ``-m long`` all.
 """
 
 import pytest
@@ -55,7 +55,7 @@ def _is_float(value):
     return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
-@each(MISTAKES, 12)
+@each(MISTAKES, 24)
 def test_a_mistake_is_wrong(function, old, new, name, said):
     report = audited(function, old, new)
     rows = [row for row in report.rows if row.input.split("[")[0] == name]

@@ -1,6 +1,6 @@
 """The seeded mistakes of the corpus are mistakes, by an oracle that is not derive."""
 
-import pytest
+from kit.each import each_row
 from kit.right import RIGHT
 from kit.right.oracle import arguments
 from kit.seeded import seeded
@@ -8,14 +8,6 @@ from kit.seeded.oracle import differs
 from kit.seeded.tables import CONDITIONS, MISTAKES
 
 OF = {entry.function: entry for entry in RIGHT}
-
-
-def each(rows):
-    return pytest.mark.parametrize(
-        ("function", "old", "new", "name", "said"),
-        rows,
-        ids=[f"{n}-{row[0].__name__}-{row[3]}" for n, row in enumerate(rows)],
-    )
 
 
 def found(function, old, new, name):
@@ -27,12 +19,12 @@ def found(function, old, new, name):
     ]
 
 
-@each(MISTAKES)
+@each_row("function, old, new, name, said", MISTAKES)
 def test_a_mistake_gives_another_gradient(function, old, new, name, said):
     assert any(use.partition(":")[0] == "gradients" for use in found(function, old, new, name)[0])
 
 
-@each(CONDITIONS)
+@each_row("function, old, new, name, said", CONDITIONS)
 def test_a_mistake_of_some_uses_shows_in_some_only(function, old, new, name, said):
     at, *elsewhere = found(function, old, new, name)
     assert "gradients" not in at

@@ -7,11 +7,12 @@ from itertools import combinations, pairwise
 from random import Random
 
 import pytest
+from campaigns.race import main
+from kit.each import each_row
 from kit.race import chart
 from kit.race.run import Entry
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
-from race import main
 
 LONG = "an_operation_whose_name_is_much_longer_than_any_name_of_the_catalog_and_has_no_spaces"
 WAYS = ["torch", "composite"]
@@ -66,11 +67,16 @@ def boxes(figure: Figure) -> dict[str, list[Bbox]]:
     }
 
 
-@pytest.mark.parametrize("name", ["relu", "binary_cross_entropy_with_logits", LONG])
-@pytest.mark.parametrize("ways", [WAYS, WAYS[1:]])
-@pytest.mark.parametrize(
-    ("low", "high"),
-    [(0.99, 1.02), (0.0156, 5.2), (0.07, 16.6), (0.01, 0.02), (3, 9), (1e-9, 1e6), (0.5, 1e30)],
+RANGES = ((0.99, 1.02), (0.0156, 5.2), (0.07, 16.6), (0.01, 0.02), (3, 9), (1e-9, 1e6), (0.5, 1e30))
+NAMES = ("relu", "binary_cross_entropy_with_logits", LONG)
+
+
+@each_row(
+    "low, high, ways, name",
+    [
+        *((*ends, WAYS, LONG) for ends in RANGES),
+        *((0.0156, 5.2, ways, name) for ways in (WAYS, WAYS[1:]) for name in NAMES),
+    ],
 )
 def test_all_texts_are_on_the_canvas_and_apart(low, high, ways, name):
     figure = drawn(entries(12, low, high, name), ways)

@@ -1,18 +1,19 @@
 """The time from an operation to its source, one benchmark for each of the catalog.
 
-python -m pytest tests/benchmarks --benchmark-enable
+python -m pytest tests/benchmarks --benchmark-enable -m ''
 """
 
 from __future__ import annotations
 
 import pytest
+from kit.each import some_now
 from kit.shared import anew, written
 
 from derive import catalog
-from derive.pipeline import source
+from derive.api import source
 
 
-@pytest.mark.parametrize("name", catalog.names())
+@pytest.mark.parametrize("name", some_now(catalog.names(), 1))
 def test_derivation_time(name, benchmark):
     op = catalog.find(name)
 

@@ -19,7 +19,8 @@ import pytest
 from kit.chains import CHAINS
 
 import derive
-from derive.pipeline import derive_option, program_of, source
+from derive.api import source
+from derive.pipeline import derive_option, program_of
 
 DEPTHS = (1, 2, 4, 8, 16, 32, 64)
 STEEPEST = {"shared": 1.35}

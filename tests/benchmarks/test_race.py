@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from campaigns.race import main
 from kit.race.agree import DifferError, hold
 from kit.race.measure import Saved, passes, peak, saved
 from kit.race.row import Row
 from kit.race.rows import EXTRA, ROWS
 from kit.race.step import Step
-from race import main
 
 SILU = next(row for row in ROWS if row.name == "silu")
 FLOATS = 4

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from kit.each import each_row
 
 torch = pytest.importorskip("torch")
 
@@ -185,7 +186,7 @@ def test_first_and_second_derivatives(name):
 
 
 @EVERY
-@pytest.mark.parametrize("offset", [10.0, 1000.0])
+@each_row("offset", [10.0, 1000.0])
 def test_float32_off_the_origin(name, offset):
     """64 roundings of what is largest; uncentred, 1000 off, up to 1e6 of them."""
     text, _, by_hand = CASES[name]

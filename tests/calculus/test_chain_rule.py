@@ -22,8 +22,8 @@ from derive.calculus.chain_rule import partial_of_let, reads
 from derive.check import oracle
 from derive.check.samples import cases
 from derive.check.verify import checks_of
+from derive.notation.options import options
 from derive.notation.split import is_plain
-from derive.pipeline import options
 
 CHOSEN = ("typical", "without optional tensors", "no axes in groups")
 

@@ -29,8 +29,9 @@ from derive.calculus.inline import inline_adjoints
 from derive.calculus.lets import inline, is_named_sum
 from derive.check import oracle
 from derive.check.samples import cases
+from derive.notation.options import options
 from derive.notation.split import is_plain
-from derive.pipeline import derive_option, options
+from derive.pipeline import derive_option
 
 
 def each_plain_option(op: derive.Operation) -> list[tuple[str | None]]:
@@ -94,7 +95,7 @@ def test_simplifying_a_second_time_changes_nothing(text):
         assert log == []
 
 
-@each_operation(each_option)
+@each_operation(each_option, together=True)
 def test_gradients_of_the_catalog_are_at_their_fixed_point(op, option):
     """But for the names of products that no gradient reads: those were opened."""
     backward = derive_option(op, option).backward
@@ -106,7 +107,7 @@ def test_gradients_of_the_catalog_are_at_their_fixed_point(op, option):
         assert made is a.body or not tensors(made) <= read
 
 
-@each_operation(each_option)
+@each_operation(each_option, together=True)
 def test_no_delta_of_a_summed_index_is_left_in_the_catalog(op, option):
     for a in derive_option(op, option).backward.gradients:
         for t in walk(a.body):

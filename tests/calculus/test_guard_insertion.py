@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from kit.each import each_row
 
 import derive
 from derive.calculus.build_lets import flatten_operation
@@ -81,7 +82,7 @@ def tensors():
     return made
 
 
-@pytest.mark.parametrize("case", EQUATIONS)
+@each_row("case", EQUATIONS)
 def test_values_and_gradients_are_those_of_the_loops(case):
     op, given = operation(EQUATIONS[case]), tensors()
     leaves = [torch.from_numpy(a).requires_grad_() for a in given.values()]

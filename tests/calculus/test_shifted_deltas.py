@@ -7,6 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from kit.each import each_row
 from kit.equations import evaluated
 from kit.examine import Result, examine
 from kit.runs import random_runs
@@ -43,10 +44,10 @@ from derive.algebra.poly import (
     scale,
 )
 from derive.algebra.simplify import simplify
+from derive.api import derivation
+from derive.calculus.positions import given_sizes
 from derive.calculus.shifted_deltas import shift_rules
-from derive.calculus.valid_positions import given_sizes
 from derive.notation.operation import Extent
-from derive.pipeline import derivation
 
 EXTENTS = (
     Extent("k"),
@@ -416,7 +417,7 @@ FORMULAS = {
 }
 
 
-@pytest.mark.parametrize("text", FORMULAS, ids=lambda t: t.replace("\n", " ; "))
+@each_row("text", FORMULAS)
 def test_the_formula_that_an_expert_writes(text):
     d = derivation(parse(text))
     found = {name: str(f).partition(" = ")[2] for name, f in d.gradients.items()}
@@ -432,7 +433,7 @@ def test_the_catalogs_concat():
     assert all(s.states for s in d.gradients["B"].steps)
 
 
-@pytest.mark.parametrize("text", FORMULAS, ids=lambda t: t.replace("\n", " ; "))
+@each_row("text", FORMULAS)
 def test_each_step_equals_the_one_before(text):
     op = parse(text)
     d = derivation(op)

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from kit.each import each_row
 from kit.equations import defined
 
 import derive
@@ -116,8 +117,8 @@ def value(text, B):
     return known["y"]
 
 
-@pytest.mark.parametrize("n", [2, 3])
-@pytest.mark.parametrize("name", IDENTITIES)
+@each_row("n", [2, 3])
+@each_row("name", IDENTITIES)
 def test_a_stable_form_has_the_value_of_what_is_written(name, n):
     text, reference = IDENTITIES[name]
     B = np.random.default_rng(n).normal(size=(n, n + 1))
@@ -126,7 +127,7 @@ def test_a_stable_form_has_the_value_of_what_is_written(name, n):
     np.testing.assert_allclose(value(text, B), reference(B), rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", sorted(set(IDENTITIES) - OVERFLOWING))
+@each_row("name", sorted(set(IDENTITIES) - OVERFLOWING))
 def test_nothing_overflows_far_out(name):
     """An overflow is a warning of NumPy, and every warning is an error here."""
     text, reference = IDENTITIES[name]

@@ -11,7 +11,7 @@ from functools import wraps
 import numpy as np
 import pytest
 from kit.command import derive as command
-from kit.each import each_operation
+from kit.each import each_operation, each_row
 
 import derive
 from derive import DeriveError, catalog, compare, compare_gradients, parse
@@ -121,8 +121,8 @@ def test_closed_forms_by_hand():
     assert found.approximate and found.maxdiff < 1e-13
 
 
-@pytest.mark.parametrize("wrong", [*INTERMEDIATES, *PARAMETERS])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@each_row("wrong", [*INTERMEDIATES, *PARAMETERS])
+@each_row("dtype", [torch.float32, torch.float64])
 def test_one_wrong_gradient_is_found_and_no_other(wrong, dtype):
     tensors = model_inputs(dtype, n=11, t=3, d=5, j=7, v=6, c=9)
     gradients = by_hand(**tensors)

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from kit.each import each_row
 
 from derive.algebra import interpret
 from derive.algebra.expr import (
@@ -94,8 +95,8 @@ def test_matmul(rng):
     np.testing.assert_allclose(array((i, j), body, a=a, b=b), a @ b, rtol=1e-14)
 
 
-@pytest.mark.parametrize(
-    ("kind", "expected"),
+@each_row(
+    "kind, expected",
     [
         ("sum", lambda a: a.sum(1)),
         ("mean", lambda a: a.mean(1)),
@@ -109,7 +110,7 @@ def test_matmul(rng):
         ("logsumexp", lambda a: np.log(np.exp(a).sum(1))),
     ],
 )
-@pytest.mark.parametrize("size", [1, 5])
+@each_row("size", [1, 5])
 def test_reductions(rng, kind, expected, size):
     a = rng.normal(size=(3, size))
     found = array((j,), over(kind, k, body=x(j, k)), {"j": 3, "k": size}, x=a)

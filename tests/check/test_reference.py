@@ -16,10 +16,10 @@ from kit.programs import random_program
 from kit.slopes import along
 
 from derive import parse
+from derive.api import load
 from derive.check import oracle
 from derive.check.samples import cases
 from derive.errors import DeriveError
-from derive.pipeline import load
 
 torch = pytest.importorskip("torch")
 

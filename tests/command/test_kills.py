@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-from kills import rounds
+from campaigns.kills import rounds
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found by /proc")
 

@@ -7,14 +7,16 @@ from itertools import product
 
 import pytest
 import torch
+from kit.each import each_row
 
 import derive
+from derive.api import load
 from derive.check.checks import ALL
 from derive.check.invoke import tensors_of
 from derive.check.samples import cases, sample
 from derive.check.verify import checks_of
 from derive.kernels.table import FORWARD, KERNELS
-from derive.pipeline import load, program_of
+from derive.pipeline import program_of
 
 
 def kernels(op, option=None):
@@ -74,7 +76,7 @@ NONE = (
 """Texts that are nearly such equations."""
 
 
-@pytest.mark.parametrize("text", FOUND, ids=lambda t: t.replace("\n", "; "))
+@each_row("text", FOUND)
 def test_they_stand_where_their_equations_do(text):
     op = derive.parse(text)
     assert kernels(op) == FOUND[text]

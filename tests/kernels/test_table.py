@@ -8,6 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from kit.each import each_row
 
 from derive import parse
 from derive.check import oracle
@@ -58,7 +59,7 @@ def helpers(code):
     return own
 
 
-@pytest.mark.parametrize("name", [r.name for r in (*FORWARD, *BACKWARD)])
+@each_row("name", [r.name for r in (*FORWARD, *BACKWARD)])
 def test_the_kernel_is_the_equation(name):
     row = KERNELS[name]
     for seed in range(3):
@@ -68,7 +69,7 @@ def test_the_kernel_is_the_equation(name):
         torch.testing.assert_close(found, torch.as_tensor(wanted), rtol=1e-11, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", [r.name for r in KERNELS.values() if not r.places])
+@each_row("name", [r.name for r in KERNELS.values() if not r.places])
 def test_an_elementwise_kernel_is_the_equation_at_edges(name):
     row = KERNELS[name]
     _, parameters = given(row)
@@ -95,8 +96,8 @@ def test_a_kernel_of_a_short_axis_is_the_equation_at_edges(name):
         torch.testing.assert_close(found, wanted, rtol=1e-11, atol=1e-12, equal_nan=True)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("name", [r.name for r in (*FORWARD, *BACKWARD) if not r.places])
+@each_row("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@each_row("name", [r.name for r in (*FORWARD, *BACKWARD) if not r.places])
 def test_a_tensor_may_be_spread_over_axes_without_memory(name, dtype):
     row = KERNELS[name]
     _, parameters = given(row)
@@ -130,9 +131,9 @@ def shapes_of(kind, group):
     return found, sum((sizes[i.name] for i in kind.forward.operation.inputs[1].axes), ())
 
 
-@pytest.mark.parametrize("ignored", (-100, 3))
-@pytest.mark.parametrize("dim", (0, 1, 2, -1))
-@pytest.mark.parametrize("weighted", (True, False))
+@each_row("ignored", (-100, 3))
+@each_row("dim", (0, 1, 2, -1))
+@each_row("weighted", (True, False))
 def test_a_class_is_read_along_any_axis(dim, ignored, weighted):
     forward, backward = (
         KERNELS[name] for name in ("nll_loss, unreduced", "nll_loss backward, unreduced")
@@ -258,9 +259,9 @@ WAYS = {
 """Sizes for what is computed in steps, by the kernel of a CPU, and on another device."""
 
 
-@pytest.mark.parametrize("batch", [(), (2,), (3, 2), (2, 1, 3)], ids=str)
-@pytest.mark.parametrize(("kind", "mask"), MASKS, ids=lambda x: x if isinstance(x, str) else "")
-@pytest.mark.parametrize("way", WAYS)
+@each_row("batch", [(), (2,), (3, 2), (2, 1, 3)])
+@each_row("kind, mask", MASKS)
+@each_row("way", WAYS)
 def test_the_kernel_of_an_attention_is_its_equations(kind, mask, batch, way):
     for sizes in WAYS[way]:
         tensors = scores(kind, batch, sizes, mask)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any
 
 import pytest
 
 from derive import catalog
 from derive.notation.operation import Operation
-from derive.pipeline import options
+from derive.notation.options import options
 
 
 def some_now(seeds: Sequence[Any], count: int) -> list[Any]:
@@ -26,9 +28,48 @@ def naming(*what: object) -> Iterator[None]:
     """What fails within says what it was about."""
     try:
         yield
-    except Exception as error:
+    except (Exception, pytest.fail.Exception) as error:
         error.add_note(f"with {' '.join(map(str, what))}")
         raise
+
+
+def each_row(names: str, rows: Iterable[Any]) -> Callable[[Callable[..., None]], Any]:
+    """One test of all rows, where parametrize makes a test of each: for rows that take no time.
+
+    ``names`` are those of the arguments that a row gives, as for parametrize. Every row is tried,
+    and all that fail are told.
+    """
+    given = [name.strip() for name in names.split(",")]
+    table = [row if len(given) > 1 else (row,) for row in rows]
+    assert all(len(row) == len(given) for row in table)
+
+    def of_rows(test: Callable[..., None]) -> Any:
+        @wraps(test)
+        def all_rows(**fixtures: Any) -> None:
+            try_all(table, lambda *row: test(**dict(zip(given, row, strict=True)), **fixtures))
+
+        parameters = inspect.signature(test).parameters
+        others = [x for name, x in parameters.items() if name not in given]
+        all_rows.__signature__ = inspect.Signature(others)  # type: ignore[attr-defined]
+        return all_rows
+
+    return of_rows
+
+
+def try_all(rows: Iterable[tuple[Any, ...]], test: Callable[..., None]) -> None:
+    """Test every row, and raise one error of all that fail."""
+    wrong: list[BaseException] = []
+    count = 0
+    for row in rows:
+        count += 1
+        try:
+            with naming(*row):
+                test(*row)
+        except (Exception, pytest.fail.Exception) as error:
+            wrong.append(error)
+    assert count, "there are no rows"
+    if wrong:
+        raise BaseExceptionGroup(f"{len(wrong)} of {count} rows", wrong)
 
 
 def itself(op: Operation) -> list[tuple[()]]:
@@ -43,11 +84,13 @@ def each_operation(
     items: Callable[[Operation], Iterable[tuple[Any, ...]]] = itself,
     marks: Callable[[str], Any] = lambda name: (),
     share: int = 1,
+    together: bool = False,
 ) -> Callable[[Callable[..., None]], Any]:
     """Tests of an operation and an item of it: one for all items of an operation.
 
     Operations are named where tests are collected, and read where they run. Of ``share``
     operations in a row one is tested now, for each test another, and all in the long campaign.
+    ``together`` makes one test of all operations, for what takes no time.
     """
 
     def of_operations(test: Callable[..., None]) -> Any:
@@ -57,6 +100,13 @@ def each_operation(
                     test(op, *item)
 
         of_operation.__name__, of_operation.__doc__ = test.__name__, test.__doc__
+        if together:
+
+            def of_all() -> None:
+                try_all(zip(catalog.names()), lambda name: of_operation(catalog.find(name)))
+
+            of_all.__name__, of_all.__doc__ = test.__name__, test.__doc__
+            return of_all
         first = sum(map(ord, test.__name__))
         names = [
             pytest.param(name, marks=marks(name) if (n + first) % share == 0 else pytest.mark.long)

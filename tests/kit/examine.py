@@ -22,12 +22,12 @@ from kit.programs.sympy_form import through_sympy
 from kit.rounds import rounds
 
 import derive
+from derive.api import source
 from derive.check import oracle
 from derive.errors import DeriveError, LoweringError, SpecError
 from derive.memory import loaded
 from derive.notation.operation import Operation
 from derive.notation.specification import parse
-from derive.pipeline import source
 
 
 @dataclass(frozen=True)

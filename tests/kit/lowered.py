@@ -9,8 +9,8 @@ import numpy as np
 from kit.lines import made, run
 from kit.recognised import functions
 
+from derive.api import source
 from derive.notation.operation import Operation
-from derive.pipeline import source
 
 COUNTS = (3, 2, 4, 5, 6, 7)
 """All different, so that no two axes can be exchanged."""

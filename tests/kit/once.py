@@ -7,7 +7,7 @@ from functools import cache
 
 from kit.shared import shared
 
-from derive import pipeline
+from derive import api
 from derive.check import samples
 from derive.check.samples import Case, Sample
 from derive.notation.operation import Operation
@@ -22,5 +22,5 @@ def sample(op: Operation, case: Case) -> Sample:
     return replace(made, tensors=own)
 
 
-derivation = shared(pipeline.derivation)
+derivation = shared(api.derivation)
 """As `derive.derivation`, for operations of the catalog found by all processes together."""

@@ -20,7 +20,7 @@ from typing import Any
 
 from kit.command import ROOT
 
-from derive import catalog, pipeline
+from derive import api, catalog, pipeline
 from derive.notation.operation import Operation
 
 KEPT = ROOT / ".pytest_cache" / "derived"
@@ -66,7 +66,7 @@ def kept(name: str, make: Callable[[], Any]) -> Any:
 def written(op: Operation) -> str:
     """The source of an operation of the catalog."""
     assert catalog.find(op.name) is op
-    return kept(f"source {op.name}", lambda: pipeline.source(op))
+    return kept(f"source {op.name}", lambda: api.source(op))
 
 
 def shared(function: Callable[..., Any]) -> Callable[..., Any]:

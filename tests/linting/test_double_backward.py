@@ -1,6 +1,7 @@
 """DRV4xx: second derivatives."""
 
 import pytest
+from kit.each import each_row
 from kit.written import function, set_up
 
 from derive.linting.lint import lint
@@ -137,7 +138,7 @@ def test_a_saved_intermediate(text):
     assert codes(text) == ["DRV401"]
 
 
-@pytest.mark.parametrize("text", FINE.values(), ids=FINE)
+@each_row("text", FINE.values())
 def test_no_saved_intermediate(text):
     assert codes(text) == []
 

@@ -4,6 +4,7 @@ import re
 
 import pytest
 from kit.command import ROOT
+from kit.each import each_row
 
 from derive.linting.files import python_files
 from derive.linting.lint import lint
@@ -52,7 +53,7 @@ def test_strings_with_invalid_escapes_are_no_warning():
 # ------------------------------------------------------------------------ pages
 
 
-@pytest.mark.parametrize("code", RULES)
+@each_row("code", RULES)
 def test_the_examples_of_a_page(code):
     """The first is wrong, as the console shows; the last is mended."""
     wrong, console, mended = re.findall(r"```\w+\n(.*?)```", page(code), re.DOTALL)
@@ -63,7 +64,7 @@ def test_the_examples_of_a_page(code):
     assert not lint(mended).findings
 
 
-@pytest.mark.parametrize("code", RULES)
+@each_row("code", RULES)
 def test_the_guide_has_the_page(code):
     guide = (ROOT / "derive" / "docs" / "lint.md").read_text(encoding="utf-8")
     section = guide.partition(f"\n## {code}\n\n")[2].partition("\n## ")[0]

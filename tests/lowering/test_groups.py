@@ -7,10 +7,11 @@ from kit.shared import anew
 
 from derive import catalog, load, parse, pipeline
 from derive.algebra.expr import Index
+from derive.api import source
 from derive.joint import value_and_grad_source
 from derive.lowering.groups import group_shapes, groups_of, shape_name
 from derive.notation.operation import Operation
-from derive.pipeline import options, source
+from derive.notation.options import options
 
 torch = pytest.importorskip("torch")
 

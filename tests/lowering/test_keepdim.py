@@ -7,10 +7,10 @@ from itertools import product
 import pytest
 import torch
 
+from derive.api import load
 from derive.check import oracle
 from derive.notation.operation import KeepDim
 from derive.notation.specification import parse
-from derive.pipeline import load
 
 CASES = {
     "in the input's order": ("op f(A[*p,k,*q]; dim=axis(k,1), a=keep(k)) -> y\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from derive import parse
-from derive.lowering.program import integers_of
+from derive.lowering.lowering_input import integers_of
 from derive.pipeline import program_of
 
 OP = parse("op f(x[i], w[i]) -> y\nh[i] = tanh(x[i])\ny[i] = h[i]*w[i]")

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from derive import load, parse
+from derive.api import source
 from derive.joint import value_and_grad_source
-from derive.pipeline import source
 
 
 def docs(text: str) -> tuple[str, str]:

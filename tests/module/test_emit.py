@@ -9,10 +9,11 @@ from functools import partial
 
 import pytest
 import torch
+from kit.each import each_row
 from kit.shared import written
 
 import derive
-from derive import catalog, pipeline
+from derive import api, catalog
 from derive.errors import LoweringError
 from derive.module.arguments import ArgumentCheck
 from derive.module.docstrings import Doc
@@ -358,7 +359,7 @@ def test_a_size_that_is_longer_than_a_line_is_computed_before_its_check():
         "    added = (x.shape[2] - 1) * stride + dilation * (w.shape[1] - 1) + output_padding\n"
         "    size = added + 1 - 2 * padding\n"
         "    if size < 0:\n"
-    ) in pipeline.source(op)
+    ) in api.source(op)
     x, w = torch.ones(2, 3, 4), torch.ones(3, 2)
     f = derive.load(op)
     assert f(x, w, torch.ones(()), padding=2).shape == (2, 1)
@@ -404,8 +405,8 @@ def test_what_a_person_wrote_cannot_leave_the_docstring():
 # ------------------------------------------------------------------- the text of code
 
 
-@pytest.mark.parametrize(
-    ("code", "written"),
+@each_row(
+    "code, written",
     [
         (Binary("*", Binary("+", a, b), c), "(a + b) * c"),
         (Binary("+", Binary("*", a, b), c), "a * b + c"),

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from kit.each import each_row
 
+from derive.api import derivation, load, source
 from derive.check.verify import verify_source
 from derive.joint import value_and_grad
 from derive.module.name_mangling import OWN, coded
 from derive.notation.names import WORDS
 from derive.notation.specification import parse
-from derive.pipeline import derivation, load, source
 
 NAMES = sorted(OWN)
 NUMBERS = [name for name in NAMES if name not in WORDS]
@@ -79,7 +80,7 @@ def test_parameters_of_every_such_name():
     torch.testing.assert_close(torch.autograd.grad(y.sum(), x)[0], x.cos() * (total + 8.5))
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if hasattr(builtins, n)] + ["torch", "math"])
+@each_row("name", [n for n in NAMES if hasattr(builtins, n)] + ["torch", "math"])
 def test_an_operation_of_such_a_name(name):
     op = parse(
         f"op {name}(x[*p,k], w[u]=1; n=size(u), c=2, r=mean|sum) -> mean: m | sum: s\n"

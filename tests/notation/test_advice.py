@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from kit.each import each_row
 from sympy import Eq, Function, IndexedBase, symbols
 
 import derive
@@ -49,7 +50,7 @@ ASKED = {
 }
 
 
-@pytest.mark.parametrize("text", ASKED)
+@each_row("text", ASKED)
 def test_an_error_says_what_to_do_instead(text):
     with pytest.raises(derive.DeriveError, match=re.escape(ASKED[text])):
         derive.parse(text)
@@ -62,13 +63,13 @@ def test_the_error_of_a_sympy_equation_says_it_too():
         derive.Operation("f", Eq(y[k], Function("sort")(x[k])))
 
 
-@pytest.mark.parametrize("word", ADVICE)
+@each_row("word", ADVICE)
 def test_every_word_that_is_advised_on_is_none_of_the_notation(word):
     with pytest.raises(derive.DeriveError, match=re.escape(ADVICE[word])):
         derive.parse(f"y[k] = {word}(x[k])")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "equation",
     [
         m.group(1)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.each import each_row
 
 torch = pytest.importorskip("torch")
 
@@ -16,6 +17,7 @@ from kit.plain import plain  # noqa: E402
 
 import derive  # noqa: E402
 from derive.algebra.expr import Composite, Index, accesses, walk  # noqa: E402
+from derive.api import derivation, load  # noqa: E402
 from derive.check import oracle  # noqa: E402
 from derive.check.samples import cases, sample  # noqa: E402
 from derive.check.verify import gradients_of  # noqa: E402
@@ -25,7 +27,7 @@ from derive.lowering.ground.views import flattened, substitute_views, unflattene
 from derive.lowering.groups import flat_operation  # noqa: E402
 from derive.notation.specification import parse  # noqa: E402
 from derive.notation.split import split_axes, splits  # noqa: E402
-from derive.pipeline import derivation, load, program_of  # noqa: E402
+from derive.pipeline import program_of  # noqa: E402
 from derive.program.torch_ir import Code, MethodCall, Name, Tuple, literal, text  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")
@@ -107,14 +109,14 @@ def parsed(spec: str) -> Any:
         return parse(spec)
 
 
-@pytest.mark.parametrize("name", READ)
+@each_row("name", READ)
 def test_values_and_gradients(name):
     op = parsed(READ[name])
     for check in gradients_of(op, load(op)):
         assert check.ok, f"{check.check}, {check.case}: {check.detail}"
 
 
-@pytest.mark.parametrize("name", READ)
+@each_row("name", READ)
 def test_the_split_operation_computes_the_same(name):
     """The oracle knows nothing of parts: it reads a composite axis at a row-major number."""
     op = parsed(READ[name])
@@ -137,7 +139,7 @@ def test_the_split_operation_computes_the_same(name):
         np.testing.assert_allclose(array.ravel(), outer[output].ravel(), rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", READ)
+@each_row("name", READ)
 def test_gradients_of_equations_have_their_axes(name):
     """Without autograd the same gradients, and each in the shape of what it is the gradient of."""
     op = parsed(READ[name])

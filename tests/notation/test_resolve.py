@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kit.each import each_row
 
 from derive.algebra.expr import (
     Access,
@@ -632,7 +633,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("text", "message"), WRONG, ids=[text[:30] for text, _ in WRONG])
+@each_row("text, message", WRONG)
 def test_wrong_operation(text: str, message: str) -> None:
     with pytest.raises(SpecError) as caught:
         parse(text)
@@ -763,9 +764,7 @@ MEANING = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("text", "tensors", "parameters", "expected"), MEANING, ids=[m[0][:30] for m in MEANING]
-)
+@each_row("text, tensors, parameters, expected", MEANING)
 def test_meaning(
     text: str, tensors: dict[str, Any], parameters: dict[str, Any], expected: Any
 ) -> None:

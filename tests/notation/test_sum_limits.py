@@ -7,6 +7,7 @@ import time
 
 import pytest
 import torch
+from kit.each import each_row
 from sympy import Abs, Eq, Float, IndexedBase, Integer, Pow, Rational, cos, sin, symbols
 
 import derive
@@ -83,9 +84,9 @@ def nested(depth: int, before: str, after: str, inner: str = "x[i]") -> str:
     return "y[i] = " + before * depth + inner + after * depth
 
 
-@pytest.mark.parametrize("depth", [100, 3000])
-@pytest.mark.parametrize(
-    ("before", "after", "inner"),
+@each_row("depth", [100, 3000])
+@each_row(
+    "before, after, inner",
     [
         ("abs(", ")", "x[i]"),
         ("-(", ")", "x[i]"),

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import sympy
 import torch
+from kit.each import each_row
 from sympy import (
     Abs,
     Eq,
@@ -31,12 +32,12 @@ from sympy import (
     symbols,
 )
 
+from derive.api import derivation, load
 from derive.errors import SpecError
 from derive.notation import heads as h
 from derive.notation.read import read
 from derive.notation.specification import Operation, parse
 from derive.notation.to_sympy import to_sympy
-from derive.pipeline import derivation, load
 
 c, d, i, j, k, l, n, o, t = symbols("c d i j k l n o t", integer=True)  # noqa: E741
 N, K = symbols("N K", integer=True)
@@ -261,7 +262,7 @@ def test_a_number_stands_before_functions_and_powers_ascend():
     assert text == "y[i] = x[i]·(1 + erf(x[i])) + x[i] + x[i]³"
 
 
-@pytest.mark.parametrize(("text", "made"), SAME, ids=[text[:40] for text, _ in SAME])
+@each_row("text, made", SAME)
 def test_text_and_sympy_are_one_operation(text: str, made: Any) -> None:
     assert made() == parse(text)
 
@@ -475,7 +476,7 @@ def test_what_to_declare_is_said_in_sympy(made: Any, advice: str) -> None:
     assert "op line" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("made", "message"), WRONG, ids=[message[:40] for _, message in WRONG])
+@each_row("made, message", WRONG)
 def test_wrong_equations(made: Any, message: str) -> None:
     with pytest.raises(SpecError) as caught:
         made()
@@ -497,7 +498,7 @@ def test_to_sympy(text: str, expected: str) -> None:
     assert str(to_sympy(parse(text).equations[0].body)) == expected
 
 
-@pytest.mark.parametrize(("text", "made"), SAME, ids=[text[:40] for text, _ in SAME])
+@each_row("text, made", SAME)
 def test_there_and_back(text: str, made: Any) -> None:
     """Every body has a SymPy form that prints."""
     for equation in parse(text).equations:

@@ -8,6 +8,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from kit.each import each_row
 
 import derive
 from derive.algebra.expr import (
@@ -51,8 +52,8 @@ Z = Access("z", (I,))
 M = Access("m", (I,))
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
+@each_row(
+    "text, expected",
     [
         ("x[i] + z[i]*x[i]", Add((X, Mul((Z, X))))),
         ("x[i] - z[i] - 1", Add((X, Mul((num(-1), Z)), num(-1)))),
@@ -393,7 +394,7 @@ def test_an_infinity_bounds_and_is_compared() -> None:
     assert parse(str(op)) == op
 
 
-@pytest.mark.parametrize(("text", "message"), WRONG, ids=[text[:30] for text, _ in WRONG])
+@each_row("text, message", WRONG)
 def test_wrong_text(text: str, message: str) -> None:
     with pytest.raises(SpecError) as caught:
         parse(text)

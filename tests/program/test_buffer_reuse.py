@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from kit.each import each_row
 from kit.torch_code import torch_code
 
 from derive.algebra.expr import Size
@@ -52,8 +53,8 @@ def last(*lines, **given):
     return written(*lines, **given)[-1]
 
 
-@pytest.mark.parametrize(
-    ("code", "want"),
+@each_row(
+    "code, want",
     [
         (torch_code("a * G"), "a.mul_(G)"),
         (torch_code("G * a"), "a.mul_(G)"),
@@ -98,7 +99,6 @@ def last(*lines, **given):
         (torch_code("a.to(wide) * x"), "a.to(wide).mul_(x)"),
         (torch_code("a.expand(t) * 2"), None),
     ],
-    ids=lambda given: given if isinstance(given, str) else "",
 )
 def test_an_operand_that_was_made_here_is_written_over(code, want):
     found = last(("a", MADE), ("c", code))

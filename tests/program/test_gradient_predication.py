@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kit.lowered import assert_code
 
 import derive
-from derive.pipeline import source
+from derive.api import source
 from derive.program.cse import Line
 from derive.program.dataflow import live_in
 from derive.program.gradient_predication import (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from kit.each import each_row
 from kit.torch_code import torch_code
 
 from derive import load, parse
@@ -90,8 +91,8 @@ SPECS = {
 }
 
 
-@pytest.mark.parametrize("spec", SPECS)
-@pytest.mark.parametrize("dtypes", ["half", "mixed", "double and half"])
+@each_row("spec", SPECS)
+@each_row("dtypes", ["half", "mixed", "double and half"])
 def test_dtypes_of_results_and_gradients(spec, dtypes):
     f = load(parse(spec))
     kinds = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
+from kit.each import each_row
 from kit.torch_code import torch_code
 
 from derive.algebra.expr import Size
@@ -48,8 +49,8 @@ PLACED = torch_code("w.index_select(0, T)")
 ONES = torch_code("torch.where(mask, w.unsqueeze(0), 0)")
 
 
-@pytest.mark.parametrize(
-    ("number", "code", "want"),
+@each_row(
+    "number, code, want",
     [
         (1, torch_code("w.unsqueeze(0) * x"), "x"),
         (1, torch_code("x / w"), "x"),
@@ -71,7 +72,6 @@ ONES = torch_code("torch.where(mask, w.unsqueeze(0), 0)")
         (3, torch_code("-w.index_select(0, T)"), Uniform(Fraction(-3))),
         (1, torch_code("G * w"), Uniform(G)),
     ],
-    ids=lambda given: text(given) if isinstance(given, Code) else str(given),
 )
 def test_what_is_left_without_a_tensor(number, code, want):
     assert left(number, code) == want

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from kit.cases.case import generated
+from kit.each import each_row
 from kit.torch_code import torch_code
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -33,8 +34,8 @@ def rounds(*codes):
     return roundings(lines, ("a", "b"), ("index",))
 
 
-@pytest.mark.parametrize(
-    ("code", "often"),
+@each_row(
+    "code, often",
     [
         (a, NONE),
         (torch_code("-a.relu()"), NONE),
@@ -210,7 +211,7 @@ def unlike(found, wanted, dtype):
     return ((found.double() - wanted.double()).abs() / (info.eps * 2**power)).max().item()
 
 
-@pytest.mark.parametrize("name", of_kind(ONCE))
+@each_row("name", of_kind(ONCE))
 def test_a_call_rounds_once_in_bfloat16(name):
     given = tensors(name, torch.bfloat16)
     found, single, exact = (
@@ -223,8 +224,8 @@ def test_a_call_rounds_once_in_bfloat16(name):
     assert unlike(found, exact, torch.bfloat16) <= today + (1.5 if name in SOFTMAX else 0.51)
 
 
-@pytest.mark.parametrize("name", of_kind(MONOTONE, EXACT_ALONE))
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@each_row("name", of_kind(MONOTONE, EXACT_ALONE))
+@each_row("dtype", [torch.bfloat16, torch.float16])
 def test_a_call_is_exact_in_half_precision(name, dtype):
     given = tensors(name, dtype)
     found, exact = CALLS[name](*given), CALLS[name](*(x.float() for x in given))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
+from kit.each import each_row
 
 from derive.algebra.expr import Call, Param, Size, num
 from derive.algebra.poly import add, atom, constant, mul
@@ -104,7 +104,7 @@ def told(value):
     return constant(value) if type(value) is int else value
 
 
-@pytest.mark.parametrize(("name", "args", "given"), SAMPLES)
+@each_row("name, args, given", SAMPLES)
 def test_the_shape_is_that_of_torch(name, args, given):
     f = CALLED.get(name) or getattr(torch.Tensor, name, None) or getattr(torch, name)
     f = getattr(torch, name) if name in ("where", "einsum", "cat", "stack", "arange") else f

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.each import each_row
 
 from derive.algebra.expr import (
     Access,
@@ -188,12 +189,12 @@ LATEX = [
 ]
 
 
-@pytest.mark.parametrize(("e", "expected"), UNICODE)
+@each_row("e, expected", UNICODE)
 def test_unicode(e, expected):
     assert unicode(e) == expected
 
 
-@pytest.mark.parametrize(("e", "expected"), LATEX)
+@each_row("e, expected", LATEX)
 def test_latex(e, expected):
     assert latex(e) == expected
 
@@ -206,7 +207,7 @@ def test_mathml():
     )
 
 
-@pytest.mark.parametrize("e", [e for e, _ in UNICODE + LATEX])
+@each_row("e", [e for e, _ in UNICODE + LATEX])
 def test_every_formula_is_well_formed(e):
     ElementTree.fromstring(mathml(e))
     text = latex(e)

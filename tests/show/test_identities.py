@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from kit.each import each_row
 
 import derive
 from derive.algebra.expr import (
@@ -44,7 +45,7 @@ GIVEN = {
 }
 
 
-@pytest.mark.parametrize("equation", GIVEN)
+@each_row("equation", GIVEN)
 def test_an_equation_is_shown_in_the_words_of_the_notation(equation):
     inputs = "A[i,k], B[i]" if "B" in equation else "A[i,k]"
     op = derive.parse(f"op f({inputs}) -> S\n{equation}")

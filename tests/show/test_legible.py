@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 
 import pytest
+from kit.each import each_row
 
 import derive
 from derive.check.verify import checks_of
@@ -50,7 +51,7 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("text", FORMS)
+@each_row("text", FORMS)
 def test_the_gradient_reads_as_an_expert_writes_it(text):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

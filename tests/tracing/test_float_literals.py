@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import derive
-from derive.tracing.float_literals import spelled
+from derive.tracing.literals import spelled
 
 
 @pytest.mark.parametrize(

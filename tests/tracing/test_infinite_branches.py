@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import derive
-from derive.tracing.infinite_branches import Outward
+from derive.tracing.choices import Outward
 from derive.tracing.read import reading
 from derive.tracing.values import TracedApply, TracedNumber, TracedParameter, apply
 

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 import derive
+from derive.tracing.names import notation_name
 from derive.tracing.read import reading
-from derive.tracing.value_names import notation_name
 
 
 def _private(_x, pi, mean):

@@ -11,13 +11,15 @@ from pathlib import Path
 
 import pytest
 from golden import contents
-from kit.each import each_operation
+from kit.each import each_operation, each_row
 from kit.shared import anew
 
 import derive.catalog
 from derive import catalog
+from derive.api import costs, derivation, source
 from derive.command.lines import warnings_of
-from derive.pipeline import costs, derivation, derive_option, options, source
+from derive.notation.options import options
+from derive.pipeline import derive_option
 
 FOLDER = Path(derive.catalog.__file__).parent
 FAMILIES = sorted(path for path in FOLDER.glob("*.py") if path.stem != "__init__")
@@ -64,7 +66,7 @@ def test_only_the_family_of_the_operation_is_imported():
     assert done.stdout.strip() == "['derive.catalog.matrix']"
 
 
-@pytest.mark.parametrize("path", FAMILIES, ids=lambda path: path.stem)
+@each_row("path", FAMILIES)
 def test_a_family_is_data(path):
     """A docstring, imports, assignments of symbols, and one tuple of Operation(...) literals."""
     docstring, *statements = ast.parse(path.read_text(encoding="utf-8")).body
@@ -90,7 +92,7 @@ def test_a_family_is_data(path):
     assert not [node for s in statements for node in ast.walk(s) if isinstance(node, control)]
 
 
-@pytest.mark.parametrize("path", FAMILIES, ids=lambda path: path.stem)
+@each_row("path", FAMILIES)
 def test_a_family_imports_only_the_spec(path):
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom):
@@ -99,7 +101,7 @@ def test_a_family_imports_only_the_spec(path):
             )
 
 
-@each_operation()
+@each_operation(together=True)
 def test_every_floating_input_has_a_gradient(op):
     floating = [tensor.name for tensor in op.inputs if tensor.kind == "float"]
     for option, _ in options(op):
@@ -170,7 +172,7 @@ def test_the_gradients_are_those_of_an_expert(name):
     }
 
 
-@each_operation(share=3)
+@each_operation(share=15)
 def test_an_operation_is_derived_and_emitted_in_so_many_calls(op):
     """Calls, which are as many on any machine; a million take about 0.3 s on a slow one.
 
@@ -188,11 +190,10 @@ def calls(op):
     return sum(entry.callcount for entry in profile.getstats())
 
 
-@each_operation()
+@each_operation(together=True)
 def test_an_operation_is_derived_without_warnings(op):
     """Neither of what stands in the equations nor of the axes of what is computed."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        source(op)
         found = [text for option, cost in costs(op) for text in warnings_of(op, option, cost)]
     assert found == []

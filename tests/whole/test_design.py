@@ -6,6 +6,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ import derive
 from derive import catalog, parse
 from derive.algebra.expr import Access, Expr, Index, Param, Size, walk
 from derive.algebra.substitution import replace
+from derive.api import source
 from derive.notation.operation import (
     AxisOf,
     Choice,
@@ -30,7 +32,6 @@ from derive.notation.operation import (
     SizeOf,
     Tensor,
 )
-from derive.pipeline import source
 
 PACKAGE = ROOT / "derive"
 FILES = sorted(p for p in PACKAGE.rglob("*.py") if "generated" not in p.parts)
@@ -49,7 +50,7 @@ EXAMPLES = [p for p in FILES if (PACKAGE / "examples") in p.parents]
 ENGINE = [p for p in FILES if p.parent.name != "catalog" and p not in EXAMPLES]
 
 ROOMS = (
-    ("errors", "memory"),
+    ("errors", "memory", "passes"),
     ("loaded",),
     ("budget",),
     ("algebra",),
@@ -68,6 +69,7 @@ ROOMS = (
     ("module",),
     ("catalog",),
     ("pipeline",),
+    ("api",),
     ("joint",),
     ("check",),
     ("tracing",),
@@ -141,6 +143,22 @@ def test_a_room_imports_only_what_stands_above_it():
         (relative(p), name) for p in files for name in imported(p) if room(name) > room(dotted(p))
     ]
     assert not below
+
+
+def test_no_file_imports_itself_through_others():
+    """Nor by imports within functions or for types alone; a CycleError names the files."""
+    files = {dotted(p).removesuffix(".__init__"): p for p in FILES}
+    imports: dict[str, set[str]] = {name: set() for name in files}
+    for name, path in files.items():
+        for node in nodes_of(path):
+            if isinstance(node, ast.Import):
+                imports[name] |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                inner = {f"{node.module}.{alias.name}" for alias in node.names}
+                imports[name] |= inner & files.keys() or {node.module}
+    within = {name: (found & files.keys()) - {name} for name, found in imports.items()}
+    assert sum(map(len, within.values())) > len(files)
+    TopologicalSorter(within).prepare()
 
 
 def test_every_file_has_a_room():
@@ -236,8 +254,8 @@ def test_no_evaluation_and_no_calculus_of_sympy():
                 assert node.attr not in forbidden, place(path, node)
 
 
-FINITENESS = {f"calculus/{name}.py" for name in ("interval_analysis", "growth", "guard_insertion")}
-"""The analyses of which values may be infinite; lowering/ground/numbers has that of numbers."""
+FINITENESS = {"calculus/value_analysis.py", "calculus/guard_insertion.py"}
+"""Which values may be infinite, and guards of these; lowering/ground/numbers has numbers."""
 
 
 def test_the_facts_about_infinite_values_are_read_by_their_analyses_alone():
@@ -503,8 +521,7 @@ def assert_blind(op):
         widths = (*lines, "none_variants.WIDTH", "in_place_variants.WIDTH", "shape_checks.SHORT")
         for name in (f"module.{width}" for width in widths):
             patch.setattr(f"derive.{name}", 10_000)
-        for name in ("forward", "program", "tangent"):
-            patch.setattr(f"derive.lowering.{name}.WIDTH", 10_000)
+        patch.setattr("derive.lowering.assembly.WIDTH", 10_000)
         assert anonymous(source(renamed(op))) == anonymous(source(op))
 
 

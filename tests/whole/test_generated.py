@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from itertools import product
 from typing import Any
 
 import pytest
+from kit.each import each_row, some_now, try_all
 
 torch = pytest.importorskip("torch")
 
@@ -18,8 +19,6 @@ from kit.cases.case import GENERATED, Case, first, generated, positions, uniform
 from kit.cases.chosen import each_word, every, least, positive, two, two_small  # noqa: E402
 from kit.cases.elementwise import PAIRS  # noqa: E402
 from kit.cases.reductions import REDUCTIONS  # noqa: E402
-from kit.each import each_operation, naming  # noqa: E402
-from kit.shared import written  # noqa: E402
 from torch.autograd import forward_ad, gradcheck, gradgradcheck  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
@@ -39,26 +38,32 @@ TOLERANCE = {"rtol": 1e-6, "atol": 1e-8}
 CLOSE = {"rtol": 1e-10, "atol": 1e-12}
 
 
-def each(chosen: Callable[[str], Iterable[Case]], names: Iterable[str] = (), share: int = 1) -> Any:
-    """A test of each operation over the chosen cases of it; the case that fails is named.
+PROPERTIES: dict[
+    str, tuple[Callable[[str], Iterable[Any]], Container[str], Callable[..., None]]
+] = {}
+"""What is asked of every module: of which cases, of which operations, and how."""
 
-    Of ``share`` operations in a row one is tested now, and all in the long campaign.
-    """
 
-    def of_operations(test: Callable[[Case], None]) -> Any:
-        def of_operation(name: str) -> None:
-            for case in chosen(name):
-                with naming(case.name, case.label):
-                    test(case)
+def each(chosen: Callable[[str], Iterable[Case]], names: Iterable[str] = ()) -> Any:
+    """A property of each operation, or of those of these names, for the chosen cases of it."""
 
-        of_operation.__name__, of_operation.__doc__ = test.__name__, test.__doc__
-        every = [
-            pytest.param(name, marks=() if n % share == 0 else pytest.mark.long)
-            for n, name in enumerate(tuple(names) or catalog.names())
-        ]
-        return pytest.mark.parametrize("name", every)(of_operation)
+    def of_cases(holds: Callable[[Case], None]) -> Callable[[Case], None]:
+        PROPERTIES[holds.__name__] = (chosen, tuple(names) or catalog.names(), holds)
+        return holds
 
-    return of_operations
+    return of_cases
+
+
+@pytest.mark.parametrize("name", catalog.names())
+def test_every_property_holds(name):
+    """Of an operation; the properties and cases that fail are named."""
+    rows = (
+        (what, case.label, case)
+        for what, (chosen, names, _) in PROPERTIES.items()
+        if name in names
+        for case in chosen(name)
+    )
+    try_all(rows, lambda what, label, case: PROPERTIES[what][2](case))
 
 
 def with_gradients(case: Case, wanted: tuple[int, ...]) -> list[torch.Tensor | None]:
@@ -79,6 +84,10 @@ def of_floats(case: Case) -> tuple[Callable[..., torch.Tensor], list[torch.Tenso
     return function, [tensors[n].clone().requires_grad_() for n in places]
 
 
+def one(name: str) -> list[Case]:
+    return two(name)[:1]
+
+
 def outputs(case: Case) -> Any:
     """All of them."""
     return generated(case.name)(*case.tensors(), **case.parameters)
@@ -96,28 +105,22 @@ def test_every_operation_has_a_case():
     assert {case.name for case in CASES} == set(catalog.names())
 
 
-@each_operation()
-def test_the_module_is_what_the_engine_writes(op):
-    path = GENERATED / f"{op.name}.py"
-    assert path.read_text(encoding="utf-8") == written(op), "to renew it: derive generate"
-
-
 def test_there_are_no_other_modules():
     found = {path.stem for path in GENERATED.glob("*.py")}
     assert found == {"__init__", *catalog.names()}
 
 
-@pytest.mark.parametrize("name", catalog.names())
-def test_the_module_exists_and_stands_alone(name):
-    text = (GENERATED / f"{name}.py").read_text(encoding="utf-8")
+@each(one)
+def the_module_stands_alone(case):
+    text = (GENERATED / f"{case.name}.py").read_text(encoding="utf-8")
     imported = [line for line in text.splitlines() if line.startswith(("import", "from"))]
     names = {line.split()[1].split(".")[0] for line in imported}
     assert names <= {"torch", "math", "contextlib", "typing"}
-    assert callable(generated(name))
+    assert callable(generated(case.name))
 
 
 @each(every)
-def test_values_and_gradients_are_torchs(case):
+def values_and_gradients_are_torchs(case):
     places = tuple(n for n in case.floating() if n not in case.opaque)
     ours, theirs = with_gradients(case, places), with_gradients(case, places)
     result, expected = case.call(*ours), case.own(*theirs)
@@ -139,7 +142,7 @@ UNDERIVED = {
 
 
 @each(every, [name for name in catalog.names() if name not in UNDERIVED])
-def test_second_derivatives_are_torchs(case):
+def second_derivatives_are_torchs(case):
     """Those of a sum of the gradients, weighed by numbers, in the inputs and the cotangent."""
     places = tuple(n for n in case.floating() if n not in case.opaque)
     found = []
@@ -171,7 +174,7 @@ def checked(name: str) -> list[Case]:
 
 
 @each(checked)
-def test_gradients_are_those_of_finite_differences(case):
+def gradients_are_those_of_finite_differences(case):
     function, floats = of_floats(case)
     assert gradcheck(
         function,
@@ -183,7 +186,7 @@ def test_gradients_are_those_of_finite_differences(case):
 
 
 @each(every)
-def test_forward_mode_is_reverse_mode(case):
+def forward_mode_is_reverse_mode(case):
     """<G, J way> = <gradient, way>."""
     places = tuple(case.floating())
     tensors = with_gradients(case, places)
@@ -204,35 +207,42 @@ def differed(name: str) -> list[Case]:
     return two_small(name) if name in UNDERIVED else least(name)
 
 
-@each(differed, share=3)
-def test_second_derivatives_are_those_of_finite_differences(case):
-    function, floats = of_floats(case)
-    assert gradgradcheck(function, floats, **TOLERANCE, check_undefined_grad=True)
+@pytest.mark.parametrize("names", some_now([catalog.names()[n::3] for n in range(3)], 1))
+def test_second_derivatives_are_those_of_finite_differences(names):
+    def holds(name: str, label: str, case: Case) -> None:
+        function, floats = of_floats(case)
+        assert gradgradcheck(function, floats, **TOLERANCE, check_undefined_grad=True)
+
+    try_all(((name, case.label, case) for name in names for case in differed(name)), holds)
 
 
 @each(two)
-def test_strides_do_not_matter(case):
+def strides_do_not_matter(case):
     """Neither those of inputs nor those of cotangents, which may be expanded."""
     assert_holds("strides", case)
 
 
 @each(two_small)
-def test_a_gradient_does_not_depend_on_which_are_wanted(case):
+def a_gradient_does_not_depend_on_which_are_wanted(case):
     assert_holds("subsets", case)
 
 
-@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16), ids=str)
-@pytest.mark.parametrize("name", catalog.names())
-def test_the_precision_stays_that_of_the_arguments(name, dtype):
-    (case, *_) = two(name)
-    tensors = [
-        x.to(dtype).requires_grad_() if n in case.floating() else x
-        for n, x in enumerate(case.tensors())
-    ]
-    result = case.call(*tensors)
-    assert result.dtype == dtype
-    result.sum().backward()
-    assert all(tensors[n].grad.dtype == dtype for n in case.floating())
+@each(one)
+def the_precision_stays_that_of_the_arguments(case):
+    for dtype in (torch.float32, torch.bfloat16):
+        tensors = [
+            x.to(dtype).requires_grad_() if n in case.floating() else x
+            for n, x in enumerate(case.tensors())
+        ]
+        result = case.call(*tensors)
+        assert result.dtype == dtype
+        result.sum().backward()
+        assert all(tensors[n].grad.dtype == dtype for n in case.floating())
+
+
+@each(lambda name: every(name)[:2])
+def an_output_may_be_changed_in_place(case):
+    assert_holds("in-place", case)
 
 
 # At kinks and ties: torch's own conventions.
@@ -259,7 +269,7 @@ BOUNDS = [*EDGES, 3.0, -3.0, 6.0, -6.0, 800.0, -800.0, math.inf, -math.inf]
 
 
 @each(of_numbers, ELEMENTWISE)
-def test_activations_are_torchs_at_kinks_and_far_out(case):
+def activations_are_torchs_at_kinks_and_far_out(case):
     ours = torch.tensor(BOUNDS, dtype=torch.float64, requires_grad=True)
     theirs = ours.detach().clone().requires_grad_()
     result, expected = case.call(ours), case.own(theirs)
@@ -275,7 +285,7 @@ def test_activations_are_torchs_at_kinks_and_far_out(case):
 
 
 @each(of_numbers, ELEMENTWISE)
-def test_second_derivatives_of_activations_are_finite_far_out(case):
+def second_derivatives_of_activations_are_finite_far_out(case):
     x = torch.tensor([800.0, -800.0, 40.0, -40.0], dtype=torch.float64, requires_grad=True)
     (grad,) = torch.autograd.grad(case.call(x).sum(), x, create_graph=True)
     if grad.requires_grad:
@@ -322,9 +332,9 @@ def test_losses_at_their_kinks_are_torchs(name, parameters):
 TIES = [[1.0, 3.0, 3.0, 2.0], [5.0, 5.0, 5.0, 0.0], [1.0, 2.0, 3.0, 4.0], [-1.0, -1.0, -2.0, -2.0]]
 
 
-@pytest.mark.parametrize("name", "max min amax amin".split())
-@pytest.mark.parametrize("dim", (0, 1))
-@pytest.mark.parametrize("keepdim", (False, True))
+@each_row("name", "max min amax amin".split())
+@each_row("dim", (0, 1))
+@each_row("keepdim", (False, True))
 def test_ties_of_a_reduction_are_torchs(name, dim, keepdim):
     ours = torch.tensor(TIES, dtype=torch.float64, requires_grad=True)
     theirs = ours.detach().clone().requires_grad_()
@@ -444,7 +454,7 @@ def test_both_outputs_of_softmax_regression_have_gradients():
 
 
 @each(two)
-def test_every_output_has_a_gradient_of_its_own(case):
+def every_output_has_a_gradient_of_its_own(case):
     """The outputs of floating point, each alone and all together."""
     if isinstance(outputs(case), torch.Tensor):
         return
@@ -525,9 +535,7 @@ EMPTY = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("name", "shapes", "parameters"), EMPTY, ids=lambda value: str(value).replace("'", "")
-)
+@each_row("name, shapes, parameters", EMPTY)
 def test_empty_tensors_are_as_in_torch(name, shapes, parameters):
     ours = [uniform(shape, -1, 1).requires_grad_() for shape in shapes]
     theirs = [x.detach().clone().requires_grad_() for x in ours]
@@ -544,7 +552,7 @@ def test_empty_tensors_are_as_in_torch(name, shapes, parameters):
 
 
 @each(two)
-def test_vmap_is_the_loop(case):
+def vmap_is_the_loop(case):
     function, floats = of_floats(case)
     stacked = [torch.stack([x.detach(), 0.9 * x.detach()], 1 if x.dim() else 0) for x in floats]
     axes = tuple(1 if x.dim() else 0 for x in floats)
@@ -558,7 +566,7 @@ def test_vmap_is_the_loop(case):
 
 
 @each(two)
-def test_jacobians_of_both_modes_agree(case):
+def jacobians_of_both_modes_agree(case):
     function, floats = of_floats(case)
     floats = [x.detach() for x in floats]
     every = tuple(range(len(floats)))
@@ -567,7 +575,7 @@ def test_jacobians_of_both_modes_agree(case):
 
 
 @each(least)
-def test_hessians_of_all_modes_agree(case):
+def hessians_of_all_modes_agree(case):
     function, floats = of_floats(case)
     x, *others = (x.detach() for x in floats)
 
@@ -649,11 +657,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("name", "tensors", "parameters", "error", "words"),
-    WRONG,
-    ids=[f"{n}-{case[0]}" for n, case in enumerate(WRONG)],
-)
+@each_row("name, tensors, parameters, error, words", WRONG)
 def test_a_wrong_call_is_told_what_is_wrong(name, tensors, parameters, error, words):
     with pytest.raises(error) as caught:
         generated(name)(*tensors, **parameters)

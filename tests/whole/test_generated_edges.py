@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from kit.each import each_row
 
 import derive
 
@@ -214,11 +215,7 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "tensors", "parameters", "error", "words"),
-    WRONG,
-    ids=[f"{n}-{case[0]}" for n, case in enumerate(WRONG)],
-)
+@each_row("name, tensors, parameters, error, words", WRONG)
 def test_a_wrong_call_is_told_what_is_wrong(name, tensors, parameters, error, words):
     with pytest.raises(error) as caught:
         generated(name)(*tensors, **parameters)
@@ -251,8 +248,8 @@ def test_a_joint_function_is_told_what_is_wrong_too():
             step(*given, **keywords)
 
 
-@pytest.mark.parametrize("shifts", (-(10**12), -13, -5, -1, 0, 4, 5, 6, 17))
-@pytest.mark.parametrize("shape", ((3, 5, 4), (3, 0, 4)))
+@each_row("shifts", (-(10**12), -13, -5, -1, 0, 4, 5, 6, 17))
+@each_row("shape", ((3, 5, 4), (3, 0, 4)))
 def test_a_roll_by_any_shift(shape, shifts):
     roll = generated("roll")
     x = uniform(shape, -1, 1)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 from golden import formulas, of_options, whole, written
+from kit import shared
+from kit.command import ROOT
 from kit.each import each_operation
 
 from derive import catalog
@@ -15,10 +17,12 @@ NOTATION = {"and", "not", "or", "size"}
 
 
 @each_operation()
-def test_the_formulas_are_those_of_the_file(op):
+def test_formulas_and_module_are_those_of_the_files(op):
     renew = "to renew the file on purpose: python tests/golden.py --write"
     assert op.name in written(), f"{op.name} is not in tests/formulas.txt; {renew}"
     assert formulas(op) == written()[op.name], renew
+    module = (ROOT / "generated" / f"{op.name}.py").read_text(encoding="utf-8")
+    assert module == shared.written(op), "to renew it: derive generate"
 
 
 def test_the_file_has_the_operations_of_the_catalog_in_order_and_no_others():
@@ -39,7 +43,7 @@ def letters(op: Operation) -> set[str]:
     return indices | {parameter.name for parameter in op.parameters}
 
 
-@each_operation()
+@each_operation(together=True)
 def test_indices_are_those_of_the_specification(op):
     """What stands in brackets is in the equations already, but for primes."""
     for text in of_options(op):

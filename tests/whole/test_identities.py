@@ -10,20 +10,19 @@ import ast
 
 import pytest
 from kit.command import ROOT
+from kit.each import each_row
 
 import derive
 from derive.algebra.inequalities import Bounds
 from derive.algebra.rules import DELTA_RULES, FUNCTION_RULES
 from derive.calculus.adjoint import unit_axes
+from derive.calculus.bracket_rules import witness_rule, zero_rule
 from derive.calculus.build_lets import flatten_operation
-from derive.calculus.delta_solving import equality_rules
-from derive.calculus.existential_guards import witness_rule
+from derive.calculus.equality_rules import equality_rules, lookup_rule
 from derive.calculus.fold import fold_rules, masked_fold
-from derive.calculus.gather_rules import lookup_rule
 from derive.calculus.ratio_rules import quotient_rules
 from derive.calculus.shifted_deltas import shift_rules
 from derive.calculus.stabilise import LOGARITHMS, POWERS
-from derive.calculus.zero_rules import zero_rule
 
 LETS = flatten_operation(derive.parse("op f(x[n,k]) -> y ; y[n] = logsumexp[k](x[n,k])"))
 UNIT = derive.parse("op f(x[n,k]; size(k)=1) -> y ; y[n] = sum[k](x[n,k])")
@@ -35,7 +34,7 @@ EVERY = (
 )
 
 
-@pytest.mark.parametrize("rule", EVERY, ids=lambda rule: rule.name)
+@each_row("rule", EVERY)
 def test_a_rule_states_an_identity_and_why_it_ends(rule):
     assert rule.name and rule.states and rule.shrinks
     assert "=" in rule.states or " is " in rule.states

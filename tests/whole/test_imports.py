@@ -9,6 +9,7 @@ from pkgutil import iter_modules
 
 import pytest
 from kit.command import run
+from kit.each import each_row
 
 import derive
 
@@ -53,7 +54,7 @@ def test_a_derivation_of_text_needs_the_parser_and_the_template_alone():
     assert imported(code) & {*HEAVY} - {"mpmath"} == {"jinja2", "lark"}
 
 
-@pytest.mark.parametrize("name", derive.__all__)
+@each_row("name", derive.__all__)
 def test_a_public_name_is_found_where_it_is_defined(name):
     found = getattr(derive, name)
     assert name in dir(derive)

@@ -1,9 +1,9 @@
-"""Specs with mistakes end in a DeriveError or are derived: a part of tests/mutations.py."""
+"""Specs with mistakes end in a DeriveError or are derived: a part of the campaign."""
 
 from __future__ import annotations
 
 import pytest
-from mutations import campaign, examined, mutated, texts
+from campaigns.mutations import campaign, examined, mutated, texts
 
 
 def test_the_catalog_is_among_what_is_mutated():

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from kit.each import each_row
 
 import derive
 from derive.auditing.report import Report
@@ -50,7 +51,7 @@ def members(kind: type) -> Iterator[tuple[str, Any]]:
                 yield name, member
 
 
-@pytest.mark.parametrize("name", EVERY)
+@each_row("name", EVERY)
 def test_a_public_name_has_a_docstring(name):
     text = inspect.cleandoc(EVERY[name].__doc__ or "")
     assert text
@@ -59,7 +60,7 @@ def test_a_public_name_has_a_docstring(name):
     assert first.endswith((".", ":", "`.")) or name in heads.MADE
 
 
-@pytest.mark.parametrize("name", EVERY)
+@each_row("name", EVERY)
 def test_a_public_member_has_a_docstring(name):
     kind = EVERY[name]
     if inspect.isclass(kind) and kind.__module__.startswith("derive."):
@@ -67,7 +68,7 @@ def test_a_public_member_has_a_docstring(name):
         assert not bare
 
 
-@pytest.mark.parametrize("name", [name for name in SHOWN if name not in SHARED])
+@each_row("name", [name for name in SHOWN if name not in SHARED])
 def test_a_public_name_has_an_example(name):
     text = SHOWN[name].__doc__
     assert examples(text, name).examples

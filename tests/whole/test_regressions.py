@@ -8,10 +8,10 @@ import pytest
 import torch
 from kit.lowered import assert_right
 
+from derive.api import load, source
 from derive.check.derivatives import gradcheck, gradgradcheck, value
 from derive.check.samples import cases, sample
 from derive.notation.specification import parse
-from derive.pipeline import load, source
 
 FAULTS = {
     "a branch that is left out, and with it an axis": (

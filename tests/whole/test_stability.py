@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from functools import cache
-from importlib.util import module_from_spec, spec_from_file_location
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.each import each_row
 
 torch = pytest.importorskip("torch")
 
-GENERATED = Path(__file__).parents[2] / "generated"
+from kit.cases.case import generated  # noqa: E402
+
 SCALE = 300
 REDUCTIONS = ("mean", "sum", "none")
-
-
-@cache
-def generated(name: str) -> Any:
-    path = GENERATED / f"{name}.py"
-    assert path.is_file(), f"{path} is missing: run derive generate"
-    spec = spec_from_file_location(f"generated_{name}", path)
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return getattr(module, name)
 
 
 def randn(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -57,9 +46,9 @@ def assert_stable(name: str, tensors: list[Any], **parameters: Any) -> None:
         )
 
 
-@pytest.mark.parametrize("name", "softmax log_softmax logsumexp".split())
-@pytest.mark.parametrize("dim", (0, 1, -1))
-@pytest.mark.parametrize("shift", (0.0, 1000.0, -1000.0))
+@each_row("name", "softmax log_softmax logsumexp".split())
+@each_row("dim", (0, 1, -1))
+@each_row("shift", (0.0, 1000.0, -1000.0))
 def test_large_logits(name, dim, shift):
     assert_stable(name, [SCALE * randn(4, 7, 5) + shift], dim=dim)
 
@@ -79,8 +68,8 @@ def test_nll_loss_of_large_logits(reduction, weighted):
     assert_stable("nll_loss", [A, T, weight], reduction=reduction)
 
 
-@pytest.mark.parametrize(
-    ("reduction", "weighted", "biased", "smoothing"),
+@each_row(
+    "reduction, weighted, biased, smoothing",
     list(product(REDUCTIONS, (False, True), (False, True), (0.0, 0.1))),
 )
 def test_linear_cross_entropy_of_large_logits(reduction, weighted, biased, smoothing):

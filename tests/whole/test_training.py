@@ -1,4 +1,4 @@
-"""Generated functions in training: half precision, autocast, mixed dtypes, in place."""
+"""Generated functions in training: half precision, autocast, mixed dtypes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from kit.case_samples import assert_holds
 from kit.cases import CASES
 from kit.cases.case import Case, generated
-from kit.each import naming
+from kit.each import some_now, try_all
 
 NAMES = sorted({case.name for case in CASES})
 ROUGH = {
@@ -44,39 +43,34 @@ def in_dtypes(case: Case, dtypes: tuple[torch.dtype, torch.dtype]) -> list[torch
 
 
 KINDS = {
-    "bfloat16": (torch.bfloat16, torch.bfloat16),
-    "float16": (torch.float16, torch.float16),
     "mixed": (torch.float32, torch.bfloat16),
     "autocast": (torch.float32, torch.float32),
+    "bfloat16": (torch.bfloat16, torch.bfloat16),
+    "float16": (torch.float16, torch.float16),
 }
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
-    "kind",
-    [k if k in ("mixed", "autocast") else pytest.param(k, marks=pytest.mark.long) for k in KINDS],
+    "kinds", some_now([["mixed", "autocast"], ["bfloat16", "float16"]], 1), ids="-".join
 )
-def test_half_precision_mixed_dtypes_and_autocast(name, kind):
+def test_half_precision_mixed_dtypes_and_autocast(name, kinds):
     """Values and gradients are those of float64, as near as half precision is."""
-    for case in of(name)[:2]:
-        with naming(case.label):
-            tensors = in_dtypes(case, KINDS[kind])
-            y, grads, leaves = called(case, tensors, kind == "autocast")
-            assert all(g is None or g.dtype == x.dtype for g, x in zip(grads, leaves, strict=True))
-            exact, wanted, _ = called(case, case.tensors())
-            for found, right in zip((y, *grads), (exact, *wanted), strict=True):
-                if right is None or name in ROUGH or not right.is_floating_point():
-                    continue
-                size = right.detach().abs().max().item() if right.numel() else 0
-                near = {"rtol": 0, "atol": 0.06 * size + 6e-5, "equal_nan": True}
-                torch.testing.assert_close(found.detach().double(), right.detach(), **near)
+    rows = [(kind, case.label, case) for kind in kinds for case in of(name)[:2]]
+    try_all(rows, lambda kind, label, case: assert_near(case, kind))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_an_output_may_be_changed_in_place(name):
-    for case in of(name)[:2]:
-        with naming(case.label):
-            assert_holds("in-place", case)
+def assert_near(case: Case, kind: str) -> None:
+    tensors = in_dtypes(case, KINDS[kind])
+    y, grads, leaves = called(case, tensors, kind == "autocast")
+    assert all(g is None or g.dtype == x.dtype for g, x in zip(grads, leaves, strict=True))
+    exact, wanted, _ = called(case, case.tensors())
+    for found, right in zip((y, *grads), (exact, *wanted), strict=True):
+        if right is None or case.name in ROUGH or not right.is_floating_point():
+            continue
+        size = right.detach().abs().max().item() if right.numel() else 0
+        near = {"rtol": 0, "atol": 0.06 * size + 6e-5, "equal_nan": True}
+        torch.testing.assert_close(found.detach().double(), right.detach(), **near)
 
 
 class _Dropped(torch.autograd.Function):

@@ -18,7 +18,7 @@ from derive.check import oracle
 from derive.check.samples import cases
 from derive.notation.operation import Choice
 from derive.notation.option_checks import names_with_gradient
-from derive.pipeline import options
+from derive.notation.options import options
 
 load = cache(derive.load)
 value_and_grad = cache(derive.value_and_grad)

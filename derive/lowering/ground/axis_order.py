@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from derive.algebra.expr import Expr, Index, accesses, free_indices, walk
 from derive.calculus.lets import layout
-from derive.calculus.softmax_recognition import NormalizedExp
+from derive.calculus.softmax import NormalizedExp
 
 
 def with_binders(

@@ -277,7 +277,9 @@ def zeros(like: Code, axes: Sequence[Index | None]) -> Code:
 
 
 def _transposed(code: Code) -> Code:
-    """Return code.mT; A + A.mT is its own transpose, and A.mT.mT is A."""
+    """Return code.mT; A + A.mT and a diagonal matrix are their own transposes, A.mT.mT is A."""
+    if isinstance(code, MethodCall) and code.name == "diag_embed" and not code.args:
+        return code
     if isinstance(code, Attribute) and code.name == "mT":
         return code.obj
     if isinstance(code, Binary) and code.op == "+":

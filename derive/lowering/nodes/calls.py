@@ -10,7 +10,7 @@ from derive.algebra.exact import function_at
 from derive.algebra.expr import Call, Index, Num, free_indices
 from derive.algebra.functions import FUNCTIONS
 from derive.algebra.substitution import fresh, substitute
-from derive.calculus.softmax_recognition import NormalizedExp
+from derive.calculus.softmax import NormalizedExp
 from derive.lowering.ground.axis_order import with_binders
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.guard_lowering import under_condition

@@ -37,7 +37,7 @@ from derive.algebra.poly import Poly
 from derive.algebra.squares import Nonnegative, RobustCenter
 from derive.algebra.substitution import rename_apart, substitute
 from derive.calculus.lets import Let
-from derive.calculus.softmax_recognition import NormalizedExp, recognise
+from derive.calculus.softmax import NormalizedExp, recognise
 from derive.errors import LoweringError
 from derive.kernels.kernel_spec import AttentionResult, Kernel, KernelResult
 from derive.kernels.recognise import with_kernels, within_shares

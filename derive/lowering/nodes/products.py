@@ -54,6 +54,12 @@ from derive.program.torch_ir import (
 _LONGEST = 10**6
 """The largest divisor that is written as an integer; beyond it, the coefficient is a float."""
 
+_DIGITS = 20
+"""A denominator up to _LONGEST that divides 10**_DIGITS has no prime factors but 2 and 5."""
+
+_LONGEST_OF_DECIMAL = 100
+"""The largest divisor that is written for a finite decimal: 1/25, but 0.044715."""
+
 
 def lower_product(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -> Value:
     """Lower a * b * ... / c; [condition] factors mask the product, deltas scatter it."""
@@ -188,8 +194,7 @@ def _scaled_quotient(
     """Return coef * above... / below..., numbers first, then small tensors."""
     exact = coef.denominator == 1 and not below
     kind: Kind = "int" if exact and all(v.kind != "float" for v in above) else "float"
-    plain = coef.denominator not in (2, 4, 8, 16) and coef.denominator <= _LONGEST
-    bottom = coef.denominator if plain else 1
+    bottom = coef.denominator if _divides(coef.denominator) else 1
     factors = _numerator_factors(scope, coef, bottom, above, kind)
     below = [scope.as_float(v) for v in below]
     divisors = [Value(whole(bottom), kind="int", scalar=True)] if bottom != 1 else []
@@ -206,6 +211,13 @@ def _scaled_quotient(
     else:
         result = _divide_product(scope, factors, divisor, order)
     return replace(result, kind=kind)
+
+
+def _divides(denominator: int) -> bool:
+    """True if the coefficient is written with a divisor, and not as a float."""
+    is_decimal = 10**_DIGITS % denominator == 0
+    longest = _LONGEST_OF_DECIMAL if is_decimal else _LONGEST
+    return denominator not in (2, 4, 8, 16) and denominator <= longest
 
 
 def _numerator_factors(

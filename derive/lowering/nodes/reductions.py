@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from derive.algebra.expr import Index, Iverson
 from derive.algebra.poly import as_atom
-from derive.calculus.interval_analysis import may_be_infinite
 from derive.calculus.lets import Let
+from derive.calculus.value_analysis import ValueFacts
 from derive.lowering.ground.axis_order import with_binders
 from derive.lowering.ground.context import Scope, neutral
 from derive.lowering.ground.guard_lowering import under_condition
@@ -64,7 +64,7 @@ def _masked_members(scope: Scope, let: Let, value: Value, order: tuple[Index, ..
         if let.kind == "any":
             return Value(Binary("&", test.code, value.code), axes, "bool")
         return Value(Binary("|", Unary("~", test.code), value.code), axes, "bool")
-    if let.reduction.dtype == "int" and may_be_infinite(scope.find, let.body):
+    if let.reduction.dtype == "int" and not ValueFacts(scope.find).facts(let.body).defined:
         # An infinite member must win against a masked-out one.
         clamp, bound = _BOUNDS[let.reduction.sign]
         limits = FunctionCall("torch.finfo", (Attribute(scope.like, "dtype"),))

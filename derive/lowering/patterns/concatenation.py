@@ -42,8 +42,8 @@ from derive.algebra.inequalities import Bounds
 from derive.algebra.logic import conditions_of, conjunction, negate
 from derive.algebra.substitution import fresh, substitute
 from derive.calculus.guards import simplify_guards
-from derive.calculus.index_ranges import part_of_range
 from derive.calculus.lets import layout
+from derive.calculus.reindexing import part_of_range
 from derive.kernels.kernel_spec import AttentionResult, KernelResult
 from derive.lowering.ground.context import Scope, common_kind
 from derive.lowering.ground.summation import Summation, summed_product

@@ -29,7 +29,7 @@ from derive.algebra.logic import conditions_of, conjunction
 from derive.algebra.poly import Poly, as_atom
 from derive.algebra.substitution import replace as replaced
 from derive.algebra.substitution import substitute
-from derive.calculus.existential_guards import without_witnessed
+from derive.calculus.bracket_rules import without_witnessed
 from derive.calculus.guard_insertion import safe_where_read
 from derive.calculus.guards import simplify_guards, with_guards_outside
 from derive.lowering.ground.context import Scope

@@ -19,7 +19,7 @@ from derive.algebra.expr import Access, Expr, Index, free_indices, indices_of
 from derive.algebra.inequalities import Bounds
 from derive.algebra.reductions import OTHERS
 from derive.algebra.substitution import substitute
-from derive.calculus.softmax_recognition import NormalizedExp
+from derive.calculus.softmax import NormalizedExp
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.contract import elementwise_product
 from derive.lowering.ground.summation import Summation

@@ -36,8 +36,8 @@ from derive.algebra.logic import conditions_of, conjunction
 from derive.algebra.poly import as_atom
 from derive.algebra.substitution import replace as replaced
 from derive.algebra.substitution import substitute
-from derive.calculus.interval_analysis import may_be_infinite
 from derive.calculus.lets import Let, layout
+from derive.calculus.value_analysis import ValueFacts
 from derive.lowering.ground.axis_order import binders_for_axis, with_binders
 from derive.lowering.ground.context import Scope, neutral
 from derive.lowering.ground.contract import contract, elementwise_product
@@ -410,8 +410,9 @@ def _is_table(scope: Scope, match: Match, factors: Sequence[Expr]) -> bool:
     nothing is looked up, its derivative would be nan.
     """
     own = free_indices(match.position)
-    return not any(
-        (own <= free_indices(a) and not isinstance(a, Access)) or may_be_infinite(scope.find, a)
+    values = ValueFacts(scope.find)
+    return all(
+        values.facts(a).defined and (isinstance(a, Access) or not own <= free_indices(a))
         for a in factors
     )
 

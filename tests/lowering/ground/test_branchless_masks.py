@@ -49,7 +49,7 @@ def test_above_a_number(line):
 @pytest.mark.parametrize(("condition", "slow"), [("i <= t", False), ("i > t or m[i]", True)])
 def test_the_branches_of_positions_are_foreseen_and_those_of_what_is_given_are_not(condition, slow):
     text = f"op f(x[i], m[i]: bool; t=2) -> y, n\ny[i] = where({condition}, x[i], 0)\nn[i] = [m[i]]"
-    assert ("_where(" in derive.pipeline.source(made(text))) == slow
+    assert ("_where(" in derive.api.source(made(text))) == slow
 
 
 @pytest.mark.parametrize("line", LEVELS)
@@ -73,9 +73,7 @@ def test_relu_has_the_gradient_of_torch_at_a_nan():
 
 def _where():
     scope: dict[str, object] = {"torch": torch}
-    source = derive.pipeline.source(
-        made("op f(x[i], z[i]) -> y\ny[i] = where(x[i] > 0, x[i], 2*z[i])")
-    )
+    source = derive.api.source(made("op f(x[i], z[i]) -> y\ny[i] = where(x[i] > 0, x[i], 2*z[i])"))
     exec(source[: source.index("class _")], scope)
     return scope["_where"]
 

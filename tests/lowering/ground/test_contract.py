@@ -8,7 +8,7 @@ from kit.lowered import assert_code, assert_right
 from kit.recognised import functions
 
 from derive import parse
-from derive.pipeline import source
+from derive.api import source
 
 FORMS = {
     "op f(A[i,k], B[k,j]) -> y\ny[i,j] = sum[k](A[i,k]*B[k,j])": "A @ B",

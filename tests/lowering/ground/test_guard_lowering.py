@@ -8,13 +8,14 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from kit.each import each_row
 from kit.plain import plain
 
 import derive
 from derive import catalog
+from derive.api import source
 from derive.check import oracle, reference
 from derive.check.verify import checks_of
-from derive.pipeline import source
 
 
 def made(text):
@@ -69,8 +70,8 @@ OF_NUMBERS = (
 )
 
 
-@pytest.mark.parametrize("equation", OF_NUMBERS)
-@pytest.mark.parametrize("p", [-1.0, 2.0])
+@each_row("equation", OF_NUMBERS)
+@each_row("p", [-1.0, 2.0])
 def test_numbers_without_a_value_are_computed_where_both_numbers_and_data_ask(equation, p):
     op = made(f"op f(x[i], y[i]; p) -> e\n{equation}")
     x, y = (
@@ -667,8 +668,8 @@ MASKED_NUMBERS = {
 }
 
 
-@pytest.mark.parametrize("case", MASKED_NUMBERS)
-@pytest.mark.parametrize(("size", "k"), [(0, 0), (1, 2), (4, 2), (3, 9), (4, -1)])
+@each_row("case", MASKED_NUMBERS)
+@each_row("size, k", [(0, 0), (1, 2), (4, 2), (3, 9), (4, -1)])
 def test_a_position_that_a_number_guards_beside_a_mask_is_read_in_range_only(case, size, k):
     body, value = MASKED_NUMBERS[case]
     f = derive.load(made(f"op f(x[n], z[i], m[i]: bool; k=0) -> y\ny[i] = {body}"))

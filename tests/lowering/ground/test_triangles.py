@@ -7,7 +7,7 @@ from kit.lines import made
 from kit.lowered import assert_right
 from kit.recognised import functions
 
-from derive.pipeline import source
+from derive.api import source
 
 FORMS = {
     "y[n,i,j] = [j <= i]*x[n,i,j]**2": "y = x.square().tril()",

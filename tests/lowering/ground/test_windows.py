@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from kit.each import each_row
 from kit.recognised import functions, named, nothing_recognised, results, tensor
 from torch.autograd import gradcheck, gradgradcheck
 
@@ -15,12 +16,12 @@ from derive import load, parse
 from derive.algebra.affine import Polynomial
 from derive.algebra.expr import Index, Num, Param, Size
 from derive.algebra.inequalities import Bounds
-from derive.calculus.valid_positions import given_sizes
+from derive.api import source
+from derive.calculus.positions import given_sizes
 from derive.check import oracle
 from derive.lowering.patterns.unfold import sliding
 from derive.memory import imported
 from derive.notation.operation import Extent
-from derive.pipeline import source
 
 MAX = "op f(x[n,c,u]; kernel=size(k), stride=1) -> y\ny[n,c,t] = max[k](x[n,c,stride*t+k])"
 DILATED = "op f(x[n,c,u]; kernel=size(k)) -> y\ny[n,c,t] = max[k](x[n,c,t+2*k])"
@@ -168,8 +169,8 @@ def test_what_is_recognised_equals_the_general_lowering(text):
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("stride", [1, 2, 3])
-@pytest.mark.parametrize("size", range(3, 10))
+@each_row("stride", [1, 2, 3])
+@each_row("size", range(3, 10))
 def test_pooling_is_torchs(size, stride):
     """Also where the stride does not divide: the last values are in no window."""
     x = distinct(2, 3, size)
@@ -272,8 +273,8 @@ EQUALITIES = [
 ]
 
 
-@pytest.mark.parametrize("text", EQUALITIES, ids=named)
-@pytest.mark.parametrize("sizes", [(5, 3, 4), (3, 4, 7), (1, 2, 2)], ids=str)
+@each_row("text", EQUALITIES)
+@each_row("sizes", [(5, 3, 4), (3, 4, 7), (1, 2, 2)])
 def test_a_sum_over_an_equality(text, sizes):
     """Where what it is equal to lies beside the axis there is nothing to add."""
     op = parse(text)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
-from kit.each import each_operation, each_option
+from kit.each import each_operation, each_option, each_row
 from kit.equations import numbers, operations, samples, with_lets
 from kit.once import sample
 from kit.shared import written
@@ -20,10 +20,11 @@ import derive  # noqa: E402
 from derive.algebra.expr import Index, walk  # noqa: E402
 from derive.algebra.factor import factor  # noqa: E402
 from derive.algebra.interpret import array  # noqa: E402
+from derive.api import derivation  # noqa: E402
 from derive.check import oracle  # noqa: E402
 from derive.check.samples import cases  # noqa: E402
 from derive.notation.split import is_plain  # noqa: E402
-from derive.pipeline import derivation, derive_option  # noqa: E402
+from derive.pipeline import derive_option  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")
 CLOSE = {"rtol": 1e-10, "atol": 1e-12}
@@ -157,8 +158,8 @@ TEXTS = {
 }
 
 
-@pytest.mark.parametrize("rank", ["(0, 0)", "(1, 1)", "(2, 0)", "(0, 2)", "(2, 2)"])
-@pytest.mark.parametrize("name", TEXTS)
+@each_row("rank", ["(0, 0)", "(1, 1)", "(2, 0)", "(0, 2)", "(2, 2)"])
+@each_row("name", TEXTS)
 def test_groups_of_every_rank(name, rank):
     op = derive.parse(TEXTS[name])
     first, others = (int(r) for r in rank.strip("()").split(", "))
@@ -209,7 +210,7 @@ ACCESSES = {
 }
 
 
-@pytest.mark.parametrize("name", ACCESSES)
+@each_row("name", ACCESSES)
 def test_accesses_conditions_and_reductions(name):
     op = derive.parse(ACCESSES[name])
     square = name not in ("an element of each row", "a sum of what is picked")
@@ -258,12 +259,12 @@ def test_a_position_out_of_range_is_an_error(name, position):
         derive.load(op)(*given)
 
 
-@pytest.mark.parametrize("name", TEXTS | ACCESSES)
+@each_row("name", TEXTS | ACCESSES)
 def test_no_tensor_is_subscripted_by_a_tensor(name):
     assert_no_subscript(derive.source(derive.parse((TEXTS | ACCESSES)[name])))
 
 
-@each_operation()
+@each_operation(together=True)
 def test_no_tensor_of_the_catalog_is_subscripted_by_a_tensor(op):
     assert_no_subscript(written(op))
 

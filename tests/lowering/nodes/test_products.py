@@ -9,9 +9,9 @@ from kit.lines import made
 from kit.lowered import assert_code, assert_right
 from kit.recognised import functions
 
+from derive import load, parse, source
 from derive.algebra.expr import And, Index, Rel, num
 from derive.algebra.logic import conjunction
-from derive.pipeline import load, source
 
 
 def test_what_is_small_is_multiplied_first():
@@ -93,3 +93,13 @@ def test_of_two_equal_sums_over_one_size_one_is_a_mean():
     plain(*torchs).sum().backward()
     for x, y in zip(ours, torchs, strict=True):
         torch.testing.assert_close(x.grad, y.grad)
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [("0.044715*x[n]", "0.044715 *"), ("x[n]/25", "/ 25"), ("x[n]/1001", "/ 1001")],
+)
+def test_a_finite_decimal_is_written_as_one(number, code):
+    text = f"op f(x[n]) -> y\ny[n] = tanh({number})"
+    assert code in "\n".join(functions(source(parse(text)))[0])
+    assert_right(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from kit.each import each_row
 from kit.lowered import assert_code, assert_right
 
 from derive import load, parse
@@ -62,8 +63,8 @@ def test_one_pass(spec):
     assert_right(spec)
 
 
-@pytest.mark.parametrize("d", [0.7, 0.0, -0.3, torch.inf])
-@pytest.mark.parametrize("spec", FORMS)
+@each_row("d", [0.7, 0.0, -0.3, torch.inf])
+@each_row("spec", FORMS)
 def test_values_and_slopes_at_the_bounds(spec, d):
     given = {"d": d} if "; d" in spec else {}
     ours, plain = load(parse(spec)), FORMS[spec][1]

@@ -8,15 +8,18 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from kit.each import each_row, some_now
 from kit.recognised import functions
 from kit.rows import without
 from kit.runs import random_runs
 
 from derive import catalog, load, parse
+from derive.api import source
 from derive.check import oracle
+from derive.check.checks import QUICK, VALUES
 from derive.check.verify import checks_of
 from derive.memory import imported
-from derive.pipeline import derive_option, source
+from derive.pipeline import derive_option
 
 CAT = "op f(a[n,i], b[n,j]) -> y\ny[n,m] = concat[m](a[n,m], b[n,m])"
 UNCUT = "op f(x[t], z[s]) -> y\ny[t] = [t < size(s)]*x[t]*z[0]"
@@ -172,7 +175,7 @@ def named(text: str) -> str:
     return text.replace("\n", " ; ")
 
 
-@pytest.mark.parametrize("text", CODE, ids=named)
+@each_row("text", CODE)
 def test_the_code_that_an_expert_writes(text):
     forward, backward = CODE[text]
     made = functions(source(parse(text)))
@@ -190,12 +193,12 @@ def test_the_catalogs_concat_is_torchs():
     assert "reshape" not in text
 
 
-@pytest.mark.parametrize("text", CODE, ids=named)
-def test_the_whole_family_of_checks(text):
-    """gradcheck, gradgradcheck, vmap, layouts, float32, both modes: on sizes of every kind."""
+@pytest.mark.parametrize("columns", some_now([VALUES, QUICK], 1), ids=len)
+@each_row("text", CODE)
+def test_the_family_of_checks(text, columns):
+    """Values and gradients now; all checks, on sizes of every kind, in the long campaign."""
     op = parse(text)
-    failed = [c for c in checks_of(op, load(op)) if not c.ok]
-    assert failed == []
+    assert [c for c in checks_of(op, load(op), columns=columns) if not c.ok] == []
 
 
 # ------------------------------------------------------------- recognised or not, it is the same
@@ -232,7 +235,7 @@ def assert_the_same(op, tensors):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("text", CODE, ids=named)
+@each_row("text", CODE)
 def test_what_is_recognised_equals_the_general_lowering(text):
     op = parse(text)
     for sizes in ((4, 5, 6, 7, 3, 2), (7, 6, 5, 4, 3, 8)):
@@ -281,7 +284,7 @@ FULL = [
 ]
 
 
-@pytest.mark.parametrize("seed", FULL)
+@each_row("seed", FULL)
 def test_random_runs_equal_the_general_lowering(seed):
     op, _ = by_loops(PROGRAMS[seed].text, PROGRAMS[seed].tensors)
     assert_the_same(op, PROGRAMS[seed].tensors)

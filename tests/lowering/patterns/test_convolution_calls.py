@@ -10,15 +10,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 from kit.convolutions import random_convolution
-from kit.each import some_now
+from kit.each import each_row, some_now
 from kit.recognised import functions, named, nothing_recognised, results, tensor
 from torch.autograd import gradcheck, gradgradcheck
 
 from derive import derivation, load, parse
+from derive.api import source
 from derive.check import oracle
+from derive.check.checks import QUICK, VALUES
 from derive.check.verify import checks_of
 from derive.memory import imported
-from derive.pipeline import source
 
 VALID = "y[n,o,t] = sum[c,k](x[n,c,t+k]*w[o,c,k])"
 STRIDED = (
@@ -179,7 +180,7 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("text", CODE, ids=named)
+@each_row("text", CODE)
 def test_the_code_that_an_expert_writes(text):
     forward, backward = CODE[text]
     made = functions(source(parse(text)))
@@ -190,17 +191,18 @@ def test_the_code_that_an_expert_writes(text):
     assert "conv" in "".join(made[0])
 
 
-@pytest.mark.parametrize("text", CODE, ids=named)
+@each_row("text", CODE)
 def test_long_calls_have_their_arguments_on_lines_of_their_own(text):
     lines = source(parse(text)).splitlines()
     assert max(len(line) for line in lines if "torch.nn." in line) <= 88
 
 
-@pytest.mark.parametrize("text", [VALID, CAUSAL, BARE, INSIDE], ids=named)
-def test_the_whole_family_of_checks(text):
-    """gradcheck, gradgradcheck, vmap, layouts, float32, both modes: on sizes of every kind."""
+@pytest.mark.parametrize("columns", some_now([VALUES, QUICK], 1), ids=len)
+@each_row("text", [VALID, CAUSAL, BARE, INSIDE])
+def test_the_family_of_checks(text, columns):
+    """Values and gradients now; all checks, on sizes of every kind, in the long campaign."""
     op = parse(text)
-    assert [c for c in checks_of(op, load(op)) if not c.ok] == []
+    assert [c for c in checks_of(op, load(op), columns=columns) if not c.ok] == []
 
 
 SMALL = {
@@ -260,10 +262,10 @@ def assert_as_torch(made, wanted, inputs, **tolerance):
         torch.testing.assert_close(a, b, **tolerance)
 
 
-@pytest.mark.parametrize("size", range(7, 14))
-@pytest.mark.parametrize("stride", [1, 2, 3])
-@pytest.mark.parametrize("dilation", [1, 2])
-@pytest.mark.parametrize("padding", [0, 1, 2])
+@each_row("size", range(7, 14))
+@each_row("stride", [1, 2, 3])
+@each_row("dilation", [1, 2])
+@each_row("padding", [0, 1, 2])
 def test_conv1d_is_torchs(size, stride, dilation, padding):
     """Also where the stride does not divide: the last values are in no window."""
     x, w = tensor(2, 3, size).requires_grad_(), tensor(5, 3, 4).requires_grad_()

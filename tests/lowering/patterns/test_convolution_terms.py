@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from kit.lines import made, named, run
 
-from derive.pipeline import source
+from derive.api import source
 
 DEMODULATED = """op f(x[b,i,h,w], W[o,i,u,v]; eps=1e-3, size(p)=size(h)-size(u)+1,
      size(q)=size(w)-size(v)+1) -> y

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from kit.lines import lines, made, named, run
+from kit.each import each_row, some_now
+from kit.lines import lines, made, run
 
 from derive import load, parse
+from derive.api import source
+from derive.check.checks import QUICK, VALUES
 from derive.check.verify import checks_of
-from derive.pipeline import source
 
 CODE = {
     "op f(A[*p,k,*q]; dim=axis(k)) -> y\ny[*p,k,*q] = sum[l | l<=k](A[*p,l,*q])": (
@@ -131,7 +133,7 @@ CODE = {
 }
 
 
-@pytest.mark.parametrize("text", [t for t, code in CODE.items() if any(code)], ids=named)
+@each_row("text", [t for t, code in CODE.items() if any(code)])
 def test_the_code_that_an_expert_writes(text):
     code = source(made(text))
     for function, expected in zip(("_f_forward", "backward"), CODE[text], strict=True):
@@ -139,19 +141,16 @@ def test_the_code_that_an_expert_writes(text):
             assert line in lines(code, function)
 
 
-@pytest.mark.parametrize("text", CODE, ids=named)
-def test_the_whole_family_of_checks(text):
+@pytest.mark.parametrize("columns", some_now([VALUES, QUICK], 1), ids=len)
+@each_row("text", CODE)
+def test_the_family_of_checks(text, columns):
+    """Values and gradients now; all checks, on sizes of every kind, in the long campaign."""
     op = made(text)
-    failed = [c for c in checks_of(op, load(op)) if not c.ok]
-    assert not failed
+    assert not [c for c in checks_of(op, load(op), columns=columns) if not c.ok]
 
 
-@pytest.mark.parametrize("size", [0, 1])
-@pytest.mark.parametrize(
-    "text",
-    [t for t in CODE if not any(part in t for part in ("s[n", "B[t]", "size(u)"))],
-    ids=named,
-)
+@each_row("size", [0, 1])
+@each_row("text", [t for t in CODE if not any(part in t for part in ("s[n", "B[t]", "size(u)"))])
 def test_axes_without_or_with_one_value(text, size):
     op = made(text)
     sizes = {"k": size, "n": 3, "d": 4, "p": 2, "q": 3, "b": 5, "e": 6}

@@ -9,7 +9,7 @@ from kit.lines import made, run
 from kit.recognised import functions
 
 from derive import load
-from derive.pipeline import source
+from derive.api import source
 
 VIEWS = {
     "op f(x[n,k]; size(m)=2, size(d)=3) -> y\ny[n,m,d] = sin(x[n,3*m + d])": {"x": (4, 6)},

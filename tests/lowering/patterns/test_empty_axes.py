@@ -7,11 +7,12 @@ import math
 import numpy as np
 import pytest
 import torch
+from kit.each import each_row
 from kit.plain import plain
 
+from derive.api import load, source
 from derive.check import oracle
 from derive.notation.specification import parse
-from derive.pipeline import load, source
 
 EXTREMA = ("max", "min", "amax", "amin", "argmax", "argmin")
 TEXTS = {
@@ -63,8 +64,8 @@ def test_a_logsumexp_of_nothing_has_a_value_and_no_gradient(case):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("case", sorted(TEXTS.keys() - {"under a condition"}))
-@pytest.mark.parametrize("kind", EXTREMA)
+@each_row("case", sorted(TEXTS.keys() - {"under a condition"}))
+@each_row("kind", EXTREMA)
 def test_an_extremum_over_an_axis_of_size_0_is_an_error(case, kind):
     op = parse(TEXTS[case].format(kind=kind))
     given = {"width": 2} if "width" in TEXTS[case] else {}

@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from kit.each import each_row, some_now
 from kit.lines import lines, made, named, run
 from kit.lowered import assert_code, assert_right
 
 from derive import load
+from derive.api import source
+from derive.check.checks import QUICK, VALUES
 from derive.check.verify import checks_of
-from derive.pipeline import source
 
 CODE = {
     "op f(x[i,d], y[j,d]) -> D\nD[i,j] = sum[d]((x[i,d] - y[j,d])**2)": (
@@ -59,16 +61,17 @@ def test_what_is_fused(text):
     assert ("addmm(" in body or "baddbmm(" in body) == (text in CODE)
 
 
-@pytest.mark.parametrize("text", [*CODE, *PLAIN], ids=named)
-def test_the_whole_family_of_checks(text):
+@pytest.mark.parametrize("columns", some_now([VALUES, QUICK], 1), ids=len)
+@each_row("text", [*CODE, *PLAIN])
+def test_the_family_of_checks(text, columns):
+    """Values and gradients now; all checks, on sizes of every kind, in the long campaign."""
     op = made(text)
-    failed = [c for c in checks_of(op, load(op)) if not c.ok]
-    assert not failed
+    assert not [c for c in checks_of(op, load(op), columns=columns) if not c.ok]
 
 
-@pytest.mark.parametrize("k", [0, 1, 4])
-@pytest.mark.parametrize("i", [0, 1, 3])
-@pytest.mark.parametrize("text", CODE, ids=named)
+@each_row("k", [0, 1, 4])
+@each_row("i", [0, 1, 3])
+@each_row("text", CODE)
 def test_axes_of_any_size(text, i, k):
     op = made(text)
     sizes = {"i": i, "j": 2, "k": k, "d": k, "b": 2}

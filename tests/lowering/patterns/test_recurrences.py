@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from kit.each import each_row, some_now
 from kit.lines import made, named, run
 from kit.plain import plain
 
 from derive import load
+from derive.api import source
+from derive.check.checks import QUICK, VALUES
 from derive.check.verify import checks_of
-from derive.pipeline import source
 
 LOGSUMEXP = "op f(A[*p,k,*q]; dim=axis(k)) -> F\nF[*p,k,*q] = logsumexp[l | l<=k](A[*p,l,*q])"
 PROD = "op f(A[*p,k,*q]; dim=axis(k)) -> F\nF[*p,k,*q] = prod[l | l<=k](A[*p,l,*q])"
@@ -49,15 +51,16 @@ def test_the_code(text):
     assert "V[" in text or "arange" not in own
 
 
-@pytest.mark.parametrize("text", [*CODE, *PAIRS], ids=named)
-def test_the_whole_family_of_checks(text):
+@pytest.mark.parametrize("columns", some_now([VALUES, QUICK], 1), ids=len)
+@each_row("text", [*CODE, *PAIRS])
+def test_the_family_of_checks(text, columns):
+    """Values and gradients now; all checks, on sizes of every kind, in the long campaign."""
     op = made(text)
-    failed = [c for c in checks_of(op, load(op)) if not c.ok]
-    assert not failed
+    assert not [c for c in checks_of(op, load(op), columns=columns) if not c.ok]
 
 
-@pytest.mark.parametrize("size", [0, 1, 2, 3, 7, 8, 13])
-@pytest.mark.parametrize("text", [*CODE, *PAIRS], ids=named)
+@each_row("size", [0, 1, 2, 3, 7, 8, 13])
+@each_row("text", [*CODE, *PAIRS])
 def test_any_number_of_positions(text, size):
     op = made(text)
     sizes = {"k": size, "n": 3, "d": 4, "p": 2, "q": 3}

@@ -10,7 +10,7 @@ from kit.lowered import assert_code, assert_right
 from kit.recognised import named
 
 from derive import load
-from derive.pipeline import source
+from derive.api import source
 
 RINGS = {
     "op f(x[n,t]) -> y\ny[n,t] = where(t >= 1, x[n,t - 1], x[n,t - 1 + size(t)])": (

@@ -28,6 +28,13 @@ def test_what_is_read_at_a_place_goes_back_there(text):
     assert_right(text)
 
 
+@pytest.mark.parametrize("read", ["i", "j"])
+def test_a_diagonal_matrix_is_not_transposed(read):
+    text = f"op f(x[n,i]) -> y\ny[n,i,j] = where(i == j, x[n,{read}]**3, 0)"
+    assert ".mT" not in source(parse(text))
+    assert_right(text)
+
+
 def test_what_is_read_twice_adds_up():
     assert_right("op f(x[c], T[n]: int) -> y\ny[n] = x[T[n]]**2", T=np.array([1, 0, 1]))
 

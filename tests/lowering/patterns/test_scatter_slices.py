@@ -7,8 +7,8 @@ import pytest
 from kit.lines import named, run
 
 from derive import load, parse
+from derive.api import source
 from derive.check.verify import checks_of
-from derive.pipeline import source
 
 TEXTS = (
     "op f(x[n,d], s[n]: int, t[n]: int; E=size(e), C=size(c)) -> y\n"

@@ -7,13 +7,15 @@ import math
 import numpy as np
 import pytest
 import torch
+from kit.each import each_row, some_now
 from kit.lines import run
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from derive.api import load, source
 from derive.check import oracle
+from derive.check.checks import QUICK, VALUES
 from derive.check.verify import checks_of
 from derive.notation.specification import parse
-from derive.pipeline import load, source
 
 SEGMENTS = "op f(x[n,q], s[n]: int; num=size(g)) -> y\ny[g,q] = {kind}[n | s[n]==g](x[n,q])"
 TEXTS = {
@@ -55,15 +57,17 @@ def made(name, kind):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("kind", ["amax", "amin", "logsumexp"])
-@pytest.mark.parametrize("name", TEXTS)
-def test_the_whole_family_of_checks(name, kind):
+@pytest.mark.parametrize("columns", some_now([VALUES, QUICK], 1), ids=len)
+@each_row("kind", ["amax", "amin", "logsumexp"])
+@each_row("name", TEXTS)
+def test_the_family_of_checks(name, kind, columns):
+    """Values and gradients now; all checks, on sizes of every kind, in the long campaign."""
     op = made(name, kind)
-    assert not [c for c in checks_of(op, load(op)) if not c.ok]
+    assert not [c for c in checks_of(op, load(op), columns=columns) if not c.ok]
 
 
-@pytest.mark.parametrize("kind", ["amax", "logsumexp"])
-@pytest.mark.parametrize("name", TEXTS)
+@each_row("kind", ["amax", "logsumexp"])
+@each_row("name", TEXTS)
 def test_no_mask_of_all_pairs_is_made(name, kind):
     code = source(made(name, kind))
     assert "scatter_reduce" in code

@@ -9,7 +9,7 @@ from kit.lines import made, run
 from kit.lowered import assert_code, assert_right
 
 from derive import load, parse
-from derive.pipeline import source
+from derive.api import source
 
 STACKED = "op f(x[n], z[n]; size(k)=2) -> y\ny[n,k] = [k == 0]*x[n] + [k == 1]*z[n]**2"
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from kit.each import each_row
 from kit.lowered import assert_code, assert_right
 from kit.windows import random_statistics, tensors
 
 from derive import load, parse
 from derive.algebra.expr import Access, Guard, Index, Rel, Size, num, walk
-from derive.calculus.valid_positions import bounds_of
+from derive.calculus.positions import bounds_of
 from derive.lowering.patterns.unfold import nonnegative_form, runs_over, sliding, unguarded_position
 
 OP = parse("op f(x[n,u], w[k]) -> y\ny[n,t] = sum[k](x[n,3*t+2*k]*w[k])")
@@ -65,7 +66,7 @@ def test_what_is_compared_with_a_statistic_of_its_window(text):
     assert torch.autograd.gradcheck(f, tensors) and torch.autograd.gradgradcheck(f, tensors)
 
 
-@pytest.mark.parametrize("seed", range(16))
+@each_row("seed", range(16))
 def test_statistics_of_windows_are_what_a_person_writes(seed):
     program = random_statistics(seed)
     f, (x, z) = load(parse(program.text)), tensors(program, seed)

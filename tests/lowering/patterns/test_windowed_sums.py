@@ -8,7 +8,7 @@ import torch
 from kit.lines import made, named, run
 
 from derive import load, parse
-from derive.pipeline import source
+from derive.api import source
 
 CODE = {
     "op f(x[n,c]) -> y\ny[n,c] = sum[d | c - 2 <= d and d < c + 2](x[n,d])": "unfold(1, 4, 1)",

@@ -1,0 +1,294 @@
+"""The functions of the package: formulas, tangents, source, cost, and the loaded function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from derive.blocks.tiling import block_plan
+from derive.budget import check_code, working
+from derive.calculus.unit import Unit
+from derive.cost.costs import Costs, costs_of
+from derive.errors import DeriveError, no_recursion_leaves
+from derive.loaded import function
+from derive.lowering.lowering_input import frame_of
+from derive.module.blocked import blocked, emit_blocked
+from derive.module.checks import checks
+from derive.module.docstrings import document, kernels_of
+from derive.module.emit import emit
+from derive.module.function_codegen import Variant
+from derive.module.name_mangling import coded
+from derive.module.stage_functions import own_names
+from derive.notation.operation import Operation
+from derive.notation.option_checks import (
+    check_operation,
+    known_names,
+    known_option,
+    saves_least,
+)
+from derive.notation.options import options
+from derive.passes import Pass, stages
+from derive.pipeline import (
+    LOWER,
+    REVERSE,
+    SPECIALIZE,
+    Code,
+    derive_option,
+    own_tangent,
+    program_of,
+    specialized,
+    stage_backward,
+    tangents_of,
+)
+from derive.reports.derivation import (
+    as_formulas,
+    as_shown,
+    cost_of,
+    steps_and_names,
+    trees,
+)
+from derive.reports.pass_report import PassReport, body_reports, program_lines, unit_lines
+from derive.reports.presentation_names import PresentationNames, definitions, formula
+from derive.reports.result import Cost, Derivation, Formulas, Tangents
+
+
+@no_recursion_leaves
+def derivation(
+    op: Operation, option: str | None = None, wrt: Sequence[str] | None = None
+) -> Derivation:
+    """Derive the gradients of an operation as formulas.
+
+    With ``G`` the cotangent of an output ``Y``, the gradient of an input ``A`` is
+
+        grad_A[i] = Sum_Y Sum_n G[n] * dY[n]/dA[i]
+
+    Args:
+        op: the operation.
+        option: an option of its choice parameter. Default: the first one.
+        wrt: the float inputs and equations to differentiate with respect to. Default: all float
+            inputs. The adjoint of a named equation is kept as a formula of its own.
+
+    Returns:
+        A `Derivation`: ``gradients``, ``tangents``, ``saved``, ``cost``, and ``text(steps=True)``.
+
+    Raises:
+        DeriveError: a name has no gradient, or the operation cannot be derived.
+
+    >>> import derive
+    >>> d = derive.derivation(derive.parse("y[i] = sum[k](W[i,k]*tanh(x[k]))"))
+    >>> print(d.gradients["x"])
+    grad_x[k] = (1 − tanh(x[k])²)·Σᵢ G[i]·W[i,k]
+    """
+    check_operation(op)
+    option = known_option(op, option)
+    found = formulas_of(op, option, wrt)
+    names = known_names(dict(options(op))[option], wrt)
+    told, made = (
+        partial(steps_and_names, derive_option, op, option, names),
+        partial(_code_facts, op, option),
+    )
+    return Derivation(**vars(found), told=told, made=made, moved=partial(tangents, op, option, wrt))
+
+
+@no_recursion_leaves
+def tangents(
+    op: Operation,
+    option: str | None = None,
+    wrt: Sequence[str] | None = None,
+    of: Sequence[str] | None = None,
+) -> Tangents:
+    """Return the tangents of the outputs of op, or of the equations ``of``.
+
+    ``wrt`` names the float inputs with a tangent (all by default); the others are constant.
+    """
+    check_operation(op)
+    option = known_option(op, option)
+    given = dict(options(op))[option]
+    inputs = [t.name for t in op.inputs if t.kind == "float"]
+    for name in wrt or ():
+        if name not in inputs:
+            raise DeriveError(
+                f"{op.name} has no tangents along {name}; it has tangents along {', '.join(inputs)}"
+            )
+    asked = [None if names is None else tuple(dict.fromkeys(names)) for names in (wrt, of)]
+    derived = tangents_of(op, option, *asked)
+    lets, speech = derived.lets, PresentationNames.of(given, derived.lets)
+    return Tangents(
+        name=op.name,
+        option=option,
+        given=tuple(
+            (lets.display_name(t), lets.display_name(own)) for t, own in derived.backward.cotangents
+        ),
+        equations=as_formulas(given),
+        definitions=definitions(lets, trees(derived, speech), speech),
+        formulas={
+            lets.display_name(a.tensor): formula(a, speech) for a in derived.backward.adjoints
+        },
+        told=partial(steps_and_names, tangents_of, op, option, *asked),
+    )
+
+
+@no_recursion_leaves
+def _code_facts(
+    op: Operation, option: str | None
+) -> tuple[tuple[tuple[str, str, str], ...], tuple[str, ...], Cost]:
+    """Return (recognized patterns, saved tensors, cost) of the code of an option."""
+    named = coded(op)
+    code = program_of(named.operation, option)
+    recognised = tuple(
+        (named.display_name(r.equation), r.pattern, r.states) for r in code.recognised
+    )
+    return (
+        recognised,
+        tuple(named.display_name(s.name) for s in code.saved),
+        cost_of(named.operation, option, code),
+    )
+
+
+def formulas_of(op: Operation, option: str | None, wrt: Sequence[str] | None = None) -> Formulas:
+    """Return the formulas of one option."""
+    given = dict(options(op))[option]
+    wanted = known_names(given, wrt)
+    derived = derive_option(op, option, wanted)
+    backward, lets = derived.backward, derived.lets
+    speech = PresentationNames.of(given, lets, (*backward.adjoints, *backward.gradients))
+    results = [a for a in backward.adjoints if a.tensor in backward.wanted]
+    kept = [a for a in backward.adjoints if a.tensor not in backward.wanted]
+    found = {
+        lets.display_name(a.tensor): formula(a, speech) for a in (*backward.gradients, *results)
+    }
+    return Formulas(
+        name=op.name,
+        option=option,
+        cotangents=tuple(
+            (lets.display_name(o), lets.display_name(c)) for o, c in backward.cotangents
+        ),
+        equations=as_formulas(given),
+        definitions=definitions(lets, trees(derived, speech), speech),
+        adjoints=tuple(formula(a, speech) for a in kept),
+        gradients={name: found[name] for name in wanted or found},
+        printed=partial(as_shown, derived, speech, wanted),
+    )
+
+
+@no_recursion_leaves
+def source(op: Operation, blocks: str | None = None, save: str = "balanced") -> str:
+    """Return the Python source of the torch module of an operation.
+
+    The module defines a function with the name of the operation. Its tensors are positional, its
+    parameters are keyword arguments. It imports only torch.
+
+    Args:
+        op: the operation.
+        blocks: an index to process in blocks, so that a large intermediate never exists in full.
+        save: "balanced" saves inputs, outputs, and intermediates that are cheaper to keep than to
+            recompute; "least" saves inputs and outputs only.
+
+    Raises:
+        LoweringError: torch operations cannot express the operation.
+        DeriveError: the index cannot be processed in blocks.
+
+    >>> import derive
+    >>> text = derive.source(derive.parse("op cube(x[n]) -> y; y[n] = x[n]**3"))
+    >>> "class _Cube(Function):" in text
+    True
+    """
+    check_operation(op)
+    least = saves_least(save)
+    if blocks is not None:
+        if least:
+            raise DeriveError(f"{op.name}: a module in blocks already saves little; omit save=")
+        return _source_in_blocks(op, blocks)
+    with working(op.name):
+        code = coded(op)
+        names = [option for option, _ in options(op)]
+        tests = checks(code.operation, frame_of(code.operation))
+        variants = [
+            Variant(n, specialized(code.operation, n, least), own_tangent(code.operation, n))
+            for n in names
+        ]
+        derivations = [formulas_of(op, option) for option in names]
+        moved = [tangents(op, v.option) for v in variants if v.tangent is not None]
+        kernels = kernels_of(v.program for v in variants)
+        doc = document(op, derivations, moved, kernels, least=least)
+        text = emit(code, variants, tests, doc)
+        return check_code(op.name, text)
+
+
+def _source_in_blocks(op: Operation, letter: str) -> str:
+    """Return the source of a module that processes an index in blocks."""
+    with working(op.name):
+        code = coded(op, own_names(op))
+        named = code.operation
+        variants = [
+            blocked(option, block_plan(chosen, letter), program_of(named, option), stage_backward)
+            for option, chosen in options(named)
+        ]
+        kernels = kernels_of(s.program for v in variants for s in v.stages)
+        derivations = [formulas_of(op, option) for option, _ in options(op)]
+        doc = document(op, derivations, kernels=kernels, blocks=letter)
+        text = emit_blocked(code, variants, checks(named, frame_of(named)), doc)
+        return check_code(op.name, text)
+
+
+def costs(op: Operation) -> Iterator[tuple[str | None, Costs]]:
+    """Yield (option, cost of its code) for each option."""
+    op = coded(op).operation
+    for option, chosen in options(op):
+        yield option, costs_of(chosen, program_of(op, option))
+
+
+def load(op: Operation, blocks: str | None = None, save: str = "balanced") -> Any:
+    """Return the generated function of an operation.
+
+    Its module is a file in the cache folder (DERIVE_CACHE), so that other processes can import it.
+    ``blocks`` and ``save`` are those of `source`; with ``blocks``, the function also takes the
+    block size, ``block=``.
+
+    >>> import derive, torch
+    >>> f = derive.load(derive.parse("op cube(x[n]) -> y; y[n] = x[n]**3"))
+    >>> x = torch.tensor([1.0, 2.0], requires_grad=True)
+    >>> f(x).sum().backward()
+    >>> x.grad
+    tensor([ 3., 12.])
+    """
+    check_operation(op)
+    return function(op.name, source(op, blocks, save))
+
+
+@no_recursion_leaves
+def pass_reports(op: Operation, option: str | None = None) -> list[PassReport]:
+    """Return the passes that lead to the code of an option, each with what it changed.
+
+    The names are those of the code. Passes that change nothing are left out.
+
+    >>> import derive
+    >>> from derive.api import pass_reports
+    >>> [p.name for p in pass_reports(derive.parse("y[i] = x[i]**2"))][:3]
+    ['read', 'flatten', 'differentiate']
+    """
+    check_operation(op)
+    coded_op = coded(op).operation
+    unit = Unit.start(dict(options(coded_op))[known_option(coded_op, option)])
+    found = [PassReport("read", "The operation as it is given", (), unit_lines(unit))]
+    with working(op.name):
+        for step, made in stages(REVERSE, unit):
+            found.append(PassReport(step.name, step.states, unit_lines(unit), unit_lines(made)))
+            unit = made
+        code = Code(unit)
+        for last, after in stages((*LOWER, *SPECIALIZE), code):
+            found += _code_reports(last, code, after)
+            code = after
+    return [report for report in found if report.changed]
+
+
+def _code_reports(step: Pass[Code], before: Code, after: Code) -> Iterator[PassReport]:
+    """Yield the reports of a pass of the lowering: of the formulas, or of the lines of code."""
+    if after.made is None:
+        yield PassReport(step.name, step.states, unit_lines(before.unit), unit_lines(after.unit))
+    elif before.made is None:
+        yield from body_reports(after.made)
+    else:
+        lines = program_lines(before.made), program_lines(after.made)
+        yield PassReport(step.name, step.states, *lines)

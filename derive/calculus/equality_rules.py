@@ -1,0 +1,268 @@
+"""Solve sums in which a bracket leaves at most one term.
+
+    Sum_i [i = e] f(i) = [0 <= e < size(i)] f(e)
+    Sum_n [s[k] = n] f(n) = f(s[k])    where 0 <= s[k] < size(n) for every k
+
+e is an integer, or an expression of sizes, parameters and at most one other index. A bound of e
+that is not provable stays a bracket and guards the reads, as an axis may be empty. An integer
+tensor s selects one term, a gather, only if these bounds are proven: the sum is 0 where s[k] is out
+of range, and f(s[k]) would be an error.
+
+If a sum within f does not depend on k, it is computed for every n first and its result is gathered:
+once per n, however many s[k] equal n. It is computed for every k only if another sum beside it has
+to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from derive.algebra.affine import Polynomial
+from derive.algebra.expr import (
+    Access,
+    Delta,
+    Expr,
+    Index,
+    Iverson,
+    Num,
+    Rel,
+    Size,
+    free_indices,
+    num,
+    sort_key,
+    tensors,
+    walk,
+)
+from derive.algebra.inequalities import Bounds
+from derive.algebra.logic import conditions_of, conjunction
+from derive.algebra.poly import ZERO, Poly, Term, as_atom, poly
+from derive.algebra.rules import Rule, SumRule
+from derive.algebra.substitution import substitute
+from derive.calculus.guards import plain_positions, rebuilt_term, simplify_guards
+from derive.calculus.shifted_deltas import Solution, range_of, read_at
+
+_FEW = 16
+"""The largest size of an index whose positions are enumerated."""
+
+
+def equality_rules(bounds: Bounds) -> tuple[Rule, ...]:
+    """The rules for an operation with these extents."""
+    return (
+        Rule(
+            "condition beside an equality",
+            "[i = s]·[c(i)] = [i = s] where c(s) holds, 0 where it does not",
+            "the number of conditions",
+            lambda t: next(_decided(bounds, t), None),
+        ),
+        Rule(
+            "solve equality",
+            "Σᵢ [i = s]·f(i) = [0 ≤ s < size(i)]·f(s)",
+            "the number of summed indices",
+            lambda t: next(_solve_index_equality(bounds, t), None),
+        ),
+        Rule(
+            "one position left",
+            "Σᵢ [c(i)]·f(i) = f(n) where c holds for n alone",
+            "the number of conditions",
+            lambda t: next(_left_with_one(bounds, t), None),
+        ),
+        Rule(
+            "read at a delta",
+            "δ(i, n)·f(i) = δ(i, n)·f(n)",
+            "the number of factors that have an index",
+            lambda t: next(_read_at_delta(bounds, t), None),
+        ),
+    )
+
+
+def _bracket_conditions(t: Term) -> Iterator[tuple[Iverson, Expr]]:
+    """Each bracket of a term with each condition in it."""
+    for f in t.factors:
+        for c in conditions_of(f.condition) if isinstance(f, Iverson) else ():
+            assert isinstance(f, Iverson)
+            yield f, c
+
+
+def _decided(bounds: Bounds, t: Term) -> Iterator[Poly]:
+    """The term without a condition that an equality beside it decides."""
+    for _, c in _bracket_conditions(t):
+        for i in sorted(free_indices(c), key=sort_key):
+            value = _equality_value(bounds, c, i)
+            if value is None:
+                continue
+            at = {i: as_atom(value.poly())}
+            for f, other in _bracket_conditions(t):
+                if other is c or i not in free_indices(other):
+                    continue
+                holds = bounds.holds(substitute(other, at))
+                if holds is False:
+                    yield ZERO
+                elif holds:
+                    yield rebuilt_term(t, t.binders, _without_condition(t, f, other))
+
+
+def _without_condition(t: Term, f: Iverson, gone: Expr) -> list[Expr]:
+    """The factors of a term without one condition of a bracket."""
+    left = [c for c in conditions_of(f.condition) if c is not gone]
+    rest = [x for x in t.factors if x is not f]
+    return [*rest, Iverson(conjunction(left))] if left else rest
+
+
+def _equality_value(bounds: Bounds, c: Expr, i: Index) -> Polynomial | None:
+    """The value of i if the condition is an equality that can be solved for i."""
+    if not isinstance(c, Rel) or c.op != "==" or i.group:
+        return None
+    left, right = bounds.form(c.left), bounds.form(c.right)
+    if left is None or right is None:
+        return None
+    return (left - right).solved(i)
+
+
+def _solve_index_equality(bounds: Bounds, t: Term) -> Iterator[Poly]:
+    """The term without a summed index that an equality fixes to a value with at most one index."""
+    for f, c in _bracket_conditions(t):
+        for i in t.binders:
+            value = _equality_value(bounds, c, i)
+            if value is None or len(value.indices) > 1:
+                continue
+            solution = Solution(i, value, range_of(bounds, i, value))
+            brackets = [Iverson(x) for x in solution.range]
+            rest = (read_at(bounds, x, solution) for x in _without_condition(t, f, c))
+            yield rebuilt_term(t, [j for j in t.binders if j is not i], [*brackets, *rest])
+
+
+def _left_with_one(bounds: Bounds, t: Term) -> Iterator[Poly]:
+    """The term at the only position of a short axis that its conditions admit, or 0 without one."""
+    conditions = dict.fromkeys(c for _, c in _bracket_conditions(t))
+    for i in dict.fromkeys(i for c in conditions for i in free_indices(c)):
+        size = bounds.size(i.extent).number
+        own = [c for c in conditions if free_indices(c) == {i} and not tensors(c)]
+        if i.group or size is None or size > _FEW or len(own) < 2:
+            continue
+        places = _admitted_positions(bounds, i, int(size), own)
+        if places is not None and not places:
+            yield ZERO
+        if places is not None and len(places) == 1:
+            yield _at_number(bounds, t, i, num(places[0]), [c for c in conditions if c not in own])
+
+
+def _admitted_positions(
+    bounds: Bounds, i: Index, size: int, conditions: Sequence[Expr]
+) -> list[int] | None:
+    """The positions of the index that meet the conditions; None unless all are decided."""
+    found = [[bounds.holds(substitute(c, {i: num(n)})) for c in conditions] for n in range(size)]
+    if any(None in holds for holds in found):
+        return None
+    return [n for n, holds in enumerate(found) if all(holds)]
+
+
+def _at_number(bounds: Bounds, t: Term, i: Index, at: Num, conditions: Sequence[Expr]) -> Poly:
+    """The term with the index fixed to a number, and only these conditions left."""
+    rest = [f for f in t.factors if not isinstance(f, Iverson)]
+    rest += [Iverson(conjunction(conditions))] if conditions else []
+    if i not in t.binders:
+        return rebuilt_term(t, t.binders, [Delta(i, at), *rest])
+    solution = Solution(i, Polynomial.of(at), ())
+    moved = [read_at(bounds, f, solution) for f in rest]
+    return rebuilt_term(t, [j for j in t.binders if j is not i], moved)
+
+
+def _read_at_delta(bounds: Bounds, t: Term) -> Iterator[Poly]:
+    """The term with the index of a delta replaced by the number the delta fixes it to."""
+    for f in t.factors:
+        if not isinstance(f, Delta) or not isinstance(f.axis, Index) or f.axis in t.binders:
+            continue
+        if not any(f.axis in free_indices(x) for x in t.factors if x is not f):
+            continue
+        at = Polynomial.of(f.position) if isinstance(f.position, Num) else None
+        if at is not None and not range_of(bounds, f.axis, at):
+            solution = Solution(f.axis, at, ())
+            rest = [x if x is f else read_at(bounds, x, solution) for x in t.factors]
+            yield rebuilt_term(t, t.binders, rest)
+
+
+@dataclass(frozen=True)
+class _Lookup:
+    """[position = index] in a term, its other factors, and its other binders."""
+
+    index: Index
+    position: Access
+    rest: tuple[Expr, ...]
+    others: tuple[Index, ...]
+
+    @property
+    def beside(self) -> frozenset[str]:
+        """The extents of the other sums."""
+        return frozenset(i.extent for i in self.others)
+
+
+def lookup_rule(bounds: Bounds) -> SumRule:
+    """The gather rule for an operation with these extents and positions."""
+
+    def looked_up(p: Poly) -> Poly | None:
+        found = [next(_lookups(bounds, t), None) for t in p.terms]
+        pairs = {t: x for t, x in zip(p.terms, found, strict=True) if x is not None}
+        along = {(x.position, x.beside) for x in pairs.values() if not _is_made_first(x)}
+        made = {
+            t: _gathered_term(bounds, t, x)
+            for t, x in pairs.items()
+            if (x.position, x.beside) in along
+        }
+        if not made:
+            return None
+        return poly([x for t in p.terms for x in (made[t].terms if t in made else (t,))])
+
+    return SumRule(
+        "lookup",
+        "Σₙ [s = n]·f(n) = f(s), as 0 ≤ s < size(n)",
+        "the number of summed indices",
+        looked_up,
+    )
+
+
+def _lookups(bounds: Bounds, t: Term) -> Iterator[_Lookup]:
+    for m in t.factors:
+        conditions = conditions_of(m.condition) if isinstance(m, Iverson) else ()
+        for index, c in product(t.binders, conditions):
+            position = None if index.group else _equal_to(index, c)
+            if position is None or not _is_inside(bounds, position, index):
+                continue
+            left = [x for x in conditions if x is not c]
+            rest = [f for f in t.factors if f is not m]
+            rest += [Iverson(conjunction(left))] if left else []
+            within = (e for f in rest for e in walk(f) if e.bound())
+            if not any(index in free_indices(e) for e in within):
+                known = {index, *free_indices(position)}
+                others = tuple(i for i in t.binders if i not in known)
+                yield _Lookup(index, position, tuple(rest), others)
+
+
+def _is_made_first(x: _Lookup) -> bool:
+    """True if one of the other sums does not depend on the position, so it is computed first."""
+    own = free_indices(x.position)
+    shared = frozenset().union(*(free_indices(f) for f in x.rest if own & free_indices(f)))
+    return any(i not in shared for i in x.others)
+
+
+def _gathered_term(bounds: Bounds, t: Term, x: _Lookup) -> Poly:
+    moved = (plain_positions(substitute(f, {x.index: x.position})) for f in x.rest)
+    binders = [i for i in t.binders if i is not x.index]
+    return rebuilt_term(t, binders, [simplify_guards(bounds, f) for f in moved])
+
+
+def _equal_to(index: Index, c: Expr) -> Access | None:
+    """The access that the condition equates with the index."""
+    if not isinstance(c, Rel) or c.op != "==":
+        return None
+    sides = [as_atom(s) if isinstance(s, Poly) else s for s in (c.left, c.right)]
+    for one, other in (sides, sides[::-1]):
+        if one is index and isinstance(other, Access) and index not in free_indices(other):
+            return other
+    return None
+
+
+def _is_inside(bounds: Bounds, position: Expr, index: Index) -> bool:
+    inside = Rel("<=", num(0), position), Rel("<", position, Size(index.extent))
+    return all(bounds.holds(c) is True for c in inside)

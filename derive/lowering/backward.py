@@ -1,0 +1,234 @@
+"""Lowers one backward of an operation: which tensors it reads, and what each gradient computes.
+
+Each line lists the gradients that need it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from derive.calculus.lets import Let, Lets
+from derive.kernels.normalization import NormalizationPattern
+from derive.kernels.recognise import Pattern
+from derive.lowering.assembly import BACKWARD, FIRST_ORDER, Body, BodySpec, assemble
+from derive.lowering.ground.context import Scope
+from derive.lowering.ground.value import Frame, Value
+from derive.lowering.keepdim import entered_axes
+from derive.lowering.layout_conversion import lines_read
+from derive.lowering.lowering_input import (
+    LoweringInput,
+    float_outputs,
+    frame_of,
+    input_values,
+    integers_of,
+    like_input,
+    named_tensors,
+    noted_patterns,
+    scope_statements,
+    with_display_names,
+)
+from derive.lowering.nodes.lower import Lowering
+from derive.lowering.saved_tensors import readers_of, saved_of
+from derive.notation.operation import Operation
+from derive.program.cse import Line
+from derive.program.program import BackwardLine, Program
+from derive.program.torch_ir import (
+    Conditional,
+    FunctionCall,
+    MethodCall,
+    Name,
+    names_in,
+    values_in,
+)
+
+
+@dataclass(frozen=True)
+class BackwardInput:
+    """A derivation to lower, and what its backward may read."""
+
+    given: LoweringInput
+    forward: Body
+    outputs: Collection[str]
+    """The outputs that are saved, or can be."""
+    statistics: Mapping[str, Value] = field(default_factory=dict)
+    """The intermediates of the forward that are saved, or can be."""
+    stored: Collection[str] = ()
+    """The names that hold a tensor in its outer layout."""
+    kernels: Sequence[Pattern] = ()
+    shapeless: Collection[str] = ()
+    """The tensors from which no shape is read."""
+    pulled: Sequence[str] = ()
+    """The statistics that are differentiated: each has a cotangent, which may be None."""
+
+
+def lower_backward(request: BackwardInput) -> Program:
+    """Return the program of this backward, in which no statistic is kept for its shape alone."""
+    while True:
+        scope, spec, added = _scope_and_spec(request)
+        statements = with_display_names(scope_statements(scope), request.given.lets)
+        first_order = bool(request.statistics and request.kernels)
+        body = assemble(spec, statements, FIRST_ORDER if first_order else BACKWARD)
+        alone = _kept_for_shape(request, body)
+        if not alone:
+            return _as_program(request, scope, body, added)
+        request = replace(request, shapeless=(*request.shapeless, *alone))
+
+
+def _kept_for_shape(request: BackwardInput, body: Body) -> list[str]:
+    """Return the statistics of which a gradient reads the shape and no elements."""
+    readers = readers_of(body.lines, body.needs)
+    values = readers_of(body.lines, body.needs, values_in)
+    said = {n: request.given.lets.display_name(n) for n in request.statistics}
+    return [n for n, s in said.items() if readers.get(s, set()) - values.get(s, set())]
+
+
+def _scope_and_spec(
+    request: BackwardInput,
+) -> tuple[Lowering, BodySpec, dict[str, str]]:
+    """Return the lowered statements, the spec of the body, and the added cotangents."""
+    given, statistics = request.given, request.statistics
+    op, lets, backward, border = given.op, given.lets, given.backward, given.border.again()
+    display_name, cotangents = lets.display_name, dict(backward.cotangents)
+    tensors = _backward_inputs(op, lets, cotangents, request.outputs)
+    entry = _enter_kept(op, lets, frame_of(op), cotangents, tensors)
+    scope = _lowered_gradients(request, tensors)
+    added = _with_cotangents(given, scope, request.pulled)
+    read = {name for s in scope.statements for name in names_in(s.code)}
+    outer = {n: t for n, t in named_tensors(lets, statistics).items() if n in request.stored}
+    made = [e for e in lets.given if e not in tensors and e not in statistics]
+    shaped = {n: v for n, v in statistics.items() if n not in request.shapeless}
+    known = set(map(display_name, request.outputs))
+    kinds = {display_name(name): value.kind for name, value in statistics.items()}
+    places = {display_name(t.name): n for n, t in enumerate(op.inputs)}
+    spec = BodySpec(
+        given,
+        border,
+        entering=named_tensors(lets, tensors) | outer,
+        leaving={display_name(g.name): display_name(g.tensor) for g in backward.gradients},
+        inside=named_tensors(lets, [*made, *(a.name for a in backward.adjoints)]),
+        entry=with_display_names(entry, lets),
+        sizes={n: v for n, v in (*tensors.items(), *shaped.items()) if n in read},
+        sizes_kept={t.name: tensors[t.name] for t in op.inputs if t.name not in read},
+        stored=request.stored,
+        floats=[
+            *(t.name for t in border.op.inputs if t.kind == "float"),
+            *(name for name in float_outputs(border.op) if name in known),
+            *(name for name, kind in kinds.items() if kind == "float"),
+            *map(display_name, cotangents.values()),
+            *added.values(),
+        ],
+        integers=[name for name, kind in kinds.items() if kind != "float"],
+        low=request.forward.precision.has_products,
+        gradients={display_name(g.tensor): display_name(g.name) for g in backward.gradients},
+        places=places,
+        saved=(*places, *(display_name(n) for n in op.outputs if n in request.outputs), *kinds),
+    )
+    return scope, spec, added
+
+
+def _lowered_gradients(request: BackwardInput, tensors: Mapping[str, Value]) -> Lowering:
+    """Return the scope in which every gradient is lowered."""
+    op, lets, backward = request.given.op, request.given.lets, request.given.backward
+    adjoints = {a.name: a.as_let() for a in (*backward.adjoints, *backward.gradients)}
+
+    def find(name: str) -> Let | None:
+        return adjoints.get(name) or lets.get(name)
+
+    cotangents = [own for _, own in backward.cotangents]
+    like = Name(cotangents[0]) if cotangents else like_input(op)
+    scope = Lowering(
+        *(find, frame_of(op), {**tensors, **request.statistics}, like, integers_of(op)),
+        *(frozenset(adjoints), request.kernels),
+    )
+    for pattern in request.kernels:
+        if isinstance(pattern, NormalizationPattern):
+            pattern.look([let.body for let in adjoints.values()], find)
+    for g in backward.gradients:
+        scope.tensor(g.name)
+    return scope
+
+
+def _as_program(
+    request: BackwardInput, scope: Lowering, body: Body, added: Mapping[str, str]
+) -> Program:
+    """Return the program of the lowered backward."""
+    lets, border, spec = request.given.lets, body.spec.border, body.spec
+    readers = readers_of(body.lines, body.needs)
+    setup = lines_read(border.groups, body.lines)
+    parameters = tuple(p.name for p in border.op.parameters)
+    cotangents = dict(request.given.backward.cotangents)
+    return Program(
+        inputs=tuple(t.name for t in border.op.inputs),
+        parameters=parameters,
+        outputs=border.op.outputs,
+        forward=request.forward.lines,
+        differentiable=tuple(spec.gradients),
+        cotangents=tuple(
+            (lets.display_name(n), lets.display_name(cotangents[n]) if n in cotangents else None)
+            for n in request.given.op.outputs
+        ),
+        saved=saved_of(spec.saved, spec.gradients, readers),
+        kept_parameters=tuple(name for name in parameters if name in readers),
+        kept_shapes=tuple(t for t in border.shapes.used if f"{t}_shape" in readers),
+        backward=tuple(map(BackwardLine, body.lines, body.needs)),
+        gradients=spec.gradients,
+        setup=tuple(setup),
+        kept_groups=tuple(g.name for g in setup if g.name.endswith("_shape")),
+        recognised=noted_patterns(scope, lets),
+        statistics=tuple(n for n in map(lets.display_name, request.statistics) if n in readers),
+        pulled=added,
+        backward_precision=body.precision,
+        log={"backward": body.log},
+    )
+
+
+def _with_cotangents(given: LoweringInput, scope: Scope, pulled: Sequence[str]) -> dict[str, str]:
+    """Add cotangents to the adjoints of these statistics; return their names by statistic."""
+    lets, found = given.lets, dict[str, str]()
+    for name in pulled:
+        (adjoint,) = (a for a in given.backward.adjoints if a.tensor == name)
+        cotangent = found[lets.display_name(name)] = lets.display_name(
+            lets.derived_name(name, f"G_{lets.display_name(name)}")
+        )
+        for n, s in enumerate(scope.statements):
+            if s.name == adjoint.name:
+                code = FunctionCall("_with_cotangent", (s.code, Name(cotangent)))
+                scope.statements[n] = replace(s, code=code)
+    return found
+
+
+def _backward_inputs(
+    op: Operation, lets: Lets, cotangents: Mapping[str, str], outputs: Collection[str]
+) -> dict[str, Value]:
+    """Return inputs, these outputs, and cotangents."""
+    tensors = input_values(op)
+    for name in op.outputs:
+        let = lets[name]
+        if name in outputs:
+            tensors[name] = Value(Name(name), let.formals, let.dtype)
+        if name in cotangents:
+            tensors[cotangents[name]] = Value(Name(cotangents[name]), let.formals)
+    return tensors
+
+
+def _enter_kept(
+    op: Operation,
+    lets: Lets,
+    frame: Frame,
+    cotangents: Mapping[str, str],
+    tensors: dict[str, Value],
+) -> list[Line]:
+    """Give outputs and cotangents the axes that flags may have kept; return the lines for it."""
+    entry = []
+    for output in op.outputs:
+        axes, missing = entered_axes(op, lets[output].formals, frame)
+        for name in (output, cotangents.get(output)):
+            if name in tensors and missing:
+                assert name is not None
+                tensors[name] = replace(tensors[name], axes=axes)
+                whole = Name(name)
+                for flag, place in missing:
+                    wide = MethodCall(whole, "unsqueeze", (place,))
+                    entry.append(Line(name, Conditional(flag, whole, wide)))
+    return entry

@@ -1,0 +1,183 @@
+"""The input of the lowering, and facts of its operation: tensors, sizes, kinds, display names."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from derive.algebra.expr import Index, Num
+from derive.calculus.adjoint import Backward
+from derive.calculus.lets import Lets
+from derive.calculus.positions import bounds_of
+from derive.errors import LoweringError
+from derive.kernels.gather_pattern import Floats
+from derive.kernels.stack_pattern import Short
+from derive.lowering.ground.context import Scope
+from derive.lowering.ground.runtime_sizes import ShapeSource
+from derive.lowering.ground.value import Frame, Value
+from derive.lowering.groups import named_axes
+from derive.lowering.layout_conversion import Border
+from derive.notation.operation import Number, Operation, SizeOf
+from derive.program.cse import Line
+from derive.program.program import Recognised
+from derive.program.roundings import is_short
+from derive.program.torch_ir import Attribute, Code, Dim, Name, literal
+
+
+@dataclass(frozen=True)
+class LoweringInput:
+    """The input of the lowering: an operation and everything derived from it, in one layout."""
+
+    op: Operation
+    lets: Lets
+    backward: Backward
+    border: Border
+
+    def taken(self) -> set[str]:
+        """Return the reserved names."""
+        return {*self.lets.reserved, *(self.lets.display_name(let.name) for let in self.lets)}
+
+
+def integers_of(op: Operation) -> frozenset[str]:
+    """Return the names of the integer parameters."""
+    return frozenset(
+        p.name for p in op.parameters if isinstance(p, SizeOf) or getattr(p, "integer", False)
+    )
+
+
+def frame_of(op: Operation) -> Frame:
+    """Return the frame of an operation: axes named at run time, bounds, and given sizes."""
+    given = frozenset(p.extent for p in op.parameters if isinstance(p, SizeOf))
+    return Frame(named_axes(op), bounds_of(op), given)
+
+
+def input_values(op: Operation) -> dict[str, Value]:
+    """Return the inputs as values, by name."""
+    return {
+        t.name: Value(Name(t.name), tuple(i for i in t.axes if isinstance(i, Index)), t.kind)
+        for t in op.inputs
+    }
+
+
+def short_axes(op: Operation, lets: Lets) -> Short:
+    """Return a function from a tensor's name to its axes of constant size, {n: (index, size)}."""
+    inputs = input_values(op)
+
+    def short(name: str) -> dict[int, tuple[Index, int]]:
+        let = lets.get(name)
+        axes = let.formals if let is not None else inputs[name].indices if name in inputs else ()
+        sizes = (None if i.group else lets.bounds.size(i.extent).number for i in axes)
+        found = enumerate(zip(axes, sizes, strict=True))
+        return {n: (i, int(size)) for n, (i, size) in found if size is not None}
+
+    return short
+
+
+def float_axes(op: Operation, lets: Lets) -> Floats:
+    """Return a function from a name to the axes of a float tensor; None for other names."""
+    inputs = input_values(op)
+    numbers = {p.name for p in op.parameters if isinstance(p, Number) and not p.integer}
+
+    def floats(name: str) -> tuple[Index, ...] | None:
+        if name in numbers:
+            return ()
+        if (let := lets.get(name)) is not None:
+            return let.formals if let.dtype == "float" else None
+        value = inputs.get(name)
+        return value.indices if value is not None and value.kind == "float" else None
+
+    return floats
+
+
+def like_input(op: Operation) -> Code:
+    """Return the input from which new tensors take dtype and device."""
+    floats = sorted(
+        (t for t in op.inputs if t.kind == "float"), key=lambda t: t.default is not None
+    )
+    if not floats:
+        raise LoweringError(
+            "the operation has no floating-point input, so there is nothing to differentiate"
+        )
+    return Name(floats[0].name)
+
+
+def sources_of(
+    border: Border, lets: Lets, tensors: Mapping[str, Value], stored: Collection[str] = ()
+) -> list[ShapeSource]:
+    """Return the shapes of the available tensors that are never None, under their display names.
+
+    Inputs, outputs and ``stored`` tensors have the axes of their outer layout.
+    """
+    found = []
+    absent = {t.name for t in border.op.inputs if t.default is not None}
+    crossing = {*border.op.outputs, *(t.name for t in border.op.inputs), *stored}
+    for name, value in tensors.items():
+        ((said, tensor),) = named_tensors(lets, [name]).items()
+        if tensor in absent:
+            continue
+        axes = tuple(i and Index(i.name, lets.display_name(i.extent), i.group) for i in value.axes)
+        if tensor in crossing and border.changes(tensor) and said not in border.entered:
+            axes = border.axes_outside(tensor)
+        found.append(ShapeSource(said, Attribute(Name(said), "shape"), axes))
+    return found
+
+
+def named_tensors(lets: Lets, names: Iterable[str]) -> dict[str, str]:
+    """Map each name to the tensor whose axes it has, both as display names."""
+    return {lets.display_name(n): lets.display_name(lets.derived_from.get(n, n)) for n in names}
+
+
+def scope_statements(scope: Scope) -> list[Line]:
+    """Return the statements of a scope as lines."""
+    lines = []
+    for s in scope.statements:
+        let = scope.find(s.name)
+        assert let is not None
+        lines.append(Line(s.name, s.code, kept=not let.internal))
+    return lines
+
+
+def noted_patterns(scope: Scope, lets: Lets) -> tuple[Recognised, ...]:
+    return tuple(Recognised(lets.display_name(name), *row) for name, *row in scope.noted)
+
+
+def with_display_names(lines: Sequence[Line], lets: Lets) -> list[Line]:
+    """Return the lines with display names for all tensors and extents."""
+
+    def display_name(code: Code) -> Code:
+        if isinstance(code, Name):
+            bare = code.id.removesuffix("_shape")
+            return Name(lets.display_name(bare) + code.id[len(bare) :])
+        if isinstance(code, Dim):
+            return Dim(lets.display_name(code.extent))
+        return code.map(display_name)  # type: ignore[no-any-return]
+
+    return [replace(x, name=lets.display_name(x.name), code=display_name(x.code)) for x in lines]
+
+
+def vectors_of(op: Operation) -> set[str]:
+    """Return the inputs and equations with at most one axis."""
+    inputs = {t.name for t in op.inputs if len(t.axes) < 2}
+    return inputs | {e.name for e in op.equations if len(e.axes) < 2}
+
+
+def integer_tensors(op: Operation) -> set[str]:
+    """Return the inputs and equations that are not float, and inputs with a long default.
+
+    A long default is a number that half precision cannot represent; it replaces an input that is
+    None.
+    """
+    inputs = {t.name for t in op.inputs if t.kind != "float" or _is_long(t.default)}
+    return inputs | {e.name for e in op.equations if e.kind != "float"}
+
+
+def _is_long(default: object) -> bool:
+    match default:
+        case Num(value) | (Fraction() | int() as value):
+            return not is_short(literal(float(value)))
+    return default is not None
+
+
+def float_outputs(op: Operation) -> list[str]:
+    return [e.name for e in op.equations if e.name in op.outputs and e.kind == "float"]

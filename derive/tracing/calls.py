@@ -1,0 +1,262 @@
+"""Arguments of a call: bound to names, replaced, and found again in the next call.
+
+Binding arguments to a signature and naming each tensor takes longer than a small operation. For a
+call with exact shapes, the cache records where each tensor and each number is in the arguments.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+from derive.errors import DeriveError
+from derive.tracing.names import notation_name
+
+
+def bind(
+    function: Any, examples: Sequence[Any], named: Mapping[str, Any]
+) -> inspect.BoundArguments:
+    """Bind the arguments of a call to their names, with defaults."""
+    import torch
+
+    target = function.forward if isinstance(function, torch.nn.Module) else function
+    if isinstance(function, type):
+        name = function.__name__
+        raise DeriveError(f"{name} is a class; pass an instance, {name}(..)")
+    if not callable(target):
+        raise DeriveError(f"{type(function).__name__} is not a function or module")
+    try:
+        bound = _signature(target, len(examples), named).bind(*examples, **named)
+    except TypeError as error:
+        raise DeriveError(
+            f"the examples do not match the arguments of the function: {error}"
+        ) from error
+    bound.apply_defaults()
+    return bound
+
+
+def _signature(target: Any, count: int, named: Mapping[str, Any]) -> inspect.Signature:
+    """Return the signature of a function; for a builtin, made-up names for its arguments."""
+    try:
+        return inspect.signature(target)
+    except ValueError:
+        kinds = inspect.Parameter
+        names = [f"x{n}" if count > 1 else "x" for n in range(count)]
+        own = [kinds(n, kinds.POSITIONAL_OR_KEYWORD) for n in names]
+        return inspect.Signature([*own, *(kinds(n, kinds.KEYWORD_ONLY) for n in named)])
+
+
+def with_argument_value(
+    bound: inspect.BoundArguments, name: str, value: Any
+) -> inspect.BoundArguments:
+    made = copy(bound)
+    made.arguments = {**bound.arguments, name: value}
+    return made
+
+
+def as_function(
+    function: Any, bound: inspect.BoundArguments
+) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """Return (a function of named tensors, the tensors); the rest is fixed as in the examples."""
+    import torch
+
+    module = function if isinstance(function, torch.nn.Module) else None
+    tensors, places = collected(bound)
+    arguments: Any = (list(bound.args), dict(bound.kwargs))
+    names, own = list(tensors), module_tensors(module, tensors)
+    tensors |= {label: t for label, (_, t) in own.items()}
+
+    def call(**given: Any) -> Any:
+        made = (list(arguments[0]), dict(arguments[1]))
+        for name, path in zip(names, places, strict=True):
+            made = _with_value_at(made, path, given[name])
+        if module is not None:
+            held = {name: given[label] for label, (name, _) in own.items()}
+            return torch.func.functional_call(module, held, tuple(made[0]), made[1])
+        return function(*made[0], **made[1])
+
+    call.__wrapped__ = function  # type: ignore[attr-defined]
+    return call, {k: t.detach() for k, t in tensors.items()}
+
+
+def collected(bound: inspect.BoundArguments) -> tuple[dict[str, Any], list[tuple[Any, ...]]]:
+    """Return (the tensors of a call by name, their paths in the arguments)."""
+    import torch
+
+    tensors: dict[str, Any] = {}
+    arguments = (list(bound.args), dict(bound.kwargs))
+    labelled = _labels(list(bound.arguments), bound, len(arguments[0]))
+    places: list[tuple[Any, ...]] = []
+
+    def collect(x: Any, label: str, path: tuple[Any, ...]) -> None:
+        if isinstance(x, torch.Tensor):
+            name, n = notation_name(label), 2
+            while name in tensors:
+                name, n = f"{notation_name(label)}{n}", n + 1
+            tensors[name] = x
+            places.append(path)
+        elif isinstance(x, list | tuple):
+            for k, e in enumerate(x):
+                collect(e, f"{label}{k}", (*path, k))
+        elif isinstance(x, dict):
+            for k, e in x.items():
+                collect(e, f"{label}_{k}", (*path, k))
+
+    for n, x in enumerate(arguments[0]):
+        collect(x, labelled[n] if n < len(labelled) else f"x{n}", (0, n))
+    for k, x in arguments[1].items():
+        collect(x, k, (1, k))
+    return tensors, places
+
+
+def module_tensors(module: Any, taken: Collection[str]) -> dict[str, tuple[str, Any]]:
+    """Return (dotted name, tensor) of the parameters and buffers of a module, by input name."""
+    found: dict[str, tuple[str, Any]] = {}
+    if module is not None:
+        for name, t in (*module.named_parameters(), *module.named_buffers()):
+            label = notation_name(name.replace(".", "_"))
+            while label in taken or label in found:
+                label += "_"
+            found[label] = name, t
+    return found
+
+
+def _labels(labels: Sequence[str], bound: inspect.BoundArguments, count: int) -> list[str]:
+    """The name of each positional argument."""
+    found: list[str] = []
+    for name in labels:
+        kind = bound.signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            found += [f"{name}{n}" for n in range(len(bound.arguments[name]))]
+        elif kind not in (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD):
+            found.append(name)
+    return found[:count]
+
+
+def _with_value_at(x: Any, path: Sequence[Any], value: Any) -> Any:
+    """x with the value at the end of a path."""
+    if not path:
+        return value
+    first, *rest = path
+    if isinstance(x, dict):
+        return {k: _with_value_at(e, rest, value) if k == first else e for k, e in x.items()}
+    made = [_with_value_at(e, rest, value) if n == first else e for n, e in enumerate(x)]
+    return made if isinstance(x, list) else tuple(made)
+
+
+@contextmanager
+def restored_attributes(function: Any) -> Iterator[Callable[[], list[str]]]:
+    """Restore the attributes of a module and its submodules at exit.
+
+    Yields a function that returns the names of those that changed.
+    """
+    import torch
+
+    modules = dict(function.named_modules()) if isinstance(function, torch.nn.Module) else {}
+    before = {name: dict(vars(m)) for name, m in modules.items()}
+    found: list[str] = []
+    try:
+        yield lambda: found
+    finally:
+        for name, m in modules.items():
+            old, new = before[name], m.__dict__
+            for key in [k for k in {**old, **new} if new.get(k, m) is not old.get(k, m)]:
+                found.append(f"{name}.{key}" if name else key)
+            new.clear()
+            new.update(old)
+
+
+# -------------------------------------------------------------------- calls that are repeated
+
+
+MOST = 512
+"""Maximum number of cached calls; a full cache is cleared."""
+
+Path = tuple[Any, ...]
+"""(0, n, ..) for a positional argument, (1, name, ..) for a keyword; then keys inside of it."""
+
+
+@dataclass(frozen=True)
+class ValueSource:
+    """Source of a value: a path into the arguments, a dotted name on the module, a default."""
+
+    path: Path = ()
+    held: Callable[[Any], Any] | None = None
+    default: Any = None
+
+    @staticmethod
+    def on_module(name: str) -> ValueSource:
+        return ValueSource(held=attrgetter(name))
+
+    def of(self, owner: Any, arguments: tuple[Any, ...]) -> Any:
+        """Return the value in a call."""
+        if self.held is not None:
+            return self.held(owner)
+        if not self.path:
+            return self.default
+        x: Any = arguments
+        for step in self.path:
+            x = x[step]
+        return x
+
+
+@dataclass(frozen=True)
+class BoundCall:
+    """A callable, with the sources of its tensors and numbers."""
+
+    made: Callable[..., Any]
+    tensors: Mapping[str, ValueSource]
+    numbers: Mapping[str, ValueSource]
+    constants: Sequence[tuple[ValueSource, float]]
+    """Numbers that must have the recorded values."""
+
+    def fits(self, owner: Any, arguments: tuple[Any, ...]) -> bool:
+        return all(s.of(owner, arguments) == value for s, value in self.constants)
+
+    def __call__(self, owner: Any, arguments: tuple[Any, ...]) -> Any:
+        tensors = {name: s.of(owner, arguments) for name, s in self.tensors.items()}
+        numbers = {name: s.of(owner, arguments) for name, s in self.numbers.items()}
+        return self.made(tensors, numbers)
+
+
+def key_of(args: tuple[Any, ...], named: Mapping[str, Any]) -> Hashable | None:
+    """Return the cache key of a call; None if an argument is no plain tensor, number or flag."""
+    found = [_argument_key(x) for x in args]
+    for name, x in named.items():
+        found += [name, _argument_key(x)]
+    return None if None in found else tuple(found)
+
+
+def _argument_key(x: Any) -> Hashable | None:
+    import torch
+
+    kind = type(x)
+    if kind is torch.Tensor or kind is torch.nn.Parameter:
+        return x.dtype, x.shape
+    if kind is float:
+        return float
+    if x is None or kind in (int, bool, str):
+        return kind, x
+    if kind in (list, tuple):
+        inside = tuple(map(_argument_key, x))
+        return None if None in inside else (kind, inside)
+    return None
+
+
+def source_of(
+    path: Path, names: Sequence[str], args: tuple[Any, ...], named: Mapping[str, Any]
+) -> ValueSource | None:
+    """Return the source of a bound argument; None if it is a parameter's default.
+
+    ``names`` are those of the positional parameters.
+    """
+    kind, at, *inside = path
+    if kind == 0 and at < len(args):
+        return ValueSource(path)
+    name = names[at] if kind == 0 else at
+    return ValueSource((1, name, *inside)) if name in named else None

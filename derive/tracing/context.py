@@ -1,0 +1,381 @@
+"""What the reading of an operation is given: equations, names, sizes and axes; and the readings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import sympy
+
+from derive.errors import DeriveError
+from derive.tracing import masks
+from derive.tracing.choices import InfiniteChoice, Outward, infinite_choice, leaves_out
+from derive.tracing.graph import Graph, SourceStatement, name_of
+from derive.tracing.names import fresh_name, is_simple, value_key
+from derive.tracing.sizes import SymbolicSizes
+from derive.tracing.values import (
+    Atom,
+    Axis,
+    Position,
+    TracedNode,
+    TracedNumber,
+    TracedRead,
+    TracedValue,
+    apply,
+    joined,
+    pieces_of,
+    position_map,
+    rewritten,
+    substituted,
+    walk,
+)
+
+Translate = Callable[..., Any]
+_F = TypeVar("_F", bound=Translate)
+
+OPERATIONS: dict[str, Translate] = {}
+"""Reading of each ATen operation, by its name."""
+
+
+def operation(*names: str) -> Callable[[_F], _F]:
+    """Register the reading of operations of these names."""
+
+    def put(f: _F) -> _F:
+        assert OPERATIONS.keys().isdisjoint(names), names
+        OPERATIONS.update(dict.fromkeys(names, f))
+        return f
+
+    return put
+
+
+def of_each_element(*names: str) -> Callable[[_F], _F]:
+    """Register an elementwise reading, which also accepts elements selected by a mask."""
+
+    def put(f: _F) -> _F:
+        f.of_each_element = True  # type: ignore[attr-defined]
+        return operation(*names)(f)
+
+    return put
+
+
+def of_elements(f: _F) -> _F:
+    """Mark a reading that accepts elements selected by a mask."""
+    f.of_elements = True  # type: ignore[attr-defined]
+    return f
+
+
+def is_of_each_element(f: Translate) -> bool:
+    return getattr(f, "of_each_element", False)
+
+
+def takes_elements(f: Translate) -> bool:
+    """True if a reading accepts elements selected by a mask."""
+    return is_of_each_element(f) or getattr(f, "of_elements", False)
+
+
+# -------------------------------------------------------------------- equations
+
+
+@dataclass(frozen=True)
+class TracedEquation:
+    """name[axes] = body, with the statement that it comes from."""
+
+    name: str
+    axes: tuple[Axis, ...]
+    body: TracedNode
+    kind: str = "float"
+    place: SourceStatement | None = None
+
+
+Length = tuple[Any, TracedValue | None]
+"""The size of a piece of an axis with all its elements, and the piece's mask."""
+
+
+class Context:
+    """The equations so far, the node that is read, and operations on the axes of values."""
+
+    def __init__(self, graph: Graph, inputs: Mapping[str, TracedValue], taken: set[str]) -> None:
+        self.sizes = SymbolicSizes(graph.shapes)
+        self.answers = graph.answers
+        self.inputs = inputs
+        self.taken = taken
+        self.equations: list[TracedEquation] = []
+        self.starts: list[str] = []
+        self.outward = Outward()
+        self.node: Any = None
+        self.place: SourceStatement | None = None
+        self.lengths: dict[Any, Sequence[Length]] = {}
+        """The pieces of an axis, by torch's symbol for its size."""
+        self._piece = 0
+        self._said: dict[tuple[Any, ...], str] = {}
+
+    @contextmanager
+    def at_node(self, node: Any, place: SourceStatement | None) -> Iterator[None]:
+        """Make a node the current one for a while."""
+        before = self.node, self.place
+        self.node, self.place = node, place
+        try:
+            yield
+        finally:
+            self.node, self.place = before
+
+    @contextmanager
+    def in_piece(self, k: int) -> Iterator[None]:
+        """Take the k-th piece of each axis that has pieces for the axis."""
+        before, self._piece = self._piece, k
+        try:
+            yield
+        finally:
+            self._piece = before
+
+    @property
+    def called(self) -> str:
+        """Name of the current operation."""
+        return name_of(self.node.target)
+
+    # ---------------------------------------------------------------- names
+
+    def named(self, value: TracedValue, stem: str) -> TracedValue:
+        """Return the value as a read of its equation, which is added at the first call."""
+        mask, plain = masks.lifted_mask(value)
+        if mask is not None:
+            made = self.named(plain, stem)
+            there = position_map(dict(zip(plain.atoms, made.atoms, strict=True)))
+            return replace(made, node=masks.under_mask(substituted(mask, there), made.node))
+        if masks.selection(value) is not None:
+            raise DeriveError(masks.MANY)
+        if (left := infinite_choice(value.node)) is not None:
+            rest = self.named(replace(value, node=left.rest), stem)
+            there = position_map(dict(zip(value.atoms, rest.atoms, strict=True)))
+            return replace(rest, node=left.moved(substituted(left.condition, there), rest.node))
+        said = value_key(value)
+        name = self._said.get(said) or self.fresh(stem)
+        if said not in self._said:
+            self._said[said] = name
+            self._stated(name, value)
+        return _read_of(name, value).fresh()
+
+    def named_variable(self, value: TracedValue, stem: str) -> TracedValue:
+        """Name a value as the variable that the current statement assigns, if it does."""
+        return self.named(value, (self.place and self.place.variable) or stem)
+
+    def again_named(self, value: TracedValue, stem: str) -> TracedValue:
+        """Return the value as a read of one more equation for it."""
+        name = self.fresh(stem)
+        self._stated(name, value)
+        return _read_of(name, value)
+
+    def _stated(self, name: str, value: TracedValue) -> None:
+        self.equations.append(TracedEquation(name, value.axes, value.node, value.kind, self.place))
+
+    def fresh(self, stem: str) -> str:
+        """Return an unused name."""
+        return fresh_name(stem, self.taken)
+
+    def simple(self, value: TracedValue) -> TracedValue:
+        """Return the value, named if it is more than a read, for use in several places."""
+        if is_simple(value.node) or masks.selection(value) is not None:
+            return value
+        return self.named(value, "h")
+
+    # ---------------------------------------------------------------- values
+
+    def value(self, x: Any) -> TracedValue:
+        """Return a number as a value, and a value as it is."""
+        if isinstance(x, TracedValue):
+            return x
+        whole = x.is_integer if isinstance(x, sympy.Expr) else isinstance(x, int)
+        kind = "bool" if isinstance(x, bool) else "int" if whole else "float"
+        if isinstance(x, sympy.Expr) and x.is_Integer:
+            x = int(x)
+        if isinstance(x, sympy.Expr) and not self.sizes.are_known(x):
+            raise DeriveError(
+                "the function computes with a number extracted from a tensor (item(), float(), "
+                "tolist()); keep it as a tensor"
+            )
+        return TracedValue((), TracedNumber(x), kind)
+
+    def shape(self, node: Any = None) -> list[sympy.Expr]:
+        """Return the sizes of a node's result."""
+        shape = (node or self.node).meta["val"].shape
+        return [self._piece_of(n) or self.sizes.of(n) for n in shape]
+
+    def counted_shape(self) -> list[sympy.Expr]:
+        """Return the sizes of the current node's first result, rounded down for all sizes."""
+        made = self.node.meta["val"]
+        made = made[0] if isinstance(made, tuple | list) else made
+        return [self._piece_of(n) or self.sizes.counted(n) for n in made.shape]
+
+    def _piece_of(self, size: Any) -> sympy.Expr | None:
+        """Return the size of the current piece; None if the axis has no pieces."""
+        lengths = self.lengths.get(symbol_of(size))
+        return lengths[self._piece][0] if lengths else None
+
+    def start(self) -> str:
+        """Return the parameter, 0 as given, that offsets reads of a part of a longer axis."""
+        if not self.starts:
+            self.starts.append(self.fresh("start"))
+        return self.starts[0]
+
+    def elementwise(
+        self, f: Callable[..., TracedNode], *args: Any, kind: str | None = None
+    ) -> TracedValue:
+        """Return f of the elements of aligned values."""
+        values = self.aligned(*map(self.value, args))
+        node = masks.elementwise(f, values)
+        if any(leaves_out(v.node) for v in values):
+            node = self.outward(node)
+        kinds = {v.kind for v in values}
+        found = kind or next((k for k in ("float", "int", "bool") if k in kinds), "float")
+        return TracedValue(self.axes_of(values), node, found)
+
+    def masked(self, x: TracedValue, mask: TracedValue) -> TracedValue:
+        """Return the elements of x where a mask of its first axes holds."""
+        for a, b in zip(x.axes, mask.axes, strict=False):
+            if bool(a) != bool(b):
+                raise DeriveError(masks.MANY)
+        if masks.selection(x) is not None:
+            raise DeriveError(masks.MANY)
+        wide = replace(mask, axes=(*mask.axes, *((),) * (len(x.axes) - len(mask.axes))))
+        x, wide = self.aligned(x, wide)
+        return replace(x, node=apply("masked", wide.node, x.node))
+
+    # ---------------------------------------------------------------- axes
+
+    def aligned(self, *values: TracedValue) -> list[TracedValue]:
+        """Return the values broadcast from the right, with shared indices; size 1 has none."""
+        rank = max(len(v.axes) for v in values)
+        found = [
+            replace(v, axes=((),) * (rank - len(v.axes)) + v.axes)
+            for v in (value.fresh() for value in values)
+        ]
+        for n in range(rank):
+            leader = next((k for k, v in enumerate(found) if v.axes[n]), None)
+            if leader is None:
+                continue
+            for k in range(leader + 1, len(found)):
+                if found[k].axes[n]:
+                    found = self._joined_axis(found, leader, k, n)
+        return found
+
+    def _joined_axis(
+        self, values: list[TracedValue], leader: int, k: int, n: int
+    ) -> list[TracedValue]:
+        """Return the values, with the indices of axis n shared by the leader and the k-th."""
+        one, other = values[leader].axes[n], values[k].axes[n]
+        ours, theirs, pieces = self.sizes.refined([a.size for a in one], [a.size for a in other])
+        splits, atoms = pieces_of(one, ours, pieces)
+        names: dict[Atom, Atom] = {}
+        for atom, parts in zip(other, theirs, strict=True):
+            if len(parts) == 1:
+                names[atom] = atoms[parts[0]]
+            else:
+                splits[atom] = tuple(atoms[p] for p in parts)
+        return [v.split(splits).renamed(names) for v in values]
+
+    def axes_of(self, values: Sequence[TracedValue]) -> tuple[Axis, ...]:
+        """Return the axes of a result of aligned values."""
+        return tuple(
+            next((v.axes[n] for v in values if v.axes[n]), ()) for n in range(len(values[0].axes))
+        )
+
+    def regrouped(self, value: TracedValue, shape: Sequence[sympy.Expr]) -> TracedValue:
+        """Reshape a value to these sizes, row-major."""
+        flat = value.atoms
+        targets = [n for n in shape if n != 1]
+        try:
+            ours, theirs, pieces = self.sizes.refined([a.size for a in flat], targets)
+        except DeriveError:
+            made = self._counted_anew(value, shape)
+            if made is None:
+                raise
+            return made
+        splits, atoms = pieces_of(flat, ours, pieces)
+        value = value.split(splits)
+        groups = iter(tuple(atoms[p] for p in parts) for parts in theirs)
+        return replace(value, axes=tuple(() if n == 1 else next(groups) for n in shape))
+
+    def _counted_anew(self, value: TracedValue, shape: Sequence[sympy.Expr]) -> TracedValue | None:
+        """Reshape across row boundaries, by reading at row-major positions; None if sizes differ.
+
+        Leading and trailing axes that do not change stay as they are.
+        """
+        sizes = value.shape
+        first = 0
+        while first < min(map(len, (sizes, shape))) and sizes[first] == shape[first]:
+            first += 1
+        last = 0
+        while last < min(map(len, (sizes, shape))) - first and sizes[-1 - last] == shape[-1 - last]:
+            last += 1
+        end = len(sizes) - last
+        inner = tuple(a for axis in value.axes[first:end] for a in axis)
+        if not self.sizes.equal(
+            sympy.prod(sizes[first:end]), sympy.prod(shape[first : len(shape) - last])
+        ):
+            return None
+        axes = (*value.axes[:first], inner, *value.axes[end:])
+        whole, atom = self.single(replace(value, axes=axes), first)
+        new = [Atom.new(n) for n in shape[first : len(shape) - last] if n != 1]
+        groups = iter((a,) for a in new)
+        made = tuple(() if n == 1 else next(groups) for n in shape[first : len(shape) - last])
+        node = substituted(whole.node, {atom: joined(new)})
+        return TracedValue((*whole.axes[:first], *made, *whole.axes[first + 1 :]), node, value.kind)
+
+    def single(self, value: TracedValue, dim: int) -> tuple[TracedValue, Atom]:
+        """Merge the indices of an axis into one; return the value and that index."""
+        axis = value.axes[dim]
+        if len(axis) == 1:
+            return value, axis[0]
+        if not axis:
+            raise DeriveError("an axis of size 1 is not supported here")
+        if (left := infinite_choice(value.node)) is not None:
+            return self._single_apart(value, left, dim)
+        value = self.named(value, "joined")
+        atom = Atom.new(value.shape[dim])
+        kept = [n for n, own in enumerate(value.axes) if own]
+        assert isinstance(value.node, TracedRead)
+        positions = list(value.node.positions)
+        positions[kept.index(dim)] = Position(atom)
+        axes = tuple((atom,) if n == dim else own for n, own in enumerate(value.axes))
+        return replace(value, axes=axes, node=TracedRead(value.node.name, tuple(positions))), atom
+
+    def with_one_index(self, value: TracedValue, dim: int) -> TracedValue:
+        """Return the value with at most one index on an axis."""
+        return self.single(value, dim)[0] if value.axes[dim] else value
+
+    def _single_apart(
+        self, value: TracedValue, left: InfiniteChoice, dim: int
+    ) -> tuple[TracedValue, Atom]:
+        """Merge the indices of an axis in a choice with an infinite branch.
+
+        No equation can hold the infinite branch, so the finite branch and the condition are merged.
+        """
+        rest, atom = self.single(replace(value, node=left.rest), dim)
+        there = position_map(
+            dict(zip(_atoms_except(value, dim), _atoms_except(rest, dim), strict=True))
+        )
+        whole = joined(value.axes[dim])
+        test = rewritten(left.condition, lambda x: Position(atom) if x == whole else x)
+        if {x.atom for x in walk(test) if isinstance(x, Position)} & {*value.axes[dim]}:
+            own, place = self.single(replace(value, node=left.condition, kind="bool"), dim)
+            there = position_map(
+                dict(zip(_atoms_except(own, dim), _atoms_except(rest, dim), strict=True))
+            )
+            test = substituted(own.node, {place: Position(atom)})
+        return replace(rest, node=left.moved(substituted(test, there), rest.node)), atom
+
+
+def _read_of(name: str, value: TracedValue) -> TracedValue:
+    """Return a value as a read of the equation of this name."""
+    return replace(value, node=TracedRead(name, tuple(map(joined, filter(None, value.axes)))))
+
+
+def symbol_of(size: Any) -> Any:
+    """Return torch's symbol for a size, None for a number."""
+    return getattr(getattr(size, "node", None), "expr", None)
+
+
+def _atoms_except(value: TracedValue, dim: int) -> list[Atom]:
+    return [a for n, axis in enumerate(value.axes) for a in axis if n != dim]

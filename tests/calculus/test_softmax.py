@@ -1,0 +1,65 @@
+"""Shares and their logarithms are found by structure, and what is compared with its mean."""
+
+from __future__ import annotations
+
+from kit.equations import index
+
+from derive import derivation, parse
+from derive.algebra.expr import Access, walk
+from derive.algebra.poly import Term, make_term
+from derive.calculus.build_lets import flatten_operation
+from derive.calculus.softmax import NormalizedExp, recognise, sums_apart
+
+
+def found(line, head="x[i,j], m[i,j]: bool"):
+    op = parse(f"op f({head}) -> y\n{line}")
+    lets = flatten_operation(op)
+    body = recognise(lets["y"].body, lets.get, lets.get)
+    return [e for e in walk(body) if isinstance(e, NormalizedExp)]
+
+
+def test_a_softmax_is_exp_of_what_its_logsumexp_is_taken_off():
+    (normal,) = found("y[i,j] = exp(x[i,j])/sum[k](exp(x[i,k]))", "x[i,j]")
+    assert normal.kind == "softmax" and normal.index.extent == "j"
+    assert normal.condition is None
+
+
+def test_a_log_softmax_is_the_difference():
+    (normal,) = found("y[i,j] = x[i,j] - log(sum[k](exp(x[i,k])))", "x[i,j]")
+    assert normal.kind == "log_softmax"
+
+
+def test_the_condition_of_a_softmax_is_that_of_its_sum():
+    (normal,) = found("y[i,j] = softmax[j | m[i,j]](x[i,j])")
+    assert normal.condition is not None
+
+
+def test_what_is_summed_over_another_axis_is_none():
+    assert found("y[i,j] = exp(x[i,j])/sum[k](exp(2*x[i,k]))", "x[i,j]") == []
+
+
+i, j, k = index("i"), index("j"), index("k")
+
+
+def test_sums_that_share_no_index_are_apart():
+    A, y, z = Access("A", (i, j)), Access("y", (j,)), Access("z", (k,))
+    t = make_term(1, (i, j, k), (A, y, z))
+    assert isinstance(t, Term)
+    found = [len(factors) for _, factors in sums_apart(t)]
+    assert sorted(found) == [1, 2]
+
+
+def test_the_gradient_of_a_softmax_is_a_difference_from_a_mean():
+    op = parse("op f(a[n], v[n]) -> y\np[n] = exp(a[n])/sum[m](exp(a[m]))\ny = sum[n](p[n]*v[n])")
+    found = str(derivation(op).gradients["a"])
+    assert found == "grad_a[n] = G·p[n]·(v[n] − Σₙ′ v[n′]·p[n′])"
+
+
+def test_values_that_are_sums_have_a_name():
+    op = parse(
+        "op f(Q[t,d], K[s,d], V[s,e]) -> Y\n"
+        "Y[t,e] = sum[s](softmax[s](sum[d](Q[t,d]*K[s,d]))*V[s,e])"
+    )
+    text = str(derivation(op))
+    assert "value_scores[t,s] = Σₑ G[t,e]·V[s,e]" in text
+    assert text.count("value_scores[t,s′]") == 1

@@ -1,0 +1,73 @@
+"""What holds between two passes: closed indices, names written once, names known where read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from derive.algebra.expr import Index, accesses, free_indices, walk
+from derive.calculus.lets import Let
+from derive.calculus.unit import Unit
+from derive.program.program import Program
+from derive.program.torch_ir import Code, Dim, names_in, subexpressions
+
+
+def faults_of_unit(unit: Unit) -> list[str]:
+    """The faults of the definitions and formulas of a unit."""
+    op, backward = unit.operation, unit.backward
+    formulas = [a.as_let() for a in (*backward.adjoints, *backward.gradients)]
+    known = {x.name for x in (*op.inputs, *op.parameters, *op.equations)}
+    known |= {cotangent for _, cotangent in backward.cotangents}
+    lets = list(unit.lets)
+    found = _written_twice(let.name for let in (*lets, *formulas))
+    for let in lets:
+        found += _faults_of_let(let, known | {x.name for x in lets})
+    known |= {x.name for x in lets}
+    order = [*formulas]
+    for let in order:
+        found += _faults_of_let(let, known | {x.name for x in order})
+    return found
+
+
+def _written_twice(names: Iterable[str]) -> list[str]:
+    every = list(names)
+    return [f"{name} is written twice" for name in sorted({n for n in every if every.count(n) > 1})]
+
+
+def _faults_of_let(let: Let, known: set[str]) -> list[str]:
+    parts = [let.body] if let.condition is None else [let.body, let.condition]
+    bound = {*let.formals, *let.binders}
+    free = {i for part in parts for i in free_indices(part)} - bound
+    found = [f"{let.name} has the free index {i.name}" for i in free if isinstance(i, Index)]
+    read = {a.tensor for part in parts for e in walk(part) for a in accesses(e)}
+    return found + [f"{let.name} reads {name}" for name in sorted(read - known)]
+
+
+HELPERS = {"ctx", "torch", "math", "low", "wide", "dtype"}
+
+
+def faults_of_program(program: Program) -> list[str]:
+    """The faults of the bodies of a program."""
+    shapes = {f"{name}_shape" for name in (*program.inputs, *program.kept_shapes)}
+    given = {*program.inputs, *program.parameters} | HELPERS
+    kept = {line.name for line in program.setup} | shapes
+    back = {s.name for s in program.saved} | {*program.kept_parameters, *program.pulled.values()}
+    back |= {c for _, c in program.cotangents if c is not None} | HELPERS | kept
+    found = _faults_of_lines([(x.name, x.code) for x in program.forward], given)
+    for body in (program.backward, program.first_order):
+        found += _faults_of_lines([(x.line.name, x.line.code) for x in body], back)
+    made = {line.name for line in program.forward}
+    found += [f"{name} is not computed" for name in program.outputs if name not in made]
+    if program.backward:
+        last = {x.line.name for x in program.backward}
+        found += [f"{n} is not computed" for n in program.gradients.values() if n not in last]
+    return found
+
+
+def _faults_of_lines(lines: Sequence[tuple[str, Code]], given: set[str]) -> list[str]:
+    known, found = set(given), []
+    for name, code in lines:
+        found += [f"{name} reads {n}" for n in dict.fromkeys(names_in(code)) if n not in known]
+        sizes = [part for part in subexpressions(code) if isinstance(part, Dim)]
+        found += [f"{name} has the open size {size.extent}" for size in sizes]
+        known.add(name)
+    return found
