@@ -42,12 +42,16 @@ class Step:
     subject: tuple[str, tuple[Index, ...]] = ("", ())
 
 
+Examples = Sequence[tuple[str, str]]
+"""Pairs (before, after) in the notation. Equal texts show where a rule does not apply."""
+
+
 @dataclass(frozen=True)
 class Rule:
     """A rule on one term: ``states`` is its identity, ``shrinks`` the measure that decreases.
 
     ``because`` returns the steps that prove the identity for a term, if it is no plain instance of
-    ``states``.
+    ``states``. A test applies the rule to its ``examples``, and compares values.
     """
 
     name: str
@@ -55,6 +59,7 @@ class Rule:
     shrinks: str
     apply: Callable[[Term], Poly | None]
     because: Callable[[Term], tuple[Step, ...]] = lambda _: ()
+    examples: Examples = ()
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,7 @@ class SumRule:
     states: str
     shrinks: str
     apply: Callable[[Poly], Poly | None]
+    examples: Examples = ()
 
 
 Rules = Sequence[Rule | SumRule]
@@ -200,10 +206,47 @@ def _modulus(t: Term) -> Poly | None:
 
 
 FUNCTION_RULES: tuple[Rule | SumRule, ...] = (
-    Rule("modulus", "x·sign(x) = |x|", "the number of signs", _modulus),
-    SumRule("complements", "sigmoid(f) + sigmoid(−f) = 1", "the number of terms", _complements),
-    SumRule("exponential", "expm1(f) + 1 = exp(f)", "the number of terms", _exponentials),
-    SumRule("odds", "logsigmoid(f) − logsigmoid(−f) = f", "the number of functions", _odds),
+    Rule(
+        "modulus",
+        "x·sign(x) = |x|",
+        "the number of signs",
+        _modulus,
+        examples=(
+            ("3*w[n]*x[n]*sign(x[n])", "3*w[n]*abs(x[n])"),
+            ("x[n]**3*sign(x[n])", "x[n]**2*abs(x[n])"),
+            ("w[n]*sign(x[n])", "w[n]*sign(x[n])"),
+        ),
+    ),
+    SumRule(
+        "complements",
+        "sigmoid(f) + sigmoid(−f) = 1",
+        "the number of terms",
+        _complements,
+        examples=(
+            ("w[n]*sigmoid(x[n]) + w[n]*sigmoid(-x[n])", "w[n]"),
+            ("w[n]*sigmoid(x[n]) + sigmoid(-x[n])", "w[n]*sigmoid(x[n]) + sigmoid(-x[n])"),
+        ),
+    ),
+    SumRule(
+        "exponential",
+        "expm1(f) + 1 = exp(f)",
+        "the number of terms",
+        _exponentials,
+        examples=(
+            ("2*expm1(w[n]*x[n]) + 2", "2*exp(w[n]*x[n])"),
+            ("expm1(x[n]) - 1", "expm1(x[n]) - 1"),
+        ),
+    ),
+    SumRule(
+        "odds",
+        "logsigmoid(f) − logsigmoid(−f) = f",
+        "the number of functions",
+        _odds,
+        examples=(
+            ("w[n]*logsigmoid(x[n]) - w[n]*logsigmoid(-x[n])", "w[n]*x[n]"),
+            ("logsigmoid(x[n]) + logsigmoid(-x[n])", "logsigmoid(x[n]) + logsigmoid(-x[n])"),
+        ),
+    ),
 )
 
 PAIRED = ("sigmoid", "expm1", "logsigmoid")

@@ -103,7 +103,7 @@ def _between(
     return where(a <= low, below, where(a >= high, above, f))
 
 
-def _elu(a: TracedNode, alpha: Any, scale: Any = 1, input_scale: Any = 1) -> TracedNode:
+def _elu(a: TracedNode, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> TracedNode:
     low = apply("expm1", a if input_scale == 1 else a * input_scale)
     made = where(a > 0, a, low if alpha == 1 else TracedNumber(alpha) * low)
     return made if scale == 1 else TracedNumber(scale) * made
@@ -143,7 +143,7 @@ _ACTIVATIONS: dict[str, Function] = {
     "gelu": _gelu,
     "mish": lambda a: a * apply("tanh", apply("softplus", a)),
     "leaky_relu leaky_relu_": lambda a, slope=0.01: where(a > 0, a, TracedNumber(slope) * a),
-    "elu elu_": lambda a, alpha=1, *scales: _elu(a, alpha, *scales),
+    "elu elu_": _elu,
     "selu": lambda a: _elu(a, 1.6732632423543772, 1.0507009873554805),
     "celu": lambda a, alpha=1: where(a > 0, a, TracedNumber(alpha) * apply("expm1", a / alpha)),
     "hardtanh hardtanh_": lambda a, low=-1, high=1: _between(low, high, low, high, a, a),
@@ -174,9 +174,8 @@ for _name in _SAME.split():
 for _name, _f in _OF_NUMBERS.items():
     of_each_element(*_name.split())(partial(_read_function, own=_f, kind=None))
 for _name, _symbol in _COMPARED.items():
-    of_each_element(_name)(
-        partial(_read_function, own=partial(fold_comparison, _symbol), kind="bool")
-    )
+    _f = partial(fold_comparison, _symbol)
+    of_each_element(_name)(partial(_read_function, own=_f, kind="bool"))
 for _name, _f in _OF_TRUTHS.items():
     of_each_element(*_name.split())(partial(_read_truth, own=_f))
 for _name, _f in _ACTIVATIONS.items():

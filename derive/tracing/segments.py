@@ -6,6 +6,7 @@ x.scatter(1, s, 1.0)          is where(any[k](s[n,k] == c), 1, x[n,c])
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -167,7 +168,6 @@ def _match_elements(
         for a, b in zip(index.axes, source.axes, strict=True):
             if bool(a) != bool(b):
                 raise DeriveError("a scatter of a part of a tensor is not supported")
-
     return MatchedPositions(context, x, [dim], [_with_first(index, dim)], _with_first(source, dim))
 
 
@@ -189,7 +189,7 @@ def index_add(
     alpha: Any = 1,
 ) -> TracedValue:
     if alpha != 1:
-        source = context.elementwise(lambda a, b: a * b, source, alpha)
+        source = context.elementwise(operator.mul, source, alpha)
     return _match_along(context, x, dim, index, source).by("sum", True)
 
 

@@ -111,6 +111,30 @@ def test_odds_of_others_or_by_another_factor_are_not():
         assert simplify(poly([a, b]), FUNCTION_RULES, []) is poly([a, b])
 
 
+# --------------------------------------------------------------------- functions, by example
+
+
+def of(text):
+    """An operation with this right side over x and w."""
+    return derive.parse(f"op f(x[n], w[n]) -> y, z\ny[n] = {text}\nz[n] = x[n] + w[n]")
+
+
+def flattened(text):
+    return flatten_operation(of(text))["y"].body
+
+
+@pytest.mark.parametrize("rule", FUNCTION_RULES, ids=lambda rule: rule.name)
+def test_a_function_rule_does_what_its_examples_show(rule):
+    assert any(before != after for before, after in rule.examples)
+    assert any(before == after for before, after in rule.examples)
+    given = {"x": np.array([-1.5, 0.0, 0.7]), "w": np.array([2.0, 0.3, -0.9])}
+    for before, after in rule.examples:
+        made = simplify(flattened(before), (rule,), [])
+        assert made is flattened(after), f"{rule.name}: {before}"
+        one, other = (oracle.outputs(of(t), given, {})["y"] for t in (before, after))
+        np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
 # --------------------------------------------------------------------- deltas, by rule
 
 FIRES = {

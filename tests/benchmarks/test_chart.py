@@ -164,7 +164,7 @@ def test_compiled_code_has_a_chart_of_its_own(tmp_path):
 
 
 def test_charts_are_drawn_again_without_a_race(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("race.run", None)
+    monkeypatch.setattr("campaigns.race.run", None)
     found = results(entries(41, 0.5, 2))
     (tmp_path / "results.json").write_text(json.dumps(found), encoding="utf-8")
     assert main(["--redraw", str(tmp_path)]) == 0

@@ -68,7 +68,7 @@ def test_a_way_that_computes_something_else_is_an_error(wrong, says):
 def test_a_row_that_differs_leaves_the_others_in_the_race(monkeypatch, tmp_path, capsys):
     # Of the name of a row whose call is measured too.
     wrong = replace(SILU, name="gelu", ours=torch.sin)
-    monkeypatch.setattr("race.ROWS", (wrong, SILU))
+    monkeypatch.setattr("campaigns.race.ROWS", (wrong, SILU))
     assert main(["--size", "small", "--rounds", "1", "--out", str(tmp_path)]) == 1
     results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     assert [entry["name"] for entry in results["entries"]] == ["silu"]

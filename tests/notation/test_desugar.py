@@ -19,8 +19,9 @@ import derive  # noqa: E402
 from derive.algebra.expr import Composite, Index, accesses, walk  # noqa: E402
 from derive.api import derivation, load  # noqa: E402
 from derive.check import oracle  # noqa: E402
+from derive.check.checks import VALUES  # noqa: E402
 from derive.check.samples import cases, sample  # noqa: E402
-from derive.check.verify import gradients_of  # noqa: E402
+from derive.check.verify import checks_of  # noqa: E402
 from derive.errors import DeriveError  # noqa: E402
 from derive.joint import value_and_grad  # noqa: E402
 from derive.lowering.ground.views import flattened, substitute_views, unflattened  # noqa: E402
@@ -112,7 +113,7 @@ def parsed(spec: str) -> Any:
 @each_row("name", READ)
 def test_values_and_gradients(name):
     op = parsed(READ[name])
-    for check in gradients_of(op, load(op)):
+    for check in checks_of(op, load(op), columns=VALUES):
         assert check.ok, f"{check.check}, {check.case}: {check.detail}"
 
 
@@ -315,7 +316,7 @@ def test_contractions_merge_what_stays_together(spec):
     forward, _ = code_of(spec)
     assert want in forward[-1]
     op = parsed(spec)
-    for check in gradients_of(op, load(op)):
+    for check in checks_of(op, load(op), columns=VALUES):
         assert check.ok, f"{check.check}, {check.case}: {check.detail}"
 
 

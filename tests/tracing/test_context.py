@@ -1,4 +1,4 @@
-"""The context of a reading: what is current, and names that several nodes share."""
+"""What the reading of an operation is given: the context, and expressions by operators."""
 
 from __future__ import annotations
 
@@ -7,9 +7,17 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from derive.tracing.context import Context
+from derive.tracing.context import OPERATIONS, Context, operation
 from derive.tracing.graph import trace_graph
-from derive.tracing.values import Atom, Position, TracedRead, TracedValue, apply
+from derive.tracing.values import (
+    Atom,
+    Position,
+    TracedApply,
+    TracedNumber,
+    TracedRead,
+    TracedValue,
+    apply,
+)
 
 
 @pytest.fixture
@@ -39,3 +47,18 @@ def test_a_value_is_one_equation_however_often_it_is_named(context):
 
 def test_a_name_is_given_once(context):
     assert [context.fresh("h"), context.fresh("h"), context.fresh("f")] == ["h", "h2", "f2"]
+
+
+def test_an_operation_has_one_reading(monkeypatch):
+    monkeypatch.setitem(OPERATIONS, "f", abs)
+    with pytest.raises(AssertionError):
+        operation("g", "f")(len)
+    assert "g" not in OPERATIONS and OPERATIONS["f"] is abs
+
+
+def test_operators_make_expressions():
+    i, two = Position(Atom.new(3)), TracedNumber(2)
+    assert 2 * i - 2 == TracedApply("-", (TracedApply("*", (two, i)), two))
+    assert i * 2 == apply("*", i, 2) != 2 * i
+    assert -(2 / i) == apply("neg", apply("/", two, i))
+    assert (i < 2) & (i >= 2) == apply("and", apply("<", i, 2), apply(">=", i, 2))

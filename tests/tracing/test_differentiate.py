@@ -240,3 +240,23 @@ def test_a_number_of_the_dtype_is_read_anew_for_another_dtype():
         torch.testing.assert_close(f(x), logs(x))
         module = module.to(dtype)
         torch.testing.assert_close(module(ones), Shares().to(dtype)(ones))
+
+
+class Alike(nn.Module):
+    """Parameters a_b and a.b, and an argument a_b, all of one name in an operation."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Module()
+        self.a.b = nn.Parameter(torch.tensor([2.0, 3.0]))
+        self.a_b = nn.Parameter(torch.tensor([5.0, 7.0]))
+
+    def forward(self, a_b):
+        return torch.tanh(a_b * self.a_b) * self.a.b
+
+
+def test_names_that_are_alike_are_told_apart():
+    x, plain, derived = torch.randn(3, 2), Alike(), derive.replace(Alike())
+    for _ in range(2):
+        assert torch.allclose(derived(x), plain(x))
+    assert all(row.derived for row in derive.report(derived).rows)

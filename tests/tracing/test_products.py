@@ -1,9 +1,10 @@
-"""Products, distances and what is summed with them."""
+"""Products of matrices, also within sums, and einsum."""
 
 from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import derive
 from derive.tracing.read import reading
@@ -86,3 +87,45 @@ def test_a_factor_that_divides_by_a_norm_has_a_name():
         for f in (derive.load(derive.read_torch(cosines, a, b)), cosines)
     )
     torch.testing.assert_close(found, wanted)
+
+
+def swiglu(x, gate, up, down):
+    return F.linear(F.silu(F.linear(x, gate)) * F.linear(x, up), down)
+
+
+def test_a_product_within_a_sum_is_named_and_kept():
+    x, gate, up, down = (torch.randn(s) for s in ((5, 7), (4, 7), (4, 7), (6, 4)))
+    op = derive.read_torch(swiglu, x, gate, up, down)
+    assert [e.name for e in op.equations] == ["h", "h2", "y"]
+    first = derive.source(op).partition("def _swiglu_backward(")[2].partition("\n\n\n")[0]
+    assert first.count(" @ ") + first.count("addmm") == 6
+
+
+def test_a_sum_that_is_no_product_stays():
+    op = derive.read_torch(lambda x, w: (x.sum(1, keepdim=True) * w).sum(), *torch.randn(2, 3, 5))
+    assert len(op.equations) == 1
+
+
+EQUATIONS = [
+    ("oi,...ihw->...ohw", r(6, 3), r(2, 3, 4, 5)),
+    ("...ij,...jk", r(2, 3, 4), r(7, 2, 4, 5)),
+    ("nii->ni", r(2, 5, 5)),
+    ("nii", r(2, 5, 5)),
+    ("...ii->...", r(2, 5, 5)),
+    ("ii,ij->j", r(5, 5), r(5, 3)),
+    ("ba,cb", r(2, 5), r(3, 2)),
+]
+
+
+@pytest.mark.parametrize(("equation", "operands"), [(e, x) for e, *x in EQUATIONS])
+def test_an_equation_is_read(equation, operands):
+    def f(*x):
+        return torch.einsum(equation, *x)
+
+    made = reading(f, *operands, comments=False)
+    assert len(made.operation.equations) == 1
+
+
+def test_a_letter_twice_is_a_diagonal():
+    made = reading(lambda x: torch.einsum("nii->ni", x), r(2, 5, 5), name="f", comments=False)
+    assert "y[n,t] = x[n,t,t]" in made.text

@@ -51,14 +51,6 @@ equal positions: f(x[i]) -> y; h[i,j] = [i==j]*x[i]; y[i] = h[i,i]**2
     grad_x[i] = 2·G[i]·h[i,i]
 contract delta: f(x[i]) -> y; y[i] = 1/x[i]
     grad_x[i] = −G[i]/x[i]²
-modulus: f(x[i]) -> y; y[i] = x[i]/(abs(x[i]) + 1)
-    grad_x[i] = G[i]/(1 + |x[i]|) − G[i]·|x[i]|/(1 + |x[i]|)²
-complements: f(x[i], w[i]) -> y; y[i] = w[i]*softplus(x[i]) - w[i]*softplus(-x[i])
-    grad_x[i] = G[i]·w[i]
-exponential: f(x[i]) -> y; y[i] = x[i]*expm1(x[i]) + x[i]
-    grad_x[i] = G[i]·exp(x[i]) + G[i]·x[i]·exp(x[i])
-odds: f(x[i], w[i]) -> y; y[i] = w[i]*logsigmoid(x[i]) - w[i]*logsigmoid(-x[i])
-    grad_w[i] = G[i]·x[i]
 normalised exponential: f(x[k]) -> H; l[k] = log_softmax[k](x[k]); H = sum[k](exp(l[k])*l[k])
     grad_x[k] = G·exp(l[k]) + G·l[k]·exp(l[k]) − [size(k) > 0]·G·exp(l[k]) − Σₖ′ \
 G·l[k′]·exp(l[k′])·exp(l[k])
@@ -121,12 +113,12 @@ zero: f(x[n]) -> y; y[n] = relu(x[n])**2
 axis of size 1: f(x[i]; size(i)=1) -> y; y = x[0]**2
     grad_x[i] = 2·G·x[0]
 """
-"""By rule an operation, and below it what a formula of the operation is after the rule."""
+"""By rule an operation, and what a formula of it is after the rule; others have their own terms."""
 ROWS = re.findall(r"(.*?): (.*)\n    (.*)", EXAMPLES)
 
 
 def test_every_rule_has_an_example():
-    assert {name for name, _, _ in ROWS} == {rule.name for rule in EVERY}
+    assert {name for name, _, _ in ROWS} == {rule.name for rule in EVERY if not rule.examples}
 
 
 @each_row("name, text, after", ROWS)

@@ -126,7 +126,7 @@ def assert_code_is_the_equations(op: Any, option: Any, tensors: Any, parameters:
 
 
 @settings(
-    max_examples=80,
+    max_examples=40,
     deadline=None,
     derandomize=True,
     database=None,
