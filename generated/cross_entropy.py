@@ -248,7 +248,7 @@ def _cross_entropy_mean_forward(input, target, weight, ignore_index, label_smoot
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], input_shape[1], size))
         target = target.reshape((input_shape[0], size))
-        F = _logsoftmax(input, 1)
+        F = _no_view(_logsoftmax(input, 1))
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         picked = (
@@ -471,7 +471,7 @@ def _cross_entropy_sum_forward(input, target, weight, ignore_index, label_smooth
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], input_shape[1], size))
         target = target.reshape((input_shape[0], size))
-        F = _logsoftmax(input, 1)
+        F = _no_view(_logsoftmax(input, 1))
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         picked = (
@@ -670,7 +670,7 @@ def _cross_entropy_none_forward(input, target, weight, ignore_index, label_smoot
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], input_shape[1], size))
         target = target.reshape((input_shape[0], size))
-        F = _logsoftmax(input, 1)
+        F = _no_view(_logsoftmax(input, 1))
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         picked = (

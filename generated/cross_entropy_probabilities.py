@@ -156,7 +156,7 @@ def _cross_entropy_probabilities_mean_forward(input, target, weight, label_smoot
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], input_shape[1], size))
-    F = _logsoftmax(input, 1)
+    F = _no_view(_logsoftmax(input, 1))
     ratio = label_smoothing / (input.shape[1] or math.nan)
     u = (1 - label_smoothing) * target + ratio
     part = F if weight is None else weight.unsqueeze(1) * F
@@ -191,7 +191,7 @@ def _cross_entropy_probabilities_mean_forward_in_place(
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], input_shape[1], size))
-    F = _logsoftmax(input, 1)
+    F = _no_view(_logsoftmax(input, 1))
     ratio = label_smoothing / (input.shape[1] or math.nan)
     u = ((1 - label_smoothing) * target).add_(ratio)
     part = F if weight is None else weight.unsqueeze(1) * F
@@ -314,7 +314,7 @@ def _cross_entropy_probabilities_sum_forward(input, target, weight, label_smooth
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], input_shape[1], size))
-    F = _logsoftmax(input, 1)
+    F = _no_view(_logsoftmax(input, 1))
     ratio = label_smoothing / (input.shape[1] or math.nan)
     u = (1 - label_smoothing) * target + ratio
     part = F if weight is None else weight.unsqueeze(1) * F
@@ -349,7 +349,7 @@ def _cross_entropy_probabilities_sum_forward_in_place(
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], input_shape[1], size))
-    F = _logsoftmax(input, 1)
+    F = _no_view(_logsoftmax(input, 1))
     ratio = label_smoothing / (input.shape[1] or math.nan)
     u = ((1 - label_smoothing) * target).add_(ratio)
     part = F if weight is None else weight.unsqueeze(1) * F
@@ -465,7 +465,7 @@ def _cross_entropy_probabilities_none_forward(input, target, weight, label_smoot
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], input_shape[1], size))
-    F = _logsoftmax(input, 1)
+    F = _no_view(_logsoftmax(input, 1))
     ratio = label_smoothing / (input.shape[1] or math.nan)
     u = (1 - label_smoothing) * target + ratio
     part = F if weight is None else weight.unsqueeze(1) * F
@@ -500,7 +500,7 @@ def _cross_entropy_probabilities_none_forward_in_place(
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], input_shape[1], size))
-    F = _logsoftmax(input, 1)
+    F = _no_view(_logsoftmax(input, 1))
     ratio = label_smoothing / (input.shape[1] or math.nan)
     u = ((1 - label_smoothing) * target).add_(ratio)
     part = F if weight is None else weight.unsqueeze(1) * F

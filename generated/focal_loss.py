@@ -230,7 +230,7 @@ def _focal_loss_mean_forward(input, target, weight, gamma):
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], size))
-    F = _logsoftmax(input, 1)
+    F = _no_view(_logsoftmax(input, 1))
     right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
     part = (
         None
@@ -420,7 +420,7 @@ def _focal_loss_sum_forward(input, target, weight, gamma):
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], size))
-    F = _logsoftmax(input, 1)
+    F = _no_view(_logsoftmax(input, 1))
     right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
     part = (
         None
@@ -605,7 +605,7 @@ def _focal_loss_none_forward(input, target, weight, gamma):
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], size))
-    F = _logsoftmax(input, 1)
+    F = _no_view(_logsoftmax(input, 1))
     right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
     part = (
         None

@@ -25,6 +25,7 @@ from derive.program.shape_rules import (
     sliced,
 )
 from derive.program.torch_ir import (
+    NONE,
     Attribute,
     Binary,
     Code,
@@ -43,8 +44,6 @@ from derive.program.torch_ops import ELEMENTWISE, MATMUL, TorchOp, torch_op
 
 ABSENT = object()
 """The value of an optional tensor that is None."""
-
-_NONE = Literal("None")
 
 
 @dataclass(frozen=True)
@@ -122,7 +121,7 @@ class Trace:
                 return self._binary(op, self._value(left), self._value(right))
             case Conditional(test, then, other):
                 chosen = other if self._value(test) is False else then
-                return ABSENT if chosen is _NONE else self._value(chosen)
+                return ABSENT if chosen is NONE else self._value(chosen)
             case MethodCall(obj, _, args):
                 whole = self._value(obj)
                 return whole if whole is ABSENT else self._call(code, (whole,), args)
@@ -184,11 +183,8 @@ class Trace:
         first = next((x for x in flat(values) if isinstance(x, ShapedTensor)), None)
         if first is None:
             return self._made(op, values, given) if op.makes else _builtin_value(code.name, values)
-        match op.name:
-            case "dim":
-                return constant(len(first.shape))
-            case "numel":
-                return elements(first.shape)
+        if op.name == "dim":
+            return constant(len(first.shape))
         return self._made(op, values, given)
 
     def _made(self, op: TorchOp, args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:

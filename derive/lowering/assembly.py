@@ -30,15 +30,18 @@ from derive.lowering.lowering_input import (
 from derive.lowering.saved_tensors import with_kept_shapes, with_saved_shapes
 from derive.notation.operation import Choice, Operation
 from derive.passes import Pass, as_pass, stages
+from derive.program.aliasing import is_rearrangement, unalias_outputs
 from derive.program.cse import Line, tidy
-from derive.program.gradient_predication import Needs, needed_by, ordered, softmaxes_shared
+from derive.program.gradient_predication import (
+    Needs,
+    fill_output_masks,
+    needed_by,
+    ordered,
+    softmaxes_shared,
+)
 from derive.program.guard_elimination import unguarded
-from derive.program.legalize_axes import legalize_group_axes
-from derive.program.legalize_positions import legalize_arange
-from derive.program.legalize_vmap import legalize_vmap_calls
+from derive.program.legalize import legalize_arange, legalize_group_axes, legalize_vmap_calls
 from derive.program.mixed_precision import NAMES, Precision, all_wide, in_precision, rounded
-from derive.program.output_aliasing import is_rearrangement, unalias_outputs
-from derive.program.output_masks import fill_output_masks
 from derive.program.program import Logged
 from derive.program.roundings import Roundings
 from derive.program.torch_ir import Name, names_in

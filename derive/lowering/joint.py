@@ -37,8 +37,8 @@ from derive.lowering.lowering_input import (
 )
 from derive.lowering.nodes.lower import Lowering
 from derive.notation.operation import Operation
+from derive.program.aliasing import copy_aliases
 from derive.program.cse import Line, tidy
-from derive.program.output_aliasing import copy_aliases
 from derive.program.torch_ir import Attribute, Code, Conditional, MethodCall, Name, names_in
 
 

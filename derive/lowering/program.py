@@ -27,8 +27,7 @@ from derive.lowering.ground.value import NeedsFlatGroups
 from derive.lowering.lowering_input import LoweringInput, float_axes, noted_patterns, short_axes
 from derive.lowering.saved_values import Offer, Statistics
 from derive.notation.operation import Choice
-from derive.program.first_order import with_first_order
-from derive.program.program import Program
+from derive.program.program import Program, with_first_order
 from derive.program.torch_ops import count
 
 

@@ -14,9 +14,10 @@ from derive.module.pretty_printer import (
     indented,
 )
 from derive.notation.operation import Choice, Operation
+from derive.program.aliasing import gradients_apart
 from derive.program.cse import Line
-from derive.program.gradient_aliasing import gradients_apart
-from derive.program.gradient_predication import conditions, read_first
+from derive.program.dataflow import live_in
+from derive.program.gradient_predication import conditions
 from derive.program.mixed_precision import Precision, multiplies
 from derive.program.program import BackwardLine, Program, Tangent
 from derive.program.roundings import Roundings
@@ -385,7 +386,7 @@ def _gradient_body(
 ) -> list[str]:
     """Return the unpacked saved values, each gradient under its predicate, and the results."""
     backward = [(entry.line, entry.needs) for entry in gradients_apart(program, body)]
-    read = read_first([x for x, _ in backward])
+    read = live_in([x for x, _ in backward])
     lines = []
     saved = [s.name for s in program.saved]
     if read.intersection(saved):

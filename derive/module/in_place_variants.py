@@ -15,10 +15,10 @@ from derive.cost.costs import backward_trace, forward_trace, shapes_of
 from derive.cost.shape_interpreter import ABSENT, ShapedTensor, Trace
 from derive.cost.size_formula import degree
 from derive.notation.operation import Operation
+from derive.program.aliasing import unalias_outputs
 from derive.program.buffer_reuse import Entry, InPlaceWriter
 from derive.program.cse import Line, renumbered
 from derive.program.guard_elimination import unguarded
-from derive.program.output_aliasing import unalias_outputs
 from derive.program.program import BackwardLine, Program
 from derive.program.shape_rules import Shape, elements
 from derive.program.torch_ir import names_in

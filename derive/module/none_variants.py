@@ -16,11 +16,12 @@ from fractions import Fraction
 
 from derive.algebra.expr import Num
 from derive.cost.costs import backward_trace, forward_trace, shapes_of
+from derive.cost.shape_interpreter import ABSENT, Trace
 from derive.cost.shape_interpreter import ShapedTensor as Shaped
-from derive.cost.shape_interpreter import Trace
 from derive.module.checks import constant_text, shape_of_absent
 from derive.notation.operation import Operation, Tensor
 from derive.program.cse import Line, numbered, renumbered
+from derive.program.dataflow import Kinds
 from derive.program.gradient_predication import Needs
 from derive.program.mixed_precision import LOW, WIDE, Precision
 from derive.program.none_specialization import (
@@ -31,21 +32,20 @@ from derive.program.none_specialization import (
     comes_of,
     expanded,
     has_choice,
-    is_float,
-    is_number,
     optional_operands_last,
 )
 from derive.program.program import BackwardLine, Program
 from derive.program.shape_rules import Shape
 from derive.program.torch_ir import (
+    NONE,
     Attribute,
-    Binary,
     Code,
     Conditional,
     Literal,
     MethodCall,
     Name,
     Subscript,
+    is_none,
     literal,
     names_in,
     replaced,
@@ -55,8 +55,6 @@ from derive.program.torch_ir import (
 
 WIDTH = 76
 """Maximum columns of a line of code, without indentation."""
-
-_NONE = Literal("None")
 
 Entry = tuple[Line, Needs]
 """A line, and the inputs whose gradients need it (empty in a forward)."""
@@ -121,7 +119,7 @@ def _none_where_absent(op: Operation, program: Program, lines: Sequence[Entry]) 
         if t.default is not None and set(needs) - {t.name}:
             assert name is not None
             asked = Subscript(Attribute(Name("ctx"), "needs_input_grad"), (literal(place),))
-            yield Line(name, Conditional(asked, Name(name), _NONE)), needs
+            yield Line(name, Conditional(asked, Name(name), NONE)), needs
 
 
 @dataclass
@@ -165,12 +163,11 @@ class _VariantBody:
         given, there = (replace(self.trace, values=dict(self.trace.values)) for _ in range(2))
         full = numbered(f"full_{t.name}", self.taken)
         given.values[full] = there.values[full] = given.values.get(t.name)
-        there.values[t.name] = None
+        there.values[t.name] = ABSENT
         numbers: dict[str, Number] = {t.name: _default_number(t)}
-        floats = dict.fromkeys((*self.floats, *optional, full))
-        python = dict.fromkeys(p.name for p in self.op.parameters)
+        kinds = Kinds((*self.floats, *optional, full), (p.name for p in self.op.parameters))
         shapes = there.shape, given.shape
-        absence = Absence(numbers, floats, python, *shapes, self._wide(), self.available)
+        absence = Absence(numbers, kinds, *shapes, self._wide(), self.available)
         choice = _Choice(t, absence, optional, self.taken)
         last = {line.name: n for n, (line, _) in enumerate(entries)}
         whole = None if t.name in last else Name(full)
@@ -194,9 +191,8 @@ class _VariantBody:
                 numbers[line.name] = (
                     Name(line.name) if isinstance(found.value, Code) else found.value
                 )
-                there.values[line.name] = None if shape is None else Shaped(shape)
-            _noted(floats, line.name, is_float(line.code, floats))
-            _noted(python, line.name, is_number(line.code, python))
+                there.values[line.name] = ABSENT if shape is None else Shaped(shape)
+            kinds.run([line])
         if any(full in names_in(line.code) for line, _ in made):
             return self._filled(made, t, full)
         return made
@@ -226,7 +222,7 @@ class _VariantBody:
         shape: Code = Name(f"{t.name}_shape") if needs else shape_of_absent(self.op, t)
         number = Literal(constant_text(t.default))
         dtype = LOW if t.name in self.precision.narrow else self._wide()
-        whole = Conditional(_is_none_test(t), expanded(like, number, shape, dtype), Name(t.name))
+        whole = Conditional(is_none(t.name), expanded(like, number, shape, dtype), Name(t.name))
         made = list(entries)
         # In a forward, insert it first: later lines may reshape the inputs whose shape it reads.
         at = next((n for n, (x, _) in enumerate(made) if needs and name in names_in(x.code)), 0)
@@ -258,9 +254,9 @@ class _Choice:
 
     def lines(self, line: Line, found: Code | Uniform) -> list[Line]:
         """Return the line, preceded by a line for each conditional part."""
-        code, test = line.code, _is_none_test(self.tensor)
+        code, test = line.code, is_none(self.tensor.name)
         if isinstance(found, Uniform):
-            value = found.value if isinstance(found.value, Code) else _NONE
+            value = found.value if isinstance(found.value, Code) else NONE
             whole = replace(line, code=Conditional(test, value, code))
             if value == code:
                 return [line]
@@ -309,14 +305,6 @@ def _optional_terms_last(entries: Sequence[Entry], optional: set[str]) -> list[E
     return made
 
 
-def _noted(names: dict[str, None], name: str, there: bool) -> None:
-    """Add the name, or remove it."""
-    if there:
-        names[name] = None
-    else:
-        names.pop(name, None)
-
-
 def _default_number(t: Tensor) -> Number:
     """Return the number that None means."""
     match t.default:
@@ -330,10 +318,6 @@ def _default_number(t: Tensor) -> Number:
 def _is_pair(code: Code) -> bool:
     """True for an extremum with its position, a pair that has no shape."""
     return isinstance(code, MethodCall) and code.name in ("max", "min") and bool(code.args)
-
-
-def _is_none_test(t: Tensor) -> Code:
-    return Binary("is", Name(t.name), _NONE)
 
 
 def _fits(line: Line) -> bool:

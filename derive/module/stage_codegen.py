@@ -10,14 +10,14 @@ from derive.cost.costs import forward_trace, shapes_of
 from derive.cost.shape_interpreter import Trace
 from derive.module.in_place_variants import grouped
 from derive.module.pretty_printer import COLUMNS, assigned, call_lines, indented
+from derive.program.aliasing import gradients_apart, unalias_outputs
 from derive.program.buffer_reuse import InPlaceWriter
 from derive.program.cse import Line
+from derive.program.dataflow import live_in
 from derive.program.fused_backward import Formed, shape_lines
 from derive.program.gemm_fusion import has_groups
-from derive.program.gradient_aliasing import gradients_apart
-from derive.program.gradient_predication import conditions, read_first
+from derive.program.gradient_predication import conditions
 from derive.program.mixed_precision import DTYPE, LOW, WIDE, Precision
-from derive.program.output_aliasing import unalias_outputs
 from derive.program.program import BackwardLine, Program
 from derive.program.shape_rules import Shape
 from derive.program.torch_ir import (
@@ -188,7 +188,7 @@ def _stage_function(
     totals: tuple[str, ...] = (),
 ) -> StageFunction:
     made = {line.name for line in body}
-    read = {*precision.narrow, *precision.broad, *read_first(body), *(set(results) - made)}
+    read = {*precision.narrow, *precision.broad, *live_in(body), *(set(results) - made)}
     read |= {LOW.id} if precision.narrow else set()
     read |= {WIDE.id} if precision.broad else set()
     cotangents = [c for _, c in program.cotangents if c is not None]

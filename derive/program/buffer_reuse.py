@@ -16,13 +16,12 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from derive.program.cse import Line, cut, numbered
+from derive.program.dataflow import Aliases, Kinds, Memory, Owner, read_parts
 from derive.program.gemm_fusion import note_groups, product_added
 from derive.program.gradient_predication import Needs, any_wanted
-from derive.program.none_specialization import has_choice, is_float
-from derive.program.scatter_sinking import scatter_parts, sink_scatters, with_adding
+from derive.program.none_specialization import has_choice
 from derive.program.shape_rules import Shape
 from derive.program.torch_ir import (
-    Attribute,
     Binary,
     Code,
     Conditional,
@@ -33,7 +32,6 @@ from derive.program.torch_ir import (
     Name,
     Unary,
     names_in,
-    replaced,
     subexpressions,
     text,
 )
@@ -42,9 +40,7 @@ from derive.program.torch_ops import torch_op
 Entry = tuple[Line, Needs]
 """A line, and the inputs whose gradients need it."""
 
-_OF_ITSELF = ("shape", "dtype", "device", "ndim")
-_NONE = Literal("None")
-_ARITHMETIC = ("+", "-", "*", "/", "**", "@", "~", "==", "!=", "<", "<=", ">", ">=", "&", "|")
+_SCATTERS = "scatter_add index_add _scatter_added _scatter_added_if_any _index_added_if_any".split()
 _METHODS = {"+": "add_", "*": "mul_", "-": "sub_", "/": "div_", "**": "pow_"}
 
 
@@ -57,18 +53,6 @@ class Scenario(Protocol):
     def run(self, lines: Iterable[Line], known: Mapping[str, Shape]) -> None: ...
 
 
-@dataclass(frozen=True)
-class WritableMemory:
-    """The local tensors that a value may alias, and whether they may be overwritten."""
-
-    of: frozenset[int] = frozenset()
-    writable: bool = False
-
-
-_OTHERS = WritableMemory()
-"""The memory of arguments, and of values that are not tensors."""
-
-
 @dataclass
 class InPlaceWriter:
     """Rewrites lines in place, one after another.
@@ -78,7 +62,7 @@ class InPlaceWriter:
     names in use. ``is_large`` says which shapes are worth the rewrite.
     """
 
-    floats: dict[str, None]
+    floats: Iterable[str]
     results: Collection[str]
     known: Mapping[str, Shape]
     places: Mapping[str, int]
@@ -91,49 +75,44 @@ class InPlaceWriter:
     """The names of tensors that may have a group of axes."""
     written: int = 0
     """The number of saved allocations."""
-    _memory: dict[str, WritableMemory] = field(default_factory=dict)
-    _busy: set[int] = field(default_factory=set)
+    _aliases: Aliases = field(default_factory=Aliases)
+    _busy: set[Owner] = field(default_factory=set)
     """The tensors that the current line reads again or a later line reads."""
-    _asked: dict[int, dict[str, None]] = field(default_factory=dict)
+    _asked: dict[Owner, dict[str, None]] = field(default_factory=dict)
     """For each tensor, the inputs whose gradients alone read it after the current line."""
     _shapes: dict[tuple[int, Code], Shape | None] = field(default_factory=dict)
     _whole: Code | None = None
     _before: list[Line] = field(default_factory=list)
-    _made: int = 0
     _compared: frozenset[str] = frozenset()
     """The names of what must round as it is written."""
     _name: str = ""
     """The name of the line at hand."""
 
+    def __post_init__(self) -> None:
+        self._kinds = Kinds(self.floats)
+
     def write(self, entries: Sequence[Entry], worlds: Sequence[Scenario]) -> Iterator[Entry]:
         """Yield the lines in place; each world assumes one set of optional tensors to be None."""
-        pending = sink_scatters(entries)
-        self._compared = _compared([line for line, _ in pending])
-        for n, (line, needs) in enumerate(pending):
+        entries = _sink_scatters(entries)
+        self._compared = _compared([line for line, _ in entries])
+        for n, (line, needs) in enumerate(entries):
             here = [world for world in worlds if world.runs(needs)]
-            joined = self._joined(line, pending[n + 1 :][:1], here)
-            if joined is not None:
-                pending[n + 1] = joined
-            else:
-                yield from ((x, needs) for x in self._line(line, needs, pending[n + 1 :], here))
+            yield from ((x, needs) for x in self._line(line, needs, entries[n + 1 :], here))
             for world in here:
                 world.run([line], self.known)
             self._shapes.clear()
-            if is_float(line.code, self.floats):
-                self.floats[line.name] = None
-            else:
-                self.floats.pop(line.name, None)
+            self._kinds.run([line])
             note_groups(line, self.grouped)
 
     def _line(
         self, line: Line, needs: Needs, later: Sequence[Entry], worlds: Sequence[Scenario]
     ) -> list[Line]:
         """Return the line in place, after the lines that it needs."""
-        self._busy = {m for name in self.results for m in self._of(name).of}
+        self._busy = {m for name in self.results for m in self._aliases.of(Name(name)).owners}
         self._busy |= {m for m, times in self._reads(line.code).items() if times > 1}
         self._asked = {}
         for x, own in later:
-            for m in {m for name in _names_with_elements(x.code) for m in self._of(name).of}:
+            for m in self._reads(x.code):
                 if set(own) & set(needs):
                     self._busy.add(m)
                 self._asked.setdefault(m, {}).update(dict.fromkeys(own))
@@ -144,7 +123,7 @@ class InPlaceWriter:
         if not self._fits(made):
             self._before, self.written = [], written
             made, memory = line, self._made_of(line.code, ())[1]
-        self._memory[line.name] = memory
+        self._aliases.known[line.name] = memory
         every = [*self._before, made]
         chosen = [has_choice(x.code) for x in every]
         among = [x for x, _ in later]
@@ -163,37 +142,6 @@ class InPlaceWriter:
                 parts = (line.code,) if has_choice(line.code) else ()
         return all(len(f"{line.name} = {text(part)}") <= self.width for part in parts)
 
-    def _joined(
-        self, line: Line, following: Sequence[Entry], worlds: Sequence[Scenario]
-    ) -> Entry | None:
-        """Return the next line with a - t.scatter_add(d, i, s) as (a - t).scatter_add(d, i, -s).
-
-        The base t must not be writable itself: it is an expanded number or an argument.
-        """
-        for reader, needs in following:
-            added_to = scatter_parts(line.code)
-            if added_to is None:
-                return None
-            target, source = added_to
-            if self._made_of(target, worlds)[1].writable:
-                return None
-            for part in subexpressions(reader.code):
-                match part:
-                    case Binary("+" | "-" as op, total, Name(read)) if read == line.name:
-                        pass
-                    case Binary("+" as op, Name(read), total) if read == line.name:
-                        pass
-                    case _:
-                        continue
-                if any(self._shape(w, total) != self._shape(w, line.code) for w in worlds):
-                    return None
-                if not (self._is_float(total, worlds) and self._is_large(total, worlds)):
-                    return None
-                added = Unary("-", source) if op == "-" else source
-                whole = with_adding(line.code, Binary(op, total, target), added)
-                return replace(reader, code=replaced(reader.code, {part: whole})), needs
-        return None
-
     def _shape(self, world: Scenario, code: Code) -> Shape | None:
         """Return the shape of a value, cached until a line is written."""
         key = id(world), code
@@ -201,36 +149,33 @@ class InPlaceWriter:
             self._shapes[key] = world.shape(code)
         return self._shapes[key]
 
-    def _of(self, name: str) -> WritableMemory:
-        return self._memory.get(name, _OTHERS)
-
-    def _reads(self, code: Code) -> Counter[int]:
+    def _reads(self, code: Code) -> Counter[Owner]:
         """Count how often one execution of the code reads each local tensor."""
         match code:
-            case Name(name):
-                return Counter(self._of(name).of)
+            case Name():
+                return Counter(self._aliases.of(code).owners)
             case Conditional(test, then, other):
                 return self._reads(test) + (self._reads(then) | self._reads(other))
-        parts = _read_parts(code)
+        parts = read_parts(code)
         return sum((self._reads(part) for part in parts), Counter())
 
     def _made_of(
         self, code: Code, worlds: Sequence[Scenario], alone: bool = True
-    ) -> tuple[Code, WritableMemory]:
+    ) -> tuple[Code, Memory]:
         """Return the code in place, and the memory of its value.
 
         ``alone`` is false inside a branch of a choice.
         """
         match code:
-            case Name(name):
-                return code, self._of(name)
+            case Name():
+                return code, self._aliases.of(code)
             case Conditional(test, then, other):
                 holds = [(w, w.truth(test)) for w in worlds]
                 one = self._made_of(then, [w for w, x in holds if x is not False], False)
                 two = self._made_of(other, [w for w, x in holds if x is not True], False)
-                return Conditional(test, one[0], two[0]), _either_memory(code, one[1], two[1])
-        if not (_read_parts(code) or torch_op(code).makes):
-            return code, _OTHERS
+                return Conditional(test, one[0], two[0]), self._aliases.either(code, one[1], two[1])
+        if not (read_parts(code) or torch_op(code).makes):
+            return code, self._aliases.of(code)
         match code:
             case Binary("*", Unary("-", a), b) if self._is_like(a, code, worlds):
                 code = Unary("-", Binary("*", a, b))
@@ -243,22 +188,25 @@ class InPlaceWriter:
         left = iter(found)
         new = code.map(lambda _: next(left)[0])
         ways = [
-            (self._asked_of(found[place][1]), place, make)
-            for place, make in _ways(code)
+            (self._asked_of(found[place][1]), place)
+            for place in _writable_operands(code)
             if self._may_write(code.parts()[place], code, found[place][1], worlds)
         ]
-        for asked, place, make in sorted(ways, key=lambda way: bool(way[0])):
-            made = make(self, new, alone) if not asked else self._unless(asked, code, new, place)
+        for asked, place in sorted(ways, key=lambda way: bool(way[0])):
+            if asked:
+                made = self._unless(asked, code, new, place)
+            else:
+                made = self._over(new, place, alone)
             if made is not None:
                 # An out-of-place scatter copies its base first, and a choice is slow.
                 chosen = isinstance(code, FunctionCall) and code.name == "torch.where"
                 self.written += 2 if chosen or torch_op(code).at_positions else 1
-                return made, self._new() if asked else found[place][1]
-        return new, self._memory_of(code, [memory for _, memory in found])
+                return made, self._aliases.fresh() if asked else found[place][1]
+        return new, self._aliases.combined(code, [memory for _, memory in found])
 
     def _product_added(
         self, code: Code, worlds: Sequence[Scenario], alone: bool
-    ) -> tuple[Code, WritableMemory] | None:
+    ) -> tuple[Code, Memory] | None:
         """Return a + b*c in one call, written over a if possible."""
         match code:
             case Binary("+" | "-" as op, total, Binary("*", a, b)):
@@ -286,11 +234,11 @@ class InPlaceWriter:
             self._before, self.written = before, written
             return None
         self.written += 1
-        return FunctionCall("torch.addcmul", (x, left, right, *value)), self._new()
+        return FunctionCall("torch.addcmul", (x, left, right, *value)), self._aliases.fresh()
 
     def _matrices_added(
         self, code: Code, worlds: Sequence[Scenario], alone: bool
-    ) -> tuple[Code, WritableMemory] | None:
+    ) -> tuple[Code, Memory] | None:
         """Return a + b @ c in one call, written over a if possible."""
         made = product_added(code, self.numbers, self.grouped)
         if made is None or not self._is_large(code, worlds):
@@ -309,20 +257,20 @@ class InPlaceWriter:
             over = made.over(total, left, right, axes)
             if over is not None:
                 return over, memory
-        return made.call(total, left, right, axes), self._new()
+        return made.call(total, left, right, axes), self._aliases.fresh()
 
     def _is_float(self, code: Code, worlds: Sequence[Scenario]) -> bool:
         there = bool(worlds) and all(self._shape(w, code) is not None for w in worlds)
-        return there and is_float(code, self.floats)
+        return there and self._kinds.is_float(code)
 
     def _is_large(self, code: Code, worlds: Sequence[Scenario]) -> bool:
         return any(self.is_large(self._shape(w, code) or ()) for w in worlds)
 
     def _may_write(
-        self, operand: Code, code: Code, memory: WritableMemory, worlds: Sequence[Scenario]
+        self, operand: Code, code: Code, memory: Memory, worlds: Sequence[Scenario]
     ) -> bool:
         """True if the result of the code may overwrite the operand."""
-        if not memory.writable or memory.of & self._busy or not self._is_float(operand, worlds):
+        if not memory.writable or memory.owners & self._busy or not self._is_float(operand, worlds):
             return False
         return self._is_like(operand, code, worlds)
 
@@ -331,9 +279,29 @@ class InPlaceWriter:
         same = all(self._shape(w, operand) == self._shape(w, code) for w in worlds)
         return same and self._is_large(code, worlds)
 
-    def _asked_of(self, memory: WritableMemory) -> Needs:
+    def _asked_of(self, memory: Memory) -> Needs:
         """Return the inputs whose gradients read the memory later, but not in the current line."""
-        return tuple(dict.fromkeys(t for m in memory.of for t in self._asked.get(m, ())))
+        return tuple(dict.fromkeys(t for m in memory.owners for t in self._asked.get(m, ())))
+
+    def _over(self, code: Code, place: int, alone: bool) -> Code | None:
+        """Return the code with its result written over an operand."""
+        match code:
+            case Binary(op):
+                return _method_in_place(code, place, _METHODS[op])
+            case Unary(_, operand):
+                return MethodCall(operand, "neg_")
+            case MethodCall(operand, name, args):
+                return MethodCall(operand, f"{name}_", args)
+            case FunctionCall("torch.where", (mask, then, other)):
+                chosen = (then, Unary("~", mask), other) if place == 1 else (other, mask, then)
+                return _masked_fill(*chosen)
+            case FunctionCall(name, args) if torch_op(code).over == "_":
+                return FunctionCall(f"{name}_", args)
+            case FunctionCall(name, (first, *others)):
+                out = self.named(first, alone)
+                keyword = torch_op(code).over
+                return out and FunctionCall(name, (out, *others, Keyword(keyword, out)))
+        return None
 
     def _unless(self, asked: Needs, code: Code, new: Code, place: int) -> Code | None:
         """Return x op y or f(x) if one of these gradients is needed, else the same written over x.
@@ -342,31 +310,21 @@ class InPlaceWriter:
         """
         if code is not self._whole:
             return None
+        plain = new
         match new:
-            case MethodCall(Name() as operand, name, ()) if torch_op(new).over == "_":
-                over = MethodCall(operand, f"{name}_")
-                return Conditional(any_wanted(asked, self.places), new, over)
-        if not isinstance(new, Binary):
-            return None
-        parts = list(new.parts())
-        other = parts[1 - place]
-        parts[1 - place] = other if isinstance(other, Literal) else self.named(other, True)
-        assert isinstance(parts[1 - place], Code)
-        plain = Binary(new.op, *parts)
-        written = _method_in_place(plain, place, _METHODS[new.op])
+            case MethodCall(Name(), _, ()):
+                pass
+            case Binary(op):
+                parts = list(new.parts())
+                other = parts[1 - place]
+                if not isinstance(other, Literal):
+                    parts[1 - place] = self.named(other, True) or other
+                plain = Binary(op, *parts)
+            case _:
+                return None
+        written = self._over(plain, place, False)
+        assert written is not None
         return Conditional(any_wanted(asked, self.places), plain, written)
-
-    def _memory_of(self, code: Code, parts: Sequence[WritableMemory]) -> WritableMemory:
-        op = torch_op(code)
-        if op.new or (isinstance(code, Unary | Binary) and code.op in _ARITHMETIC):
-            return self._new()
-        shared = frozenset().union(*(m.of for m in parts))
-        whole = op.reshaped or (isinstance(code, Attribute) and code.name in ("mT", "T"))
-        return WritableMemory(shared, whole and parts[0].writable)
-
-    def _new(self) -> WritableMemory:
-        self._made += 1
-        return WritableMemory(frozenset((self._made,)), True)
 
     def named(self, code: Code, alone: bool) -> Name | None:
         """Return a name for the code, defined before the current line; None in a choice."""
@@ -379,35 +337,20 @@ class InPlaceWriter:
         return Name(name)
 
 
-Make = Callable[[InPlaceWriter, Code, bool], Code | None]
-
-
-def _ways(code: Code) -> Iterator[tuple[int, Make]]:
-    """Yield (operand, rewrite) for each operand that the result may overwrite."""
+def _writable_operands(code: Code) -> tuple[int, ...]:
+    """Return the positions of the operands that the result may overwrite."""
     match code:
-        case Binary("+" | "*" as op):
-            yield 0, lambda writer, new, alone: _method_in_place(new, 0, _METHODS[op])
-            yield 1, lambda writer, new, alone: _method_in_place(new, 1, _METHODS[op])
-        case Binary("-" | "/" | "**" as op):
-            yield 0, lambda writer, new, alone: _method_in_place(new, 0, _METHODS[op])
-        case Unary("-"):
-            yield 0, lambda writer, new, alone: MethodCall(new.parts()[0], "neg_")
-        case MethodCall(_, name) if torch_op(code).over == "_":
-            yield (
-                0,
-                lambda writer, new, alone: MethodCall(new.parts()[0], f"{name}_", new.parts()[1:]),
-            )
-        case FunctionCall("torch.where", (mask, _, Literal())):
-            yield (
-                1,
-                lambda writer, new, alone: _masked_fill(new.parts()[1], Unary("~", mask), new, 2),
-            )
-        case FunctionCall("torch.where", (mask, Literal(), _)):
-            yield 2, lambda writer, new, alone: _masked_fill(new.parts()[2], mask, new, 1)
-        case FunctionCall(name) if torch_op(code).over == "_" and name.startswith("_"):
-            yield 0, lambda writer, new, alone: FunctionCall(f"{name}_", new.parts())
-        case FunctionCall() if torch_op(code).over:
-            yield 0, _with_out_keyword
+        case Binary("+" | "*"):
+            return 0, 1
+        case Binary("-" | "/" | "**") | Unary("-"):
+            return (0,)
+        case FunctionCall("torch.where", (_, then, other)):
+            return (1,) if isinstance(other, Literal) else (2,) if isinstance(then, Literal) else ()
+        case MethodCall():
+            return (0,) if torch_op(code).over == "_" else ()
+        case FunctionCall(name) if over := torch_op(code).over:
+            return (0,) if over != "_" or name.startswith("_") else ()
+    return ()
 
 
 def _method_in_place(code: Code, place: int, name: str) -> Code:
@@ -416,44 +359,39 @@ def _method_in_place(code: Code, place: int, name: str) -> Code:
     return MethodCall(parts[place], name, (parts[1 - place],))
 
 
-def _masked_fill(x: Code, mask: Code, code: Code, number: int) -> Code:
+def _masked_fill(x: Code, mask: Code, filling: Code) -> Code:
     """Return x.masked_fill_(mask, number); filling with 0 has a faster call."""
     if isinstance(mask, Unary) and isinstance(mask.operand, Unary):
         mask = mask.operand.operand
-    filling = code.parts()[number]
     if filling != Literal("0"):
         return MethodCall(x, "masked_fill_", (mask, filling))
     kept = mask.operand if isinstance(mask, Unary) else Unary("~", mask)
     return FunctionCall("_masked_", (x, kept))
 
 
-def _with_out_keyword(writer: InPlaceWriter, code: Code, alone: bool) -> Code | None:
-    """f(x, .., out=x)"""
-    assert isinstance(code, FunctionCall)
-    first, *others = code.args
-    name = writer.named(first, alone)
-    if name is None:
-        return None
-    return FunctionCall(code.name, (name, *others, Keyword(torch_op(code).over, name)))
+def _sink_scatters(entries: Sequence[Entry]) -> list[Entry]:
+    """Return the lines, each scatter moved to just before its only reader."""
+    result = list(entries)
+    for line, needs in entries:
+        if line.kept or not _is_scatter(line.code):
+            continue
+        at = result.index((line, needs))
+        readers = [n for n, (x, _) in enumerate(result) if line.name in names_in(x.code)]
+        once = len(readers) == 1 and names_in(result[readers[0]][0].code).count(line.name) == 1
+        if not once or result[readers[0]][1] != needs:
+            continue
+        between = result[at + 1 : readers[0]]
+        if not {x.name for x, _ in between} & {line.name, *names_in(line.code)}:
+            result[at : readers[0]] = [*between, (line, needs)]
+    return result
 
 
-def _either_memory(code: Conditional, one: WritableMemory, two: WritableMemory) -> WritableMemory:
-    """Return the memory of either branch."""
-    if code.then is _NONE or code.other is _NONE:
-        return two if code.then is _NONE else one
-    return WritableMemory(one.of | two.of, one.writable and two.writable)
-
-
-def _read_parts(code: Code) -> tuple[Code, ...]:
-    """Return the parts from which the code reads more than shapes and dtypes."""
+def _is_scatter(code: Code) -> bool:
+    """True if the code adds elements of a tensor to another at given positions."""
     match code:
-        case Attribute(_, name) if name in _OF_ITSELF:
-            return ()
-        case MethodCall(_, "dim" | "numel" | "size", args):
-            return args
-        case MethodCall(_, _, args) if torch_op(code).makes:
-            return args
-    return code.parts()
+        case MethodCall(_, name) | FunctionCall(name):
+            return name in _SCATTERS
+    return False
 
 
 def _compared(lines: Sequence[Line]) -> frozenset[str]:
@@ -474,11 +412,3 @@ def _compared(lines: Sequence[Line]) -> frozenset[str]:
         if line.name in found or any(alike):
             found |= {line.name, *names_in(line.code)}
     return frozenset(found)
-
-
-def _names_with_elements(code: Code) -> Iterator[str]:
-    """Yield the names from which the code reads more than shapes and dtypes."""
-    if isinstance(code, Name):
-        yield code.id
-    for part in _read_parts(code):
-        yield from _names_with_elements(part)

@@ -1,17 +1,22 @@
-"""CSE and line breaks: repeated subexpressions get a name, long lines are cut."""
+"""CSE and line breaks: repeated subexpressions get a name, long lines are cut.
+
+What is named sinks into the branches that read it: code that may fail or is expensive runs only
+where it is needed, and is None elsewhere.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from itertools import chain
+from functools import cache, reduce
+from itertools import chain, compress
 
 from derive.algebra import substitution
 from derive.program.constant_folding import asked_once, folded
-from derive.program.sinking import is_lazy, is_put_off, under_own_tests
+from derive.program.dataflow import live
 from derive.program.torch_ir import (
+    NONE,
     Attribute,
     Binary,
     Code,
@@ -29,11 +34,12 @@ from derive.program.torch_ir import (
     Unary,
     names_in,
     occurrences,
+    operands,
     replaced,
     subexpressions,
     text,
 )
-from derive.program.torch_ops import ADDED_PRODUCTS, torch_op
+from derive.program.torch_ops import torch_op
 
 
 @dataclass(frozen=True)
@@ -48,9 +54,8 @@ class Line:
 def tidy(lines: Sequence[Line], taken: set[str], width: int) -> list[Line]:
     """Return equivalent statements: single-use names inlined, repeats named, lines cut to width."""
     fresh = {*taken, *(line.name for line in lines)}
-    lines = _plain_where_shared(
-        [replace(line, code=folded(line.code)) for line in _without_dead_lines(lines)]
-    )
+    used = live(lines, [line.name for line in lines if line.kept])
+    lines = [replace(line, code=folded(line.code)) for line in compress(lines, used)]
     lines = _reduced_once(lines)
     inlined = [replace(line, code=asked_once(folded(line.code))) for line in _inline(lines, width)]
     result = renumbered(_named_once(_share_repeats(inlined, fresh)), lines, taken)
@@ -80,38 +85,6 @@ def _join_lines(lines: Sequence[Line], given: Sequence[Line], width: int) -> lis
     return list(result.values())
 
 
-def _without_dead_lines(lines: Sequence[Line]) -> list[Line]:
-    """Return the lines without generated names that nothing reads."""
-    result: list[Line] = []
-    read: set[str] = set()
-    for line in reversed(lines):
-        if line.kept or line.name in read:
-            result.append(line)
-            read.update(names_in(line.code))
-    return result[::-1]
-
-
-def _plain_where_shared(lines: Sequence[Line]) -> list[Line]:
-    """Return the lines with C + c*(A @ B) expanded from one call if A @ B occurs elsewhere too."""
-    count = Counter[Code]()
-    for part, n in chain.from_iterable(occurrences(line.code).items() for line in lines):
-        count[_product_in(part) or part] += n
-
-    def plain(code: Code) -> Code:
-        return substitution.replace(code, spelled)
-
-    def spelled(code: Code) -> Code | None:
-        match code, _product_in(code):
-            case FunctionCall(_, (total, _, _, Keyword(_, alpha))), Code() as product:
-                if count[product] > 1:
-                    size = Literal(text(alpha).removeprefix("-"))
-                    op = "+" if size is alpha else "-"
-                    return Binary(op, plain(total), Binary("*", size, plain(product)))
-        return None
-
-    return [replace(line, code=plain(line.code)) for line in lines]
-
-
 def _reduced_once(lines: Sequence[Line]) -> list[Line]:
     """Return the lines with one reduction for x.sum(d, keepdim=True) and x.sum(d)."""
     parts = set(chain.from_iterable(subexpressions(line.code) for line in lines))
@@ -124,14 +97,6 @@ def _reduced_once(lines: Sequence[Line]) -> list[Line]:
             both[plain] = MethodCall(whole, "squeeze", (place,))
             both[MethodCall(plain, "unsqueeze", (place,))] = whole
     return [replace(line, code=replaced(line.code, both)) for line in lines]
-
-
-def _product_in(code: Code) -> Code | None:
-    """Return A @ B of a call for C + c*(A @ B), else None."""
-    match code:
-        case FunctionCall(name, (_, a, b, _)) if name in ADDED_PRODUCTS.values():
-            return Binary("@", a, b)
-    return None
 
 
 def renumbered(lines: list[Line], given: Sequence[Line], taken: set[str]) -> list[Line]:
@@ -333,8 +298,8 @@ def cut(
         while pending:
             current = pending.pop()
             room = width - len(current.name) - 3
-            part = _nonempty_choice(current.code)
-            if part is None and length(current.code) > room:
+            part = None
+            if length(current.code) > room:
                 part = _best_cut(current.code, room, length, asked)
             if part is None:
                 result.append(current)
@@ -372,23 +337,10 @@ def _best_cut(code: Code, room: int, length: Callable[[Code], int], asked: set[s
     return max(fitting, key=length) if fitting else min(parts, key=length)
 
 
-def _nonempty_choice(code: Code) -> Code | None:
-    """Return a part `x if y.numel() else z`, which gets its own statement; else None."""
-    own = code.then if isinstance(code, Conditional) else None
-    for c in subexpressions(code):
-        if c not in (code, own) and isinstance(c, Conditional) and _asks_for_elements(c.test):
-            return c
-    return None
-
-
 def _asks_for_sizes(code: Code) -> bool:
     if isinstance(code, Binary) and code.op == "and":
         return _asks_for_sizes(code.left) and _asks_for_sizes(code.right)
     return isinstance(code, Subscript)
-
-
-def _asks_for_elements(code: Code) -> bool:
-    return isinstance(code, MethodCall) and code.name == "numel"
 
 
 def _fresh_stem_name(code: Code, taken: set[str]) -> str:
@@ -400,8 +352,8 @@ def _fresh_stem_name(code: Code, taken: set[str]) -> str:
             stem = "size"
         case Binary("==" | "!=" | "<" | "<=" | ">" | ">=" | "&" | "|") | Unary("~"):
             stem = "mask"
-        case Conditional(test):
-            stem = "filled" if _asks_for_elements(test) else "chosen"
+        case Conditional():
+            stem = "chosen"
         case Binary(op) if op in _OF_OPERATORS:
             stem = _OF_OPERATORS[op]
         case MethodCall(Name(name)) if torch_op(code).suffix and not _is_generated_name(name):
@@ -428,3 +380,76 @@ def numbered(stem: str, taken: set[str]) -> str:
     name = substitution.fresh_numbered(stem, taken)
     taken.add(name)
     return name
+
+
+# -------------------------------------------------------------------- sinking into branches
+
+
+def is_lazy(code: Code) -> bool:
+    """True if the code is None where it is not needed."""
+    return isinstance(code, Conditional) and code.other is NONE
+
+
+def under_own_tests(wholes: Sequence[Code], part: Code, asked: set[str]) -> Code:
+    """Return the part as code of its own, under the tests that guarded it if it is put off.
+
+    ``asked`` are the names of such parts.
+    """
+    if not is_put_off(part, asked) and not any(_stands_in_for(part, whole) for whole in wholes):
+        return part
+    every = [path for whole in wholes for path in _guarding_tests(whole, part, ())]
+    # One order for equal sets of tests.
+    paths = list({frozenset(path): tuple(dict.fromkeys(path)) for path in reversed(every)}.values())
+    least = [p for p in reversed(paths) if not any(set(other) < set(p) for other in paths)]
+    test: Code | None = None
+    for path in least:
+        if not path:
+            return part
+        own = reduce(lambda a, b: Binary("and", a, b), path)
+        test = own if test is None else Binary("or", test, own)
+    assert test is not None
+    return Conditional(test, part, NONE)
+
+
+def _guarding_tests(code: Code, part: Code, path: tuple[Code, ...]) -> Iterator[tuple[Code, ...]]:
+    """Yield the tests that guard each occurrence of the part in the code."""
+    if code is part:
+        yield path
+    elif isinstance(code, Conditional):
+        yield from _guarding_tests(code.test, part, path)
+        yield from _guarding_tests(code.then, part, (*path, *operands(code.test, "and")))
+        yield from _guarding_tests(code.other, part, (*path, Unary("not", code.test)))
+    else:
+        for inner in code.parts():
+            yield from _guarding_tests(inner, part, path)
+
+
+def may_fail(code: Code, asked: set[str]) -> bool:
+    """True if the code may raise an error: a position or a number out of range."""
+    return _is_limited(code) or any(
+        torch_op(c).at_positions or (isinstance(c, Name) and c.id in asked)
+        for c in subexpressions(code)
+    )
+
+
+def is_put_off(code: Code, asked: set[str]) -> bool:
+    """True if the code should run only where it is needed."""
+    return may_fail(code, asked) or _reduces_or_contracts(code)
+
+
+def _reduces_or_contracts(code: Code) -> bool:
+    """True if the code has a reduction or a contraction, which costs a pass over its operands."""
+    ops = ((c, torch_op(c)) for c in subexpressions(code))
+    return any(op.keeps or op.contracts or (isinstance(c, Binary) and c.op == "@") for c, op in ops)
+
+
+def _is_limited(code: Code) -> bool:
+    return any(torch_op(c).limited for c in subexpressions(code))
+
+
+def _stands_in_for(part: Code, whole: Code) -> bool:
+    """True if the part is the fallback for numbers that a cheaper kernel does not support."""
+    return any(
+        isinstance(c, Conditional) and _is_limited(c.then) and part in subexpressions(c.other)
+        for c in subexpressions(whole)
+    )

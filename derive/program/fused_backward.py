@@ -7,25 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from typing import Any
 
 from derive.algebra.substitution import fresh_numbered
 from derive.program.cse import Line
+from derive.program.dataflow import live
 from derive.program.mixed_precision import LOW, Precision
 from derive.program.program import BackwardLine, Program
 from derive.program.torch_ir import (
+    NONE,
     Attribute,
-    Binary,
     Code,
     Conditional,
     FunctionCall,
-    Literal,
     MethodCall,
     Name,
+    is_none,
     names_in,
 )
-
-NONE = Literal("None")
 
 _LOGARITHMS = {"torch.softmax": "torch.log_softmax", "_softmax_of": "_logsoftmax"}
 """Each softmax with its logarithm."""
@@ -66,7 +66,8 @@ def formed(program: Program, optional: Collection[str] = ()) -> Formed:
     given = {name: f"{name}_low" for name in both.intersection(two.narrow)}
     merged.run([*setup, *shapes, *backward], outputs | given)
     gradients = merged.apart(program.gradients, outputs.values())
-    lines = _live_lines(merged.lines, {*gradients.values(), *outputs.values()})
+    used = live([line for line, _ in merged.lines], {*gradients.values(), *outputs.values()})
+    lines = [*compress(merged.lines, used)]
     names = {name for line, _ in lines for name in names_in(line.code)} - {*program.outputs}
     broad = [*one.broad, *(name for name in two.broad if name not in one.broad)]
     narrow = [*one.narrow, *(name for name in two.narrow if name not in one.narrow)]
@@ -88,24 +89,6 @@ def shape_lines(program: Program, optional: Collection[str]) -> list[Line]:
             shape = Conditional(is_none(t), NONE, shape)
         lines.append(Line(f"{t}_shape", shape))
     return lines
-
-
-def is_none(tensor: str) -> Code:
-    """Return the code of the test that a tensor is None."""
-    return Binary("is", Name(tensor), NONE)
-
-
-def _live_lines(
-    lines: Sequence[tuple[Line, tuple[str, ...]]], wanted: set[str]
-) -> list[tuple[Line, tuple[str, ...]]]:
-    """Return the lines on which the wanted names depend."""
-    wanted, kept = set(wanted), []
-    for line, needs in reversed(lines):
-        if line.name in wanted:
-            wanted.discard(line.name)
-            wanted |= set(names_in(line.code))
-            kept.append((line, needs))
-    return kept[::-1]
 
 
 class _Merged:

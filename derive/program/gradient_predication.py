@@ -5,25 +5,35 @@ each defined by those of the lines that read the line:
 
     needs_b = needs[1] or needs[2]
     needs_a = needs_b or needs[0]
+
+A call with several results has a mask of those that are needed:
+
+    part = _layer_normed_gradients(G, x, shape, mu, rstd, weight, ctx.needs_input_grad[:3])
+    grad_x = part[0]
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from heapq import heappop, heappush
+from operator import or_
 
 from derive.program.cse import Line, numbered
+from derive.program.dataflow import Backward
 from derive.program.torch_ir import (
     Attribute,
     Binary,
     Code,
     Conditional,
     FunctionCall,
+    Literal,
     MethodCall,
     Name,
+    Slice,
     Subscript,
+    Tuple,
     literal,
     names_in,
     occurrences,
@@ -33,7 +43,8 @@ from derive.program.torch_ir import (
 )
 
 _MOST = 3
-"""If a condition has more alternatives than this, conditions get names."""
+"""If a condition has more alternatives than this, conditions get names; a mask has none."""
+_NEEDS = Attribute(Name("ctx"), "needs_input_grad")
 
 Needs = tuple[str, ...]
 """The inputs whose gradients need a line, in order."""
@@ -42,13 +53,7 @@ Needs = tuple[str, ...]
 def needed_by(lines: Sequence[Line], gradients: Mapping[str, str]) -> list[Needs]:
     """Return for each line the inputs whose gradients use it; ``gradients``: input -> name."""
     own = {name: 1 << n for n, name in enumerate(gradients.values())}
-    wanted: dict[str, int] = {}
-    result = [0] * len(lines)
-    for n in range(len(lines) - 1, -1, -1):
-        line = lines[n]
-        result[n] = wanted.get(line.name, 0) | own.get(line.name, 0)
-        for name in names_in(line.code):
-            wanted[name] = wanted.get(name, 0) | result[n]
+    result = [bits or 0 for bits in Backward(own, or_).run(lines)]
     members = {
         bits: tuple(tensor for n, tensor in enumerate(gradients) if bits >> n & 1)
         for bits in set(result)
@@ -65,33 +70,22 @@ def ordered(lines: Sequence[Line], needs: Sequence[Needs]) -> list[Line]:
     A line stays after every earlier line that defines a name it reads, or writes the same name.
     """
     followers, waiting = _dependencies(lines)
-    # Ready lines, by the number of gradients and grouped with lines of the same needs.
-    ready: list[tuple[int, int]] = []
-    alike: dict[Needs, list[int]] = {n: [] for n in needs}
-
-    def release(n: int) -> None:
-        heappush(ready, (-len(needs[n]), n))
-        heappush(alike[needs[n]], n)
-
+    ready: dict[Needs, list[int]] = {own: [] for own in needs}
     for n, count in enumerate(waiting):
         if not count:
-            release(n)
-    result: list[int] = []
-    placed = [False] * len(lines)
+            heappush(ready[needs[n]], n)
+    result: list[Line] = []
     current: Needs = ()
     while len(result) < len(lines):
-        if not alike.get(current):
-            while placed[ready[0][1]]:
-                heappop(ready)
-            current = needs[ready[0][1]]
-        n = heappop(alike[current])
-        placed[n] = True
-        result.append(n)
+        if not ready.get(current):
+            current = min(filter(ready.get, ready), key=lambda own: (-len(own), ready[own][0]))
+        n = heappop(ready[current])
+        result.append(lines[n])
         for follower in followers[n]:
             waiting[follower] -= 1
             if not waiting[follower]:
-                release(follower)
-    return [lines[n] for n in result]
+                heappush(ready[needs[follower]], follower)
+    return result
 
 
 def _dependencies(lines: Sequence[Line]) -> tuple[list[list[int]], list[int]]:
@@ -236,16 +230,71 @@ def _brought_before(lines: list[tuple[Line, Needs]], entry: tuple[Line, Needs], 
 
 def any_wanted(needs: Needs, places: Mapping[str, int]) -> Code:
     """Return the code of the test that one of these gradients is needed."""
-    asked = Attribute(Name("ctx"), "needs_input_grad")
-    each: list[Code] = [Subscript(asked, (literal(places[tensor]),)) for tensor in needs]
+    each: list[Code] = [Subscript(_NEEDS, (literal(places[tensor]),)) for tensor in needs]
     return reduce(lambda a, b: Binary("or", a, b), each)
 
 
-def read_first(lines: Sequence[Line]) -> set[str]:
-    """Return the names that are read before a line defines them."""
-    read: set[str] = set()
-    made: set[str] = set()
-    for line in lines:
-        read |= set(names_in(line.code)) - made
-        made.add(line.name)
-    return read
+# -------------------------------------------------------------------- several results
+
+_WANTED = Literal("wanted")
+
+
+def wanted(results: int) -> Code:
+    """Return a placeholder for the output mask of a call with so many results."""
+    return Tuple((_WANTED,) * results)
+
+
+def fill_output_masks(
+    lines: Sequence[tuple[Line, Needs]], places: Mapping[str, int]
+) -> list[tuple[Line, Needs]]:
+    """Return the lines with the output mask of each such call filled in."""
+    made = []
+    for line, needs in lines:
+        new: dict[Code, Code] = {}
+        for call in subexpressions(line.code):
+            if isinstance(call, FunctionCall) and any(map(_is_open, call.args)):
+                own = [call, Name(line.name)] if line.code is call else [call]
+                told = _filled_masks(call, list(_results_read(own, lines)), needs, places)
+                new[call] = FunctionCall(call.name, told)
+        made.append((replace(line, code=replaced(line.code, new)) if new else line, needs))
+    return made
+
+
+def _is_open(argument: Code) -> bool:
+    return isinstance(argument, Tuple) and _WANTED in argument.items
+
+
+def _results_read(
+    wholes: Sequence[Code], lines: Iterable[tuple[Line, Needs]]
+) -> Iterator[tuple[Code, Needs]]:
+    """Yield the position of each result that is read, with the gradients that need it."""
+    for line, needs in lines:
+        for part in subexpressions(line.code):
+            if isinstance(part, Subscript) and part.obj in wholes:
+                yield part.items[0], needs
+
+
+def _filled_masks(
+    call: FunctionCall,
+    read: Sequence[tuple[Code, Needs]],
+    needs: Needs,
+    places: Mapping[str, int],
+) -> tuple[Code, ...]:
+    def which(n: int) -> Needs:
+        every = {tensor for place, own in read if place is literal(n) for tensor in own}
+        return tuple(t for t in needs if t in every)
+
+    def asks(own: Needs) -> Code:
+        if not own or own == needs or len(own) > _MOST:
+            return Literal("True" if own else "False")
+        return any_wanted(own, places)
+
+    def items(argument: Tuple) -> Code:
+        found = [which(n) for n in range(len(argument.items))]
+        at = [places[own[0]] if len(own) == 1 else -1 for own in found]
+        if len(needs) > 1 and at == list(range(at[0], at[0] + len(at))) and at[0] >= 0:
+            wanted = Slice(literal(at[0]) if at[0] else None, literal(at[-1] + 1))
+            return Subscript(_NEEDS, (wanted,))
+        return Tuple(tuple(asks(own) for own in found))
+
+    return tuple(items(a) if isinstance(a, Tuple) and _is_open(a) else a for a in call.args)

@@ -10,8 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from operator import and_
 
 from derive.program.cse import Line
+from derive.program.dataflow import Backward
 from derive.program.gradient_predication import Needs
 from derive.program.torch_ir import (
     Binary,
@@ -43,28 +46,27 @@ def unguarded(
     """
     times = Counter(line.name for line, _ in entries)
     once = {line.name: line.code for line, _ in entries if times[line.name] == 1}
-    read = _Read(once, dict.fromkeys(results, _EVERYWHERE))
-    made = []
-    for line, needs in reversed(entries):
-        masks = read.where.pop(line.name, None)
-        if masks is not None:
-            code = read.without(line.code, masks)
-            made.append((Line(line.name, code, line.kept), needs))
+    read = _Read(once, results)
+    lines = [line for line, _ in entries]
+    made = [
+        (replace(lines[n], code=read.without(lines[n].code, masks)), entries[n][1])
+        for n, masks in read.walk(lines)
+    ]
     return made[::-1]
 
 
-class _Read:
-    """Removes guards; ``where`` holds the masks under which later lines read each name."""
+class _Read(Backward[Masks]):
+    """Removes guards; the use of a name are the masks under which all later lines read it."""
 
-    def __init__(self, once: Mapping[str, Code], where: dict[str, Masks]) -> None:
+    def __init__(self, once: Mapping[str, Code], results: Collection[str]) -> None:
+        super().__init__(dict.fromkeys(results, _EVERYWHERE), and_)
         self.once = once
-        self.where = where
 
     def without(self, code: Code, masks: Masks) -> Code:
         """Return the code of a value that is read where all of the masks hold."""
         match code:
             case Name(name):
-                self.where[name] = self.where.get(name, masks) & masks
+                self.note(name, masks)
                 return code
             case FunctionCall(name, (test, then, other)) if name in _CHOICES:
                 # A dropped tensor may contribute axes to the result.

@@ -20,6 +20,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from derive.program.cse import Line
+from derive.program.dataflow import Forward
 from derive.program.roundings import Roundings, roundings
 from derive.program.torch_ir import (
     Attribute,
@@ -114,9 +115,7 @@ def in_precision(
         broad |= body.read
         body = _PrecisionBody(products, given, broad)
         made = body.lines(lines)
-    sources = {
-        name: _Sources.of(lines, name, body) for name in outputs if not body.is_in_low(Name(name))
-    }
+    sources = {name: _Sources.of(lines, name, body) for name in outputs if not body.of(Name(name))}
     returned = {name: LOW if found.is_low else DTYPE for name, found in sources.items()}
     listed = any(found.listed for found in sources.values())
     reads = {name for line in made for name in names_in(line.code)}
@@ -174,7 +173,7 @@ class _Sources:
         product = given = listed = False
         while pending:
             code = pending.pop()
-            if body.is_in_low(code) and not (isinstance(code, Name) and code.id in body.given):
+            if body.of(code) and not (isinstance(code, Name) and code.id in body.given):
                 product = True
                 continue
             match code:
@@ -296,12 +295,12 @@ def _is_of_positions(code: Code, positions: Collection[str]) -> bool:
     return found
 
 
-class _PrecisionBody:
+class _PrecisionBody(Forward[bool]):
     """A body whose arguments are in ``low``, except for those in ``wide``."""
 
     def __init__(self, products: Products, given: Iterable[str], broad: Collection[str]) -> None:
+        super().__init__({name: name not in broad for name in given})
         self.products = products
-        self._is_low: dict[str, bool] = {name: name not in broad for name in given}
         self.given = frozenset(given)
         self._left = set(given)
         self.read: set[str] = set()
@@ -311,36 +310,36 @@ class _PrecisionBody:
         """Return the lines with the casts of each part."""
         made = []
         for line in lines:
-            low = self.is_in_low(line.code)
+            low = self.of(line.code)
             code = self._inside(line.code) if low else self._plain(line.code)
             made.append(replace(line, code=code))
-            self._is_low[line.name] = low
+            self.known[line.name] = low
             if line.name not in names_in(line.code):
                 self._left.discard(line.name)
         return made
 
-    def is_in_low(self, code: Code) -> bool:
+    def of(self, code: Code) -> bool:
         """True if a value is computed in ``low``."""
         match code:
             case Name(name):
-                return self._is_low.get(name, False)
+                return self.known.get(name, False)
             case Unary("-", operand):
-                return self.is_in_low(operand)
+                return self.of(operand)
             case Binary("+" | "-", left, right):
-                sums = self.is_in_low(left) and self.is_in_low(right)
+                sums = self.of(left) and self.of(right)
                 return sums and any(map(self._is_of_product, subexpressions(code)))
             case (
                 Attribute(obj, "mT" | "T") | Subscript(obj) | MethodCall(obj, "sum" | "sum_to_size")
             ):
-                return self.is_in_low(obj)
+                return self.of(obj)
         if torch_op(code).view or moves(code):
-            return self.is_in_low(code.parts()[0])
+            return self.of(code.parts()[0])
         return self.products.has(code)
 
     def _is_of_product(self, code: Code) -> bool:
         """True if the code is a matrix product, or the name of a value computed from one."""
         if isinstance(code, Name):
-            return self._is_low.get(code.id, False) and code.id not in self.given
+            return self.known.get(code.id, False) and code.id not in self.given
         return self.products.has(code)
 
     def _inside(self, code: Code) -> Code:
@@ -371,7 +370,7 @@ class _PrecisionBody:
                 | Attribute()
                 | Subscript()
             ):
-                if self.is_in_low(code):
+                if self.of(code):
                     return self._inside(code)
                 return (
                     MethodCall(self._plain(code), "to", (LOW,)) if self._is_tensor(code) else code
@@ -381,12 +380,12 @@ class _PrecisionBody:
     def _is_tensor(self, code: Code) -> bool:
         """True if an argument of a product is a tensor, not a shape."""
         if isinstance(code, Name):
-            return code.id in self._is_low
+            return code.id in self.known
         return not (isinstance(code, Attribute) and code.name in _OF_ITSELF)
 
     def _broadened(self, code: Code) -> Code:
         """Return a part of a value computed in ``wide``."""
-        if not self.is_in_low(code):
+        if not self.of(code):
             return self._plain(code)
         self.read |= self._left & set(self._roots(code))
         return MethodCall(self._inside(code), "to", (WIDE,))
@@ -399,11 +398,11 @@ class _PrecisionBody:
             case Attribute(obj, name) if name in _OF_ITSELF:
                 return code
             case Attribute(obj, "dtype"):
-                return WIDE if self.is_in_low(obj) else code
-            case MethodCall(obj, "dim" | "numel" | "size"):
+                return WIDE if self.of(obj) else code
+            case MethodCall(obj, "dim" | "size"):
                 return code
             case MethodCall(obj, name, args) if torch_op(code).makes:
-                if self.is_in_low(obj) and not any(_is_dtype(a) for a in args):
+                if self.of(obj) and not any(_is_dtype(a) for a in args):
                     return MethodCall(obj, name, (*args, Keyword("dtype", WIDE)))
                 return code
             case Keyword("device"):

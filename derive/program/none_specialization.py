@@ -17,6 +17,7 @@ from fractions import Fraction
 from functools import reduce
 
 from derive.algebra.poly import ONE
+from derive.program.dataflow import Kind, Kinds
 from derive.program.shape_rules import Shape
 from derive.program.torch_ir import (
     Attribute,
@@ -25,7 +26,6 @@ from derive.program.torch_ir import (
     Conditional,
     FunctionCall,
     Keyword,
-    Literal,
     MethodCall,
     Name,
     Subscript,
@@ -62,15 +62,14 @@ _PLACED_ALIKE = frozenset(("index_select", "gather", "flip", "clone", "to"))
 class Absence:
     """The facts if an optional tensor is None.
 
-    ``numbers`` are the names of constant values, ``floats`` those of float tensors (the first has
-    the dtype of the body), ``python`` those of Python numbers. ``there`` and ``given`` return the
-    shape of a code if the tensor is None, and if it is given. ``dtype`` is that of the body if it
-    has a name, and ``tensors`` are the names of the available tensors.
+    ``numbers`` are the names of constant values; the first float tensor of ``kinds`` has the dtype
+    of the body. ``there`` and ``given`` return the shape of a code if the tensor is None, and if it
+    is given. ``dtype`` is that of the body if it has a name, and ``tensors`` are the names of the
+    available tensors.
     """
 
     numbers: Mapping[str, Number]
-    floats: Collection[str]
-    python: Collection[str]
+    kinds: Kinds
     there: Callable[[Code], Shape | None]
     given: Callable[[Code], Shape | None]
     dtype: Code | None = None
@@ -185,7 +184,8 @@ class Absence:
 
     def _like(self) -> Code | None:
         """Return a tensor with the dtype of the body."""
-        return next((Name(name) for name in self.floats if name not in self.numbers), None)
+        floats = (name for name, kind in self.kinds.known.items() if kind is Kind.FLOAT)
+        return next((Name(name) for name in floats if name not in self.numbers), None)
 
     def _combined(
         self, code: Binary, left: Code | Uniform, right: Code | Uniform
@@ -196,7 +196,7 @@ class Absence:
         if isinstance(left, Code) and isinstance(right, Code):
             return self._of_shape(Binary(code.op, left, right), code)
         one, two = (x.value if isinstance(x, Uniform) else x for x in (left, right))
-        numbers = [isinstance(x, Fraction) or is_number(x, self.python) for x in (one, two)]
+        numbers = [isinstance(x, Fraction) or self.kinds.is_number(x) for x in (one, two)]
         if all(numbers):
             return Uniform(_combine_numbers(code.op, one, two))
         if not all(n or self._is_float(x) for n, x in zip(numbers, (one, two), strict=True)):
@@ -270,61 +270,7 @@ class Absence:
 
     def _is_float(self, code: Number) -> bool:
         """True if the code certainly is a float tensor."""
-        return isinstance(code, Code) and is_float(code, self.floats)
-
-
-def is_float(code: Code, floats: Collection[str]) -> bool:
-    """True if the code certainly is a float tensor, given the names of such tensors."""
-    match code:
-        case Name(name):
-            return name in floats
-        case Unary("-", operand):
-            return is_float(operand, floats)
-        case Binary("+" | "-" | "*" | "/" | "**" | "@", left, right):
-            return is_float(left, floats) or is_float(right, floats)
-        case Attribute(obj, "mT" | "T" | "values") | Subscript(obj):
-            return is_float(obj, floats)
-        case Conditional(_, then, other):
-            # A None branch is never read.
-            return all(is_float(x, floats) for x in {then, other} - {Literal("None")})
-        case MethodCall(_, "argmax" | "argmin" | "any" | "all" | "dim" | "numel" | "size"):
-            return False
-        case MethodCall(_, "to", (dtype,)):
-            return isinstance(dtype, Name)
-        case MethodCall(obj, _, args):
-            named = (a for a in args if _is_dtype(a))
-            return is_float(obj, floats) and all(isinstance(a.parts()[0], Name) for a in named)
-        case FunctionCall("torch.where", (_, then, other)):
-            return is_float(then, floats) or is_float(other, floats)
-        case FunctionCall(_, args):
-            return any(is_float(a, floats) for a in args)
-        case Keyword(_, value):
-            return is_float(value, floats)
-        case Tuple(items):
-            return any(is_float(item, floats) for item in items)
-    return False
-
-
-def is_number(code: Number, python: Collection[str]) -> bool:
-    """True if the code certainly is a Python number, given the names of such numbers."""
-    match code:
-        case Literal(words):
-            return words.lstrip("-")[:1].isdigit() or words.startswith("math.")
-        case Name(name):
-            return name in python
-        case Attribute(Name("math")):
-            return True
-        case Subscript(Attribute(_, "shape"), (position,)):
-            return is_number(position, python)
-        case Unary("-") | Binary("+" | "-" | "*" | "/" | "//" | "**" | "or"):
-            return all(is_number(part, python) for part in code.parts())
-        case FunctionCall(name):
-            return name.startswith("math.")
-    return False
-
-
-def _is_dtype(argument: Code) -> bool:
-    return isinstance(argument, Keyword) and argument.name == "dtype"
+        return isinstance(code, Code) and self.kinds.is_float(code)
 
 
 def _only_moves_elements(code: Code) -> bool:

@@ -18,6 +18,7 @@ from math import frexp, inf
 
 from derive.program import flop_rules
 from derive.program.cse import Line
+from derive.program.dataflow import Forward
 from derive.program.torch_ir import (
     Attribute,
     Binary,
@@ -65,8 +66,7 @@ def roundings(
     """Return how often the lines round, given their float and integer tensors."""
     body = _RoundedBody(dict.fromkeys(given, Has.EXACT) | dict.fromkeys(integers, Has.INTEGER))
     try:
-        for line in lines:
-            body.known[line.name] = body.has(line.code)
+        body.run(lines)
     except _More:
         return Roundings.MORE
     return Roundings.ONCE if body.rounds else Roundings.NONE
@@ -81,35 +81,33 @@ _DIGITS = 8
 """The binary digits of bfloat16; float16 has more, and covers all exponents this small."""
 
 
-class _RoundedBody:
+class _RoundedBody(Forward[Has]):
     """The state of the names of a body; unknown names are numbers."""
 
-    def __init__(self, known: dict[str, Has]) -> None:
-        self.known = known
-        self.rounds = False
+    rounds = False
 
-    def has(self, code: Code) -> Has:
+    def of(self, code: Code) -> Has:
         match code:
             case Name(name):
                 return self.known.get(name, Has.NUMBER)
             case Literal() | Dim() | Shape():
                 return Has.NUMBER
             case Keyword(_, value):
-                return self.has(value)
+                return self.of(value)
             case Attribute(obj, "mT" | "T" | "values"):
-                return self.has(obj)
+                return self.of(obj)
             case Attribute(obj, "indices"):
                 return self._asked(obj, Has.INTEGER)
             case Attribute() | Slice():
                 return Has.NUMBER
             case Subscript(obj):
-                return self.has(obj)
+                return self.of(obj)
             case Tuple(items):
                 return self._joined(items)
             case Conditional(_, then, other):
                 return self._joined((then, other))
             case Unary("-", operand):
-                return self.has(operand)
+                return self.of(operand)
             case Unary(_, operand):
                 return self._asked(operand, Has.UNIT)
             case Binary():
@@ -120,14 +118,14 @@ class _RoundedBody:
 
     def _asked(self, code: Code, found: Has) -> Has:
         """Return the state of a test of the values, which must not be rounded."""
-        kind = self.has(code)
+        kind = self.of(code)
         if kind is Has.ROUNDED:
             raise _More
         return kind if kind is Has.NUMBER else found
 
     def _joined(self, codes: Iterable[Code]) -> Has:
         """Return the joint state of the elements of all of these."""
-        found = {self.has(code) for code in codes}
+        found = {self.of(code) for code in codes}
         if Has.INTEGER in found and max(found) > Has.INTEGER:
             raise _More
         if Has.NUMBER in found and len(found) > 1:
@@ -138,7 +136,7 @@ class _RoundedBody:
 
     def _binary(self, code: Binary) -> Has:
         op, sides = code.op, (code.left, code.right)
-        left, right = map(self.has, sides)
+        left, right = map(self.of, sides)
         if left is right is Has.NUMBER:
             return Has.NUMBER
         if op in ("&", "|") and max(left, right) <= Has.UNIT:
@@ -156,7 +154,7 @@ class _RoundedBody:
     def _tells(self, code: Binary) -> None:
         """Check that a comparison has no rounded side."""
         for side in (code.left, code.right):
-            kind = self.has(side)
+            kind = self.of(side)
             if kind in (Has.INTEGER, Has.ROUNDED) or (kind is Has.NUMBER and not is_short(side)):
                 raise _More
 
@@ -167,7 +165,7 @@ class _RoundedBody:
             return max(kinds)
         if op == "*":
             for side, other in (sides, sides[::-1]):
-                if _is_doubling(side) and self.has(other) is Has.EXACT:
+                if _is_doubling(side) and self.of(other) is Has.EXACT:
                     self.rounds = True
                     return Has.EXACT
         scales = op == "*" or (op == "/" and kinds[0] is not Has.NUMBER)
@@ -184,12 +182,12 @@ class _RoundedBody:
     def _call(self, code: MethodCall | FunctionCall) -> Has:
         op = torch_op(code)
         match code:
-            case MethodCall(_, "dim" | "numel" | "size"):
+            case MethodCall(_, "dim" | "size"):
                 return Has.NUMBER
             case FunctionCall(name) if name.startswith("math.") or name in ("len", "min", "max"):
                 return self._joined(code.args)
             case MethodCall(obj, "to"):
-                kind = self.has(obj)
+                kind = self.of(obj)
                 return kind if kind is Has.UNIT or op.view else self._no()
         if op.makes:
             return self._made(code)
@@ -199,7 +197,7 @@ class _RoundedBody:
         for n in op.compares:
             self._compared(parts[n], op)
         values = [p for n, p in enumerate(parts) if n not in op.compares]
-        kinds = [self.has(p) for p in values]
+        kinds = [self.of(p) for p in values]
         tensors = [kind for kind in kinds if kind > Has.INTEGER]
         if op.half == ONCE:
             return self._once(tensors)
@@ -226,7 +224,7 @@ class _RoundedBody:
 
     def _compared(self, code: Code, op: TorchOp) -> None:
         """Check that a compared argument, or a mask, is not rounded."""
-        kind = self.has(code)
+        kind = self.of(code)
         if kind is Has.ROUNDED or (kind is Has.NUMBER and not (op.in_float32 or is_short(code))):
             raise _More
         self.rounds = self.rounds or (kind is Has.NUMBER and not is_short(code))

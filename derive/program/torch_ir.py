@@ -132,6 +132,14 @@ class Conditional(Code):
     other: Code
 
 
+NONE = Literal("None")
+
+
+def is_none(tensor: str) -> Code:
+    """Return the code of the test that a tensor is None."""
+    return Binary("is", Name(tensor), NONE)
+
+
 _LEVELS = (
     *("if", "or", "and", "not", "is == != < <= > >=", "|", "^", "&"),
     *("+ -", "* / // % @", "neg ~", "**", "atom"),

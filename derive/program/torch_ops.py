@@ -7,7 +7,8 @@ elementwise. Only the choice of operations is elsewhere: in the lowering.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
+from enum import Enum, auto
 from typing import Any
 
 from derive.program import flop_rules, shape_rules
@@ -37,19 +38,38 @@ exponentials once more.
 """
 
 
+class Alias(Enum):
+    """The operands with which a result may share memory, apart from tensors without elements."""
+
+    ANY = auto()
+    """Any operand, as far as is known."""
+    SAME = auto()
+    """The first operand: it is the result, or is copied."""
+    RESHAPED = auto()
+    """The first operand: the result is a view of each element once, or a copy."""
+    VIEW = auto()
+    """The first operand: the result is a view of some elements, or a copy."""
+    OVERLAPPING = auto()
+    """The first operand: a view, in which one element may appear at several positions."""
+    FRESH = auto()
+    """None."""
+    FRESH_VIEW = auto()
+    """None: a view of a new tensor, for autograd."""
+    SEVERAL = auto()
+    """None: a tuple of new tensors; ``shape`` returns their shapes."""
+
+
 @dataclass(frozen=True)
 class TorchOp:
     """name(x, ...) or x.name(...): its shape rule, its cost and its properties.
 
-    A ``view`` computes nothing, and if it ``overlaps``, one element may appear at several
-    positions. The result of an operation that ``ends_in_view`` is a view of a new tensor. ``free``
-    operations are not counted, and ``light`` ones are repeated rather than named. One that
-    ``makes`` a tensor reads no elements. One that ``contracts`` sums products, and one that
-    ``keeps`` has an argument keepdim. One ``at_positions`` raises an error for a position out of
-    range, a ``limited`` one for some numbers. One that ``slips`` has a forward-mode rule that is
-    somewhere wrong or not finite, or whose derivative is, although the tangent is finite.
-    ``before`` returns the steps before the last. The result is ``new`` if it aliases no operand. It
-    is ``reshaped`` if it has all elements of one tensor, in any order, without overlaps.
+    A ``view`` computes nothing. ``free`` operations are not counted, and ``light`` ones are
+    repeated rather than named. One that ``makes`` a tensor reads no elements. One that
+    ``contracts`` sums products, and one that ``keeps`` has an argument keepdim. One
+    ``at_positions`` raises an error for a position out of range, a ``limited`` one for some
+    numbers. One that ``slips`` has a forward-mode rule that is somewhere wrong or not finite, or
+    whose derivative is, although the tangent is finite. ``before`` returns the steps before the
+    last.
     """
 
     name: str
@@ -60,9 +80,9 @@ class TorchOp:
     """The stem of generated names for its values."""
     suffix: str = ""
     """The suffix of generated names if its operand has a name."""
+    _: KW_ONLY
+    alias: Alias = Alias.ANY
     view: bool = False
-    overlaps: bool = False
-    ends_in_view: bool = False
     free: bool = False
     light: bool = False
     makes: bool = False
@@ -71,8 +91,6 @@ class TorchOp:
     at_positions: bool = False
     limited: bool = False
     slips: bool = False
-    several: bool = False
-    """It returns a tuple, and ``shape`` returns the shapes of its items."""
     fused: bool = False
     """No compiler generates code that is as fast."""
     exact: tuple[int, ...] = ()
@@ -80,8 +98,6 @@ class TorchOp:
     absent: tuple[tuple[int, int], ...] = ()
     """Positions of arguments that may be None, and the numbers that None represents."""
     before: Callable[..., Steps] = flop_rules.no_step
-    new: bool = False
-    reshaped: bool = False
     half: str = ""
     """The relation of a half-precision result to float32: `MONOTONE`, `EXACT_ALONE` or `ONCE`.
 
@@ -97,32 +113,46 @@ class TorchOp:
     "_" means the in-place method ``name_``; any other value is the keyword of the output tensor.
     """
 
+    @property
+    def several(self) -> bool:
+        """True if it returns a tuple."""
+        return self.alias is Alias.SEVERAL
 
-def _view(name: str, shape: Callable[..., Shape], free: bool = True, **columns: Any) -> TorchOp:
-    return TorchOp(name, shape, flop_rules.none, view=True, free=free, **columns)
+
+def _fresh(name: str, *columns: Any, alias: Alias = Alias.FRESH, **named: Any) -> TorchOp:
+    return TorchOp(name, *columns, alias=alias, **named)
 
 
-def _moves(name: str, shape: Callable[..., Shape], **columns: Any) -> TorchOp:
+def _view(
+    name: str,
+    shape: Callable[..., Shape],
+    alias: Alias = Alias.VIEW,
+    free: bool = True,
+    **named: Any,
+) -> TorchOp:
+    return TorchOp(name, shape, flop_rules.none, alias=alias, view=True, free=free, **named)
+
+
+def _moves(name: str, shape: Callable[..., Shape], **named: Any) -> TorchOp:
     """An operation without arithmetic."""
-    return TorchOp(name, shape, flop_rules.none, **columns)
+    return _fresh(name, shape, flop_rules.none, **named)
 
 
-def _adds(name: str, source: int) -> TorchOp:
+def _scans(name: str, alias: Alias, **named: Any) -> TorchOp:
+    """A recurrence along an axis."""
+    return TorchOp(name, shape_rules.like, alias=alias, **named)
+
+
+def _adds(name: str, alias: Alias = Alias.FRESH) -> TorchOp:
     """A scatter that adds elements of a source to a tensor."""
-    return TorchOp(
-        name,
-        shape_rules.like,
-        flop_rules.per_argument_element(source),
-        "placed",
-        at_positions=True,
-        new=True,
-        over="_",
-    )
+    flops = flop_rules.per_argument_element(3)
+    given = name, shape_rules.like, flops, "placed"
+    return TorchOp(*given, alias=alias, at_positions=True, over="_")
 
 
 def _reduces(name: str, stem: str = "", suffix: str = "", slips: bool = False) -> TorchOp:
     given = name, shape_rules.reduce, flop_rules.per_argument_element(0), stem, suffix
-    return TorchOp(*given, keeps=True, slips=slips, new=True)
+    return _fresh(*given, keeps=True, slips=slips)
 
 
 def _multi_result(
@@ -136,58 +166,32 @@ def _multi_result(
             yield args[weight], elements(args[weight])
 
     given = name, shape, flop_rules.normalised, stem
-    return TorchOp(*given, several=True, absent=absent, before=before)
+    return TorchOp(*given, alias=Alias.SEVERAL, absent=absent, before=before)
 
 
 def _each_of(name: str, over: str = "_", stem: str = "", suffix: str = "") -> TorchOp:
     """An elementwise operation."""
-    return TorchOp(name, stem=stem, suffix=suffix, new=True, over=over)
+    return _fresh(name, stem=stem, suffix=suffix, over=over)
 
 
 def _window_ops() -> Iterator[TorchOp]:
     """Yield the operations that exist for one, two and three axes of windows."""
-    yield TorchOp("_conv_of_each", shape_rules.conv, flop_rules.conv, contracts=True, new=True)
-    yield TorchOp(
-        "_conv_input_of_each",
-        shape_rules.conv_input,
-        flop_rules.conv_input,
-        contracts=True,
-        new=True,
-    )
+    conv = shape_rules.conv, flop_rules.conv
+    conv_input = shape_rules.conv_input, flop_rules.conv_input
+    conv_weight = shape_rules.conv_weight, flop_rules.conv_weight
+    conv_transpose = shape_rules.conv_transpose, flop_rules.conv_transpose
+    for name, rules in (("_conv_of_each", conv), ("_conv_input_of_each", conv_input)):
+        yield TorchOp(name, *rules, contracts=True, alias=Alias.FRESH_VIEW)
     for n in (1, 2, 3):
-        yield TorchOp(
-            f"conv{n}d",
-            shape_rules.conv,
-            flop_rules.conv,
-            contracts=True,
-            absent=((2, 0),),
-            new=True,
-        )
-        yield TorchOp(
-            f"conv{n}d_input",
-            shape_rules.conv_input,
-            flop_rules.conv_input,
-            contracts=True,
-            new=True,
-        )
-        yield TorchOp(
-            f"conv{n}d_weight",
-            shape_rules.conv_weight,
-            flop_rules.conv_weight,
-            contracts=True,
-            new=True,
-        )
-        yield TorchOp(
-            f"conv_transpose{n}d",
-            shape_rules.conv_transpose,
-            flop_rules.conv_transpose,
-            contracts=True,
-            absent=((2, 0),),
-            new=True,
-        )
-        yield TorchOp(f"avg_pool{n}d", shape_rules.pool(n), flop_rules.pool(n), ends_in_view=n == 1)
-        yield TorchOp(f"avg_pool{n}d_backward", lambda _, x, *__: x, flop_rules.spread(n))
-        yield TorchOp(f"max_pool{n}d", shape_rules.pool(n), flop_rules.pool(n), ends_in_view=n == 1)
+        yield _fresh(f"conv{n}d", *conv, contracts=True, absent=((2, 0),))
+        yield _fresh(f"conv{n}d_input", *conv_input, contracts=True)
+        yield _fresh(f"conv{n}d_weight", *conv_weight, contracts=True)
+        yield _fresh(f"conv_transpose{n}d", *conv_transpose, contracts=True, absent=((2, 0),))
+        alias = Alias.FRESH_VIEW if n == 1 else Alias.FRESH
+        for name in (f"avg_pool{n}d", f"max_pool{n}d"):
+            yield TorchOp(name, shape_rules.pool(n), flop_rules.pool(n), alias=alias)
+        if n > 1:
+            yield _fresh(f"avg_pool{n}d_backward", lambda _, x, *__: x, flop_rules.spread(n))
 
 
 _FUNCTIONS = (
@@ -199,107 +203,99 @@ _IF_ANY = "_index_added_if_any", "_scatter_added_if_any"
 _INSIDE = "_index_added_inside", "_scatter_added_inside"
 _ACTIVATIONS = "elu gelu hardshrink hardtanh leaky_relu sigmoid silu tanh threshold"
 _SMOOTH = "celu elu gelu hardtanh leaky_relu logsigmoid mish selu silu softplus"
+_OTHERS = "addcmul cumsum hardshrink masked_fill pow threshold _added_product"
 
 _ROWS = (
-    _view("unsqueeze", shape_rules.unsqueeze, light=True, reshaped=True),
-    _view("squeeze", shape_rules.squeeze, light=True, reshaped=True),
-    _view("expand", shape_rules.expand, light=True, overlaps=True),
+    _view("unsqueeze", shape_rules.unsqueeze, light=True, alias=Alias.RESHAPED),
+    _view("squeeze", shape_rules.squeeze, light=True, alias=Alias.RESHAPED),
+    _view("expand", shape_rules.expand, light=True, alias=Alias.OVERLAPPING),
     _view("select", shape_rules.squeeze, light=True, at_positions=True),
-    _view("transpose", shape_rules.transpose, light=True, reshaped=True),
-    _view("permute", shape_rules.permute, light=True, reshaped=True),
-    _view("movedim", shape_rules.movedim, light=True, reshaped=True),
+    _view("transpose", shape_rules.transpose, light=True, alias=Alias.RESHAPED),
+    _view("permute", shape_rules.permute, light=True, alias=Alias.RESHAPED),
+    _view("movedim", shape_rules.movedim, light=True, alias=Alias.RESHAPED),
     _view("diagonal", shape_rules.diagonal),
-    _view("reshape", shape_rules.expand, reshaped=True),
-    _view("flatten", shape_rules.flatten, reshaped=True),
-    _view("unflatten", shape_rules.unflatten, reshaped=True),
-    _view("_flatten", shape_rules.flatten, reshaped=True),
-    _view("_unflatten", shape_rules.unflatten, reshaped=True),
+    _view("reshape", shape_rules.expand, alias=Alias.RESHAPED),
+    _view("flatten", shape_rules.flatten, alias=Alias.RESHAPED),
+    _view("unflatten", shape_rules.unflatten, alias=Alias.RESHAPED),
+    _view("_flatten", shape_rules.flatten, alias=Alias.RESHAPED),
+    _view("_unflatten", shape_rules.unflatten, alias=Alias.RESHAPED),
     _view("narrow", shape_rules.narrow, free=False, at_positions=True),
     _view("_run_of", shape_rules.narrow, free=False, at_positions=True),
-    _moves("_window", shape_rules.narrow, new=True),
-    _view("unfold", shape_rules.unfold, free=False, overlaps=True),
+    _moves("_window", shape_rules.narrow),
+    _view("unfold", shape_rules.unfold, free=False, alias=Alias.OVERLAPPING),
     _view("detach", shape_rules.like, free=False),
-    _view("_no_view", shape_rules.like),
+    _view("_no_view", shape_rules.like, Alias.SAME),
     TorchOp("_with_cotangent", shape_rules.like),
-    _view("_copied", shape_rules.like, free=False, overlaps=True),
+    _view("_copied", shape_rules.like, Alias.SAME, free=False),
     TorchOp("dim", free=True, light=True),
-    TorchOp("numel", free=True),
     _reduces("sum", "total", "sum"),
     _reduces("mean", "average", "mean"),
     _reduces("logsumexp", "lse", slips=True),  # nan where it is -inf
-    TorchOp(
-        "vector_norm", shape_rules.norm, flop_rules.per_argument_element(0), keeps=True, new=True
-    ),
+    _fresh("vector_norm", shape_rules.norm, flop_rules.per_argument_element(0), keeps=True),
     *map(_reduces, ("prod", "max", "min", "amax", "amin", "argmax", "argmin", "any", "all")),
     TorchOp("sum_to_size", shape_rules.expand, flop_rules.per_argument_element(0)),
-    _moves("gather", shape_rules.gather, stem="picked", at_positions=True, new=True),
-    _moves("index_select", shape_rules.index_select, stem="picked", at_positions=True, new=True),
-    _moves("_gathered_if_any", shape_rules.gather, stem="picked", at_positions=True, new=True),
+    _moves("gather", shape_rules.gather, stem="picked", at_positions=True),
+    _moves("index_select", shape_rules.index_select, stem="picked", at_positions=True),
+    _moves("_gathered_if_any", shape_rules.gather, stem="picked", at_positions=True),
+    _moves("_selected_if_any", shape_rules.index_select, stem="picked", at_positions=True),
+    _moves("_gathered_inside", shape_rules.gather, alias=Alias.FRESH_VIEW, stem="picked"),
+    _moves("_selected_inside", shape_rules.index_select, stem="picked"),
     _moves(
-        "_selected_if_any", shape_rules.index_select, stem="picked", at_positions=True, new=True
+        "_gathered",
+        shape_rules.gather,
+        alias=Alias.FRESH_VIEW,
+        stem="picked",
+        at_positions=True,
     ),
-    _moves("_gathered_inside", shape_rules.gather, stem="picked", new=True),
-    _moves("_selected_inside", shape_rules.index_select, stem="picked", new=True),
-    _moves("_gathered", shape_rules.gather, stem="picked", at_positions=True, new=True),
-    *(
-        _moves(name, shape_rules.read_at, stem="picked", at_positions=True, new=True)
-        for name in _READS
-    ),
-    *(_moves(name, shape_rules.like, new=True) for name in ("flip", "roll")),
-    *(
-        _moves(name, shape_rules.like, stem="chosen", new=True, over="_")
-        for name in ("tril", "triu")
-    ),
-    _moves("clone", shape_rules.like, new=True),
-    _moves("to", shape_rules.like),
-    _moves("diag_embed", shape_rules.diag_embed, new=True),
-    _moves("pad", shape_rules.pad, new=True),
-    _moves("cat", shape_rules.cat, new=True),
-    _moves("stack", shape_rules.stack, new=True),
-    _moves("_stacked", shape_rules.stack, new=True),
-    TorchOp("where", None, flop_rules.none, "chosen", new=True),
-    TorchOp("_where", None, flop_rules.none, "chosen", new=True),
+    *(_moves(name, shape_rules.read_at, stem="picked", at_positions=True) for name in _READS),
+    *(_moves(name, shape_rules.like) for name in ("flip", "roll")),
+    *(_moves(name, shape_rules.like, stem="chosen", over="_") for name in ("tril", "triu")),
+    _moves("clone", shape_rules.like),
+    _moves("to", shape_rules.like, alias=Alias.SAME),
+    _moves("diag_embed", shape_rules.diag_embed),
+    _moves("pad", shape_rules.pad),
+    _moves("cat", shape_rules.cat),
+    _moves("stack", shape_rules.stack),
+    _moves("_stacked", shape_rules.stack),
+    _fresh("where", None, flop_rules.none, "chosen"),
+    _fresh("_where", None, flop_rules.none, "chosen"),
     _each_of("threshold_backward", "grad_input", "chosen"),
-    _moves("select_scatter", shape_rules.like, new=True),
-    _moves("slice_scatter", shape_rules.like, at_positions=True, new=True),
-    _adds("scatter_add", 3),
-    *(_adds(name, 3) for name in ("_scatter_added", *_IF_ANY)),
-    _adds("scatter_reduce", 3),
-    _adds("index_add", 3),
+    _moves("select_scatter", shape_rules.like),
+    _moves("slice_scatter", shape_rules.like, at_positions=True),
+    *map(_adds, ("scatter_add", *_IF_ANY, "scatter_reduce", "index_add")),
+    _adds("_scatter_added", Alias.FRESH_VIEW),
     *(
-        TorchOp(
+        _fresh(
             name,
             shape_rules.like,
             flop_rules.per_argument_element(3),
             "placed",
-            new=True,
-            ends_in_view=True,
+            alias=Alias.FRESH_VIEW,
         )
         for name in _INSIDE
     ),
-    TorchOp(
+    _fresh(
         "index_put",
         shape_rules.like,
         flop_rules.per_argument_element(2),
         at_positions=True,
-        new=True,
         over="_",
     ),
-    _moves("new_zeros", shape_rules.expand, makes=True, stem="zeros", new=True),
-    _moves("new_full", shape_rules.expand, makes=True, new=True),
-    _moves("arange", shape_rules.arange, makes=True, stem="position", new=True),
-    _moves("_positions", shape_rules.arange, makes=True, stem="position", new=True),
-    _moves("full", shape_rules.single, makes=True, new=True),
-    TorchOp(
+    _moves("new_zeros", shape_rules.expand, makes=True, stem="zeros"),
+    _moves("new_full", shape_rules.expand, makes=True),
+    _moves("arange", shape_rules.arange, makes=True, stem="position"),
+    _moves("_positions", shape_rules.arange, makes=True, stem="position"),
+    _moves("full", shape_rules.single, makes=True),
+    _fresh(
         "einsum",
         shape_rules.einsum,
         flop_rules.einsum,
         "product",
         contracts=True,
-        ends_in_view=True,
+        alias=Alias.FRESH_VIEW,
     ),
-    TorchOp("addmm", shape_rules.addmm, flop_rules.addmm, contracts=True, new=True, over="out"),
-    TorchOp("baddbmm", shape_rules.addmm, flop_rules.addmm, contracts=True, new=True, over="out"),
+    _fresh("addmm", shape_rules.addmm, flop_rules.addmm, contracts=True, over="out"),
+    _fresh("baddbmm", shape_rules.addmm, flop_rules.addmm, contracts=True, over="out"),
     *_window_ops(),
     _multi_result("_layer_normed", shape_rules.rows_normalised, (2, 1), (3, 0)),
     _multi_result("_batch_normed", shape_rules.normalised(1, 2), (1, 1), (2, 0)),
@@ -312,7 +308,7 @@ _ROWS = (
     TorchOp(
         *("_attended", shape_rules.attended, flop_rules.attended, "attended"),
         contracts=True,
-        several=True,
+        alias=Alias.SEVERAL,
         fused=True,
         exact=(3, 4),
         absent=((4, 0),),
@@ -325,18 +321,16 @@ _ROWS = (
             "grads",
         ),
         contracts=True,
-        several=True,
+        alias=Alias.SEVERAL,
         fused=True,
         exact=(5, 6, 7),
         absent=((7, 0),),
     ),
-    TorchOp(
-        "_class_loss", shape_rules.picked, flop_rules.none, absent=((2, 1),), slips=True, new=True
-    ),
-    TorchOp("_class_loss_slope", shape_rules.placed, flop_rules.none, absent=((2, 1),), new=True),
-    TorchOp("logcumsumexp", slips=True),  # through exp(x - max x): 0 far below the maximum
-    TorchOp("cumprod", slips=True),  # a quotient at zeros, of which the second derivative is nan
-    TorchOp("atan2", slips=True),  # nan at (0, 0)
+    _fresh("_class_loss", shape_rules.picked, flop_rules.none, absent=((2, 1),), slips=True),
+    _fresh("_class_loss_slope", shape_rules.placed, flop_rules.none, absent=((2, 1),)),
+    _fresh("logcumsumexp", slips=True),  # through exp(x - max x): 0 far below the maximum
+    _fresh("cumprod", slips=True),  # a quotient at zeros, of which the second derivative is nan
+    _fresh("atan2", slips=True),  # nan at (0, 0)
     *(_each_of(name) for name in _FUNCTIONS.split()),
     _each_of("exp", stem="e", suffix="exp"),
     _each_of("rsqrt", stem="inverse_root", suffix="inverse_root"),
@@ -351,35 +345,27 @@ _ROWS = (
     _each_of("sign", stem="sign", suffix="sign"),
     *(_each_of(name, "out") for name in ("maximum", "minimum")),
     *(_each_of(f"{name}_backward", "grad_input") for name in _ACTIVATIONS.split()),
-    *(TorchOp(f"{name}_backward", new=True) for name in ("hardswish", "mish")),
-    *(TorchOp(name, new=True) for name in _SMOOTH.split()),
-    TorchOp("hardswish"),
-    TorchOp("glu", shape_rules.glu, slips=True, new=True),  # once only
-    TorchOp("glu_backward", lambda _, x, *__: x, new=True),
-    TorchOp("softmax", stem="p", new=True, over="out"),
-    TorchOp("log_softmax", stem="logp", new=True, over="out"),
-    TorchOp("_softmax_of", stem="p", new=True),
-    TorchOp("_logsoftmax", stem="logp", new=True),
-    *(TorchOp(name, new=True) for name in ("_softmax_slope", "_logsoftmax_slope")),
-    *(TorchOp(f"_{name}softmax_backward_data", new=True) for name in ("", "log_")),
-    TorchOp("hardtanh", limited=True, new=True, over="out"),
-    *(TorchOp(name, limited=True, new=True) for name in ("softshrink", "smooth_l1_loss")),
-    TorchOp("huber_loss", limited=True, slips=True, new=True),  # once only
-    TorchOp("hardsigmoid", slips=True, new=True),  # 1/6 in single precision
+    *(_fresh(f"{name}_backward") for name in ("hardswish", "mish")),
+    *(_fresh(name) for name in f"{_SMOOTH} {_OTHERS}".split()),
+    _fresh("hardswish"),
+    _fresh("glu", shape_rules.glu, slips=True),  # once only
+    _fresh("glu_backward", lambda _, x, *__: x),
+    _fresh("softmax", stem="p", over="out"),
+    _fresh("log_softmax", stem="logp", over="out"),
+    TorchOp("_softmax_of", stem="p", alias=Alias.FRESH_VIEW),
+    TorchOp("_logsoftmax", stem="logp", alias=Alias.FRESH_VIEW),
+    *(TorchOp(f"_{name}softmax_slope", alias=Alias.FRESH_VIEW) for name in ("", "log")),
+    *(_fresh(f"_{name}softmax_backward_data") for name in ("", "log_")),
+    _fresh("hardtanh", limited=True, over="out"),
+    *(_fresh(name, limited=True) for name in ("softshrink", "smooth_l1_loss")),
+    _fresh("huber_loss", limited=True, slips=True),  # once only
+    _fresh("hardsigmoid", slips=True),  # 1/6 in single precision
     TorchOp("math.prod", stem="size"),
-    TorchOp(
-        "_product_of_others", shape_rules.like, before=flop_rules.before_others, ends_in_view=True
-    ),
-    TorchOp(
-        "_product_before", shape_rules.like, before=flop_rules.before_product, ends_in_view=True
-    ),
-    TorchOp("_recurrence", shape_rules.like, flop_rules.recurrence, ends_in_view=True),
-    TorchOp(
-        "_decayed_sum",
-        shape_rules.like,
-        flop_rules.recurrence,
-        before=flop_rules.before_decay,
-        ends_in_view=True,
+    _scans("_product_of_others", Alias.FRESH_VIEW, before=flop_rules.before_others),
+    _scans("_product_before", Alias.FRESH_VIEW, before=flop_rules.before_product),
+    _scans("_recurrence", Alias.RESHAPED, flops=flop_rules.recurrence),
+    _scans(
+        "_decayed_sum", Alias.RESHAPED, flops=flop_rules.recurrence, before=flop_rules.before_decay
     ),
 )
 
@@ -417,11 +403,11 @@ def _in_half(row: TorchOp) -> TorchOp:
 
 
 TORCH_OPS: Mapping[str, TorchOp] = {row.name: _in_half(row) for row in _ROWS}
-_CAST = _view("to", shape_rules.like, reshaped=True)
+_CAST = _view("to", shape_rules.like, Alias.SAME)
 """A cast to the dtype of the body: free if the tensors have it already."""
-MATMUL = TorchOp("@", shape_rules.matmul, flop_rules.matmul, contracts=True, new=True)
+MATMUL = _fresh("@", shape_rules.matmul, flop_rules.matmul, contracts=True)
 ELEMENTWISE = TorchOp("")
-_POWER = TorchOp("pow", slips=True)
+_POWER = _fresh("pow", slips=True)
 """A non-integer exponent p: x**(p - 2) is infinite at 0 for p = 1.25."""
 
 ADDED_PRODUCTS = {2: "torch.addmm", 3: "torch.baddbmm"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from kit.torch_code import torch_code
 
 from derive import load, parse, source
 from derive.program.constant_folding import asked_once, folded
@@ -11,9 +12,7 @@ from derive.program.torch_ir import (
     Binary,
     Conditional,
     FunctionCall,
-    Literal,
     Name,
-    Unary,
     literal,
     text,
 )
@@ -27,28 +26,28 @@ def where(*args):
 
 FOLDED = {
     "a minimum": (
-        FunctionCall("min", (Binary("-", literal(4), literal(1)), literal(3))),
+        torch_code("min(4 - 1, 3)"),
         "3",
     ),
-    "a minimum beside a name": (FunctionCall("min", (literal(4), a, literal(2))), "min(2, a)"),
-    "the same twice": (FunctionCall("max", (a, a)), "a"),
-    "a test": (Conditional(Binary("!=", literal(1), literal(0)), a, b), "a"),
+    "a minimum beside a name": (torch_code("min(4, a, 2)"), "min(2, a)"),
+    "the same twice": (torch_code("max(a, a)"), "a"),
+    "a test": (torch_code("a if 1 != 0 else b"), "a"),
     "a test with a name": (
-        Conditional(Binary("and", Binary("<", literal(2), literal(3)), n), a, b),
+        Conditional(Binary("and", torch_code("2 < 3"), n), a, b),
         "a if n else b",
     ),
     "a test that fails": (
-        Conditional(Binary("and", n, Binary("<", literal(3), literal(3))), a, b),
+        Conditional(Binary("and", n, torch_code("3 < 3")), a, b),
         "b",
     ),
-    "a mask": (Binary("&", Binary("&", m, n), m), "m & n"),
+    "a mask": (torch_code("m & n & m"), "m & n"),
     "a choice in a choice": (where(m, where(m, a, literal(1)), b), "torch.where(m, a, b)"),
     "a choice beside a choice": (where(m, a, where(m, literal(1), n)), "torch.where(m, a, n)"),
     "a tensor that is left out": (
         where(m, where(m, a, b), literal(0)),
         "torch.where(m, torch.where(m, a, b), 0)",
     ),
-    "a double negation": (Unary("~", Unary("~", m)), "m"),
+    "a double negation": (torch_code("~~m"), "m"),
 }
 
 
@@ -59,11 +58,11 @@ def test_what_is_known_is_folded(case):
 
 
 KEPT = {
-    "a quotient": Binary("/", literal(2), literal(3)),
-    "decimals": Binary("*", Literal("0.1"), literal(3)),
-    "other masks": Binary("&", Binary("&", m, n), a),
+    "a quotient": torch_code("2 / 3"),
+    "decimals": torch_code("0.1 * 3"),
+    "other masks": torch_code("m & n & a"),
     "a choice by another mask": where(m, where(n, a, b), literal(0)),
-    "a choice of the negation": where(m, where(Unary("~", m), a, b), literal(0)),
+    "a choice of the negation": where(m, where(torch_code("~m"), a, b), literal(0)),
 }
 
 

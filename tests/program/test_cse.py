@@ -9,6 +9,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from kit.lowered import assert_code, assert_right
 
+from derive.program.cse import is_lazy, is_put_off, may_fail, under_own_tests
+from derive.program.torch_ir import Binary, Conditional, FunctionCall, Literal, MethodCall, Name
+
 torch = pytest.importorskip("torch")
 
 from derive.memory import imported  # noqa: E402
@@ -16,14 +19,8 @@ from derive.program.constant_folding import asked_once  # noqa: E402
 from derive.program.cse import Line, cut, tidy  # noqa: E402
 from derive.program.torch_ir import (  # noqa: E402
     Attribute,
-    Binary,
     Code,
-    Conditional,
-    FunctionCall,
     Keyword,
-    Literal,
-    MethodCall,
-    Name,
     Subscript,
     Unary,
     literal,
@@ -299,3 +296,31 @@ def test_a_product_that_is_read_twice_is_spelled_out():
         "z[i,j] = sum[k](A[i,k]*B[k,j])\ny[i,j] = C[i,j] + z[i,j]"
     )
     assert_code(text, ["z = A @ B", "y = C + z"])
+
+
+# -------------------------------------------------------------------- sinking into branches
+
+p, x, T = Name("p"), Name("x"), Name("T")
+positive = Binary(">", p, Literal("0"))
+log = FunctionCall("math.log", (p,))
+
+
+def test_a_read_at_a_position_may_fail():
+    assert may_fail(MethodCall(x, "index_select", (Literal("0"), T)), set())
+    assert not may_fail(Binary("*", log, x), set())
+    assert not may_fail(MethodCall(x, "exp"), set())
+    assert may_fail(Binary("+", x, T), {"T"})
+
+
+def test_what_is_none_elsewhere_is_lazy():
+    assert is_lazy(Conditional(positive, log, Literal("None")))
+    assert not is_lazy(Conditional(positive, log, Literal("0")))
+
+
+def test_what_sums_is_put_off_where_a_branch_alone_reads_it():
+    total = MethodCall(x, "sum", (Literal("1"),))
+    assert is_put_off(total, set()) and is_put_off(Binary("@", x, T), set())
+    assert not is_put_off(Binary("*", x, p), set())
+    chosen = Conditional(positive, Binary("*", p, total), Literal("0"))
+    assert under_own_tests([chosen], total, set()) == Conditional(positive, total, Literal("None"))
+    assert under_own_tests([chosen, total], total, set()) is total

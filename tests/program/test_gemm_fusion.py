@@ -7,17 +7,18 @@ from itertools import product
 
 import pytest
 import torch
+from kit.torch_code import torch_code
 
 import derive
 from derive.algebra.expr import Size
 from derive.algebra.poly import atom, constant
 from derive.module.templating import helpers_in
 from derive.program.gemm_fusion import product_added
-from derive.program.torch_ir import Binary, Literal, MethodCall, Name, Unary, text
+from derive.program.torch_ir import Binary, Name, text
 
 A, B, C, beta, alpha, x = map(Name, ("A", "B", "C", "beta", "alpha", "x"))
-AB = Binary("@", A, B)
-WIDE = MethodCall(AB, "to", (Name("wide"),))
+AB = torch_code("A @ B")
+WIDE = torch_code("(A @ B).to(wide)")
 NUMBERS = ("beta", "alpha")
 n, m = atom(Size("n")), atom(Size("m"))
 
@@ -29,12 +30,12 @@ def times(factor, code):
 @pytest.mark.parametrize(
     ("code", "want"),
     [
-        (Binary("+", C, AB), "torch.addmm(C, A, B)"),
-        (Binary("+", AB, C), "torch.addmm(C, A, B)"),
-        (Binary("+", C, times(alpha, AB)), "_added_product(C, A, B, 1, alpha)"),
-        (Binary("+", times(beta, C), AB), "_added_product(C, A, B, beta, 1)"),
+        (torch_code("C + A @ B"), "torch.addmm(C, A, B)"),
+        (torch_code("A @ B + C"), "torch.addmm(C, A, B)"),
+        (torch_code("C + alpha * (A @ B)"), "_added_product(C, A, B, 1, alpha)"),
+        (torch_code("beta * C + A @ B"), "_added_product(C, A, B, beta, 1)"),
         (
-            Binary("+", times(beta, C), times(Literal("2"), WIDE)),
+            torch_code("beta * C + 2 * (A @ B).to(wide)"),
             "_added_product(C, A, B, beta, 2)",
         ),
     ],
@@ -48,11 +49,11 @@ def test_it_is_one_call(code, want):
 @pytest.mark.parametrize(
     "code",
     [
-        Binary("-", C, AB),
-        Binary("+", C, WIDE),
-        Binary("+", C, times(x, AB)),
-        Binary("+", C, MethodCall(AB, "exp")),
-        Binary("+", C, Unary("-", AB)),
+        torch_code("C - A @ B"),
+        torch_code("C + (A @ B).to(wide)"),
+        torch_code("C + x * (A @ B)"),
+        torch_code("C + (A @ B).exp()"),
+        torch_code("C + -(A @ B)"),
         AB,
     ],
     ids=text,
@@ -67,7 +68,7 @@ def test_it_is_written_over_a_tensor_in_its_own_dtype_alone():
 
 
 def test_matrices_stand_in_no_other_axes_than_one_they_share():
-    found = product_added(Binary("+", C, AB), NUMBERS)
+    found = product_added(torch_code("C + A @ B"), NUMBERS)
     assert found.fits((n, m), (m, n)) and found.fits((n, n, m), (n, m, n))
     assert not found.fits((m,), (m, n)) and not found.fits((n, n, m), (m, n))
     assert not found.fits((constant(1), n, m), (n, m, n)) and not found.fits((n,) * 4, (n,) * 4)

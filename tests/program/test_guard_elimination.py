@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from kit.torch_code import torch_code
 
 from derive.program.cse import Line
 from derive.program.guard_elimination import unguarded
 from derive.program.torch_ir import (
-    Binary,
     Code,
     FunctionCall,
     Literal,
@@ -25,7 +25,7 @@ def where(mask: Code, then: Code, other: int) -> Code:
 
 
 GUARDED = where(m, x, 1)
-LOG = MethodCall(x, "log")
+LOG = torch_code("x.log()")
 
 
 def made(*lines):
@@ -34,16 +34,19 @@ def made(*lines):
 
 
 def test_the_choice_around_it_makes_it_needless():
-    assert made(("y", where(m, MethodCall(GUARDED, "log"), 0))) == [
+    assert made(("y", where(m, torch_code("torch.where(m, x, 1).log()"), 0))) == [
         "y = torch.where(m, x.log(), 0)"
     ]
-    lines = [("u", MethodCall(GUARDED, "log")), ("y", where(m, Binary("*", Name("u"), x), 0))]
+    lines = [
+        ("u", torch_code("torch.where(m, x, 1).log()")),
+        ("y", where(m, torch_code("u * x"), 0)),
+    ]
     assert made(*lines) == ["u = x.log()", "y = torch.where(m, u * x, 0)"]
 
 
 def test_conditions_of_a_mask_are_known_by_their_names():
-    both = Binary("&", m, n)
-    lines = [("k", both), ("y", where(Name("k"), MethodCall(GUARDED, "log"), 0))]
+    both = torch_code("m & n")
+    lines = [("k", both), ("y", where(Name("k"), torch_code("torch.where(m, x, 1).log()"), 0))]
     assert made(*lines)[-1] == "y = torch.where(k, x.log(), 0)"
     less = where(m, MethodCall(where(both, x, 1), "log"), 0)
     assert made(("y", less)) == ["y = torch.where(m, torch.where(m & n, x, 1).log(), 0)"]
@@ -52,9 +55,9 @@ def test_conditions_of_a_mask_are_known_by_their_names():
 @pytest.mark.parametrize(
     "reader",
     [
-        Binary("+", Name("u"), where(m, Name("u"), 0)),
-        where(m, MethodCall(Name("u"), "sum", (literal(0),)), 0),
-        where(m, MethodCall(x, "gather", (literal(0), Name("u"))), 0),
+        torch_code("u + torch.where(m, u, 0)"),
+        where(m, torch_code("u.sum(0)"), 0),
+        where(m, torch_code("x.gather(0, u)"), 0),
         where(n, Name("u"), 0),
     ],
     ids=text,
@@ -65,7 +68,7 @@ def test_what_is_read_elsewhere_keeps_it(reader):
 
 def test_a_name_is_what_its_last_line_says():
     lines = [("u", GUARDED), ("v", Name("u")), ("u", LOG), ("y", where(m, Name("u"), 0))]
-    assert made(*lines, ("y", Binary("+", Name("y"), Name("v"))))[0] == "u = torch.where(m, x, 1)"
+    assert made(*lines, ("y", torch_code("y + v")))[0] == "u = torch.where(m, x, 1)"
 
 
 def test_a_number_stays_a_tensor():
@@ -74,8 +77,12 @@ def test_a_number_stays_a_tensor():
 
 
 def test_what_only_a_guard_asked_is_gone():
-    lines = [("k", Binary("&", m, n)), ("u", where(Name("k"), x, 1)), ("v", MethodCall(m, "any"))]
-    both = Binary("&", m, n)
+    lines = [
+        ("k", torch_code("m & n")),
+        ("u", where(Name("k"), x, 1)),
+        ("v", torch_code("m.any()")),
+    ]
+    both = torch_code("m & n")
     assert made(*lines, ("y", where(both, Name("u"), 0))) == [
         "u = x",
         "y = torch.where(m & n, u, 0)",

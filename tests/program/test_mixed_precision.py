@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 from kit.each import each_row
+from kit.torch_code import torch_code
 
 from derive import load, parse
 from derive.program.cse import Line
 from derive.program.mixed_precision import all_wide, in_precision, rounded
-from derive.program.torch_ir import Binary, FunctionCall, MethodCall, Name, literal, text
+from derive.program.torch_ir import Binary, Name, text
 
 a, b, c, w = map(Name, "abcw")
-PRODUCT = Binary("@", a, b)
+PRODUCT = torch_code("a @ b")
 
 
 def made(code, outputs=("y",), given=("a", "b", "c"), vectors=()):
@@ -23,30 +24,30 @@ def made(code, outputs=("y",), given=("a", "b", "c"), vectors=()):
 
 def test_a_product_and_what_is_added_to_it_are_in_the_dtype_of_the_product():
     assert made(PRODUCT)[0] == "a @ b"
-    code, precision = made(Binary("+", PRODUCT, c))
+    code, precision = made(torch_code("a @ b + c"))
     assert code == "a @ b + c"
     assert (precision.narrow, precision.broad) == (("a", "b", "c"), ())
 
 
 def test_what_else_is_read_is_wide_and_what_is_returned_is_rounded_once():
-    code, precision = made(Binary("*", c, PRODUCT))
+    code, precision = made(torch_code("c * (a @ b)"))
     assert code == "(c * (a @ b).to(wide)).to(dtype)"
     assert (precision.narrow, precision.broad) == (("a", "b"), ("c",))
-    code, precision = made(FunctionCall("torch.relu", (PRODUCT,)))
+    code, precision = made(torch_code("torch.relu(a @ b)"))
     assert code == "torch.relu((a @ b).to(wide)).to(low)"
-    code, precision = made(Binary("@", MethodCall(PRODUCT, "softmax", (literal(-1),)), c))
+    code, precision = made(torch_code("(a @ b).softmax(-1) @ c"))
     assert code == "(a @ b).to(wide).softmax(-1).to(low) @ c"
     assert precision.narrow == ("a", "b", "c")
 
 
 def test_a_tensor_read_both_ways_comes_wide():
-    code, precision = made(Binary("*", a, PRODUCT))
+    code, precision = made(torch_code("a * (a @ b)"))
     assert code == "(a * (a.to(low) @ b).to(wide)).to(dtype)"
     assert (precision.narrow, precision.broad) == (("b",), ("a",))
 
 
 def test_without_products_of_matrices_all_is_wide():
-    code, precision = made(Binary("@", a, w), given=("a", "w"), vectors=("w",))
+    code, precision = made(torch_code("a @ w"), given=("a", "w"), vectors=("w",))
     assert code == "(a @ w).to(dtype)"
     assert (precision.narrow, precision.broad) == ((), ("a", "w"))
     lines, precision = all_wide([Line("y", PRODUCT)], ("a", "b", "c"))
@@ -54,20 +55,20 @@ def test_without_products_of_matrices_all_is_wide():
 
 
 def test_what_is_new_is_wide():
-    zeros = MethodCall(a, "new_zeros", (literal(3),))
-    code, _ = made(Binary("+", zeros, MethodCall(PRODUCT, "exp")))
+    zeros = torch_code("a.new_zeros(3)")
+    code, _ = made(Binary("+", zeros, torch_code("(a @ b).exp()")))
     assert code == "(a.new_zeros(3, dtype=wide) + (a @ b).to(wide).exp()).to(dtype)"
 
 
 @pytest.mark.parametrize(
     ("code", "listed"),
     [
-        (MethodCall(c, "exp"), True),
-        (MethodCall(c, "mean"), True),
-        (MethodCall(c, "mean", (literal(0),)), False),
-        (MethodCall(PRODUCT, "exp"), True),
-        (Binary("@", MethodCall(c, "exp"), b), False),
-        (FunctionCall("math.prod", (c,)), False),
+        (torch_code("c.exp()"), True),
+        (torch_code("c.mean()"), True),
+        (torch_code("c.mean(0)"), False),
+        (torch_code("(a @ b).exp()"), True),
+        (torch_code("c.exp() @ b"), False),
+        (torch_code("math.prod(c)"), False),
     ],
 )
 def test_what_autocast_computes_in_float32_is_known(code, listed):

@@ -6,6 +6,7 @@ import pytest
 import torch
 from kit.cases.case import generated
 from kit.each import each_row
+from kit.torch_code import torch_code
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -16,21 +17,16 @@ from derive.program.roundings import Roundings, is_short, roundings
 from derive.program.torch_ir import (
     Attribute,
     Binary,
-    Conditional,
-    FunctionCall,
-    Keyword,
     MethodCall,
     Name,
-    Tuple,
-    Unary,
     literal,
 )
 from derive.program.torch_ops import EXACT_ALONE, MONOTONE, ONCE, TORCH_OPS
 
 a, b, n, index, a_shape = map(Name, ("a", "b", "n", "index", "a_shape"))
 NONE, BY_ONE, MORE = Roundings
-POSITIVE = Binary(">", a, literal(0))
-EXP, SUM = MethodCall(a, "exp"), MethodCall(a, "sum", (literal(0),))
+POSITIVE = torch_code("a > 0")
+EXP, SUM = torch_code("a.exp()"), torch_code("a.sum(0)")
 
 
 def rounds(*codes):
@@ -42,56 +38,56 @@ def rounds(*codes):
     "code, often",
     [
         (a, NONE),
-        (Unary("-", MethodCall(a, "relu")), NONE),
-        (MethodCall(a, "unfold", (literal(0), Binary("//", n, literal(2)), literal(1))), NONE),
-        (MethodCall(a, "gather", (literal(1), Binary("+", index, literal(1)))), NONE),
-        (Attribute(MethodCall(a, "max", (literal(1),)), "values"), NONE),
+        (torch_code("-a.relu()"), NONE),
+        (torch_code("a.unfold(0, n // 2, 1)"), NONE),
+        (torch_code("a.gather(1, index + 1)"), NONE),
+        (torch_code("a.max(1).values"), NONE),
         (
-            MethodCall(a, "gather", (literal(0), Attribute(MethodCall(b, "max", (n,)), "indices"))),
+            torch_code("a.gather(0, b.max(n).indices)"),
             NONE,
         ),
-        (FunctionCall("torch.cat", (Tuple((a, b)), literal(0))), NONE),
-        (FunctionCall("torch.where", (POSITIVE, a, literal(0))), NONE),
+        (torch_code("torch.cat((a, b), 0)"), NONE),
+        (torch_code("torch.where(a > 0, a, 0)"), NONE),
         # A number is rounded as the result would be.
-        (FunctionCall("torch.where", (POSITIVE, a, n)), NONE),
-        (FunctionCall("torch.where", (POSITIVE, a, literal(0.3))), NONE),
-        (FunctionCall("torch.ops.aten.threshold_backward", (b, a, literal(0))), NONE),
-        (MethodCall(a, "new_full", (Tuple((n,)), literal(-1))), NONE),
-        (Conditional(n, MethodCall(a, "unsqueeze", (literal(0),)), a), NONE),
+        (torch_code("torch.where(a > 0, a, n)"), NONE),
+        (torch_code("torch.where(a > 0, a, 0.3)"), NONE),
+        (torch_code("torch.ops.aten.threshold_backward(b, a, 0)"), NONE),
+        (torch_code("a.new_full((n,), -1)"), NONE),
+        (torch_code("a.unsqueeze(0) if n else a"), NONE),
         # Arithmetic, and what torch computes in float32, rounds once.
-        (Binary("*", a, MethodCall(b, "sign")), BY_ONE),
-        (Binary("+", a, b), BY_ONE),
-        (Binary("*", Binary("*", literal(2), a), b), BY_ONE),
-        (Binary("/", a, Binary("or", FunctionCall("math.prod", (a_shape,)), literal(1))), BY_ONE),
+        (torch_code("a * b.sign()"), BY_ONE),
+        (torch_code("a + b"), BY_ONE),
+        (torch_code("2 * a * b"), BY_ONE),
+        (Binary("/", a, Binary("or", torch_code("math.prod(a_shape)"), literal(1))), BY_ONE),
         (EXP, BY_ONE),
-        (MethodCall(SUM, "relu"), BY_ONE),
-        (MethodCall(MethodCall(a, "abs"), "sum"), BY_ONE),
-        (MethodCall(a, "clamp", (n,)), BY_ONE),
-        (FunctionCall("torch.nn.functional.elu", (a, n)), BY_ONE),
-        (FunctionCall("torch.where", (POSITIVE, EXP, literal(0))), BY_ONE),
+        (torch_code("a.sum(0).relu()"), BY_ONE),
+        (torch_code("a.abs().sum()"), BY_ONE),
+        (torch_code("a.clamp(n)"), BY_ONE),
+        (torch_code("torch.nn.functional.elu(a, n)"), BY_ONE),
+        (torch_code("torch.where(a > 0, a.exp(), 0)"), BY_ONE),
         # What is made or compared of a rounded value is rounded again.
-        (Binary("*", EXP, b), MORE),
-        (Binary("*", Binary("*", literal(0.5), a), b), MORE),
-        (MethodCall(EXP, "sum"), MORE),
-        (MethodCall(EXP, "floor"), MORE),
-        (FunctionCall("torch.where", (Binary(">", EXP, literal(1)), a, b)), MORE),
-        (Attribute(MethodCall(EXP, "max", (literal(1),)), "indices"), MORE),
+        (torch_code("a.exp() * b"), MORE),
+        (torch_code("0.5 * a * b"), MORE),
+        (torch_code("a.exp().sum()"), MORE),
+        (torch_code("a.exp().floor()"), MORE),
+        (torch_code("torch.where(a.exp() > 1, a, b)"), MORE),
+        (torch_code("a.exp().max(1).indices"), MORE),
         # Half precision does not have the number, or the positions.
-        (FunctionCall("torch.where", (Binary(">", a, literal(0.3)), a, b)), MORE),
-        (FunctionCall("torch.where", (Binary(">", a, n), a, b)), MORE),
-        (Binary("+", a, literal(0.3)), MORE),
-        (Binary("+", a, literal(257)), MORE),
-        (Binary("*", a, index), MORE),
-        (FunctionCall("torch.where", (POSITIVE, a, index)), MORE),
-        (Binary("/", literal(0.3), a), MORE),
+        (torch_code("torch.where(a > 0.3, a, b)"), MORE),
+        (torch_code("torch.where(a > n, a, b)"), MORE),
+        (torch_code("a + 0.3"), MORE),
+        (torch_code("a + 257"), MORE),
+        (torch_code("a * index"), MORE),
+        (torch_code("torch.where(a > 0, a, index)"), MORE),
+        (torch_code("0.3 / a"), MORE),
         # Sums of half precision, and what has no row.
-        (MethodCall(a, "index_add", (literal(0), index, b)), MORE),
-        (Binary("@", a, b), MORE),
-        (Binary("**", a, literal(3)), MORE),
-        (MethodCall(a, "logsumexp", (literal(0),)), MORE),
-        (FunctionCall("_unheard_of", (a,)), MORE),
-        (MethodCall(a, "to", (Attribute(index, "dtype"),)), MORE),
-        (FunctionCall("torch.nn.functional.pad", (a, n, Keyword("value", literal(0.3)))), MORE),
+        (torch_code("a.index_add(0, index, b)"), MORE),
+        (torch_code("a @ b"), MORE),
+        (torch_code("a**3"), MORE),
+        (torch_code("a.logsumexp(0)"), MORE),
+        (torch_code("_unheard_of(a)"), MORE),
+        (torch_code("a.to(index.dtype)"), MORE),
+        (torch_code("torch.nn.functional.pad(a, n, value=0.3)"), MORE),
     ],
 )
 def test_how_often_a_body_rounds(code, often):

@@ -12,7 +12,7 @@ from derive.kernels.kernel_spec import AttentionResult, Kernel, KernelResult
 from derive.kernels.table import KERNELS
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.value import Value, broadcast, shape_of
-from derive.program.output_masks import wanted
+from derive.program.gradient_predication import wanted
 from derive.program.torch_ir import (
     Code,
     Dim,

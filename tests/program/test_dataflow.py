@@ -1,0 +1,294 @@
+"""The facts of values: what the table says of memory is what torch does."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sys
+from importlib import import_module
+
+import pytest
+import torch
+from kit.command import ROOT
+from kit.torch_code import torch_code
+
+from derive.program.cse import Line
+from derive.program.dataflow import Aliases, Backward, Kind, Kinds, live, live_in
+from derive.program.torch_ir import Binary, Name, subexpressions
+from derive.program.torch_ops import MATMUL, TORCH_OPS, Alias, torch_op
+
+EACH = "abs acos asin atan ceil cos cosh digamma erf erfc expm1 floor frac lgamma log log1p exp"
+EACH_TOO = "reciprocal relu round sigmoid sign sin sinh sqrt tan tanh trunc rsqrt square"
+SMOOTH = "celu elu gelu hardtanh leaky_relu logsigmoid mish selu silu softplus"
+BACKWARD = "gelu sigmoid silu tanh hardswish mish"
+SIZES = {1: "(2, 3, 6)", 2: "(2, 3, 6, 6)", 3: "(2, 3, 6, 6, 6)"}
+PLAIN = """
+x.unsqueeze(0); one.squeeze(1); one.expand((3, 4)); x.select(0, 1); x.transpose(0, 1);
+x.permute((1, 0)); x.movedim(0, 1); x.diagonal(0, 0, 1); x.reshape((4, 3)); x.mT.reshape((12,));
+x.reshape(x.shape); x.flatten(0, 1); x.mT.flatten(0, 1); v.flatten(0, 0); x.unflatten(1, (2, 2));
+_flatten(x, 0, 1); _unflatten(x, 1, (2, 2)); x.narrow(1, 0, 2); x.narrow(1, 0, 4);
+_run_of(x, 1, 0, 2); _window(x, 1, 0, 4); _window(x, 1, 1, 2); x.unfold(1, 2, 1); x.detach();
+mask.any(1); mask.all(1); _no_view(x);
+_no_view(x.mT.unsqueeze(0)); _with_cotangent(x, None); _with_cotangent(x, y);
+_copied(x); _copied(one.expand((3, 4))); x.sum_to_size((3, 1)); x.sum_to_size((3, 4));
+torch.linalg.vector_norm(x, 2, 1); x.max(1).values; x.max(1).indices; x.max(); alone.max(1).values;
+x.min(1).values; x.min(1).indices; x.min(); alone.min(1).values; x.argmax(1); x.argmin(1);
+x.logsumexp(1); alone.logsumexp(1); x.gather(1, at); x.index_select(0, places);
+_gathered_if_any(x, 1, at); _selected_if_any(x, 0, places); _gathered_inside(x, 1, at);
+_gathered_inside(long, 1, far); _selected_inside(x, 0, places); _gathered(x, 1, at);
+_gathered(long, 1, far); _read_at(x, (0,), places); _read_at(x, (0, 1), places, places);
+_read_at_if_any(x, (0,), places); x.flip(1); alone.flip(1); x.roll(1, 0); x.roll(0, 0);
+alone.roll(1, 1); x.tril(); x.tril(9); x.triu(); x.triu(-9); x.clone(); x.to(low); x.to(half);
+x.to(x.dtype); x.mT.to(low); torch.diag_embed(v, 0, 0, 1); v.diag_embed();
+torch.nn.functional.pad(x, (0, 0)); torch.nn.functional.pad(x, (1, 0)); torch.cat((x, y), 1);
+torch.cat((x, none), 1); torch.cat((x,), 1); torch.stack((x, y), 1); torch.stack((x,), 0);
+_stacked((x, y), -1); _stacked((x,), -1); torch.where(mask, x, y); torch.where(mask, x, 0);
+_where(mask, x, y); _where(mask, x, 0); _where(wide_mask, large, 0);
+torch.select_scatter(x, v, 0, 1); x.select_scatter(v, 0, 1); x.slice_scatter(one, 1, 0, 1);
+x.slice_scatter(y, 1); x.scatter_add(1, at, y); _scatter_added(x, 1, at, y);
+_scatter_added(long, 1, far, long); _index_added_if_any(x, 0, places, y);
+_scatter_added_if_any(x, 1, at, y); x.scatter_reduce(1, at, y, "amax"); x.index_add(0, places, y);
+_index_added_inside(x, 0, beyond, y); _scatter_added_inside(x, 1, outer, y);
+x.index_put((places,), y); x.new_zeros((3, 4)); x.new_full((), 1); torch.arange(3);
+_positions(3, x); torch.full((), 2); torch.einsum("ij->ji", x); torch.einsum("ij,ij->ji", x, y);
+torch.einsum("ij,kj->ki", x, y); torch.einsum("ij,j->ij", x, v); torch.addmm(square, x, x.mT);
+torch.baddbmm(b, b, squares); _layer_normed(x, (4,), v, v, 1e-05); _batch_normed(b, u, u, 1e-05);
+_group_normed(groups, rows, rows, 1e-05); _channel_normed(b, u, u, 1e-05);
+_layer_normed_gradients(x, y, (4,), one, one, v, all3);
+_batch_normed_gradients(b, b, u, u, u, all3);
+_group_normed_gradients(groups, groups, twos, twos, rows, all3);
+_channel_normed_gradients(b, b, rows, rows, u, all3); _attended(b, b, b, 1);
+_attended_gradients(b, b, b, b, b, rows, 1); _class_loss(x, classes, None, -100, 1);
+_class_loss_slope(u, classes, None, -100, 1, 4); x.logcumsumexp(1); alone.logcumsumexp(1);
+x.cumprod(1); alone.cumprod(1); torch.atan2(x, y); x.clamp(min=0); x.clamp(-9, 9); x.clamp_max(9);
+x.clamp_min(-9); torch.maximum(x, y); torch.maximum(x, x); torch.minimum(x, y);
+torch.nn.functional.hardswish(x); torch.nn.functional.glu(x, 1);
+torch.ops.aten.glu_backward(half_of_x, x, 1); torch.softmax(x, 1); torch.softmax(alone, 1);
+torch.log_softmax(x, 1); torch.log_softmax(alone, 1); _softmax_of(x, 0); _softmax_of(long, 1);
+_logsoftmax(x, 0); _logsoftmax(long, 1); _softmax_slope(x, y, 0); _softmax_slope(long, long, 1);
+_logsoftmax_slope(x, y, 0); _logsoftmax_slope(long, long, 1);
+torch._softmax_backward_data(x, y, 1, x.dtype); torch._log_softmax_backward_data(x, y, 1, x.dtype);
+torch.nn.functional.softshrink(x); torch.nn.functional.smooth_l1_loss(x, y, reduction="none");
+torch.nn.functional.huber_loss(x, y, reduction="none"); torch.nn.functional.hardsigmoid(x);
+_product_of_others(x - x, 0); _product_of_others(alone, 1); _product_before(x, 0);
+_product_before(alone, 1); _recurrence(x, y, 0); _recurrence(alone, alone, 1);
+_decayed_sum(x, y, 0); _decayed_sum(alone, alone, 1); _conv_of_each(b.narrow(1, 0, 1), kernel);
+_conv_input_of_each((2, 1, 5), kernel, b.narrow(1, 0, 1));
+torch.ops.aten.elu_backward(x, 1, 1, 1, False, y); torch.ops.aten.hardshrink_backward(x, y, 0.5);
+torch.ops.aten.hardtanh_backward(x, y, -1, 1);
+torch.ops.aten.leaky_relu_backward(x, y, 0.1, False); torch.ops.aten.threshold_backward(x, y, 0);
+x @ y.mT; b @ squares; -x; x - y; x + 0; x * 1; x / 1; x ** 2; x ** 1; ~mask; mask & mask; x == y;
+x > 0; x.mul_(2); x.mT.add_(1); torch.softmax(x, 1, out=x); _masked_(x, mask); x.contiguous();
+x.long(); places.long(); torch.real(x); x if True else y; x if True else None;
+(x.mT if True else y).unsqueeze(0); x.cumsum(0); alone.cumsum(1); torch.addcmul(x, y, y);
+x.masked_fill(mask, 0); torch.pow(x, 1); torch.pow(x, y); torch.nn.functional.hardshrink(x, 0);
+torch.nn.functional.threshold(x, -9, 0); _added_product(square, x, x.mT, 1, 1)
+"""
+"""Calls with the arguments for which sharing is most likely."""
+CALLS = [
+    *(call.strip() for call in PLAIN.split(";")),
+    *(f"x.{name}()" for name in f"{EACH} {EACH_TOO}".split()),
+    *(f"torch.nn.functional.{name}(x)" for name in SMOOTH.split()),
+    *(f"{x}.{name}(1)" for name in "sum mean prod amax amin".split() for x in ("x", "alone")),
+    *(f"torch.ops.aten.{name}_backward(x, y)" for name in BACKWARD.split()),
+]
+for n, size in SIZES.items():
+    shapes = size, f"(4, 3{', 1' * n})", f"(2, 4{', 6' * n})"
+    image, weight, slope = (f"torch.ones({shape})" for shape in shapes)
+    CALLS += [
+        f"torch.nn.functional.conv{n}d({image}, {weight})",
+        f"torch.nn.functional.conv_transpose{n}d({slope}, {weight})",
+        f"torch.nn.grad.conv{n}d_input({size}, {weight}, {slope})",
+        f"torch.nn.grad.conv{n}d_weight({image}, (4, 3{', 1' * n}), {slope})",
+        f"torch.nn.functional.avg_pool{n}d({image}, 1)",
+        f"torch.nn.functional.max_pool{n}d({image}, 1)",
+    ]
+    if n > 1:
+        ones, zeros = (f"({', '.join(digit * n)})" for digit in "10")
+        call = f"torch.ops.aten.avg_pool{n}d_backward"
+        CALLS.append(f"{call}({image}, {image}, {ones}, {ones}, {zeros}, False, True, None)")
+CODES = {call: torch_code(call) for call in CALLS}
+NUMBERS = {"dim", "math.prod"}
+ON_CUDA = {"max_pool1d"}
+"""A view there alone."""
+
+
+def helpers():
+    """The functions of the generated modules."""
+    folder = ROOT / "templates" / "helpers"
+    sys.path.insert(0, str(folder))
+    try:
+        names = [
+            path.stem for path in folder.glob("*.py") if path.stem not in ("blocks", "tangents")
+        ]
+        modules = [import_module(name) for name in names]
+    finally:
+        sys.path.remove(str(folder))
+    return {name: f for module in modules for name, f in vars(module).items() if name[0] == "_"}
+
+
+def tensors():
+    torch.manual_seed(0)
+    return {
+        "x": torch.rand(3, 4),
+        "y": torch.rand(3, 4),
+        "v": torch.rand(4),
+        "u": torch.rand(3),
+        "one": torch.rand(3, 1),
+        "alone": torch.rand(3, 1),
+        "long": torch.rand(3, 4, 1),
+        "large": torch.rand(80, 80),
+        "square": torch.rand(3, 3),
+        "b": torch.rand(2, 3, 4),
+        "squares": torch.rand(2, 4, 4),
+        "rows": torch.rand(2, 3),
+        "twos": torch.rand(2, 2),
+        "groups": torch.rand(2, 2, 3, 4),
+        "kernel": torch.rand(1, 1, 2),
+        "none": torch.rand(3, 0),
+        "half_of_x": torch.rand(3, 2),
+        "mask": torch.rand(3, 4) > 0.5,
+        "wide_mask": torch.rand(80, 80) > 0.5,
+        "at": torch.zeros(3, 4, dtype=torch.int64),
+        "far": torch.zeros(3, 4, 1, dtype=torch.int64),
+        "outer": torch.full((3, 4), 9),
+        "places": torch.tensor([0, 1, 2]),
+        "beyond": torch.tensor([0, 1, 9]),
+        "classes": torch.tensor([0, 1, 2]),
+    }
+
+
+OTHERS = {"low": torch.float32, "half": torch.float16, "all3": [True] * 3, "math": math}
+
+
+def storage(x: torch.Tensor) -> int:
+    """Where the elements of x are; 0 without elements."""
+    return x.untyped_storage().data_ptr() if x.numel() else 0
+
+
+def made(call, given):
+    with torch.no_grad():
+        return eval(call, {**helpers(), **OTHERS, **given, "torch": torch})
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_value_shares_the_memory_that_the_table_says_and_no_other(call):
+    given = tensors()
+    fact = Aliases(given).of(CODES[call])
+    value = made(call, given)
+    values = value if isinstance(value, tuple | list) else [value]
+    assert fact.several == (len(values) > 1)
+    for x in values:
+        shared = {name for name, t in given.items() if storage(x) and storage(x) == storage(t)}
+        assert shared <= fact.owners
+        itself = any(x is t for t in given.values())
+        # What may be an input is copied; an item may be a view, and an output a view of that.
+        known = not (itself or fact.several or fact.owners & set(given))
+        assert not known or fact.view or not x._is_view()
+        overlapping = 0 in [s for s, n in zip(x.stride(), x.shape, strict=True) if n > 1]
+        assert fact.overlaps or not overlapping
+        assert not (fact.writable and (shared or overlapping))
+    for x, other in itertools.combinations(values, 2):
+        assert storage(x) != storage(other) or not storage(x)
+
+
+def test_each_row_has_a_call():
+    called = {torch_op(part).name for c in CODES.values() for part in subexpressions(c)}
+    assert {*TORCH_OPS, MATMUL.name} - NUMBERS <= called
+
+
+@pytest.mark.parametrize("row", [n for n, op in TORCH_OPS.items() if op.alias is not Alias.FRESH])
+def test_a_row_that_may_share_memory_does_in_a_call(row):
+    """Or is a view: what it costs to be careful must have a reason."""
+    alias = TORCH_OPS[row].alias
+    if alias in (Alias.ANY, Alias.SEVERAL) or row in NUMBERS | ON_CUDA:
+        return
+    found = []
+    for call in (call for call in CALLS if torch_op(CODES[call]).name == row):
+        given = tensors()
+        x = made(call, given)
+        found.append(x._is_view() or storage(x) in map(storage, given.values()))
+    assert any(found)
+
+
+# -------------------------------------------------------------------- names
+
+
+def owners(*lines, given=("x", "y")):
+    aliases = Aliases(given)
+    aliases.run([Line(name, torch_code(text)) for name, text in lines])
+    return aliases
+
+
+def test_a_name_has_the_memory_of_its_last_line():
+    found = owners(("a", "x.exp()"), ("b", "a.mT"), ("a", "x.mT"), ("c", "a.mul_(2)"))
+    assert found.known["a"].owners == {"x"} < found.known["c"].owners
+    assert found.known["b"].owners.isdisjoint({"x", "y"})
+    assert found.known["b"].writable and not found.known["c"].writable
+
+
+def test_an_item_has_memory_of_its_own_and_is_the_same_each_time():
+    found = owners(("a", "x.max(1)"), ("b", "a.values"), ("c", "a.values"), ("d", "a.indices"))
+    assert found.known["b"].owners == found.known["c"].owners != found.known["d"].owners
+
+
+def test_one_tensor_under_two_names_is_one():
+    found = owners(("a", "x.to(low)"), ("b", "a if x is None else x"), ("c", "x.mT"))
+    assert found.known["a"].tensor == found.known["b"].tensor == "x" != found.known["c"].tensor
+
+
+# -------------------------------------------------------------------- kinds and uses
+
+KINDS = {
+    Kind.FLOAT: "x; -x; (x * places).sum(); x.mT; x if None is None else None; x.exp(); a @ x; "
+    "torch.where(mask, x, 0); torch.cat((x, y)); places.to(low); x.sum(dtype=low); x.max(1).values",
+    Kind.NUMBER: "2; -n; n / math.nan; math.sqrt(n); x.shape[0] * n; x.shape[n]; math.prod(a)",
+    Kind.OTHER: "places; mask * places; x.argmax(1); n * x.dtype; x.dim(); x == y; x.shape; "
+    "x.to(x.dtype); x.sum(dtype=torch.int64); x if n else places; x // y; None",
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"), [(k, t.strip()) for k, texts in KINDS.items() for t in texts.split(";")]
+)
+def test_a_kind_is_known_by_the_form(kind, text):
+    assert Kinds(("x", "y"), ("n",)).of(torch_code(text)) is kind
+
+
+def test_a_kind_is_that_of_the_last_line_of_a_name():
+    kinds = Kinds(("x",))
+    kinds.run(
+        [
+            Line("a", torch_code("x * 2")),
+            Line("b", torch_code("a.exp()")),
+            Line("a", torch_code("x > 0")),
+        ]
+    )
+    assert kinds.is_float(Name("b")) and not kinds.is_float(Name("a"))
+
+
+LINES = [
+    Line("a", torch_code("x.exp()")),
+    Line("b", torch_code("a * y")),
+    Line("c", torch_code("a * z")),
+    Line("a", torch_code("b + c")),
+    Line("d", torch_code("c + c")),
+]
+
+
+def test_a_line_is_live_if_a_result_depends_on_it():
+    assert live(LINES, ["a"]) == [True, True, True, True, False]
+    assert live(LINES, ["d"]) == [True, False, True, False, True]
+    assert live_in(LINES) == {"x", "y", "z"}
+
+
+def test_uses_join_where_several_lines_read_a_name():
+    uses = Backward({"a": {"a"}, "d": {"d"}}, set.union).run(LINES)
+    assert uses == [{"a", "d"}, {"a"}, {"a", "d"}, {"a"}, {"d"}]
+
+
+def test_a_walk_of_a_long_chain_is_fast():
+    long = torch_code("x")
+    for _ in range(300):
+        long = Binary("+", long, torch_code("y"))
+    assert Kinds(("y",)).is_float(long)
