@@ -135,7 +135,9 @@ def test_a_stable_form_states_its_identity(states):
 def test_these_are_all_rules():
     made = 0
     for path in (ROOT / "derive").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        text = path.read_text(encoding="utf-8")
+        own = path.parts[-2:] == ("algebra", "rules.py") or "from derive.algebra.rules" in text
+        for node in ast.walk(ast.parse(text)) if own else ():
             called = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
             made += called and node.func.id in ("Rule", "SumRule")
     assert made == len(EVERY)
