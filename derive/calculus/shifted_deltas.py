@@ -50,22 +50,6 @@ _ONE = Polynomial.of(1)
 
 def shift_rules(bounds: Bounds) -> tuple[Rule, ...]:
     """The rules for an operation with these extents."""
-
-    def decided(t: Term) -> Poly | None:
-        return known(bounds, t)
-
-    def solved(t: Term) -> Poly | None:
-        return next(_solve_delta(bounds, t, everywhere=True), None)
-
-    def solved_in_part(t: Term) -> Poly | None:
-        return next(_solve_delta(bounds, t, everywhere=False), None)
-
-    def narrowed(t: Term) -> Poly | None:
-        return next(_narrowed(bounds, t), None)
-
-    def turned(t: Term) -> Poly | None:
-        return reverse_term(bounds, t)
-
     return (
         Rule(
             "guarded position",
@@ -77,31 +61,31 @@ def shift_rules(bounds: Bounds) -> tuple[Rule, ...]:
             "known condition",
             "[c] = 1 where c always holds, 0 where it never does",
             "the number of conditions",
-            decided,
+            lambda t: known(bounds, t),
         ),
         Rule(
             "solve delta",
             "Σⱼ δ(i, j + s)·f(j) = f(i − s), as 0 ≤ i − s < size(j)",
             "the number of summed indices",
-            solved,
+            lambda t: next(_solve_delta(bounds, t, everywhere=True), None),
         ),
         Rule(
             "solve delta in part",
             "Σⱼ δ(i, j + s)·f(j) = [0 ≤ i − s < size(j)]·f(i − s)",
             "the number of summed indices",
-            solved_in_part,
+            lambda t: next(_solve_delta(bounds, t, everywhere=False), None),
         ),
         Rule(
             "part of a range",
             "Σⱼ [s ≤ j < s + size(i)]·f(j) = Σᵢ f(i + s)",
             "the number of conditions",
-            narrowed,
+            lambda t: next(_narrowed(bounds, t), None),
         ),
         Rule(
             "turn a sum",
             "Σⱼ [j ≤ size(j) − 1 − i]·f(j) = Σⱼ [i ≤ j]·f(size(j) − 1 − j)",
             "the number of indices that are compared with others from the end",
-            turned,
+            lambda t: reverse_term(bounds, t),
         ),
     )
 

@@ -7,8 +7,6 @@ import torch
 from kit.each import each_row
 
 from derive import derivation, load, parse
-from derive.algebra.inequalities import Bounds
-from derive.calculus.equality_rules import equality_rules
 
 BORDER = "op f(x[j], z[i]) -> y\ny[i,j] = where(i == {}, x[j], z[i])"
 
@@ -129,17 +127,6 @@ def test_positions_of_which_more_are_left_or_not_all_are_known_stay(size, condit
 def test_what_stands_beside_a_position_that_may_not_be_is_not_read_there():
     text = "op f(x[n,k], z[k]) -> y\ny[n] = sum[k]([k == 7]*x[n,k]*z[k])"
     assert gradient(text).startswith("[k = 7]")
-
-
-def test_every_rule_is_used_above():
-    texts = [text for text, _, _ in CASES.values()]
-    texts.append("op f(x[i]) -> y\ny[i] = where(i == 0, x[i]**2, where(i == 1, x[i], 0))")
-    texts.append(
-        "op f(x[n,k]; size(k)=3) -> y\n"
-        "y[n,k] = where(k < 1, 1, where(k == 1, 2, exp(x[n,2])*x[n,k]))"
-    )
-    used = {s.rule for text in texts for s in derivation(parse(text)).gradients["x"].steps}
-    assert used >= {rule.name for rule in equality_rules(Bounds())}
 
 
 def test_the_gradient_of_a_read_is_placed_and_that_of_what_is_placed_read():

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from derive.algebra.expr import Access, Guard, Pow, Rel, num
+from derive.algebra.expr import Access, Call, Guard, Pow, Rel, num
 from derive.algebra.interpret import evaluate
 from derive.algebra.poly import as_atom
 from derive.algebra.to_tree import to_tree
@@ -142,3 +142,27 @@ def test_a_value_over_an_empty_selection_is_not_finite_under_a_guard_or_in_a_pow
     held = Guard(Rel("<", num(0), as_atom(lets["y"].body)), top, num(1))
     assert not values.facts(held).finite and not values.facts(held).defined
     assert values.facts(Guard(held.condition, as_atom(lets["y"].body), num(1))).finite
+
+
+TREES = {
+    "x[i] - logsumexp[k](x[k])": (-math.inf, 0, True),
+    "where(x[i] > 0, 2, 1/(1 + exp(x[i])))": (0, math.inf, True),
+    "x[i] + max[k | x[k] > 0](x[k])": (-math.inf, math.inf, False),
+    "max[k](tanh(x[k]))": (-1, 1, True),
+    "argmax[k](tanh(x[k])) + 0*x[i]": (-math.inf, math.inf, True),
+    "sum[k](x[k]**2)*sigmoid(x[i])": (0, math.inf, True),
+}
+
+
+@pytest.mark.parametrize("body", TREES)
+def test_the_facts_of_an_equation_before_it_is_flat(body):
+    op = parse(f"op f(x[i]) -> y\ny[i] = {body}")
+    facts = ValueFacts(lambda name: None).facts(op.equations[0].body)
+    assert (facts.low, facts.high, facts.defined) == TREES[body]
+
+
+def test_an_exponential_of_what_is_bounded_does_not_overflow():
+    values = ValueFacts(lambda name: None)
+    x = Access("x", ())
+    assert values.may_overflow(Call("exp", (x,))) and not values.may_overflow(Call("log", (x,)))
+    assert not values.may_overflow(Call("exp", (Call("sin", (x,)),)))

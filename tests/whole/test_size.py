@@ -11,7 +11,7 @@ LIMITS = {
     "derive/algebra": 4_500,
     "derive/auditing": 6_700,
     "derive/blocks": 700,
-    "derive/calculus": 7_400,
+    "derive/calculus": 7_300,
     "derive/catalog": 2_300,
     "derive/check": 4_900,
     "derive/command": 3_200,
