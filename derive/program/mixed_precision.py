@@ -27,11 +27,15 @@ from derive.program.torch_ir import (
     Binary,
     Code,
     Conditional,
+    Dim,
     FunctionCall,
     Keyword,
+    Literal,
     MethodCall,
     Name,
+    Shape,
     Subscript,
+    Tuple,
     Unary,
     names_in,
     subexpressions,
@@ -361,21 +365,11 @@ class _PrecisionBody(Forward[bool]):
         match code:
             case Keyword(name, value) if name in ("bias", "input"):
                 return Keyword(name, self._narrowed(value))
-            case (
-                Name()
-                | Unary("-")
-                | Binary()
-                | MethodCall()
-                | FunctionCall()
-                | Attribute()
-                | Subscript()
-            ):
-                if self.of(code):
-                    return self._inside(code)
-                return (
-                    MethodCall(self._plain(code), "to", (LOW,)) if self._is_tensor(code) else code
-                )
-        return code
+            case Keyword() | Literal() | Tuple() | Dim() | Shape() | Conditional():
+                return code
+        if self.of(code):
+            return self._inside(code)
+        return MethodCall(self._plain(code), "to", (LOW,)) if self._is_tensor(code) else code
 
     def _is_tensor(self, code: Code) -> bool:
         """True if an argument of a product is a tensor, not a shape."""
