@@ -42,12 +42,7 @@ from derive.program.torch_ir import (
     text,
     values_in,
 )
-from derive.program.torch_ops import (
-    ADDED_PRODUCTS,
-    is_float32_under_autocast,
-    moves,
-    torch_op,
-)
+from derive.program.torch_ops import ADDED_PRODUCTS, is_float32_under_autocast, moves, torch_op
 
 LOW, WIDE, DTYPE = map(Name, ("low", "wide", "dtype"))
 NAMES = frozenset(name.id for name in (LOW, WIDE, DTYPE))
