@@ -27,7 +27,7 @@ from derive.lowering.lowering_input import (
     sources_of,
     vectors_of,
 )
-from derive.lowering.saved_tensors import with_kept_shapes, with_saved_shapes
+from derive.lowering.saved_values import with_kept_shapes, with_saved_shapes
 from derive.notation.operation import Choice, Operation
 from derive.passes import Pass, as_pass, stages
 from derive.program.aliasing import is_rearrangement, unalias_outputs

@@ -29,7 +29,7 @@ from derive.lowering.lowering_input import (
     with_display_names,
 )
 from derive.lowering.nodes.lower import Lowering
-from derive.lowering.saved_tensors import readers_of, saved_of
+from derive.lowering.saved_values import readers_of, saved_of
 from derive.notation.operation import Operation
 from derive.program.cse import Line
 from derive.program.program import BackwardLine, Program

@@ -14,7 +14,7 @@ from derive.budget import at
 from derive.calculus.lets import Let, layout
 from derive.errors import LoweringError
 from derive.kernels.recognise import Pattern
-from derive.lowering.ground.branchless_masks import above, above_number, follows_data
+from derive.lowering.ground.guard_lowering import above, above_number, follows_data
 from derive.lowering.ground.value import ZERO, Frame, Value, broadcast
 from derive.notation.operation import Kind
 from derive.program.torch_ir import (

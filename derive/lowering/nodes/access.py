@@ -11,11 +11,14 @@ from derive.lowering.ground.context import Scope
 from derive.lowering.ground.gather import read_together
 from derive.lowering.ground.numbers import has_positions
 from derive.lowering.ground.pattern import first_match
+from derive.lowering.ground.summation import Summation
 from derive.lowering.ground.value import Value
 from derive.lowering.ground.windows import axis_read
-from derive.lowering.patterns import READS
+from derive.lowering.patterns import PLACED, PLACEMENTS, READS
 from derive.lowering.patterns.digits import read_as_one
-from derive.lowering.patterns.empty_axes import may_be_empty_axis
+from derive.lowering.patterns.reads import may_be_empty_axis
+from derive.lowering.patterns.scatter_elements import Placed, placement
+from derive.program.torch_ir import Code
 
 
 def lower_access(scope: Scope, e: Access) -> Value:
@@ -92,3 +95,23 @@ def read(scope: Scope, value: Value, n: int, position: Expr) -> Value:
     made = first_match(READS, scope, axis_read(scope, value, n, position))
     assert made is not None
     return made
+
+
+# --------------------------------------------------------------------
+# Products with deltas that no sum eliminated: values scattered along new axes.
+
+
+def lower_placed(scope: Scope, s: Summation, base: Code | None = None) -> Placed:
+    """Scatter the values to their positions; return also whether ``base`` was added.
+
+    ``base`` has all axes of the order.
+    """
+    made = first_match(PLACED, scope, s)
+    if made is not None:
+        return made, False
+    p = placement(scope, s, base)
+    if isinstance(p, Expr):
+        return scope.lower(p, s.order), False
+    found = first_match(PLACEMENTS, scope, p)
+    assert found is not None
+    return found

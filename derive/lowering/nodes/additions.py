@@ -9,7 +9,7 @@ from derive.algebra.expr import Expr, Index, Mul, Num, product_of, sum_of
 from derive.lowering.ground.context import Scope, common_kind
 from derive.lowering.ground.pattern import first_match
 from derive.lowering.ground.value import Value, broadcast
-from derive.lowering.nodes.scatter import lower_placed
+from derive.lowering.nodes.access import lower_placed
 from derive.lowering.patterns import ADDED, ADDED_PLACES
 from derive.lowering.patterns.fused import added_product, biased, is_scaled_product
 from derive.lowering.patterns.scatter_elements import as_summation, at_the_same_places, is_placed

@@ -53,8 +53,7 @@ from derive.lowering.nodes.calls import lower_call, lower_normal
 from derive.lowering.nodes.conditions import lower_condition
 from derive.lowering.nodes.kernels import lower_attended, lower_kernel, lower_part
 from derive.lowering.nodes.products import lower_product
-from derive.lowering.nodes.reductions import lower_reduction
-from derive.lowering.nodes.sums import lower_sum
+from derive.lowering.nodes.sums import lower_reduction, lower_sum
 from derive.notation.operation import Kind
 from derive.program.torch_ir import (
     Binary,

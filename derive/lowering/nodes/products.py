@@ -34,10 +34,9 @@ from derive.lowering.ground.context import Scope, fraction_value, whole
 from derive.lowering.ground.guard_lowering import is_zero_outside, under_condition
 from derive.lowering.ground.numbers import math_call, quotient_of_numbers
 from derive.lowering.ground.pattern import first_match
-from derive.lowering.ground.summation import Summation
-from derive.lowering.ground.triangles import masked_triangle
+from derive.lowering.ground.summation import Summation, masked_triangle
 from derive.lowering.ground.value import Value, broadcast
-from derive.lowering.nodes.scatter import lower_placed
+from derive.lowering.nodes.access import lower_placed
 from derive.lowering.nodes.sums import lower_mean
 from derive.lowering.patterns import PRODUCTS
 from derive.lowering.patterns.scatter_elements import as_summation, is_placed

@@ -10,8 +10,7 @@ from typing import Any
 
 from derive.lowering.ground.pattern import Pattern
 from derive.lowering.ground.windows import read_guarded, read_window
-from derive.lowering.patterns.branches import added_branches, scaled_by_branches
-from derive.lowering.patterns.clamps import added_clamp
+from derive.lowering.patterns.branches import added_branches, added_clamp, scaled_by_branches
 from derive.lowering.patterns.concatenation import (
     addends_in_pieces,
     number_outside,
@@ -19,24 +18,27 @@ from derive.lowering.patterns.concatenation import (
     sum_over_part,
     zero_outside,
 )
-from derive.lowering.patterns.convolution_calls import convolution, pooled, transposed_convolution
-from derive.lowering.patterns.convolution_terms import convolution_within
+from derive.lowering.patterns.convolution_calls import (
+    convolution,
+    convolution_within,
+    pooled,
+    transposed_convolution,
+)
 from derive.lowering.patterns.cumulative import (
     cumulative_reduction,
     cumulative_sum,
     cumulative_sum_of_several,
+    product_of_others,
     weighted_cumulative_sum,
 )
 from derive.lowering.patterns.digits import at_digits, digits_in_a_run, read_digits
 from derive.lowering.patterns.equality_masks import sum_at_known_index
-from derive.lowering.patterns.exclusive_product import product_of_others
 from derive.lowering.patterns.reads import read_at_number, read_computed, read_on_diagonal
 from derive.lowering.patterns.recurrences import (
     sum_weighted_by_exponentials,
     sum_weighted_by_products,
 )
 from derive.lowering.patterns.roll import added_ring, at_ring, read_ring
-from derive.lowering.patterns.scatter_add import added_by_place
 from derive.lowering.patterns.scatter_elements import (
     along_each_axis,
     at_computed,
@@ -47,7 +49,7 @@ from derive.lowering.patterns.scatter_elements import (
     on_joined_axes,
     only_if,
 )
-from derive.lowering.patterns.scatter_slices import sum_by_lookups, sum_by_places
+from derive.lowering.patterns.scatter_slices import added_by_place, sum_by_lookups, sum_by_places
 from derive.lowering.patterns.segment_reductions import (
     any_by_place,
     extremum_by_place,
@@ -55,8 +57,7 @@ from derive.lowering.patterns.segment_reductions import (
     sum_by_place,
 )
 from derive.lowering.patterns.stacks import stacked
-from derive.lowering.patterns.unfold import read_sliding, read_strided
-from derive.lowering.patterns.windowed_sums import band_sum
+from derive.lowering.patterns.unfold import band_sum, read_sliding, read_strided
 
 SUMS = (
     Pattern("known index", "Sum_u [u == e] f(u) = f(e)", sum_at_known_index),

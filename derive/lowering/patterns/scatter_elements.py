@@ -51,7 +51,7 @@ from derive.lowering.ground.windows import (
     number_of,
     padded_along,
 )
-from derive.lowering.patterns.empty_axes import may_be_empty_axis, zero_if_empty
+from derive.lowering.patterns.reads import may_be_empty_axis, zero_if_empty
 from derive.notation.smart_constructors import product
 from derive.program.torch_ir import (
     Attribute,

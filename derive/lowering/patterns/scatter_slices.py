@@ -8,15 +8,35 @@ One after the other, the second would be a mask of all pairs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from derive.algebra.expr import Delta, Expr, Guard, Iverson, Rel, free_indices
+from derive.algebra.expr import (
+    Delta,
+    Expr,
+    Guard,
+    Index,
+    Iverson,
+    Reduce,
+    Rel,
+    factors_of,
+    free_indices,
+    is_number,
+    product_of,
+    sum_of,
+)
 from derive.algebra.factor import factor
 from derive.algebra.logic import conditions_of
+from derive.algebra.substitution import rename_apart, substitute
+from derive.lowering.ground.axis_order import renaming
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.summation import Summation, summed_product
 from derive.lowering.ground.value import Value
-from derive.lowering.patterns.segment_reductions import Match, at_matched_position, matches_of
+from derive.lowering.patterns.segment_reductions import (
+    Match,
+    added_at,
+    at_matched_position,
+    matches_of,
+)
 
 
 def sum_by_places(scope: Scope, s: Summation) -> Value | None:
@@ -69,3 +89,47 @@ def _brackets_beside_matches(s: Summation, matches: Sequence[Match]) -> list[Exp
         if not (isinstance(c, Rel) and frozenset((factor(c.left), factor(c.right))) in asked)
     ]
     return [Iverson(c) for c in (*left, *(m.inside for m in matches if not m.certain))]
+
+
+# --------------------------------------------------------------------
+# Sums by place with other addends: these are the base of the scatter instead of zeros.
+#
+# a(g) + c Sum_n [s[n] == g] f(n)  =  a.index_add(s, f, alpha=c)[g]
+
+
+def added_by_place(
+    scope: Scope, addends: Sequence[Expr], order: Sequence[Index]
+) -> tuple[Value, list[Expr]] | None:
+    """Return all addends as one scatter into the sum of the others."""
+    for e in addends:
+        others = [a for a in addends if a is not e]
+        for match, scale, binders in _by_place(scope, e, order) if others else ():
+            base = scope.lower(sum_of(others), order)
+            if base.kind != "float" or base.scalar or base.axes != tuple(order):
+                return None
+            content = product_of([at_matched_position(scope, match, a) for a in match.rest])
+            number = scope.lower(product_of(scale), ()).code if scale else None
+            made = added_at(scope, match, content, binders, order, base.code, number)
+            if made is not None and made.axes == tuple(order) and made.kind == "float":
+                return made, []
+    return None
+
+
+def _by_place(
+    scope: Scope, e: Expr, order: Sequence[Index]
+) -> Iterator[tuple[Match, list[Expr], tuple[Index, ...]]]:
+    """Yield (match, numeric factors, indices) of a sum that has all axes of the order."""
+    total = next((f for f in factors_of(e) if isinstance(f, Reduce) and f.kind == "sum"), None)
+    if total is None:
+        return
+    numbers = [f for f in factors_of(e) if f is not total]
+    if not all(map(is_number, numbers)):
+        return
+    own = rename_apart(total.indices, order)
+    factors = factors_of(substitute(total.body, renaming(total.indices, own)))
+    for match in matches_of(scope, factors):
+        read = free_indices(match.position)
+        there = free_indices(product_of(match.rest)) | read
+        whole = {*order} - {match.index} <= there and match.index in order
+        if whole and {*own} <= read and all(not isinstance(f, Iverson) for f in match.rest):
+            yield match, numbers, own
