@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
-from typing import Any
 
 from derive.algebra.substitution import fresh_numbered
 from derive.program.cse import Line
@@ -99,9 +98,9 @@ class _Merged:
         self.names: dict[str, str] = {}
         self.taken = set(given)
         self._given = frozenset(given)
-        self._numbers: dict[Any, int] = {}
-        self._of: dict[str, int] = {}
-        self._held: dict[int, str] = {}
+        self._numbers: dict[Code, Code] = {}
+        self._of: dict[str, Code] = {}
+        self._held: dict[Code, str] = {}
 
     def run(
         self, entries: Sequence[tuple[Line, tuple[str, ...]]], given: Mapping[str, str]
@@ -160,19 +159,8 @@ class _Merged:
             return code.then
         return code
 
-    def _number(self, code: Code) -> int:
+    def _number(self, code: Code) -> Code:
         """Return the value number of the code: equal for equal operations on equal operands."""
         if isinstance(code, Name):
-            if code.id not in self._of:
-                self._of[code.id] = len(self._numbers)
-                self._numbers[Name, code.id, len(self._of)] = self._of[code.id]
-            return self._of[code.id]
-        content: list[Any] = [type(code)]
-        for field in code.__match_args__:
-            value = getattr(code, field)
-            if isinstance(value, Code):
-                value = self._number(value)
-            elif isinstance(value, tuple):
-                value = tuple(self._number(v) if isinstance(v, Code) else v for v in value)
-            content.append(value)
-        return self._numbers.setdefault(tuple(content), len(self._numbers))
+            return self._of.setdefault(code.id, Name(f"given {code.id}"))
+        return self._numbers.setdefault(code.map(self._number), Name(f"#{len(self._numbers)}"))

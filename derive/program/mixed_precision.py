@@ -27,23 +27,22 @@ from derive.program.torch_ir import (
     Binary,
     Code,
     Conditional,
+    Dim,
     FunctionCall,
     Keyword,
+    Literal,
     MethodCall,
     Name,
+    Shape,
     Subscript,
+    Tuple,
     Unary,
     names_in,
     subexpressions,
     text,
     values_in,
 )
-from derive.program.torch_ops import (
-    ADDED_PRODUCTS,
-    is_float32_under_autocast,
-    moves,
-    torch_op,
-)
+from derive.program.torch_ops import ADDED_PRODUCTS, is_float32_under_autocast, moves, torch_op
 
 LOW, WIDE, DTYPE = map(Name, ("low", "wide", "dtype"))
 NAMES = frozenset(name.id for name in (LOW, WIDE, DTYPE))
@@ -361,21 +360,11 @@ class _PrecisionBody(Forward[bool]):
         match code:
             case Keyword(name, value) if name in ("bias", "input"):
                 return Keyword(name, self._narrowed(value))
-            case (
-                Name()
-                | Unary("-")
-                | Binary()
-                | MethodCall()
-                | FunctionCall()
-                | Attribute()
-                | Subscript()
-            ):
-                if self.of(code):
-                    return self._inside(code)
-                return (
-                    MethodCall(self._plain(code), "to", (LOW,)) if self._is_tensor(code) else code
-                )
-        return code
+            case Keyword() | Literal() | Tuple() | Dim() | Shape() | Conditional():
+                return code
+        if self.of(code):
+            return self._inside(code)
+        return MethodCall(self._plain(code), "to", (LOW,)) if self._is_tensor(code) else code
 
     def _is_tensor(self, code: Code) -> bool:
         """True if an argument of a product is a tensor, not a shape."""

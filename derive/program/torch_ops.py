@@ -143,11 +143,22 @@ def _scans(name: str, alias: Alias, **named: Any) -> TorchOp:
     return TorchOp(name, shape_rules.like, alias=alias, **named)
 
 
-def _adds(name: str, alias: Alias = Alias.FRESH) -> TorchOp:
+def _picks(name: str, shape: Callable[..., Shape] = shape_rules.gather, **named: Any) -> TorchOp:
+    """A read at positions."""
+    return _moves(name, shape, **{"stem": "picked", "at_positions": True, **named})
+
+
+def _adds(name: str, source: int = 3, stem: str = "placed", **named: Any) -> TorchOp:
     """A scatter that adds elements of a source to a tensor."""
-    flops = flop_rules.per_argument_element(3)
-    given = name, shape_rules.like, flops, "placed"
-    return TorchOp(*given, alias=alias, at_positions=True, over="_")
+    return _fresh(name, shape_rules.like, flop_rules.per_argument_element(source), stem, **named)
+
+
+def _attends(
+    name: str, shape: Callable[..., Any], flops: Flops, stem: str, exact: tuple[int, ...]
+) -> TorchOp:
+    """The last exact argument is the mask, which may be absent."""
+    given = {"contracts": True, "fused": True, "exact": exact, "absent": ((exact[-1], 0),)}
+    return _fresh(name, shape, flops, stem, alias=Alias.SEVERAL, **given)
 
 
 def _reduces(name: str, stem: str = "", suffix: str = "", slips: bool = False) -> TorchOp:
@@ -201,6 +212,7 @@ _FUNCTIONS = (
 _READS = "_read_at", "_read_at_if_any"
 _IF_ANY = "_index_added_if_any", "_scatter_added_if_any"
 _INSIDE = "_index_added_inside", "_scatter_added_inside"
+_AT: Mapping[str, Any] = {"at_positions": True, "over": "_"}
 _ACTIVATIONS = "elu gelu hardshrink hardtanh leaky_relu sigmoid silu tanh threshold"
 _SMOOTH = "celu elu gelu hardtanh leaky_relu logsigmoid mish selu silu softplus"
 _OTHERS = "addcmul cumsum hardshrink masked_fill pow threshold _added_product"
@@ -234,20 +246,12 @@ _ROWS = (
     _fresh("vector_norm", shape_rules.norm, flop_rules.per_argument_element(0), keeps=True),
     *map(_reduces, ("prod", "max", "min", "amax", "amin", "argmax", "argmin", "any", "all")),
     TorchOp("sum_to_size", shape_rules.expand, flop_rules.per_argument_element(0)),
-    _moves("gather", shape_rules.gather, stem="picked", at_positions=True),
-    _moves("index_select", shape_rules.index_select, stem="picked", at_positions=True),
-    _moves("_gathered_if_any", shape_rules.gather, stem="picked", at_positions=True),
-    _moves("_selected_if_any", shape_rules.index_select, stem="picked", at_positions=True),
-    _moves("_gathered_inside", shape_rules.gather, alias=Alias.FRESH_VIEW, stem="picked"),
-    _moves("_selected_inside", shape_rules.index_select, stem="picked"),
-    _moves(
-        "_gathered",
-        shape_rules.gather,
-        alias=Alias.FRESH_VIEW,
-        stem="picked",
-        at_positions=True,
-    ),
-    *(_moves(name, shape_rules.read_at, stem="picked", at_positions=True) for name in _READS),
+    *map(_picks, ("gather", "_gathered_if_any")),
+    _picks("_gathered", alias=Alias.FRESH_VIEW),
+    _picks("_gathered_inside", at_positions=False, alias=Alias.FRESH_VIEW),
+    *(_picks(name, shape_rules.index_select) for name in ("index_select", "_selected_if_any")),
+    _picks("_selected_inside", shape_rules.index_select, at_positions=False),
+    *(_picks(name, shape_rules.read_at) for name in _READS),
     *(_moves(name, shape_rules.like) for name in ("flip", "roll")),
     *(_moves(name, shape_rules.like, stem="chosen", over="_") for name in ("tril", "triu")),
     _moves("clone", shape_rules.like),
@@ -262,25 +266,10 @@ _ROWS = (
     _each_of("threshold_backward", "grad_input", "chosen"),
     _moves("select_scatter", shape_rules.like),
     _moves("slice_scatter", shape_rules.like, at_positions=True),
-    *map(_adds, ("scatter_add", *_IF_ANY, "scatter_reduce", "index_add")),
-    _adds("_scatter_added", Alias.FRESH_VIEW),
-    *(
-        _fresh(
-            name,
-            shape_rules.like,
-            flop_rules.per_argument_element(3),
-            "placed",
-            alias=Alias.FRESH_VIEW,
-        )
-        for name in _INSIDE
-    ),
-    _fresh(
-        "index_put",
-        shape_rules.like,
-        flop_rules.per_argument_element(2),
-        at_positions=True,
-        over="_",
-    ),
+    *(_adds(name, **_AT) for name in ("scatter_add", *_IF_ANY, "scatter_reduce", "index_add")),
+    _adds("_scatter_added", alias=Alias.FRESH_VIEW, **_AT),
+    *(_adds(name, alias=Alias.FRESH_VIEW) for name in _INSIDE),
+    _adds("index_put", 2, "", **_AT),
     _moves("new_zeros", shape_rules.expand, makes=True, stem="zeros"),
     _moves("new_full", shape_rules.expand, makes=True),
     _moves("arange", shape_rules.arange, makes=True, stem="position"),
@@ -305,26 +294,10 @@ _ROWS = (
     _multi_result("_batch_normed_gradients", shape_rules.normalised(1, 2), (4, 1), stem="grads"),
     _multi_result("_group_normed_gradients", shape_rules.normalised(1, 3), (4, 1), stem="grads"),
     _multi_result("_channel_normed_gradients", shape_rules.normalised(1, 2), (4, 1), stem="grads"),
-    TorchOp(
-        *("_attended", shape_rules.attended, flop_rules.attended, "attended"),
-        contracts=True,
-        alias=Alias.SEVERAL,
-        fused=True,
-        exact=(3, 4),
-        absent=((4, 0),),
-    ),
-    TorchOp(
-        *(
-            "_attended_gradients",
-            shape_rules.attended_gradients,
-            flop_rules.attended_gradients,
-            "grads",
-        ),
-        contracts=True,
-        alias=Alias.SEVERAL,
-        fused=True,
-        exact=(5, 6, 7),
-        absent=((7, 0),),
+    _attends("_attended", shape_rules.attended, flop_rules.attended, "attended", (3, 4)),
+    _attends(
+        *("_attended_gradients", shape_rules.attended_gradients, flop_rules.attended_gradients),
+        *("grads", (5, 6, 7)),
     ),
     _fresh("_class_loss", shape_rules.picked, flop_rules.none, absent=((2, 1),), slips=True),
     _fresh("_class_loss_slope", shape_rules.placed, flop_rules.none, absent=((2, 1),)),

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count  # noqa: E402
 
 import derive  # noqa: E402
-from derive import catalog, pipeline  # noqa: E402
+from derive import api, catalog, pipeline  # noqa: E402
 from derive.algebra.functions import FUNCTIONS  # noqa: E402
 from derive.algebra.poly import add, constant, mul, scale  # noqa: E402
 from derive.cost.size_formula import Amount, covers, size_of  # noqa: E402
@@ -264,7 +264,7 @@ def test_every_function_of_the_catalog_is_known_or_elementwise():
 
 def test_every_catalog_operation_has_a_cost():
     for op in catalog.operations():
-        for option, cost in pipeline.costs(op):
+        for option, cost in api.costs(op):
             kept = pipeline.program_of(coded(op).operation, option).statistics
             assert set(cost.own) <= set(kept), option
             assert cost.forward.flops.value is not None

@@ -4,20 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from derive.program.torch_ir import (
-    Attribute,
-    Binary,
-    Code,
-    Conditional,
-    FunctionCall,
-    Keyword,
-    Literal,
-    MethodCall,
-    Name,
-    Subscript,
-    Tuple,
-    Unary,
-)
+from derive.program import torch_ir as ir
 
 OPERATORS = {
     **{ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.MatMult: "@"},
@@ -27,40 +14,40 @@ OPERATORS = {
 }
 
 
-def torch_code(text: str) -> Code:
+def torch_code(text: str) -> ir.Code:
     """The code of a Python expression."""
     return tree(ast.parse(text, mode="eval").body)
 
 
-def tree(e: ast.expr) -> Code:
+def tree(e: ast.expr) -> ir.Code:
     match e:
         case ast.Name(name):
-            return Name(name)
+            return ir.Name(name)
         case ast.Constant(value):
-            return Literal(f'"{value}"' if isinstance(value, str) else repr(value))
+            return ir.Literal(f'"{value}"' if isinstance(value, str) else repr(value))
         case ast.UnaryOp(ast.USub(), ast.Constant(value)):
-            return Literal(f"-{value}")
+            return ir.Literal(f"-{value}")
         case ast.UnaryOp(op, operand):
-            return Unary(OPERATORS[type(op)], tree(operand))
+            return ir.Unary(OPERATORS[type(op)], tree(operand))
         case ast.BinOp(left, op, right) | ast.Compare(left, [op], [right]):
-            return Binary(OPERATORS[type(op)], tree(left), tree(right))
+            return ir.Binary(OPERATORS[type(op)], tree(left), tree(right))
         case ast.IfExp(test, then, other):
-            return Conditional(tree(test), tree(then), tree(other))
+            return ir.Conditional(tree(test), tree(then), tree(other))
         case ast.Tuple(items):
-            return Tuple(tuple(map(tree, items)))
+            return ir.Tuple(tuple(map(tree, items)))
         case ast.Subscript(obj, ast.Tuple(items)):
-            return Subscript(tree(obj), tuple(map(tree, items)))
+            return ir.Subscript(tree(obj), tuple(map(tree, items)))
         case ast.Subscript(obj, item):
-            return Subscript(tree(obj), (tree(item),))
+            return ir.Subscript(tree(obj), (tree(item),))
         case ast.Attribute(obj, name):
-            return Attribute(tree(obj), name)
+            return ir.Attribute(tree(obj), name)
         case ast.Call(f, args, keywords):
-            named = (Keyword(k.arg or "", tree(k.value)) for k in keywords)
+            named = (ir.Keyword(k.arg or "", tree(k.value)) for k in keywords)
             given = (*map(tree, args), *named)
             name = ast.unparse(f)
             dotted = name.startswith(("torch.", "math.")) and name.replace(".", "").isidentifier()
             if isinstance(f, ast.Name) or dotted:
-                return FunctionCall(name, given)
+                return ir.FunctionCall(name, given)
             assert isinstance(f, ast.Attribute)
-            return MethodCall(tree(f.value), f.attr, given)
+            return ir.MethodCall(tree(f.value), f.attr, given)
     raise AssertionError(ast.unparse(e))

@@ -216,3 +216,11 @@ def test_one_tensor_is_not_the_gradient_of_two_inputs():
     assert torch.equal(one, other) and storage(one) != storage(other)
     one.zero_()
     assert other.any()
+
+
+def test_a_sum_over_a_group_of_no_axes_is_no_second_name_of_the_cotangent():
+    f = load(parse("op f(x[n], z[*p,n]) -> y\ny[*p,n] = x[n] + z[*p,n]"))
+    x, z = torch.randn(3, requires_grad=True), torch.randn(3, requires_grad=True)
+    y = f(x, z)
+    one, other = torch.autograd.grad(y, (x, z), torch.randn_like(y))
+    assert torch.equal(one, other) and storage(one) != storage(other)

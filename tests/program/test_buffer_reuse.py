@@ -26,7 +26,6 @@ from derive.program.torch_ir import (
 n, m = atom(Size("n")), atom(Size("m"))
 x, w, G, a, b, c = map(Name, ("x", "w", "G", "a", "b", "c"))
 T = Name("T")
-SUM = torch_code("a.sum(1).unsqueeze(1)")
 SHAPES = {"x": (n, m), "w": (m,), "G": (n, m), "s": ()}
 MADE = torch_code("x.exp()")
 ALONE, BOTH = ("x",), ("x", "w")

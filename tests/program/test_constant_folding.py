@@ -8,14 +8,7 @@ from kit.torch_code import torch_code
 
 from derive import load, parse, source
 from derive.program.constant_folding import asked_once, folded
-from derive.program.torch_ir import (
-    Binary,
-    Conditional,
-    FunctionCall,
-    Name,
-    literal,
-    text,
-)
+from derive.program.torch_ir import Binary, Conditional, FunctionCall, Name, literal, text
 
 a, b, m, n = map(Name, "abmn")
 

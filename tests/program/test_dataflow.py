@@ -127,35 +127,22 @@ def helpers():
     return {name: f for module in modules for name, f in vars(module).items() if name[0] == "_"}
 
 
+SHAPES = """
+x 3 4; y 3 4; v 4; u 3; one 3 1; alone 3 1; long 3 4 1; large 80 80; square 3 3; b 2 3 4; none 3 0;
+squares 2 4 4; rows 2 3; twos 2 2; groups 2 2 3 4; kernel 1 1 2; half_of_x 3 2
+"""
+MASKS = {"mask": (3, 4), "wide_mask": (80, 80)}
+PLACES = {"at": (3, 4), "far": (3, 4, 1), "places": (3,), "classes": (3,)}
+
+
 def tensors():
     torch.manual_seed(0)
-    return {
-        "x": torch.rand(3, 4),
-        "y": torch.rand(3, 4),
-        "v": torch.rand(4),
-        "u": torch.rand(3),
-        "one": torch.rand(3, 1),
-        "alone": torch.rand(3, 1),
-        "long": torch.rand(3, 4, 1),
-        "large": torch.rand(80, 80),
-        "square": torch.rand(3, 3),
-        "b": torch.rand(2, 3, 4),
-        "squares": torch.rand(2, 4, 4),
-        "rows": torch.rand(2, 3),
-        "twos": torch.rand(2, 2),
-        "groups": torch.rand(2, 2, 3, 4),
-        "kernel": torch.rand(1, 1, 2),
-        "none": torch.rand(3, 0),
-        "half_of_x": torch.rand(3, 2),
-        "mask": torch.rand(3, 4) > 0.5,
-        "wide_mask": torch.rand(80, 80) > 0.5,
-        "at": torch.zeros(3, 4, dtype=torch.int64),
-        "far": torch.zeros(3, 4, 1, dtype=torch.int64),
-        "outer": torch.full((3, 4), 9),
-        "places": torch.tensor([0, 1, 2]),
-        "beyond": torch.tensor([0, 1, 9]),
-        "classes": torch.tensor([0, 1, 2]),
-    }
+    found = {}
+    for name, *sizes in (words.split() for words in SHAPES.split(";")):
+        found[name] = torch.rand(*map(int, sizes))
+    found |= {name: torch.rand(shape) > 0.5 for name, shape in MASKS.items()}
+    found |= {name: torch.zeros(shape, dtype=torch.int64) for name, shape in PLACES.items()}
+    return found | {"outer": torch.full((3, 4), 9), "beyond": torch.tensor([0, 1, 9])}
 
 
 OTHERS = {"low": torch.float32, "half": torch.float16, "all3": [True] * 3, "math": math}

@@ -18,7 +18,6 @@ from derive.program.torch_ir import Binary, Name, text
 
 A, B, C, beta, alpha, x = map(Name, ("A", "B", "C", "beta", "alpha", "x"))
 AB = torch_code("A @ B")
-WIDE = torch_code("(A @ B).to(wide)")
 NUMBERS = ("beta", "alpha")
 n, m = atom(Size("n")), atom(Size("m"))
 

@@ -7,15 +7,7 @@ from kit.torch_code import torch_code
 
 from derive.program.cse import Line
 from derive.program.guard_elimination import unguarded
-from derive.program.torch_ir import (
-    Code,
-    FunctionCall,
-    Literal,
-    MethodCall,
-    Name,
-    literal,
-    text,
-)
+from derive.program.torch_ir import Code, FunctionCall, Literal, MethodCall, Name, literal, text
 
 x, m, n, p = map(Name, "xmnp")
 

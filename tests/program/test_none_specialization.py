@@ -18,13 +18,7 @@ from derive.program.none_specialization import (
     Uniform,
     optional_operands_last,
 )
-from derive.program.torch_ir import (
-    Code,
-    MethodCall,
-    Name,
-    literal,
-    text,
-)
+from derive.program.torch_ir import Code, MethodCall, Name, literal, text
 
 n, m = atom(Size("n")), atom(Size("m"))
 x, w, G, mask, T, size = map(Name, ("x", "w", "G", "mask", "T", "size"))
@@ -44,9 +38,7 @@ def left(number, code):
     return text(found) if isinstance(found, Code) else found
 
 
-ROW = torch_code("w.unsqueeze(0)")
 PLACED = torch_code("w.index_select(0, T)")
-ONES = torch_code("torch.where(mask, w.unsqueeze(0), 0)")
 
 
 @each_row(

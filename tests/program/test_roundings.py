@@ -14,13 +14,7 @@ from torch.utils._pytree import tree_leaves
 from derive import load, parse
 from derive.program.cse import Line
 from derive.program.roundings import Roundings, is_short, roundings
-from derive.program.torch_ir import (
-    Attribute,
-    Binary,
-    MethodCall,
-    Name,
-    literal,
-)
+from derive.program.torch_ir import Attribute, Binary, MethodCall, Name, literal
 from derive.program.torch_ops import EXACT_ALONE, MONOTONE, ONCE, TORCH_OPS
 
 a, b, n, index, a_shape = map(Name, ("a", "b", "n", "index", "a_shape"))

@@ -23,12 +23,12 @@ LIMITS = {
     "derive/lowering": 10_000,
     "derive/module": 4_100,
     "derive/notation": 7_800,
-    "derive/program": 5_100,
+    "derive/program": 5_000,
     "derive/reports": 1_200,
     "derive/show": 2_000,
     "derive/tracing": 9_000,
     "templates": 1_000,
-    "tests": 61_300,
+    "tests": 61_600,
 }
 """Lines of Python, blank ones and docstrings included, rounded up to the next hundred."""
 
