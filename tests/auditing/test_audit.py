@@ -54,7 +54,7 @@ def test_a_right_function_is_right_beside_its_operation(function):
     assert report.right, str(report)
 
 
-@each_mistake(3)
+@each_mistake(5)
 def test_a_mistake_is_named(function, old, new, name, said):
     report = report_of(function, old, new)
     row = row_of(report, name)
@@ -63,7 +63,7 @@ def test_a_mistake_is_named(function, old, new, name, said):
     assert row.wrong in str(report) and name in str(report)
 
 
-@each_mistake(8)
+@each_mistake(10)
 def test_a_mistake_is_found_where_no_operation_is_known(function, old, new, name, said):
     report = report_of(function, old, new, known=False)
     assert not row_of(report, name).right
