@@ -64,13 +64,17 @@ class Rule:
 
 @dataclass(frozen=True)
 class SumRule:
-    """A rule that needs several terms of a sum at once."""
+    """A rule that needs several terms of a sum at once.
+
+    Terms with a call of one of its ``functions`` may combine with others.
+    """
 
     name: str
     states: str
     shrinks: str
     apply: Callable[[Poly], Poly | None]
     examples: Examples = ()
+    functions: tuple[str, ...] = ()
 
 
 Rules = Sequence[Rule | SumRule]
@@ -226,6 +230,7 @@ FUNCTION_RULES: tuple[Rule | SumRule, ...] = (
             ("w[n]*sigmoid(x[n]) + w[n]*sigmoid(-x[n])", "w[n]"),
             ("w[n]*sigmoid(x[n]) + sigmoid(-x[n])", "w[n]*sigmoid(x[n]) + sigmoid(-x[n])"),
         ),
+        functions=("sigmoid",),
     ),
     SumRule(
         "exponential",
@@ -236,6 +241,7 @@ FUNCTION_RULES: tuple[Rule | SumRule, ...] = (
             ("2*expm1(w[n]*x[n]) + 2", "2*exp(w[n]*x[n])"),
             ("expm1(x[n]) - 1", "expm1(x[n]) - 1"),
         ),
+        functions=("expm1",),
     ),
     SumRule(
         "odds",
@@ -246,8 +252,11 @@ FUNCTION_RULES: tuple[Rule | SumRule, ...] = (
             ("w[n]*logsigmoid(x[n]) - w[n]*logsigmoid(-x[n])", "w[n]*x[n]"),
             ("logsigmoid(x[n]) + logsigmoid(-x[n])", "logsigmoid(x[n]) + logsigmoid(-x[n])"),
         ),
+        functions=("logsigmoid",),
     ),
 )
 
-PAIRED = ("sigmoid", "expm1", "logsigmoid")
-"""The functions that occur in these rules."""
+PAIRED = frozenset(
+    name for rule in FUNCTION_RULES if isinstance(rule, SumRule) for name in rule.functions
+)
+"""The functions by which terms of a sum may combine."""

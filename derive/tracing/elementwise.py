@@ -14,8 +14,9 @@ from typing import Any
 
 import sympy
 
-from derive.algebra.functions import STEPS
+from derive.algebra.functions import STEPS, WRITTEN
 from derive.errors import DeriveError
+from derive.notation.names import arity
 from derive.tracing.choices import fold_comparison, multiplied, negated, sign_of, where
 from derive.tracing.context import Context, of_each_element
 from derive.tracing.values import (
@@ -117,10 +118,9 @@ def _gelu(a: TracedNode, approximate: str = "none") -> TracedNode:
     return half * a * (1 + apply("erf", a / apply("sqrt", 2)))
 
 
-_SAME = (
-    "exp log log1p expm1 exp2 log2 log10 sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh "
-    "sigmoid relu erf erfc erfinv lgamma digamma sign floor ceil trunc frac square"
-)
+_APART = {"abs", "detach", "int", "logsigmoid", "round", "softplus"}
+"""Functions that have readings of their own."""
+_SAME = [name for name in WRITTEN if arity(name) == 1 and name not in _APART]
 """Functions with the same name in torch and in the notation."""
 
 _OF_NUMBERS: dict[str, Function] = {
@@ -168,7 +168,7 @@ def _read_activation(
     return context.elementwise(lambda a: own(a, *settings, **named), context.simple(x))
 
 
-for _name in _SAME.split():
+for _name in _SAME:
     _names = (_name, f"special_{_name}", f"{_name}_")
     of_each_element(*_names)(partial(_read_function, own=_function_of(_name), kind="float"))
 for _name, _f in _OF_NUMBERS.items():

@@ -74,6 +74,10 @@ KINKS = {
     "erf": (800.0, INF),
     "lgamma": (0.0,),
     "digamma": (0.0, INF),
+    "ceil": (0.0, 1.0, -2.5),
+    "trunc": (0.0, 1.7, -1.7),
+    "round": (0.5, 1.5, -2.5, 1.7),
+    "frac": (0.0, 1.7, -1.7),
 }
 SEVERAL = {
     "maximum": [(1.0, 2.0), (2.0, 1.0), (1.0, 1.0), (0.0, -0.0), (INF, INF)],
@@ -84,6 +88,8 @@ SEVERAL = {
         *[(INF, INF), (INF, -INF)],
     ],
     "atan2": [(0.3, 0.7), (-1.0, -2.0), (1.0, 0.0), (0.0, 1.0), (0.0, -1.0), (0.0, 0.0)],
+    "remainder": [(7.5, 2.0), (-7.5, 2.0), (7.5, -2.0), (6.0, 2.0)],
+    "fmod": [(7.5, 2.0), (-7.5, 2.0), (7.5, -2.0), (6.0, 2.0)],
     "pow": [
         (2.0, 3.0),
         (0.5, -1.5),
@@ -141,6 +147,13 @@ def test_value_and_gradient_are_those_of_torch(name, arguments):
         assert ours == pytest.approx(
             gradient.item(), rel=TOLERANCE.get(name, 1e-12), nan_ok=True, abs=1e-300
         )
+
+
+def test_every_function_is_compared_with_torch():
+    """At arguments in `SMOOTH`, `KINKS` or `SEVERAL`."""
+    elsewhere = {"detach", "floordiv", "int", "polygamma"}
+    missing = FUNCTIONS.keys() - {name for name, _ in ROWS} - elsewhere
+    assert not missing, "add arguments to SMOOTH, KINKS or SEVERAL"
 
 
 @each_row("name", SMOOTH)

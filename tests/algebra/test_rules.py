@@ -33,6 +33,7 @@ from derive.calculus.build_lets import flatten_operation
 from derive.calculus.fold import fold_rules
 from derive.calculus.lets import Lets
 from derive.check import oracle
+from derive.show.formula import unicode
 
 i, i1, i2, j, j1, k, k1 = map(index, ("i", "i'", "i''", "j", "j'", "k", "k'"))
 DELTA = {rule.name: rule for rule in DELTA_RULES}
@@ -127,12 +128,19 @@ def flattened(text):
 def test_a_function_rule_does_what_its_examples_show(rule):
     assert any(before != after for before, after in rule.examples)
     assert any(before == after for before, after in rule.examples)
-    given = {"x": np.array([-1.5, 0.0, 0.7]), "w": np.array([2.0, 0.3, -0.9])}
+    if isinstance(rule, SumRule):
+        assert rule.functions and all(f"{name}(" in rule.states for name in rule.functions)
+    ends = [np.inf, -np.inf, 800.0, -800.0]
+    given = {
+        "x": np.array([-1.5, 0.0, 0.7, *ends]),
+        "w": np.array([2.0, 0.3, -0.9, 2.0, 0.3, 2.0, -2.0]),
+    }
     for before, after in rule.examples:
         made = simplify(flattened(before), (rule,), [])
-        assert made is flattened(after), f"{rule.name}: {before}"
+        text = f"{before} became {unicode(to_tree(made))}, not {after}"
+        assert made is flattened(after), text
         one, other = (oracle.outputs(of(t), given, {})["y"] for t in (before, after))
-        np.testing.assert_allclose(one, other, rtol=1e-12)
+        np.testing.assert_allclose(one, other, rtol=1e-12, err_msg=f"{before} = {after}")
 
 
 # --------------------------------------------------------------------- deltas, by rule

@@ -14,19 +14,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from kit.calls import unknown_calls  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils._pytree import tree_leaves  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count  # noqa: E402
 
 import derive  # noqa: E402
 from derive import api, catalog, pipeline  # noqa: E402
-from derive.algebra.functions import FUNCTIONS  # noqa: E402
 from derive.algebra.poly import add, constant, mul, scale  # noqa: E402
 from derive.cost.size_formula import Amount, covers, size_of  # noqa: E402
-from derive.kernels.table import KERNELS  # noqa: E402
 from derive.module.name_mangling import coded  # noqa: E402
-from derive.program.torch_ir import FunctionCall, MethodCall, subexpressions  # noqa: E402
-from derive.program.torch_ops import TORCH_OPS  # noqa: E402
 from derive.reports import result  # noqa: E402
 
 BATCH_NORM = """op f(x[i,j], gain[j], bias[j]; eps=1e-5) -> y
@@ -239,27 +236,9 @@ def test_an_intermediate_of_more_axes_than_anything_written_is_found():
     ]
 
 
-ELEMENTWISE = {name for f in FUNCTIONS.values() for name in (f.torch, f.torch_method) if name} | {
-    *("square", "rsqrt", "sqrt", "clamp_min", "pow", "softmax", "log_softmax"),
-    *("cumsum", "cumprod", "logcumsumexp", "softplus", "logsigmoid", "isfinite"),
-    *("threshold", "hardtanh"),
-}
-OF_PYTHON = {"len", "prod", "finfo", "sqrt", "_ieee", "_quotient"}
-
-
 def test_every_function_of_the_catalog_is_known_or_elementwise():
     """What is neither would be taken for elementwise, whatever it does."""
-    called = set()
-    for op in catalog.operations():
-        for option, _ in pipeline.options(op):
-            program = pipeline.program_of(op, option)
-            backward = (entry.line for entry in program.first_order or program.backward)
-            for line in (*program.forward, *backward):
-                for code in subexpressions(line.code):
-                    if isinstance(code, FunctionCall | MethodCall):
-                        called.add(code.name.rpartition(".")[2])
-    called -= {row.code({}).name.rpartition(".")[2] for row in KERNELS.values()}
-    assert called - set(TORCH_OPS) - ELEMENTWISE - OF_PYTHON == set()
+    assert unknown_calls(catalog.operations()) == set()
 
 
 def test_every_catalog_operation_has_a_cost():

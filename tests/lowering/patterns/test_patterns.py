@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from kit.calls import unknown_calls
 from kit.rows import without
 
 from derive import derivation, load, parse, source
@@ -122,7 +123,9 @@ EXAMPLES = {
 @pytest.mark.parametrize("name", [row.name for row in ROWS])
 def test_a_row_has_an_example_that_it_lowers(name):
     op = parse(EXAMPLES[name])
-    assert name in {pattern for _, pattern, _ in derivation(op).recognised}
+    found = {pattern for _, pattern, _ in derivation(op).recognised}
+    assert name in found, source(op)
+    assert unknown_calls([op]) == set(), "a call without a row in derive/program/torch_ops.py"
     assert all(c.ok for c in checks_of(op, load(op), columns=VALUES))
 
 
