@@ -38,7 +38,7 @@ from derive.algebra.expr import (
 )
 from derive.algebra.hashcons import interned, node
 from derive.algebra.logic import is_denial, negate, without_decided
-from derive.algebra.substitution import substitute
+from derive.algebra.substitution import substitution
 from derive.algebra.surds import add_root, is_root, rational_power
 from derive.budget import tick
 
@@ -229,7 +229,7 @@ def _canonical_binders(
             Index(name, i.extent, i.group) for name, i in zip(names, order, strict=True)
         )
         mapping: dict[Index, Expr] = dict(zip(order, renamed, strict=True))
-        new = sorted((substitute(f, mapping) for f in factors), key=sort_key)
+        new = sorted(map(substitution(mapping), factors), key=sort_key)
         key = [sort_key(f) for f in new]
         if best is None or key < best[0]:
             best = (key, renamed, tuple(new))
@@ -395,7 +395,7 @@ def rename_binders(t: Term, taken: frozenset[Index]) -> tuple[tuple[Index, ...],
             binders.append(renamed)
         else:
             binders.append(i)
-    return tuple(binders), tuple(substitute(f, mapping) for f in t.factors)
+    return tuple(binders), tuple(map(substitution(mapping), t.factors)) if mapping else t.factors
 
 
 def _distribute_term(t: Expr) -> Poly:

@@ -52,11 +52,14 @@ def substitute(e: _Expr, mapping: Mapping[Index, Expr]) -> _Expr:
 
     The result is canonical if e was: a flat polynomial stays one and is sorted again.
     """
-    return cast(_Expr, _substitution({i: new for i, new in mapping.items() if i is not new})(e))
+    if free_indices(e).isdisjoint(mapping):
+        return e
+    return cast(_Expr, substitution(mapping)(e))
 
 
-def _substitution(mapping: dict[Index, Expr]) -> Callable[[Expr], Expr]:
+def substitution(replacements: Mapping[Index, Expr]) -> Callable[[Expr], Expr]:
     """`substitute` as a function of the expression, memoized."""
+    mapping = {i: new for i, new in replacements.items() if i is not new}
     known: dict[Expr, Expr] = {}
 
     def visit(e: Expr) -> Expr:
@@ -79,7 +82,7 @@ def _substitution(mapping: dict[Index, Expr]) -> Callable[[Expr], Expr]:
         # Use one mapping for both. A flat term renames its binders as it is rebuilt, and may do so
         # only once the incoming indices are substituted. Binders are children.
         live |= zip(clash, rename_apart(clash, [*incoming, *free, *binders, *live]), strict=True)
-        return _substitution(live)
+        return substitution(live)
 
     return visit
 
