@@ -348,6 +348,8 @@ def walk(e: Expr) -> Iterator[Expr]:
 
 def accesses(e: Expr, tensor: str | None = None) -> Iterator[Access]:
     """Every access inside e once, nested ones included."""
+    if not tensors(e):
+        return iter(())
     found = (a for a in walk(e) if isinstance(a, Access))
     return (a for a in found if tensor in (None, a.tensor))
 

@@ -70,20 +70,22 @@ class Node:
         try:
             return self._parts  # type: ignore[no-any-return, attr-defined]
         except AttributeError:
-            found: list[Node] = []
+            found: tuple[Node, ...] = ()
         for name in self.__match_args__:
             value = getattr(self, name)
             if isinstance(value, Node):
-                found.append(value)
+                found += (value,)
             elif isinstance(value, tuple):
-                found += value
-        object.__setattr__(self, "_parts", tuple(found))
-        return tuple(found)
+                found += value  # the same tuple if it is the first
+        object.__setattr__(self, "_parts", found)
+        return found
 
     def map(self, f: Callable[[Any], Any]) -> Any:
         """The same node over mapped children; itself if none changed."""
         parts = self.parts()
-        mapped = tuple(map(f, parts)) if parts else parts
+        if not parts:
+            return self
+        mapped = tuple(map(f, parts))
         if mapped == parts:
             return self
         left = iter(mapped)

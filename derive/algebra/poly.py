@@ -38,7 +38,7 @@ from derive.algebra.expr import (
 )
 from derive.algebra.hashcons import interned, node
 from derive.algebra.logic import is_denial, negate, without_decided
-from derive.algebra.substitution import substitute
+from derive.algebra.substitution import substitution
 from derive.algebra.surds import add_root, is_root, rational_power
 from derive.budget import tick
 
@@ -81,7 +81,7 @@ class Poly(Expr):
         terms = tuple(map(f, self.terms))
         if terms == self.terms:
             return self
-        return add(*(_distribute_term(t) for t in terms))
+        return add(*map(_distribute_term, terms))
 
     def __repr__(self) -> str:
         return (
@@ -102,10 +102,12 @@ class FactoredSum(Expr):
 
 ZERO = Poly(())
 
+_MASKS = (Delta, Iverson)
+
 
 def is_mask(factor: Expr) -> bool:
     """True if the factor is 0 or 1 and guards the others: a delta or an Iverson bracket."""
-    return isinstance(factor, Delta | Iverson)
+    return isinstance(factor, _MASKS)
 
 
 def _constant_term(e: Expr) -> Fraction | None:
@@ -139,23 +141,38 @@ def make_term(coef: Fraction, binders: Sequence[Index], factors: Sequence[Expr])
     Sum_i 1 = size(i). A product with [c] and [not c], or with a false condition, is 0.
     """
     tick()
-    coef, powers = _merge_powers(coef, factors)
+    if not _is_merged(factors):
+        coef, factors = _merge_powers(coef, factors)
     if not coef:
-        return Term(Fraction(0), (), ())
+        return _NO_TERM
     if binders:
-        used = frozenset().union(*map(free_indices, powers))
-        for index in binders:
-            if index not in used:
-                size = Size(index.extent)
-                powers[size] = powers.get(size, Fraction(0)) + 1
-                if not powers[size]:
-                    del powers[size]
-        binders = [i for i in binders if i in used]
-    final = [raised(base, exponent) for base, exponent in powers.items()]
-    return Term(coef, *_canonical_binders(tuple(binders), tuple(final)))
+        used = frozenset().union(*map(free_indices, factors))
+        unused = [Size(i.extent) for i in binders if i not in used]
+        if unused:
+            return make_term(coef, [i for i in binders if i in used], (*factors, *unused))
+    elif len(factors) < 2:
+        return Term(coef, (), tuple(factors))
+    return Term(coef, *_canonical_binders(tuple(binders), tuple(factors)))
 
 
-def _merge_powers(coef: Fraction, factors: Sequence[Expr]) -> tuple[Fraction, dict[Expr, Fraction]]:
+_NO_TERM = Term(Fraction(0), (), ())
+
+
+def _is_merged(factors: Sequence[Expr]) -> bool:
+    """True if no two factors have the same base, and none is a number or a mask."""
+    met: set[Expr] = set()
+    for f in factors:
+        base = f.base if isinstance(f, Pow) else f
+        if base in met or isinstance(base, _MERGING):
+            return False
+        met.add(base)
+    return True
+
+
+_MERGING = (Num, *_MASKS)
+
+
+def _merge_powers(coef: Fraction, factors: Sequence[Expr]) -> tuple[Fraction, list[Expr]]:
     """The coefficient and the powers of a product; 0 if two of its brackets exclude each other."""
     powers: dict[Expr, Fraction] = {}
     roots: dict[int, Fraction] = {}
@@ -172,7 +189,7 @@ def _merge_powers(coef: Fraction, factors: Sequence[Expr]) -> tuple[Fraction, di
         if is_mask(base):
             mask = without_decided(base, _constant_term)
             if mask is False:
-                return Fraction(0), {}
+                return Fraction(0), []
             if isinstance(mask, Expr):
                 powers[mask] = _UNIT
         elif base in powers:
@@ -188,7 +205,7 @@ def _merge_powers(coef: Fraction, factors: Sequence[Expr]) -> tuple[Fraction, di
     brackets = [base for base in powers if isinstance(base, Iverson)]
     if len(brackets) > 1 and any(Iverson(negate(b.condition)) in powers for b in brackets):
         coef = Fraction(0)
-    return coef, powers
+    return coef, [raised(base, exponent) for base, exponent in powers.items()]
 
 
 @lru_cache(maxsize=4096)
@@ -212,7 +229,7 @@ def _canonical_binders(
             Index(name, i.extent, i.group) for name, i in zip(names, order, strict=True)
         )
         mapping: dict[Index, Expr] = dict(zip(order, renamed, strict=True))
-        new = sorted((substitute(f, mapping) for f in factors), key=sort_key)
+        new = sorted(map(substitution(mapping), factors), key=sort_key)
         key = [sort_key(f) for f in new]
         if best is None or key < best[0]:
             best = (key, renamed, tuple(new))
@@ -276,6 +293,9 @@ def _without_complements(terms: list[Term]) -> list[Term]:
 
 def poly(terms: Iterable[Term]) -> Poly:
     """The canonical sum: like terms merged, zero terms dropped, the rest sorted."""
+    terms = tuple(terms)
+    if len(terms) == 1:
+        return Poly(terms) if terms[0].coef else ZERO
     merged: dict[tuple[Any, Any], Term] = {}
     for t in terms:
         key = (t.binders, t.factors)
@@ -283,13 +303,19 @@ def poly(terms: Iterable[Term]) -> Poly:
     kept = [t for t in merged.values() if t.coef]
     kept = _without_complements(kept) if len(kept) > 1 else kept
     if len(kept) > 1:
-        kept.sort(key=lambda t: sort_key(t)[2:] + sort_key(t)[1:2])
+        kept.sort(key=_place_in_sum)
     return Poly(tuple(kept))
+
+
+def _place_in_sum(t: Term) -> tuple[Any, ...]:
+    """The sort key of a term: binders and factors, then the coefficient."""
+    _, coef, *rest = sort_key(t)
+    return (*rest, coef)
 
 
 def constant(value: int | Fraction) -> Poly:
     """A number as a Poly."""
-    return poly([Term(Fraction(value), (), ())])
+    return poly([Term(value if isinstance(value, Fraction) else Fraction(value), (), ())])
 
 
 ONE = constant(1)
@@ -297,7 +323,7 @@ ONE = constant(1)
 
 def atom(e: Expr, exponent: int | Fraction = 1) -> Poly:
     """One factor as a Poly."""
-    return poly([make_term(Fraction(1), (), (raised(e, Fraction(exponent)),))])
+    return poly([make_term(_UNIT, (), (e if exponent == 1 else raised(e, Fraction(exponent)),))])
 
 
 def as_atom(p: Poly) -> Expr:
@@ -316,9 +342,10 @@ def as_atom(p: Poly) -> Expr:
 
 def add(*polys: Poly) -> Poly:
     """p + q + ..."""
-    if len(polys) == 1:
-        return polys[0]
-    return poly(t for p in polys for t in p.terms)
+    some = [p for p in polys if p.terms]
+    if len(some) <= 1:
+        return some[0] if some else ZERO
+    return poly([t for p in some for t in p.terms])
 
 
 def scale(p: Poly, c: int | Fraction) -> Poly:
@@ -333,7 +360,7 @@ def mul(*polys: Poly) -> Poly:
         if result is ONE:
             result = p
         elif p is not ONE:
-            result = add(ZERO, *(_multiply_terms(a, b) for a in result.terms for b in p.terms))
+            result = add(*(_multiply_terms(a, b) for a in result.terms for b in p.terms))
     return result
 
 
@@ -347,9 +374,8 @@ def _multiply_terms(a: Term, b: Term) -> Poly:
         a_binders, a_factors = rename_binders(a, outer)
     else:
         a_binders, a_factors = a.binders, a.factors
-    return _distribute_term(
-        make_term(a.coef * b.coef, a_binders + b_binders, a_factors + b_factors)
-    )
+    coef = a.coef if b.coef == 1 else a.coef * b.coef
+    return _distribute_term(make_term(coef, a_binders + b_binders, a_factors + b_factors))
 
 
 def rename_binders(t: Term, taken: frozenset[Index]) -> tuple[tuple[Index, ...], tuple[Expr, ...]]:
@@ -369,7 +395,7 @@ def rename_binders(t: Term, taken: frozenset[Index]) -> tuple[tuple[Index, ...],
             binders.append(renamed)
         else:
             binders.append(i)
-    return tuple(binders), tuple(substitute(f, mapping) for f in t.factors)
+    return tuple(binders), tuple(map(substitution(mapping), t.factors)) if mapping else t.factors
 
 
 def _distribute_term(t: Expr) -> Poly:
@@ -378,7 +404,7 @@ def _distribute_term(t: Expr) -> Poly:
     for n, factor in enumerate(t.factors):
         if isinstance(factor, Poly):
             rest = Term(t.coef, (), t.factors[:n] + t.factors[n + 1 :])
-            inner = add(ZERO, *(_multiply_terms(rest, other) for other in factor.terms))
+            inner = add(*(_multiply_terms(rest, other) for other in factor.terms))
             return sum_over(inner, t.binders)
     return poly([t])
 

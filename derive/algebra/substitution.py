@@ -52,36 +52,39 @@ def substitute(e: _Expr, mapping: Mapping[Index, Expr]) -> _Expr:
 
     The result is canonical if e was: a flat polynomial stays one and is sorted again.
     """
-    return cast(_Expr, _substituted(e, mapping, {}))
+    if free_indices(e).isdisjoint(mapping):
+        return e
+    return cast(_Expr, substitution(mapping)(e))
 
 
-def _substituted(e: Expr, mapping: Mapping[Index, Expr], known: dict[Expr, Expr]) -> Expr:
-    """`substitute` with ``known``, the memo of this mapping."""
-    found = known.get(e)
-    if found is not None:
-        return found
-    free = free_indices(e)
-    if free.isdisjoint(mapping):
-        return e
-    live = {i: new for i, new in mapping.items() if i in free and i is not new}
-    if not live:
-        return e
-    if isinstance(e, Index):
-        return live[e]
-    binders = e.bound()
-    inside = mapping, known
-    if binders:
-        incoming = frozenset().union(*(free_indices(new) for new in live.values()))
+def substitution(replacements: Mapping[Index, Expr]) -> Callable[[Expr], Expr]:
+    """`substitute` as a function of the expression, memoized."""
+    mapping = {i: new for i, new in replacements.items() if i is not new}
+    known: dict[Expr, Expr] = {}
+
+    def visit(e: Expr) -> Expr:
+        if e not in known:
+            if free_indices(e).isdisjoint(mapping):
+                return e
+            known[e] = mapping[e] if isinstance(e, Index) else e.map(inside(e))
+        return known[e]
+
+    def inside(e: Expr) -> Callable[[Expr], Expr]:
+        binders = e.bound()
+        if not binders:
+            return visit
+        free = free_indices(e)
+        live = {i: new for i, new in mapping.items() if i in free}
+        incoming = frozenset().union(*map(free_indices, live.values()))
         clash = [i for i in binders if i in incoming]
-        if clash:
-            renamed = rename_apart(clash, [*incoming, *free, *binders, *live])
-            # Use one mapping for both. A flat term renames its binders as it is rebuilt, and may do
-            # so only once the incoming indices are substituted. Binders are children.
-            live |= zip(clash, renamed, strict=True)
-        inside = live, {}
-    result: Expr = e.map(lambda part: _substituted(part, *inside))
-    known[e] = result
-    return result
+        if not clash:
+            return visit
+        # Use one mapping for both. A flat term renames its binders as it is rebuilt, and may do so
+        # only once the incoming indices are substituted. Binders are children.
+        live |= zip(clash, rename_apart(clash, [*incoming, *free, *binders, *live]), strict=True)
+        return substitution(live)
+
+    return visit
 
 
 def replace(e: _Node, f: Callable[[_Node], _Node | None]) -> _Node:

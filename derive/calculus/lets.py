@@ -361,6 +361,13 @@ def layout(body: Expr, bound: Sequence[Index] = ()) -> tuple[Index, ...]:
     x[n,0,j]) has n, d, j. An index equated with a read s[e] takes the place of e: Sum_e [s[e] == g]
     x[e,c]*y[c,g] has g, c.
     """
+    outside = frozenset(bound)
+    return tuple(i for i in _axis_order(body) if i not in outside)
+
+
+@lru_cache(maxsize=4096)
+def _axis_order(body: Expr) -> tuple[Index, ...]:
+    """The free indices of body in the order of its largest access."""
     order: list[Index] = []
     hole: int | None = None
     found = [a for a in walk(body) if isinstance(a, Access)]
@@ -376,10 +383,9 @@ def layout(body: Expr, bound: Sequence[Index] = ()) -> tuple[Index, ...]:
     places = {i: g for i, g in _equated_positions(body) if g in free and i not in free}
     order = list(dict.fromkeys(places.get(i, i) for i in order))
     rest = sorted((i for i in free if i not in order), key=sort_key)
-    outside = frozenset(bound)
     at = len(order) if hole is None else hole
     order[at:at] = rest
-    return tuple(i for i in order if i in free_indices(body) and i not in outside)
+    return tuple(i for i in order if i in free)
 
 
 def _equated_positions(body: Expr) -> Iterator[tuple[Index, Index]]:

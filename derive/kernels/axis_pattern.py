@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from derive.algebra.expr import Access, Expr, Index, Size, free_indices
-from derive.algebra.poly import ZERO, Poly, Term, add, is_mask, make_term, poly, sum_over
+from derive.algebra.poly import ZERO, Poly, Term, add, atom, is_mask, make_term, poly, sum_over
 from derive.algebra.substitution import substitute
 from derive.kernels.instantiate import as_poly, instantiate_atoms
 from derive.kernels.kernel_spec import Kernel, KernelSpec
@@ -41,7 +41,7 @@ class AxisPattern:
 
     def may_be_in(self, kinds: frozenset[object]) -> bool:
         """True if an expression with nodes of these kinds may contain an instance."""
-        return self.row.functions <= kinds and "sum" in kinds
+        return self.row.functions <= kinds and _may_sum_along_axis(kinds)
 
     def instances(self, p: Poly) -> Iterator[Instance]:
         """The parts of p that the kernel computes."""
@@ -68,6 +68,13 @@ class AxisPattern:
             if arguments.inside(part) and i in free_indices(part):
                 for found in arguments.bind(part, f, {}):
                     yield found[name]
+
+    @cached_property
+    def has_slope(self) -> bool:
+        """True if the equation is g[i] + K(y)*Sum_j g[j]."""
+        (formal,) = self.row.formals
+        (other,) = self.others
+        return self.slope(atom(Access(other, (formal,))), formal) is not None
 
     def slope(self, y: Poly, i: Index) -> Term | None:
         """K(y) if the equation is g[i] + K(y)*Sum_j g[j]."""
@@ -120,6 +127,13 @@ class AxisPattern:
                 # Brackets pulled out do not occur in the other argument.
                 made_of = make_term(Fraction(1), (), [*brackets, kernel])
                 yield Instance(whole, poly([made_of]))
+
+
+@lru_cache(maxsize=1024)
+def _may_sum_along_axis(kinds: frozenset[object]) -> bool:
+    """True if an index may be free in a term and summed over, by its extent, in another."""
+    extents = (kind[1] for kind in kinds if isinstance(kind, tuple) and kind[0] == "sum")
+    return any(("free", extent) in kinds for extent in extents)
 
 
 def _is_as_large(g: Poly, indices: frozenset[Index]) -> bool:

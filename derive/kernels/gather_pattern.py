@@ -43,7 +43,7 @@ class GatherPattern:
 
     def may_be_in(self, kinds: frozenset[object]) -> bool:
         """True if an expression with nodes of these kinds may contain an instance."""
-        return "Iverson" in kinds
+        return {"Iverson", "Guard"} <= kinds
 
     def instances(self, p: Poly) -> Iterator[Instance]:
         """All of p, if the kernel computes it: within a larger sum it would save nothing."""

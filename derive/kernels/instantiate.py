@@ -14,8 +14,9 @@ from derive.algebra.poly import (
     add,
     as_atom,
     atom,
-    constant,
+    make_term,
     mul,
+    poly,
     power,
     sum_over,
 )
@@ -61,10 +62,12 @@ def as_poly(e: Expr) -> Poly:
 
 
 def _instantiate_term(t: Term, become: Replacement) -> Poly:
-    factors = [instantiate_atoms(f, become) for f in t.factors]
-    if all(a is b for a, b in zip(factors, t.factors, strict=True)):
+    made = [(f, instantiate_atoms(f, become)) for f in t.factors]
+    changed = [as_poly(new) for f, new in made if new is not f]
+    if not changed:
         return Poly((t,))
-    return sum_over(mul(constant(t.coef), *map(as_poly, factors)), t.binders)
+    rest = make_term(t.coef, (), [f for f, new in made if new is f])
+    return sum_over(mul(poly([rest]), *changed), t.binders)
 
 
 def expand_names(p: Poly, find: Find, known: dict[Access, Poly] | None = None) -> Poly:

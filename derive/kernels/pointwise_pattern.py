@@ -11,9 +11,11 @@ from derive.algebra.expr import (
     Access,
     Call,
     Expr,
+    Guard,
     Iverson,
     Param,
     Pow,
+    Rel,
     Where,
     free_indices,
     tensors,
@@ -245,18 +247,21 @@ def _times_cofactor(cofactor: Term, p: Poly) -> Poly:
 
 @lru_cache(maxsize=4096)
 def kinds_of(e: Expr) -> frozenset[object]:
-    """The kinds of nodes in e: functions, brackets, sums, and exponents of possible tensors."""
-    return frozenset(_node_kinds(e))
+    """The kinds of nodes in e: functions, relations, brackets, and exponents of possible tensors.
+
+    ("sum", n) and ("free", n) are the extents of summed indices and of those that e depends on.
+    """
+    return frozenset((*_node_kinds(e), *(("free", i.extent) for i in free_indices(e))))
 
 
 def _node_kinds(e: Expr) -> Iterator[object]:
     for part in walk(e):
         match part:
-            case Call(name):
+            case Call(name) | Rel(name):
                 yield name
             case Pow(base, exponent) if not isinstance(base, Param):
                 yield exponent
-            case Iverson() | Where():
+            case Iverson() | Where() | Guard():
                 yield type(part).__name__
-            case Term(_, binders) if binders:
-                yield "sum"
+            case Term(_, binders):
+                yield from (("sum", i.extent) for i in binders if not i.group)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from itertools import islice
 
 from derive.algebra.expr import Access, Expr, Where, num, tensors
@@ -105,8 +105,13 @@ def _of_any(row: KernelSpec) -> PointwisePattern | AxisPattern:
 
 def summed_rows(held: Collection[str]) -> tuple[ReductionPattern, ...]:
     """The patterns of backward kernels for which a sum is known and ``held`` tensors are saved."""
+    return tuple(ReductionPattern(row, held) for row in _sloped_rows()) if held else ()
+
+
+@cache
+def _sloped_rows() -> tuple[KernelSpec, ...]:
     rows = (row for row in BACKWARD if row.along and not row.lengths and not row.shared)
-    return tuple(ReductionPattern(row, held) for row in rows) if held else ()
+    return tuple(row for row in rows if AxisPattern(row).has_slope)
 
 
 def with_kernels(body: Poly, patterns: Sequence[Pattern], find: Find) -> Poly:
@@ -202,7 +207,12 @@ def _elementwise(find: Find, name: str) -> Let | None:
     let = find(name)
     if let is None or let.kind != "sum" or let.dtype != "float" or let.result:
         return None
-    scaled = scaled_call(let.body)
+    return let if _is_elementwise(let.body) else None
+
+
+@lru_cache(maxsize=4096)
+def _is_elementwise(body: Poly) -> bool:
+    scaled = scaled_call(body)
     if scaled is not None and (scaled[1].coef != 1 or scaled[1].factors):
-        return None
-    return None if any(t.binders for t in let.body.terms) else let
+        return False
+    return not any(t.binders for t in body.terms)

@@ -7,6 +7,7 @@ from derive.algebra.expr import walk
 from derive.calculus.build_lets import flatten_operation
 from derive.kernels.axis_pattern import AxisPattern
 from derive.kernels.kernel_spec import Kernel
+from derive.kernels.pointwise_pattern import kinds_of
 from derive.kernels.table import KERNELS
 
 SOFTMAX = AxisPattern(KERNELS["softmax backward"])
@@ -51,3 +52,8 @@ def test_a_row_that_a_condition_leaves_out_is_masked_after_the_kernel():
     y = load(op)(*tensors, torch.tensor([True, False, True]))
     grads = torch.autograd.grad(y.sum(), tensors)
     assert all(g.isfinite().all() for g in grads) and (grads[0][1] == 0).all()
+
+
+def test_an_expression_whose_summed_indices_are_all_bound_has_no_instance():
+    assert SOFTMAX.may_be_in(kinds_of(flat("y[i] = p[i]*g[i] - p[i]*sum[j](p[j]*g[j])")))
+    assert not SOFTMAX.may_be_in(kinds_of(flat("y[n] = a[n] - sum[j](p[j]*g[j])")))

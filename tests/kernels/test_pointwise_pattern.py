@@ -48,3 +48,9 @@ def test_all_terms_have_to_be_there():
     assert not found(TANH, "y[i] = a[i] - 2*a[i]*b[i]**2")
     assert not found(SILU, "y[i] = b[i]*sigmoid(a[i])")
     assert not found(TANH, "y[i] = 1 - b[i]**2")
+
+
+def test_an_expression_without_the_relation_of_an_equation_has_no_instance():
+    clamp = PointwisePattern(KernelSpec("c", "y = where(x >= 3, 3, x)", "torch.c(x)"))
+    assert clamp.may_be_in(kinds_of(flat("y[i] = where(a[i] >= 3, 3, a[i])")))
+    assert not clamp.may_be_in(kinds_of(flat("y[i] = where(a[i] > 3, 3, a[i])")))

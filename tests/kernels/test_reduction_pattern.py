@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import derive
+from derive.kernels.recognise import summed_rows
 
 HEAD = "op f(x[n,k], t[n]: int, a[n], v[k], m[n]: bool) -> y\nl[n,k] = log_softmax[k](x[n,k])\n"
 FOUND = (
@@ -59,3 +60,8 @@ def right(op):
     torch.testing.assert_close(*grads, rtol=1e-12, atol=1e-13)
     assert torch.autograd.gradcheck(lambda *xs: f(xs[0], t, *xs[1:], m), (x, a, v))
     assert torch.autograd.gradgradcheck(lambda *xs: f(xs[0], t, *xs[1:], m), (x, a, v))
+
+
+def test_only_an_equation_that_subtracts_a_multiple_of_the_sum_has_a_row():
+    assert [row.row.name for row in summed_rows({"y"})] == ["log_softmax backward"]
+    assert summed_rows(()) == ()
