@@ -7,16 +7,15 @@ occurrences of an expanded name keep the name.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, lru_cache, partial
 from itertools import islice
 
 from derive.algebra.expr import Access, Expr, Where, num, tensors
 from derive.algebra.poly import ZERO, Poly, Term, add, make_term, poly
-from derive.algebra.substitution import replace_inside_out
 from derive.calculus.lets import Find, Let
 from derive.calculus.scaled_names import scaled_call
-from derive.calculus.softmax import NormalizedExp, split_log_shares
+from derive.calculus.softmax import split_log_shares
 from derive.kernels.attention_rewrite import Attentions
 from derive.kernels.axis_pattern import AxisPattern
 from derive.kernels.gather_pattern import Floats, GatherPattern
@@ -125,17 +124,6 @@ def with_kernels(body: Poly, patterns: Sequence[Pattern], find: Find) -> Poly:
     body = merge_kernels(body)
     inside = partial(_kernels_inside, patterns=patterns, find=find)
     return add(shares, *(_term(t, inside) for t in body.terms))
-
-
-def within_shares(e: Expr, patterns: Sequence[Pattern], find: Find) -> Expr:
-    """The expression with kernels in the arguments of its softmaxes."""
-
-    def inside(part: Expr) -> Expr:
-        if isinstance(part, NormalizedExp) and isinstance(part.body, Poly):
-            return replace(part, body=with_kernels(part.body, patterns, find))
-        return part
-
-    return replace_inside_out(e, inside)
 
 
 def _first_rewrite(body: Poly, patterns: Sequence[Pattern], find: Find) -> Poly | None:

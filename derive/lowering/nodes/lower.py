@@ -40,7 +40,7 @@ from derive.calculus.lets import Let
 from derive.calculus.softmax import NormalizedExp, recognise
 from derive.errors import LoweringError
 from derive.kernels.kernel_spec import AttentionResult, Kernel, KernelResult
-from derive.kernels.recognise import with_kernels, within_shares
+from derive.kernels.recognise import with_kernels
 from derive.lowering.ground.axis_order import renaming
 from derive.lowering.ground.context import Scope, fraction_value
 from derive.lowering.ground.guard_lowering import kept_below
@@ -103,8 +103,7 @@ class Lowering(Scope):
         if not isinstance(body, Poly) or not self.kernels:
             return factor(recognise(body, self.find, self.absent))
         body = with_kernels(body, self.kernels, self.find)
-        found = recognise(body, self.find, self.absent)
-        return factor(within_shares(found, self.kernels, self.find))
+        return factor(recognise(body, self.find, self.absent))
 
     def lower(self, e: Expr, order: Sequence[Index]) -> Value:
         """Return the code of e, which fits ``order``; ``order`` contains every free index of e."""
