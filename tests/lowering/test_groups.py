@@ -8,6 +8,7 @@ from kit.shared import anew
 from derive import catalog, load, parse, pipeline
 from derive.algebra.expr import Index
 from derive.api import source
+from derive.calculus import adjoint
 from derive.joint import value_and_grad_source
 from derive.lowering.groups import group_shapes, groups_of, shape_name
 from derive.notation.operation import Operation
@@ -53,8 +54,8 @@ def test_an_option_is_derived_once(name, monkeypatch):
         differentiated.append(args)
         return differentiate(*args)
 
-    differentiate = pipeline.differentiate
-    monkeypatch.setattr(pipeline, "differentiate", counted)
+    differentiate = adjoint.differentiate
+    monkeypatch.setattr(adjoint, "differentiate", counted)
     with anew():
         source(op)
     times = 2 if any(pipeline.program_of(op, option).pulled for option, _ in options(op)) else 1

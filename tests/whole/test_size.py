@@ -7,8 +7,8 @@ import pytest
 from kit.command import ROOT
 
 LIMITS = {
-    "derive": 77_600,
-    "derive/algebra": 4_500,
+    "derive": 78_000,
+    "derive/algebra": 4_600,
     "derive/auditing": 6_700,
     "derive/blocks": 700,
     "derive/calculus": 7_300,
@@ -20,15 +20,15 @@ LIMITS = {
     "derive/kernels": 3_400,
     "derive/linting": 3_200,
     "derive/loaded": 100,
-    "derive/lowering": 10_000,
+    "derive/lowering": 10_200,
     "derive/module": 4_100,
     "derive/notation": 7_800,
     "derive/program": 5_000,
-    "derive/reports": 1_200,
+    "derive/reports": 1_300,
     "derive/show": 2_000,
     "derive/tracing": 9_000,
     "templates": 1_000,
-    "tests": 61_600,
+    "tests": 61_800,
 }
 """Lines of Python, blank ones and docstrings included, rounded up to the next hundred."""
 
