@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from derive import pipeline
 from derive.blocks.tiling import block_plan
 from derive.budget import check_code, working
 from derive.calculus.unit import Unit
@@ -29,18 +30,7 @@ from derive.notation.option_checks import (
 )
 from derive.notation.options import options
 from derive.passes import Pass, stages
-from derive.pipeline import (
-    LOWER,
-    REVERSE,
-    SPECIALIZE,
-    Code,
-    derive_option,
-    own_tangent,
-    program_of,
-    specialized,
-    stage_backward,
-    tangents_of,
-)
+from derive.pipeline import LOWER, REVERSE, SPECIALIZE, Code
 from derive.reports.derivation import (
     as_formulas,
     as_shown,
@@ -85,7 +75,7 @@ def derivation(
     found = formulas_of(op, option, wrt)
     names = known_names(dict(options(op))[option], wrt)
     told, made = (
-        partial(steps_and_names, derive_option, op, option, names),
+        partial(steps_and_names, pipeline.derive_option, op, option, names),
         partial(_code_facts, op, option),
     )
     return Derivation(**vars(found), told=told, made=made, moved=partial(tangents, op, option, wrt))
@@ -112,7 +102,7 @@ def tangents(
                 f"{op.name} has no tangents along {name}; it has tangents along {', '.join(inputs)}"
             )
     asked = [None if names is None else tuple(dict.fromkeys(names)) for names in (wrt, of)]
-    derived = tangents_of(op, option, *asked)
+    derived = pipeline.tangents_of(op, option, *asked)
     lets, speech = derived.lets, PresentationNames.of(given, derived.lets)
     return Tangents(
         name=op.name,
@@ -125,7 +115,7 @@ def tangents(
         formulas={
             lets.display_name(a.tensor): formula(a, speech) for a in derived.backward.adjoints
         },
-        told=partial(steps_and_names, tangents_of, op, option, *asked),
+        told=partial(steps_and_names, pipeline.tangents_of, op, option, *asked),
     )
 
 
@@ -135,7 +125,7 @@ def _code_facts(
 ) -> tuple[tuple[tuple[str, str, str], ...], tuple[str, ...], Cost]:
     """Return (recognized patterns, saved tensors, cost) of the code of an option."""
     named = coded(op)
-    code = program_of(named.operation, option)
+    code = pipeline.program_of(named.operation, option)
     recognised = tuple(
         (named.display_name(r.equation), r.pattern, r.states) for r in code.recognised
     )
@@ -150,7 +140,7 @@ def formulas_of(op: Operation, option: str | None, wrt: Sequence[str] | None = N
     """Return the formulas of one option."""
     given = dict(options(op))[option]
     wanted = known_names(given, wrt)
-    derived = derive_option(op, option, wanted)
+    derived = pipeline.derive_option(op, option, wanted)
     backward, lets = derived.backward, derived.lets
     speech = PresentationNames.of(given, lets, (*backward.adjoints, *backward.gradients))
     results = [a for a in backward.adjoints if a.tensor in backward.wanted]
@@ -205,7 +195,11 @@ def source(op: Operation, blocks: str | None = None, save: str = "balanced") -> 
         names = [option for option, _ in options(op)]
         tests = checks(code.operation, frame_of(code.operation))
         variants = [
-            Variant(n, specialized(code.operation, n, least), own_tangent(code.operation, n))
+            Variant(
+                n,
+                pipeline.specialized(code.operation, n, least),
+                pipeline.own_tangent(code.operation, n),
+            )
             for n in names
         ]
         derivations = [formulas_of(op, option) for option in names]
@@ -222,7 +216,12 @@ def _source_in_blocks(op: Operation, letter: str) -> str:
         code = coded(op, own_names(op))
         named = code.operation
         variants = [
-            blocked(option, block_plan(chosen, letter), program_of(named, option), stage_backward)
+            blocked(
+                option,
+                block_plan(chosen, letter),
+                pipeline.program_of(named, option),
+                pipeline.stage_backward,
+            )
             for option, chosen in options(named)
         ]
         kernels = kernels_of(s.program for v in variants for s in v.stages)
@@ -236,7 +235,7 @@ def costs(op: Operation) -> Iterator[tuple[str | None, Costs]]:
     """Yield (option, cost of its code) for each option."""
     op = coded(op).operation
     for option, chosen in options(op):
-        yield option, costs_of(chosen, program_of(op, option))
+        yield option, costs_of(chosen, pipeline.program_of(op, option))
 
 
 def load(op: Operation, blocks: str | None = None, save: str = "balanced") -> Any:

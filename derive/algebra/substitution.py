@@ -77,7 +77,7 @@ def substitution(replacements: Mapping[Index, Expr]) -> Callable[[Expr], Expr]:
         live = {i: new for i, new in mapping.items() if i in free}
         incoming = frozenset().union(*map(free_indices, live.values()))
         clash = [i for i in binders if i in incoming]
-        if not clash:
+        if not clash and mapping.keys().isdisjoint(binders):
             return visit
         # Use one mapping for both. A flat term renames its binders as it is rebuilt, and may do so
         # only once the incoming indices are substituted. Binders are children.

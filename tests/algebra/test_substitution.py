@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import derive
 from derive.algebra.expr import Access, Call, Index, Mul, Num, Reduce, free_indices, num
 from derive.algebra.substitution import fresh, replace, replace_inside_out, substitute
 
@@ -40,3 +41,22 @@ def test_a_node_is_replaced_from_outside_or_from_inside():
 
     assert replace_inside_out(e, noted) is Call("exp", (Call("exp", (num(2),)),))
     assert seen.index(x) < seen.index(Call("exp", (Num(num(2).value),)))
+
+
+def test_a_bound_index_of_the_name_of_a_replaced_one_stays():
+    """Sum_{i,j} x[i,j,k] with k = l, where j = i is for another j."""
+    i, j, k, m = (Index(name, "n") for name in "ijkm")
+    inner = Reduce("sum", (i, j), Access("x", (i, j, k)))
+    made = substitute(inner, {j: i, k: m})
+    assert made is Reduce("sum", (i, j), Access("x", (i, j, m)))
+    beside = substitute(Mul((Access("y", (j,)), inner)), {j: i, k: m})
+    assert beside is Mul((Access("y", (i,)), made))
+
+
+def test_a_flat_sum_inside_a_product_keeps_its_indices_apart():
+    """A tie of a maximum over two windows of one size: the count of ties has two indices."""
+    op = derive.parse(
+        "op f(x[h,w]; kernel=size(i), size(j)=size(i)) -> y\ny[p,q] = amax[i,j](x[p+i,q+j])"
+    )
+    (gradient,) = derive.derivation(op).gradients.values()
+    assert "Σᵢ′′ᵢ′′′ [x[i′′ + p,i′′′ + q] = top[p,q]]" in str(gradient)

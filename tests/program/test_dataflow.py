@@ -117,6 +117,8 @@ def helpers():
     """The functions of the generated modules."""
     folder = ROOT / "templates" / "helpers"
     sys.path.insert(0, str(folder))
+    # What stands in the folder is packaged, so nothing is compiled into it.
+    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         names = [
             path.stem for path in folder.glob("*.py") if path.stem not in ("blocks", "tangents")
@@ -124,6 +126,7 @@ def helpers():
         modules = [import_module(name) for name in names]
     finally:
         sys.path.remove(str(folder))
+        sys.dont_write_bytecode = writes
     return {name: f for module in modules for name, f in vars(module).items() if name[0] == "_"}
 
 

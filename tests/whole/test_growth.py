@@ -302,7 +302,7 @@ def work_and_code(monkeypatch: pytest.MonkeyPatch, text: str) -> tuple[int, int]
 
 @pytest.mark.parametrize("name", GROWING)
 def test_work_and_code_rise_no_faster_than_an_equation(monkeypatch, name):
-    size = {"sums": 5, "doubled": 40}.get(name, 12)
+    size = {"sums": 7, "doubled": 40}.get(name, 12)
     few, many = (work_and_code(monkeypatch, GROWING[name](n)) for n in (size, 2 * size))
     # What is quadratic in a small part is not cut; what doubles with each level is a million.
     assert many[0] <= 5 * few[0], (few, many)
