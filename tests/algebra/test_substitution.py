@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import product
+
+import numpy as np
+import pytest
+from kit.equations import flat
+
 import derive
 from derive.algebra.expr import Access, Call, Index, Mul, Num, Reduce, free_indices, num
+from derive.algebra.interpret import array
 from derive.algebra.substitution import fresh, replace, replace_inside_out, substitute
+from derive.algebra.to_tree import to_tree
 
 i, j, k = (Index(name, "n") for name in "ijk")
 A, x = Access("A", (i, j)), Access("x", (j,))
@@ -60,3 +68,38 @@ def test_a_flat_sum_inside_a_product_keeps_its_indices_apart():
     )
     (gradient,) = derive.derivation(op).gradients.values()
     assert "Σᵢ′′ᵢ′′′ [x[i′′ + p,i′′′ + q] = top[p,q]]" in str(gradient)
+
+
+FEW = tuple(Index(f"_{n}", "n") for n in range(4))
+"""Names that flat sums bind too, so that bound and free ones meet."""
+
+
+def nested(rng, depth):
+    """A random tree of products, sums over one or two indices, and reads of x and z."""
+    choice = rng.integers(4) if depth else 0
+    if choice == 0:
+        return Access(
+            *[("x", (FEW[rng.integers(4)],)), ("z", tuple(rng.choice(FEW, 2)))][depth % 2]
+        )
+    if choice == 1:
+        return Mul((nested(rng, depth - 1), nested(rng, depth - 1)))
+    bound = tuple(FEW[n] for n in rng.permutation(4)[: rng.integers(1, 3)])
+    return Reduce("sum", bound, nested(rng, depth - 1))
+
+
+@pytest.mark.parametrize("form", [lambda e: e, lambda e: flat(e)[0]], ids=["tree", "flat"])
+def test_the_value_at_new_indices_is_that_of_the_function_there(form):
+    rng = np.random.default_rng(7)
+    tensors = {"x": rng.normal(size=2), "z": rng.normal(size=(2, 2))}
+    for _ in range(150):
+        e = form(nested(rng, 4))
+        mapping = {i: FEW[n] for i, n in zip(FEW, rng.integers(4, size=4), strict=True)}
+        kept = rng.permutation(4)[: rng.integers(1, 5)]
+        mapping = {FEW[n]: mapping[FEW[n]] for n in kept}
+        before, after = (
+            array(FEW, to_tree(f), tensors, {"n": 2}, {}, "float")
+            for f in (e, substitute(e, mapping))
+        )
+        for at in product(range(2), repeat=4):
+            there = tuple(at[FEW.index(mapping.get(i, i))] for i in FEW)
+            np.testing.assert_allclose(after[at], before[there], rtol=1e-12, err_msg=str(e))
