@@ -28,7 +28,7 @@ LIMITS = {
     "derive/show": 2_000,
     "derive/tracing": 9_000,
     "templates": 1_000,
-    "tests": 61_800,
+    "tests": 61_900,
 }
 """Lines of Python, blank ones and docstrings included, rounded up to the next hundred."""
 
