@@ -12,9 +12,8 @@ Running code rejects a negative size, so every size is at least 0.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from typing import TypeGuard
 
 from derive.algebra.affine import Monomial, Polynomial, polynomial
 from derive.algebra.expr import (
@@ -92,35 +91,6 @@ class Bounds:
         """The size of an extent as the operation defines it; None if it does not."""
         known = self._given.get(extent)
         return None if known is None else self.form(known)
-
-    def is_empty_with(self, extent: str, empty: Collection[str]) -> bool:
-        """True if the size of the extent is certainly 0 when the others are empty."""
-        without = {n for e in empty for n in self._none(e)}
-        return extent in without or self._is_zero(self.size(extent), without)
-
-    def _none(self, empty: str) -> Iterator[str]:
-        """The extents that are empty if this one is: the summands of its size."""
-        yield empty
-        size = self.size(empty)
-        if all(c > 0 for c in size.terms.values()):
-            yield from (key[0].extent for key in size.terms if _is_size_monomial(key))
-
-    def _is_zero(self, form: Polynomial, empty: Collection[str]) -> bool:
-        """True if every term has a factor that is 0 when these extents are empty."""
-
-        def vanishes(atom: Expr) -> bool:
-            match atom:
-                case Size(extent):
-                    given = self.definition(extent)
-                    if given is None or given == Polynomial.of(atom):
-                        return extent in empty
-                    return extent in empty or self._is_zero(given, empty)
-                case Call("minimum", args):
-                    forms = [f for f in map(self.form, args) if f is not None]
-                    return any(self._is_zero(f, empty) for f in forms)
-            return False
-
-        return all(any(map(vanishes, key)) for key in form.terms)
 
     def extents_of(self, size: Polynomial) -> list[str]:
         """The extents that certainly have this size, in the order of the operation."""
@@ -277,10 +247,6 @@ class Bounds:
                     bounds.append(sum(forms, -own))
                 return bounds
         return []
-
-
-def _is_size_monomial(key: Monomial) -> TypeGuard[tuple[Size]]:
-    return len(key) == 1 and isinstance(key[0], Size)
 
 
 def _is_natural(e: Expr) -> bool:

@@ -12,9 +12,7 @@ from dataclasses import replace
 
 from derive.algebra.expr import Access, Expr, Index, Param, Size, walk
 from derive.algebra.substitution import replace_inside_out
-from derive.budget import working
 from derive.notation.operation import AxisOf, Choice, KeepDim, Operation, Parameter, SizeOf
-from derive.notation.split import is_plain, split_axes
 
 
 def canonical(op: Operation) -> tuple[Operation, dict[str, str]]:
@@ -143,14 +141,3 @@ def _map_names(
         return part
 
     return replace_inside_out(e, named)
-
-
-def canonical_parts(op: Operation) -> tuple[Operation, Mapping[str, str], Mapping[str, str]]:
-    """(op with split axes and canonical names, canonical -> given name, and the inverse)."""
-    with working(op.name):
-        plain, display_names = canonical(op if is_plain(op) else split_axes(op).operation)
-    return (
-        plain,
-        display_names,
-        {name: canonical_name for canonical_name, name in display_names.items()},
-    )

@@ -220,15 +220,3 @@ def test_a_size_on_an_axis_is_as_the_operation_says():
 def test_the_example_of_the_documentation():
     names = {"Rel": Rel, "Index": Index, "Size": Size, "Extent": Extent}
     assert doctest.testmod(module, extraglobs=names).failed == 0
-
-
-def test_an_axis_that_is_empty_with_another():
-    one, other = Size("k"), Size("l")
-    least = Call("minimum", (one, other))
-    sizes = {"m": one * other, "n": least, "o": one + other, "p": one + one}
-    bounds = Bounds({"k": None, "l": None, **sizes})
-    # All that a sum is made of is empty with it, a product with one of its factors.
-    assert [n for n in "klmnop" if bounds.is_empty_with(n, {"k"})] == ["k", "m", "n", "p"]
-    assert [n for n in "klmnop" if bounds.is_empty_with(n, {"o"})] == list("klmnop")
-    assert [n for n in "klmnop" if bounds.is_empty_with(n, {"p"})] == ["k", "m", "n", "p"]
-    assert [n for n in "klmnop" if bounds.is_empty_with(n, {"m"})] == ["m"]
