@@ -53,6 +53,22 @@ class Scenario(Protocol):
     def run(self, lines: Iterable[Line], known: Mapping[str, Shape]) -> None: ...
 
 
+@dataclass(frozen=True)
+class Savings:
+    """What is saved by lines in place: allocations, and passes over the addends of products."""
+
+    allocations: int = 0
+    certain: int = 0
+    """The allocations that are saved whichever branches run."""
+    fused: int = 0
+
+    def plus(self, allocations: int, fused: int = 0) -> Savings:
+        """Return the savings with these in addition, which are certain."""
+        return Savings(
+            self.allocations + allocations, self.certain + allocations, self.fused + fused
+        )
+
+
 @dataclass
 class InPlaceWriter:
     """Rewrites lines in place, one after another.
@@ -73,8 +89,7 @@ class InPlaceWriter:
     """The names that are not tensors."""
     grouped: set[str] = field(default_factory=set)
     """The names of tensors that may have a group of axes."""
-    written: int = 0
-    """The number of saved allocations."""
+    saved: Savings = field(default_factory=Savings)
     _aliases: Aliases = field(default_factory=Aliases)
     _busy: set[Owner] = field(default_factory=set)
     """The tensors that the current line reads again or a later line reads."""
@@ -116,12 +131,12 @@ class InPlaceWriter:
                 if set(own) & set(needs):
                     self._busy.add(m)
                 self._asked.setdefault(m, {}).update(dict.fromkeys(own))
-        self._whole, self._before, written = line.code, [], self.written
+        self._whole, self._before, saved = line.code, [], self.saved
         self._name = line.name
         code, memory = self._made_of(line.code, worlds)
         made = replace(line, code=code)
         if not self._fits(made):
-            self._before, self.written = [], written
+            self._before, self.saved = [], saved
             made, memory = line, self._made_of(line.code, ())[1]
         self._aliases.known[line.name] = memory
         every = [*self._before, made]
@@ -171,8 +186,12 @@ class InPlaceWriter:
                 return code, self._aliases.of(code)
             case Conditional(test, then, other):
                 holds = [(w, w.truth(test)) for w in worlds]
+                certain = self.saved.certain
                 one = self._made_of(then, [w for w, x in holds if x is not False], False)
+                first = self.saved.certain
+                self.saved = replace(self.saved, certain=certain)
                 two = self._made_of(other, [w for w, x in holds if x is not True], False)
+                self.saved = replace(self.saved, certain=min(first, self.saved.certain))
                 return Conditional(test, one[0], two[0]), self._aliases.either(code, one[1], two[1])
         if not (read_parts(code) or torch_op(code).makes):
             return code, self._aliases.of(code)
@@ -200,7 +219,8 @@ class InPlaceWriter:
             if made is not None:
                 # An out-of-place scatter copies its base first, and a choice is slow.
                 chosen = isinstance(code, FunctionCall) and code.name == "torch.where"
-                self.written += 2 if chosen or torch_op(code).at_positions else 1
+                twice = chosen or torch_op(code).at_positions
+                self.saved = self.saved.plus(2 if twice else 1)
                 return made, self._aliases.fresh() if asked else found[place][1]
         return new, self._aliases.combined(code, [memory for _, memory in found])
 
@@ -222,18 +242,18 @@ class InPlaceWriter:
             self._shape(w, product) != self._shape(w, code) for w in worlds
         ) or not self._is_large(code, worlds):
             return None
-        before, written = list(self._before), self.written
+        before, saved = list(self._before), self.saved
         (x, memory), (left, one), (right, two) = (
             self._made_of(part, worlds, alone) for part in (total, a, b)
         )
         value = (Keyword("value", Literal("-1")),) if op == "-" else ()
         if self._may_write(total, code, memory, worlds) and not self._asked_of(memory):
-            self.written += 2
+            self.saved = self.saved.plus(2)
             return MethodCall(x, "addcmul_", (left, right, *value)), memory
         if any(self._may_write(p, code, m, worlds) for p, m in ((a, one), (b, two))):
-            self._before, self.written = before, written
+            self._before, self.saved = before, saved
             return None
-        self.written += 1
+        self.saved = self.saved.plus(1)
         return FunctionCall("torch.addcmul", (x, left, right, *value)), self._aliases.fresh()
 
     def _matrices_added(
@@ -252,7 +272,7 @@ class InPlaceWriter:
         axes = len(self._shape(worlds[0], code) or ())
         parts = (made.addend, made.left, made.right)
         (total, memory), (left, _), (right, _) = (self._made_of(x, worlds, alone) for x in parts)
-        self.written += 1
+        self.saved = self.saved.plus(1, fused=1)
         if self._may_write(made.addend, code, memory, worlds) and not self._asked_of(memory):
             over = made.over(total, left, right, axes)
             if over is not None:
