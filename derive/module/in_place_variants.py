@@ -12,17 +12,17 @@ from dataclasses import replace
 from itertools import product
 
 from derive.algebra.expr import Index
-from derive.cost.costs import backward_trace, forward_trace, shapes_of
-from derive.cost.shape_interpreter import ABSENT, ShapedTensor, Trace
 from derive.cost.size_formula import degree
 from derive.notation.operation import Operation
 from derive.program.aliasing import unalias_outputs
+from derive.program.argument_types import backward_types, forward_types, shapes_of
 from derive.program.buffer_reuse import Entry, InPlaceWriter, Savings
 from derive.program.cse import Line, renumbered
 from derive.program.guard_elimination import unguarded
 from derive.program.program import BackwardLine, Program
 from derive.program.shape_rules import Shape, elements
 from derive.program.torch_ir import names_in
+from derive.program.types import ABSENT, TensorType, Types
 
 WIDTH = 76
 """Maximum columns of a line of code, without indentation."""
@@ -67,25 +67,21 @@ class _Own:
     def __init__(self, op: Operation, program: Program, optional: Sequence[str]) -> None:
         self.op, self.program, self.optional = op, program, optional
         self.inputs, self.equations = shapes_of(op)
-        forward = forward_trace(op)
+        forward = forward_types(op)
         forward.run(program.forward, self.equations)
         names = (*program.outputs, *program.statistics)
-        self.outputs: dict[str, ShapedTensor] = {name: forward.values[name] for name in names}
+        self.outputs: dict[str, TensorType] = {name: forward.known[name] for name in names}
         shapes = (*self.inputs.values(), *(x.shape for x in self.outputs.values()))
         self.full = max(map(_axes, shapes))
-        self.floats = [t.name for t in op.inputs if t.kind == "float"]
 
     def backward(self, body: Sequence[BackwardLine]) -> tuple[Savings, tuple[BackwardLine, ...]]:
         """Return what is saved, and the body."""
         op, program = self.op, self.program
-        made = [e.name for e in op.equations if e.name in program.outputs and e.kind == "float"]
-        cotangents = [name for _, name in program.cotangents if name is not None]
         known = {name: self.inputs[t] for t, name in program.gradients.items()}
         results = tuple(program.gradients.values())
         saved, entries = self._written(
             [(x.line, x.needs) for x in body],
-            lambda: backward_trace(op, program, self.outputs),
-            (*cotangents, *self.floats, *made, *program.float_statistics),
+            lambda: backward_types(op, program, self.outputs),
             (results, known),
         )
         return saved, tuple(BackwardLine(line, needs) for line, needs in entries)
@@ -95,8 +91,7 @@ class _Own:
         all_of_it = tuple(t.name for t in self.op.inputs)
         saved, entries = self._written(
             [(line, all_of_it) for line in self.program.forward],
-            lambda: forward_trace(self.op),
-            self.floats,
+            lambda: forward_types(self.op),
             ((*self.program.outputs, *self.program.statistics), self.equations),
         )
         # A result that is written over a view of a temporary is itself a view.
@@ -106,8 +101,7 @@ class _Own:
     def _written(
         self,
         entries: Sequence[Entry],
-        trace: Callable[[], Trace],
-        floats: Sequence[str],
+        trace: Callable[[], Types],
         ends: tuple[Sequence[str], Mapping[str, Shape]],
     ) -> tuple[Savings, list[Entry]]:
         """Return what is saved, and the lines in place; ``ends``: results, known shapes."""
@@ -117,13 +111,12 @@ class _Own:
         for absent in product((False, True), repeat=len(self.optional)):
             world = trace()
             missing = (name for name, gone in zip(self.optional, absent, strict=True) if gone)
-            world.values.update(dict.fromkeys(missing, ABSENT))
+            world.known.update(dict.fromkeys(missing, ABSENT))
             worlds.append(world)
         lines = [line for line, _ in entries]
         reserved = {x.name for x in (*self.op.inputs, *self.op.parameters)}
         reserved |= {name for line in lines for name in names_in(line.code)}
         writer = InPlaceWriter(
-            floats=dict.fromkeys(floats),
             results=results,
             known=known,
             places={t.name: n for n, t in enumerate(self.op.inputs)},
