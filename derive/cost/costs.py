@@ -111,13 +111,13 @@ def costs_of(op: Operation, program: Program) -> Costs:
     kinds = {t.name: t.kind for t in op.inputs} | {e.name: e.kind for e in op.equations}
     kinds |= dict.fromkeys(program.statistics, "float")
     forward = forward_trace(op)
-    forward.run(program.forward, known)
+    forward.run(program.forward)
     outputs = {name: forward.known[name] for name in (*program.outputs, *program.statistics)}
     available = given_values(op) | outputs
     backward = backward_trace(op, program, outputs)
     lines = [entry.line for entry in program.backward]
     gradients = {name: inputs[t] for t, name in program.gradients.items()}
-    backward.run(lines, gradients)
+    backward.run(lines)
     full = max(map(_shape_rank, (*inputs.values(), *(x.shape for x in outputs.values()))))
     need = max(full, *map(_shape_rank, known.values()), *_written_ranks(op, sizes))
     wide = (

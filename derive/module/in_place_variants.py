@@ -7,7 +7,7 @@ run, or if a tensor is added to a matrix product in one call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -20,9 +20,9 @@ from derive.program.buffer_reuse import Entry, InPlaceWriter, Savings
 from derive.program.cse import Line, renumbered
 from derive.program.guard_elimination import unguarded
 from derive.program.program import BackwardLine, Program
-from derive.program.shape_rules import Shape, elements
+from derive.program.shape_rules import Shape, TensorType, elements
 from derive.program.torch_ir import names_in
-from derive.program.types import ABSENT, TensorType, Types
+from derive.program.types import ABSENT, Types
 
 WIDTH = 76
 """Maximum columns of a line of code, without indentation."""
@@ -68,7 +68,7 @@ class _Own:
         self.op, self.program, self.optional = op, program, optional
         self.inputs, self.equations = shapes_of(op)
         forward = forward_types(op)
-        forward.run(program.forward, self.equations)
+        forward.run(program.forward)
         names = (*program.outputs, *program.statistics)
         self.outputs: dict[str, TensorType] = {name: forward.known[name] for name in names}
         shapes = (*self.inputs.values(), *(x.shape for x in self.outputs.values()))
@@ -77,12 +77,10 @@ class _Own:
     def backward(self, body: Sequence[BackwardLine]) -> tuple[Savings, tuple[BackwardLine, ...]]:
         """Return what is saved, and the body."""
         op, program = self.op, self.program
-        known = {name: self.inputs[t] for t, name in program.gradients.items()}
-        results = tuple(program.gradients.values())
         saved, entries = self._written(
             [(x.line, x.needs) for x in body],
             lambda: backward_types(op, program, self.outputs),
-            (results, known),
+            tuple(program.gradients.values()),
         )
         return saved, tuple(BackwardLine(line, needs) for line, needs in entries)
 
@@ -92,7 +90,7 @@ class _Own:
         saved, entries = self._written(
             [(line, all_of_it) for line in self.program.forward],
             lambda: forward_types(self.op),
-            ((*self.program.outputs, *self.program.statistics), self.equations),
+            (*self.program.outputs, *self.program.statistics),
         )
         # A result that is written over a view of a temporary is itself a view.
         lines = [line for line, _ in entries]
@@ -102,10 +100,9 @@ class _Own:
         self,
         entries: Sequence[Entry],
         trace: Callable[[], Types],
-        ends: tuple[Sequence[str], Mapping[str, Shape]],
+        results: Sequence[str],
     ) -> tuple[Savings, list[Entry]]:
-        """Return what is saved, and the lines in place; ``ends``: results, known shapes."""
-        results, known = ends
+        """Return what is saved, and the lines in place."""
         entries = unguarded(entries, results)
         worlds = []
         for absent in product((False, True), repeat=len(self.optional)):
@@ -118,7 +115,6 @@ class _Own:
         reserved |= {name for line in lines for name in names_in(line.code)}
         writer = InPlaceWriter(
             results=results,
-            known=known,
             places={t.name: n for n, t in enumerate(self.op.inputs)},
             taken={*reserved, *(line.name for line in lines)},
             is_large=lambda shape: _axes(shape) >= self.full,

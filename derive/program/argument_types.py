@@ -9,8 +9,8 @@ from derive.algebra.expr import Add, Call, Composite, Expr, Index, Mul, Num, Par
 from derive.algebra.poly import ONE, Poly, atom, constant
 from derive.notation.operation import AxisOf, KeepDim, Operation, SizeOf
 from derive.program.program import Program
-from derive.program.shape_rules import Shape, elements, formula, whole
-from derive.program.types import NUMBER, TensorType, Types
+from derive.program.shape_rules import Shape, TensorType, elements, formula, whole
+from derive.program.types import NUMBER, Types
 
 
 class SizeFormulas:
@@ -26,11 +26,11 @@ class SizeFormulas:
         named = (name for name in self.defined if isinstance(self._sizes[name], Add | Call))
         self.letters = {self.defined[name]: atom(Size(name)) for name in named}
 
-    def shape(self, axes: Iterable[Expr]) -> Shape:
+    def shape(self, axes: Iterable[Expr | None]) -> Shape:
         """Return the sizes of the axes."""
         return tuple(map(self._axis, axes))
 
-    def _axis(self, axis: Expr) -> Poly:
+    def _axis(self, axis: Expr | None) -> Poly:
         match axis:
             case Index():
                 return self._letter(Size(axis.extent))

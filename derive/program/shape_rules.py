@@ -7,6 +7,7 @@ of the result. A position is an integer that depends on no size.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
@@ -26,8 +27,19 @@ from derive.algebra.poly import (
     poly,
     scale,
 )
+from derive.notation.operation import Kind
 
 Shape = tuple[Poly, ...]
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """A tensor of this shape; ``kind`` is None if it is unknown."""
+
+    shape: Shape
+    kind: Kind | None = "float"
+
+
 _LAST = constant(-1)
 
 
