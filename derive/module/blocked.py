@@ -361,8 +361,7 @@ def _row_sizes(s: Scheduled) -> Iterable[Poly]:
     op = s.stage.operation
     forward = forward_trace(op)
     forward.run(s.program.forward)
-    outputs = {name: forward.known[name] for name in s.program.outputs}
-    backward = backward_trace(op, s.program, outputs)
+    backward = backward_trace(op, s.program)
     backward.run([entry.line for entry in s.program.backward])
     (block,) = (base_and_power(f)[0] for f in size_of(s.stage.extent).terms[0].factors)
     for step in (*forward.steps, *backward.steps):

@@ -64,21 +64,17 @@ def with_absent(op: Operation, program: Program) -> Program:
         return program
     required = (t for t in op.inputs if t.kind == "float" and t.default is None)
     like = Name(next(required, optional[0]).name)
-    trace = forward_types(op)
-    forward = _VariantBody(op, trace, like, program.forward_precision, program.outputs)
-    composed = replace(forward, trace=forward_types(op), precision=program.composed_precision)
+    forward = _VariantBody(op, forward_types(op), like, program.forward_precision, program.outputs)
+    composed = replace(forward, precision=program.composed_precision)
     second_forward = composed.lines([(line, ()) for line in program.composed], optional)
     first = forward.lines([(line, ()) for line in program.forward], optional)
-    trace = Types(trace.letters, trace.known)
-    trace.run(program.forward)
-    outputs = {name: trace.known[name] for name in (*program.outputs, *program.statistics)}
     cotangents = (Name(name) for _, name in program.cotangents if name is not None)
     like = next(cotangents, like)
     filled: list[Tensor] = []
 
     def pulled(lines: tuple[BackwardLine, ...], precision: Precision) -> tuple[BackwardLine, ...]:
         body = _VariantBody(
-            *(op, backward_types(op, replace(program, backward=lines), outputs), like, precision),
+            *(op, backward_types(op, replace(program, backward=lines)), like, precision),
             tuple(program.gradients.values()),
         )
         entries = body.lines([(x.line, x.needs) for x in lines], optional)

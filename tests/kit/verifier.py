@@ -94,12 +94,9 @@ def faults_of_types(op: Operation, program: Program, optional: Sequence[str] = (
             types = forward_types(op)
             types.known |= gone
             found += _faults_of_types(op, types, [(x, ()) for x in lines], absent)
-            if lines is program.forward:
-                names = (*program.outputs, *program.statistics)
-                outputs = {name: types.known[name] for name in names}
         for body in (program.backward, program.first_order):
-            types = backward_types(op, program, outputs)
-            types.known |= {name: ABSENT for name in absent if name in types.known}
+            types = backward_types(op, program)
+            types.known |= gone
             found += _faults_of_types(op, types, [(x.line, x.needs) for x in body], absent)
     return found
 
