@@ -24,7 +24,9 @@ class SizeFormulas:
         self._sizes = {e.name: e.size for e in op.extents}
         self.defined = {e.name: formula(e.size, self._letter) for e in op.extents if e.size}
         named = (name for name in self.defined if isinstance(self._sizes[name], Add | Call))
-        self.letters = {self.defined[name]: atom(Size(name)) for name in named}
+        known = {atom(Size(name)) for name in self._sizes}
+        letters = {self.defined[name]: atom(Size(name)) for name in named}
+        self.letters = {size: letter for size, letter in letters.items() if size not in known}
 
     def shape(self, axes: Iterable[Expr | None]) -> Shape:
         """Return the sizes of the axes."""

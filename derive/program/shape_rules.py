@@ -78,7 +78,9 @@ def whole(e: Expr | int) -> Poly:
 
 
 def extremum(function: str, args: tuple[Poly, ...]) -> Poly:
-    """Return the minimum or maximum: a number if all arguments are numbers."""
+    """Return the minimum or maximum: a number if all arguments are numbers, x of x and x."""
+    if len(set(args)) == 1:
+        return args[0]
     if any(t.factors for p in args for t in p.terms):
         return atom(Call(function, args))
     return constant((min if function == "minimum" else max)(map(number, args)))

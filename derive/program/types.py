@@ -74,6 +74,8 @@ _DTYPES = {
     "torch.bool": DType("bool"),
 }
 _COMPARES = frozenset("< <= > >= == !=".split())
+_COUNTS = ("sum", "prod")
+"""Reductions of truth values to their number."""
 _SELECTS = TORCH_OPS["index_select"]
 
 
@@ -267,7 +269,8 @@ def _kind_of(op: TorchOp, args: Sequence[Any], named: Mapping[str, Any]) -> Kind
     dtypes = (x.kind for x in every if isinstance(x, DType))
     kinds = [x.kind for x in every if isinstance(x, TensorType)]
     if op.shape is not None and not op.contracts:
-        return next(dtypes, kinds[0] if kinds else _promoted(every, kinds))
+        first = kinds[0] if kinds else _promoted(every, kinds)
+        return next(dtypes, "int" if first == "bool" and op.name in _COUNTS else first)
     found = next(dtypes, _promoted(every, kinds))
     preserves = op in (ELEMENTWISE, MATMUL) or op.half in (MONOTONE, EXACT_ALONE)
     return found if found == "float" or preserves else None
@@ -301,7 +304,7 @@ def _evaluated_literal(words: str) -> Any:
 
 def _attribute(obj: Any, name: str) -> Any:
     if not isinstance(obj, TensorType):
-        return None
+        return obj if obj is NUMBER else None
     match name:
         case "shape":
             return obj.shape
@@ -336,6 +339,8 @@ def _arithmetic(op: str, a: Any, b: Any) -> Any:
                 return mul(a, b)
             case "//":
                 return floor_divided(a, b)
+            case "**" if not any(t.factors for t in b.terms) and number(b) > 0:
+                return mul(*[a] * number(b))
             case "%" if not any(t.factors for t in (*a.terms, *b.terms)):
                 return constant(number(a) % number(b))
     return NUMBER if _is_number(a) and _is_number(b) else None
@@ -351,5 +356,5 @@ def _builtin_value(name: str, args: tuple[Any, ...]) -> Any:
         case (("min" | "max"), _) if all(isinstance(x, Poly) for x in args):
             return extremum(f"{name}imum", args)
     numbers = args[1:] if name == "_ieee" else args
-    known = name.startswith("math.") or (numbers and all(map(_is_number, numbers)))
+    known = name.startswith(("math.", "torch.finfo")) or (numbers and all(map(_is_number, numbers)))
     return NUMBER if known else None

@@ -130,12 +130,16 @@ def _is_same(sizes: SizeFormulas, one: TensorType, other: TensorType) -> bool:
         defined = sizes.defined.get(e.extent) if isinstance(e, Size) else None
         return atom(e) if defined is None else defined
 
-    pair = [t.shape for t in (one, other)]
-    for _ in range(_STEPS):
-        if pair[0] == pair[1]:
-            return one.kind == other.kind
-        pair = [tuple(formula(n, opened) for n in shape) for shape in pair]
-    return False
+    def forms(n: Poly) -> set[Poly]:
+        found = [n]
+        for _ in range(_STEPS):
+            found.append(formula(found[-1], opened))
+        return set(found)
+
+    if one.kind != other.kind or len(one.shape) != len(other.shape):
+        return False
+    pairs = zip(one.shape, other.shape, strict=True)
+    return all(a is b or forms(a) & forms(b) for a, b in pairs)
 
 
-_STEPS = 4
+_STEPS = 3

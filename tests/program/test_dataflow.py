@@ -82,7 +82,7 @@ torch.ops.aten.hardtanh_backward(x, y, -1, 1);
 torch.ops.aten.leaky_relu_backward(x, y, 0.1, False); torch.ops.aten.threshold_backward(x, y, 0);
 x @ y.mT; b @ squares; -x; x - y; x + 0; x * 1; x / 1; x ** 2; x ** 1; ~mask; mask & mask; x == y;
 x > 0; x.mul_(2); x.mT.add_(1); torch.softmax(x, 1, out=x); _masked_(x, mask); x.contiguous();
-x.long(); places.long(); x.isfinite(); torch.real(x); x if True else y; x if True else None;
+x.long(); places.long(); mask.sum(1); mask.prod(1); x.isfinite(); torch.real(x); x if True else y; x if True else None;
 (x.mT if True else y).unsqueeze(0); x.cumsum(0); alone.cumsum(1); torch.addcmul(x, y, y);
 x.masked_fill(mask, 0); torch.pow(x, 1); torch.pow(x, y); torch.nn.functional.hardshrink(x, 0);
 torch.nn.functional.threshold(x, -9, 0); _added_product(square, x, x.mT, 1, 1)

@@ -48,6 +48,7 @@ def types():
         ("none.unsqueeze(0)", None),
         ("x.max(1).indices", (n,)),
         ("unknown * 2", None),
+        ("v.new_zeros(2 ** 3)", (constant(8),)),
     ],
 )
 def test_a_shape_follows_from_those_of_the_operands(text, shape):
@@ -78,7 +79,7 @@ def test_a_kind_is_that_to_which_the_operands_promote_or_of_the_dtype(kind, text
 
 NUMBERS = (
     "2; 0.5; -a; a / math.nan; x.shape[0] * a; k // 2; x.dim(); math.sqrt(k); a < 2; "
-    "_quotient(1, k); not a"
+    "_quotient(1, k); not a; torch.finfo(x.dtype).max"
 )
 
 
