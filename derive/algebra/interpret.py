@@ -47,7 +47,7 @@ from derive.algebra.expr import (
     walk,
 )
 from derive.algebra.functions import FUNCTIONS, OF_INTEGERS
-from derive.algebra.reference_reductions import REDUCTIONS
+from derive.algebra.reference_values import REDUCTIONS
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Extents: TypeAlias = Mapping[str, "int | tuple[int, ...]"]

@@ -8,7 +8,7 @@ saves.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -24,23 +24,70 @@ from derive.algebra.expr import (
     free_indices,
     sum_of,
 )
+from derive.algebra.factor import to_tree
 from derive.algebra.inequalities import Bounds
 from derive.algebra.poly import ONE, ZERO, Poly, Term, add, atom, make_term, mul, poly, sum_over
-from derive.algebra.rules import DELTA_RULES, FUNCTION_RULES, Rule, Rules, Step
-from derive.algebra.simplify import Log, eliminate_deltas, simplify
+from derive.algebra.rules import (
+    DELTA_RULES,
+    FUNCTION_RULES,
+    Log,
+    Rule,
+    Rules,
+    Step,
+    eliminate_deltas,
+    simplify,
+)
 from derive.algebra.substitution import rename_apart, substitute
-from derive.algebra.to_tree import to_tree
 from derive.budget import at
 from derive.calculus.bracket_rules import without_rectified, zero_rule
 from derive.calculus.chain_rule import partial_of_let, reads
 from derive.calculus.fold import fold_rules, masked_fold
+from derive.calculus.guards import bounds_of
 from derive.calculus.lets import Let, Lets, is_named_sum
-from derive.calculus.positions import bounds_of
 from derive.calculus.ratio_rules import quotient_rules
 from derive.calculus.softmax import with_values_named
-from derive.calculus.step_log import StepLog
 from derive.calculus.value_analysis import ValueFacts
 from derive.notation.operation import Operation
+
+# ----------------------------------------------------------------------------------------- step log
+# The steps that led to a formula, concatenated lazily when they are read.
+#
+# A formula at the end of a long chain includes the steps of every formula before it; most are never
+# shown.
+
+
+@dataclass(frozen=True, eq=False)
+class StepLog:
+    """Steps after those of two earlier trails: of the formula, and of the one inlined into it."""
+
+    own: tuple[Step, ...] = ()
+    before: StepLog | None = None
+    taken: StepLog | None = None
+
+    def then(self, own: Sequence[Step], taken: StepLog | None = None) -> StepLog:
+        """Append the steps of ``taken`` that are not in this trail, and then ``own``."""
+        return StepLog(tuple(own), self, taken)
+
+    def __iter__(self) -> Iterator[Step]:
+        """All steps in order, without duplicates from shared trails."""
+        found: dict[StepLog, tuple[Step, ...]] = {}
+        pending: list[StepLog] = [self]
+        while pending:
+            trail = pending[-1]
+            parts = [p for p in (trail.before, trail.taken) if p is not None]
+            missing = [p for p in parts if p not in found]
+            if missing:
+                pending += missing
+                continue
+            pending.pop()
+            before = () if trail.before is None else found[trail.before]
+            taken = () if trail.taken is None else found[trail.taken]
+            known = set(before) if taken else set()
+            found[trail] = (*(s for s in taken if s not in known), *before, *trail.own)
+        yield from found[self]
+
+
+# ------------------------------------------------------------------------------------------ adjoint
 
 
 @dataclass(frozen=True)

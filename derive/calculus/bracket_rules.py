@@ -38,8 +38,7 @@ from derive.algebra.expr import (
 from derive.algebra.inequalities import Bounds
 from derive.algebra.logic import conditions_of, conjunction
 from derive.algebra.poly import ZERO, Poly, Term, as_atom, base_and_power, make_term, poly
-from derive.algebra.rules import Rule, Step
-from derive.algebra.simplify import Log
+from derive.algebra.rules import Log, Rule, Step
 from derive.algebra.substitution import replace, substitute
 from derive.calculus.guards import lone_atom, rebuilt_term
 from derive.calculus.lets import Find, Lets

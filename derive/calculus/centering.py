@@ -42,12 +42,10 @@ from derive.algebra.poly import (
     scale,
     sum_over,
 )
-from derive.algebra.rules import Rules
-from derive.algebra.simplify import simplify
+from derive.algebra.rules import Rules, simplify
 from derive.algebra.squares import RobustCenter, Square, square_to_open
 from derive.calculus.adjoint import Adjoint, Backward
-from derive.calculus.fold import fold_rules
-from derive.calculus.instances import Multiple, multiples
+from derive.calculus.fold import Multiple, fold_rules, multiples
 from derive.calculus.lets import Let, Lets
 from derive.calculus.softmax import recognise_under
 from derive.calculus.value_analysis import Facts, ValueFacts

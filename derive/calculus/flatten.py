@@ -58,9 +58,8 @@ from derive.algebra.poly import (
 from derive.algebra.reductions import CONDITIONS, POSITIONS, REDUCTIONS
 from derive.algebra.substitution import replace_inside_out, substitute
 from derive.calculus.guard_insertion import guarded_sum, is_certain
-from derive.calculus.guards import group_by_indices
+from derive.calculus.guards import case_of, group_by_indices, only_case
 from derive.calculus.lets import Lets
-from derive.calculus.positions import case_of, only_case
 from derive.calculus.reindexing import reverse_reduction, reverse_sum
 from derive.calculus.stabilise import (
     exponential,

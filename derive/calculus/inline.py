@@ -26,8 +26,16 @@ from derive.algebra.expr import (
     tensors,
 )
 from derive.algebra.poly import Poly, Term, poly
-from derive.algebra.rules import DELTA_RULES, FUNCTION_RULES, PAIRED, Rules, Step
-from derive.algebra.simplify import Log, eliminate_deltas, simplify
+from derive.algebra.rules import (
+    DELTA_RULES,
+    FUNCTION_RULES,
+    PAIRED,
+    Log,
+    Rules,
+    Step,
+    eliminate_deltas,
+    simplify,
+)
 from derive.budget import at
 from derive.calculus.adjoint import Adjoint, Backward, with_subject
 from derive.calculus.bracket_rules import zero_rule

@@ -8,7 +8,7 @@ Only lets bind indices in a reduction other than a sum, so a `Poly` holds sums a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
@@ -17,14 +17,18 @@ from typing import Any
 from derive.algebra.expr import (
     Access,
     Call,
+    Const,
     Delta,
     Expr,
     Index,
     Iverson,
     Num,
+    Pow,
     Rel,
+    Size,
     accesses,
     free_indices,
+    is_number,
     sort_key,
     tensors,
     walk,
@@ -47,8 +51,44 @@ from derive.algebra.reductions import KINDS, OTHERS, Reduction
 from derive.algebra.rules import Step
 from derive.algebra.substitution import fresh_numbered, numbers, substitute
 from derive.calculus.reindexing import part_in_branch
-from derive.calculus.scaled_names import scaled_call
 from derive.notation.operation import Kind
+
+# ------------------------------------------------------------------------------------- scaled names
+# Equations that are a number times a function, so that the name gives the function's value.
+
+
+def scaled_call(body: Poly) -> tuple[Call, Term] | None:
+    """f(u) and c if the body is c*f(u), with c a nonzero number.
+
+    A parameter is nonzero if u is divided by it. A size is nonzero if it is a divisor, or the size
+    of an axis of f(u), which would otherwise have no elements.
+    """
+    if len(body.terms) != 1:
+        return None
+    (t,) = body.terms
+    calls = [f for f in t.factors if isinstance(f, Call)]
+    if len(calls) != 1 or t.binders:
+        return None
+    divisors = {f.base for f in walk(calls[0]) if isinstance(f, Pow) and _is_negative(f)}
+    rest = tuple(f for f in t.factors if f is not calls[0])
+    own = {i.extent for i in free_indices(calls[0])}
+    if not all(_is_not_zero(f, divisors, own) for f in rest):
+        return None
+    return calls[0], make_term(t.coef, (), rest)
+
+
+def _is_not_zero(f: Expr, divisors: Set[Expr], extents: Set[str]) -> bool:
+    base = base_and_power(f)[0]
+    if isinstance(base, Size):
+        return _is_negative(f) or base.extent in extents
+    return isinstance(base, Const) or (base in divisors and is_number(base))
+
+
+def _is_negative(f: Expr) -> bool:
+    return isinstance(f, Pow) and isinstance(f.exponent, Num) and f.exponent.value < 0
+
+
+# --------------------------------------------------------------------------------------------- lets
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,8 @@ from derive.algebra.expr import (
     free_indices,
     walk,
 )
+from derive.algebra.factor import to_tree
 from derive.algebra.match import match
-from derive.algebra.memo import Recursion
 from derive.algebra.poly import (
     ZERO,
     Poly,
@@ -42,10 +42,8 @@ from derive.algebra.poly import (
     raised,
     sum_over,
 )
-from derive.algebra.rules import Rule, Step, SumRule
-from derive.algebra.simplify import Log, simplify
-from derive.algebra.substitution import substitute
-from derive.algebra.to_tree import to_tree
+from derive.algebra.rules import Log, Rule, Step, SumRule, simplify
+from derive.algebra.substitution import Recursion, substitute
 from derive.calculus.guard_insertion import has_positions
 from derive.calculus.guards import has_a_member
 from derive.calculus.lets import Find, Let, Lets, inline, tensors_of

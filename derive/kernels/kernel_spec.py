@@ -3,20 +3,46 @@
 from __future__ import annotations
 
 import ast
+import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 
-from derive.algebra.expr import Expr, Index, Num, Where
+from derive.algebra.expr import (
+    Access,
+    Expr,
+    Guard,
+    Index,
+    Num,
+    Param,
+    Pow,
+    Rel,
+    Where,
+    node,
+    tensors,
+)
 from derive.algebra.functions import FUNCTIONS, POWERS
-from derive.algebra.hashcons import node
-from derive.algebra.poly import Poly
+from derive.algebra.poly import (
+    ZERO,
+    FactoredSum,
+    Poly,
+    Term,
+    add,
+    as_atom,
+    atom,
+    make_term,
+    mul,
+    poly,
+    power,
+    sum_over,
+)
+from derive.budget import tick
 from derive.calculus.alpha_renaming import canonical
 from derive.calculus.build_lets import flatten_operation
 from derive.calculus.guard_insertion import make_safe
-from derive.calculus.lets import Lets
-from derive.kernels.instantiate import expand_names
+from derive.calculus.lets import Find, Lets
 from derive.notation.operation import Operation
 from derive.program.torch_ir import (
     Attribute,
@@ -30,6 +56,112 @@ from derive.program.torch_ir import (
     Unary,
     replaced,
 )
+
+# -------------------------------------------------------------------------------------- instantiate
+# Replace atoms of flat expressions by sums, and restore the flat form.
+
+Replacement = Callable[[Expr], Poly | None]
+"""The replacement of an access or a parameter; None if it stays."""
+
+
+def instantiate_atoms(e: Expr, become: Replacement) -> Expr:
+    """e with accesses and parameters replaced; the replacements contain no bound index of e."""
+    tick()
+    match e:
+        case Access() | Param():
+            found = become(e)
+            if found is not None:
+                return found
+            return e
+        case Poly(terms):
+            made = [_instantiate_term(t, become) for t in terms]
+            if all(p.terms == (t,) for p, t in zip(made, terms, strict=True)):
+                return e
+            return add(ZERO, *made)
+        case Pow(base, Num(exponent)):
+            new = instantiate_atoms(base, become)
+            return e if new is base else as_atom(power(as_poly(new), exponent))
+        case FactoredSum(body):
+            new = instantiate_atoms(body, become)
+            if isinstance(new, Poly) and len(new.terms) > 1 and not tensors(new):
+                return FactoredSum(new)
+            return new
+        case Guard(condition, position, elsewhere):
+            parts = instantiate_atoms(condition, become), instantiate_atoms(position, become)
+            return Guard(parts[0], as_atom(as_poly(parts[1])), elsewhere)
+    whole: Expr = e.map(lambda part: instantiate_atoms(part, become))
+    return whole
+
+
+def as_poly(e: Expr) -> Poly:
+    """An expression as a sum."""
+    return e if isinstance(e, Poly) else atom(e)
+
+
+def _instantiate_term(t: Term, become: Replacement) -> Poly:
+    made = [(f, instantiate_atoms(f, become)) for f in t.factors]
+    changed = [as_poly(new) for f, new in made if new is not f]
+    if not changed:
+        return Poly((t,))
+    rest = make_term(t.coef, (), [f for f, new in made if new is f])
+    return sum_over(mul(poly([rest]), *changed), t.binders)
+
+
+def expand_names(p: Poly, find: Find, known: dict[Access, Poly] | None = None) -> Poly:
+    """p with all names expanded for which ``find`` returns a plain definition, recursively.
+
+    ``known`` memoizes the expansion of accesses, for the same ``find``.
+    """
+    seen = {} if known is None else known
+
+    def become(e: Expr) -> Poly | None:
+        if not isinstance(e, Access):
+            return None
+        if e not in seen:
+            let = find(e.tensor)
+            if let is None:
+                return None
+            seen[e] = expand_names(let.body_at(e.positions), find, seen)
+        return seen[e]
+
+    return as_poly(instantiate_atoms(p, become))
+
+
+def most_terms(p: Poly, find: Find) -> int:
+    """An upper bound of the terms of any sum in p after expanding the names that ``find`` knows."""
+    known: dict[str, int] = {}
+    most = 0
+
+    def of(e: Expr) -> int:
+        nonlocal most
+        match e:
+            case Access(name):
+                let = find(name)
+                if let is None:
+                    return 1
+                if name not in known:
+                    known[name] = of(let.body)
+                return known[name]
+            case Poly(terms):
+                n = min(sum(prod(map(of, t.factors)) for t in terms), _MANY)
+                most = max(most, n)
+                return n
+            case Pow(Access() as base, Num(exponent)):
+                n = of(base)
+                whole = exponent.denominator == 1 and exponent > 0
+                return int(min(n**exponent, _MANY)) if whole else 1
+        for part in e.parts():
+            of(part)
+        return 1
+
+    of(p)
+    return most
+
+
+_MANY = 10**6
+
+
+# -------------------------------------------------------------------------------------- kernel spec
 
 Axes = tuple[Index, ...]
 
@@ -250,3 +382,39 @@ def _parse_call(e: ast.expr) -> Code:
 def _keyword(k: ast.keyword) -> Code:
     assert k.arg is not None
     return Keyword(k.arg, _parse_call(k.value))
+
+
+# ------------------------------------------------------------------------------------ applicability
+# Kernels that are valid only for some parameters, with the equation as fallback.
+
+_COMPARED = {"<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne}
+
+
+def where_it_is(row: KernelSpec, given: Mapping[str, Poly]) -> Expr | None:
+    """The kernel of these arguments, with the equation as fallback; None if it never applies."""
+    kernel = Kernel(row.name, tuple(given[name] for name in row.arguments))
+    if row.condition is None:
+        return kernel
+    condition = instantiate_atoms(
+        row.condition, lambda e: given[e.name] if isinstance(e, Param) else None
+    )
+    holds = _compare_numbers(condition)
+    if holds is not None:
+        return kernel if holds else None
+
+    def become(e: Expr) -> Poly | None:
+        name = e.tensor if isinstance(e, Access) else getattr(e, "name", "")
+        return None if isinstance(e, Index) else given.get(row.names.get(name, ""))
+
+    return Where(condition, kernel, instantiate_atoms(row.body, become))
+
+
+def _compare_numbers(condition: Expr) -> bool | None:
+    """Whether a comparison of numbers holds; None unless both sides are known."""
+    if not isinstance(condition, Rel):
+        return None
+    sides = [as_poly(side).terms for side in (condition.left, condition.right)]
+    if any(t.factors for terms in sides for t in terms):
+        return None
+    left, right = (sum(t.coef for t in terms) for terms in sides)
+    return bool(_COMPARED[condition.op](left, right))

@@ -34,9 +34,7 @@ from derive.algebra.poly import (
     poly,
     sum_over,
 )
-from derive.kernels.applicability import where_it_is
-from derive.kernels.instantiate import as_poly
-from derive.kernels.kernel_spec import KernelSpec
+from derive.kernels.kernel_spec import KernelSpec, as_poly, where_it_is
 from derive.kernels.unify import Arguments, Found, term_quotient
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from itertools import count
 
-from derive.algebra.exact import constant_value
 from derive.algebra.expr import (
     Access,
     And,
@@ -31,10 +30,10 @@ from derive.algebra.expr import (
 )
 from derive.algebra.functions import POWERS
 from derive.algebra.reductions import CONDITIONS, REDUCTIONS
+from derive.algebra.reference_values import constant_value
 from derive.algebra.substitution import fresh
 from derive.notation import advice, syntax
-from derive.notation.desugar import desugar_concat, desugar_softmax
-from derive.notation.names import (
+from derive.notation.advice import (
     ALIASES,
     CONSTANTS,
     KEEPING,
@@ -43,14 +42,33 @@ from derive.notation.names import (
     nearest,
     plural,
 )
-from derive.notation.numbers import check_number, infinity, taken
 from derive.notation.resource_limits import JOINED
-from derive.notation.scope import AccessSite, Env, enter, in_either, letter_of
 from derive.notation.shapes import axis_of
-from derive.notation.smart_constructors import LARGEST, flat, power, product, total, whole
-from derive.notation.symbols import Declared, Letter
-from derive.notation.syntax import Raw, SourcePlace, fail, show
-from derive.notation.unknown_names import no_function, no_reduction
+from derive.notation.smart_constructors import (
+    LARGEST,
+    check_number,
+    desugar_concat,
+    desugar_softmax,
+    flat,
+    infinity,
+    power,
+    product,
+    taken,
+    total,
+    whole,
+)
+from derive.notation.symbols import Declared, Letter, no_function, no_reduction
+from derive.notation.syntax import (
+    AccessSite,
+    Env,
+    Raw,
+    SourcePlace,
+    enter,
+    fail,
+    in_either,
+    letter_of,
+    show,
+)
 
 
 class Bodies:

@@ -30,10 +30,9 @@ from derive.algebra.functions import OF_INTEGERS, STEPS
 from derive.algebra.reductions import CONDITIONS, REDUCTIONS
 from derive.algebra.substitution import replace_inside_out
 from derive.notation.operation import Equation, Kind
-from derive.notation.scope import AccessSite
 from derive.notation.smart_constructors import whole
 from derive.notation.symbols import Declared, constant
-from derive.notation.syntax import fail, show
+from derive.notation.syntax import AccessSite, fail, show
 
 
 class Kinds:

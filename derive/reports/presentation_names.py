@@ -27,7 +27,7 @@ from derive.algebra.expr import (
     tensors,
     walk,
 )
-from derive.algebra.factor import factor
+from derive.algebra.factor import factor, to_tree
 from derive.algebra.rules import Step
 from derive.algebra.substitution import (
     fresh,
@@ -36,13 +36,12 @@ from derive.algebra.substitution import (
     replace_inside_out,
     substitute,
 )
-from derive.algebra.to_tree import to_tree
 from derive.calculus.adjoint import Adjoint
 from derive.calculus.alpha_renaming import renamed
 from derive.calculus.lets import Let, Lets, is_named_sum
 from derive.errors import no_recursion_leaves
 from derive.notation.operation import Operation
-from derive.notation.original_axes import (
+from derive.notation.split import (
     Given,
     alike,
     given_axes,
@@ -52,11 +51,9 @@ from derive.notation.original_axes import (
 )
 from derive.notation.unparse import unit_letters
 from derive.reports.formula import DerivationStep, Formula
-from derive.show.bounds import bounded
 from derive.show.identities import divisors, share, without_nonzero
 from derive.show.legible import value_of
-from derive.show.powers import Power, in_names, power_of
-from derive.show.sums import gathered, merged, with_means
+from derive.show.rewrites import Power, bounded, gathered, in_names, merged, power_of, with_means
 
 
 @dataclass(frozen=True)

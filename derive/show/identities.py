@@ -37,12 +37,12 @@ from derive.algebra.expr import (
     Where,
     factors_of,
     free_indices,
+    node,
     num,
     product_of,
     sum_of,
 )
 from derive.algebra.factor import over_roots, roots_joined
-from derive.algebra.hashcons import node
 from derive.algebra.logic import conditions_of, conjunction
 from derive.algebra.poly import raised
 from derive.algebra.substitution import replace, substitute

@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 import sympy
 
 from derive.errors import DeriveError
-from derive.tracing import masks
 from derive.tracing.choices import InfiniteChoice, Outward, infinite_choice, leaves_out
 from derive.tracing.graph import Graph, SourceStatement, name_of
 from derive.tracing.names import fresh_name, is_simple, value_key
 from derive.tracing.sizes import SymbolicSizes
 from derive.tracing.values import (
+    MANY,
     Atom,
     Axis,
     Position,
@@ -24,11 +24,15 @@ from derive.tracing.values import (
     TracedRead,
     TracedValue,
     apply,
+    elementwise,
     joined,
+    lifted_mask,
     pieces_of,
     position_map,
     rewritten,
+    selection,
     substituted,
+    under_mask,
     walk,
 )
 
@@ -139,13 +143,13 @@ class Context:
 
     def named(self, value: TracedValue, stem: str) -> TracedValue:
         """Return the value as a read of its equation, which is added at the first call."""
-        mask, plain = masks.lifted_mask(value)
+        mask, plain = lifted_mask(value)
         if mask is not None:
             made = self.named(plain, stem)
             there = position_map(dict(zip(plain.atoms, made.atoms, strict=True)))
-            return replace(made, node=masks.under_mask(substituted(mask, there), made.node))
-        if masks.selection(value) is not None:
-            raise DeriveError(masks.MANY)
+            return replace(made, node=under_mask(substituted(mask, there), made.node))
+        if selection(value) is not None:
+            raise DeriveError(MANY)
         if (left := infinite_choice(value.node)) is not None:
             rest = self.named(replace(value, node=left.rest), stem)
             there = position_map(dict(zip(value.atoms, rest.atoms, strict=True)))
@@ -176,7 +180,7 @@ class Context:
 
     def simple(self, value: TracedValue) -> TracedValue:
         """Return the value, named if it is more than a read, for use in several places."""
-        if is_simple(value.node) or masks.selection(value) is not None:
+        if is_simple(value.node) or selection(value) is not None:
             return value
         return self.named(value, "h")
 
@@ -224,7 +228,7 @@ class Context:
     ) -> TracedValue:
         """Return f of the elements of aligned values."""
         values = self.aligned(*map(self.value, args))
-        node = masks.elementwise(f, values)
+        node = elementwise(f, values)
         if any(leaves_out(v.node) for v in values):
             node = self.outward(node)
         kinds = {v.kind for v in values}
@@ -235,9 +239,9 @@ class Context:
         """Return the elements of x where a mask of its first axes holds."""
         for a, b in zip(x.axes, mask.axes, strict=False):
             if bool(a) != bool(b):
-                raise DeriveError(masks.MANY)
-        if masks.selection(x) is not None:
-            raise DeriveError(masks.MANY)
+                raise DeriveError(MANY)
+        if selection(x) is not None:
+            raise DeriveError(MANY)
         wide = replace(mask, axes=(*mask.axes, *((),) * (len(x.axes) - len(mask.axes))))
         x, wide = self.aligned(x, wide)
         return replace(x, node=apply("masked", wide.node, x.node))

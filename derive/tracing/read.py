@@ -32,18 +32,17 @@ from derive.tracing.calls import (
     with_argument_value,
 )
 from derive.tracing.context import Context, TracedEquation
-from derive.tracing.emit_notation import operation_text
+from derive.tracing.emit_notation import operation_text, with_fewest_sizes
 from derive.tracing.graph import trace_graph
-from derive.tracing.hoist_products import hoisted_products
-from derive.tracing.implied_sizes import with_fewest_sizes
-from derive.tracing.masks import MANY, selection
+from derive.tracing.indexing import Pieces
 from derive.tracing.names import letters_in, notation_name
 from derive.tracing.parameters import Watched, numbers_in, perturbed_number, with_parameter
-from derive.tracing.ragged import Pieces
+from derive.tracing.products import hoisted_products
 from derive.tracing.reader import Reader
 from derive.tracing.sizes import SymbolicSizes
 from derive.tracing.validate import check
 from derive.tracing.values import (
+    MANY,
     TracedNumber,
     TracedRead,
     TracedValue,
@@ -51,6 +50,7 @@ from derive.tracing.values import (
     joined,
     kind_of,
     new_axis,
+    selection,
 )
 
 FAMILIES = (

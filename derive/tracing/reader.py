@@ -11,25 +11,96 @@ from typing import Any
 import sympy
 
 from derive.errors import DeriveError
-from derive.tracing import masks
 from derive.tracing.choices import infinite_choice, leaves_out
 from derive.tracing.context import OPERATIONS, Context, takes_elements
 from derive.tracing.graph import UNREAD, Graph, is_write, name_of, unused
-from derive.tracing.literals import written_out
-from derive.tracing.names import is_simple
-from derive.tracing.ragged import Pieces, by_pieces, has_pieces, leaves_of
-from derive.tracing.unsupported import COMPLEX, NO_READING, advice, is_complex, is_refused
+from derive.tracing.indexing import Pieces, by_pieces, has_pieces, leaves_of
+from derive.tracing.names import is_simple, written_out
 from derive.tracing.values import (
+    MANY,
     Joined,
     Position,
     TracedApply,
     TracedNode,
     TracedNumber,
     TracedValue,
+    lifted_mask,
+    selection,
     walk,
     without_gradient,
 )
 from derive.tracing.writes import Memory, put_into
+
+# -------------------------------------------------------------------------------------- unsupported
+# Advice for operations that index notation cannot express.
+
+_ORDER = (
+    "the order of elements depends on the values; pass the positions as an integer argument, "
+    "x.gather(dim, positions)"
+)
+_RANDOM = (
+    "it draws random numbers; call the module in eval mode, or pass the drawn mask or noise as "
+    "an argument"
+)
+_COUNT = (
+    "the number of elements depends on the values; pass the positions as an integer argument, or "
+    "use a mask, torch.where(mask, x, 0)"
+)
+COMPLEX = "complex tensors are not supported; write the real and the imaginary part as two tensors"
+_FOURIER = (
+    "a Fourier transform is not an index expression; compute it outside and pass its result as "
+    "an argument, or multiply by the cosine and sine matrices"
+)
+_MATRIX = (
+    "a matrix decomposition or linear solve is not an index expression; compute it outside and "
+    "pass its result as an argument"
+)
+NO_READING = (
+    "it has no equivalent in index notation; use arithmetic, reductions, matrix products, gather "
+    "or where, or compute it outside and pass its result as an argument"
+)
+
+_NAMES = {
+    _ORDER: (
+        "topk sort argsort msort kthvalue median nanmedian mode quantile searchsorted bucketize"
+    ),
+    _RANDOM: (
+        "rand randn randint randperm rand_like randn_like randint_like normal normal_ uniform_ "
+        "bernoulli bernoulli_ multinomial exponential_ geometric_ log_normal_ poisson rrelu "
+        "rrelu_with_noise alpha_dropout"
+    ),
+    _COUNT: (
+        "nonzero nonzero_numpy argwhere unique_dim _unique _unique2 unique_consecutive bincount"
+    ),
+    COMPLEX: "complex polar view_as_complex view_as_real real imag angle",
+    _MATRIX: (
+        "inverse cholesky cholesky_solve cholesky_inverse svd _linalg_svd qr lu_solve lstsq det "
+        "slogdet logdet pinverse matrix_exp triangular_solve _linalg_det _linalg_slogdet "
+        "_linalg_solve_ex _linalg_eigh"
+    ),
+}
+_ADVICE = {name: text for text, names in _NAMES.items() for name in names.split()}
+_FAMILIES = {"fft_": _FOURIER, "_fft_": _FOURIER, "linalg_": _MATRIX}
+
+
+def is_refused(name: str) -> bool:
+    """True if an operation has no reading, not even by torch's decomposition."""
+    return name in _ADVICE
+
+
+def advice(name: str) -> str | None:
+    """Return what to do instead of an operation; None if nothing is known."""
+    found = _ADVICE.get(name)
+    families = (text for start, text in _FAMILIES.items() if name.startswith(start))
+    return found or next(families, None)
+
+
+def is_complex(made: Any) -> bool:
+    """True if the result of a node is complex."""
+    return bool(getattr(getattr(made, "dtype", None), "is_complex", False))
+
+
+# ------------------------------------------------------------------------------------------- reader
 
 
 class Reader:
@@ -122,8 +193,8 @@ class Reader:
             flat = list(leaves_of([args, kwargs]))
             if has_pieces(self.context, node, flat):
                 return by_pieces(self.context, f, node, args, kwargs)
-            if not takes_elements(f) and any(map(masks.selection, flat)):
-                raise DeriveError(masks.MANY)
+            if not takes_elements(f) and any(map(selection, flat)):
+                raise DeriveError(MANY)
             made = f(self.context, *args, **kwargs)
             self._check(node, made)
             if node.meta.get("held") and is_write(node) and isinstance(made, TracedValue):
@@ -197,7 +268,7 @@ class Reader:
     def _check(self, node: Any, made: Any) -> None:
         """Check that the axes have the sizes that torch has."""
         value = node.meta.get("val")
-        if isinstance(made, TracedValue) and hasattr(value, "shape") and not masks.selection(made):
+        if isinstance(made, TracedValue) and hasattr(value, "shape") and not selection(made):
             want = [self.context.sizes.of(n) for n in value.shape]
             have = made.shape
             same = len(want) == len(have) and all(
@@ -259,7 +330,7 @@ class Reader:
         if not isinstance(made, TracedValue):
             left = (u for x in group if x is not node for u in x.users)
             if any(memory.order[u] > memory.order[node] for u in left):
-                raise DeriveError(masks.MANY)
+                raise DeriveError(MANY)
             return
         if len(group) < 2:
             return
@@ -300,7 +371,7 @@ class Reader:
             return made
         if leaves_out(made.node):
             return self._kept_within(node, made, name)
-        if is_simple(masks.lifted_mask(made)[1].node) or masks.selection(made) is not None:
+        if is_simple(lifted_mask(made)[1].node) or selection(made) is not None:
             return made
         if name is None and len([u for u in node.users if u.op != "output"]) < 2:
             return made

@@ -14,7 +14,6 @@ from typing import Any
 from derive.errors import DeriveError
 from derive.tracing.choices import conjunction, where
 from derive.tracing.context import Context, of_elements, operation
-from derive.tracing.masks import lifted_mask, selection
 from derive.tracing.values import (
     Atom,
     Axis,
@@ -27,7 +26,9 @@ from derive.tracing.values import (
     TracedValue,
     apply,
     joined,
+    lifted_mask,
     reduced,
+    selection,
     substituted,
     walk,
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kit.equations import flat
 
-from derive.algebra.cost_order import cost, operation_costs
 from derive.algebra.expr import Access, Call, Index, Mul, Reduce
+from derive.calculus.rematerialize import cost, operation_costs
 
 i, j, k = (Index(name, name) for name in "ijk")
 A, B, x = Access("A", (i, j)), Access("B", (j, k)), Access("x", (i,))

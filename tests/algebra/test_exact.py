@@ -8,9 +8,9 @@ from itertools import product
 import pytest
 from kit.each import each_row
 
-from derive.algebra.exact import constant_value, function_at
 from derive.algebra.expr import Access, Call, Const, Index, Pow, num
 from derive.algebra.functions import FUNCTIONS
+from derive.algebra.reference_values import constant_value, function_at
 
 POINTS = (0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 2.5, 3.7, 30.0, -30.0, 710.0, -800.0, 1e-9)
 OF_WHOLE_NUMBERS = {"int", "floordiv"}

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from derive.algebra.memo import Recursion
+from derive.algebra.substitution import Recursion
 
 DEEP = 20 * sys.getrecursionlimit()
 

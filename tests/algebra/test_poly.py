@@ -30,7 +30,7 @@ from derive.algebra.expr import (
     num,
     walk,
 )
-from derive.algebra.factor import factor
+from derive.algebra.factor import factor, to_tree
 from derive.algebra.logic import negate
 from derive.algebra.poly import (
     ONE,
@@ -44,12 +44,11 @@ from derive.algebra.poly import (
     mul,
     poly,
     power,
+    rational_power,
     scale,
     sum_over,
 )
 from derive.algebra.substitution import replace, substitute
-from derive.algebra.surds import rational_power
-from derive.algebra.to_tree import to_tree
 
 i, i1, i2, j, j1, k, k1 = map(index, ("i", "i'", "i''", "j", "j'", "k", "k'"))
 CHECKED = settings(max_examples=60, deadline=None, derandomize=True, database=None)

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from derive.algebra.reference_reductions import REDUCTIONS
+from derive.algebra.reference_values import REDUCTIONS
 
 
 def of(kind, *values):

@@ -10,9 +10,9 @@ from kit.equations import flat
 
 import derive
 from derive.algebra.expr import Access, Call, Index, Mul, Num, Reduce, free_indices, num
+from derive.algebra.factor import to_tree
 from derive.algebra.interpret import array
 from derive.algebra.substitution import fresh, replace, replace_inside_out, substitute
-from derive.algebra.to_tree import to_tree
 
 i, j, k = (Index(name, "n") for name in "ijk")
 A, x = Access("A", (i, j)), Access("x", (j,))

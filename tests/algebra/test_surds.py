@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from derive.algebra.surds import add_root, is_root, rational_power
+from derive.algebra.poly import add_root, is_root, rational_power
 
 HALF = Fraction(1, 2)
 

@@ -2,7 +2,7 @@
 
 import time
 
-from derive.auditing.time_limit import limited
+from derive.auditing.isolation import limited
 
 
 def test_a_loop_without_end_is_left():

@@ -15,21 +15,20 @@ from kit.slopes import along
 
 import derive
 from derive import catalog
-from derive.algebra.cost_order import cost, operation_costs
 from derive.algebra.expr import Call, Delta, accesses, tensors, walk
+from derive.algebra.factor import to_tree
 from derive.algebra.interpret import array
 from derive.algebra.poly import Term
-from derive.algebra.rules import DELTA_RULES, contraction
-from derive.algebra.simplify import eliminate_deltas, simplify
-from derive.algebra.to_tree import to_tree
+from derive.algebra.rules import DELTA_RULES, contraction, eliminate_deltas, simplify
 from derive.calculus.adjoint import Backward, differentiate
 from derive.calculus.build_lets import flatten_operation
 from derive.calculus.fold import fold_rules
 from derive.calculus.inline import inline_adjoints
 from derive.calculus.lets import inline, is_named_sum
+from derive.calculus.rematerialize import cost, operation_costs
 from derive.check import oracle
 from derive.check.samples import cases
-from derive.notation.options import options
+from derive.notation.operation import options
 from derive.notation.split import is_plain
 from derive.pipeline import derive_option
 

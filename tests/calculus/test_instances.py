@@ -10,7 +10,7 @@ import derive
 from derive.algebra.expr import Access, Add, Mul, num, tensors
 from derive.algebra.poly import ZERO, add, mul
 from derive.calculus.build_lets import flatten_operation
-from derive.calculus.instances import DefinitionIndex, multiples
+from derive.calculus.fold import DefinitionIndex, multiples
 from derive.calculus.lets import Let, Lets
 
 

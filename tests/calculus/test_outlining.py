@@ -11,9 +11,8 @@ from kit.equations import SIZES, index, samples
 from derive import derivation, load, parse
 from derive.algebra.expr import Access, Add, Call, Mul, num
 from derive.algebra.interpret import array
-from derive.calculus.build_lets import flatten_operation
-from derive.calculus.outlining import with_named_parts
-from derive.check.verify import checks_of
+from derive.calculus.build_lets import flatten_operation, with_named_parts
+from derive.check.checks import checks_of
 
 i = index("i")
 x = Access("x", (i,))

@@ -13,9 +13,9 @@ from derive import derivation, load, parse, read_torch, source
 from derive.algebra.expr import Access, Delta, Index, Rel, Size, num
 from derive.algebra.inequalities import Bounds
 from derive.algebra.poly import add, atom, constant, scale
-from derive.calculus.positions import bounds_of, case_of, certain_positions, least_sizes, only_case
+from derive.calculus.guards import bounds_of, case_of, certain_positions, least_sizes, only_case
 from derive.check import oracle
-from derive.check.verify import checks_of
+from derive.check.checks import checks_of
 
 INPUTS = "op f(x[k,n], v[n], s[k]: int, t[k,l]: int, T: int, c[k]: bool, u[l]) -> y\n"
 CERTAIN = {

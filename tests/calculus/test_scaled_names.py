@@ -7,7 +7,7 @@ import torch
 
 from derive import load, parse
 from derive.calculus.build_lets import flatten_operation
-from derive.calculus.scaled_names import scaled_call
+from derive.calculus.lets import scaled_call
 
 BODIES = {
     "tanh(x[n])": "tanh",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from derive.algebra.poly import ZERO
 from derive.algebra.rules import Step
-from derive.calculus.step_log import StepLog
+from derive.calculus.adjoint import StepLog
 
 
 def step(name):

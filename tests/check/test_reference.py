@@ -370,7 +370,7 @@ def test_wrong_calls():
 # -------------------------------------------------------------------- independence
 
 
-@pytest.mark.parametrize("name", ["grid", "points", "reference"])
+@pytest.mark.parametrize("name", ["grid", "reference"])
 def test_it_shares_nothing_with_the_engine(name):
     tree = ast.parse(Path(ROOT / f"derive/check/{name}.py").read_text(encoding="utf-8"))
     imports = [n for n in ast.walk(tree) if isinstance(n, ast.Import | ast.ImportFrom)]
@@ -379,7 +379,7 @@ def test_it_shares_nothing_with_the_engine(name):
     rooms = {".".join(n.split(".")[:2]) for n in ours if not n.startswith("derive.check")}
     assert rooms <= {"derive"} | {f"derive.{room}" for room in ("algebra", "errors", "notation")}
     own = {n for n in ours if n.startswith("derive.check")}
-    assert own <= {"derive.check", "derive.check.grid", "derive.check.points"}
+    assert own <= {"derive.check", "derive.check.grid"}
     known = {"expr", "functions", "interpret"}
     assert {n for n in names if n.startswith("derive.algebra.")} <= {
         f"derive.algebra.{module}" for module in known

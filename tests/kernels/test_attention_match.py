@@ -7,7 +7,7 @@ import pytest
 from derive import parse
 from derive.calculus.alpha_renaming import canonical
 from derive.calculus.build_lets import flatten_operation
-from derive.kernels.attention_match import match_attention
+from derive.kernels.attention import match_attention
 
 
 def found(text):

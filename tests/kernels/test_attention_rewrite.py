@@ -6,9 +6,9 @@ import pytest
 from kit.lowered import assert_right
 
 from derive import load, parse, source
-from derive.check.distributed import replicated
 from derive.check.samples import cases, sample
-from derive.kernels.attention_rewrite import Attentions
+from derive.check.tracing import replicated
+from derive.kernels.attention import Attentions
 from derive.kernels.table import ATTENTIONS
 from derive.lowering.saved_values import Statistics
 from derive.pipeline import derive_option

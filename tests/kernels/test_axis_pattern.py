@@ -5,7 +5,7 @@ import torch
 from derive import load, parse
 from derive.algebra.expr import walk
 from derive.calculus.build_lets import flatten_operation
-from derive.kernels.axis_pattern import AxisPattern
+from derive.kernels.axis_patterns import AxisPattern
 from derive.kernels.kernel_spec import Kernel
 from derive.kernels.pointwise_pattern import kinds_of
 from derive.kernels.table import KERNELS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from derive.algebra.expr import Access, Call, Index, Iverson, Rel
 from derive.algebra.poly import ONE, Poly, add, atom, mul, scale, sum_over
-from derive.kernels.group_expansion import GroupExpansion, matched, segments
+from derive.kernels.expansion import GroupExpansion, matched, segments
 from derive.kernels.kernel_spec import KernelSpec
 
 N, C, T = (Index(name, f"e{name}") for name in "nct")

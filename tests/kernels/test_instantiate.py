@@ -4,7 +4,7 @@ from derive import parse
 from derive.algebra.expr import Access
 from derive.algebra.poly import add, atom, constant
 from derive.calculus.build_lets import flatten_operation
-from derive.kernels.instantiate import as_poly, expand_names, instantiate_atoms
+from derive.kernels.kernel_spec import as_poly, expand_names, instantiate_atoms
 
 
 def body(text):

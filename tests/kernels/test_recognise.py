@@ -11,10 +11,9 @@ from kit.each import each_row
 
 import derive
 from derive.api import load
-from derive.check.checks import ALL
+from derive.check.checks import ALL, checks_of
 from derive.check.invoke import tensors_of
 from derive.check.samples import cases, sample
-from derive.check.verify import checks_of
 from derive.kernels.table import FORWARD, KERNELS
 from derive.pipeline import program_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from derive.algebra.expr import Access, Index
 from derive.algebra.poly import add, atom, mul, scale
 from derive.calculus.lets import Let
-from derive.kernels.unfolding import UnfoldedBody
+from derive.kernels.expansion import UnfoldedBody
 
 I = Index("i", "n")  # noqa: E741
 A, B, U = (atom(Access(name, (I,))) for name in "ABU")

@@ -30,10 +30,10 @@ from derive.algebra.expr import (
     Rel,
     num,
 )
+from derive.algebra.factor import to_tree
 from derive.algebra.interpret import array
 from derive.algebra.poly import Poly
 from derive.algebra.substitution import fresh, substitute
-from derive.algebra.to_tree import to_tree
 from derive.calculus.flatten import flatten
 from derive.calculus.lets import Let, Lets
 from derive.notation.operation import Number, Operation, SizeOf

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from derive import SpecError
-from derive.notation.names import arity, check_name, nearest, plural
+from derive.notation.advice import arity, check_name, nearest, plural
 
 
 def test_a_name_is_an_identifier_that_means_nothing_else():

@@ -4,7 +4,7 @@ import pytest
 
 import derive
 from derive.errors import DeriveError
-from derive.notation.option_checks import (
+from derive.notation.operation import (
     check_operation,
     known_names,
     known_option,

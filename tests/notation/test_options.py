@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from derive import parse
-from derive.notation.options import options, without_choice
+from derive.notation.operation import options, without_choice
 
 OP = parse("""
 op f(x[n], w[n]; reduction=mean|sum) -> mean: m | sum: s

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from derive import derivation, parse
 from derive.algebra.expr import Access, Composite, Index
-from derive.notation.original_axes import given_axes, letters_of, on_given_axes
+from derive.notation.split import given_axes, letters_of, on_given_axes
 
 OP = parse("op f(x[n,(t d)], w[k]; size(t)=2) -> y\ny[n,(t d)] = x[n,(t d)]*w[(t d)]*w[0]")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from derive.algebra.expr import Index
-from derive.notation.scope import AccessSite, enter, in_either, letter_of
+from derive.notation.syntax import AccessSite, enter, in_either, letter_of
 
 i, k = Index("i", "i"), Index("k", "k")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from derive.algebra.affine import affine
 from derive.algebra.expr import Access, Call, Composite, Index, Mul, Num, Param, Size, num
-from derive.notation.size_expressions import (
+from derive.notation.shapes import (
     atoms,
     compared_letters,
     composite_size,

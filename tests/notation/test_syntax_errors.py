@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from derive import SpecError, parse
-from derive.notation.syntax_errors import around
+from derive.notation.advice import around
 
 
 @pytest.mark.parametrize(

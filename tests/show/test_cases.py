@@ -10,9 +10,8 @@ import pytest
 import derive
 from derive.algebra.expr import Access, Add, Index, Iverson, Mul, Not, Num, Rel, Size, num
 from derive.algebra.interpret import evaluate
-from derive.show.cases import by_cases
 from derive.show.formula import unicode
-from derive.show.legible import legible
+from derive.show.legible import by_cases, legible
 
 A, B, X, Y = (Access(name, ()) for name in "abxy")
 HALF = Num(Fraction(1, 2))

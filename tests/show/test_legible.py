@@ -8,7 +8,7 @@ import pytest
 from kit.each import each_row
 
 import derive
-from derive.check.verify import checks_of
+from derive.check.checks import checks_of
 
 FORMS = {
     "y[n] = where(x[n] > 0, x[n], s*x[n])": {"x": "G[n]·where(x[n] > 0, 1, s)"},

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import derive
-from derive.tracing.call_cost import CallCost, cost_of, dearer
+from derive.tracing.cost_report import CallCost, cost_of, dearer
 
 
 def test_what_is_counted():

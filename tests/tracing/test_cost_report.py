@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 import derive
-from derive.tracing.call_cost import CallCost
-from derive.tracing.cost_report import Fact, Report, Row
+from derive.tracing.cost_report import CallCost, Fact, Report, Row
 
 
 class Chooses(nn.Module):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import derive
-from derive.tracing.literals import spelled
+from derive.tracing.names import spelled
 
 
 @pytest.mark.parametrize(

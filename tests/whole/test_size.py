@@ -7,28 +7,28 @@ import pytest
 from kit.command import ROOT
 
 LIMITS = {
-    "derive": 78_000,
-    "derive/algebra": 4_600,
+    "derive": 77_400,
+    "derive/algebra": 4_400,
     "derive/auditing": 6_700,
     "derive/blocks": 700,
     "derive/calculus": 7_300,
     "derive/catalog": 2_300,
-    "derive/check": 4_900,
+    "derive/check": 4_800,
     "derive/command": 3_200,
     "derive/cost": 800,
     "derive/examples": 1_100,
-    "derive/kernels": 3_400,
-    "derive/linting": 3_200,
+    "derive/kernels": 3_300,
+    "derive/linting": 3_100,
     "derive/loaded": 100,
     "derive/lowering": 10_200,
     "derive/module": 4_100,
-    "derive/notation": 7_800,
+    "derive/notation": 7_700,
     "derive/program": 5_000,
     "derive/reports": 1_300,
-    "derive/show": 2_000,
+    "derive/show": 1_900,
     "derive/tracing": 9_000,
     "templates": 1_000,
-    "tests": 61_900,
+    "tests": 61_800,
 }
 """Lines of Python, blank ones and docstrings included, rounded up to the next hundred."""
 

@@ -16,8 +16,7 @@ from kit.runs import random_runs
 from derive import catalog, load, parse
 from derive.api import source
 from derive.check import oracle
-from derive.check.checks import QUICK, VALUES
-from derive.check.verify import checks_of
+from derive.check.checks import QUICK, VALUES, checks_of
 from derive.memory import imported
 from derive.pipeline import derive_option
 
