@@ -38,8 +38,10 @@ from derive.algebra.poly import (
     Poly,
     Term,
     add,
+    add_root,
     atom,
     constant,
+    is_root,
     make_term,
     mul,
     poly,
@@ -49,6 +51,8 @@ from derive.algebra.poly import (
     sum_over,
 )
 from derive.algebra.substitution import replace, substitute
+
+# --------------------------------------------------------------------------------------------- poly
 
 i, i1, i2, j, j1, k, k1 = map(index, ("i", "i'", "i''", "j", "j'", "k", "k'"))
 CHECKED = settings(max_examples=60, deadline=None, derandomize=True, database=None)
@@ -399,3 +403,37 @@ def test_the_root_of_a_large_number_is_exact(base, root):
 def test_a_root_of_numbers_that_multiply_to_more_than_a_float():
     op = derive.parse("y[i] = (10**300*x[i]*10**300)**(1/2)/10**300")
     assert str(derive.derivation(op).gradients["x"]) == "grad_x[i] = G[i]/(2·y[i])"
+
+
+# -------------------------------------------------------------------------------------------- surds
+
+HALF = Fraction(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("value", "exponent", "power"),
+    [
+        (Fraction(4, 9), HALF, Fraction(2, 3)),
+        (Fraction(8), Fraction(-2, 3), Fraction(1, 4)),
+        (Fraction(2), HALF, None),
+        (Fraction(-8), Fraction(1, 3), None),
+        (Fraction(0), HALF, Fraction(0)),
+        (Fraction(0), Fraction(-1), None),
+        (Fraction(3), Fraction(2000), None),
+        (Fraction(1), Fraction(1, 10**9), Fraction(1)),
+    ],
+)
+def test_a_power_is_rational_or_none(value, exponent, power):
+    assert rational_power(value, exponent) == power
+
+
+def test_a_root_is_of_a_positive_number():
+    assert is_root(Fraction(2), HALF)
+    assert not is_root(Fraction(-2), HALF)
+    assert not is_root(Fraction(2), Fraction(3))
+
+
+def test_a_root_of_a_fraction_is_of_both_of_its_numbers():
+    roots = {3: Fraction(1, 3)}
+    add_root(roots, Fraction(2, 3), HALF)
+    assert roots == {2: HALF, 3: Fraction(-1, 6)}

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from derive.algebra.expr import Access, Call, Index, Iverson, Rel
 from derive.algebra.poly import ONE, Poly, add, atom, mul, scale, sum_over
-from derive.kernels.expansion import GroupExpansion, matched, segments
+from derive.calculus.lets import Let
+from derive.kernels.expansion import GroupExpansion, UnfoldedBody, matched, segments
 from derive.kernels.kernel_spec import KernelSpec
+
+# ---------------------------------------------------------------------------------- group expansion
 
 N, C, T = (Index(name, f"e{name}") for name in "nct")
 P, S = Index("p", "ep", True), Index("s", "es", True)
@@ -66,3 +69,22 @@ def test_a_condition_and_an_exponential_are_told_too():
     found = GroupExpansion({said["p"]: (N,), said["s"]: (C,)}, given)(row.body)
     own = mul(atom(Call("exp", (atom(Access("X", (N, C))),))), seen)
     assert found is sum_over(own, (C,))
+
+
+# ---------------------------------------------------------------------------------------- unfolding
+
+I = Index("i", "n")  # noqa: E741
+A, B, U = (atom(Access(name, (I,))) for name in "ABU")
+NAMES = {"U": Let("U", (I,), add(A, scale(B, 2)))}
+
+
+def test_a_term_is_left_out_whole():
+    level = UnfoldedBody(add(mul(U, A), B), NAMES.get)
+    assert level.whole is add(mul(A, A), scale(mul(A, B), 2), B)
+    assert level.without(add(mul(A, A), scale(mul(A, B), 2))) is B
+    assert level.without(mul(A, A)) is None
+
+
+def test_terms_may_have_another_form():
+    level = UnfoldedBody(U, NAMES.get, lambda p: scale(p, 3))
+    assert level.whole is add(scale(A, 3), scale(B, 6))

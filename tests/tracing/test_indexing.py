@@ -8,6 +8,8 @@ import torch
 import derive
 from derive.tracing.read import reading
 
+# ------------------------------------------------------------------------------------------- ragged
+
 
 def r(*shape):
     return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))

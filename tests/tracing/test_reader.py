@@ -7,6 +7,8 @@ import torch
 
 import derive
 
+# -------------------------------------------------------------------------------------- unsupported
+
 
 def top(x):
     return x.topk(2, 1).values * 2

@@ -9,6 +9,8 @@ from torch.autograd.function import once_differentiable
 
 import derive
 
+# ----------------------------------------------------------------------------------------- backward
+
 
 class _MeanAndVariance(Function):
     @staticmethod

@@ -1,4 +1,4 @@
-"""Values of expressions of numbers, against NumPy's functions of float64."""
+"""Reductions of Python numbers: of nothing, at ties, and of nan."""
 
 from __future__ import annotations
 
@@ -10,7 +10,45 @@ from kit.each import each_row
 
 from derive.algebra.expr import Access, Call, Const, Index, Pow, num
 from derive.algebra.functions import FUNCTIONS
-from derive.algebra.reference_values import constant_value, function_at
+from derive.algebra.reference_values import REDUCTIONS, constant_value, function_at
+
+# ----------------------------------------------------------------------------- reference reductions
+
+
+def of(kind, *values):
+    return REDUCTIONS[kind](list(enumerate(values)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        *(("sum", 0), ("prod", 1), ("max", -math.inf), ("amax", -math.inf), ("min", math.inf)),
+        *(("amin", math.inf), ("logsumexp", -math.inf), ("any", False), ("all", True)),
+    ],
+)
+def test_of_nothing(kind, value):
+    assert of(kind) == value
+
+
+def test_the_mean_of_nothing_is_nan():
+    assert math.isnan(of("mean"))
+    assert of("mean", 1, 2, 6) == 3
+
+
+def test_the_first_of_equal_values_wins_and_nan_before_all():
+    assert of("argmax", 1, 5, 5) == 1
+    assert of("argmin", 2, 5, 2) == 0
+    assert math.isnan(of("max", 1, math.nan, 9))
+    assert of("argmax", 1, math.nan, 9) == 1
+
+
+def test_logsumexp_is_of_large_and_infinite_values_too():
+    assert of("logsumexp", 1000.0, 1000.0) == pytest.approx(1000 + math.log(2))
+    assert of("logsumexp", -math.inf, -math.inf) == -math.inf
+    assert of("logsumexp", 1.0, math.inf) == math.inf
+
+
+# -------------------------------------------------------------------------------------------- exact
 
 POINTS = (0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 2.5, 3.7, 30.0, -30.0, 710.0, -800.0, 1e-9)
 OF_WHOLE_NUMBERS = {"int", "floordiv"}

@@ -4,6 +4,8 @@ import time
 
 from derive.auditing.isolation import limited
 
+# --------------------------------------------------------------------------------------- time limit
+
 
 def test_a_loop_without_end_is_left():
     done = False

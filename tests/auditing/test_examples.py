@@ -10,6 +10,8 @@ from kit.seeded import seeded
 
 from derive.auditing.audit import audit_all
 
+# ----------------------------------------------------------------------------------- example groups
+
 OF = {entry.function: entry for entry in RIGHT}
 
 MISTAKES = [
