@@ -74,4 +74,4 @@ SAID = {
 def test_what_is_refused_says_which_where_and_what_to_do(function):
     with pytest.raises(derive.DeriveError, match=SAID[function]) as error:
         derive.read_torch(function, torch.randn(4, 4) + 3 * torch.eye(4))
-    assert "test_unsupported.py:" in str(error.value)
+    assert "test_reader.py:" in str(error.value)
