@@ -12,18 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from derive.algebra.expr import (
-    Access,
-    Delta,
-    Expr,
-    Index,
-    Iverson,
-    Mul,
-    Num,
-    Reduce,
-    free_indices,
-    sum_of,
-)
+from derive.algebra import expr as ex
 from derive.algebra.factor import to_tree
 from derive.algebra.inequalities import Bounds
 from derive.algebra.poly import ONE, ZERO, Poly, Term, add, atom, make_term, mul, poly, sum_over
@@ -96,7 +85,7 @@ class Adjoint:
 
     tensor: str
     name: str
-    formals: tuple[Index, ...]
+    formals: tuple[ex.Index, ...]
     body: Poly
     steps: StepLog
 
@@ -178,7 +167,7 @@ class _Sweep:
     """The sum of the contributions, by tensor."""
     adjoints: list[Adjoint] = field(default_factory=list)
     logs: dict[str, Log] = field(default_factory=dict)
-    pulled: dict[str, list[Expr]] = field(default_factory=dict)
+    pulled: dict[str, list[ex.Expr]] = field(default_factory=dict)
     """The same contributions as shown to a reader: cotangent times partial derivative."""
 
     def __post_init__(self) -> None:
@@ -190,13 +179,13 @@ class _Sweep:
         made |= {a.name: a.as_let() for a in adjoints}
 
     def finished(
-        self, tensor: str, name: str, formals: tuple[Index, ...], made: dict[str, Let]
+        self, tensor: str, name: str, formals: tuple[ex.Index, ...], made: dict[str, Let]
     ) -> Adjoint:
         """The adjoint of a tensor, with its deltas eliminated."""
         at(f"the gradient of {self.lets.display_name(tensor)}")
         values, log = NamedValues(self.lets, tensor), self.logs.get(tensor, [])
         total, pulled = self.raw.get(tensor, ZERO), self.pulled.get(tensor, [])
-        before = to_tree(total) if not pulled else sum_of(pulled)
+        before = to_tree(total) if not pulled else ex.sum_of(pulled)
         rule = Step("chain rule", "∂L/∂X[i] = Σⱼ ∂L/∂F[j]·∂F[j]/∂X[i]", before, total)
         body, steps = finish((name, formals), total, rule, self.rules, log, values)
         self.keep(values.found, made)
@@ -213,8 +202,8 @@ class _Sweep:
         log: Log = []
         folded = simplify(partial, (self.masked,), log)
         cotangent = _value_at(adjoint, j) if opened else _name_at(adjoint, j)
-        product = Mul((to_tree(cotangent), to_tree(folded)))
-        self.pulled.setdefault(tensor, []).append(Reduce("sum", j, product) if j else product)
+        product = ex.Mul((to_tree(cotangent), to_tree(folded)))
+        self.pulled.setdefault(tensor, []).append(ex.Reduce("sum", j, product) if j else product)
         rule = f"partial derivative of {lets.display_name(let.name)}"
         taken = Step(rule, "∂X[j]/∂X[i] = δ(i, j)", partial, partial)
         between = (
@@ -242,12 +231,12 @@ def _cotangents(
 
 def unit_axes(op: Operation) -> tuple[Rule, ...]:
     """Rules that replace an index with a single value by 0."""
-    single = {e.name for e in op.extents if isinstance(e.size, Num) and e.size.value == 1}
+    single = {e.name for e in op.extents if isinstance(e.size, ex.Num) and e.size.value == 1}
 
     def apply(t: Term) -> Poly | None:
         for f in t.factors:
-            if isinstance(f, Delta) and isinstance(f.position, Num) and f.position.value == 0:
-                if isinstance(f.axis, Index) and f.axis.extent in single:
+            if isinstance(f, ex.Delta) and isinstance(f.position, ex.Num) and f.position.value == 0:
+                if isinstance(f.axis, ex.Index) and f.axis.extent in single:
                     rest = [x for x in t.factors if x is not f]
                     return poly([make_term(t.coef, t.binders, rest)])
         return None
@@ -263,12 +252,12 @@ def _at_the_outputs(
     """The initial adjoints of the outputs: the given cotangents, or 1 for a loss without one."""
     if not cotangents and loss is not None:
         return {loss: ONE}
-    return {name: atom(Access(given, lets[name].formals)) for name, given in cotangents}
+    return {name: atom(ex.Access(given, lets[name].formals)) for name, given in cotangents}
 
 
-def _plain_indices(axes: Sequence[object]) -> tuple[Index, ...]:
-    assert all(isinstance(i, Index) for i in axes)
-    return tuple(i for i in axes if isinstance(i, Index))
+def _plain_indices(axes: Sequence[object]) -> tuple[ex.Index, ...]:
+    assert all(isinstance(i, ex.Index) for i in axes)
+    return tuple(i for i in axes if isinstance(i, ex.Index))
 
 
 def active_equations(lets: Lets, inputs: Collection[str], variables: frozenset[str]) -> set[str]:
@@ -282,7 +271,7 @@ def active_equations(lets: Lets, inputs: Collection[str], variables: frozenset[s
     return moving
 
 
-def _slope_guards(lets: Lets, adjoint: Adjoint, positions: Sequence[Index], slope: Poly) -> Poly:
+def _slope_guards(lets: Lets, adjoint: Adjoint, positions: Sequence[ex.Index], slope: Poly) -> Poly:
     """The brackets common to all terms of an adjoint, where they must guard a slope.
 
     grad_r = [i < j]*f'(r) is 0 for i = j, but grad_r*(x[i] - x[j])/r is not where r is 0 there.
@@ -292,18 +281,20 @@ def _slope_guards(lets: Lets, adjoint: Adjoint, positions: Sequence[Index], slop
     if not terms or not any(values.may_fail(f) for t in slope.terms for f in t.factors):
         return ONE
     inside = frozenset(adjoint.formals)
-    masks = [f for f in terms[0].factors if isinstance(f, Iverson) and free_indices(f) <= inside]
+    masks = [
+        f for f in terms[0].factors if isinstance(f, ex.Iverson) and ex.free_indices(f) <= inside
+    ]
     shared = [m for m in masks if all(m in t.factors for t in terms)]
     guard = poly([make_term(Fraction(1), (), shared)])
     whole = substitute(guard, dict(zip(adjoint.formals, positions, strict=True)))
     return whole
 
 
-def _name_at(adjoint: Adjoint, positions: Sequence[Index]) -> Poly:
-    return atom(Access(adjoint.name, tuple(positions)))
+def _name_at(adjoint: Adjoint, positions: Sequence[ex.Index]) -> Poly:
+    return atom(ex.Access(adjoint.name, tuple(positions)))
 
 
-def _value_at(adjoint: Adjoint, positions: Sequence[Index]) -> Poly:
+def _value_at(adjoint: Adjoint, positions: Sequence[ex.Index]) -> Poly:
     body = substitute(adjoint.body, dict(zip(adjoint.formals, positions, strict=True)))
     return body
 
@@ -316,7 +307,7 @@ class NamedValues:
     tensor: str
     found: list[Adjoint] = field(default_factory=list)
 
-    def named(self, p: Poly, formals: tuple[Index, ...], rules: Rules, log: Log) -> Poly:
+    def named(self, p: Poly, formals: tuple[ex.Index, ...], rules: Rules, log: Log) -> Poly:
         """p with a name for Y where it is P*(Y - Sum_k P*Y), and Y is a sum."""
         while (found := with_values_named(self.lets, p, formals, f"@{self.tensor}~")) is not None:
             _, whole = found
@@ -334,7 +325,7 @@ class NamedValues:
 
 
 def finish(
-    subject: tuple[str, tuple[Index, ...]],
+    subject: tuple[str, tuple[ex.Index, ...]],
     p: Poly,
     rule: Step,
     rules: Rules,
@@ -352,7 +343,7 @@ def finish(
     return p, StepLog((*before, *with_subject(subject, log)))
 
 
-def with_subject(subject: tuple[str, tuple[Index, ...]], log: Log) -> list[Step]:
+def with_subject(subject: tuple[str, tuple[ex.Index, ...]], log: Log) -> list[Step]:
     """Set the subject of each step that has none."""
     return [step if step.subject[0] else replace(step, subject=subject) for step in log]
 
@@ -372,11 +363,11 @@ def _is_product_adjoint(lets: Lets, adjoint: Adjoint) -> bool:
     if len(adjoint.body.terms) != 1:
         return False
     (t,) = adjoint.body.terms
-    read = (lets.get(f.tensor) for f in t.factors if isinstance(f, Access))
+    read = (lets.get(f.tensor) for f in t.factors if isinstance(f, ex.Access))
     return _is_tensor_product(t) and not any(let is not None and is_named_sum(let) for let in read)
 
 
 def _is_tensor_product(t: Term) -> bool:
     """True if t is a product of tensors, or a number."""
     plain = not t.factors or t.coef == 1
-    return plain and not t.binders and all(isinstance(f, Access) for f in t.factors)
+    return plain and not t.binders and all(isinstance(f, ex.Access) for f in t.factors)

@@ -15,32 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from derive.algebra.expr import (
-    RELATIONS,
-    Access,
-    Add,
-    And,
-    Call,
-    Composite,
-    Const,
-    Delta,
-    Expr,
-    Guard,
-    Index,
-    Iverson,
-    Mul,
-    Not,
-    Num,
-    Or,
-    Param,
-    Pow,
-    Reduce,
-    Rel,
-    Size,
-    Where,
-    num,
-    walk,
-)
+from derive.algebra import expr as ex
 from derive.algebra.functions import FUNCTIONS, OF_INTEGERS
 
 if TYPE_CHECKING:
@@ -64,11 +39,13 @@ class GridScope:
     broadcast to the shape. Bound indices are prepended as leading axes.
     """
 
-    def __init__(self, shape: tuple[int, ...], at: Mapping[Index, tuple[Tensor, ...]]) -> None:
+    def __init__(self, shape: tuple[int, ...], at: Mapping[ex.Index, tuple[Tensor, ...]]) -> None:
         self.shape = shape
         self.at = at
 
-    def within(self, indices: Sequence[Index], sizes: Extents, device: torch.device) -> GridScope:
+    def within(
+        self, indices: Sequence[ex.Index], sizes: Extents, device: torch.device
+    ) -> GridScope:
         """Prepend the indices as leading axes, row-major."""
         import torch
 
@@ -242,7 +219,7 @@ class Grid:
         tensors: Mapping[str, Tensor],
         sizes: Extents,
         numbers: Mapping[str, Any],
-        axes: Mapping[str, tuple[Expr, ...]],
+        axes: Mapping[str, tuple[ex.Expr, ...]],
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
@@ -255,24 +232,24 @@ class Grid:
 
     # Whole tensors
 
-    def fill(self, axes: Sequence[Expr], body: Expr, kind: str) -> Tensor:
+    def fill(self, axes: Sequence[ex.Expr], body: ex.Expr, kind: str) -> Tensor:
         """Return a new tensor Y with Y[axes] = body."""
-        indices = [i for axis in axes for i in walk(axis) if isinstance(i, Index)]
+        indices = [i for axis in axes for i in ex.walk(axis) if isinstance(i, ex.Index)]
         scope = GridScope((), {}).within(indices, self.sizes, self.device)
         made = self.cast(self.value(body, scope), kind).expand(scope.shape)
         return made.reshape([n for axis in axes for n in self.layout(axis)]).clone()
 
-    def layout(self, axis: Expr) -> tuple[int, ...]:
+    def layout(self, axis: ex.Expr) -> tuple[int, ...]:
         """Return the sizes of the tensor axes for one axis of a left side."""
-        if isinstance(axis, Index):
+        if isinstance(axis, ex.Index):
             return digits(self.sizes[axis.extent])
         return (self.extent(axis),)
 
-    def extent(self, axis: Expr) -> int:
+    def extent(self, axis: ex.Expr) -> int:
         """Return the number of positions of an axis; 1 for a constant on the left."""
-        if isinstance(axis, Index | Size):
+        if isinstance(axis, ex.Index | ex.Size):
             return math.prod(digits(self.sizes[axis.extent]))
-        return math.prod(map(self.extent, axis.args)) if isinstance(axis, Composite) else 1
+        return math.prod(map(self.extent, axis.args)) if isinstance(axis, ex.Composite) else 1
 
     def cast(self, value: Tensor, kind: str) -> Tensor:
         """Cast the value to ``float``, ``int`` or ``bool``."""
@@ -282,42 +259,42 @@ class Grid:
 
     # Values
 
-    def value(self, e: Expr, scope: GridScope) -> Tensor:
+    def value(self, e: ex.Expr, scope: GridScope) -> Tensor:
         """Evaluate e at the points of the scope."""
         match e:
-            case Num(value):
+            case ex.Num(value):
                 return self.number(value.numerator if value.denominator == 1 else float(value))
-            case Const(name):
+            case ex.Const(name):
                 return self.number(_CONSTANTS[name])
-            case Param(name):
+            case ex.Param(name):
                 return self.number(self.numbers[name])
-            case Size():
+            case ex.Size():
                 return self.number(self.extent(e))
-            case Index() | Composite():
+            case ex.Index() | ex.Composite():
                 return self.place(e, None, scope)
-            case Guard(condition, position):
-                return self.where(condition, position, num(0), scope)
-            case Access(tensor, positions):
+            case ex.Guard(condition, position):
+                return self.where(condition, position, ex.num(0), scope)
+            case ex.Access(tensor, positions):
                 return self.access(tensor, positions, scope)
-            case Add(args):
+            case ex.Add(args):
                 return reduce(operator.add, [self.arithmetic(a, scope) for a in args])
-            case Mul():
+            case ex.Mul():
                 return self.product(e, scope)
-            case Pow(base, exponent):
+            case ex.Pow(base, exponent):
                 return self.power(base, exponent, scope)
-            case Call(name, args):
+            case ex.Call(name, args):
                 return self.call(name, args, scope)
-            case Reduce(kind, indices, body, condition):
+            case ex.Reduce(kind, indices, body, condition):
                 return self.reduce(kind, indices, body, condition, scope)
-            case Where(condition, then, other):
+            case ex.Where(condition, then, other):
                 return self.where(condition, then, other, scope)
-            case Iverson(condition):
+            case ex.Iverson(condition):
                 return self.condition(condition, scope).long()
-            case Delta(axis, position):
+            case ex.Delta(axis, position):
                 return (self.value(axis, scope) == self.value(position, scope)).long()
         return self.condition(e, scope)
 
-    def arithmetic(self, e: Expr, scope: GridScope) -> Tensor:
+    def arithmetic(self, e: ex.Expr, scope: GridScope) -> Tensor:
         """Evaluate e as a number: bools become 0 or 1."""
         import torch
 
@@ -336,29 +313,29 @@ class Grid:
         """Cast integers to the float dtype."""
         return value if value.is_floating_point() else value.to(self.dtype)
 
-    def product(self, e: Mul, scope: GridScope) -> Tensor:
+    def product(self, e: ex.Mul, scope: GridScope) -> Tensor:
         """Multiply; where a bracket or delta is 0, the other factors are not evaluated."""
         factors = _flat_factors(e)
-        masks = [f for f in factors if isinstance(f, Iverson | Delta)]
-        others = [f for f in factors if not isinstance(f, Iverson | Delta)]
+        masks = [f for f in factors if isinstance(f, ex.Iverson | ex.Delta)]
+        others = [f for f in factors if not isinstance(f, ex.Iverson | ex.Delta)]
         if masks:
-            rest = Mul(tuple(others)) if others else num(1)
-            return self.where(And(tuple(masks)), rest, num(0), scope)
+            rest = ex.Mul(tuple(others)) if others else ex.num(1)
+            return self.where(ex.And(tuple(masks)), rest, ex.num(0), scope)
         return reduce(operator.mul, [self.arithmetic(f, scope) for f in others])
 
-    def power(self, base: Expr, exponent: Expr, scope: GridScope) -> Tensor:
+    def power(self, base: ex.Expr, exponent: ex.Expr, scope: GridScope) -> Tensor:
         """Return base ** exponent; integers stay integers if the exponent is a natural number."""
         import torch
 
         below = self.arithmetic(base, scope)
-        if not isinstance(exponent, Num):
+        if not isinstance(exponent, ex.Num):
             return torch.pow(self.real(below), self.real(self.arithmetic(exponent, scope)))
         n = exponent.value
         if n.denominator == 1 and n >= 0:
             return torch.pow(below, int(n))
         return torch.pow(self.real(below), float(n))
 
-    def call(self, name: str, args: Sequence[Expr], scope: GridScope) -> Tensor:
+    def call(self, name: str, args: Sequence[ex.Expr], scope: GridScope) -> Tensor:
         """Call the torch function of that name."""
         import torch
 
@@ -382,9 +359,9 @@ class Grid:
     def reduce(
         self,
         kind: str,
-        indices: tuple[Index, ...],
-        body: Expr,
-        condition: Expr | None,
+        indices: tuple[ex.Index, ...],
+        body: ex.Expr,
+        condition: ex.Expr | None,
         scope: GridScope,
     ) -> Tensor:
         """Reduce the values of body where the condition holds."""
@@ -410,22 +387,22 @@ class Grid:
 
     # Conditions
 
-    def condition(self, e: Expr, scope: GridScope) -> Tensor:
+    def condition(self, e: ex.Expr, scope: GridScope) -> Tensor:
         """Evaluate a condition; later parts of and/or only where the earlier ones do not decide."""
         match e:
-            case Rel(op, left, right):
+            case ex.Rel(op, left, right):
                 a, b = self.arithmetic(left, scope), self.arithmetic(right, scope)
-                made: Tensor = RELATIONS[op](a, b)
+                made: Tensor = ex.RELATIONS[op](a, b)
                 return made
-            case And(args):
+            case ex.And(args):
                 return self.chain(args, True, scope)
-            case Or(args):
+            case ex.Or(args):
                 return self.chain(args, False, scope)
-            case Not(arg):
+            case ex.Not(arg):
                 return ~self.condition(arg, scope)
         return self.value(e, scope) != 0
 
-    def chain(self, args: Sequence[Expr], through: bool, scope: GridScope) -> Tensor:
+    def chain(self, args: Sequence[ex.Expr], through: bool, scope: GridScope) -> Tensor:
         """Evaluate each condition where all earlier ones equal ``through``, the neutral element."""
         import torch
 
@@ -435,7 +412,7 @@ class Grid:
             held = spread(held, pending, self.condition(arg, scope.taken(pending)))
         return held
 
-    def where(self, condition: Expr, then: Expr, other: Expr, scope: GridScope) -> Tensor:
+    def where(self, condition: ex.Expr, then: ex.Expr, other: ex.Expr, scope: GridScope) -> Tensor:
         """Evaluate each branch at its own points."""
         import torch
 
@@ -449,12 +426,12 @@ class Grid:
 
     # Positions
 
-    def access(self, tensor: str, positions: tuple[Expr, ...], scope: GridScope) -> Tensor:
+    def access(self, tensor: str, positions: tuple[ex.Expr, ...], scope: GridScope) -> Tensor:
         """Read the elements at the positions; each must be within its axis."""
         data = self.tensors[tensor]
         at: list[Tensor] = []
         for position, axis in zip(positions, self.axes[tensor], strict=True):
-            if isinstance(position, Index) and position.group:
+            if isinstance(position, ex.Index) and position.group:
                 at += scope.at[position]
             else:
                 at.append(self.place(position, axis, scope))
@@ -462,14 +439,14 @@ class Grid:
             _in_range(place, size, f"{tensor}: axis {n}")
         return data[tuple(at)] if at else data
 
-    def place(self, position: Expr, axis: Expr | None, scope: GridScope) -> Tensor:
+    def place(self, position: ex.Expr, axis: ex.Expr | None, scope: GridScope) -> Tensor:
         """Evaluate a position as one integer; ``axis`` is the declared axis that it indexes."""
         match position:
-            case Index(_, extent):
+            case ex.Index(_, extent):
                 return self.row_major([position], [self.sizes[extent]], scope)
-            case Composite(args):
-                declared: Sequence[Expr | None] = (None,) * len(args)
-                if isinstance(axis, Composite) and len(axis.args) == len(args):
+            case ex.Composite(args):
+                declared: Sequence[ex.Expr | None] = (None,) * len(args)
+                if isinstance(axis, ex.Composite) and len(axis.args) == len(args):
                     declared = axis.args
                 sizes = [self.part(p, d) for p, d in zip(args, declared, strict=True)]
                 return self.row_major(args, sizes, scope)
@@ -478,18 +455,18 @@ class Grid:
             raise IndexError(f"the position {position} is not an integer")
         return found.long()
 
-    def part(self, part: Expr, declared: Expr | None) -> int | tuple[int, ...] | None:
+    def part(self, part: ex.Expr, declared: ex.Expr | None) -> int | tuple[int, ...] | None:
         """Return the size of one part of a composite; None if unknown, as for a constant."""
-        if isinstance(part, Guard):
+        if isinstance(part, ex.Guard):
             return self.part(part.position, declared)
         for e in (declared, part):
-            if isinstance(e, Index):
+            if isinstance(e, ex.Index):
                 return self.sizes[e.extent]
-        return 1 if part is declared or part is num(0) else None
+        return 1 if part is declared or part is ex.num(0) else None
 
     def row_major(
         self,
-        parts: Sequence[Expr],
+        parts: Sequence[ex.Expr],
         sizes: Sequence[int | tuple[int, ...] | None],
         scope: GridScope,
     ) -> Tensor:
@@ -498,8 +475,8 @@ class Grid:
             raise ValueError(f"the size of a constant part of {parts} is not known")
         number = self.number(0)
         for part, size in zip(parts, sizes, strict=True):
-            known = isinstance(part, Index)
-            at = scope.at[part] if isinstance(part, Index) else (self.place(part, None, scope),)
+            known = isinstance(part, ex.Index)
+            at = scope.at[part] if isinstance(part, ex.Index) else (self.place(part, None, scope),)
             bases = (None,) if size is None else digits(size)
             for digit, base in zip(at, bases, strict=True):
                 if base is not None and not known:
@@ -508,8 +485,8 @@ class Grid:
         return number
 
 
-def _flat_factors(e: Expr) -> list[Expr]:
-    if isinstance(e, Mul):
+def _flat_factors(e: ex.Expr) -> list[ex.Expr]:
+    if isinstance(e, ex.Mul):
         return [factor for arg in e.args for factor in _flat_factors(arg)]
     return [e]
 

@@ -6,21 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
-from derive.algebra.expr import (
-    Access,
-    Call,
-    Expr,
-    Guard,
-    Index,
-    Iverson,
-    Num,
-    Param,
-    Pow,
-    Size,
-    free_indices,
-    tensors,
-    walk,
-)
+from derive.algebra import expr as ex
 from derive.algebra.poly import (
     ONE,
     ZERO,
@@ -54,30 +40,30 @@ class GroupExpansion:
     home: Mapping[str, Axes]
     found: Mapping[str, Poly]
 
-    def __call__(self, e: Expr) -> Poly:
+    def __call__(self, e: ex.Expr) -> Poly:
         """The equation with these axes and arguments."""
         return self._told(e, {})
 
-    def _told(self, e: Expr, now: Mapping[Index, Axes]) -> Poly:
+    def _told(self, e: ex.Expr, now: Mapping[ex.Index, Axes]) -> Poly:
         match e:
-            case Access(name, positions):
-                whole: dict[Index, Expr] = {}
+            case ex.Access(name, positions):
+                whole: dict[ex.Index, ex.Expr] = {}
                 for i in positions:
-                    assert isinstance(i, Index)
+                    assert isinstance(i, ex.Index)
                     own = self.home[i.extent]
                     whole |= zip(own, now.get(i, own), strict=True)
                 return as_poly(substitute(self.found[name], whole))
-            case Param(name):
+            case ex.Param(name):
                 return self.found[name]
-            case Size(extent):
-                return mul(ONE, *(atom(Size(i.extent)) for i in self.home[extent]))
-            case Pow(base, Num(n)):
+            case ex.Size(extent):
+                return mul(ONE, *(atom(ex.Size(i.extent)) for i in self.home[extent]))
+            case ex.Pow(base, ex.Num(n)):
                 return power(self._told(base, now), n)
-            case Call(name, args):
-                return atom(Call(name, tuple(self._told(a, now) for a in args)))
-            case Iverson(condition):
+            case ex.Call(name, args):
+                return atom(ex.Call(name, tuple(self._told(a, now) for a in args)))
+            case ex.Iverson(condition):
                 return self._told(condition, now)
-            case Guard(_, position):
+            case ex.Guard(_, position):
                 # Drop the guard: its condition is a cofactor, and the exponential of a softmax is
                 # at most 1.
                 return as_poly(self._told(position, now))
@@ -85,10 +71,10 @@ class GroupExpansion:
                 return add(ZERO, *(self._term(t, now) for t in terms))
         raise TypeError(f"no equation of groups of axes has {e!r}")
 
-    def _term(self, t: Term, now: Mapping[Index, Axes]) -> Poly:
+    def _term(self, t: Term, now: Mapping[ex.Index, Axes]) -> Poly:
         taken = {i for own in (*self.home.values(), *now.values()) for i in own}
         inside = dict(now)
-        binders: list[Index] = []
+        binders: list[ex.Index] = []
         for b in t.binders:
             inside[b] = rename_apart(self.home[b.extent], taken)
             taken.update(inside[b])
@@ -98,7 +84,7 @@ class GroupExpansion:
 
 
 def segments(
-    axes: Sequence[Index], summed: frozenset[Index], pattern: Sequence[tuple[Index, bool]]
+    axes: Sequence[ex.Index], summed: frozenset[ex.Index], pattern: Sequence[tuple[ex.Index, bool]]
 ) -> Iterator[dict[str, Axes]]:
     """Assignments of consecutive axes to a pattern of (index, whether it is summed)."""
     if not pattern:
@@ -112,7 +98,9 @@ def segments(
             yield {i.extent: tuple(axes[:n]), **found}
 
 
-def matched(formals: Sequence[Index], free: frozenset[Index]) -> Iterator[dict[Index, Index]]:
+def matched(
+    formals: Sequence[ex.Index], free: frozenset[ex.Index]
+) -> Iterator[dict[ex.Index, ex.Index]]:
     """Every injective renaming of these indices to ``free`` ones of equal extents."""
     if not formals:
         yield {}
@@ -139,7 +127,7 @@ class UnfoldedBody:
     @cached_property
     def own(self) -> list[Poly]:
         """The expansion of each term."""
-        known: dict[Access, Poly] = {}
+        known: dict[ex.Access, Poly] = {}
         return [self.form(expand_names(poly([t]), self.names, known)) for t in self.body.terms]
 
     @cached_property
@@ -169,15 +157,15 @@ _DEEPEST = 6
 """The most names expanded on the way to the normalized tensor."""
 
 
-def squares(body: Poly, find: Find) -> Iterator[tuple[Expr, Axes]]:
+def squares(body: Poly, find: Find) -> Iterator[tuple[ex.Expr, Axes]]:
     """Each squared and summed expression reachable from the body, with the indices of the sum."""
-    pending: list[tuple[Expr, int]] = [(body, 0)]
-    met: set[Expr] = set()
+    pending: list[tuple[ex.Expr, int]] = [(body, 0)]
+    met: set[ex.Expr] = set()
     ways = _SquarePaths(find)
     while pending:
         e, depth = pending.pop(0)
-        for part in walk(e):
-            if isinstance(part, Access) and part not in met:
+        for part in ex.walk(e):
+            if isinstance(part, ex.Access) and part not in met:
                 met.add(part)
                 let = _expandable_let(find, part.tensor)
                 if let is not None and ways.lead(part.tensor, _DEEPEST - depth):
@@ -185,7 +173,7 @@ def squares(body: Poly, find: Find) -> Iterator[tuple[Expr, Axes]]:
             elif isinstance(part, Term) and part.binders:
                 for f in part.factors:
                     base, exponent = base_and_power(f)
-                    own = tuple(i for i in part.binders if i in free_indices(base))
+                    own = tuple(i for i in part.binders if i in ex.free_indices(base))
                     if exponent == 2 and own == part.binders:
                         yield base, own
 
@@ -204,7 +192,7 @@ class _SquarePaths:
             let = _expandable_let(self.find, name) if depth else None
             own = let is not None and (
                 sums_square(let.body)
-                or any(self.lead(n, depth - 1) for n in sorted(tensors(let.body)))
+                or any(self.lead(n, depth - 1) for n in sorted(ex.tensors(let.body)))
             )
             self.known[key] = own
         return self.known[key]
@@ -217,24 +205,24 @@ def sums_square(body: Poly) -> bool:
         isinstance(part, Term)
         and part.binders
         and any(base_and_power(f)[1] == 2 for f in part.factors)
-        for part in walk(body)
+        for part in ex.walk(body)
     )
 
 
-def candidates(e: Expr, along: Axes, find: Find) -> Iterator[Poly]:
+def candidates(e: ex.Expr, along: Axes, find: Find) -> Iterator[Poly]:
     """Candidates for x if e is x - mean(x): the terms of e that have the axes."""
     met = set()
     for _ in range(_DEEPEST):
         p = as_poly(e)
-        own = poly(t for t in p.terms if free_indices(t) & set(along))
+        own = poly(t for t in p.terms if ex.free_indices(t) & set(along))
         if own.terms and own not in met and len(p.terms) > 1:
             met.add(own)
             yield own
         lone = as_atom(p)
-        let = _expandable_let(find, lone.tensor) if isinstance(lone, Access) else None
+        let = _expandable_let(find, lone.tensor) if isinstance(lone, ex.Access) else None
         if let is None:
             return
-        assert isinstance(lone, Access)
+        assert isinstance(lone, ex.Access)
         e = let.body_at(lone.positions)
 
 
@@ -247,7 +235,7 @@ def _expandable_let(find: Find, name: str) -> Let | None:
 
 def derived_lookup(find: Find, x: Poly) -> Find:
     """A lookup of the definitions that depend on x alone."""
-    stops = tensors(x)
+    stops = ex.tensors(x)
     known: dict[tuple[str, int], bool] = {}
 
     def made(name: str, depth: int) -> bool:
@@ -256,7 +244,7 @@ def derived_lookup(find: Find, x: Poly) -> Find:
         key = name, depth
         if key not in known:
             let = _expandable_let(find, name) if depth else None
-            read = tensors(let.body) if let is not None else frozenset()
+            read = ex.tensors(let.body) if let is not None else frozenset()
             known[key] = bool(read) and all(made(n, depth - 1) for n in read)
         return known[key]
 
@@ -274,7 +262,7 @@ def expansion_levels(find: Find, x: Poly, body: Poly) -> Iterator[Find]:
     """
     own = derived_lookup(find, x)
     yield own
-    stops = tensors(x)
+    stops = ex.tensors(x)
 
     def is_own(name: str) -> bool:
         return name in stops or own(name) is not None
@@ -283,18 +271,18 @@ def expansion_levels(find: Find, x: Poly, body: Poly) -> Iterator[Find]:
         let = _expandable_let(find, name) if name not in stops else None
         if let is None or len(let.body.terms) != 1 or let.body.terms[0].binders:
             return None
-        return let if any(map(is_own, tensors(let.body))) else None
+        return let if any(map(is_own, ex.tensors(let.body))) else None
 
     def more(name: str) -> Let | None:
         return own(name) or product(name)
 
-    read = tensors(body)
+    read = ex.tensors(body)
     if any(product(name) for name in read):
         yield more
     adjoints = {}
     for name in read:
         let = _expandable_let(find, name) if name.startswith("@") else None
-        if let is not None and any(is_own(n) or more(n) for n in tensors(let.body)):
+        if let is not None and any(is_own(n) or more(n) for n in ex.tensors(let.body)):
             adjoints[name] = let
     if adjoints:
         yield lambda name: more(name) or adjoints.get(name)

@@ -16,47 +16,37 @@ from sympy.printing.str import StrPrinter
 
 from derive.errors import DeriveError
 from derive.notation.advice import CONSTANTS
-from derive.tracing.values import (
-    Atom,
-    Position,
-    TracedNode,
-    TracedNumber,
-    TracedRead,
-    TracedReduce,
-    TracedValue,
-    apply,
-    kind_of,
-    new_axis,
-    walk,
-)
+from derive.tracing import values as tv
 
 _FEW = 16
 """Maximum number of nodes in an expression of positions and numbers that gets no name."""
 
 
-def is_simple(node: TracedNode) -> bool:
+def is_simple(node: tv.TracedNode) -> bool:
     """True if the expression is a read, a number or little more."""
-    if isinstance(node, TracedRead):
+    if isinstance(node, tv.TracedRead):
         return all(
-            isinstance(p, Position) or not any(isinstance(x, TracedRead) for x in walk(p))
+            isinstance(p, tv.Position) or not any(isinstance(x, tv.TracedRead) for x in tv.walk(p))
             for p in node.positions
         )
-    parts = list(walk(node))
-    return len(parts) <= _FEW and not any(isinstance(x, TracedRead | TracedReduce) for x in parts)
+    parts = list(tv.walk(node))
+    return len(parts) <= _FEW and not any(
+        isinstance(x, tv.TracedRead | tv.TracedReduce) for x in parts
+    )
 
 
-def value_key(value: TracedValue) -> tuple[Any, ...]:
+def value_key(value: tv.TracedValue) -> tuple[Any, ...]:
     """Return a key that is equal for values that differ only in their indices."""
-    numbers: dict[Atom, int] = {}
+    numbers: dict[tv.Atom, int] = {}
 
-    def number(a: Atom) -> int:
+    def number(a: tv.Atom) -> int:
         return numbers.setdefault(a, len(numbers))
 
-    def said(node: TracedNode) -> tuple[Any, ...]:
+    def said(node: tv.TracedNode) -> tuple[Any, ...]:
         match node:
-            case Position(atom):
+            case tv.Position(atom):
                 return "at", number(atom)
-            case TracedReduce(kind, atoms):
+            case tv.TracedReduce(kind, atoms):
                 return kind, tuple(map(number, atoms)), *map(said, node.parts())
         own = [v for v in vars(node).values() if not isinstance(v, tuple)]
         return type(node).__name__, *map(str, own), *map(said, node.parts())
@@ -346,17 +336,17 @@ _WRITTEN_OUT = 64
 """Maximum number of elements of a constant tensor that are written out."""
 
 
-def written_out(held: Any, name: str) -> TracedValue:
+def written_out(held: Any, name: str) -> tv.TracedValue:
     """Return a constant tensor as a value: a number, a linear sequence or choices by position."""
     if held.numel() > _WRITTEN_OUT:
         raise DeriveError(
             f"the function uses a tensor of {held.numel()} numbers that is not an argument "
             f"({name}); pass it as an argument, or make it a parameter or buffer of a module"
         )
-    axes = tuple(map(new_axis, held.shape))
+    axes = tuple(map(tv.new_axis, held.shape))
     atoms = [axis[0] for axis in axes if axis]
-    return TracedValue(
-        axes, _element_choice(_decimal_literals(held.squeeze()), atoms), kind_of(held)
+    return tv.TracedValue(
+        axes, _element_choice(_decimal_literals(held.squeeze()), atoms), tv.kind_of(held)
     )
 
 
@@ -381,10 +371,10 @@ def _decimal_literals(held: Any) -> Any:
     return np.array(whole, dtype=object).reshape(array.shape).tolist()
 
 
-def _element_choice(numbers: Any, atoms: list[Atom]) -> TracedNode:
+def _element_choice(numbers: Any, atoms: list[tv.Atom]) -> tv.TracedNode:
     """Return the number at a position, as nested choices."""
     if not atoms:
-        return TracedNumber(numbers)
+        return tv.TracedNumber(numbers)
     if (
         len(atoms) == 1
         and len(set(numbers)) > 1
@@ -395,17 +385,17 @@ def _element_choice(numbers: Any, atoms: list[Atom]) -> TracedNode:
     made = last
     for n, row in reversed(list(enumerate(first))):
         if row != made:
-            made = apply("where", apply("==", Position(atoms[0]), n), row, made)
+            made = tv.apply("where", tv.apply("==", tv.Position(atoms[0]), n), row, made)
     return made
 
 
-def _arithmetic_sequence(numbers: list[Any], atom: Atom) -> TracedNode | None:
+def _arithmetic_sequence(numbers: list[Any], atom: tv.Atom) -> tv.TracedNode | None:
     """Return start + step*n if the numbers are an arithmetic sequence of integers, else None."""
     if any(isinstance(x, bool) or x != int(x) for x in numbers) or len(numbers) < 3:
         return None
     start, step = numbers[0], numbers[1] - numbers[0]
     if any(x != start + n * step for n, x in enumerate(numbers)):
         return None
-    node: TracedNode = Position(atom)
-    node = node if step == 1 else TracedNumber(int(step)) * node
+    node: tv.TracedNode = tv.Position(atom)
+    node = node if step == 1 else tv.TracedNumber(int(step)) * node
     return node if start == 0 else node + int(start)

@@ -7,13 +7,13 @@ import pytest
 from kit.command import ROOT
 
 LIMITS = {
-    "derive": 77_400,
+    "derive": 76_900,
     "derive/algebra": 4_400,
     "derive/auditing": 6_700,
     "derive/blocks": 700,
-    "derive/calculus": 7_300,
+    "derive/calculus": 7_200,
     "derive/catalog": 2_300,
-    "derive/check": 4_800,
+    "derive/check": 4_700,
     "derive/command": 3_200,
     "derive/cost": 800,
     "derive/examples": 1_100,
@@ -22,13 +22,13 @@ LIMITS = {
     "derive/loaded": 100,
     "derive/lowering": 10_200,
     "derive/module": 4_100,
-    "derive/notation": 7_700,
+    "derive/notation": 7_600,
     "derive/program": 5_000,
     "derive/reports": 1_300,
     "derive/show": 1_900,
-    "derive/tracing": 9_000,
+    "derive/tracing": 8_900,
     "templates": 1_000,
-    "tests": 61_800,
+    "tests": 61_700,
 }
 """Lines of Python, blank ones and docstrings included, rounded up to the next hundred."""
 
