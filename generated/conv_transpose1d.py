@@ -76,18 +76,6 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
 def _applied(function, *args):
     """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -98,10 +86,6 @@ def _applied(function, *args):
 def _conv_transpose1d_forward(
     input, weight, bias, stride, padding, output_padding, dilation
 ):
-    if _alone(input, weight, bias):
-        return _conv_transpose1d_forward_in_place(
-            input, weight, bias, stride, padding, output_padding, dilation
-        )
     low = _of_product(input, weight, bias)
     dtype = _promoted(input, weight, bias)
     wide = torch.promote_types(low, torch.float32)
@@ -113,23 +97,6 @@ def _conv_transpose1d_forward(
     )
     part2 = torch.nn.functional.pad(part.to(wide), (-padding, difference))
     part3 = part2 if bias is None else bias.unsqueeze(1) + part2
-    return part3.to(dtype)
-
-
-def _conv_transpose1d_forward_in_place(
-    input, weight, bias, stride, padding, output_padding, dilation
-):
-    low = _of_product(input, weight, bias)
-    dtype = _promoted(input, weight, bias)
-    wide = torch.promote_types(low, torch.float32)
-    input, weight = _cast(low, input, weight)
-    bias = _cast(wide, bias)[0]
-    difference = output_padding - padding
-    part = torch.nn.functional.conv_transpose1d(
-        input, weight, stride=stride, dilation=dilation
-    )
-    part2 = torch.nn.functional.pad(part.to(wide), (-padding, difference))
-    part3 = part2 if bias is None else part2.add_(bias.unsqueeze(1))
     return part3.to(dtype)
 
 

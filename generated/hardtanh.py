@@ -127,24 +127,11 @@ def _applied(function, *args):
 
 
 def _hardtanh_forward(input, min_val, max_val):
-    if _alone(input):
-        return _hardtanh_forward_in_place(input, min_val, max_val)
     dtype = _promoted(input)
     input = _wide(input)[0]
     mask = min_val <= max_val
     part = -max_val if not mask else None
     part2 = -torch.threshold(-input, part, part) if not mask else None
-    chosen = _where(input <= min_val, min_val, part2) if not mask else None
-    output = torch.ops.aten.hardtanh(input, min_val, max_val) if mask else chosen
-    return output.to(dtype)
-
-
-def _hardtanh_forward_in_place(input, min_val, max_val):
-    dtype = _promoted(input)
-    input = _wide(input)[0]
-    mask = min_val <= max_val
-    part = -max_val if not mask else None
-    part2 = torch.threshold(-input, part, part).neg_() if not mask else None
     chosen = _where(input <= min_val, min_val, part2) if not mask else None
     output = torch.ops.aten.hardtanh(input, min_val, max_val) if mask else chosen
     return output.to(dtype)

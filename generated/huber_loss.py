@@ -172,8 +172,6 @@ def _batched(forward, in_dims, given):
 
 
 def _huber_loss_mean_forward(input, target, delta):
-    if _alone(input, target):
-        return _huber_loss_mean_forward_in_place(input, target, delta)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     mask = 0 < delta
@@ -182,19 +180,6 @@ def _huber_loss_mean_forward(input, target, delta):
     part = torch.ops.aten.huber_loss(input, target, 0, delta) if mask else None
     product = delta * (magnitude - 0.5 * delta) if not mask else None
     product2 = 0.5 * difference.square() if not mask else None
-    chosen = _where(magnitude <= delta, product2, product) if not mask else None
-    return (part if mask else chosen).mean().to(dtype)
-
-
-def _huber_loss_mean_forward_in_place(input, target, delta):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    mask = 0 < delta
-    difference = input - target if not mask else None
-    magnitude = difference.abs() if not mask else None
-    part = torch.ops.aten.huber_loss(input, target, 0, delta) if mask else None
-    product = (magnitude - 0.5 * delta).mul_(delta) if not mask else None
-    product2 = difference.square_().mul_(0.5) if not mask else None
     chosen = _where(magnitude <= delta, product2, product) if not mask else None
     return (part if mask else chosen).mean().to(dtype)
 
@@ -281,8 +266,6 @@ class _HuberLossMeanDual(_HuberLossMean):
 
 
 def _huber_loss_sum_forward(input, target, delta):
-    if _alone(input, target):
-        return _huber_loss_sum_forward_in_place(input, target, delta)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     mask = 0 < delta
@@ -291,19 +274,6 @@ def _huber_loss_sum_forward(input, target, delta):
     part = torch.ops.aten.huber_loss(input, target, 0, delta) if mask else None
     product = delta * (magnitude - 0.5 * delta) if not mask else None
     product2 = 0.5 * difference.square() if not mask else None
-    chosen = _where(magnitude <= delta, product2, product) if not mask else None
-    return (part if mask else chosen).sum().to(dtype)
-
-
-def _huber_loss_sum_forward_in_place(input, target, delta):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    mask = 0 < delta
-    difference = input - target if not mask else None
-    magnitude = difference.abs() if not mask else None
-    part = torch.ops.aten.huber_loss(input, target, 0, delta) if mask else None
-    product = (magnitude - 0.5 * delta).mul_(delta) if not mask else None
-    product2 = difference.square_().mul_(0.5) if not mask else None
     chosen = _where(magnitude <= delta, product2, product) if not mask else None
     return (part if mask else chosen).sum().to(dtype)
 
@@ -387,8 +357,6 @@ class _HuberLossSumDual(_HuberLossSum):
 
 
 def _huber_loss_none_forward(input, target, delta):
-    if _alone(input, target):
-        return _huber_loss_none_forward_in_place(input, target, delta)
     dtype = _promoted(input, target)
     input, target = _wide(input, target)
     mask = 0 < delta
@@ -396,19 +364,6 @@ def _huber_loss_none_forward(input, target, delta):
     magnitude = difference.abs() if not mask else None
     product = delta * (magnitude - 0.5 * delta) if not mask else None
     product2 = 0.5 * difference.square() if not mask else None
-    chosen = _where(magnitude <= delta, product2, product) if not mask else None
-    loss = torch.ops.aten.huber_loss(input, target, 0, delta) if mask else chosen
-    return loss.to(dtype)
-
-
-def _huber_loss_none_forward_in_place(input, target, delta):
-    dtype = _promoted(input, target)
-    input, target = _wide(input, target)
-    mask = 0 < delta
-    difference = input - target if not mask else None
-    magnitude = difference.abs() if not mask else None
-    product = (magnitude - 0.5 * delta).mul_(delta) if not mask else None
-    product2 = difference.square_().mul_(0.5) if not mask else None
     chosen = _where(magnitude <= delta, product2, product) if not mask else None
     loss = torch.ops.aten.huber_loss(input, target, 0, delta) if mask else chosen
     return loss.to(dtype)

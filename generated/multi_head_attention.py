@@ -321,10 +321,6 @@ def _applied(function, *args):
 def _multi_head_attention_forward(
     query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads
 ):
-    if _alone(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo):
-        return _multi_head_attention_forward_in_place(
-            query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads
-        )
     low = _of_product(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
     given = _cast(low, query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
     query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo = given
@@ -378,35 +374,6 @@ def _multi_head_attention_composed(
     P = torch.softmax(S, 3)
     context = torch.einsum("iklm,ikjl->ijkm", V, P.to(low)).flatten(2, 3)
     return context @ Wo.mT if bo is None else context @ Wo.mT + bo
-
-
-def _multi_head_attention_forward_in_place(
-    query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads
-):
-    low = _of_product(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
-    given = _cast(low, query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
-    query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo = given
-    count = Wq.shape[0] // num_heads
-    part = None if bq is None else bq.unflatten(0, (num_heads, count)).unsqueeze(1)
-    part2 = Wq.unflatten(0, (num_heads, count))
-    part3 = torch.einsum("ikl,jml->ijkm", query, part2)
-    Q = part3 if bq is None else part3.add_(part)
-    part4 = Wk.unflatten(0, (num_heads, count))
-    product = torch.einsum("ikl,jml->ijkm", key, part4)
-    K = (
-        product
-        if bk is None
-        else product.add_(bk.unflatten(0, (num_heads, count)).unsqueeze(1))
-    )
-    part5 = None if bv is None else bv.unflatten(0, (num_heads, count)).unsqueeze(1)
-    part6 = Wv.unflatten(0, (num_heads, count))
-    part7 = torch.einsum("ikl,jml->ijkm", value, part6)
-    V = part7 if bv is None else part7.add_(part5)
-    attended = _attended(Q, K, V, 1 / (math.sqrt(count) or math.nan), None)
-    context = _no_view(attended[0].transpose(1, 2).flatten(2, 3))
-    output = context @ Wo.mT if bo is None else context @ Wo.mT + bo
-    kept = attended[1]
-    return output, kept, Q, K, V, context
 
 
 def _multi_head_attention_backward(ctx, G):

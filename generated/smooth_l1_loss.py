@@ -146,8 +146,6 @@ def _applied(function, *args):
 
 
 def _smooth_l1_loss_mean_forward(input, target, beta):
-    if _alone(input, target):
-        return _smooth_l1_loss_mean_forward_in_place(input, target, beta)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     mask = 0 < beta
@@ -155,20 +153,6 @@ def _smooth_l1_loss_mean_forward(input, target, beta):
     magnitude = difference.abs() if not mask else None
     part = torch.ops.aten.smooth_l1_loss(input, target, 0, beta) if mask else None
     product = 0.5 * difference.square() if not mask else None
-    difference2 = magnitude - 0.5 * beta if not mask else None
-    mask2 = magnitude < beta if not mask else None
-    chosen = _where(mask2, product, difference2) if not mask else None
-    return (part if mask else chosen).mean().to(dtype)
-
-
-def _smooth_l1_loss_mean_forward_in_place(input, target, beta):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    mask = 0 < beta
-    difference = input - target if not mask else None
-    magnitude = difference.abs() if not mask else None
-    part = torch.ops.aten.smooth_l1_loss(input, target, 0, beta) if mask else None
-    product = difference.square_().mul_(0.5) if not mask else None
     difference2 = magnitude - 0.5 * beta if not mask else None
     mask2 = magnitude < beta if not mask else None
     chosen = _where(mask2, product, difference2) if not mask else None
@@ -223,8 +207,6 @@ class _SmoothL1LossMean(Function):
 
 
 def _smooth_l1_loss_sum_forward(input, target, beta):
-    if _alone(input, target):
-        return _smooth_l1_loss_sum_forward_in_place(input, target, beta)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     mask = 0 < beta
@@ -232,20 +214,6 @@ def _smooth_l1_loss_sum_forward(input, target, beta):
     magnitude = difference.abs() if not mask else None
     part = torch.ops.aten.smooth_l1_loss(input, target, 0, beta) if mask else None
     product = 0.5 * difference.square() if not mask else None
-    difference2 = magnitude - 0.5 * beta if not mask else None
-    mask2 = magnitude < beta if not mask else None
-    chosen = _where(mask2, product, difference2) if not mask else None
-    return (part if mask else chosen).sum().to(dtype)
-
-
-def _smooth_l1_loss_sum_forward_in_place(input, target, beta):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    mask = 0 < beta
-    difference = input - target if not mask else None
-    magnitude = difference.abs() if not mask else None
-    part = torch.ops.aten.smooth_l1_loss(input, target, 0, beta) if mask else None
-    product = difference.square_().mul_(0.5) if not mask else None
     difference2 = magnitude - 0.5 * beta if not mask else None
     mask2 = magnitude < beta if not mask else None
     chosen = _where(mask2, product, difference2) if not mask else None
@@ -299,28 +267,12 @@ class _SmoothL1LossSum(Function):
 
 
 def _smooth_l1_loss_none_forward(input, target, beta):
-    if _alone(input, target):
-        return _smooth_l1_loss_none_forward_in_place(input, target, beta)
     dtype = _promoted(input, target)
     input, target = _wide(input, target)
     mask = 0 < beta
     difference = input - target if not mask else None
     magnitude = difference.abs() if not mask else None
     product = 0.5 * difference.square() if not mask else None
-    difference2 = magnitude - 0.5 * beta if not mask else None
-    mask2 = magnitude < beta if not mask else None
-    chosen = _where(mask2, product, difference2) if not mask else None
-    loss = torch.ops.aten.smooth_l1_loss(input, target, 0, beta) if mask else chosen
-    return loss.to(dtype)
-
-
-def _smooth_l1_loss_none_forward_in_place(input, target, beta):
-    dtype = _promoted(input, target)
-    input, target = _wide(input, target)
-    mask = 0 < beta
-    difference = input - target if not mask else None
-    magnitude = difference.abs() if not mask else None
-    product = difference.square_().mul_(0.5) if not mask else None
     difference2 = magnitude - 0.5 * beta if not mask else None
     mask2 = magnitude < beta if not mask else None
     chosen = _where(mask2, product, difference2) if not mask else None

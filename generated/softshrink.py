@@ -80,25 +80,9 @@ def _applied(function, *args):
 
 
 def _softshrink_forward(input, lambd):
-    if _alone(input):
-        return _softshrink_forward_in_place(input, lambd)
     dtype = _promoted(input)
     input = _wide(input)[0]
     difference = input - lambd * input.sign() if not 0 <= lambd else None
-    part = not 0 <= lambd
-    part2 = (
-        torch.ops.aten.threshold_backward(difference, input.abs(), lambd)
-        if part
-        else None
-    )
-    output = torch.nn.functional.softshrink(input, lambd) if 0 <= lambd else part2
-    return output.to(dtype)
-
-
-def _softshrink_forward_in_place(input, lambd):
-    dtype = _promoted(input)
-    input = _wide(input)[0]
-    difference = input - input.sign().mul_(lambd) if not 0 <= lambd else None
     part = not 0 <= lambd
     part2 = (
         torch.ops.aten.threshold_backward(difference, input.abs(), lambd)

@@ -41,18 +41,6 @@ def _positions(size, x):
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
 def _applied(function, *args):
     """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -63,19 +51,6 @@ def _applied(function, *args):
 def _toeplitz_forward(weight, rows, columns):
     part = weight.narrow(0, 0, rows + columns - 1).unfold(0, columns, 1)
     return part.flip(1)
-
-
-def _toeplitz_backward(ctx, G):
-    rows = ctx.rows
-    columns = ctx.columns
-    weight_shape = ctx.weight_shape
-    G = _wide(G)[0]
-    position = _positions(rows, G).unsqueeze(1)
-    added = (position - _positions(columns, G)).add_(columns)
-    part = G.reshape((rows * columns,))
-    zeros = G.new_zeros(weight_shape)
-    grad_weight = zeros.index_add(0, added.sub_(1).flatten(), part)
-    return grad_weight, None, None
 
 
 class _Toeplitz(Function):
@@ -94,8 +69,6 @@ class _Toeplitz(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _toeplitz_backward(ctx, G)
         rows = ctx.rows
         columns = ctx.columns
         weight_shape = ctx.weight_shape
