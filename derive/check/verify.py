@@ -24,6 +24,7 @@ from derive.check.samples import Sample, cases, sample
 from derive.errors import VerificationError
 from derive.memory import loaded
 from derive.module.docstrings import blocks_of
+from derive.module.runtime import standalone
 from derive.notation.operation import Operation
 
 _Asking = Callable[[Function, Sample], str]
@@ -56,7 +57,7 @@ class Check:
 
 def load_source(op: Operation, text: str) -> Function:
     """Return the public function of the generated module; with blocks, their size is small."""
-    function: Function = loaded(op.name, text)
+    function: Function = loaded(op.name, standalone(text))
     return function if blocks_of(text) is None else _in_blocks(function)
 
 

@@ -7,9 +7,10 @@ import pytest
 import torch
 from kit.each import each_row
 from kit.lowered import assert_right
+from kit.texts import source
 
 import derive
-from derive import derivation, load, parse, read_torch, source
+from derive import derivation, load, parse, read_torch
 from derive.algebra.expr import Access, Delta, Index, Rel, Size, num
 from derive.algebra.inequalities import Bounds
 from derive.algebra.poly import add, atom, constant, scale
@@ -267,7 +268,7 @@ def test_a_sum_that_no_position_has_is_made_before_what_is_placed():
         "x[c,u+off[u,k]], 0))"
     )
     code = source(op)
-    assert "_flatten(W, 1, 2).mT @ G" in code
+    assert "rt.flatten(W, 1, 2).mT @ G" in code
     failed = [c for c in checks_of(op, load(op)) if not c.ok]
     assert not failed, failed
 
@@ -342,7 +343,7 @@ CHOSEN = (
 def test_chosen_values_are_stacked_without_masks(text):
     assert_right(text)
     code = source(parse(text))
-    assert "mask" not in code and "_where" not in code
+    assert "mask" not in code and "rt.where" not in code
 
 
 def test_some_cases_and_others():
