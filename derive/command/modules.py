@@ -11,13 +11,18 @@ from derive.command.difference import Difference
 from derive.command.ownership import PACKAGE, foreign, ours, unified
 from derive.command.transactions import replace
 from derive.errors import DeriveError
+from derive.module.runtime import FILE, imports, runtime
 
 _PACKAGE = "__init__.py"
 
 
-def files_of(texts: Mapping[str, str]) -> dict[str, str]:
-    """Map file names to texts, from module texts by operation name."""
-    return {_PACKAGE: PACKAGE, **{f"{name}.py": text for name, text in texts.items()}}
+def files_of(texts: Mapping[str, str], standalone: bool) -> dict[str, str]:
+    """Map file names to texts, from module texts by operation name.
+
+    Modules that are not standalone share `_runtime.py`, always whole.
+    """
+    shared = {} if standalone else {FILE: runtime()}
+    return {_PACKAGE: PACKAGE, **shared, **{f"{name}.py": text for name, text in texts.items()}}
 
 
 def compare(out: Path, wanted: Mapping[str, str]) -> list[Difference]:
@@ -53,6 +58,10 @@ def _difference(path: Path, text: str) -> Difference:
         f"{shown(path)} (from its spec)",
     )
     why = "edited by hand, or its spec has changed"
+    if imports(text) and not imports(have):
+        why = f"it has copies of functions of {FILE}, as before or with --standalone"
+    elif imports(have) and not imports(text):
+        why = f"it imports {FILE}, as without --standalone"
     if have == text:
         why = "its line endings are not LF, or it begins with a byte order mark"
     return Difference(path, "differs", why, "".join(lines))

@@ -135,7 +135,7 @@ def _accumulated(
                 and not has_groups(product, grouped)
             ):
                 totals.append(x.line.name)
-                code = FunctionCall("_product_added", (Name(x.line.name), a, b))
+                code = FunctionCall("rt.accumulate_product", (Name(x.line.name), a, b))
                 made.append(replace(x, line=replace(x.line, code=code)))
             case _:
                 made.append(x)
@@ -214,14 +214,14 @@ def _cast(precision: Precision) -> list[str]:
     lines: list[str] = []
     for dtype, names in ((LOW, precision.narrow), (WIDE, precision.broad)):
         if len(names) == 1:
-            lines += call_lines(f"({names[0]},) = _cast(", (dtype.id, *names), ")", 4)
+            lines += call_lines(f"({names[0]},) = rt.cast(", (dtype.id, *names), ")", 4)
         elif names:
             left = ", ".join(names)
-            whole = f"{left} = _cast({dtype.id}, {left})"
+            whole = f"{left} = rt.cast({dtype.id}, {left})"
             if len(whole) + 4 <= COLUMNS:
                 lines.append(whole)
             else:
-                lines += call_lines("given = _cast(", (dtype.id, *names), ")", 4)
+                lines += call_lines("given = rt.cast(", (dtype.id, *names), ")", 4)
                 lines += unpack_tuple(names, "given", 4)
     return lines
 

@@ -114,16 +114,16 @@ class Stages:
         lines = []
         floats = self.floats
         if self.uses_low:
-            lines += call_lines("low = _of_product(", floats, ")", indent)
+            lines += call_lines("low = rt.autocast_product(", floats, ")", indent)
             lines.append("wide = torch.promote_types(low, torch.float32)")
         elif len(floats) == 1:
             lines.append(f"wide = torch.promote_types({floats[0]}.dtype, torch.float32)")
         else:
-            lines += call_lines("wide = _promoted(", floats, ")", indent)
+            lines += call_lines("wide = rt.promoted(", floats, ")", indent)
             lines.append("wide = torch.promote_types(wide, torch.float32)")
         precision = self.whole.forward_precision
         if "dtype" in {d.id for d in precision.returned.values()} and not backward:
-            helper = "_of_float32" if precision.listed else "_promoted"
+            helper = "rt.autocast_float32" if precision.listed else "rt.promoted"
             lines += call_lines(f"dtype = {helper}(", floats, ")", indent)
         return lines
 
@@ -210,5 +210,5 @@ class Stages:
 def _block_rows(name: str, axis: str, optional: set[str] | frozenset[str] = frozenset()) -> str:
     """Return the rows of a block."""
     if name in optional:
-        return f"_rows({name}, {axis}, start, length)"
+        return f"rt.block_rows({name}, {axis}, start, length)"
     return f"{name}.narrow({axis}, start, length)"

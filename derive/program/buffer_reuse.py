@@ -40,7 +40,7 @@ from derive.program.types import Types
 Entry = tuple[Line, Needs]
 """A line, and the inputs whose gradients need it."""
 
-_SCATTERS = "scatter_add index_add _scatter_added _scatter_added_if_any _index_added_if_any".split()
+_SCATTERS = "scatter_add index_add rt.scatter_add rt.scatter_add_if_any rt.index_add_if_any".split()
 _METHODS = {"+": "add_", "*": "mul_", "-": "sub_", "/": "div_", "**": "pow_"}
 
 
@@ -354,7 +354,7 @@ def _writable_operands(code: Code) -> tuple[int, ...]:
         case MethodCall():
             return (0,) if torch_op(code).over == "_" else ()
         case FunctionCall(name) if over := torch_op(code).over:
-            return (0,) if over != "_" or name.startswith("_") else ()
+            return (0,) if over != "_" or name.startswith("rt.") else ()
     return ()
 
 
@@ -371,7 +371,7 @@ def _masked_fill(x: Code, mask: Code, filling: Code) -> Code:
     if filling != Literal("0"):
         return MethodCall(x, "masked_fill_", (mask, filling))
     kept = mask.operand if isinstance(mask, Unary) else Unary("~", mask)
-    return FunctionCall("_masked_", (x, kept))
+    return FunctionCall("rt.keep_where_", (x, kept))
 
 
 def _sink_scatters(entries: Sequence[Entry]) -> list[Entry]:

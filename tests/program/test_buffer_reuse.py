@@ -78,7 +78,7 @@ def last(*lines, **given):
         (torch_code("a.reshape(t) * 2"), None),
         (
             torch_code("torch.where(x > G, a, 0)"),
-            "_masked_(a, x > G)",
+            "rt.keep_where_(a, x > G)",
         ),
         (
             torch_code("torch.where(x > G, 1, a)"),
