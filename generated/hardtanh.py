@@ -21,7 +21,7 @@ from . import _runtime as rt
 def _hardtanh_forward(input, min_val, max_val):
     if rt.unrecorded(input):
         return _hardtanh_forward_in_place(input, min_val, max_val)
-    dtype = rt.promoted(input)
+    dtype = input.dtype
     input = rt.widened(input)[0]
     mask = min_val <= max_val
     part = -max_val if not mask else None
@@ -32,7 +32,7 @@ def _hardtanh_forward(input, min_val, max_val):
 
 
 def _hardtanh_forward_in_place(input, min_val, max_val):
-    dtype = rt.promoted(input)
+    dtype = input.dtype
     input = rt.widened(input)[0]
     mask = min_val <= max_val
     part = -max_val if not mask else None

@@ -22,7 +22,7 @@ from . import _runtime as rt
 def _softshrink_forward(input, lambd):
     if rt.unrecorded(input):
         return _softshrink_forward_in_place(input, lambd)
-    dtype = rt.promoted(input)
+    dtype = input.dtype
     input = rt.widened(input)[0]
     difference = input - lambd * input.sign() if not 0 <= lambd else None
     part = not 0 <= lambd
@@ -36,7 +36,7 @@ def _softshrink_forward(input, lambd):
 
 
 def _softshrink_forward_in_place(input, lambd):
-    dtype = rt.promoted(input)
+    dtype = input.dtype
     input = rt.widened(input)[0]
     difference = input - input.sign().mul_(lambd) if not 0 <= lambd else None
     part = not 0 <= lambd
