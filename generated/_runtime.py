@@ -86,7 +86,8 @@ def distinct(*tensors):
 
 def autocast_product(*tensors):
     """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = promoted(*tensors), tensors[0].device.type
+    dtype = promoted(*tensors) if len(tensors) > 1 else tensors[0].dtype
+    kind = tensors[0].device.type
     if dtype is torch.float64 or not _any_autocast():
         return dtype
     if not torch.is_autocast_enabled(kind):
@@ -117,7 +118,7 @@ def without_autocast(backward):
 
 def autocast_float32(*tensors):
     """The result dtype of an operation that autocast runs in float32."""
-    dtype = promoted(*tensors)
+    dtype = promoted(*tensors) if len(tensors) > 1 else tensors[0].dtype
     if dtype.itemsize >= 4 or not _any_autocast():
         return dtype
     return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
@@ -179,8 +180,9 @@ def cast(dtype, *tensors):
     """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
-
 # Tensors that may be overwritten.
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def _keep_positive(x, kept):
@@ -233,9 +235,10 @@ def unrecorded(*tensors):
         return False
     if forward_mode() or _transforms_active():
         return False
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return all(type(x) in own and not _is_legacy_batched(x) for x in given)
+    for x in tensors:
+        if x is not None and (type(x) not in _PLAIN or _is_legacy_batched(x)):
+            return False
+    return True
 
 
 def compiles():
@@ -339,7 +342,7 @@ def stack(tensors, at):
 
 def positions(size, x):
     """The positions 0, 1, .., size - 1 on the device of x, or distributed like x."""
-    if type(x) in (torch.Tensor, torch.nn.Parameter):
+    if type(x) in _PLAIN:
         return torch.arange(size, device=x.device)
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
@@ -970,5 +973,5 @@ def scale_gradient(gradient, cotangent):
 
 def __getattr__(name):
     raise AttributeError(
-        f"{__file__} has no {name}: it is older than a module beside it; run `derive generate`"
+        f"{__name__} has no {name}: it is older than a module beside it; run `derive generate`"
     )

@@ -15,7 +15,7 @@ from . import _runtime as rt
 
 
 def _atan_forward(A):
-    dtype = rt.promoted(A)
+    dtype = A.dtype
     A = rt.widened_for_kernel(A)[0]
     return A.atan().to(dtype)
 

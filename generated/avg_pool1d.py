@@ -15,7 +15,7 @@ from . import _runtime as rt
 
 
 def _avg_pool1d_forward(input, kernel_size, stride):
-    dtype = rt.promoted(input)
+    dtype = input.dtype
     input = rt.widened_for_kernel(input)[0]
     output = torch.nn.functional.avg_pool1d(input, kernel_size, stride)
     return rt.no_view(output.to(dtype))

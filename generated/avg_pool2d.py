@@ -15,7 +15,7 @@ from . import _runtime as rt
 
 
 def _avg_pool2d_forward(input, kernel_height, kernel_width, stride):
-    dtype = rt.promoted(input)
+    dtype = input.dtype
     input = rt.widened_for_kernel(input)[0]
     output = torch.nn.functional.avg_pool2d(
         input, (kernel_height, kernel_width), stride

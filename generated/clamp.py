@@ -17,7 +17,7 @@ from . import _runtime as rt
 
 
 def _clamp_forward(A, lo, hi):
-    dtype = rt.promoted(A)
+    dtype = A.dtype
     A = rt.widened_for_kernel(A)[0]
     return A.clamp(lo, hi).to(dtype)
 

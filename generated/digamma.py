@@ -15,7 +15,7 @@ from . import _runtime as rt
 
 
 def _digamma_forward(A):
-    dtype = rt.promoted(A)
+    dtype = A.dtype
     A = rt.widened(A)[0]
     return A.digamma().to(dtype)
 

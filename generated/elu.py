@@ -20,7 +20,7 @@ from . import _runtime as rt
 
 
 def _elu_forward(input, alpha):
-    dtype = rt.promoted(input)
+    dtype = input.dtype
     input = rt.widened_for_kernel(input)[0]
     return torch.nn.functional.elu(input, alpha).to(dtype)
 

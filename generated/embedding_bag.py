@@ -31,7 +31,7 @@ from . import _runtime as rt
 
 
 def _embedding_bag_mean_forward(input, weight):
-    dtype = rt.promoted(weight)
+    dtype = weight.dtype
     weight = rt.widened_for_kernel(weight)[0]
     picked = weight.index_select(0, input.flatten()).unflatten(0, input.shape)
     return picked.mean(1).to(dtype)

@@ -17,7 +17,7 @@ from . import _runtime as rt
 
 
 def _erfc_forward(A):
-    dtype = rt.promoted(A)
+    dtype = A.dtype
     A = rt.widened(A)[0]
     return A.erfc().to(dtype)
 

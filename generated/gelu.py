@@ -33,7 +33,7 @@ from . import _runtime as rt
 
 
 def _gelu_none_forward(input):
-    dtype = rt.promoted(input)
+    dtype = input.dtype
     input = rt.widened_for_kernel(input)[0]
     return torch.nn.functional.gelu(input).to(dtype)
 
@@ -69,7 +69,7 @@ class _GeluNone(Function):
 
 
 def _gelu_tanh_forward(input):
-    dtype = rt.promoted(input)
+    dtype = input.dtype
     input = rt.widened_for_kernel(input)[0]
     approximation = torch.nn.functional.gelu(input, approximate="tanh")
     return approximation.to(dtype)

@@ -30,7 +30,7 @@ from . import _runtime as rt
 
 
 def _glu_forward(input, dim):
-    dtype = rt.promoted(input)
+    dtype = input.dtype
     input = rt.widened_for_kernel(input)[0]
     dim_axis = dim % input.dim()
     p_shape = input.shape[:dim_axis]

@@ -20,7 +20,7 @@ from . import _runtime as rt
 
 
 def _hardshrink_forward(input, lambd):
-    dtype = rt.promoted(input)
+    dtype = input.dtype
     input = rt.widened(input)[0]
     return torch.nn.functional.hardshrink(input, lambd).to(dtype)
 

@@ -24,7 +24,7 @@ from . import _runtime as rt
 
 
 def _hardsigmoid_forward(input):
-    dtype = rt.promoted(input)
+    dtype = input.dtype
     input = rt.widened_for_kernel(input)[0]
     return torch.nn.functional.hardsigmoid(input).to(dtype)
 

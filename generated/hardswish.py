@@ -20,7 +20,7 @@ from . import _runtime as rt
 
 
 def _hardswish_forward(input):
-    dtype = rt.promoted(input)
+    dtype = input.dtype
     input = rt.widened_for_kernel(input)[0]
     output = torch.nn.functional.hardswish(input.clamp(-3), inplace=True)
     return output.to(dtype)

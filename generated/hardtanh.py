@@ -19,7 +19,7 @@ from . import _runtime as rt
 
 
 def _hardtanh_forward(input, min_val, max_val):
-    dtype = rt.promoted(input)
+    dtype = input.dtype
     input = rt.widened(input)[0]
     mask = min_val <= max_val
     part = -max_val if not mask else None

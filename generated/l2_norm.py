@@ -16,7 +16,7 @@ from . import _runtime as rt
 
 
 def _l2_norm_forward(A, dim, keepdim):
-    dtype = rt.promoted(A)
+    dtype = A.dtype
     A = rt.widened(A)[0]
     total = A.square().sum(dim)
     mask = total != 0

@@ -20,7 +20,7 @@ from . import _runtime as rt
 
 
 def _leaky_relu_forward(input, negative_slope):
-    dtype = rt.promoted(input)
+    dtype = input.dtype
     input = rt.widened_for_kernel(input)[0]
     return torch.nn.functional.leaky_relu(input, negative_slope).to(dtype)
 

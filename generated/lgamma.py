@@ -15,7 +15,7 @@ from . import _runtime as rt
 
 
 def _lgamma_forward(A):
-    dtype = rt.promoted(A)
+    dtype = A.dtype
     A = rt.widened(A)[0]
     return A.lgamma().to(dtype)
 

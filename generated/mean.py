@@ -15,7 +15,7 @@ from . import _runtime as rt
 
 
 def _mean_forward(A, dim, keepdim):
-    dtype = rt.promoted(A)
+    dtype = A.dtype
     A = rt.widened_for_kernel(A)[0]
     return A.mean(dim, keepdim=keepdim).to(dtype)
 

@@ -22,7 +22,7 @@ from . import _runtime as rt
 
 
 def _mish_forward(input):
-    dtype = rt.promoted(input)
+    dtype = input.dtype
     input = rt.widened_for_kernel(input)[0]
     return torch.nn.functional.mish(input).to(dtype)
 

@@ -17,13 +17,13 @@ from . import _runtime as rt
 def _relu_squared_forward(input):
     if rt.unrecorded(input):
         return _relu_squared_forward_in_place(input)
-    dtype = rt.promoted(input)
+    dtype = input.dtype
     input = rt.widened_for_kernel(input)[0]
     return input.relu().square().to(dtype)
 
 
 def _relu_squared_forward_in_place(input):
-    dtype = rt.promoted(input)
+    dtype = input.dtype
     input = rt.widened_for_kernel(input)[0]
     return input.relu().square_().to(dtype)
 

@@ -19,7 +19,7 @@ from . import _runtime as rt
 def _segment_mean_forward(data, segment_ids, num_segments):
     if rt.unrecorded(data, segment_ids):
         return _segment_mean_forward_in_place(data, segment_ids, num_segments)
-    dtype = rt.promoted(data)
+    dtype = data.dtype
     data = rt.widened(data)[0]
     q_shape = data.shape[1:]
     data_shape = data.shape
@@ -34,7 +34,7 @@ def _segment_mean_forward(data, segment_ids, num_segments):
 
 
 def _segment_mean_forward_in_place(data, segment_ids, num_segments):
-    dtype = rt.promoted(data)
+    dtype = data.dtype
     data = rt.widened(data)[0]
     q_shape = data.shape[1:]
     data_shape = data.shape

@@ -15,7 +15,7 @@ from . import _runtime as rt
 
 
 def _segment_sum_forward(data, segment_ids, num_segments):
-    dtype = rt.promoted(data)
+    dtype = data.dtype
     data = rt.widened(data)[0]
     zeros = data.new_zeros((num_segments, *data.shape[1:]))
     return rt.no_view(rt.index_add_inside(zeros, 0, segment_ids, data).to(dtype))

@@ -20,7 +20,7 @@ from . import _runtime as rt
 
 
 def _selu_forward(input):
-    dtype = rt.promoted(input)
+    dtype = input.dtype
     input = rt.widened_for_kernel(input)[0]
     return torch.selu(input).to(dtype)
 

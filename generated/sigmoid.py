@@ -19,7 +19,7 @@ from . import _runtime as rt
 
 
 def _sigmoid_forward(A):
-    dtype = rt.promoted(A)
+    dtype = A.dtype
     A = rt.widened_for_kernel(A)[0]
     return A.sigmoid().to(dtype)
 

@@ -20,7 +20,7 @@ from . import _runtime as rt
 
 
 def _softshrink_forward(input, lambd):
-    dtype = rt.promoted(input)
+    dtype = input.dtype
     input = rt.widened(input)[0]
     difference = input - lambd * input.sign() if not 0 <= lambd else None
     part = not 0 <= lambd

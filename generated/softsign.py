@@ -17,13 +17,13 @@ from . import _runtime as rt
 def _softsign_forward(input):
     if rt.unrecorded(input):
         return _softsign_forward_in_place(input)
-    dtype = rt.promoted(input)
+    dtype = input.dtype
     input = rt.widened(input)[0]
     return (input / (1 + input.abs())).to(dtype)
 
 
 def _softsign_forward_in_place(input):
-    dtype = rt.promoted(input)
+    dtype = input.dtype
     input = rt.widened(input)[0]
     return (input / input.abs().add_(1)).to(dtype)
 

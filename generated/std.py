@@ -19,7 +19,7 @@ from . import _runtime as rt
 def _std_forward(A, dim, correction, keepdim):
     if rt.unrecorded(A):
         return _std_forward_in_place(A, dim, correction, keepdim)
-    dtype = rt.promoted(A)
+    dtype = A.dtype
     A = rt.widened(A)[0]
     mu = A.mean(dim)
     total = (A - mu.unsqueeze(dim)).square().sum(dim)
@@ -32,7 +32,7 @@ def _std_forward(A, dim, correction, keepdim):
 
 
 def _std_forward_in_place(A, dim, correction, keepdim):
-    dtype = rt.promoted(A)
+    dtype = A.dtype
     A = rt.widened(A)[0]
     mu = A.mean(dim)
     total = (A - mu.unsqueeze(dim)).square_().sum(dim)

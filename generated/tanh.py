@@ -19,7 +19,7 @@ from . import _runtime as rt
 
 
 def _tanh_forward(A):
-    dtype = rt.promoted(A)
+    dtype = A.dtype
     A = rt.widened_for_kernel(A)[0]
     return A.tanh().to(dtype)
 

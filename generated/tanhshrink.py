@@ -15,7 +15,7 @@ from . import _runtime as rt
 
 
 def _tanhshrink_forward(input):
-    dtype = rt.promoted(input)
+    dtype = input.dtype
     input = rt.widened(input)[0]
     return (input - input.tanh()).to(dtype)
 

@@ -15,7 +15,7 @@ from . import _runtime as rt
 
 
 def _threshold_forward(input, level, value):
-    dtype = rt.promoted(input)
+    dtype = input.dtype
     input = rt.widened(input)[0]
     return torch.threshold(input, level, value).to(dtype)
 

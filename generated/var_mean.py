@@ -19,7 +19,7 @@ from . import _runtime as rt
 def _var_mean_forward(A, dim, correction, keepdim):
     if rt.unrecorded(A):
         return _var_mean_forward_in_place(A, dim, correction, keepdim)
-    dtype = rt.promoted(A)
+    dtype = A.dtype
     A = rt.widened(A)[0]
     mu = A.mean(dim)
     total = (A - mu.unsqueeze(dim)).square().sum(dim)
@@ -31,7 +31,7 @@ def _var_mean_forward(A, dim, correction, keepdim):
 
 
 def _var_mean_forward_in_place(A, dim, correction, keepdim):
-    dtype = rt.promoted(A)
+    dtype = A.dtype
     A = rt.widened(A)[0]
     mu = A.mean(dim)
     total = (A - mu.unsqueeze(dim)).square_().sum(dim)

@@ -22,7 +22,7 @@ from . import _runtime as rt
 def _vector_norm_forward(A, ord, dim, keepdim):
     if rt.unrecorded(A):
         return _vector_norm_forward_in_place(A, ord, dim, keepdim)
-    dtype = rt.promoted(A)
+    dtype = A.dtype
     A = rt.widened(A)[0]
     total = (A.abs() ** ord).sum(dim)
     mask = total != 0
@@ -33,7 +33,7 @@ def _vector_norm_forward(A, ord, dim, keepdim):
 
 
 def _vector_norm_forward_in_place(A, ord, dim, keepdim):
-    dtype = rt.promoted(A)
+    dtype = A.dtype
     A = rt.widened(A)[0]
     total = A.abs().pow_(ord).sum(dim)
     mask = total != 0

@@ -11,7 +11,7 @@ from derive.command.difference import Difference
 from derive.command.ownership import PACKAGE, foreign, ours, unified
 from derive.command.transactions import replace
 from derive.errors import DeriveError
-from derive.module.runtime import FILE, imports, runtime
+from derive.module.runtime import FILE, imports, missing, runtime
 
 _PACKAGE = "__init__.py"
 
@@ -84,6 +84,21 @@ def refuse_foreign(out: Path, wanted: Collection[str]) -> None:
             )
 
 
+def _refuse_stranded(out: Path, wanted: Mapping[str, str], asked: Collection[str] | None) -> None:
+    """Raise a DeriveError if a module that stays as it is calls what the new runtime lacks."""
+    shared = wanted.get(FILE, None if asked is None else "")
+    files = sorted(out.glob("*.py")) if shared is not None and out.is_dir() else []
+    for path in files:
+        if path.name in wanted or not (asked is None or path.name in asked) or not ours(path):
+            continue
+        lacks = missing(path.read_text(encoding="utf-8", errors="replace"), shared or "")
+        if lacks:
+            raise DeriveError(
+                f"{shown(path)} calls {', '.join(lacks)}, which {FILE} would then lack; nothing is "
+                "written. Generate that module too: run `derive generate` without names"
+            )
+
+
 def write(
     out: Path, wanted: Mapping[str, str], asked: Collection[str] | None = None
 ) -> tuple[list[Path], list[Path]]:
@@ -93,6 +108,7 @@ def write(
     ``__init__.py`` is kept. If any other hand-written file is in the way, nothing is written.
     """
     refuse_foreign(out, wanted)
+    _refuse_stranded(out, wanted, asked)
     texts = {name: text.encode() for name, text in wanted.items()}
     changed = {
         name: text

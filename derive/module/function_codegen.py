@@ -160,9 +160,16 @@ def _dtypes(op: Operation, precision: Precision) -> list[str]:
     if precision.has_products:
         lines += call_lines("low = rt.autocast_product(", floats, ")", 4)
     if "dtype" in precision.names:
-        helper = "rt.autocast_float32" if precision.listed else "rt.promoted"
-        lines += call_lines(f"dtype = {helper}(", floats, ")", 4)
+        lines += dtype_lines("dtype", floats, precision.listed, 4)
     return lines
+
+
+def dtype_lines(name: str, floats: Sequence[str], listed: bool, indent: int) -> list[str]:
+    """Return the lines that compute the dtype of a result; ``listed`` as under autocast."""
+    if len(floats) == 1 and not listed:
+        return [f"{name} = {floats[0]}.dtype"]
+    function = "rt.autocast_float32" if listed else "rt.promoted"
+    return call_lines(f"{name} = {function}(", floats, ")", indent)
 
 
 def cast_inputs(precision: Precision, indent: int) -> list[str]:

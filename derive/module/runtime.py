@@ -108,6 +108,12 @@ def imports(text: str) -> bool:
     return IMPORT in text.split("\n")
 
 
+def missing(text: str, shared: str) -> list[str]:
+    """Return the functions that a module calls of a runtime that lacks them."""
+    calls = re.findall(r"(?<![\w.])rt\.(\w+)", text) if imports(text) else []
+    return sorted({*calls} - _definitions(shared).keys())
+
+
 def standalone(text: str, shared: str | None = None) -> str:
     """Return a module with copies of the shared functions that it calls; it imports torch alone.
 

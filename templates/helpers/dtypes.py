@@ -8,7 +8,8 @@ from private_names import _any_autocast, _transforms_active, forward_mode
 
 def autocast_product(*tensors):
     """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = promoted(*tensors), tensors[0].device.type
+    dtype = promoted(*tensors) if len(tensors) > 1 else tensors[0].dtype
+    kind = tensors[0].device.type
     if dtype is torch.float64 or not _any_autocast():
         return dtype
     if not torch.is_autocast_enabled(kind):
@@ -39,7 +40,7 @@ def without_autocast(backward):
 
 def autocast_float32(*tensors):
     """The result dtype of an operation that autocast runs in float32."""
-    dtype = promoted(*tensors)
+    dtype = promoted(*tensors) if len(tensors) > 1 else tensors[0].dtype
     if dtype.itemsize >= 4 or not _any_autocast():
         return dtype
     return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype

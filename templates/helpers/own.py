@@ -3,6 +3,8 @@
 import torch
 from private_names import _is_legacy_batched, _transforms_active, forward_mode
 
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
 
 def _keep_positive(x, kept):
     """x where kept is positive, else 0; reuses the memory of kept where possible."""
@@ -54,9 +56,10 @@ def unrecorded(*tensors):
         return False
     if forward_mode() or _transforms_active():
         return False
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return all(type(x) in own and not _is_legacy_batched(x) for x in given)
+    for x in tensors:
+        if x is not None and (type(x) not in _PLAIN or _is_legacy_batched(x)):
+            return False
+    return True
 
 
 def compiles():

@@ -2,12 +2,12 @@
 
 import torch
 from along import gather, scatter_add
-from own import _all_inside, _one_longer, _or_end
+from own import _PLAIN, _all_inside, _one_longer, _or_end
 
 
 def positions(size, x):
     """The positions 0, 1, .., size - 1 on the device of x, or distributed like x."""
-    if type(x) in (torch.Tensor, torch.nn.Parameter):
+    if type(x) in _PLAIN:
         return torch.arange(size, device=x.device)
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
