@@ -15,8 +15,7 @@ from . import _runtime as rt
 
 
 def _toeplitz_forward(weight, rows, columns):
-    part = weight.narrow(0, 0, rows + columns - 1).unfold(0, columns, 1)
-    return part.flip(1)
+    return weight.narrow(0, 0, rows + columns - 1).unfold(0, columns, 1).flip(1)
 
 
 class _Toeplitz(Function):
@@ -40,10 +39,10 @@ class _Toeplitz(Function):
         weight_shape = ctx.weight_shape
         G = rt.widened(G)[0]
         position = rt.positions(rows, G).unsqueeze(1)
-        added = position - rt.positions(columns, G) + columns
-        part = G.reshape((rows * columns,))
-        zeros = G.new_zeros(weight_shape)
-        grad_weight = zeros.index_add(0, (added - 1).flatten(), part)
+        difference = position - rt.positions(columns, G) + columns - 1
+        grad_weight = G.new_zeros(weight_shape).index_add(
+            0, difference.flatten(), G.reshape((rows * columns,))
+        )
         return grad_weight, None, None
 
 
