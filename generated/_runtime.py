@@ -13,6 +13,7 @@ import math
 import torch
 from torch.autograd import Function, forward_ad
 
+
 # Private names of torch, each once; where a version lacks one, what follows is slower and right.
 
 _transforms_active = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
@@ -179,6 +180,7 @@ def widened(*tensors):
 def cast(dtype, *tensors):
     """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
 
 # Tensors that may be overwritten.
 

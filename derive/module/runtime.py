@@ -1,7 +1,7 @@
 """The functions that generated modules share: `_runtime.py` beside them, or copies inside.
 
 The engine calls them as ``rt.where(x > 0, x, 0)``. `standalone` is the one place in which a module
-gets copies of what it calls instead, under private names: ``rt.where(x > 0, x, 0)``.
+gets copies of what it calls instead, under private names: ``_where(x > 0, x, 0)``.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def test_no_name_within_a_function_is_that_of_another_definition():
 def test_a_module_that_stands_alone_has_what_it_calls_and_no_more():
     text = standalone(MODULE)
     defined = {n.name for n in ast.parse(text).body if isinstance(n, ast.FunctionDef)}
-    assert defined == {"f", "rt.where", "_keep_positive", "_unrecorded", "_forward_mode"}
+    assert defined == {"f", "_where", "_keep_positive", "_unrecorded", "_forward_mode"}
     assert "rt." not in text.replace("Where rt.where is called", "")
     assert "import math\n\nimport torch\nfrom torch.autograd import forward_ad\n\n" in text
     x = torch.randn(9)
@@ -86,7 +86,7 @@ def test_a_module_that_stands_alone_has_what_it_calls_and_no_more():
     assert standalone(text) == text
 
 
-@pytest.mark.parametrize("name", ["rt.where", "_keep_positive"])
+@pytest.mark.parametrize("name", ["_where", "_keep_positive"])
 def test_a_copy_takes_no_name_of_the_module(name):
     text = MODULE.replace("def f(x):", f"def {name}(x):\n    return x\n\n\ndef f(x):")
     text = standalone(text.replace("* math.pi", f"* {name}(2)"))
@@ -107,7 +107,7 @@ def test_what_a_runtime_lacks_is_told():
 def test_the_runtime_beside_a_module_gives_the_copies():
     own = "def where(mask, x, y):\n    return x - 1\n\n\ndef other():\n    return 1\n"
     text = standalone(MODULE, own)
-    assert "def rt.where(mask, x, y):\n    return x - 1\n" in text and "other" not in text
+    assert "def _where(mask, x, y):\n    return x - 1\n" in text and "other" not in text
 
 
 def test_an_operation_called_rt():
