@@ -46,12 +46,9 @@ from derive.program.torch_ir import (
     names_in,
     replaced,
     subexpressions,
-    text,
 )
+from derive.program.torch_printer import is_long
 from derive.program.types import ABSENT, Types
-
-WIDTH = 76
-"""Maximum columns of a line of code, without indentation."""
 
 Entry = tuple[Line, Needs]
 """A line, and the inputs whose gradients need it (empty in a forward)."""
@@ -308,4 +305,4 @@ def _is_pair(code: Code) -> bool:
 
 
 def _fits(line: Line) -> bool:
-    return len(f"{line.name} = {text(line.code)}") <= WIDTH
+    return not is_long(f"{line.name} = ", line.code)

@@ -32,9 +32,6 @@ from derive.program.torch_ir import (
 )
 from derive.program.types import Types
 
-WIDTH = 76
-"""Maximum columns of a line of code, without indentation."""
-
 WANTED = Name("wanted")
 _ASKED = Attribute(Name("ctx"), "needs_input_grad")
 
@@ -96,7 +93,6 @@ def formed_part(name: str, stage: Stage, program: Program, formed: Formed) -> St
         places=places,
         taken={*places, *(n for x in entries for n in (x.line.name, *names_in(x.line.code)))},
         is_large=_is_large,
-        width=WIDTH,
         grouped=grouped(op, program),
     )
     written = writer.write([(x.line, x.needs) for x in entries], [trace])
@@ -134,7 +130,7 @@ def _accumulated(
                 and not has_groups(product, grouped)
             ):
                 totals.append(x.line.name)
-                code = FunctionCall("_product_added", (Name(x.line.name), a, b))
+                code = FunctionCall("rt.accumulate_product", (Name(x.line.name), a, b))
                 made.append(replace(x, line=replace(x.line, code=code)))
             case _:
                 made.append(x)
@@ -213,14 +209,14 @@ def _cast(precision: Precision) -> list[str]:
     lines: list[str] = []
     for dtype, names in ((LOW, precision.narrow), (WIDE, precision.broad)):
         if len(names) == 1:
-            lines += call_lines(f"({names[0]},) = _cast(", (dtype.id, *names), ")", 4)
+            lines += call_lines(f"({names[0]},) = rt.cast(", (dtype.id, *names), ")", 4)
         elif names:
             left = ", ".join(names)
-            whole = f"{left} = _cast({dtype.id}, {left})"
+            whole = f"{left} = rt.cast({dtype.id}, {left})"
             if len(whole) + 4 <= COLUMNS:
                 lines.append(whole)
             else:
-                lines += call_lines("given = _cast(", (dtype.id, *names), ")", 4)
+                lines += call_lines("given = rt.cast(", (dtype.id, *names), ")", 4)
                 lines += unpack_tuple(names, "given", 4)
     return lines
 

@@ -32,15 +32,15 @@ from derive.program.torch_ir import (
     Unary,
     names_in,
     subexpressions,
-    text,
 )
 from derive.program.torch_ops import torch_op
+from derive.program.torch_printer import is_long
 from derive.program.types import Types
 
 Entry = tuple[Line, Needs]
 """A line, and the inputs whose gradients need it."""
 
-_SCATTERS = "scatter_add index_add _scatter_added _scatter_added_if_any _index_added_if_any".split()
+_SCATTERS = "scatter_add index_add rt.scatter_add rt.scatter_add_if_any rt.index_add_if_any".split()
 _METHODS = {"+": "add_", "*": "mul_", "-": "sub_", "/": "div_", "**": "pow_"}
 
 
@@ -73,7 +73,6 @@ class InPlaceWriter:
     places: Mapping[str, int]
     taken: set[str]
     is_large: Callable[[Shape], bool]
-    width: int
     numbers: Collection[str] = ()
     """The names that are not tensors."""
     grouped: set[str] = field(default_factory=set)
@@ -128,19 +127,18 @@ class InPlaceWriter:
         chosen = [has_choice(x.code) for x in every]
         among = [x for x, _ in later]
         parts = (
-            [x] if c else cut([x], self.taken, self.width, among)
-            for x, c in zip(every, chosen, strict=True)
+            [x] if c else cut([x], self.taken, among) for x, c in zip(every, chosen, strict=True)
         )
         return [x for own in parts for x in own]
 
     def _fits(self, line: Line) -> bool:
-        """True if the line fits the width or can be cut; branches of a choice are not cut."""
+        """True if the line is short or can be cut; branches of a choice are not cut."""
         match line.code:
             case Conditional(_, then, other):
                 parts: tuple[Code, ...] = (then, other)
             case _:
                 parts = (line.code,) if has_choice(line.code) else ()
-        return all(len(f"{line.name} = {text(part)}") <= self.width for part in parts)
+        return not any(is_long(f"{line.name} = ", part) for part in parts)
 
     def _shape(self, world: Types, code: Code) -> Shape | None:
         """Return the shape of a value, cached until a line is written."""
@@ -353,7 +351,7 @@ def _writable_operands(code: Code) -> tuple[int, ...]:
         case MethodCall():
             return (0,) if torch_op(code).over == "_" else ()
         case FunctionCall(name) if over := torch_op(code).over:
-            return (0,) if over != "_" or name.startswith("_") else ()
+            return (0,) if over != "_" or name.startswith("rt.") else ()
     return ()
 
 
@@ -370,7 +368,7 @@ def _masked_fill(x: Code, mask: Code, filling: Code) -> Code:
     if filling != Literal("0"):
         return MethodCall(x, "masked_fill_", (mask, filling))
     kept = mask.operand if isinstance(mask, Unary) else Unary("~", mask)
-    return FunctionCall("_masked_", (x, kept))
+    return FunctionCall("rt.keep_where_", (x, kept))
 
 
 def _sink_scatters(entries: Sequence[Entry]) -> list[Entry]:

@@ -182,7 +182,7 @@ class Aliases(Forward[Memory]):
                 return self._item(parts[0], f".{name}")
             case Subscript(_, items) if parts[0].several:
                 return self._item(parts[0], f"[{text(items[0])}]")
-            case FunctionCall("_no_view"):
+            case FunctionCall("rt.no_view"):
                 return replace(parts[0], view=False)
             case Keyword():
                 return parts[0]
@@ -229,7 +229,7 @@ def _written_operand(code: Code) -> int | None:
     match code:
         case MethodCall(_, name) if name.endswith("_"):
             return 0
-        case FunctionCall(name) if name.startswith("_") and name.endswith("_"):
+        case FunctionCall(name) if name.startswith("rt.") and name.endswith("_"):
             return 0
         case FunctionCall(_, args):
             named = (n for n, a in enumerate(args) if isinstance(a, Keyword) and a.name in _RESULTS)

@@ -355,6 +355,6 @@ def _builtin_value(name: str, args: tuple[Any, ...]) -> Any:
             return elements(shape)
         case (("min" | "max"), _) if all(isinstance(x, Poly) for x in args):
             return extremum(f"{name}imum", args)
-    numbers = args[1:] if name == "_ieee" else args
+    numbers = args[1:] if name == "rt.ieee_call" else args
     known = name.startswith(("math.", "torch.finfo")) or (numbers and all(map(_is_number, numbers)))
     return NUMBER if known else None

@@ -79,7 +79,7 @@ def test_a_kind_is_that_to_which_the_operands_promote_or_of_the_dtype(kind, text
 
 NUMBERS = (
     "2; 0.5; -a; a / math.nan; x.shape[0] * a; k // 2; x.dim(); math.sqrt(k); a < 2; "
-    "_quotient(1, k); not a; torch.finfo(x.dtype).max"
+    "rt.ieee_divide(1, k); not a; torch.finfo(x.dtype).max"
 )
 
 
