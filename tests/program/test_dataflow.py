@@ -173,7 +173,7 @@ def test_a_value_shares_the_memory_that_the_table_says_and_no_other(call):
         assert storage(x) != storage(other) or not storage(x)
 
 
-OPAQUE = {"_layer_normed", "_attended"}
+OPAQUE = {"rt.native_layer_norm", "rt.attention"}
 """Calls with statistics that only the call for the gradients reads, whatever their axes are."""
 
 
