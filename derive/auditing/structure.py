@@ -444,7 +444,7 @@ def other_proportions(structure: Structure, names: Sequence[str]) -> Iterator[Po
             more = columns + 2 * structure.step(one)
             wanted = ({one: columns, other: rows}, {one: columns, other: columns}, {one: more})
             changes += [
-                _resize_classes(structure, sizes)
+                structure.resized({**structure.sizes, **sizes}, 5)
                 for sizes in wanted
                 if _keeps_multiples(structure, sizes)
             ]
@@ -480,10 +480,6 @@ def _keeps_multiples(structure: Structure, sizes: Mapping[Sizes, int]) -> bool:
     return all(
         size % structure.step(c) == 0 and c not in structure.fixed for c, size in sizes.items()
     )
-
-
-def _resize_classes(structure: Structure, sizes: Mapping[Sizes, int]) -> tuple[Any, ...]:
-    return structure.resized({**structure.sizes, **sizes}, 5)
 
 
 def _split_square_classes(structure: Structure, path: Path, size: int) -> Iterator[tuple[Any, ...]]:
