@@ -207,10 +207,7 @@ _KINDS: tuple[tuple[Callable[[Any], bool], Kind], ...] = (
             exact=lambda t: (t + t.mT) / 2,
         ),
     ),
-    (
-        _is_symmetric,
-        Kind("symmetric", lambda t: (t + t.mT) / 2, lambda g, t: g + g.mT),
-    ),
+    (_is_symmetric, Kind("symmetric", lambda t: (t + t.mT) / 2, lambda g, t: g + g.mT)),
     (_is_lower, Kind("lower triangular", lambda t: t.tril(), lambda g, t: g.tril(), True)),
     (_is_upper, Kind("upper triangular", lambda t: t.triu(), lambda g, t: g.triu(), True)),
     (

@@ -179,10 +179,7 @@ def stands(before: ast.AST, after: ast.AST) -> tuple[ast.AST, str]:
 
 # ------------------------------------------------------------ one for another
 
-_OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
-    ast.Mult: ast.Div,
-    ast.Div: ast.Mult,
-}
+_OPERATORS: dict[type[ast.operator], type[ast.operator]] = {ast.Mult: ast.Div, ast.Div: ast.Mult}
 _SIGNS: dict[type[ast.operator], type[ast.operator]] = {ast.Add: ast.Sub, ast.Sub: ast.Add}
 _OTHERS = {
     "sum": ("mean",),

@@ -323,11 +323,7 @@ _SHORT = 60
 
 
 def scaled(
-    number: Fraction | None,
-    text: str | None,
-    sizes: Collection[str],
-    inverse: bool,
-    where: str,
+    number: Fraction | None, text: str | None, sizes: Collection[str], inverse: bool, where: str
 ) -> str:
     """Describe a gradient or term that is the right one times a ratio."""
     if number is not None:

@@ -239,10 +239,7 @@ def changed_cotangent(reading: FunctionReading) -> Iterator[At]:
     ```
     """
     for event in _changes(reading, {"cotangent"}):
-        yield At(
-            event.node,
-            "backward changes a cotangent in place; other nodes may read it",
-        )
+        yield At(event.node, "backward changes a cotangent in place; other nodes may read it")
 
 
 def _changes(reading: FunctionReading, kinds: set[str]) -> Iterator[Event]:
@@ -311,10 +308,7 @@ def changed_saved(reading: FunctionReading) -> Iterator[At]:
     ```
     """
     for event in _changes(reading, {"saved", "kept"}):
-        yield At(
-            event.node,
-            "backward changes a saved tensor; a second backward fails or is wrong",
-        )
+        yield At(event.node, "backward changes a saved tensor; a second backward fails or is wrong")
 
 
 def viewed_cotangent(reading: FunctionReading) -> Iterator[At]:

@@ -180,11 +180,7 @@ def cast_inputs(precision: Precision, indent: int) -> list[str]:
     return lines
 
 
-_HELPERS = {
-    Roundings.NONE: "_alike",
-    Roundings.ONCE: "_for_kernel",
-    Roundings.MORE: "_wide",
-}
+_HELPERS = {Roundings.NONE: "_alike", Roundings.ONCE: "_for_kernel", Roundings.MORE: "_wide"}
 """The helper that casts the tensors of a body without products, by its count of roundings."""
 
 
@@ -378,11 +374,7 @@ def _backward_method_lines(op: Operation, variant: Variant) -> list[str]:
 
 
 def _gradient_body(
-    op: Operation,
-    program: Program,
-    body: Sequence[BackwardLine],
-    precision: Precision,
-    indent: int,
+    op: Operation, program: Program, body: Sequence[BackwardLine], precision: Precision, indent: int
 ) -> list[str]:
     """Return the unpacked saved values, each gradient under its predicate, and the results."""
     backward = [(entry.line, entry.needs) for entry in gradients_apart(program, body)]

@@ -48,10 +48,7 @@ class Guards:
     """
 
     def __init__(
-        self,
-        extents: Sequence[Extent],
-        axis: Callable[[str, int], str],
-        kinds: Mapping[str, Kind],
+        self, extents: Sequence[Extent], axis: Callable[[str, int], str], kinds: Mapping[str, Kind]
     ) -> None:
         self._extents: Mapping[str, Extent] = {e.name: e for e in extents}
         self._axis = axis

@@ -173,10 +173,7 @@ def outputs(d: Declared) -> tuple[str, ...]:
 
 
 def _check_axes(
-    d: Declared,
-    made: Sequence[Parameter],
-    equations: Sequence[Equation],
-    results: Sequence[str],
+    d: Declared, made: Sequence[Parameter], equations: Sequence[Equation], results: Sequence[str]
 ) -> None:
     axes: dict[str, str] = {}
     for parameter in made:

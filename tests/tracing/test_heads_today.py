@@ -60,10 +60,7 @@ READ = {
     "by_slices": (by_slices, [(2, 5, 10), (5, 3), (5, 3)]),
     "by_repeats": (by_repeats, HEADS),
     "by_views": (by_views, HEADS),
-    "latent": (
-        latent,
-        [(2, 3, 5, 10), (2, 3, 7), (2, 3, 4), (7, 5 * 14), (3, 1, 2), (3, 1, 2)],
-    ),
+    "latent": (latent, [(2, 3, 5, 10), (2, 3, 7), (2, 3, 4), (7, 5 * 14), (3, 1, 2), (3, 1, 2)]),
 }
 
 
