@@ -15,6 +15,7 @@ from derive.module.checks import checks, fill_absent_lines, one_dtype
 from derive.module.docstrings import document_joint
 from derive.module.joint import emit_joint
 from derive.module.name_mangling import coded
+from derive.module.runtime import standalone
 from derive.notation.operation import (
     Operation,
     check_operation,
@@ -66,7 +67,7 @@ def value_and_grad_source(
         *one_dtype(code.operation),
         *fill_absent_lines(code.operation),
     ]
-    return emit_joint(_joint_name(op), code, made, tests, doc)
+    return standalone(emit_joint(_joint_name(op), code, made, tests, doc))
 
 
 def _joint_name(op: Operation) -> str:

@@ -34,6 +34,7 @@ from derive.check.tracing import compiled, exported, in_onnx, replicated, traced
 from derive.errors import VerificationError
 from derive.memory import loaded
 from derive.module.docstrings import blocks_of
+from derive.module.runtime import standalone
 from derive.notation.operation import Operation
 
 _off = partial(lost_digits, offset=100.0)
@@ -206,7 +207,7 @@ class Check:
 
 def load_source(op: Operation, text: str) -> Function:
     """Return the public function of the generated module; with blocks, their size is small."""
-    function: Function = loaded(op.name, text)
+    function: Function = loaded(op.name, standalone(text))
     return function if blocks_of(text) is None else _in_blocks(function)
 
 

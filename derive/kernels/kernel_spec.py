@@ -336,6 +336,9 @@ class KernelSpec:
         )
 
 
+_MODULES = ("torch", "rt")
+
+
 def _parse_call(e: ast.expr) -> Code:
     """A Python call as code."""
     match e:
@@ -351,7 +354,7 @@ def _parse_call(e: ast.expr) -> Code:
             return Unary("-", _parse_call(operand))
         case ast.BinOp(left, ast.Div(), right):
             return Binary("/", _parse_call(left), _parse_call(right))
-        case ast.Call(ast.Attribute(ast.Name(obj), name), args, keywords) if obj != "torch":
+        case ast.Call(ast.Attribute(ast.Name(obj), name), args, keywords) if obj not in _MODULES:
             return MethodCall(Name(obj), name, (*map(_parse_call, args), *map(_keyword, keywords)))
         case ast.Call(ast.Attribute(ast.Call() as obj, name), args):
             return MethodCall(_parse_call(obj), name, tuple(map(_parse_call, args)))

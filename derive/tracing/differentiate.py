@@ -269,7 +269,10 @@ def _as_of_tensors(function: Any) -> Iterator[None]:
     import torch
 
     own = function.__globals__
-    answers = {"_alone": lambda *_: not torch.is_grad_enabled(), "_are_inside": lambda *_: True}
+    answers = {
+        "rt.unrecorded": lambda *_: not torch.is_grad_enabled(),
+        "_all_inside": lambda *_: True,
+    }
     before = {name: own[name] for name in answers.keys() & own.keys()}
     own.update({name: answers[name] for name in before})
     try:

@@ -318,7 +318,7 @@ def test_a_sum_that_no_position_has_is_made_before_what_is_placed():
         "x[c,u+off[u,k]], 0))"
     )
     code = source(op)
-    assert "_flatten(W, 1, 2).mT @ G" in code
+    assert "rt.flatten(W, 1, 2).mT @ G" in code
     failed = [c for c in checks_of(op, load(op)) if not c.ok]
     assert not failed, failed
 
@@ -393,7 +393,7 @@ CHOSEN = (
 def test_chosen_values_are_stacked_without_masks(text):
     assert_right(text)
     code = source(parse(text))
-    assert "mask" not in code and "_where" not in code
+    assert "mask" not in code and "rt.where" not in code
 
 
 def test_some_cases_and_others():

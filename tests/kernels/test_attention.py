@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 from kit.lowered import assert_right
+from kit.texts import source
 
-from derive import load, parse, source
+from derive import load, parse
 from derive.calculus.alpha_renaming import canonical
 from derive.calculus.build_lets import flatten_operation
 from derive.check.samples import cases, sample
@@ -176,7 +177,7 @@ y[b,i,d] = x[b,i,d] + tanh(c[b,i,d])""",
 )
 def test_kernels_are_what_loops_and_autograd_compute(text):
     op = parse(text)
-    assert "_attended(" in source(op) and "_attended_gradients(" in source(op)
+    assert "rt.attention(" in source(op) and "rt.attention_backward(" in source(op)
     assert_right(text)
     assert_right(text, fuses=True)
 
