@@ -22,14 +22,14 @@ from derive.module.emit import emit
 from derive.module.function_codegen import Variant
 from derive.module.name_mangling import coded, with_own_meanings
 from derive.module.stage_functions import own_names
-from derive.notation.operation import Operation
-from derive.notation.option_checks import (
+from derive.notation.operation import (
+    Operation,
     check_operation,
     known_names,
     known_option,
+    options,
     saves_least,
 )
-from derive.notation.options import options
 from derive.passes import Pass, stages
 from derive.pipeline import LOWER, REVERSE, SPECIALIZE, Code
 from derive.reports.derivation import (
@@ -39,7 +39,7 @@ from derive.reports.derivation import (
     steps_and_names,
     trees,
 )
-from derive.reports.pass_report import PassReport, body_reports, program_lines, unit_lines
+from derive.reports.formula import PassReport, body_reports, program_lines, unit_lines
 from derive.reports.presentation_names import PresentationNames, definitions, formula
 from derive.reports.result import Cost, Derivation, Formulas, Tangents
 

@@ -16,9 +16,14 @@ from derive.module.docstrings import document_joint
 from derive.module.joint import emit_joint
 from derive.module.name_mangling import coded
 from derive.module.runtime import standalone
-from derive.notation.operation import Operation
-from derive.notation.option_checks import check_operation, known_names, known_option, known_target
-from derive.notation.options import without_choice
+from derive.notation.operation import (
+    Operation,
+    check_operation,
+    known_names,
+    known_option,
+    known_target,
+    without_choice,
+)
 from derive.pipeline import differentiated, lowered
 from derive.reports.presentation_names import PresentationNames, formula
 

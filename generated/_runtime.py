@@ -180,6 +180,7 @@ def cast(dtype, *tensors):
     """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
+
 # Tensors that may be overwritten.
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)

@@ -58,8 +58,7 @@ def _causal_linear_attention_backward(ctx, G):
     grad_query = grad_key = grad_value = None
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         total2 = (G * output).sum(-1, keepdim=True)
-        part = (G.to(low) @ value.mT).to(wide).sub_(total2)
-        grad_S = part.div_(total.unsqueeze(-1))
+        grad_S = (G.to(low) @ value.mT).to(wide).sub_(total2).div_(total.unsqueeze(-1))
         e = key.clamp(max=0).exp_()
         mask = key > 0
         e2 = query.clamp(max=0).exp_()
@@ -67,12 +66,13 @@ def _causal_linear_attention_backward(ctx, G):
         chosen = grad_S.tril_()
     if ctx.needs_input_grad[0]:
         psi = rt.where(mask, 1 + key, e)
-        product = (chosen.to(low) @ psi.to(low)).to(wide)
-        grad_query = product.mul_(rt.where(mask2, 1, e2))
+        grad_query = (
+            (chosen.to(low) @ psi.to(low)).to(wide).mul_(rt.where(mask2, 1, e2))
+        )
     if ctx.needs_input_grad[1]:
         phi = rt.where(mask2, 1 + query, e2)
-        product2 = (chosen.mT.to(low) @ phi.to(low)).to(wide)
-        grad_key = product2.mul_(rt.where(mask, 1, e))
+        product = (chosen.mT.to(low) @ phi.to(low)).to(wide)
+        grad_key = product.mul_(rt.where(mask, 1, e))
     if ctx.needs_input_grad[2]:
         grad_value = S.mT @ (G * (1 / total).unsqueeze(-1)).to(low)
     return grad_query, grad_key, grad_value
@@ -124,9 +124,9 @@ class _CausalLinearAttention(Function):
         S = (part @ psi.mT.to(low)).tril()
         total = S.sum(-1)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            total2 = (G * output).sum(-1, keepdim=True)
-            difference = (G.to(low) @ value.mT).to(wide) - total2
-            grad_S = difference / total.unsqueeze(-1).to(wide)
+            grad_S = (
+                (G.to(low) @ value.mT).to(wide) - (G * output).sum(-1, keepdim=True)
+            ) / total.unsqueeze(-1).to(wide)
             chosen = grad_S.tril()
         if ctx.needs_input_grad[0]:
             grad_query = (chosen.to(low) @ psi.to(low)).to(wide) * rt.where(mask, 1, e2)

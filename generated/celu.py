@@ -54,8 +54,7 @@ class _Celu(Function):
         alpha = ctx.alpha
         input, G = rt.widened(input, G)
         mask = input > 0
-        chosen = rt.where(mask, 1, torch.where(~mask, input / alpha, 1).exp())
-        grad_input = G * chosen
+        grad_input = G * rt.where(mask, 1, torch.where(~mask, input / alpha, 1).exp())
         return grad_input, None
 
 

@@ -14,8 +14,11 @@ from . import _runtime as rt
 
 
 def _channel_shuffle_forward(input, groups):
-    part = input.unflatten(1, (groups, input.shape[1] // groups))
-    return part.movedim((2, 1), (1, 2)).flatten(1, 2)
+    return (
+        input.unflatten(1, (groups, input.shape[1] // groups))
+        .movedim((2, 1), (1, 2))
+        .flatten(1, 2)
+    )
 
 
 def channel_shuffle(input: torch.Tensor, *, groups: int) -> torch.Tensor:

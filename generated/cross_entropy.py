@@ -53,21 +53,24 @@ def _cross_entropy_mean_forward(input, target, weight, ignore_index, label_smoot
             if weight is None
             else weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
         )
-        ratio = label_smoothing / (input.shape[1] or math.nan)
         product = (
-            ratio * (F.mT.sum(-1) if weight is None else F.mT @ weight)
+            label_smoothing
+            / (input.shape[1] or math.nan)
+            * (F.mT.sum(-1) if weight is None else F.mT @ weight)
             if label_smoothing != 0
             else None
         )
-        picked2 = rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
         product2 = (
-            (1 - label_smoothing) * picked2
+            (1 - label_smoothing) * rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
             if weight is None
-            else (1 - label_smoothing) * picked * picked2
+            else (1 - label_smoothing)
+            * picked
+            * rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
         )
         zeros = input.new_zeros(()).expand(target.shape)
-        part = -(product2 + (product if label_smoothing != 0 else zeros))
-        loss = torch.where(mask, part, 0)
+        loss = torch.where(
+            mask, -(product2 + (product if label_smoothing != 0 else zeros)), 0
+        )
         total = loss.sum()
         count = (
             mask.sum(dtype=input.dtype)
@@ -95,21 +98,24 @@ def _cross_entropy_mean_composed(input, target, weight, ignore_index, label_smoo
             if weight is None
             else weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
         )
-        ratio = label_smoothing / (input.shape[1] or math.nan)
         product = (
-            ratio * (F.mT.sum(-1) if weight is None else F.mT @ weight)
+            label_smoothing
+            / (input.shape[1] or math.nan)
+            * (F.mT.sum(-1) if weight is None else F.mT @ weight)
             if label_smoothing != 0
             else None
         )
-        picked2 = rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
         product2 = (
-            (1 - label_smoothing) * picked2
+            (1 - label_smoothing) * rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
             if weight is None
-            else (1 - label_smoothing) * picked * picked2
+            else (1 - label_smoothing)
+            * picked
+            * rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
         )
         zeros = input.new_zeros(()).expand(target.shape)
-        part = -(product2 + (product if label_smoothing != 0 else zeros))
-        loss = torch.where(mask, part, 0)
+        loss = torch.where(
+            mask, -(product2 + (product if label_smoothing != 0 else zeros)), 0
+        )
         total = loss.sum()
         count = (
             mask.sum(dtype=input.dtype)
@@ -136,36 +142,42 @@ def _cross_entropy_mean_backward(ctx, G):
     chosen3 = chosen.flatten()
     mask2 = mask.unsqueeze(1)
     if ctx.needs_input_grad[0]:
-        picked = (
-            None
-            if weight is None
-            else rt.unflatten(weight.index_select(0, chosen3), 0, target.shape)
-        )
         product = (
+            ratio2
+            if weight is None
+            else ratio2 * rt.unflatten(weight.index_select(0, chosen3), 0, target.shape)
+        )
+        product2 = (
             ratio.expand(F.shape)
             if weight is None
             else (ratio * weight).unsqueeze(1).expand(F.shape)
         )
-        part = (
-            ratio2.expand(chosen2.shape)
+        placed = (
+            rt.scatter_add(product2, 1, chosen2, product.expand(chosen2.shape))
             if weight is None
-            else (ratio2 * picked).unsqueeze(1)
+            else rt.scatter_add(product2, 1, chosen2, product.unsqueeze(1))
         )
-        placed = rt.scatter_add(product, 1, chosen2, part)
-        part2 = rt.log_softmax_backward(placed, F, 1)
-        grad_input = rt.keep_where_(part2, mask2).reshape(input_shape)
+        grad_input = rt.keep_where_(
+            rt.log_softmax_backward(placed, F, 1), mask2
+        ).reshape(input_shape)
     if ctx.needs_input_grad[2]:
-        chosen4 = torch.where(mask, ratio2 * rt.gather(F, 1, chosen2).squeeze(1), 0)
-        part3 = chosen4.reshape((target.shape[0] * target.shape[1],))
-        chosen5 = torch.where(mask2, F, 0)
-        total = chosen5.sum((0, 2)) if label_smoothing != 0 else None
-        product2 = ratio * total if label_smoothing != 0 else None
-        chosen6 = torch.where(mask, -G * average / count, 0)
-        part4 = chosen6.reshape((target.shape[0] * target.shape[1],))
+        part = torch.where(
+            mask, ratio2 * rt.gather(F, 1, chosen2).squeeze(1), 0
+        ).reshape((target.shape[0] * target.shape[1],))
+        product3 = (
+            ratio * torch.where(mask2, F, 0).sum((0, 2))
+            if label_smoothing != 0
+            else None
+        )
+        part2 = torch.where(mask, -G * average / count, 0).reshape(
+            (target.shape[0] * target.shape[1],)
+        )
         zeros = G.new_zeros(()).expand((F.shape[1],))
-        chosen7 = product2 if label_smoothing != 0 else zeros
-        placed2 = chosen7.index_add(0, chosen3, part4)
-        grad_weight = placed2.index_add(0, chosen3, part3)
+        grad_weight = (
+            (product3 if label_smoothing != 0 else zeros)
+            .index_add(0, chosen3, part2)
+            .index_add(0, chosen3, part)
+        )
     return grad_input, None, grad_weight, None, None
 
 
@@ -231,12 +243,11 @@ class _CrossEntropyMean(Function):
         ratio2 = -(1 - label_smoothing) * G / count
         mask2 = mask.unsqueeze(1)
         if ctx.needs_input_grad[0]:
-            part = (
-                torch.where(mask, ratio2, 0)
+            chosen4 = (
+                torch.where(mask, ratio2, 0).unsqueeze(1)
                 if weight is None
-                else torch.where(mask, ratio2 * picked, 0)
+                else torch.where(mask, ratio2 * picked, 0).unsqueeze(1)
             )
-            chosen4 = part.unsqueeze(1)
             full_weight = (
                 G.new_full((), 1).expand(weight_shape) if weight is None else weight
             )
@@ -245,17 +256,23 @@ class _CrossEntropyMean(Function):
             difference = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
             grad_input = difference.reshape(input_shape)
         if ctx.needs_input_grad[2]:
-            chosen6 = torch.where(mask, ratio2 * rt.gather(F, 1, chosen3).squeeze(1), 0)
-            part2 = chosen6.reshape((target.shape[0] * target.shape[1],))
-            chosen7 = torch.where(mask2, F, 0)
-            total = chosen7.sum((0, 2)) if label_smoothing != 0 else None
-            product = ratio * total if label_smoothing != 0 else None
-            chosen8 = torch.where(mask, -G * average / count, 0)
-            part3 = chosen8.reshape((target.shape[0] * target.shape[1],))
+            part = torch.where(
+                mask, ratio2 * rt.gather(F, 1, chosen3).squeeze(1), 0
+            ).reshape((target.shape[0] * target.shape[1],))
+            product = (
+                ratio * torch.where(mask2, F, 0).sum((0, 2))
+                if label_smoothing != 0
+                else None
+            )
+            part2 = torch.where(mask, -G * average / count, 0).reshape(
+                (target.shape[0] * target.shape[1],)
+            )
             zeros = G.new_zeros(()).expand((F.shape[1],))
-            chosen9 = product if label_smoothing != 0 else zeros
-            placed = chosen9.index_add(0, chosen2, part3)
-            grad_weight = placed.index_add(0, chosen2, part2)
+            grad_weight = (
+                (product if label_smoothing != 0 else zeros)
+                .index_add(0, chosen2, part2)
+                .index_add(0, chosen2, part)
+            )
         return grad_input, None, grad_weight, None, None
 
 
@@ -271,26 +288,24 @@ def _cross_entropy_sum_forward(input, target, weight, ignore_index, label_smooth
         F = rt.no_view(rt.log_softmax(input, 1))
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
-        picked = (
-            None
-            if weight is None
-            else weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
-        )
-        ratio = label_smoothing / (input.shape[1] or math.nan)
         product = (
-            ratio * (F.mT.sum(-1) if weight is None else F.mT @ weight)
+            label_smoothing
+            / (input.shape[1] or math.nan)
+            * (F.mT.sum(-1) if weight is None else F.mT @ weight)
             if label_smoothing != 0
             else None
         )
-        picked2 = rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
         product2 = (
-            (1 - label_smoothing) * picked2
+            (1 - label_smoothing) * rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
             if weight is None
-            else (1 - label_smoothing) * picked * picked2
+            else (1 - label_smoothing)
+            * weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
+            * rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
         )
         zeros = input.new_zeros(()).expand(target.shape)
-        part = -(product2 + (product if label_smoothing != 0 else zeros))
-        loss = torch.where(mask, part, 0)
+        loss = torch.where(
+            mask, -(product2 + (product if label_smoothing != 0 else zeros)), 0
+        )
         total = loss.sum().to(dtype)
         return total, F
 
@@ -307,26 +322,24 @@ def _cross_entropy_sum_composed(input, target, weight, ignore_index, label_smoot
         F = rt.log_softmax(input, 1)
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
-        picked = (
-            None
-            if weight is None
-            else weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
-        )
-        ratio = label_smoothing / (input.shape[1] or math.nan)
         product = (
-            ratio * (F.mT.sum(-1) if weight is None else F.mT @ weight)
+            label_smoothing
+            / (input.shape[1] or math.nan)
+            * (F.mT.sum(-1) if weight is None else F.mT @ weight)
             if label_smoothing != 0
             else None
         )
-        picked2 = rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
         product2 = (
-            (1 - label_smoothing) * picked2
+            (1 - label_smoothing) * rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
             if weight is None
-            else (1 - label_smoothing) * picked * picked2
+            else (1 - label_smoothing)
+            * weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
+            * rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
         )
         zeros = input.new_zeros(()).expand(target.shape)
-        part = -(product2 + (product if label_smoothing != 0 else zeros))
-        loss = torch.where(mask, part, 0)
+        loss = torch.where(
+            mask, -(product2 + (product if label_smoothing != 0 else zeros)), 0
+        )
         return loss.sum().to(dtype)
 
 
@@ -347,34 +360,34 @@ def _cross_entropy_sum_backward(ctx, G):
     product = -(1 - label_smoothing) * G
     mask2 = mask.unsqueeze(1)
     if ctx.needs_input_grad[0]:
-        picked = (
-            None
-            if weight is None
-            else rt.unflatten(weight.index_select(0, chosen3), 0, target.shape)
-        )
         product2 = (
+            product
+            if weight is None
+            else product
+            * rt.unflatten(weight.index_select(0, chosen3), 0, target.shape)
+        )
+        product3 = (
             ratio.expand(F.shape)
             if weight is None
             else (ratio * weight).unsqueeze(1).expand(F.shape)
         )
-        part = (
-            product.expand(chosen2.shape)
+        placed = (
+            rt.scatter_add(product3, 1, chosen2, product2.expand(chosen2.shape))
             if weight is None
-            else (product * picked).unsqueeze(1)
+            else rt.scatter_add(product3, 1, chosen2, product2.unsqueeze(1))
         )
-        placed = rt.scatter_add(product2, 1, chosen2, part)
-        part2 = rt.log_softmax_backward(placed, F, 1)
-        grad_input = rt.keep_where_(part2, mask2).reshape(input_shape)
+        grad_input = rt.keep_where_(
+            rt.log_softmax_backward(placed, F, 1), mask2
+        ).reshape(input_shape)
     if ctx.needs_input_grad[2]:
-        chosen4 = torch.where(mask2, F, 0)
-        total = chosen4.sum((0, 2)) if label_smoothing != 0 else None
-        product3 = ratio * total if label_smoothing != 0 else None
-        product4 = product * rt.gather(F, 1, chosen2).squeeze(1)
-        zeros = G.new_zeros(()).expand((F.shape[1],))
-        chosen5 = product3 if label_smoothing != 0 else zeros
-        size = target.shape[0] * target.shape[1]
-        chosen6 = torch.where(mask, product4, 0).reshape((size,))
-        grad_weight = chosen5.index_add(0, chosen3, chosen6)
+        part = torch.where(
+            mask, product * rt.gather(F, 1, chosen2).squeeze(1), 0
+        ).reshape((target.shape[0] * target.shape[1],))
+        grad_weight = (
+            ratio * torch.where(mask2, F, 0).sum((0, 2))
+            if label_smoothing != 0
+            else G.new_zeros(()).expand((F.shape[1],))
+        ).index_add(0, chosen3, part)
     return grad_input, None, grad_weight, None, None
 
 
@@ -427,34 +440,33 @@ class _CrossEntropySum(Function):
         product = -(1 - label_smoothing) * G
         mask2 = mask.unsqueeze(1)
         if ctx.needs_input_grad[0]:
-            picked = (
-                None
-                if weight is None
-                else rt.unflatten(weight.index_select(0, chosen3), 0, target.shape)
-            )
-            part = (
-                torch.where(mask, product, 0)
-                if weight is None
-                else torch.where(mask, product * picked, 0)
-            )
-            chosen4 = part.unsqueeze(1)
             full_weight = (
                 G.new_full((), 1).expand(weight_shape) if weight is None else weight
             )
-            chosen5 = rt.where(mask2, ratio * full_weight.unsqueeze(1), 0)
-            grad_F = rt.add_cotangent(rt.scatter_add(chosen5, 1, chosen2, chosen4), G_F)
+            chosen4 = rt.where(mask2, ratio * full_weight.unsqueeze(1), 0)
+            part = (
+                torch.where(mask, product, 0)
+                if weight is None
+                else torch.where(
+                    mask,
+                    product
+                    * rt.unflatten(weight.index_select(0, chosen3), 0, target.shape),
+                    0,
+                )
+            )
+            chosen5 = part.unsqueeze(1)
+            grad_F = rt.add_cotangent(rt.scatter_add(chosen4, 1, chosen2, chosen5), G_F)
             difference = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
             grad_input = difference.reshape(input_shape)
         if ctx.needs_input_grad[2]:
-            chosen6 = torch.where(mask2, F, 0)
-            total = chosen6.sum((0, 2)) if label_smoothing != 0 else None
-            product2 = ratio * total if label_smoothing != 0 else None
-            product3 = product * rt.gather(F, 1, chosen2).squeeze(1)
-            zeros = G.new_zeros(()).expand((F.shape[1],))
-            chosen7 = product2 if label_smoothing != 0 else zeros
-            size = target.shape[0] * target.shape[1]
-            chosen8 = torch.where(mask, product3, 0).reshape((size,))
-            grad_weight = chosen7.index_add(0, chosen3, chosen8)
+            part2 = torch.where(
+                mask, product * rt.gather(F, 1, chosen2).squeeze(1), 0
+            ).reshape((target.shape[0] * target.shape[1],))
+            grad_weight = (
+                ratio * torch.where(mask2, F, 0).sum((0, 2))
+                if label_smoothing != 0
+                else G.new_zeros(()).expand((F.shape[1],))
+            ).index_add(0, chosen3, part2)
         return grad_input, None, grad_weight, None, None
 
 
@@ -470,26 +482,24 @@ def _cross_entropy_none_forward(input, target, weight, ignore_index, label_smoot
         F = rt.no_view(rt.log_softmax(input, 1))
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
-        picked = (
-            None
-            if weight is None
-            else weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
-        )
-        ratio = label_smoothing / (input.shape[1] or math.nan)
         product = (
-            ratio * (F.mT.sum(-1) if weight is None else F.mT @ weight)
+            label_smoothing
+            / (input.shape[1] or math.nan)
+            * (F.mT.sum(-1) if weight is None else F.mT @ weight)
             if label_smoothing != 0
             else None
         )
-        picked2 = rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
         product2 = (
-            (1 - label_smoothing) * picked2
+            (1 - label_smoothing) * rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
             if weight is None
-            else (1 - label_smoothing) * picked * picked2
+            else (1 - label_smoothing)
+            * weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
+            * rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
         )
         zeros = input.new_zeros(()).expand(target.shape)
-        part = -(product2 + (product if label_smoothing != 0 else zeros))
-        loss = torch.where(mask, part, 0).reshape((input_shape[0], *q_shape))
+        loss = torch.where(
+            mask, -(product2 + (product if label_smoothing != 0 else zeros)), 0
+        ).reshape((input_shape[0], *q_shape))
         loss = rt.no_view(loss.to(dtype))
         return loss, F
 
@@ -506,26 +516,24 @@ def _cross_entropy_none_composed(input, target, weight, ignore_index, label_smoo
         F = rt.log_softmax(input, 1)
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
-        picked = (
-            None
-            if weight is None
-            else weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
-        )
-        ratio = label_smoothing / (input.shape[1] or math.nan)
         product = (
-            ratio * (F.mT.sum(-1) if weight is None else F.mT @ weight)
+            label_smoothing
+            / (input.shape[1] or math.nan)
+            * (F.mT.sum(-1) if weight is None else F.mT @ weight)
             if label_smoothing != 0
             else None
         )
-        picked2 = rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
         product2 = (
-            (1 - label_smoothing) * picked2
+            (1 - label_smoothing) * rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
             if weight is None
-            else (1 - label_smoothing) * picked * picked2
+            else (1 - label_smoothing)
+            * weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
+            * rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
         )
         zeros = input.new_zeros(()).expand(target.shape)
-        part = -(product2 + (product if label_smoothing != 0 else zeros))
-        loss = torch.where(mask, part, 0).reshape((input_shape[0], *q_shape))
+        loss = torch.where(
+            mask, -(product2 + (product if label_smoothing != 0 else zeros)), 0
+        ).reshape((input_shape[0], *q_shape))
         return rt.no_view(loss.to(dtype))
 
 
@@ -549,25 +557,33 @@ def _cross_entropy_none_backward(ctx, G):
     mask2 = mask.unsqueeze(1)
     part = -label_smoothing
     if ctx.needs_input_grad[0]:
-        weight = G.new_full((), 1).expand(weight_shape) if weight is None else weight
-        picked = rt.unflatten(weight.index_select(0, chosen3), 0, target.shape)
-        product2 = part * weight.unsqueeze(1) / F.shape[1] * G.unsqueeze(1)
-        product3 = (product * picked).unsqueeze(1)
-        placed = rt.scatter_add_(product2, 1, chosen2, product3)
-        part2 = rt.log_softmax_backward(placed, F, 1)
-        grad_input = rt.keep_where_(part2, mask2).reshape(input_shape)
+        product2 = (
+            product
+            if weight is None
+            else product
+            * rt.unflatten(weight.index_select(0, chosen3), 0, target.shape)
+        )
+        full_weight = (
+            G.new_full((), 1).expand(weight_shape) if weight is None else weight
+        )
+        product3 = part * full_weight.unsqueeze(1) / F.shape[1] * G.unsqueeze(1)
+        placed = rt.scatter_add_(product3, 1, chosen2, product2.unsqueeze(1))
+        grad_input = rt.keep_where_(
+            rt.log_softmax_backward(placed, F, 1), mask2
+        ).reshape(input_shape)
     if ctx.needs_input_grad[2]:
-        product4 = product * rt.gather(F, 1, chosen2).squeeze(1)
-        zeros = G.new_zeros(()).expand((F.shape[1],))
-        chosen4 = torch.where(mask, G, 0).unsqueeze(1)
-        product5 = torch.where(mask2, F, 0).mul_(chosen4)
-        total = product5.sum((0, 2)) if label_smoothing != 0 else None
-        ratio = part / (F.shape[1] or math.nan)
-        product6 = ratio * total if label_smoothing != 0 else None
-        chosen5 = product6 if label_smoothing != 0 else zeros
-        size2 = target.shape[0] * target.shape[1]
-        chosen6 = torch.where(mask, product4, 0).reshape((size2,))
-        grad_weight = chosen5.index_add(0, chosen3, chosen6)
+        product4 = torch.where(mask2, F, 0).mul_(torch.where(mask, G, 0).unsqueeze(1))
+        product5 = (
+            part / (F.shape[1] or math.nan) * product4.sum((0, 2))
+            if label_smoothing != 0
+            else None
+        )
+        part2 = torch.where(
+            mask, product * rt.gather(F, 1, chosen2).squeeze(1), 0
+        ).reshape((target.shape[0] * target.shape[1],))
+        grad_weight = (
+            product5 if label_smoothing != 0 else G.new_zeros(()).expand((F.shape[1],))
+        ).index_add(0, chosen3, part2)
     return grad_input, None, grad_weight, None, None
 
 
@@ -622,28 +638,39 @@ class _CrossEntropyNone(Function):
         mask2 = mask.unsqueeze(1)
         part = -label_smoothing
         if ctx.needs_input_grad[0]:
-            weight = (
+            product2 = (
+                product
+                if weight is None
+                else product
+                * rt.unflatten(weight.index_select(0, chosen3), 0, target.shape)
+            )
+            full_weight = (
                 G.new_full((), 1).expand(weight_shape) if weight is None else weight
             )
-            picked = rt.unflatten(weight.index_select(0, chosen3), 0, target.shape)
-            product2 = part * weight.unsqueeze(1) / F.shape[1] * G.unsqueeze(1)
             placed = rt.scatter_add(
-                product2, 1, chosen2, (product * picked).unsqueeze(1)
+                part * full_weight.unsqueeze(1) / F.shape[1] * G.unsqueeze(1),
+                1,
+                chosen2,
+                product2.unsqueeze(1),
             )
             grad_F = rt.add_cotangent(torch.where(mask2, placed, 0), G_F)
             difference = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
             grad_input = difference.reshape(input_shape)
         if ctx.needs_input_grad[2]:
-            product3 = product * rt.gather(F, 1, chosen2).squeeze(1)
-            zeros = G.new_zeros(()).expand((F.shape[1],))
-            product4 = torch.where(mask, G, 0).unsqueeze(1) * torch.where(mask2, F, 0)
-            total = product4.sum((0, 2)) if label_smoothing != 0 else None
-            ratio = part / (F.shape[1] or math.nan)
-            product5 = ratio * total if label_smoothing != 0 else None
-            chosen4 = product5 if label_smoothing != 0 else zeros
-            size2 = target.shape[0] * target.shape[1]
-            chosen5 = torch.where(mask, product3, 0).reshape((size2,))
-            grad_weight = chosen4.index_add(0, chosen3, chosen5)
+            product3 = torch.where(mask, G, 0).unsqueeze(1) * torch.where(mask2, F, 0)
+            product4 = (
+                part / (F.shape[1] or math.nan) * product3.sum((0, 2))
+                if label_smoothing != 0
+                else None
+            )
+            part2 = torch.where(
+                mask, product * rt.gather(F, 1, chosen2).squeeze(1), 0
+            ).reshape((target.shape[0] * target.shape[1],))
+            grad_weight = (
+                product4
+                if label_smoothing != 0
+                else G.new_zeros(()).expand((F.shape[1],))
+            ).index_add(0, chosen3, part2)
         return grad_input, None, grad_weight, None, None
 
 

@@ -48,8 +48,7 @@ def _gaussian_nll_loss_mean_forward_in_place(input, target, var, eps):
     dtype = rt.autocast_float32(input, target, var)
     input, target, var = rt.widened(input, target, var)
     variance = var.clamp(min=eps)
-    part = (input - target).square_().div_(variance).add_(variance.log())
-    loss = part.mul_(0.5)
+    loss = (input - target).square_().div_(variance).add_(variance.log()).mul_(0.5)
     return loss.mean().to(dtype)
 
 
@@ -70,9 +69,8 @@ def _gaussian_nll_loss_mean_backward(ctx, G):
     if ctx.needs_input_grad[2]:
         mask = var >= eps
         chosen = variance
-        product2 = (1 - u.square_().div_(chosen)).mul_(0.5 * G)
-        part2 = product2.div_(chosen.mul_(math.prod(input.shape)))
-        grad_var = rt.where(mask, part2, 0)
+        part2 = (1 - u.square_().div_(chosen)).mul_(0.5 * G)
+        grad_var = rt.where(mask, part2.div_(math.prod(input.shape) * chosen), 0)
     return grad_input, grad_target, grad_var, None
 
 
@@ -108,8 +106,11 @@ class _GaussianNllLossMean(Function):
         if ctx.needs_input_grad[2]:
             mask = var >= eps
             chosen = torch.where(mask, variance, 1)
-            product2 = 0.5 * G * (1 - u.square() / chosen)
-            grad_var = rt.where(mask, product2 / (math.prod(input.shape) * chosen), 0)
+            grad_var = rt.where(
+                mask,
+                0.5 * G * (1 - u.square() / chosen) / (math.prod(input.shape) * chosen),
+                0,
+            )
         return grad_input, grad_target, grad_var, None
 
 
@@ -127,8 +128,7 @@ def _gaussian_nll_loss_sum_forward_in_place(input, target, var, eps):
     dtype = rt.autocast_float32(input, target, var)
     input, target, var = rt.widened(input, target, var)
     variance = var.clamp(min=eps)
-    part = (input - target).square_().div_(variance).add_(variance.log())
-    loss = part.mul_(0.5)
+    loss = (input - target).square_().div_(variance).add_(variance.log()).mul_(0.5)
     return loss.sum().to(dtype)
 
 
@@ -146,8 +146,9 @@ def _gaussian_nll_loss_sum_backward(ctx, G):
     if ctx.needs_input_grad[2]:
         mask = var >= eps
         chosen = variance
-        part = (1 - u.square_().div_(chosen)).mul_(0.5 * G).div_(chosen)
-        grad_var = rt.where(mask, part, 0)
+        grad_var = rt.where(
+            mask, (1 - u.square_().div_(chosen)).mul_(0.5 * G).div_(chosen), 0
+        )
     return grad_input, grad_target, grad_var, None
 
 
@@ -199,8 +200,7 @@ def _gaussian_nll_loss_none_forward_in_place(input, target, var, eps):
     dtype = rt.autocast_float32(input, target, var)
     input, target, var = rt.widened(input, target, var)
     variance = var.clamp(min=eps)
-    part = (input - target).square_().div_(variance).add_(variance.log())
-    loss = part.mul_(0.5)
+    loss = (input - target).square_().div_(variance).add_(variance.log()).mul_(0.5)
     return loss.to(dtype)
 
 
@@ -218,8 +218,9 @@ def _gaussian_nll_loss_none_backward(ctx, G):
     if ctx.needs_input_grad[2]:
         mask = var >= eps
         chosen = variance
-        part = (0.5 * G).mul_(1 - u.square_().div_(chosen)).div_(chosen)
-        grad_var = rt.where(mask, part, 0)
+        grad_var = rt.where(
+            mask, (0.5 * G).mul_(1 - u.square_().div_(chosen)).div_(chosen), 0
+        )
     return grad_input, grad_target, grad_var, None
 
 

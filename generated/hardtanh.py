@@ -19,26 +19,16 @@ from . import _runtime as rt
 
 
 def _hardtanh_forward(input, min_val, max_val):
-    if rt.unrecorded(input):
-        return _hardtanh_forward_in_place(input, min_val, max_val)
     dtype = input.dtype
     input = rt.widened(input)[0]
     mask = min_val <= max_val
     part = -max_val if not mask else None
     part2 = -torch.threshold(-input, part, part) if not mask else None
-    chosen = rt.where(input <= min_val, min_val, part2) if not mask else None
-    output = torch.ops.aten.hardtanh(input, min_val, max_val) if mask else chosen
-    return output.to(dtype)
-
-
-def _hardtanh_forward_in_place(input, min_val, max_val):
-    dtype = input.dtype
-    input = rt.widened(input)[0]
-    mask = min_val <= max_val
-    part = -max_val if not mask else None
-    part2 = torch.threshold(-input, part, part).neg_() if not mask else None
-    chosen = rt.where(input <= min_val, min_val, part2) if not mask else None
-    output = torch.ops.aten.hardtanh(input, min_val, max_val) if mask else chosen
+    output = (
+        torch.ops.aten.hardtanh(input, min_val, max_val)
+        if mask
+        else rt.where(input <= min_val, min_val, part2)
+    )
     return output.to(dtype)
 
 

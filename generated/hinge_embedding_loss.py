@@ -53,9 +53,11 @@ def _hinge_embedding_loss_mean_backward(ctx, G):
     input, target, G = rt.widened(input, target, G)
     grad_input = grad_target = None
     if ctx.needs_input_grad[0]:
-        chosen = rt.where((target != 1) & (margin - input >= 0), G, 0)
-        difference = torch.where(target == 1, G, 0).sub_(chosen)
-        grad_input = difference.div_(math.prod(input_shape))
+        grad_input = (
+            torch.where(target == 1, G, 0)
+            .sub_(rt.where((target != 1) & (margin - input >= 0), G, 0))
+            .div_(math.prod(input_shape))
+        )
     if ctx.needs_input_grad[1]:
         grad_target = G.new_zeros(input_shape)
     return grad_input, grad_target, None
@@ -88,9 +90,10 @@ class _HingeEmbeddingLossMean(Function):
         input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         if ctx.needs_input_grad[0]:
-            chosen = rt.where((target != 1) & (margin - input >= 0), G, 0)
-            difference = torch.where(target == 1, G, 0) - chosen
-            grad_input = difference / math.prod(input_shape)
+            grad_input = (
+                torch.where(target == 1, G, 0)
+                - rt.where((target != 1) & (margin - input >= 0), G, 0)
+            ) / math.prod(input_shape)
         if ctx.needs_input_grad[1]:
             grad_target = G.new_zeros(input_shape)
         return grad_input, grad_target, None
@@ -137,8 +140,9 @@ class _HingeEmbeddingLossSum(Function):
         input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         if ctx.needs_input_grad[0]:
-            chosen = rt.where((target != 1) & (margin - input >= 0), G, 0)
-            grad_input = torch.where(target == 1, G, 0) - chosen
+            grad_input = torch.where(target == 1, G, 0) - rt.where(
+                (target != 1) & (margin - input >= 0), G, 0
+            )
         if ctx.needs_input_grad[1]:
             grad_target = G.new_zeros(input_shape)
         return grad_input, grad_target, None
@@ -185,8 +189,9 @@ class _HingeEmbeddingLossNone(Function):
         input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         if ctx.needs_input_grad[0]:
-            chosen = rt.where((target != 1) & (margin - input >= 0), G, 0)
-            grad_input = torch.where(target == 1, G, 0) - chosen
+            grad_input = torch.where(target == 1, G, 0) - rt.where(
+                (target != 1) & (margin - input >= 0), G, 0
+            )
         if ctx.needs_input_grad[1]:
             grad_target = G.new_zeros(input_shape)
         return grad_input, grad_target, None

@@ -53,8 +53,6 @@ from . import _runtime as rt
 
 
 def _huber_loss_mean_forward(input, target, delta):
-    if rt.unrecorded(input, target):
-        return _huber_loss_mean_forward_in_place(input, target, delta)
     dtype = rt.autocast_float32(input, target)
     input, target = rt.widened(input, target)
     mask = 0 < delta
@@ -62,24 +60,12 @@ def _huber_loss_mean_forward(input, target, delta):
     magnitude = difference.abs() if not mask else None
     part = torch.ops.aten.huber_loss(input, target, 0, delta) if mask else None
     product = delta * (magnitude - 0.5 * delta) if not mask else None
-    product2 = 0.5 * difference.square() if not mask else None
-    mask2 = magnitude <= delta if not mask else None
-    chosen = rt.where(mask2, product2, product) if not mask else None
-    return (part if mask else chosen).mean().to(dtype)
-
-
-def _huber_loss_mean_forward_in_place(input, target, delta):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    mask = 0 < delta
-    difference = input - target if not mask else None
-    magnitude = difference.abs() if not mask else None
-    part = torch.ops.aten.huber_loss(input, target, 0, delta) if mask else None
-    product = (magnitude - 0.5 * delta).mul_(delta) if not mask else None
-    product2 = difference.square_().mul_(0.5) if not mask else None
-    mask2 = magnitude <= delta if not mask else None
-    chosen = rt.where(mask2, product2, product) if not mask else None
-    return (part if mask else chosen).mean().to(dtype)
+    average = (
+        part
+        if mask
+        else rt.where(magnitude <= delta, 0.5 * difference.square(), product)
+    ).mean()
+    return average.to(dtype)
 
 
 def _huber_loss_mean_backward(ctx, G):
@@ -132,10 +118,10 @@ def _huber_loss_mean_tangent(input, target, delta, d_input, d_target):
     e = input - target
     difference = d_input - d_target
     e_magnitude = e.abs()
-    total = rt.where(e_magnitude <= delta, e * difference, 0).sum()
-    product = e.sign() * difference
-    part = torch.ops.aten.threshold_backward(product, e_magnitude, delta)
-    return (delta * part.sum() + total) / math.prod(d_input.shape)
+    part = torch.ops.aten.threshold_backward(e.sign() * difference, e_magnitude, delta)
+    return (
+        delta * part.sum() + rt.where(e_magnitude <= delta, e * difference, 0).sum()
+    ) / math.prod(d_input.shape)
 
 
 class _HuberLossMeanDual(_HuberLossMean):
@@ -164,8 +150,6 @@ class _HuberLossMeanDual(_HuberLossMean):
 
 
 def _huber_loss_sum_forward(input, target, delta):
-    if rt.unrecorded(input, target):
-        return _huber_loss_sum_forward_in_place(input, target, delta)
     dtype = rt.autocast_float32(input, target)
     input, target = rt.widened(input, target)
     mask = 0 < delta
@@ -173,24 +157,12 @@ def _huber_loss_sum_forward(input, target, delta):
     magnitude = difference.abs() if not mask else None
     part = torch.ops.aten.huber_loss(input, target, 0, delta) if mask else None
     product = delta * (magnitude - 0.5 * delta) if not mask else None
-    product2 = 0.5 * difference.square() if not mask else None
-    mask2 = magnitude <= delta if not mask else None
-    chosen = rt.where(mask2, product2, product) if not mask else None
-    return (part if mask else chosen).sum().to(dtype)
-
-
-def _huber_loss_sum_forward_in_place(input, target, delta):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    mask = 0 < delta
-    difference = input - target if not mask else None
-    magnitude = difference.abs() if not mask else None
-    part = torch.ops.aten.huber_loss(input, target, 0, delta) if mask else None
-    product = (magnitude - 0.5 * delta).mul_(delta) if not mask else None
-    product2 = difference.square_().mul_(0.5) if not mask else None
-    mask2 = magnitude <= delta if not mask else None
-    chosen = rt.where(mask2, product2, product) if not mask else None
-    return (part if mask else chosen).sum().to(dtype)
+    total = (
+        part
+        if mask
+        else rt.where(magnitude <= delta, 0.5 * difference.square(), product)
+    ).sum()
+    return total.to(dtype)
 
 
 def _huber_loss_sum_backward(ctx, G):
@@ -242,10 +214,8 @@ def _huber_loss_sum_tangent(input, target, delta, d_input, d_target):
     e = input - target
     difference = d_input - d_target
     e_magnitude = e.abs()
-    total2 = rt.where(e_magnitude <= delta, e * difference, 0).sum()
-    product = e.sign() * difference
-    part = torch.ops.aten.threshold_backward(product, e_magnitude, delta)
-    return delta * part.sum() + total2
+    part = torch.ops.aten.threshold_backward(e.sign() * difference, e_magnitude, delta)
+    return delta * part.sum() + rt.where(e_magnitude <= delta, e * difference, 0).sum()
 
 
 class _HuberLossSumDual(_HuberLossSum):
@@ -272,32 +242,17 @@ class _HuberLossSumDual(_HuberLossSum):
 
 
 def _huber_loss_none_forward(input, target, delta):
-    if rt.unrecorded(input, target):
-        return _huber_loss_none_forward_in_place(input, target, delta)
     dtype = rt.promoted(input, target)
     input, target = rt.widened(input, target)
     mask = 0 < delta
     difference = input - target if not mask else None
     magnitude = difference.abs() if not mask else None
     product = delta * (magnitude - 0.5 * delta) if not mask else None
-    product2 = 0.5 * difference.square() if not mask else None
-    mask2 = magnitude <= delta if not mask else None
-    chosen = rt.where(mask2, product2, product) if not mask else None
-    loss = torch.ops.aten.huber_loss(input, target, 0, delta) if mask else chosen
-    return loss.to(dtype)
-
-
-def _huber_loss_none_forward_in_place(input, target, delta):
-    dtype = rt.promoted(input, target)
-    input, target = rt.widened(input, target)
-    mask = 0 < delta
-    difference = input - target if not mask else None
-    magnitude = difference.abs() if not mask else None
-    product = (magnitude - 0.5 * delta).mul_(delta) if not mask else None
-    product2 = difference.square_().mul_(0.5) if not mask else None
-    mask2 = magnitude <= delta if not mask else None
-    chosen = rt.where(mask2, product2, product) if not mask else None
-    loss = torch.ops.aten.huber_loss(input, target, 0, delta) if mask else chosen
+    loss = (
+        torch.ops.aten.huber_loss(input, target, 0, delta)
+        if mask
+        else rt.where(magnitude <= delta, 0.5 * difference.square(), product)
+    )
     return loss.to(dtype)
 
 
@@ -349,8 +304,7 @@ def _huber_loss_none_tangent(input, target, delta, d_input, d_target):
     input, target, d_input, d_target = rt.widened(input, target, d_input, d_target)
     e = input - target
     difference = d_input - d_target
-    product = delta * e.sign() * difference
-    return rt.where(e.abs() <= delta, e * difference, product)
+    return rt.where(e.abs() <= delta, e * difference, delta * e.sign() * difference)
 
 
 class _HuberLossNoneDual(_HuberLossNone):

@@ -62,8 +62,9 @@ def _kl_div_mean_backward(ctx, G):
         grad_input = -G / product * target
     if ctx.needs_input_grad[1]:
         mask = target > 0
-        chosen = rt.where(mask, target.log().add_(1), 0)
-        grad_target = chosen.sub_(input).mul_(G / product)
+        grad_target = (
+            rt.where(mask, target.log().add_(1), 0).sub_(input).mul_(G / product)
+        )
     return grad_input, grad_target
 
 
@@ -93,8 +94,11 @@ class _KlDivMean(Function):
             grad_input = -G / product * target
         if ctx.needs_input_grad[1]:
             mask = target > 0
-            chosen = rt.where(mask, 1 + torch.where(mask, target, 1).log(), 0)
-            grad_target = G / product * (chosen - input)
+            grad_target = (
+                G
+                / product
+                * (rt.where(mask, 1 + torch.where(mask, target, 1).log(), 0) - input)
+            )
         return grad_input, grad_target
 
 
@@ -122,8 +126,7 @@ def _kl_div_sum_backward(ctx, G):
         grad_input = -G * target
     if ctx.needs_input_grad[1]:
         mask = target > 0
-        chosen = rt.where(mask, target.log().add_(1), 0)
-        grad_target = chosen.sub_(input).mul_(G)
+        grad_target = rt.where(mask, target.log().add_(1), 0).sub_(input).mul_(G)
     return grad_input, grad_target
 
 
@@ -150,8 +153,9 @@ class _KlDivSum(Function):
             grad_input = -G * target
         if ctx.needs_input_grad[1]:
             mask = target > 0
-            chosen = rt.where(mask, 1 + torch.where(mask, target, 1).log(), 0)
-            grad_target = G * (chosen - input)
+            grad_target = G * (
+                rt.where(mask, 1 + torch.where(mask, target, 1).log(), 0) - input
+            )
         return grad_input, grad_target
 
 
@@ -179,8 +183,7 @@ def _kl_div_none_backward(ctx, G):
         grad_input = (G * target).neg_()
     if ctx.needs_input_grad[1]:
         mask = target > 0
-        chosen = rt.where(mask, target.log().add_(1), 0)
-        grad_target = chosen.sub_(input).mul_(G)
+        grad_target = rt.where(mask, target.log().add_(1), 0).sub_(input).mul_(G)
     return grad_input, grad_target
 
 
@@ -207,8 +210,9 @@ class _KlDivNone(Function):
             grad_input = -G * target
         if ctx.needs_input_grad[1]:
             mask = target > 0
-            chosen = rt.where(mask, 1 + torch.where(mask, target, 1).log(), 0)
-            grad_target = G * (chosen - input)
+            grad_target = G * (
+                rt.where(mask, 1 + torch.where(mask, target, 1).log(), 0) - input
+            )
         return grad_input, grad_target
 
 
@@ -237,8 +241,9 @@ def _kl_div_batchmean_backward(ctx, G):
         grad_input = -G / input_shape[0] * target
     if ctx.needs_input_grad[1]:
         mask = target > 0
-        chosen = rt.where(mask, target.log().add_(1), 0)
-        grad_target = chosen.sub_(input).mul_(G / input_shape[0])
+        grad_target = (
+            rt.where(mask, target.log().add_(1), 0).sub_(input).mul_(G / input_shape[0])
+        )
     return grad_input, grad_target
 
 
@@ -267,8 +272,11 @@ class _KlDivBatchmean(Function):
             grad_input = -G / input_shape[0] * target
         if ctx.needs_input_grad[1]:
             mask = target > 0
-            chosen = rt.where(mask, 1 + torch.where(mask, target, 1).log(), 0)
-            grad_target = G / input_shape[0] * (chosen - input)
+            grad_target = (
+                G
+                / input_shape[0]
+                * (rt.where(mask, 1 + torch.where(mask, target, 1).log(), 0) - input)
+            )
         return grad_input, grad_target
 
 

@@ -18,8 +18,8 @@ from . import _runtime as rt
 def _kron_forward(A, B):
     dtype = rt.promoted(A, B)
     A, B = rt.widened_for_kernel(A, B)
-    product = (A.unsqueeze(1).unsqueeze(3) * B.unsqueeze(1)).flatten(0, 1)
-    return rt.no_view(product.flatten(1, 2).to(dtype))
+    C = (A.unsqueeze(1).unsqueeze(3) * B.unsqueeze(1)).flatten(0, 1).flatten(1, 2)
+    return rt.no_view(C.to(dtype))
 
 
 class _Kron(Function):
@@ -46,8 +46,9 @@ class _Kron(Function):
         B_shape = ctx.B_shape
         A, B, G = rt.widened(A, B, G)
         grad_A = grad_B = None
-        part = rt.unflatten(G, 1, (A_shape[1], B_shape[1]))
-        G = rt.unflatten(part, 0, (A_shape[0], B_shape[0]))
+        G = rt.unflatten(
+            rt.unflatten(G, 1, (A_shape[1], B_shape[1])), 0, (A_shape[0], B_shape[0])
+        )
         if ctx.needs_input_grad[0]:
             grad_A = (G * B.unsqueeze(1)).sum((1, 3))
         if ctx.needs_input_grad[1]:

@@ -62,8 +62,9 @@ class _Logcumsumexp(Function):
 def _logcumsumexp_tangent(A, dim, F, d_A):
     A, F, d_A = rt.widened(A, F, d_A)
     part = F.clamp_min(torch.finfo(d_A.dtype).min)
-    part2 = (d_A * (A - part).exp()).flip(dim)
-    return rt.decayed_sum(part2, (-part).flip(dim), dim).flip(dim)
+    return rt.decayed_sum(
+        (d_A * (A - part).exp()).flip(dim), (-part).flip(dim), dim
+    ).flip(dim)
 
 
 class _LogcumsumexpDual(_Logcumsumexp):

@@ -28,9 +28,10 @@ def _normalize_backward(ctx, G):
     dim = ctx.dim
     eps = ctx.eps
     output, norm, G = rt.widened(output, norm, G)
-    ratio = (G * output).sum(dim, keepdim=True) / norm.unsqueeze(dim)
-    chosen = rt.where((norm >= eps).unsqueeze(dim), ratio * output, 0)
-    grad_input = (G / norm.clamp(min=eps).unsqueeze(dim)).sub_(chosen)
+    product = (G * output).sum(dim, keepdim=True) / norm.unsqueeze(dim) * output
+    grad_input = (G / norm.clamp(min=eps).unsqueeze(dim)).sub_(
+        rt.where((norm >= eps).unsqueeze(dim), product, 0)
+    )
     return grad_input, None, None
 
 
@@ -63,10 +64,10 @@ class _Normalize(Function):
         input, output, G = rt.widened(input, output, G)
         norm = input.square().sum(dim).sqrt()
         mask = (norm >= eps).unsqueeze(dim)
-        ratio = G / norm.clamp(min=eps).unsqueeze(dim)
         chosen = rt.where(mask, norm.unsqueeze(dim), 1)
-        product = (G * output).sum(dim, keepdim=True) / chosen * output
-        grad_input = ratio - rt.where(mask, product, 0)
+        grad_input = G / norm.clamp(min=eps).unsqueeze(dim) - rt.where(
+            mask, (G * output).sum(dim, keepdim=True) / chosen * output, 0
+        )
         return grad_input, None, None
 
 

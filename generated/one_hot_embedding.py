@@ -19,8 +19,9 @@ from . import _runtime as rt
 def _one_hot_embedding_forward(input, weight):
     p_shape = input.shape
     input = input.reshape((math.prod(p_shape),))
-    picked = rt.index_select_inside(weight, 0, input)
-    return rt.no_view(picked.reshape((*p_shape, weight.shape[1])))
+    return rt.no_view(
+        rt.index_select_inside(weight, 0, input).reshape((*p_shape, weight.shape[1]))
+    )
 
 
 class _OneHotEmbedding(Function):

@@ -15,8 +15,7 @@ from . import _runtime as rt
 
 
 def _pad_forward(input, left, right, value, dim):
-    added = input.shape[dim] + left + right
-    return rt.window(input, dim, -left, added, value)
+    return rt.window(input, dim, -left, input.shape[dim] + left + right, value)
 
 
 class _Pad(Function):

@@ -55,7 +55,9 @@ class _Parafac(Function):
         if ctx.needs_input_grad[1]:
             grad_V = torch.einsum("ijk,ikl->jl", G, (U.unsqueeze(1) * W).to(low))
         if ctx.needs_input_grad[2]:
-            grad_W = rt.flatten(G, 0, 1).mT @ rt.flatten(U.unsqueeze(1) * V, 0, 1).to(low)
+            grad_W = rt.flatten(G, 0, 1).mT @ rt.flatten(U.unsqueeze(1) * V, 0, 1).to(
+                low
+            )
         return grad_U, grad_V, grad_W
 
 

@@ -25,8 +25,9 @@ def _prelu_forward(input, weight):
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    product = input * rt.where(input > 0, 1, weight.unsqueeze(1))
-    output = product.reshape((input_shape[0], input_shape[1], *q_shape))
+    output = (input * rt.where(input > 0, 1, weight.unsqueeze(1))).reshape(
+        (input_shape[0], input_shape[1], *q_shape)
+    )
     return rt.no_view(output.to(dtype))
 
 
@@ -36,8 +37,11 @@ def _prelu_forward_in_place(input, weight):
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    product = rt.where(input > 0, 1, weight.unsqueeze(1)).mul_(input)
-    output = product.reshape((input_shape[0], input_shape[1], *q_shape))
+    output = (
+        rt.where(input > 0, 1, weight.unsqueeze(1))
+        .mul_(input)
+        .reshape((input_shape[0], input_shape[1], *q_shape))
+    )
     return rt.no_view(output.to(dtype))
 
 

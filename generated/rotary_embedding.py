@@ -23,11 +23,15 @@ def _rotary_embedding_forward(x, base):
     x = rt.widened(x)[0]
     pair = x.unflatten(-1, (2, x.shape[-1] // 2))
     part = rt.positions(x.shape[-2], x).to(x.dtype).unsqueeze(1)
-    part2 = -rt.positions(x.shape[-1] // 2, x).to(x.dtype)
-    angle = part * torch.pow(x.new_full((), base), part2 / (x.shape[-1] // 2))
+    angle = part * torch.pow(
+        x.new_full((), base),
+        -rt.positions(x.shape[-1] // 2, x).to(x.dtype) / (x.shape[-1] // 2),
+    )
     u = (2 * rt.positions(2, x) - 1).to(x.dtype)
-    product = u.unsqueeze(1) * angle.sin().unsqueeze(1) * pair.flip(-2)
-    output = (angle.cos().unsqueeze(1) * pair + product).flatten(-2, -1)
+    output = (
+        angle.cos().unsqueeze(1) * pair
+        + u.unsqueeze(1) * angle.sin().unsqueeze(1) * pair.flip(-2)
+    ).flatten(-2, -1)
     return rt.no_view(output.to(dtype))
 
 
@@ -36,11 +40,16 @@ def _rotary_embedding_forward_in_place(x, base):
     x = rt.widened(x)[0]
     pair = x.unflatten(-1, (2, x.shape[-1] // 2))
     part = rt.positions(x.shape[-2], x).to(x.dtype).unsqueeze(1)
-    part2 = -rt.positions(x.shape[-1] // 2, x).to(x.dtype)
-    angle = part * torch.pow(x.new_full((), base), part2 / (x.shape[-1] // 2))
+    angle = part * torch.pow(
+        x.new_full((), base),
+        -rt.positions(x.shape[-1] // 2, x).to(x.dtype) / (x.shape[-1] // 2),
+    )
     u = (2 * rt.positions(2, x) - 1).to(x.dtype)
-    product = pair.flip(-2).mul_(u.unsqueeze(1) * angle.sin().unsqueeze(1))
-    output = product.addcmul_(angle.cos().unsqueeze(1), pair).flatten(-2, -1)
+    output = (
+        (angle.cos().unsqueeze(1) * pair)
+        .addcmul_(u.unsqueeze(1) * angle.sin().unsqueeze(1), pair.flip(-2))
+        .flatten(-2, -1)
+    )
     return rt.no_view(output.to(dtype))
 
 
@@ -50,11 +59,14 @@ def _rotary_embedding_backward(ctx, G):
     G = rt.widened(G)[0]
     G = rt.unflatten(G, -1, (2, x_shape[-1] // 2))
     part = rt.positions(G.shape[-3], G).to(G.dtype).unsqueeze(1)
-    part2 = -rt.positions(G.shape[-1], G).to(G.dtype)
-    angle = part * torch.pow(G.new_full((), base), part2 / G.shape[-1])
+    angle = part * torch.pow(
+        G.new_full((), base), -rt.positions(G.shape[-1], G).to(G.dtype) / G.shape[-1]
+    )
     u = (2 * rt.positions(2, G) - 1).to(G.dtype)
-    product = G.flip(-2).mul_(u.flip(0).unsqueeze(1) * angle.sin().unsqueeze(1))
-    grad_x = rt.flatten(product.addcmul_(angle.cos().unsqueeze(1), G), -2, -1)
+    product = u.flip(0).unsqueeze(1) * angle.sin().unsqueeze(1)
+    grad_x = rt.flatten(
+        (angle.cos().unsqueeze(1) * G).addcmul_(product, G.flip(-2)), -2, -1
+    )
     return grad_x, None
 
 
@@ -80,11 +92,17 @@ class _RotaryEmbedding(Function):
         G = rt.widened(G)[0]
         G = rt.unflatten(G, -1, (2, x_shape[-1] // 2))
         part = rt.positions(G.shape[-3], G).to(G.dtype).unsqueeze(1)
-        part2 = -rt.positions(G.shape[-1], G).to(G.dtype)
-        angle = part * torch.pow(G.new_full((), base), part2 / G.shape[-1])
+        angle = part * torch.pow(
+            G.new_full((), base),
+            -rt.positions(G.shape[-1], G).to(G.dtype) / G.shape[-1],
+        )
         u = (2 * rt.positions(2, G) - 1).to(G.dtype)
-        product = u.flip(0).unsqueeze(1) * angle.sin().unsqueeze(1) * G.flip(-2)
-        grad_x = rt.flatten(angle.cos().unsqueeze(1) * G + product, -2, -1)
+        grad_x = rt.flatten(
+            angle.cos().unsqueeze(1) * G
+            + u.flip(0).unsqueeze(1) * angle.sin().unsqueeze(1) * G.flip(-2),
+            -2,
+            -1,
+        )
         return grad_x, None
 
 

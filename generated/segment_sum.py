@@ -17,8 +17,10 @@ from . import _runtime as rt
 def _segment_sum_forward(data, segment_ids, num_segments):
     dtype = data.dtype
     data = rt.widened(data)[0]
-    zeros = data.new_zeros((num_segments, *data.shape[1:]))
-    return rt.no_view(rt.index_add_inside(zeros, 0, segment_ids, data).to(dtype))
+    output = rt.index_add_inside(
+        data.new_zeros((num_segments, *data.shape[1:])), 0, segment_ids, data
+    )
+    return rt.no_view(output.to(dtype))
 
 
 class _SegmentSum(Function):

@@ -52,8 +52,9 @@ class _Selu(Function):
             return _selu_backward(ctx, G)
         (input,) = ctx.saved_tensors
         input, G = rt.widened(input, G)
-        product = 1.7580993408473768 * input.clamp(max=0).exp()
-        grad_input = G * rt.where(input > 0, 1.0507009873554805, product)
+        grad_input = G * rt.where(
+            input > 0, 1.0507009873554805, 1.7580993408473768 * input.clamp(max=0).exp()
+        )
         return grad_input
 
 

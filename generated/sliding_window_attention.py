@@ -41,8 +41,9 @@ def _sliding_window_attention_forward(query, key, value, window):
     position = rt.positions(query.shape[-2], query).unsqueeze(1)
     position2 = rt.positions(key.shape[-2], query)
     mask = (position2 <= position) & (position - position2 < window)
-    ratio = 1 / (math.sqrt(query.shape[-1]) or math.nan)
-    attended = rt.attention(query, key, value, ratio, mask)
+    attended = rt.attention(
+        query, key, value, 1 / (math.sqrt(query.shape[-1]) or math.nan), mask
+    )
     output = attended[0]
     kept = attended[1]
     return output, kept
@@ -56,8 +57,9 @@ def _sliding_window_attention_composed(query, key, value, window):
     position = rt.positions(query.shape[-2], query).unsqueeze(1)
     position2 = rt.positions(key.shape[-2], query)
     mask = (position2 <= position) & (position - position2 < window)
-    p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1)
-    P = torch.where(mask, p, 0)
+    P = torch.where(
+        mask, torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1), 0
+    )
     return P.to(low) @ value
 
 
@@ -117,8 +119,9 @@ class _SlidingWindowAttention(Function):
         position = rt.positions(query.shape[-2], G).unsqueeze(1)
         position2 = rt.positions(key.shape[-2], G)
         mask = (position2 <= position) & (position - position2 < window)
-        p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1)
-        P = torch.where(mask, p, 0)
+        P = torch.where(
+            mask, torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1), 0
+        )
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             grad_P = G @ value.mT
             part = grad_P.to(wide)

@@ -28,8 +28,11 @@ def _take_along_dim_forward(input, indices, dim):
     input = input.reshape((size, input_shape[len(p_shape)], size2))
     indices = indices.reshape((size, indices_shape[len(p_shape)], size2))
     at = indices + torch.where(indices < 0, input.shape[1], 0)
-    part = indices_shape[len(p_shape)]
-    return rt.no_view(rt.gather(input, 1, at).reshape((*p_shape, part, *q_shape)))
+    return rt.no_view(
+        rt.gather(input, 1, at).reshape(
+            (*p_shape, indices_shape[len(p_shape)], *q_shape)
+        ),
+    )
 
 
 def _take_along_dim_backward(ctx, G):
@@ -44,8 +47,7 @@ def _take_along_dim_backward(ctx, G):
     indices = indices.reshape((size, indices_shape[len(p_shape)], size2))
     G = G.reshape((size, indices_shape[len(p_shape)], size2))
     at = indices + torch.where(indices < 0, input_shape[len(p_shape)], 0)
-    part = input_shape[len(p_shape)]
-    zeros = G.new_zeros((indices.shape[0], part, indices.shape[2]))
+    zeros = G.new_zeros((indices.shape[0], input_shape[len(p_shape)], indices.shape[2]))
     grad_input = rt.scatter_add_(zeros, 1, at, G).reshape(input_shape)
     return grad_input, None, None
 
@@ -84,8 +86,9 @@ class _TakeAlongDim(Function):
         indices = indices.reshape((size, indices_shape[len(p_shape)], size2))
         G = G.reshape((size, indices_shape[len(p_shape)], size2))
         at = indices + torch.where(indices < 0, input_shape[len(p_shape)], 0)
-        part = input_shape[len(p_shape)]
-        zeros = G.new_zeros((indices.shape[0], part, indices.shape[2]))
+        zeros = G.new_zeros(
+            (indices.shape[0], input_shape[len(p_shape)], indices.shape[2])
+        )
         grad_input = rt.scatter_add(zeros, 1, at, G).reshape(input_shape)
         return grad_input, None, None
 

@@ -15,21 +15,7 @@ from . import _runtime as rt
 
 
 def _toeplitz_forward(weight, rows, columns):
-    part = weight.narrow(0, 0, rows + columns - 1).unfold(0, columns, 1)
-    return part.flip(1)
-
-
-def _toeplitz_backward(ctx, G):
-    rows = ctx.rows
-    columns = ctx.columns
-    weight_shape = ctx.weight_shape
-    G = rt.widened(G)[0]
-    position = rt.positions(rows, G).unsqueeze(1)
-    added = (position - rt.positions(columns, G)).add_(columns)
-    part = G.reshape((rows * columns,))
-    zeros = G.new_zeros(weight_shape)
-    grad_weight = zeros.index_add(0, added.sub_(1).flatten(), part)
-    return grad_weight, None, None
+    return weight.narrow(0, 0, rows + columns - 1).unfold(0, columns, 1).flip(1)
 
 
 class _Toeplitz(Function):
@@ -48,17 +34,15 @@ class _Toeplitz(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _toeplitz_backward(ctx, G)
         rows = ctx.rows
         columns = ctx.columns
         weight_shape = ctx.weight_shape
         G = rt.widened(G)[0]
         position = rt.positions(rows, G).unsqueeze(1)
-        added = position - rt.positions(columns, G) + columns
-        part = G.reshape((rows * columns,))
-        zeros = G.new_zeros(weight_shape)
-        grad_weight = zeros.index_add(0, (added - 1).flatten(), part)
+        difference = position - rt.positions(columns, G) + columns - 1
+        grad_weight = G.new_zeros(weight_shape).index_add(
+            0, difference.flatten(), G.reshape((rows * columns,))
+        )
         return grad_weight, None, None
 
 

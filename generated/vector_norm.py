@@ -26,8 +26,7 @@ def _vector_norm_forward(A, ord, dim, keepdim):
     A = rt.widened(A)[0]
     total = (A.abs() ** ord).sum(dim)
     mask = total != 0
-    power = torch.where(mask, total, 1) ** rt.ieee_divide(1, ord)
-    F = torch.where(mask, power, 0)
+    F = torch.where(mask, torch.where(mask, total, 1) ** rt.ieee_divide(1, ord), 0)
     F = rt.no_view(F.unsqueeze(dim).to(dtype)) if keepdim else F.to(dtype)
     return F, total
 
@@ -37,8 +36,7 @@ def _vector_norm_forward_in_place(A, ord, dim, keepdim):
     A = rt.widened(A)[0]
     total = A.abs().pow_(ord).sum(dim)
     mask = total != 0
-    power = total ** rt.ieee_divide(1, ord)
-    F = torch.where(mask, power, 0)
+    F = torch.where(mask, total ** rt.ieee_divide(1, ord), 0)
     F = rt.no_view(F.unsqueeze(dim).to(dtype)) if keepdim else F.to(dtype)
     return F, total
 
@@ -52,10 +50,12 @@ def _vector_norm_backward(ctx, G):
     G = G if keepdim else G.unsqueeze(dim)
     mask = ord != 0
     mask2 = (total != 0) & mask
-    difference = rt.ieee_divide(1, ord if mask else 1) - 1
-    product = G * (torch.where(mask2, total, 1) ** difference).unsqueeze(dim)
-    product2 = A.abs().pow_(ord - 1).mul_(product).mul_(A.sign())
-    grad_A = rt.keep_where_(product2, mask2.unsqueeze(dim))
+    power = (
+        torch.where(mask2, total, 1) ** (rt.ieee_divide(1, ord if mask else 1) - 1)
+    ).unsqueeze(dim)
+    grad_A = rt.keep_where_(
+        A.abs().pow_(ord - 1).mul_(G * power).mul_(A.sign()), mask2.unsqueeze(dim)
+    )
     return grad_A, None, None, None
 
 
@@ -94,10 +94,14 @@ class _VectorNorm(Function):
         mask = ord != 0
         mask2 = (total != 0) & mask
         mask3 = mask2.unsqueeze(dim)
-        power = torch.where(mask3, A_magnitude, 1) ** (ord - 1)
-        difference = rt.ieee_divide(1, ord if mask else 1) - 1
-        product = G * (torch.where(mask2, total, 1) ** difference).unsqueeze(dim)
-        grad_A = torch.where(mask3, product * power * A.sign(), 0)
+        power = (
+            torch.where(mask2, total, 1) ** (rt.ieee_divide(1, ord if mask else 1) - 1)
+        ).unsqueeze(dim)
+        grad_A = torch.where(
+            mask3,
+            G * power * torch.where(mask3, A_magnitude, 1) ** (ord - 1) * A.sign(),
+            0,
+        )
         return grad_A, None, None, None
 
 
@@ -108,8 +112,7 @@ def _vector_norm_tangent(A, ord, dim, keepdim, d_A):
     mask = ord != 0
     mask2 = (total != 0) & mask
     power = torch.where(mask2.unsqueeze(dim), A_magnitude, 1) ** (ord - 1)
-    difference = rt.ieee_divide(1, ord if mask else 1) - 1
-    power2 = torch.where(mask2, total, 1) ** difference
+    power2 = torch.where(mask2, total, 1) ** (rt.ieee_divide(1, ord if mask else 1) - 1)
     d_F = torch.where(mask2, power2 * (d_A * power * A.sign()).sum(dim), 0)
     return d_F.unsqueeze(dim) if keepdim else d_F
 

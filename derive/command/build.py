@@ -16,8 +16,8 @@ from derive.module import runtime
 from derive.notation.operation import Operation
 
 if TYPE_CHECKING:
-    from derive.check.check import Column
-    from derive.check.verify import Check
+    from derive.check.checks import Check
+    from derive.check.invoke import Column
 
 
 _DERIVED = 12
@@ -75,7 +75,7 @@ def unverified(modules: Sequence[BuiltModule]) -> Iterator[DeriveError | None]:
 
 
 def _verify(module: BuiltModule) -> None:
-    from derive.check.verify import verify_source
+    from derive.check.checks import verify_source
 
     verify_source(module.operation, module.text)
 
@@ -93,7 +93,7 @@ def checked(
 
 
 def _check_module(columns: Sequence[Column], asked: tuple[Operation, Path | None]) -> list[Check]:
-    from derive.check.verify import checks_of, load_source
+    from derive.check.checks import checks_of, load_source
 
     op, path = asked
     if path is None:

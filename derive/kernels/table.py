@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from derive.kernels.attention_rewrite import Attention
+from derive.kernels.attention import Attention
 from derive.kernels.kernel_spec import KernelSpec
 from derive.kernels.normalization import Normalisation
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from derive.algebra.expr import Expr, Size
 from derive.algebra.poly import Poly, Term, base_and_power, make_term, poly
 from derive.blocks.tiling import Plan, Stage
-from derive.cost.costs import backward_trace, forward_trace, shapes_of
+from derive.cost.costs import backward_trace, forward_trace
 from derive.cost.size_formula import covers, size_of
 from derive.module.arguments import (
     NOT_POSITIVE,
@@ -36,6 +36,7 @@ from derive.module.stage_codegen import unpack_tuple
 from derive.module.stage_functions import Scheduled
 from derive.module.templating import environment
 from derive.notation.operation import Choice, Operation
+from derive.program.argument_types import shapes_of
 from derive.program.cse import Line
 from derive.program.fused_backward import formed
 from derive.program.mixed_precision import multiplies
@@ -362,7 +363,7 @@ def _row_sizes(s: Scheduled) -> Iterable[Poly]:
     inputs, known = shapes_of(op)
     forward = forward_trace(op)
     forward.run(s.program.forward, known)
-    outputs = {name: forward.values[name] for name in s.program.outputs}
+    outputs = {name: forward.known[name] for name in s.program.outputs}
     backward = backward_trace(op, s.program, outputs)
     gradients = {name: inputs[t] for t, name in s.program.gradients.items()}
     backward.run([entry.line for entry in s.program.backward], gradients)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from derive.algebra.expr import RELATIONS
-from derive.algebra.memo import Recursion
+from derive.algebra.substitution import Recursion
 from derive.program.torch_ir import (
     Binary,
     Code,

@@ -11,6 +11,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from enum import Enum, auto
 from typing import Any
 
+from derive.notation.operation import Kind
 from derive.program import flop_rules, shape_rules
 from derive.program.flop_rules import Flops, Steps
 from derive.program.shape_rules import Shape, elements
@@ -107,6 +108,8 @@ class TorchOp:
     """Positions of arguments that only decide the selection."""
     in_float32: bool = False
     """Its comparison does not round numbers to half precision."""
+    kind: Kind | None = None
+    """The kind of the result, if it is not that of the operands."""
     over: str = ""
     """How to write the result over the first operand, of the same shape.
 
@@ -161,9 +164,9 @@ def _attends(
     return _fresh(name, shape, flops, stem, alias=Alias.SEVERAL, **given)
 
 
-def _reduces(name: str, stem: str = "", suffix: str = "", slips: bool = False) -> TorchOp:
+def _reduces(name: str, stem: str = "", suffix: str = "", **named: Any) -> TorchOp:
     given = name, shape_rules.reduce, flop_rules.per_argument_element(0), stem, suffix
-    return _fresh(*given, keeps=True, slips=slips)
+    return _fresh(*given, keeps=True, **named)
 
 
 def _multi_result(
@@ -247,7 +250,9 @@ _ROWS = (
     _reduces("mean", "average", "mean"),
     _reduces("logsumexp", "lse", slips=True),  # nan where it is -inf
     _fresh("vector_norm", shape_rules.norm, flop_rules.per_argument_element(0), keeps=True),
-    *map(_reduces, ("prod", "max", "min", "amax", "amin", "argmax", "argmin", "any", "all")),
+    *map(_reduces, ("prod", "max", "min", "amax", "amin")),
+    *(_reduces(name, kind="int") for name in ("argmax", "argmin")),
+    *(_reduces(name, kind="bool") for name in ("any", "all")),
     TorchOp("sum_to_size", shape_rules.expand, flop_rules.per_argument_element(0)),
     *map(_picks, ("gather", "rt.gather_if_any")),
     _picks("rt.gather", alias=Alias.FRESH_VIEW),
@@ -278,8 +283,10 @@ _ROWS = (
     _adds("index_put", 2, "", **_AT),
     _moves("new_zeros", shape_rules.expand, makes=True, stem="zeros"),
     _moves("new_full", shape_rules.expand, makes=True),
-    _moves("arange", shape_rules.arange, makes=True, stem="position"),
-    _moves("rt.positions", shape_rules.arange, makes=True, stem="position"),
+    *(
+        _moves(name, shape_rules.arange, makes=True, stem="position", kind="int")
+        for name in ("arange", "rt.positions")
+    ),
     _moves("full", shape_rules.single, makes=True),
     _fresh(
         "einsum",

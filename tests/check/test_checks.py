@@ -13,9 +13,8 @@ from derive import catalog
 
 torch = pytest.importorskip("torch")
 
-from derive.check.checks import ALL, GRADIENTS, QUICK  # noqa: E402
-from derive.check.exporting import ONNX  # noqa: E402
-from derive.check.verify import checks_of, load_source  # noqa: E402
+from derive.check.checks import ALL, GRADIENTS, QUICK, checks_of, load_source  # noqa: E402  # noqa: E402
+from derive.check.tracing import ONNX  # noqa: E402
 
 CUBE = "op cube(x[n]) -> y; y[n] = x[n]**3"
 PLANE = "op plane(x[n,m]) -> y; y[n,m] = x[n,m]**3"

@@ -371,16 +371,16 @@ THREE = (
 
 def fail_at(name: str, monkeypatch) -> None:
     """The gradients of one operation do not verify."""
-    from derive.check import verify
+    from derive.check import checks
 
-    right = verify.verify_source
+    right = checks.verify_source
 
     def wrong(op, text):
         if op.name == name:
             raise VerificationError(f"{name}: gradient differs")
         right(op, text)
 
-    monkeypatch.setattr(verify, "verify_source", wrong)
+    monkeypatch.setattr(checks, "verify_source", wrong)
 
 
 def test_what_fails_keeps_the_others_from_nothing_if_so_asked(project, monkeypatch):

@@ -10,7 +10,7 @@ from kit.texts import source
 from derive import parse
 from derive.algebra.expr import Index, walk
 from derive.calculus.build_lets import flatten_operation
-from derive.kernels.gather_pattern import GatherPattern
+from derive.kernels.axis_patterns import GatherPattern
 from derive.kernels.kernel_spec import Kernel
 from derive.kernels.table import KERNELS
 

@@ -14,11 +14,11 @@ import torch
 from kit.each import each_row
 
 from derive.api import derivation, load, source
-from derive.check.verify import verify_source
+from derive.check.checks import verify_source
 from derive.joint import value_and_grad
 from derive.module.name_mangling import OWN, coded
 from derive.module.runtime import FILE, runtime
-from derive.notation.names import WORDS
+from derive.notation.advice import WORDS
 from derive.notation.specification import parse
 
 NAMES = sorted(OWN)

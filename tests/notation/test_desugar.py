@@ -20,9 +20,8 @@ import derive  # noqa: E402
 from derive.algebra.expr import Composite, Index, accesses, walk  # noqa: E402
 from derive.api import derivation, load  # noqa: E402
 from derive.check import oracle  # noqa: E402
-from derive.check.checks import VALUES  # noqa: E402
+from derive.check.checks import VALUES, checks_of  # noqa: E402
 from derive.check.samples import cases, sample  # noqa: E402
-from derive.check.verify import checks_of  # noqa: E402
 from derive.errors import DeriveError  # noqa: E402
 from derive.joint import value_and_grad  # noqa: E402
 from derive.lowering.ground.views import flattened, substitute_views, unflattened  # noqa: E402

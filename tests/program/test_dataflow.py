@@ -11,8 +11,8 @@ from kit.texts import rt
 from kit.torch_code import torch_code
 
 from derive.program.cse import Line
-from derive.program.dataflow import Aliases, Backward, Kind, Kinds, live, live_in
-from derive.program.torch_ir import Binary, Name, subexpressions
+from derive.program.dataflow import Aliases, Backward, live, live_in
+from derive.program.torch_ir import subexpressions
 from derive.program.torch_ops import MATMUL, TORCH_OPS, Alias, torch_op
 
 EACH = "abs acos asin atan ceil cos cosh digamma erf erfc expm1 floor frac lgamma log log1p exp"
@@ -212,35 +212,7 @@ def test_one_tensor_under_two_names_is_one():
     assert found.known["a"].tensor == found.known["b"].tensor == "x" != found.known["c"].tensor
 
 
-# -------------------------------------------------------------------- kinds and uses
-
-KINDS = {
-    Kind.FLOAT: "x; -x; (x * places).sum(); x.mT; x if None is None else None; x.exp(); a @ x; "
-    "torch.where(mask, x, 0); torch.cat((x, y)); places.to(low); x.sum(dtype=low); x.max(1).values",
-    Kind.NUMBER: "2; -n; n / math.nan; math.sqrt(n); x.shape[0] * n; x.shape[n]; math.prod(a)",
-    Kind.OTHER: "places; mask * places; x.argmax(1); n * x.dtype; x.dim(); x == y; x.shape; "
-    "x.to(x.dtype); x.sum(dtype=torch.int64); x if n else places; x // y; None",
-}
-
-
-@pytest.mark.parametrize(
-    ("kind", "text"), [(k, t.strip()) for k, texts in KINDS.items() for t in texts.split(";")]
-)
-def test_a_kind_is_known_by_the_form(kind, text):
-    assert Kinds(("x", "y"), ("n",)).of(torch_code(text)) is kind
-
-
-def test_a_kind_is_that_of_the_last_line_of_a_name():
-    kinds = Kinds(("x",))
-    kinds.run(
-        [
-            Line("a", torch_code("x * 2")),
-            Line("b", torch_code("a.exp()")),
-            Line("a", torch_code("x > 0")),
-        ]
-    )
-    assert kinds.is_float(Name("b")) and not kinds.is_float(Name("a"))
-
+# -------------------------------------------------------------------- uses
 
 LINES = [
     Line("a", torch_code("x.exp()")),
@@ -260,10 +232,3 @@ def test_a_line_is_live_if_a_result_depends_on_it():
 def test_uses_join_where_several_lines_read_a_name():
     uses = Backward({"a": {"a"}, "d": {"d"}}, set.union).run(LINES)
     assert uses == [{"a", "d"}, {"a"}, {"a", "d"}, {"a"}, {"d"}]
-
-
-def test_a_walk_of_a_long_chain_is_fast():
-    long = torch_code("x")
-    for _ in range(300):
-        long = Binary("+", long, torch_code("y"))
-    assert Kinds(("y",)).is_float(long)

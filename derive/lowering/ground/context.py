@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from derive.algebra.expr import Access, Expr, Index
 from derive.algebra.logic import conditions_of, conjunction
-from derive.algebra.memo import Recursion
+from derive.algebra.substitution import Recursion
 from derive.budget import at
 from derive.calculus.lets import Let, layout
 from derive.errors import LoweringError

@@ -15,7 +15,7 @@ from kit.texts import source
 import derive
 from derive import catalog
 from derive.check import oracle, reference
-from derive.check.verify import checks_of
+from derive.check.checks import checks_of
 
 
 def made(text):

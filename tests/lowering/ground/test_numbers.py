@@ -10,7 +10,7 @@ from kit.lowered import assert_right
 from kit.texts import source
 
 from derive import load, parse
-from derive.check.verify import checks_of
+from derive.check.checks import checks_of
 from derive.lowering.ground.numbers import math_call, quotient_of_numbers
 from derive.lowering.ground.value import Frame
 from derive.program.torch_ir import Binary, Dim, Literal, Name, text

@@ -17,7 +17,7 @@ from derive import load, parse
 from derive.algebra.affine import Polynomial
 from derive.algebra.expr import Index, Num, Param, Size
 from derive.algebra.inequalities import Bounds
-from derive.calculus.positions import given_sizes
+from derive.calculus.guards import given_sizes
 from derive.check import oracle
 from derive.lowering.patterns.unfold import sliding
 from derive.notation.operation import Extent

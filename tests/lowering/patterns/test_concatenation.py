@@ -16,8 +16,7 @@ from kit.texts import module, source
 
 from derive import catalog, load, parse
 from derive.check import oracle
-from derive.check.checks import QUICK, VALUES
-from derive.check.verify import checks_of
+from derive.check.checks import QUICK, VALUES, checks_of
 from derive.pipeline import derive_option
 
 CAT = "op f(a[n,i], b[n,j]) -> y\ny[n,m] = concat[m](a[n,m], b[n,m])"

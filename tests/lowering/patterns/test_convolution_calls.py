@@ -17,8 +17,7 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from derive import derivation, load, parse
 from derive.check import oracle
-from derive.check.checks import QUICK, VALUES
-from derive.check.verify import checks_of
+from derive.check.checks import QUICK, VALUES, checks_of
 
 VALID = "y[n,o,t] = sum[c,k](x[n,c,t+k]*w[o,c,k])"
 STRIDED = (

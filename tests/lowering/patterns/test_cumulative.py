@@ -10,8 +10,7 @@ from kit.lines import lines, made, run
 from kit.texts import source
 
 from derive import load, parse
-from derive.check.checks import QUICK, VALUES
-from derive.check.verify import checks_of
+from derive.check.checks import QUICK, VALUES, checks_of
 
 CODE = {
     "op f(A[*p,k,*q]; dim=axis(k)) -> y\ny[*p,k,*q] = sum[l | l<=k](A[*p,l,*q])": (

@@ -11,8 +11,7 @@ from kit.plain import plain
 from kit.texts import source
 
 from derive import load
-from derive.check.checks import QUICK, VALUES
-from derive.check.verify import checks_of
+from derive.check.checks import QUICK, VALUES, checks_of
 
 LOGSUMEXP = "op f(A[*p,k,*q]; dim=axis(k)) -> F\nF[*p,k,*q] = logsumexp[l | l<=k](A[*p,l,*q])"
 PROD = "op f(A[*p,k,*q]; dim=axis(k)) -> F\nF[*p,k,*q] = prod[l | l<=k](A[*p,l,*q])"

@@ -8,7 +8,7 @@ from kit.lines import named, run
 from kit.texts import source
 
 from derive import load, parse
-from derive.check.verify import checks_of
+from derive.check.checks import checks_of
 
 TEXTS = (
     "op f(x[n,d], s[n]: int, t[n]: int; E=size(e), C=size(c)) -> y\n"

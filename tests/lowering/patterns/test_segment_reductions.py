@@ -14,8 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from derive.api import load
 from derive.check import oracle
-from derive.check.checks import QUICK, VALUES
-from derive.check.verify import checks_of
+from derive.check.checks import QUICK, VALUES, checks_of
 from derive.notation.specification import parse
 
 SEGMENTS = "op f(x[n,q], s[n]: int; num=size(g)) -> y\ny[g,q] = {kind}[n | s[n]==g](x[n,q])"
