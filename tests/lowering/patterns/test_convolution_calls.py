@@ -12,13 +12,12 @@ import torch.nn.functional as F
 from kit.convolutions import random_convolution
 from kit.each import each_row, some_now
 from kit.recognised import functions, named, nothing_recognised, results, tensor
-from kit.texts import source
+from kit.texts import module, source
 from torch.autograd import gradcheck, gradgradcheck
 
 from derive import derivation, load, parse
 from derive.check import oracle
 from derive.check.checks import QUICK, VALUES, checks_of
-from derive.memory import imported
 
 VALID = "y[n,o,t] = sum[c,k](x[n,c,t+k]*w[o,c,k])"
 STRIDED = (
@@ -152,8 +151,8 @@ CODE = {
     # Of one channel, each of the batch is one.
     BLURRED: (
         [
-            "part = rt.conv_single_channel(x.unsqueeze(1), g.unsqueeze(0).unsqueeze(1), stride=2)",
-            "y = part.squeeze(1)",
+            "part = g.unsqueeze(0).unsqueeze(1)",
+            "y = rt.conv_single_channel(x.unsqueeze(1), part, stride=2).squeeze(1)",
         ],
         None,
     ),
@@ -411,7 +410,7 @@ def assert_the_same(text, tensors, parameters):
         (expected,) = oracle.outputs(op, tensors, parameters).values()
     assert "conv" in recognised.partition("_forward(")[2] and "conv" not in general
     found = [
-        results(getattr(imported(f"derive_convolve_{n}", s), op.name), tensors, parameters)
+        results(getattr(module(f"derive_convolve_{n}", s), op.name), tensors, parameters)
         for n, s in enumerate((recognised, general))
     ]
     np.testing.assert_allclose(found[0][0].detach().numpy(), expected, rtol=1e-10, atol=1e-10)
