@@ -16,13 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from derive.algebra.expr import (
-    Access,
-    Expr,
-    Index,
-    free_indices,
-    walk,
-)
+from derive.algebra.expr import Access, Expr, Index, free_indices, walk
 from derive.algebra.poly import ZERO, Poly, add, scale
 from derive.cost.flop_trace import ComputedTensor, Step, Trace
 from derive.cost.size_formula import Amount, covers, degree

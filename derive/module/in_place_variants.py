@@ -90,10 +90,7 @@ class _Own:
         return saved, tuple(unalias_outputs(lines, self.program.outputs, self.inputs))
 
     def _written(
-        self,
-        entries: Sequence[Entry],
-        given: Types,
-        results: Sequence[str],
+        self, entries: Sequence[Entry], given: Types, results: Sequence[str]
     ) -> tuple[Savings, list[Entry]]:
         """Return what is saved, and the lines in place."""
         entries = unguarded(entries, results)
