@@ -53,7 +53,7 @@ def environment() -> Environment:
 
 _HELPERS = (
     *("parameters", "tensors", "blocks", "dtypes", "ieee", "attention", "positions", "scans"),
-    *("along", "views", "choices", "own", "norms", "functions", "tangents"),
+    *("along", "views", "choices", "own", "norms", "functions", "tangents", "explained"),
 )
 """The files of helper functions; callers come before the functions that they call."""
 
